@@ -221,10 +221,10 @@ impl Index for Extendible {
                 let page = self.cache.inspect(at).map_err(|error| error.to_string())?;
                 self.shape.check(&page)?;
                 let depth = u32::from(self.shape.tag(&page));
-                let mask = (1u64 << depth) - 1;
                 if depth > self.depth {
                     return Err(format!("bucket {at} is deeper than the directory"));
                 }
+                let mask = (1u64 << depth) - 1;
                 if self.directory[i & mask as usize] != first {
                     return Err(format!("entry {i} names another bucket than its like"));
                 }

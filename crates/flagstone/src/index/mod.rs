@@ -58,6 +58,8 @@ pub mod sal;
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod registry_tests;
 
 pub use crate::settings::{Setting, Settings};
 pub use bucket::hash;

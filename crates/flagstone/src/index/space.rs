@@ -57,9 +57,14 @@ impl Space {
         Ok(Lpn(first))
     }
 
+    /// Whether a page was ever taken.
+    pub(super) fn has_taken(&self, page: Lpn) -> bool {
+        page.0 < self.next
+    }
+
     /// Gives a page back.
     pub(super) fn give(&mut self, page: Lpn) {
-        debug_assert!(page.0 < self.next);
+        debug_assert!(self.has_taken(page));
         self.free.push(page);
     }
 

@@ -63,13 +63,12 @@ impl Node {
             + self.links.capacity() * size_of::<Link>()
     }
 
-    /// The position of the last record whose key is not above this one.
-    ///
-    /// # Panics
-    /// There is none: inner nodes begin at the lowest key that leads to them.
+    /// The position of the last record whose key is not above this one. There is one: inner nodes
+    /// begin at the lowest key that leads to them.
     #[inline]
-    pub(super) fn child(&self, key: Key) -> usize {
-        self.records.partition_point(|&(low, _)| low <= key) - 1
+    pub(super) fn child(&self, key: Key) -> Option<usize> {
+        let behind = self.records.partition_point(|&(low, _)| low <= key);
+        behind.checked_sub(1)
     }
 }
 

@@ -161,12 +161,26 @@ impl BwDelta {
         for &delta in self.found.iter().rev().chain(&deltas) {
             apply(&mut records, delta);
         }
+        let nodes = 1..self.map.len() as u64;
+        let leads_on = !records.is_empty() && records.iter().all(|(_, at)| nodes.contains(at));
+        if level > 0 && !leads_on {
+            return Err(self.damaged(number, "names a child that cannot be"));
+        }
         let slot = self.admit(number, level);
         let node = &mut self.nodes[slot as usize];
         node.chain += deltas.len() as u16;
         (node.records, node.links, node.deltas) = (records, links, deltas);
         self.count(slot);
         Ok((slot, now))
+    }
+
+    /// The error of a node that makes no sense.
+    pub(super) fn damaged(&self, number: u32, what: &str) -> IndexError {
+        let at = self.map[number as usize].link.at();
+        IndexError::Damaged {
+            at: Lpn((at / self.cache.page_bytes()) as u32),
+            why: format!("node {number} {what}"),
+        }
     }
 
     /// A delta waits for a leaf that is not in memory. How many deltas the leaf has.

@@ -19,7 +19,10 @@ impl BwDelta {
             self.cache
                 .compared(u64::from(node.records.len().ilog2()) + 1);
             self.path.push(number);
-            number = node.records[node.child(key)].1 as u32;
+            number = match node.child(key) {
+                Some(at) => node.records[at].1 as u32,
+                None => return Err(self.damaged(number, "begins above a key that leads to it")),
+            };
         }
         Ok((number, now))
     }

@@ -138,6 +138,10 @@ impl Sal {
         }
         self.groups.set_region(set, false);
         for page in log_pages.into_iter().chain(gathered.pages) {
+            if !self.space.has_taken(page) {
+                let why = "it is in use and was never taken".to_string();
+                return Err(IndexError::Damaged { at: page, why });
+            }
             now = self.cache.forget(now, page)?;
             self.space.give(page);
         }

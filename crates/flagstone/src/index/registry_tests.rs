@@ -1,0 +1,177 @@
+//! What all indexes of the registry have in common, besides what histories on each of them show.
+
+use super::*;
+use std::collections::BTreeSet;
+
+const ZERO: Nanos = Nanos::ZERO;
+const PAGES: u32 = 4096;
+
+fn blank() -> Box<dyn Store> {
+    Box::new(MemStore::new(256, PAGES))
+}
+
+/// Records by rising key.
+fn pairs(count: u64) -> Vec<(Key, Value)> {
+    (0..count).map(|n| (n * 3 + 1, n + 7)).collect()
+}
+
+fn filled(kind: IndexKind, count: u64) -> Box<dyn Index> {
+    let (mut index, mut now) = kind.open(blank(), &kind.info().tiny(), ZERO).unwrap();
+    for (key, value) in pairs(count) {
+        now = index.insert(now, key, value).unwrap();
+    }
+    index.flush(now).unwrap();
+    index
+}
+
+/// Wrong where an index takes pages of another one for its own.
+#[test]
+fn a_store_is_opened_as_the_index_that_it_holds() {
+    for &kind in IndexKind::ALL {
+        assert_eq!(IndexKind::by_name(kind.info().name), Some(kind));
+        let mut store = filled(kind, 50).into_store();
+        let mut image = vec![0; 256];
+        for &other in IndexKind::ALL.iter().filter(|&&other| other != kind) {
+            store.read(ZERO, Lpn(0), &mut image).unwrap();
+            let mut copy = blank();
+            copy.write(ZERO, &[(Lpn(0), &image)]).unwrap();
+            let refused = other.open(copy, &other.info().tiny(), ZERO).err();
+            let refused = refused.map_or(String::new(), |error| error.to_string());
+            assert!(
+                refused.contains("open it as that"),
+                "{other} takes {kind}: {refused}"
+            );
+        }
+        let (mut index, _) = kind.open(store, &kind.info().tiny(), ZERO).unwrap();
+        assert_eq!(index.get(ZERO, 4).unwrap().0, Some(8), "{kind}");
+    }
+    assert_eq!(IndexKind::by_name("no such index"), None);
+}
+
+/// Wrong where an index is built with a record too few, or out of its order.
+#[test]
+fn an_index_that_is_built_is_as_one_that_was_filled() {
+    for &kind in IndexKind::ALL {
+        for count in [0, 1, 500] {
+            let pairs = pairs(count);
+            let (mut index, now) = kind.open(blank(), &kind.info().tiny(), ZERO).unwrap();
+            let now = index.build(now, &pairs).unwrap();
+            index.flush(now).unwrap();
+            index
+                .check()
+                .unwrap_or_else(|what| panic!("{kind}: {what}"));
+            let (mut index, _) = kind
+                .open(index.into_store(), &kind.info().tiny(), ZERO)
+                .unwrap();
+            for &(key, value) in &pairs {
+                assert_eq!(index.get(ZERO, key).unwrap().0, Some(value), "{kind} {key}");
+            }
+            assert_eq!(index.get(ZERO, 0).unwrap().0, None, "{kind}");
+            let mut found = Vec::new();
+            match index.range(ZERO, 0, Key::MAX, &mut found) {
+                Ok(_) => assert_eq!(found, pairs, "{kind}"),
+                Err(error) => {
+                    assert_eq!(error, IndexError::Unordered(kind.info().name));
+                    assert!(error.to_string().contains("use a tree"), "{error}");
+                }
+            }
+            assert_eq!(
+                found.is_empty(),
+                count == 0 || !kind.info().ordered,
+                "{kind}"
+            );
+        }
+    }
+}
+
+/// Wrong where a counter outlives the end of a warm-up, or a structure is listed twice or empty.
+#[test]
+fn counters_begin_anew_and_memory_is_listed_by_structure() {
+    for &kind in IndexKind::ALL {
+        let mut index = filled(kind, 300);
+        assert!(index.stats().writes > 0, "{kind}");
+        let names: Vec<&str> = index.memory().iter().map(|part| part.0).collect();
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+        let bytes: u64 = index.memory().iter().map(|part| part.1).sum();
+        // The memory that tiny settings give it is two kibibytes.
+        assert!(
+            (1_000..100_000).contains(&bytes),
+            "{kind}: {:?}",
+            index.memory()
+        );
+        let splits = |index: &dyn Index| {
+            let figures = index.figures();
+            let splits = figures.iter().find(|(name, _)| *name == "splits");
+            splits.map(|(_, value)| *value)
+        };
+        assert_ne!(splits(index.as_ref()), Some(0.0), "{kind}");
+        index.reset_stats();
+        assert_eq!(index.stats(), IndexStats::default(), "{kind}");
+        assert_eq!(splits(index.as_ref()).unwrap_or(0.0), 0.0, "{kind}");
+    }
+}
+
+/// What is said of an index in these pages: nothing if it can be checked and read in whole.
+fn said_of(kind: IndexKind, images: &[Vec<u8>]) -> Option<IndexError> {
+    let mut store = blank();
+    for (page, image) in images.iter().enumerate() {
+        store.write(ZERO, &[(Lpn(page as u32), image)]).unwrap();
+    }
+    let read = || {
+        let (mut index, _) = kind.open(store, &kind.info().tiny(), ZERO)?;
+        // It says of more damage than searches meet that it is there, and panics at none.
+        let _ = index.check();
+        // Those that are there, and one that is not.
+        for key in (1..190).step_by(3).chain([0]) {
+            index.get(ZERO, key)?;
+        }
+        match kind.info().ordered {
+            true => index.range(ZERO, 0, Key::MAX, &mut Vec::new()),
+            false => Ok(ZERO),
+        }
+    };
+    read().err()
+}
+
+/// Wrong where an index trusts what it reads: a number that leads out of a list panics.
+#[test]
+fn damaged_pages_of_any_index_are_errors_and_no_panics() {
+    for &kind in IndexKind::ALL {
+        let mut store = filled(kind, 60).into_store();
+        let mut images = vec![vec![0; 256]; 60];
+        for (page, image) in images.iter_mut().enumerate() {
+            store.read(ZERO, Lpn(page as u32), image).unwrap();
+        }
+        let is_used = |image: &Vec<u8>| image.iter().any(|&byte| byte != 0);
+        let used = images.iter().rposition(is_used).map_or(0, |last| last + 1);
+        images.truncate(used);
+        assert!(
+            (7..60).contains(&images.len()),
+            "{kind}: no page is left out"
+        );
+        assert_eq!(said_of(kind, &images), None, "{kind}");
+        let (mut refused, mut damages) = (0, BTreeSet::new());
+        for page in 0..images.len() {
+            // All of the metadata, and of many other pages not every byte.
+            let step = if page == 0 { 1 } else { 1 + images.len() / 8 };
+            for at in (page % step..256).step_by(step) {
+                let bit = [0x10, 0x01, 0x80][at % 3];
+                images[page][at] ^= bit;
+                match said_of(kind, &images) {
+                    None => {}
+                    Some(IndexError::Damaged { at, .. }) => {
+                        refused += 1;
+                        damages.insert(at);
+                    }
+                    // Metadata of other settings, or of a store that is smaller or full.
+                    Some(_) => refused += 1,
+                }
+                images[page][at] ^= bit;
+            }
+        }
+        assert!(
+            refused > 50 && damages.len() > 2,
+            "{kind}: {refused}, {damages:?}"
+        );
+    }
+}
