@@ -215,7 +215,7 @@ fn grow_and_cut(medium: Medium, values: &mut Vec<u8>, at: u64) -> Result<bool, S
     let cut = Cut {
         at,
         dice: at / 2 * 0x9d + [NOTHING, EVERYTHING][at as usize % 2],
-        torn: at % 3 == 0,
+        torn: at.is_multiple_of(3),
     };
     let mut rig = Rig::open(medium, Some(cut))?;
     let pages = rig.device.pages();

@@ -72,7 +72,7 @@ fn header_at(chip: &Chip, at: Ppn) -> Option<Header> {
 
 /// Pages that hold something, with their headers.
 fn programmed(chip: &Chip) -> Vec<(Ppn, Header)> {
-    let pages = (0..chip.geometry().pages() as u32).map(Ppn);
+    let pages = (0..chip.geometry().pages()).map(Ppn);
     pages
         .filter_map(|at| Some((at, header_at(chip, at)?)))
         .collect()
@@ -176,7 +176,7 @@ fn what_a_restart_tells_is_what_it_goes_by() {
             let cut = Cut {
                 at: 4 * at,
                 dice: (at / 2) * 0x9d + [NOTHING, EVERYTHING][at as usize % 2],
-                torn: at % 5 == 0,
+                torn: at.is_multiple_of(5),
             };
             let mut small = small.arm(cut);
             history(&mut small, kind, at, 60);

@@ -34,7 +34,7 @@ fn entries_and_flags_are_shown_as_they_were_written() {
         let info = bench.device().info();
         let chip = bench.flash.look(|power| power.chip().clone());
         let mut found = Vec::new();
-        for at in (0..chip.geometry().pages() as u32).map(Ppn) {
+        for at in (0..chip.geometry().pages()).map(Ppn) {
             let spare = chip.peek_spare(at);
             let Some(head) = Header::parse(spare).filter(Header::is_version) else {
                 continue;
@@ -53,18 +53,13 @@ fn entries_and_flags_are_shown_as_they_were_written() {
             found.extend((!entries.is_empty()).then_some((head.lpn.0, entries, flags)));
         }
         found.sort();
-        let expected: [(u32, Vec<(TxId, Vec<SlotNo>)>); 4] = [
-            (
-                0,
-                vec![
-                    (committed, vec![0]),
-                    (rolled_back, vec![1]),
-                    (live, vec![2]),
-                ],
-            ),
-            (1, vec![(committed, vec![0])]),
-            (2, vec![(rolled_back, vec![0, 1])]),
-            (3, vec![(live, vec![1]), (logged, vec![0, 2])]),
+        let of = |tx: TxId, slots: &[SlotNo]| (tx, slots.to_vec());
+        let all_three = vec![of(committed, &[0]), of(rolled_back, &[1]), of(live, &[2])];
+        let expected = [
+            (0, all_three),
+            (1, vec![of(committed, &[0])]),
+            (2, vec![of(rolled_back, &[0, 1])]),
+            (3, vec![of(live, &[1]), of(logged, &[0, 2])]),
         ];
         let entries = found
             .iter()
