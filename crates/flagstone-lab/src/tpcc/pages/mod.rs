@@ -378,11 +378,6 @@ impl Pages {
                 self.database.relation_of(Lpn(page))
             });
             self.order_hot_rows(&mut into.accesses);
-            if !into.commits {
-                let all = into.accesses.len() as f64;
-                let made = (all * self.options.rolled_back_after.clamp(0.0, 1.0)).round();
-                into.accesses.truncate(made as usize);
-            }
             self.dealt += 1;
             if self.database.is_full() {
                 return Err(PagesError::Full {
@@ -390,14 +385,21 @@ impl Pages {
                     transactions: self.dealt,
                 });
             }
-            if self.options.sizes == Sizes::All {
-                return Ok(());
-            }
-            into.distinct_pages(Access::writes, &mut self.scratch);
-            if self.options.sizes.take(self.scratch.len() as u32) {
-                return Ok(());
+            let is_wanted = self.options.sizes == Sizes::All || {
+                into.distinct_pages(Access::writes, &mut self.scratch);
+                self.options.sizes.take(self.scratch.len() as u32)
+            };
+            if is_wanted {
+                break;
             }
         }
+        // Its size is that of all it would have done: one that is cut to nothing would never be long.
+        if !into.commits {
+            let all = into.accesses.len() as f64;
+            let made = (all * self.options.rolled_back_after.clamp(0.0, 1.0)).round();
+            into.accesses.truncate(made as usize);
+        }
+        Ok(())
     }
 
     /// Brings the accesses to rows of warehouses and districts to the front or to the end. All

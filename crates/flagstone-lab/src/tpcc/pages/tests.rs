@@ -347,6 +347,21 @@ fn what_is_written_names_its_transaction_and_access() {
     }
 }
 
+/// A transaction that is rolled back before it has done anything is long by what it would have done.
+/// By what it has done none would ever be, and the search for one would have no end.
+#[test]
+fn a_transaction_that_is_cut_to_nothing_has_the_size_of_the_whole() {
+    let mut pages = Pages::new(&PagesOptions {
+        sizes: Sizes::MoreThan(10),
+        rolled_back_after: 0.0,
+        ..small()
+    })
+    .unwrap();
+    let mut transaction = Transaction::default();
+    pages.deal(0, true, &mut transaction).unwrap();
+    assert!(!transaction.commits && transaction.accesses.is_empty());
+}
+
 #[test]
 fn sizes_split_the_stream_in_two() {
     let count = |sizes| {
