@@ -21,7 +21,7 @@ const TRIMMED: u32 = 1 << 31;
 
 impl Slot {
     #[inline]
-    pub(super) fn decode(word: u32) -> Slot {
+    pub(crate) fn decode(word: u32) -> Slot {
         if word == EMPTY {
             Slot::Empty
         } else if word & TRIMMED != 0 {
@@ -32,7 +32,7 @@ impl Slot {
     }
 
     #[inline]
-    pub(super) fn encode(self) -> u32 {
+    pub(crate) fn encode(self) -> u32 {
         match self {
             Slot::Empty => EMPTY,
             Slot::Page(at) => at.0,

@@ -20,7 +20,6 @@ struct Version {
     count: u32,
     /// What the summary of its block says of it.
     verdict: u32,
-    block: Pbn,
     lpn: Lpn,
     slot: Slot,
 }
@@ -38,9 +37,14 @@ impl Version {
         self.tx == TxId(0) || self.count == 1
     }
 
-    /// Whether something else than itself and the summary of its block has to say that it counts.
-    fn is_undecided(&self) -> bool {
-        !self.is_alone() && self.verdict == 0
+    /// The row of the recovery table by which it counts because of itself and of the summary of its
+    /// block, and its place; nothing if something else has to say that it counts.
+    fn decided(&self) -> Option<(&'static str, u64)> {
+        match self.stated() {
+            _ if self.is_alone() => Some(("@B", self.seq)),
+            Some(cv) => Some(("@A", cv)),
+            None => None,
+        }
     }
 }
 
@@ -82,12 +86,11 @@ pub(super) fn read(
         true => 0,
         false => bounds.as_ref().map_or(0, Bounds::unto),
     };
-    let pages = blocks.len() * ftl.data_pages_per_block() as usize;
-    let mut versions: Vec<Version> = Vec::with_capacity(pages);
     let mut last_tx = match mistake.is(Mistake::XidNotInTable) {
         true => TxId(0),
         false => bounds.as_ref().map_or(TxId(0), Bounds::last_tx),
     };
+    let mut found = Versions::new(logical_pages, unto, mistake, tells);
     let done = ftl.scan(mounted.done, &blocks, |at, head, bytes| {
         let (record, verdict) = bytes.split_at(tail::SIZE);
         let tx = TxId(get(record, tail::XID));
@@ -95,15 +98,15 @@ pub(super) fn read(
             last_tx = last_tx.max(tx);
         }
         if head.lpn.0 < logical_pages {
-            versions.push(Version {
+            let version = Version {
                 tx,
                 seq: head.seq,
                 count: get(record, tail::COUNT) as u32,
                 verdict: get(verdict, verdict::VERDICT) as u32,
-                block: geometry.block_of(at),
                 lpn: head.lpn,
                 slot: Slot::of(head.kind, at),
-            });
+            };
+            found.see(&version, geometry.block_of(at));
         }
     })?;
     if !FORGETS_XIDS.iter().any(|&forgets| mistake.is(forgets)) {
@@ -112,9 +115,10 @@ pub(super) fn read(
     if mistake.is(Mistake::ListIgnored) {
         roster.clear();
     }
-    let places = Places::new(&versions, roster, unto, mistake);
+    let (places, undecided) = found.places(roster);
     if mistake.is(Mistake::XidFromCommits) {
-        let counts = versions
+        last_tx = last_tx.max(found.last_counted);
+        let counts = undecided
             .iter()
             .filter(|version| places.of(version).is_some());
         last_tx = counts.fold(last_tx, |last, version| last.max(version.tx));
@@ -122,18 +126,19 @@ pub(super) fn read(
     let mut rulings = Rulings::new(tells);
     if rulings.listens() {
         let table_has = |version: &Version| ftl.slot(version.lpn) == version.slot;
-        places.tell(&mut rulings, table_has, &versions);
+        places.tell(&mut rulings, table_has, &found.all);
     }
-    let current = newest(&versions, &places, logical_pages, mistake);
-    for &at in &current {
-        let version = &versions[at as usize];
-        ftl.set_slot(version.lpn, version.slot);
+    for version in &undecided {
+        if let Some(place) = places.of(version) {
+            found.newest.offer(version, place);
+        }
     }
+    found.newest.map(ftl);
     ftl.revive_mapped()?;
     ftl.finish_mount();
     let evidence = match mistake.is(Mistake::TableForgotten) {
         true => Evidence::default(),
-        false => places.needed(&versions, &current),
+        false => places.needed(ftl, &undecided),
     };
     Ok(Recovery {
         evidence,
@@ -151,38 +156,124 @@ const FORGETS_XIDS: [Mistake; 3] = [
     Mistake::XidFromPages,
 ];
 
-/// For each logical page that has one, the version that counts and has the highest place, as an
-/// index.
-fn newest(
-    versions: &[Version],
-    places: &Places,
-    logical_pages: u32,
+/// The versions that a scan sees. Most count by themselves or have a verdict, and are held against
+/// the newest one of their page at once; only the others are kept until all have been seen.
+struct Versions {
+    newest: Newest,
+    /// Versions that something elsewhere has to say about, in the order of the scan.
+    undecided: Vec<Version>,
+    /// Transactions that the summary of a block gives a place, with that block, in the order of the
+    /// scan; once for each run of pages of one transaction.
+    stated: Vec<(TxId, u64, Pbn)>,
+    /// The highest transaction with a version that counts and is not in `undecided`.
+    last_counted: TxId,
+    /// All versions, if rulings are asked for.
+    all: Vec<Version>,
+    tells: bool,
     mistake: Mistaken<Mistake>,
-) -> Vec<u32> {
-    const NONE: u32 = u32::MAX;
-    let inside = |version: &Version| match mistake.is(Mistake::AnyOrderInside) {
-        true => 0,
-        false => version.seq,
-    };
-    let mut current: Vec<(u64, u32)> = vec![(0, NONE); logical_pages as usize];
-    for (at, version) in versions.iter().enumerate() {
-        // The mapping table on flash has what counted before.
-        let Some(place) = places.of(version).filter(|&place| place > places.unto) else {
-            continue;
+}
+
+impl Versions {
+    fn new(logical_pages: u32, unto: u64, mistake: Mistaken<Mistake>, tells: bool) -> Versions {
+        Versions {
+            newest: Newest {
+                of: vec![0; logical_pages as usize],
+                unto,
+                mistake,
+            },
+            undecided: Vec::new(),
+            stated: Vec::new(),
+            last_counted: TxId(0),
+            all: Vec::new(),
+            tells,
+            mistake,
+        }
+    }
+
+    fn see(&mut self, version: &Version, block: Pbn) {
+        if self.tells {
+            self.all.push(*version);
+        }
+        let Some((row, place)) = version.decided() else {
+            self.undecided.push(*version);
+            return;
         };
-        let place = match mistake.is(Mistake::OrderBySeq) {
+        if row == "@A" && self.stated.last() != Some(&(version.tx, place, block)) {
+            self.stated.push((version.tx, place, block));
+        }
+        self.last_counted = self.last_counted.max(version.tx);
+        self.newest.offer(version, place);
+    }
+
+    /// The places of the transactions that have undecided versions, and these versions.
+    fn places(&mut self, roster: FxHashMap<TxId, u64>) -> (Places, Vec<Version>) {
+        let undecided = std::mem::take(&mut self.undecided);
+        let wanted: FxHashSet<TxId> = undecided.iter().map(|version| version.tx).collect();
+        let stated = std::mem::take(&mut self.stated).into_iter();
+        let stated: FxHashMap<TxId, (u64, Pbn)> = stated
+            .filter(|(tx, ..)| wanted.contains(tx))
+            .map(|(tx, cv, block)| (tx, (cv, block)))
+            .collect();
+        let is_open = |version: &&Version| !stated.contains_key(&version.tx);
+        let mut open: Vec<&Version> = undecided.iter().filter(is_open).collect();
+        open.sort_unstable_by_key(|version| (version.tx, version.seq));
+        let counted = open
+            .chunk_by(|a, b| a.tx == b.tx)
+            .filter_map(|pages| Some((pages[0].tx, whole(pages, self.mistake)?)))
+            .collect();
+        let places = Places {
+            roster,
+            stated,
+            counted,
+            unto: self.newest.unto,
+            mistake: self.mistake,
+        };
+        (places, undecided)
+    }
+}
+
+/// For each logical page the version that counts and has the highest place, and of two with the
+/// same place the one with the higher write sequence.
+struct Newest {
+    /// Place, write sequence and page of each, in 48, 48 and 32 bits, so that they compare as one
+    /// number; 0 where nothing counts. Nothing else that a recovery takes is as much for each page.
+    of: Vec<u128>,
+    /// The mapping table on flash has all commits up to this place.
+    unto: u64,
+    mistake: Mistaken<Mistake>,
+}
+
+impl Newest {
+    /// A version counts, at a place.
+    #[inline]
+    fn offer(&mut self, version: &Version, place: u64) {
+        // The mapping table on flash has what counted before.
+        if place <= self.unto {
+            return;
+        }
+        let place = match self.mistake.is(Mistake::OrderBySeq) {
             true => version.seq,
             false => place,
         };
-        let best = &mut current[version.lpn.index()];
-        let is_newer = best.1 == NONE
-            || (place, inside(version)) >= (best.0, inside(&versions[best.1 as usize]));
-        if is_newer {
-            *best = (place, at as u32);
+        let inside = match self.mistake.is(Mistake::AnyOrderInside) {
+            true => 0,
+            false => version.seq,
+        };
+        // The bit that says *trimmed* comes last.
+        let word = version.slot.encode().rotate_left(1);
+        let key = u128::from(place) << 80 | u128::from(inside) << 32 | u128::from(word);
+        let best = &mut self.of[version.lpn.index()];
+        *best = key.max(*best);
+    }
+
+    /// Maps each page to its newest version.
+    fn map(self, ftl: &mut Ftl) {
+        for (lpn, key) in (0..).map(Lpn).zip(self.of) {
+            if key != 0 {
+                ftl.set_slot(lpn, Slot::decode((key as u32).rotate_right(1)));
+            }
         }
     }
-    let found = current.into_iter().map(|(_, at)| at);
-    found.filter(|&at| at != NONE).collect()
 }
 
 /// The places of committed transactions in the order of commits, by what says so.
@@ -196,44 +287,6 @@ struct Places {
 }
 
 impl Places {
-    fn new(
-        versions: &[Version],
-        roster: FxHashMap<TxId, u64>,
-        unto: u64,
-        mistake: Mistaken<Mistake>,
-    ) -> Places {
-        // Most pages have a verdict: only for the transactions of the others is anything looked up.
-        let undecided = versions.iter().filter(|version| version.is_undecided());
-        let wanted: FxHashSet<TxId> = undecided.map(|version| version.tx).collect();
-        let (first, last) = (wanted.iter().min(), wanted.iter().max());
-        let is_wanted = |version: &&Version| {
-            Some(&version.tx) >= first && Some(&version.tx) <= last && wanted.contains(&version.tx)
-        };
-        let mut stated = FxHashMap::default();
-        let mut open: Vec<&Version> = Vec::new();
-        for version in versions.iter().filter(is_wanted) {
-            if let Some(cv) = version.stated().filter(|_| !version.is_alone()) {
-                stated.insert(version.tx, (cv, version.block));
-            }
-            if !version.is_alone() {
-                open.push(version);
-            }
-        }
-        open.retain(|version| !stated.contains_key(&version.tx));
-        open.sort_unstable_by_key(|version| (version.tx, version.seq));
-        let counted = open
-            .chunk_by(|a, b| a.tx == b.tx)
-            .filter_map(|pages| Some((pages[0].tx, whole(pages, mistake)?)))
-            .collect();
-        Places {
-            roster,
-            stated,
-            counted,
-            unto,
-            mistake,
-        }
-    }
-
     /// The place of a version; nothing if it does not count.
     fn of(&self, version: &Version) -> Option<u64> {
         self.ruled(version).1
@@ -241,11 +294,8 @@ impl Places {
 
     /// The row of the recovery table that decides about a version, and its place.
     fn ruled(&self, version: &Version) -> (&'static str, Option<u64>) {
-        if let Some(cv) = version.stated().filter(|_| !version.is_alone()) {
-            return ("@A", Some(cv));
-        }
-        if version.is_alone() {
-            return ("@B", Some(version.seq));
+        if let Some((row, place)) = version.decided() {
+            return (row, Some(place));
         }
         if let Some(&cv) = self.roster.get(&version.tx) {
             return ("@C", Some(cv));
@@ -302,14 +352,15 @@ impl Places {
     }
 
     /// The committed transactions with a current page in a block without a verdict for it.
-    fn needed(&self, versions: &[Version], current: &[u32]) -> Evidence {
-        let is_open = Version::is_undecided;
+    fn needed(&self, ftl: &Ftl, undecided: &[Version]) -> Evidence {
         let mut open: FxHashMap<TxId, Undecided> = FxHashMap::default();
-        for &at in current {
-            let version = &versions[at as usize];
-            if is_open(version) {
+        for version in undecided {
+            let place = self.of(version).filter(|&place| place > self.unto);
+            if let Some(cv) = place
+                && ftl.slot(version.lpn) == version.slot
+            {
                 let found = || Undecided {
-                    cv: self.of(version).expect("a current version counts"),
+                    cv,
                     durable: Nanos::ZERO,
                     blocks: Vec::new(),
                     witness: self.witness(version.tx),
@@ -317,11 +368,13 @@ impl Places {
                 open.entry(version.tx).or_insert_with(found);
             }
         }
-        for version in versions.iter().filter(|version| is_open(version)) {
+        for version in undecided {
+            let at = version.slot.ppn().expect("a version is on a page");
+            let block = ftl.geometry().block_of(at);
             if let Some(undecided) = open.get_mut(&version.tx)
-                && !undecided.blocks.contains(&version.block)
+                && !undecided.blocks.contains(&block)
             {
-                undecided.blocks.push(version.block);
+                undecided.blocks.push(block);
             }
         }
         let mut open: Vec<(TxId, Undecided)> = open.into_iter().collect();
@@ -427,14 +480,16 @@ mod tests {
 
         fn ruled(&self, mistake: Option<Mistake>) -> (&'static str, Option<u64>) {
             let tx = TxId(if self.has_tx { 7 } else { 0 });
-            let page = |seq, count, verdict, block| Version {
-                tx,
-                seq,
-                count,
-                verdict,
-                block: Pbn(block),
-                lpn: Lpn(seq as u32),
-                slot: Slot::Page(Ppn(seq as u32)),
+            let page = |seq, count, verdict, block| {
+                let version = Version {
+                    tx,
+                    seq,
+                    count,
+                    verdict,
+                    lpn: Lpn(seq as u32),
+                    slot: Slot::Page(Ppn(seq as u32)),
+                };
+                (version, Pbn(block))
             };
             let count = u32::from(self.is_single || !self.has_tx);
             let verdict = match self.has_verdict {
@@ -459,7 +514,11 @@ mod tests {
                 .then_some((TxId(7), CV))
                 .into_iter()
                 .collect();
-            Places::new(&versions, roster, 0, mistake.into()).ruled(&versions[0])
+            let mut found = Versions::new(100, 0, mistake.into(), false);
+            for (version, block) in &versions {
+                found.see(version, *block);
+            }
+            found.places(roster).0.ruled(&versions[0].0)
         }
     }
 
