@@ -393,7 +393,7 @@ impl Pages {
                 break;
             }
         }
-        // Its size is that of all it would have done: one that is cut to nothing would never be long.
+        // Its size is that of all it would have done: cut to nothing, it would never be long.
         if !into.commits {
             let all = into.accesses.len() as f64;
             let made = (all * self.options.rolled_back_after.clamp(0.0, 1.0)).round();

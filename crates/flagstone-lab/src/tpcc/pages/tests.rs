@@ -347,8 +347,8 @@ fn what_is_written_names_its_transaction_and_access() {
     }
 }
 
-/// A transaction that is rolled back before it has done anything is long by what it would have done.
-/// By what it has done none would ever be, and the search for one would have no end.
+/// A transaction that is rolled back before it has done anything is long by what it would have
+/// done. By what it has done none would ever be, and the search for one would have no end.
 #[test]
 fn a_transaction_that_is_cut_to_nothing_has_the_size_of_the_whole() {
     let mut pages = Pages::new(&PagesOptions {
