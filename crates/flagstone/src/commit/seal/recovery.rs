@@ -25,13 +25,6 @@ struct Version {
 }
 
 impl Version {
-    /// The place that the summary of its block gives it.
-    fn stated(&self) -> Option<u64> {
-        self.verdict
-            .checked_sub(1)
-            .map(|ahead| self.seq + u64::from(ahead))
-    }
-
     /// Whether it counts by itself.
     fn is_alone(&self) -> bool {
         self.tx == TxId(0) || self.count == 1
@@ -40,11 +33,11 @@ impl Version {
     /// The row of the recovery table by which it counts because of itself and of the summary of its
     /// block, and its place; nothing if something else has to say that it counts.
     fn decided(&self) -> Option<(&'static str, u64)> {
-        match self.stated() {
-            _ if self.is_alone() => Some(("@B", self.seq)),
-            Some(cv) => Some(("@A", cv)),
-            None => None,
+        if self.is_alone() {
+            return Some(("@B", self.seq));
         }
+        let ahead = self.verdict.checked_sub(1)?;
+        Some(("@A", self.seq + u64::from(ahead)))
     }
 }
 
@@ -170,7 +163,6 @@ struct Versions {
     /// All versions, if rulings are asked for.
     all: Vec<Version>,
     tells: bool,
-    mistake: Mistaken<Mistake>,
 }
 
 impl Versions {
@@ -186,7 +178,6 @@ impl Versions {
             last_counted: TxId(0),
             all: Vec::new(),
             tells,
-            mistake,
         }
     }
 
@@ -194,12 +185,13 @@ impl Versions {
         if self.tells {
             self.all.push(*version);
         }
-        let Some((row, place)) = version.decided() else {
+        let Some((_, place)) = version.decided() else {
             self.undecided.push(*version);
             return;
         };
-        if row == "@A" && self.stated.last() != Some(&(version.tx, place, block)) {
-            self.stated.push((version.tx, place, block));
+        let says = (version.tx, place, block);
+        if !version.is_alone() && self.stated.last() != Some(&says) {
+            self.stated.push(says);
         }
         self.last_counted = self.last_counted.max(version.tx);
         self.newest.offer(version, place);
@@ -207,6 +199,7 @@ impl Versions {
 
     /// The places of the transactions that have undecided versions, and these versions.
     fn places(&mut self, roster: FxHashMap<TxId, u64>) -> (Places, Vec<Version>) {
+        let (unto, mistake) = (self.newest.unto, self.newest.mistake);
         let undecided = std::mem::take(&mut self.undecided);
         let wanted: FxHashSet<TxId> = undecided.iter().map(|version| version.tx).collect();
         let stated = std::mem::take(&mut self.stated).into_iter();
@@ -219,14 +212,14 @@ impl Versions {
         open.sort_unstable_by_key(|version| (version.tx, version.seq));
         let counted = open
             .chunk_by(|a, b| a.tx == b.tx)
-            .filter_map(|pages| Some((pages[0].tx, whole(pages, self.mistake)?)))
+            .filter_map(|pages| Some((pages[0].tx, whole(pages, mistake)?)))
             .collect();
         let places = Places {
             roster,
             stated,
             counted,
-            unto: self.newest.unto,
-            mistake: self.mistake,
+            unto,
+            mistake,
         };
         (places, undecided)
     }
