@@ -37,7 +37,7 @@ fn number_in(store: &mut PageStore, page: &mut [u8], at: Lpn) -> Result<u64, Sto
 /// Mistakes of a worker, which a verifier must find.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mistakes {
-    /// It says that it has committed before it does.
+    /// It says that it has committed a transaction while it commits the one before.
     pub early: bool,
     /// It keeps memory at each transaction.
     pub leaks: bool,
@@ -67,7 +67,7 @@ pub fn work(path: &Path, subject: Subject, mistakes: Mistakes) -> Result<(), Sto
         }
         page.fill(number as u8);
         page[..8].copy_from_slice(&number.to_le_bytes());
-        let mut say = || {
+        let mut say = |number: u64| {
             let said = out.write_all(&number.to_le_bytes());
             said.and_then(|()| out.flush()).is_ok()
         };
@@ -76,11 +76,11 @@ pub fn work(path: &Path, subject: Subject, mistakes: Mistakes) -> Result<(), Sto
             store.write(tx, at, &page)?;
         }
         store.write(tx, Lpn(0), &page)?;
-        if early && !say() {
+        if early && !say(number + 1) {
             return store.close();
         }
         store.commit(tx)?;
-        if !early && !say() {
+        if !early && !say(number) {
             return store.close();
         }
     }
@@ -116,23 +116,27 @@ impl Verifier {
     }
 
     /// Kills a worker after a drawn time, and returns the last transaction that it has called
-    /// committed.
+    /// committed. The time begins with the process, so that it may die while it opens the store, or
+    /// with the first transaction that it acknowledges.
     ///
     /// # Errors
     /// The system refuses.
     pub fn kill(&mut self, mut worker: Child) -> io::Result<u64> {
-        let micros = match self.dice.random_range(0..3) {
-            0 => self.dice.random_range(0..3_000),
-            1 => self.dice.random_range(0..20_000),
-            _ => self.dice.random_range(0..60_000),
+        let (from_first, micros) = match self.dice.random_range(0..4) {
+            0 => (false, self.dice.random_range(0..3_000)),
+            1 => (false, self.dice.random_range(0..60_000)),
+            2 => (true, self.dice.random_range(0..3_000)),
+            _ => (true, self.dice.random_range(0..20_000)),
         };
+        let mut out = worker.stdout.take().expect("a worker is listened to");
+        let mut said = Vec::new();
+        if from_first {
+            out.by_ref().take(8).read_to_end(&mut said)?;
+        }
         std::thread::sleep(Duration::from_micros(micros));
         worker.kill()?;
         worker.wait()?;
-        let mut said = Vec::new();
-        if let Some(mut out) = worker.stdout.take() {
-            out.read_to_end(&mut said)?;
-        }
+        out.read_to_end(&mut said)?;
         // Threads may say that they have committed in another order than they did.
         let words = said.as_chunks::<8>().0.iter();
         Ok(words

@@ -22,7 +22,8 @@ pub(super) struct Kill {
     /// Let several threads of the process commit transactions on tables.
     #[arg(long)]
     tables: bool,
-    /// Let the process acknowledge before it commits: a control that must fail.
+    /// Let the process acknowledge each transaction while it commits the one before: a control that
+    /// must fail.
     #[arg(long)]
     early: bool,
     /// Let the process keep memory at each transaction: a control of `soak`.
