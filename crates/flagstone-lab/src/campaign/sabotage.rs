@@ -5,10 +5,11 @@
 use super::scene::Stack as Stacked;
 use super::{Below, Subject};
 use flagstone::commit::{Kind, Mistake};
+use flagstone::forward_flash;
 use flagstone::host::{self, Stack};
 use flagstone::index::sal;
 use flagstone::mistakes::Mistaken;
-use flagstone::nand::{Flash, FlashError, Geometry, Read};
+use flagstone::nand::{Flash, FlashError, Read};
 use flagstone::units::{Nanos, Pbn, Ppn};
 
 /// How the flash lies, or what is done wrong above it.
@@ -201,9 +202,7 @@ impl Sabotaged {
 }
 
 impl Flash for Sabotaged {
-    fn geometry(&self) -> &Geometry {
-        self.inner.geometry()
-    }
+    forward_flash!([inner]: geometry reprogram is_factory_bad peek);
 
     fn read(
         &mut self,
@@ -252,16 +251,6 @@ impl Flash for Sabotaged {
         }
     }
 
-    fn reprogram(
-        &mut self,
-        now: Nanos,
-        at: Ppn,
-        offset: usize,
-        bytes: &[u8],
-    ) -> Result<Nanos, FlashError> {
-        self.inner.reprogram(now, at, offset, bytes)
-    }
-
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
         if self.how == Sabotage::BlankNotErased && self.looks_blank(block) {
             return Ok(now);
@@ -281,13 +270,5 @@ impl Flash for Sabotaged {
             Sabotage::SyncIgnored => Ok(now),
             _ => self.inner.sync(now, until),
         }
-    }
-
-    fn is_factory_bad(&self, block: Pbn) -> bool {
-        self.inner.is_factory_bad(block)
-    }
-
-    fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
-        self.inner.peek(at, data, spare)
     }
 }

@@ -16,6 +16,7 @@
 //! A close ends what is in flight. The chip is then switched off and on with what the medium holds.
 
 use crate::stores::lie::Lie;
+use flagstone::forward_flash;
 use flagstone::nand::{Change, Chip, Flash, FlashError, Geometry, Left, PowerCut, Read, Timing};
 use flagstone::units::{Nanos, Pbn, Ppn};
 use flagstone_store::medium::Recorded;
@@ -377,19 +378,7 @@ impl Listening {
 }
 
 impl Flash for Listening {
-    fn geometry(&self) -> &Geometry {
-        self.below.geometry()
-    }
-
-    fn read(
-        &mut self,
-        now: Nanos,
-        at: Ppn,
-        data: &mut [u8],
-        spare: &mut [u8],
-    ) -> Result<Read, FlashError> {
-        self.below.read(now, at, data, spare)
-    }
+    forward_flash!([below]: geometry read reprogram is_factory_bad peek expect);
 
     fn program(
         &mut self,
@@ -402,16 +391,6 @@ impl Flash for Listening {
         self.below.program(now, at, data, spare)
     }
 
-    fn reprogram(
-        &mut self,
-        now: Nanos,
-        at: Ppn,
-        offset: usize,
-        bytes: &[u8],
-    ) -> Result<Nanos, FlashError> {
-        self.below.reprogram(now, at, offset, bytes)
-    }
-
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
         self.tell(Event::Erase(block));
         self.below.erase(now, block)
@@ -422,20 +401,12 @@ impl Flash for Listening {
         self.below.sync(now, until)
     }
 
-    fn is_factory_bad(&self, block: Pbn) -> bool {
-        self.below.is_factory_bad(block)
-    }
-
     fn grow(&mut self, blocks: u32) -> Result<(), FlashError> {
         self.tell(Event::Grow(blocks));
         let grown = self.below.grow(blocks);
         let has = self.below.geometry().blocks();
         self.chip.state().grown.push_back(has);
         grown
-    }
-
-    fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
-        self.below.peek(at, data, spare)
     }
 }
 

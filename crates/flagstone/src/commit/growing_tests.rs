@@ -5,8 +5,9 @@ use super::show::tests::{named, newest_root};
 use super::small_device::{EVERYTHING, NOTHING};
 use super::{Config, Device, Kind, Options};
 use crate::dice::Dice;
+use crate::forward_flash;
 use crate::ftl::{BlockState, Mistake};
-use crate::nand::{Chip, Cut, Flash, FlashError, Geometry, PowerCut, Shared, forward, small};
+use crate::nand::{Chip, Cut, Flash, FlashError, Geometry, PowerCut, Shared, small};
 use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Pbn};
 use std::sync::Arc;
@@ -47,7 +48,7 @@ impl Window {
 }
 
 impl Flash for Window {
-    forward!([chip]: read program reprogram erase sync is_factory_bad peek);
+    forward_flash!([chip]: read program reprogram erase sync is_factory_bad peek);
 
     fn geometry(&self) -> &Geometry {
         &self.geometry

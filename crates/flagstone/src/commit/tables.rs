@@ -2,8 +2,9 @@
 //! them, on a device of many planes on which copies take longer than a checkpoint.
 
 use super::{Device, DeviceError, Kind, Options};
+use crate::forward_flash;
 use crate::ftl::{Config, Header, Kind as PageKind};
-use crate::nand::{Cell, Chip, Flash, FlashError, Geometry, Timing, forward, small};
+use crate::nand::{Cell, Chip, Flash, FlashError, Geometry, Timing, small};
 use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Ppn};
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ struct Watched {
 }
 
 impl Flash for Watched {
-    forward!([chip]: geometry read reprogram erase sync is_factory_bad);
+    forward_flash!([chip]: geometry read reprogram erase sync is_factory_bad);
 
     fn program(
         &mut self,

@@ -19,7 +19,8 @@
 //! Simple on purpose: a code word is a page, there is no temperature, and the pages of a block are
 //! alike. An aging device has no copy-back, which would hand errors on past the ECC.
 
-use super::{Chip, Flash, FlashError, Geometry, PowerCut, Read, forward};
+use super::{Chip, Flash, FlashError, Geometry, PowerCut, Read};
+use crate::forward_flash;
 use crate::units::{Nanos, Pbn, Ppn};
 use std::ops::Range;
 
@@ -270,7 +271,7 @@ impl<F: AsMut<Chip>> AsMut<Chip> for Aging<F> {
 }
 
 impl<F: Flash + AsMut<Chip> + AsRef<Chip>> Flash for Aging<F> {
-    forward!([inner]: geometry is_factory_bad);
+    forward_flash!([inner]: geometry is_factory_bad);
 
     fn read(
         &mut self,

@@ -1,7 +1,8 @@
 //! Faults other than power cuts, at chosen operations, around a [`Chip`].
 
 use super::chip::Damage;
-use super::{Chip, Flash, FlashError, Read, forward};
+use super::{Chip, Flash, FlashError, Read};
+use crate::forward_flash;
 use crate::units::{Nanos, Pbn, Ppn};
 use std::collections::BTreeMap;
 
@@ -181,7 +182,7 @@ impl<F: AsRef<Chip>> AsRef<Chip> for Faulty<F> {
 }
 
 impl<F: Flash + AsMut<Chip>> Flash for Faulty<F> {
-    forward!([inner]: geometry reprogram sync is_factory_bad peek);
+    forward_flash!([inner]: geometry reprogram sync is_factory_bad peek);
 
     fn read(
         &mut self,

@@ -232,11 +232,33 @@ pub trait Flash: Send {
     }
 }
 
-/// In an implementation of [`Flash`]: these methods are those of what lies below, in this field or
-/// behind this call.
-macro_rules! forward {
+/// In an implementation of [`Flash`] by middleware: these methods are those of what lies below, in
+/// this field or behind this call.
+///
+/// ```
+/// use flagstone::forward_flash;
+/// use flagstone::nand::{Flash, FlashError};
+/// use flagstone::units::{Nanos, Pbn};
+///
+/// /// Counts the erases of a device.
+/// struct Counting<F> {
+///     inner: F,
+///     erases: u64,
+/// }
+///
+/// impl<F: Flash> Flash for Counting<F> {
+///     forward_flash!([inner]: geometry read program reprogram sync is_factory_bad peek expect);
+///
+///     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
+///         self.erases += 1;
+///         self.inner.erase(now, block)
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! forward_flash {
     ($below:tt: $($method:ident)+) => {
-        $($crate::nand::forward!(@$method $below);)+
+        $($crate::forward_flash!(@$method $below);)+
     };
     (@geometry [$($below:tt)+]) => {
         fn geometry(&self) -> &$crate::nand::Geometry {
@@ -309,5 +331,9 @@ macro_rules! forward {
             self.$($below)+.peek(at, data, spare)
         }
     };
+    (@expect [$($below:tt)+]) => {
+        fn expect(&self, first: $crate::units::Ppn, pages: u32) {
+            self.$($below)+.expect(first, pages);
+        }
+    };
 }
-pub(crate) use forward;

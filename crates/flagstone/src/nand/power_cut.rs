@@ -20,7 +20,8 @@ pub use landing::{Change, Landings, Left};
 pub use moment::Moment;
 
 use super::chip::{Damage, SavedBlock};
-use super::{Cells, Chip, Flash, FlashError, Read, forward};
+use super::{Cells, Chip, Flash, FlashError, Read};
+use crate::forward_flash;
 use crate::units::{Nanos, Pbn, Ppn};
 
 /// Where a power cut falls and what it leaves behind.
@@ -458,7 +459,7 @@ impl Dice {
 }
 
 impl Flash for PowerCut {
-    forward!([chip]: geometry is_factory_bad peek);
+    forward_flash!([chip]: geometry is_factory_bad peek);
 
     fn read(
         &mut self,

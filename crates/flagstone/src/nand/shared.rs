@@ -1,7 +1,8 @@
 //! A handle to a flash. The maker of the flash keeps one and gives another to a device. The device
 //! may fail or be dropped, and the maker still has the flash.
 
-use super::{Flash, Geometry, forward};
+use super::{Flash, Geometry};
+use crate::forward_flash;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A flash with several handles.
@@ -52,7 +53,7 @@ impl<F: Flash> Shared<F> {
 }
 
 impl<F: Flash> Flash for Shared<F> {
-    forward!([inner()]: read program reprogram erase sync is_factory_bad peek);
+    forward_flash!([inner()]: read program reprogram erase sync is_factory_bad peek expect);
 
     fn geometry(&self) -> &Geometry {
         &self.geometry

@@ -1,6 +1,7 @@
 //! Remembers every operation, so that a run can be told as a story.
 
-use super::{Flash, FlashError, Read, forward};
+use super::{Flash, FlashError, Read};
+use crate::forward_flash;
 use crate::units::{Nanos, Pbn, Ppn};
 use std::sync::{Arc, Mutex};
 
@@ -80,7 +81,7 @@ impl<F: Flash> Tracer<F> {
 }
 
 impl<F: Flash> Flash for Tracer<F> {
-    forward!([inner]: geometry is_factory_bad peek);
+    forward_flash!([inner]: geometry is_factory_bad peek expect);
 
     fn read(
         &mut self,

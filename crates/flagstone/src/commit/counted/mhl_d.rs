@@ -16,7 +16,7 @@
 //!             6. A head serves one transaction at a time, so that pages of others never come
 //!                between its pages as long as the zone has a block on the head's planes.
 //!
-//! Recovery    @A to @F of [`super::lighttx`]: the end flag is a count that is not 0.
+//! Recovery    @A to @G of [`super::lighttx`]: the end flag is a count that is not 0.
 //!
 //! Departures  D1 to D5 of [`super::lighttx`] hold here from the start.
 //!             D6. The paper gives a head a package; a head takes the planes of its package block

@@ -54,12 +54,12 @@ const INFO: Info = Info {
     recovery: &[
         row(
             "@A",
-            "no page of the transaction in the zones has a TxCnt",
+            "no page of the transaction in the zones has a TxCnt, and not @G",
             "not committed",
         ),
         row(
             "@B",
-            "TxCnt is not the number of its pages that are there",
+            "TxCnt is not the number of its pages that are there, and not @G",
             "not committed",
         ),
         row(
@@ -80,6 +80,11 @@ const INFO: Info = Info {
         row(
             "@F",
             "a page of no transaction, TxVer is not above ckptVer",
+            "in the mapping table",
+        ),
+        row(
+            "@G",
+            "as @A or @B, and the mapping table of the checkpoint has one of its pages",
             "in the mapping table",
         ),
     ],

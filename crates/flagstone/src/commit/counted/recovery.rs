@@ -94,7 +94,9 @@ fn redo(mut seen: Vec<Seen>, checkpoint: u64, (trust_all, any_order): (bool, boo
     } else {
         seen.sort_by_key(|page| (page.tx, page.seq));
     }
-    let redone = grouped(&seen).filter(|pages| is_redone(row(pages, checkpoint), trust_all));
+    // What is in the mapping table need not be told from what never committed: neither is redone.
+    let is_due = |pages: &&[Seen]| is_redone(row(pages, checkpoint, |_| false), trust_all);
+    let redone = grouped(&seen).filter(is_due);
     let counting = |pages: &[Seen]| {
         *pages
             .iter()
@@ -115,8 +117,9 @@ fn grouped(seen: &[Seen]) -> impl Iterator<Item = &[Seen]> {
     seen.chunk_by(|a, b| a.tx == b.tx && a.tx != 0)
 }
 
-/// The row of the recovery table for the pages of a transaction, or for one of none.
-fn row(pages: &[Seen], checkpoint: u64) -> &'static str {
+/// The row of the recovery table for the pages of a transaction, or for one of none. Of pages that
+/// the mapping table of the checkpoint has, others may have left the zones.
+fn row(pages: &[Seen], checkpoint: u64, table_has: impl Fn(&Seen) -> bool) -> &'static str {
     if pages[0].tx == 0 {
         return if pages[0].version > checkpoint {
             "@E"
@@ -125,10 +128,13 @@ fn row(pages: &[Seen], checkpoint: u64) -> &'static str {
         };
     }
     match pages.iter().find(|page| page.count > 0) {
+        Some(last) if last.count as usize == pages.len() => match last.version > checkpoint {
+            true => "@C",
+            false => "@D",
+        },
+        _ if pages.iter().any(table_has) => "@G",
         None => "@A",
-        Some(last) if last.count as usize != pages.len() => "@B",
-        Some(last) if last.version > checkpoint => "@C",
-        Some(_) => "@D",
+        Some(_) => "@B",
     }
 }
 
@@ -146,8 +152,8 @@ fn tell(
 ) {
     seen.sort_by_key(|page| (page.tx, page.seq));
     for pages in grouped(&seen) {
-        let (row, there) = (row(pages, checkpoint), pages.len());
-        let mut because = match pages.iter().find(|page| page.count > 0) {
+        let (row, there) = (row(pages, checkpoint, &table_has), pages.len());
+        let because = match pages.iter().find(|page| page.count > 0) {
             Some(last) => format!(
                 "pages that are there: {there}, TxCnt {}, TxVer {}; ckptVer {checkpoint}",
                 last.count, last.version
@@ -156,14 +162,7 @@ fn tell(
         };
         let tx = (pages[0].tx != 0).then_some(TxId(pages[0].tx.into()));
         let at = pages.iter().filter_map(|page| page.slot.ppn()).collect();
-        let mut counts = !matches!(row, "@A" | "@B");
-        // The others of its pages may have left the zones: then the mapping table of the checkpoint
-        // has it.
-        if !counts && pages.iter().any(&table_has) {
-            because += "; the mapping table has it";
-            counts = true;
-        }
-        rulings.say(row, tx, at, counts, because);
+        rulings.say(row, tx, at, !matches!(row, "@A" | "@B"), because);
     }
 }
 
@@ -183,18 +182,23 @@ mod tests {
         counts: u32,
         /// TxVer beside it; ckptVer is 17.
         version: u64,
+        /// Whether the mapping table of the checkpoint has one of them.
+        is_mapped: bool,
     }
 
     /// The table in the header of LightTx. The verdict is whether the pages are redone.
-    const TABLE: [Case<Facts, bool>; 6] = [
+    const TABLE: [Case<Facts, bool>; 7] = [
         Case {
             row: "@A",
-            holds: |facts| facts.has_tx && facts.count == 0,
+            holds: |facts| facts.has_tx && facts.count == 0 && !facts.is_mapped,
             verdict: |_| false,
         },
         Case {
             row: "@B",
-            holds: |facts| facts.has_tx && facts.count > 0 && facts.count != facts.pages,
+            holds: |facts| {
+                let is_part = facts.count > 0 && facts.count != facts.pages;
+                facts.has_tx && is_part && !facts.is_mapped
+            },
             verdict: |_| false,
         },
         Case {
@@ -217,6 +221,11 @@ mod tests {
             holds: |facts| !facts.has_tx && facts.version <= 17,
             verdict: |_| false,
         },
+        Case {
+            row: "@G",
+            holds: |facts| facts.has_tx && facts.count != facts.pages && facts.is_mapped,
+            verdict: |_| false,
+        },
     ];
 
     impl Facts {
@@ -227,13 +236,14 @@ mod tests {
                     for has_tx in [true, false] {
                         // A page of no transaction is alone and counts itself.
                         if has_tx || (pages, count) == (1, 1) {
-                            all.push(Facts {
+                            all.extend([true, false].map(|is_mapped| Facts {
                                 has_tx,
                                 pages,
                                 count,
                                 counts,
                                 version,
-                            });
+                                is_mapped,
+                            }));
                         }
                     }
                 }
@@ -253,7 +263,13 @@ mod tests {
             };
             let seen: Vec<Seen> = (0..self.pages).map(page).collect();
             let mut rulings = Rulings::new(true);
-            tell(&mut rulings, |_| false, seen, 17);
+            let is_last = |page: &Seen| page.seq == u64::from(self.pages - 1);
+            tell(
+                &mut rulings,
+                |page| self.is_mapped && is_last(page),
+                seen,
+                17,
+            );
             rulings.into_list()[0].row
         }
 

@@ -41,7 +41,9 @@
 //!   @D        the summary of another block has a verdict for its transaction     counts    its cv
 //!   @E        as many pages of its transaction are there, copies counted once,
 //!             as the last one says                                               counts    its cv
-//!   @F        otherwise                                                          does not count
+//!   @F        none of these, and the mapping table on flash, which seal-r has,
+//!             names it: what said that it counts may be gone                     counts    there
+//!   @G        otherwise                                                          does not count
 //!             Of the versions of a page that count, the one with the highest (place, seq) is
 //!             current. Recovery only reads.
 //!

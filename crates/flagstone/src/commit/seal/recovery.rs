@@ -280,13 +280,18 @@ struct Places {
 }
 
 impl Places {
-    /// The place of a version; nothing if it does not count.
+    /// The place of a version; nothing if no evidence that is there says that it counts.
     fn of(&self, version: &Version) -> Option<u64> {
-        self.ruled(version).1
+        self.ruled(version, |_| false).1
     }
 
-    /// The row of the recovery table that decides about a version, and its place.
-    fn ruled(&self, version: &Version) -> (&'static str, Option<u64>) {
+    /// The row of the recovery table that decides about a version, and its place unless the mapping
+    /// table alone says that it counts.
+    fn ruled(
+        &self,
+        version: &Version,
+        table_has: impl Fn(&Version) -> bool,
+    ) -> (&'static str, Option<u64>) {
         if let Some((row, place)) = version.decided() {
             return (row, Some(place));
         }
@@ -299,7 +304,8 @@ impl Places {
         }
         match self.counted.get(&version.tx) {
             Some(&cv) => ("@E", Some(cv)),
-            None => ("@F", None),
+            None if table_has(version) => ("@F", None),
+            None => ("@G", None),
         }
     }
 
@@ -311,9 +317,7 @@ impl Places {
         versions: &[Version],
     ) {
         for version in versions {
-            let (row, place) = self.ruled(version);
-            // What says that it counts may be gone once the mapping table on flash has it.
-            let is_kept = place.is_none() && table_has(version);
+            let (row, place) = self.ruled(version, &table_has);
             let tx = (version.tx != TxId(0)).then_some(version.tx);
             let place = match place {
                 Some(place) if place <= self.unto => {
@@ -333,14 +337,10 @@ impl Places {
                     format!("pages of it that are there: {}; {says}", there.len())
                 }
             };
-            let kept = if is_kept {
-                "; the mapping table has it"
-            } else {
-                ""
-            };
-            let because = format!("logical page {}, {place}{kept}", version.lpn);
+            let because = format!("logical page {}, {place}", version.lpn);
             let at = version.slot.ppn().into_iter().collect();
-            rulings.say(row, tx, at, is_kept || self.of(version).is_some(), because);
+            let counts = row == "@F" || self.of(version).is_some();
+            rulings.say(row, tx, at, counts, because);
         }
     }
 
@@ -422,6 +422,8 @@ mod tests {
         has_copy: bool,
         /// Whether the last one is among them.
         has_last: bool,
+        /// The mapping table on flash has the page.
+        is_mapped: bool,
     }
 
     /// The place of transaction 7, and the write sequence of the page.
@@ -439,7 +441,7 @@ mod tests {
 
         fn all() -> Vec<Facts> {
             let mut all = Vec::new();
-            for bits in 0..128u32 {
+            for bits in 0..256u32 {
                 let bit = |at: u32| bits >> at & 1 == 1;
                 for pages in 1..4 {
                     all.push(Facts {
@@ -451,6 +453,7 @@ mod tests {
                         pages,
                         has_copy: bit(5),
                         has_last: bit(6),
+                        is_mapped: bit(7),
                     });
                 }
             }
@@ -511,12 +514,15 @@ mod tests {
             for (version, block) in &versions {
                 found.see(version, *block);
             }
-            found.places(roster).0.ruled(&versions[0].0)
+            found
+                .places(roster)
+                .0
+                .ruled(&versions[0].0, |_| self.is_mapped)
         }
     }
 
     /// The table in the header of the protocol. The verdict is the place of the page.
-    const TABLE: [Case<Facts, Option<u64>>; 6] = [
+    const TABLE: [Case<Facts, Option<u64>>; 7] = [
         Case {
             row: "@A",
             holds: |facts| facts.is_of_many() && facts.has_verdict,
@@ -552,7 +558,15 @@ mod tests {
             row: "@F",
             holds: |facts| {
                 let is_open = facts.is_of_many() && !facts.has_verdict && !facts.is_listed;
-                is_open && !facts.has_witness && !facts.is_whole()
+                is_open && !facts.has_witness && !facts.is_whole() && facts.is_mapped
+            },
+            verdict: |_| None,
+        },
+        Case {
+            row: "@G",
+            holds: |facts| {
+                let is_open = facts.is_of_many() && !facts.has_verdict && !facts.is_listed;
+                is_open && !facts.has_witness && !facts.is_whole() && !facts.is_mapped
             },
             verdict: |_| None,
         },
@@ -568,9 +582,9 @@ mod tests {
     fn a_mistake_of_recovery_differs_from_the_table() {
         for (mistake, rows) in [
             (Mistake::WitnessIgnored, &["@D"][..]),
-            (Mistake::CopiesCounted, &["@E", "@F"]),
-            (Mistake::LastPageCommits, &["@F"]),
-            (Mistake::NotCounted, &["@F"]),
+            (Mistake::CopiesCounted, &["@E", "@F", "@G"]),
+            (Mistake::LastPageCommits, &["@F", "@G"]),
+            (Mistake::NotCounted, &["@F", "@G"]),
         ] {
             let mistaken = |facts: &Facts| facts.place(Some(mistake));
             let mut differ = rows_that_differ(&TABLE, &Facts::all(), mistaken);

@@ -33,7 +33,12 @@ pub(super) const RECOVERY: &[Row] = &[
         "as many pages of its transaction are there as the last one says",
         "counts, at the sequence of the last",
     ),
-    row("@F", "otherwise", "does not count"),
+    row(
+        "@F",
+        "none of these, and the mapping table on flash (of seal-r) has it",
+        "counts, in the mapping table",
+    ),
+    row("@G", "otherwise", "does not count"),
 ];
 
 pub(super) fn tables(seal: &Seal, ftl: &Ftl) -> Vec<Table> {

@@ -157,8 +157,9 @@ fn rare(kind: Kind) -> &'static [&'static str] {
         Kind::Aw | Kind::MhlM => &["@B", "@C"],
         // Flags of one commit on either side of a cut.
         Kind::Cfc => &["@C"],
-        // A root that lists transactions.
-        Kind::Seal | Kind::SealR => &["@C"],
+        // A root that lists transactions; seal keeps no mapping table on flash.
+        Kind::Seal => &["@C", "@F"],
+        Kind::SealR => &["@C"],
         _ => &[],
     }
 }

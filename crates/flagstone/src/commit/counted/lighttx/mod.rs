@@ -24,12 +24,14 @@
 //!             5. No two transactions with pages in the zones have the same TxID.
 //!
 //! Recovery    facts about a transaction with pages in the zones              verdict
-//!   @A        no page has a TxCnt                                            not committed
-//!   @B        TxCnt is not the number of its pages that are there            not committed
+//!   @A        no page has a TxCnt, and not @G                                not committed
+//!   @B        TxCnt is not the number of its pages that are there, not @G    not committed
 //!   @C        TxCnt is that number, TxVer > ckptVer                          redone, by TxVer
 //!   @D        TxCnt is that number, TxVer <= ckptVer                         in the mapping table
 //!   @E        a page of no transaction, TxVer > ckptVer                      redone, by TxVer
 //!   @F        a page of no transaction, TxVer <= ckptVer                     in the mapping table
+//!   @G        the facts of @A or @B, and the mapping table of the
+//!             checkpoint has one of its pages: others have left the zones    in the mapping table
 //!             The first write afterwards slides the zones; recovery itself only reads.
 //!
 //! Departures  D1. The root keeps ckptVer. As printed, every committed transaction in the zones is
