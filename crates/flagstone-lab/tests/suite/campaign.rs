@@ -16,7 +16,7 @@ fn campaign_on(subject: Subject) -> Campaign {
         subject,
         variant: None,
         published: false,
-        cuts: Cuts::Sampled(1_500),
+        cuts: Cuts::Sampled(600),
         depth: 3,
         ahead: false,
         device: None,
@@ -89,16 +89,16 @@ fn every_protocol_survives_three_cuts_in_a_row_with_every_fault() {
             ..campaign(kind)
         });
         assert!(
-            findings.work.cuts >= 1_500,
+            findings.work.cuts >= 600,
             "{kind}: {} cuts",
             findings.work.cuts
         );
         // The campaign does what it is for: collection never rests, blocks are lost.
         assert!(
-            findings.work.collections > 500,
+            findings.work.collections > 200,
             "{kind}: nothing was collected"
         );
-        assert!(findings.work.retired > 50, "{kind}: no block was lost");
+        assert!(findings.work.retired > 20, "{kind}: no block was lost");
     }
 }
 
@@ -153,7 +153,7 @@ fn errors_that_the_ecc_does_not_notice_are_reported_with_checksums_and_do_harm_w
         };
         let checked = Campaign {
             variant,
-            cuts: Cuts::Sampled(300),
+            cuts: Cuts::Sampled(150),
             depth: 1,
             faults,
             ..campaign(kind)
@@ -191,10 +191,10 @@ fn every_index_is_whole_after_three_cuts_in_a_row_with_every_fault() {
     assert_eq!(indexes().count(), 5 * IndexKind::ALL.len() + 1);
     for subject in indexes() {
         let findings = holds(&Campaign {
-            cuts: Cuts::Sampled(200),
+            cuts: Cuts::Sampled(100),
             ..campaign_on(subject)
         });
-        assert!(findings.work.cuts >= 200, "{subject}");
+        assert!(findings.work.cuts >= 100, "{subject}");
         assert!(findings.work.collections > 0, "{subject}");
     }
 }
@@ -229,7 +229,7 @@ fn indexes_on_a_control_or_on_a_flash_that_lies_fail() {
 fn an_index_that_recovers_itself_does_so_and_its_mistakes_are_found() {
     let own = Subject::Index(IndexKind::Sal, Below::Protocol(Kind::Plain));
     let findings = holds(&campaign_on(own));
-    assert!(findings.work.cuts_in_recovery > 500);
+    assert!(findings.work.cuts_in_recovery > 200);
     let mistakes = Sabotage::all().filter(|(sabotage, _)| {
         !sabotage.suits(Subject::Protocol(Kind::Plain)) && sabotage.suits(own)
     });
@@ -320,7 +320,7 @@ fn a_flag_that_is_erased_before_another_one_is_durable_is_missed() {
 fn an_index_that_loses_pages_says_so_and_makes_nothing_up() {
     for subject in indexes() {
         loses_pages_and_says_so(Campaign {
-            cuts: Cuts::Sampled(120),
+            cuts: Cuts::Sampled(60),
             depth: 1,
             ..campaign_on(subject)
         });
@@ -389,11 +389,11 @@ fn every_stack_survives_three_cuts_in_a_row_with_every_fault() {
             continue;
         }
         let work = holds(&campaign_on(subject)).work;
-        assert!(work.collections > 500, "{stack}: nothing was collected");
-        assert!(work.retired > 50, "{stack}: no block was lost");
+        assert!(work.collections > 200, "{stack}: nothing was collected");
+        assert!(work.retired > 20, "{stack}: no block was lost");
         // A database writes while it recovers.
         let writes = !matches!(stack, Stack::Force(_));
-        assert_eq!(work.cuts_in_recovery > 50, writes, "{stack}");
+        assert_eq!(work.cuts_in_recovery > 20, writes, "{stack}");
     }
 }
 
@@ -422,7 +422,7 @@ fn a_database_that_loses_pages_says_so_and_makes_nothing_up() {
             continue;
         }
         loses_pages_and_says_so(Campaign {
-            cuts: Cuts::Sampled(600),
+            cuts: Cuts::Sampled(250),
             ..campaign_on(subject)
         });
     }

@@ -89,7 +89,7 @@ fn run_ids() {
         fuzzing::run_id,
         &valid,
         b"0123456789abcdef/.-:xtnswbfc",
-        3_000,
+        1_000,
     );
 }
 
