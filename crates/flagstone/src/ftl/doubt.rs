@@ -122,15 +122,33 @@ impl Ftl {
     /// # Errors
     /// Two logical pages that are in one page.
     pub fn revive_mapped(&mut self) -> Result<(), FtlError> {
-        for lpn in 0..self.logical_pages {
-            if let Some(at) = self.slot(Lpn(lpn)).ppn() {
-                if self.is_live(at) {
-                    return foreign(format!(
-                        "logical page {lpn} and another one are both in page {at}"
-                    ));
-                }
-                self.revive(at);
+        // How many live pages a block had, and its last page that was revived.
+        let mut revived: Vec<Option<(u32, Lpn)>> = vec![None; self.blocks.len()];
+        for lpn in (0..self.logical_pages).map(Lpn) {
+            let Some(at) = self.slot(lpn).ppn() else {
+                continue;
+            };
+            if self.is_live(at) {
+                return foreign(format!(
+                    "logical page {lpn} and another one are both in page {at}"
+                ));
             }
+            let block = self.addresses.block_of(at).index();
+            let live = self.blocks[block].live;
+            let (_, last) = revived[block].get_or_insert((live.into(), lpn));
+            *last = lpn;
+            self.set_live(at);
+        }
+        // The list of candidates has them in the order in which they became what they are.
+        let revived = (0..).map(Pbn).zip(revived);
+        let mut moved: Vec<(Lpn, Pbn, u32)> = revived
+            .filter_map(|(id, revived)| revived.map(|(before, last)| (last, id, before)))
+            .filter(|&(_, id, _)| self.is_candidate(id))
+            .collect();
+        moved.sort_unstable();
+        for (_, id, before) in moved {
+            self.victims.remove(id, before);
+            self.victims.insert(id, self.blocks[id.index()].live.into());
         }
         Ok(())
     }
@@ -139,7 +157,8 @@ impl Ftl {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ftl::{Config, Format};
+    use crate::dice::Dice;
+    use crate::ftl::{BlockState, Config, Format};
     use crate::nand::{Flash, small};
     use crate::units::Nanos;
 
@@ -198,6 +217,41 @@ mod tests {
         assert!(why(ftl.doubt_map()).contains("logical page 5 in page 1024"));
         ftl.set_slot(Lpn(5), Slot::Page(Ppn(1001)));
         assert!(why(ftl.revive_mapped()).contains("both in page 1001"));
+    }
+
+    /// Wrong where the candidates for collection are in another order than if each page was revived
+    /// by itself: then a device goes on otherwise after a restart.
+    #[test]
+    fn pages_that_are_revived_at_once_leave_the_candidates_as_one_by_one() {
+        let mapped = || {
+            let mut ftl = ftl();
+            let blocks = ftl.data_blocks();
+            for &block in blocks.iter().skip(2) {
+                ftl.blocks[block.index()].state = BlockState::Full;
+                ftl.victims.insert(block, 0);
+            }
+            ftl.pin(blocks[3]);
+            let (mut dice, mut next) = (Dice(5), vec![0; blocks.len()]);
+            for lpn in (0..100).map(Lpn) {
+                let which = dice.pick(blocks.len() as u32) as usize;
+                if next[which] < ftl.data_pages {
+                    let at = ftl.geometry.page(blocks[which], next[which]);
+                    ftl.set_slot(lpn, Slot::Page(at));
+                    next[which] += 1;
+                }
+            }
+            ftl
+        };
+        let candidates = |ftl: &Ftl| ftl.victims.iter().collect::<Vec<_>>();
+        let (mut at_once, mut each, mut backwards) = (mapped(), mapped(), mapped());
+        at_once.revive_mapped().expect("no page is named twice");
+        let pages = (0..100).filter_map(|lpn| each.slot(Lpn(lpn)).ppn());
+        let pages: Vec<Ppn> = pages.collect();
+        pages.iter().for_each(|&at| each.revive(at));
+        pages.iter().rev().for_each(|&at| backwards.revive(at));
+        assert_eq!(candidates(&at_once), candidates(&each));
+        assert_eq!(at_once.live_pages(), each.live_pages());
+        assert_ne!(candidates(&backwards), candidates(&each), "the control");
     }
 
     #[test]

@@ -466,19 +466,22 @@ impl Ftl {
     /// Says, while mounting, that a page found on flash is live.
     pub fn revive(&mut self, at: Ppn) {
         let id = self.geometry.block_of(at);
+        let before = self.blocks[id.index()].live;
+        self.set_live(at);
+        if self.is_candidate(id) {
+            self.victims.remove(id, before.into());
+            self.victims.insert(id, (before + 1).into());
+        }
+    }
+
+    /// Counts a page as live. The list of candidates is the caller's.
+    fn set_live(&mut self, at: Ppn) {
         let word = &mut self.live[at.index() / 64];
         let bit = 1u64 << (at.0 % 64);
         assert!(*word & bit == 0, "page {at} is revived twice");
         *word |= bit;
         self.live_pages += 1;
-        let block = &mut self.blocks[id.index()];
-        if block.state == BlockState::Full && block.pins == 0 {
-            self.victims.remove(id, block.live.into());
-        }
-        block.live += 1;
-        if block.state == BlockState::Full && block.pins == 0 {
-            self.victims.insert(id, block.live.into());
-        }
+        self.blocks[self.addresses.block_of(at).index()].live += 1;
     }
 
     /// Keeps a block from being collected until as many [`Ftl::unpin`]s have come.

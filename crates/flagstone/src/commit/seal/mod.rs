@@ -53,6 +53,7 @@ pub(super) mod bounds;
 mod check;
 mod evidence;
 mod mistake;
+mod pending;
 mod recovery;
 pub(super) mod rest;
 pub(super) mod seal_r;

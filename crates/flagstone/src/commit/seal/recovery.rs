@@ -2,6 +2,7 @@
 
 use super::bounds::Bounds;
 use super::evidence::{Evidence, Undecided, Witness};
+use super::pending::Pending;
 use super::{Mistake, listed, tail};
 use crate::commit::Ruling;
 use crate::commit::show::Rulings;
@@ -13,15 +14,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A version of a page that is on flash.
 #[derive(Debug, Clone, Copy)]
-struct Version {
-    tx: TxId,
-    seq: u64,
+pub(super) struct Version {
+    pub(super) tx: TxId,
+    pub(super) seq: u64,
     /// Pages of the transaction, if this is the last one; 1 if it counts by itself.
-    count: u32,
+    pub(super) count: u32,
     /// What the summary of its block says of it.
     verdict: u32,
-    lpn: Lpn,
-    slot: Slot,
+    pub(super) lpn: Lpn,
+    pub(super) slot: Slot,
 }
 
 impl Version {
@@ -111,19 +112,20 @@ pub(super) fn read(
     let (places, undecided) = found.places(roster);
     if mistake.is(Mistake::XidFromCommits) {
         last_tx = last_tx.max(found.last_counted);
-        let counts = undecided
-            .iter()
-            .filter(|version| places.of(version).is_some());
-        last_tx = counts.fold(last_tx, |last, version| last.max(version.tx));
+        let txs = undecided.runs().map(|(tx, _)| tx);
+        let counts = txs.filter(|&tx| places.of_tx(tx).is_some());
+        last_tx = counts.fold(last_tx, TxId::max);
     }
     let mut rulings = Rulings::new(tells);
     if rulings.listens() {
         let table_has = |version: &Version| ftl.slot(version.lpn) == version.slot;
         places.tell(&mut rulings, table_has, &found.all);
     }
-    for version in &undecided {
-        if let Some(place) = places.of(version) {
-            found.newest.offer(version, place);
+    for (tx, run) in undecided.runs() {
+        if let Some(place) = places.of_tx(tx) {
+            for kept in run {
+                found.newest.offer(kept.lpn, kept.slot(), kept.seq, place);
+            }
         }
     }
     found.newest.map(ftl);
@@ -153,8 +155,8 @@ const FORGETS_XIDS: [Mistake; 3] = [
 /// the newest one of their page at once; only the others are kept until all have been seen.
 struct Versions {
     newest: Newest,
-    /// Versions that something elsewhere has to say about, in the order of the scan.
-    undecided: Vec<Version>,
+    /// Versions that something elsewhere has to say about.
+    undecided: Pending,
     /// Transactions that the summary of a block gives a place, with that block, in the order of the
     /// scan; once for each run of pages of one transaction.
     stated: Vec<(TxId, u64, Pbn)>,
@@ -173,7 +175,7 @@ impl Versions {
                 unto,
                 mistake,
             },
-            undecided: Vec::new(),
+            undecided: Pending::default(),
             stated: Vec::new(),
             last_counted: TxId(0),
             all: Vec::new(),
@@ -186,7 +188,7 @@ impl Versions {
             self.all.push(*version);
         }
         let Some((_, place)) = version.decided() else {
-            self.undecided.push(*version);
+            self.undecided.push(version);
             return;
         };
         let says = (version.tx, place, block);
@@ -194,26 +196,22 @@ impl Versions {
             self.stated.push(says);
         }
         self.last_counted = self.last_counted.max(version.tx);
-        self.newest.offer(version, place);
+        let Version { lpn, slot, seq, .. } = *version;
+        self.newest.offer(lpn, slot, seq, place);
     }
 
     /// The places of the transactions that have undecided versions, and these versions.
-    fn places(&mut self, roster: FxHashMap<TxId, u64>) -> (Places, Vec<Version>) {
+    fn places(&mut self, roster: FxHashMap<TxId, u64>) -> (Places, Pending) {
         let (unto, mistake) = (self.newest.unto, self.newest.mistake);
         let undecided = std::mem::take(&mut self.undecided);
-        let wanted: FxHashSet<TxId> = undecided.iter().map(|version| version.tx).collect();
+        let wanted: FxHashSet<TxId> = undecided.runs().map(|(tx, _)| tx).collect();
         let stated = std::mem::take(&mut self.stated).into_iter();
         let stated: FxHashMap<TxId, (u64, Pbn)> = stated
             .filter(|(tx, ..)| wanted.contains(tx))
             .map(|(tx, cv, block)| (tx, (cv, block)))
             .collect();
-        let is_open = |version: &&Version| !stated.contains_key(&version.tx);
-        let mut open: Vec<&Version> = undecided.iter().filter(is_open).collect();
-        open.sort_unstable_by_key(|version| (version.tx, version.seq));
-        let counted = open
-            .chunk_by(|a, b| a.tx == b.tx)
-            .filter_map(|pages| Some((pages[0].tx, whole(pages, mistake)?)))
-            .collect();
+        let is_open = |tx| !stated.contains_key(&tx);
+        let counted = undecided.whole(is_open, mistake).collect();
         let places = Places {
             roster,
             stated,
@@ -239,23 +237,23 @@ struct Newest {
 impl Newest {
     /// A version counts, at a place.
     #[inline]
-    fn offer(&mut self, version: &Version, place: u64) {
+    fn offer(&mut self, lpn: Lpn, slot: Slot, seq: u64, place: u64) {
         // The mapping table on flash has what counted before.
         if place <= self.unto {
             return;
         }
         let place = match self.mistake.is(Mistake::OrderBySeq) {
-            true => version.seq,
+            true => seq,
             false => place,
         };
         let inside = match self.mistake.is(Mistake::AnyOrderInside) {
             true => 0,
-            false => version.seq,
+            false => seq,
         };
         // The bit that says *trimmed* comes last.
-        let word = version.slot.encode().rotate_left(1);
+        let word = slot.encode().rotate_left(1);
         let key = u128::from(place) << 80 | u128::from(inside) << 32 | u128::from(word);
-        let best = &mut self.of[version.lpn.index()];
+        let best = &mut self.of[lpn.index()];
         *best = key.max(*best);
     }
 
@@ -292,21 +290,28 @@ impl Places {
         version: &Version,
         table_has: impl Fn(&Version) -> bool,
     ) -> (&'static str, Option<u64>) {
-        if let Some((row, place)) = version.decided() {
-            return (row, Some(place));
-        }
-        if let Some(&cv) = self.roster.get(&version.tx) {
-            return ("@C", Some(cv));
-        }
-        let stated = self.stated.get(&version.tx).map(|&(cv, _)| cv);
-        if let Some(cv) = stated.filter(|_| !self.mistake.is(Mistake::WitnessIgnored)) {
-            return ("@D", Some(cv));
-        }
-        match self.counted.get(&version.tx) {
-            Some(&cv) => ("@E", Some(cv)),
+        match version.decided().or_else(|| self.said_of(version.tx)) {
+            Some((row, place)) => (row, Some(place)),
             None if table_has(version) => ("@F", None),
             None => ("@G", None),
         }
+    }
+
+    /// The row by which undecided versions of a transaction count, and their place.
+    fn said_of(&self, tx: TxId) -> Option<(&'static str, u64)> {
+        if let Some(&cv) = self.roster.get(&tx) {
+            return Some(("@C", cv));
+        }
+        let stated = self.stated.get(&tx).map(|&(cv, _)| cv);
+        if let Some(cv) = stated.filter(|_| !self.mistake.is(Mistake::WitnessIgnored)) {
+            return Some(("@D", cv));
+        }
+        self.counted.get(&tx).map(|&cv| ("@E", cv))
+    }
+
+    /// The place of the undecided versions of a transaction.
+    fn of_tx(&self, tx: TxId) -> Option<u64> {
+        self.said_of(tx).map(|(_, place)| place)
     }
 
     /// Tells what is decided about each version.
@@ -345,29 +350,33 @@ impl Places {
     }
 
     /// The committed transactions with a current page in a block without a verdict for it.
-    fn needed(&self, ftl: &Ftl, undecided: &[Version]) -> Evidence {
+    fn needed(&self, ftl: &Ftl, undecided: &Pending) -> Evidence {
         let mut open: FxHashMap<TxId, Undecided> = FxHashMap::default();
-        for version in undecided {
-            let place = self.of(version).filter(|&place| place > self.unto);
+        for (tx, run) in undecided.runs() {
+            let place = self.of_tx(tx).filter(|&place| place > self.unto);
             if let Some(cv) = place
-                && ftl.slot(version.lpn) == version.slot
+                && run.iter().any(|kept| ftl.slot(kept.lpn) == kept.slot())
             {
                 let found = || Undecided {
                     cv,
                     durable: Nanos::ZERO,
                     blocks: Vec::new(),
-                    witness: self.witness(version.tx),
+                    witness: self.witness(tx),
                 };
-                open.entry(version.tx).or_insert_with(found);
+                open.entry(tx).or_insert_with(found);
             }
         }
-        for version in undecided {
-            let at = version.slot.ppn().expect("a version is on a page");
-            let block = ftl.geometry().block_of(at);
-            if let Some(undecided) = open.get_mut(&version.tx)
-                && !undecided.blocks.contains(&block)
-            {
-                undecided.blocks.push(block);
+        for (tx, run) in undecided.runs() {
+            let Some(undecided) = open.get_mut(&tx) else {
+                continue;
+            };
+            for kept in run {
+                let at = kept.slot().ppn().expect("a version is on a page");
+                let block = ftl.geometry().block_of(at);
+                let is_last = undecided.blocks.last() == Some(&block);
+                if !is_last && !undecided.blocks.contains(&block) {
+                    undecided.blocks.push(block);
+                }
             }
         }
         let mut open: Vec<(TxId, Undecided)> = open.into_iter().collect();
@@ -382,22 +391,6 @@ impl Places {
             None => Witness::None,
         }
     }
-}
-
-/// The place of a transaction all of whose pages are there, by the order of their sequences. Copies
-/// have one sequence.
-fn whole(pages: &[&Version], mistake: Mistaken<Mistake>) -> Option<u64> {
-    let last = pages.iter().find(|page| page.count > 0);
-    if mistake.is(Mistake::NotCounted) {
-        return Some(last.unwrap_or(&pages[0]).seq);
-    }
-    let last = last?;
-    let different = match mistake.is(Mistake::CopiesCounted) {
-        true => pages.len(),
-        false => pages.chunk_by(|a, b| a.seq == b.seq).count(),
-    };
-    let is_whole = different == last.count as usize;
-    (is_whole || mistake.is(Mistake::LastPageCommits)).then_some(last.seq)
 }
 
 #[cfg(test)]
