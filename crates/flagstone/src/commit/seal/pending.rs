@@ -8,6 +8,7 @@ use super::recovery::Version;
 use crate::ftl::Slot;
 use crate::mistakes::Mistaken;
 use crate::units::{Lpn, TxId};
+use rustc_hash::FxHashMap;
 
 /// Versions in the order of a scan, in runs of one transaction.
 #[derive(Debug, Default)]
@@ -60,10 +61,10 @@ impl Pending {
         &self,
         is_open: impl Fn(TxId) -> bool,
         mistake: Mistaken<Mistake>,
-    ) -> impl Iterator<Item = (TxId, u64)> {
+    ) -> FxHashMap<TxId, u64> {
         let mut open: Vec<(TxId, &[Kept])> = self.runs().filter(|&(tx, _)| is_open(tx)).collect();
         open.sort_by_key(|&(tx, _)| tx);
-        let mut whole = Vec::new();
+        let mut whole = FxHashMap::default();
         let mut pages: Vec<(u64, u32)> = Vec::new();
         for runs in open.chunk_by(|a, b| a.0 == b.0) {
             pages.clear();
@@ -72,7 +73,7 @@ impl Pending {
             pages.sort_unstable();
             whole.extend(end_of(&pages, mistake).map(|cv| (runs[0].0, cv)));
         }
-        whole.into_iter()
+        whole
     }
 }
 

@@ -211,7 +211,7 @@ impl Versions {
             .map(|(tx, cv, block)| (tx, (cv, block)))
             .collect();
         let is_open = |tx| !stated.contains_key(&tx);
-        let counted = undecided.whole(is_open, mistake).collect();
+        let counted = undecided.whole(is_open, mistake);
         let places = Places {
             roster,
             stated,
@@ -278,11 +278,6 @@ struct Places {
 }
 
 impl Places {
-    /// The place of a version; nothing if no evidence that is there says that it counts.
-    fn of(&self, version: &Version) -> Option<u64> {
-        self.ruled(version, |_| false).1
-    }
-
     /// The row of the recovery table that decides about a version, and its place unless the mapping
     /// table alone says that it counts.
     fn ruled(
@@ -323,6 +318,7 @@ impl Places {
     ) {
         for version in versions {
             let (row, place) = self.ruled(version, &table_has);
+            let counts = row == "@F" || place.is_some();
             let tx = (version.tx != TxId(0)).then_some(version.tx);
             let place = match place {
                 Some(place) if place <= self.unto => {
@@ -344,7 +340,6 @@ impl Places {
             };
             let because = format!("logical page {}, {place}", version.lpn);
             let at = version.slot.ppn().into_iter().collect();
-            let counts = row == "@F" || self.of(version).is_some();
             rulings.say(row, tx, at, counts, because);
         }
     }
