@@ -51,9 +51,10 @@
 
 pub(super) mod bounds;
 mod check;
+mod columns;
 mod evidence;
 mod mistake;
-mod pending;
+mod newest;
 mod recovery;
 pub(super) mod rest;
 pub(super) mod seal_r;

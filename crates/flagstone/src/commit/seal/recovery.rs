@@ -1,14 +1,16 @@
 //! Recovery of SEAL: which versions count, and which committed transactions still need evidence.
 
 use super::bounds::Bounds;
+use super::columns::Columns;
 use super::evidence::{Evidence, Undecided, Witness};
-use super::pending::Pending;
+use super::newest::Newest;
 use super::{Mistake, listed, tail};
 use crate::commit::Ruling;
 use crate::commit::show::Rulings;
 use crate::ftl::{Ftl, FtlError, Mounted, Slot, verdict};
 use crate::layout::get;
 use crate::mistakes::Mistaken;
+use crate::nand::Geometry;
 use crate::units::{Lpn, Nanos, Pbn, TxId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -20,20 +22,20 @@ pub(super) struct Version {
     /// Pages of the transaction, if this is the last one; 1 if it counts by itself.
     pub(super) count: u32,
     /// What the summary of its block says of it.
-    verdict: u32,
+    pub(super) verdict: u32,
     pub(super) lpn: Lpn,
     pub(super) slot: Slot,
 }
 
 impl Version {
     /// Whether it counts by itself.
-    fn is_alone(&self) -> bool {
+    pub(super) fn is_alone(&self) -> bool {
         self.tx == TxId(0) || self.count == 1
     }
 
     /// The row of the recovery table by which it counts because of itself and of the summary of its
     /// block, and its place; nothing if something else has to say that it counts.
-    fn decided(&self) -> Option<(&'static str, u64)> {
+    pub(super) fn decided(&self) -> Option<(&'static str, u64)> {
         if self.is_alone() {
             return Some(("@B", self.seq));
         }
@@ -84,56 +86,80 @@ pub(super) fn read(
         true => TxId(0),
         false => bounds.as_ref().map_or(TxId(0), Bounds::last_tx),
     };
-    let mut found = Versions::new(logical_pages, unto, mistake, tells);
-    let done = ftl.scan(mounted.done, &blocks, |at, head, bytes| {
-        let (record, verdict) = bytes.split_at(tail::SIZE);
-        let tx = TxId(get(record, tail::XID));
-        if !mistake.is(Mistake::XidReused) && !mistake.is(Mistake::XidFromCommits) {
-            last_tx = last_tx.max(tx);
+    // A ruling also says what the mapping table on flash had.
+    let table: Vec<Slot> = match tells {
+        true => (0..logical_pages).map(|lpn| ftl.slot(Lpn(lpn))).collect(),
+        false => Vec::new(),
+    };
+    let mut found = Versions::new(&geometry, tells);
+    let mut newest = Newest::new(logical_pages, unto, mistake);
+    let mut done = mounted.done;
+    let mut versions = Vec::with_capacity(geometry.pages_per_block as usize);
+    for block in blocks {
+        versions.clear();
+        let read = ftl.scan(mounted.done, &[block], |at, head, bytes| {
+            let (record, verdict) = bytes.split_at(tail::SIZE);
+            let tx = TxId(get(record, tail::XID));
+            if !mistake.is(Mistake::XidReused) && !mistake.is(Mistake::XidFromCommits) {
+                last_tx = last_tx.max(tx);
+            }
+            if head.lpn.0 < logical_pages {
+                let version = Version {
+                    tx,
+                    seq: head.seq,
+                    count: get(record, tail::COUNT) as u32,
+                    verdict: get(verdict, verdict::VERDICT) as u32,
+                    lpn: head.lpn,
+                    slot: Slot::of(head.kind, at),
+                };
+                versions.push((geometry.page_in_block(at), version));
+            }
+        })?;
+        done = done.max(read);
+        found.see(block, &versions);
+        for (_, version) in &versions {
+            if let Some((_, place)) = version.decided() {
+                let rank = (place, version.seq);
+                newest.offer(ftl, version.lpn, version.slot, rank, |at| {
+                    found.columns.rank(at, |_| None)
+                });
+            }
         }
-        if head.lpn.0 < logical_pages {
-            let version = Version {
-                tx,
-                seq: head.seq,
-                count: get(record, tail::COUNT) as u32,
-                verdict: get(verdict, verdict::VERDICT) as u32,
-                lpn: head.lpn,
-                slot: Slot::of(head.kind, at),
-            };
-            found.see(&version, geometry.block_of(at));
-        }
-    })?;
+    }
     if !FORGETS_XIDS.iter().any(|&forgets| mistake.is(forgets)) {
         last_tx = roster.keys().copied().fold(last_tx, TxId::max);
     }
     if mistake.is(Mistake::ListIgnored) {
         roster.clear();
     }
-    let (places, undecided) = found.places(roster);
+    let places = found.places(roster, unto, mistake);
+    let columns = &found.columns;
     if mistake.is(Mistake::XidFromCommits) {
         last_tx = last_tx.max(found.last_counted);
-        let txs = undecided.runs().map(|(tx, _)| tx);
+        let txs = columns.undecided().map(|run| run.tx);
         let counts = txs.filter(|&tx| places.of_tx(tx).is_some());
         last_tx = counts.fold(last_tx, TxId::max);
     }
     let mut rulings = Rulings::new(tells);
     if rulings.listens() {
-        let table_has = |version: &Version| ftl.slot(version.lpn) == version.slot;
+        let table_has = |version: &Version| table[version.lpn.index()] == version.slot;
         places.tell(&mut rulings, table_has, &found.all);
     }
-    for (tx, run) in undecided.runs() {
-        if let Some(place) = places.of_tx(tx) {
-            for kept in run {
-                found.newest.offer(kept.lpn, kept.slot(), kept.seq, place);
+    for run in columns.undecided() {
+        if let Some(place) = places.of_tx(run.tx) {
+            for version in columns.of_run(&run) {
+                let rank = (place, version.seq);
+                newest.offer(ftl, version.lpn, version.slot, rank, |at| {
+                    columns.rank(at, |tx| places.of_tx(tx))
+                });
             }
         }
     }
-    found.newest.map(ftl);
     ftl.revive_mapped()?;
     ftl.finish_mount();
     let evidence = match mistake.is(Mistake::TableForgotten) {
         true => Evidence::default(),
-        false => places.needed(ftl, &undecided),
+        false => places.needed(ftl, columns),
     };
     Ok(Recovery {
         evidence,
@@ -151,16 +177,10 @@ const FORGETS_XIDS: [Mistake; 3] = [
     Mistake::XidFromPages,
 ];
 
-/// The versions that a scan sees. Most count by themselves or have a verdict, and are held against
-/// the newest one of their page at once; only the others are kept until all have been seen.
+/// The versions that a scan sees.
 struct Versions {
-    newest: Newest,
-    /// Versions that something elsewhere has to say about.
-    undecided: Pending,
-    /// Transactions that the summary of a block gives a place, with that block, in the order of the
-    /// scan; once for each run of pages of one transaction.
-    stated: Vec<(TxId, u64, Pbn)>,
-    /// The highest transaction with a version that counts and is not in `undecided`.
+    columns: Columns,
+    /// The highest transaction with a version that counts by itself or by its block's summary.
     last_counted: TxId,
     /// All versions, if rulings are asked for.
     all: Vec<Version>,
@@ -168,101 +188,48 @@ struct Versions {
 }
 
 impl Versions {
-    fn new(logical_pages: u32, unto: u64, mistake: Mistaken<Mistake>, tells: bool) -> Versions {
+    fn new(geometry: &Geometry, tells: bool) -> Versions {
         Versions {
-            newest: Newest {
-                of: vec![0; logical_pages as usize],
-                unto,
-                mistake,
-            },
-            undecided: Pending::default(),
-            stated: Vec::new(),
+            columns: Columns::new(geometry.blocks(), geometry.pages_per_block),
             last_counted: TxId(0),
             all: Vec::new(),
             tells,
         }
     }
 
-    fn see(&mut self, version: &Version, block: Pbn) {
+    /// Takes the versions of a block: a page of the block and its version, in ascending order.
+    fn see(&mut self, block: Pbn, versions: &[(u32, Version)]) {
+        self.columns.push(block, versions);
         if self.tells {
-            self.all.push(*version);
+            self.all.extend(versions.iter().map(|(_, version)| version));
         }
-        let Some((_, place)) = version.decided() else {
-            self.undecided.push(version);
-            return;
-        };
-        let says = (version.tx, place, block);
-        if !version.is_alone() && self.stated.last() != Some(&says) {
-            self.stated.push(says);
-        }
-        self.last_counted = self.last_counted.max(version.tx);
-        let Version { lpn, slot, seq, .. } = *version;
-        self.newest.offer(lpn, slot, seq, place);
+        let counted = versions.iter().map(|(_, version)| version);
+        let counted = counted.filter(|version| version.decided().is_some());
+        let highest = counted.map(|version| version.tx).max();
+        self.last_counted = self.last_counted.max(highest.unwrap_or(TxId(0)));
     }
 
-    /// The places of the transactions that have undecided versions, and these versions.
-    fn places(&mut self, roster: FxHashMap<TxId, u64>) -> (Places, Pending) {
-        let (unto, mistake) = (self.newest.unto, self.newest.mistake);
-        let undecided = std::mem::take(&mut self.undecided);
-        let wanted: FxHashSet<TxId> = undecided.runs().map(|(tx, _)| tx).collect();
-        let stated = std::mem::take(&mut self.stated).into_iter();
-        let stated: FxHashMap<TxId, (u64, Pbn)> = stated
-            .filter(|(tx, ..)| wanted.contains(tx))
-            .map(|(tx, cv, block)| (tx, (cv, block)))
-            .collect();
+    /// The places of the transactions that have undecided versions.
+    fn places(
+        &self,
+        roster: FxHashMap<TxId, u64>,
+        unto: u64,
+        mistake: Mistaken<Mistake>,
+    ) -> Places {
+        let wanted: FxHashSet<TxId> = self.columns.undecided().map(|run| run.tx).collect();
+        let mut stated = FxHashMap::default();
+        if !wanted.is_empty() {
+            let wanted = self.columns.stated().filter(|(tx, ..)| wanted.contains(tx));
+            stated.extend(wanted.map(|(tx, cv, block)| (tx, (cv, block))));
+        }
         let is_open = |tx| !stated.contains_key(&tx);
-        let counted = undecided.whole(is_open, mistake);
-        let places = Places {
+        let counted = self.columns.whole(is_open, mistake);
+        Places {
             roster,
             stated,
             counted,
             unto,
             mistake,
-        };
-        (places, undecided)
-    }
-}
-
-/// For each logical page the version that counts and has the highest place, and of two with the
-/// same place the one with the higher write sequence.
-struct Newest {
-    /// Place, write sequence and page of each, in 48, 48 and 32 bits, so that they compare as one
-    /// number; 0 where nothing counts. Nothing else that a recovery takes is as much for each page.
-    of: Vec<u128>,
-    /// The mapping table on flash has all commits up to this place.
-    unto: u64,
-    mistake: Mistaken<Mistake>,
-}
-
-impl Newest {
-    /// A version counts, at a place.
-    #[inline]
-    fn offer(&mut self, lpn: Lpn, slot: Slot, seq: u64, place: u64) {
-        // The mapping table on flash has what counted before.
-        if place <= self.unto {
-            return;
-        }
-        let place = match self.mistake.is(Mistake::OrderBySeq) {
-            true => seq,
-            false => place,
-        };
-        let inside = match self.mistake.is(Mistake::AnyOrderInside) {
-            true => 0,
-            false => seq,
-        };
-        // The bit that says *trimmed* comes last.
-        let word = slot.encode().rotate_left(1);
-        let key = u128::from(place) << 80 | u128::from(inside) << 32 | u128::from(word);
-        let best = &mut self.of[lpn.index()];
-        *best = key.max(*best);
-    }
-
-    /// Maps each page to its newest version.
-    fn map(self, ftl: &mut Ftl) {
-        for (lpn, key) in (0..).map(Lpn).zip(self.of) {
-            if key != 0 {
-                ftl.set_slot(lpn, Slot::decode((key as u32).rotate_right(1)));
-            }
         }
     }
 }
@@ -345,33 +312,30 @@ impl Places {
     }
 
     /// The committed transactions with a current page in a block without a verdict for it.
-    fn needed(&self, ftl: &Ftl, undecided: &Pending) -> Evidence {
+    fn needed(&self, ftl: &Ftl, columns: &Columns) -> Evidence {
         let mut open: FxHashMap<TxId, Undecided> = FxHashMap::default();
-        for (tx, run) in undecided.runs() {
-            let place = self.of_tx(tx).filter(|&place| place > self.unto);
+        for run in columns.undecided() {
+            let place = self.of_tx(run.tx).filter(|&place| place > self.unto);
+            let mut versions = columns.of_run(&run);
             if let Some(cv) = place
-                && run.iter().any(|kept| ftl.slot(kept.lpn) == kept.slot())
+                && versions.any(|version| ftl.slot(version.lpn) == version.slot)
             {
                 let found = || Undecided {
                     cv,
                     durable: Nanos::ZERO,
                     blocks: Vec::new(),
-                    witness: self.witness(tx),
+                    witness: self.witness(run.tx),
                 };
-                open.entry(tx).or_insert_with(found);
+                open.entry(run.tx).or_insert_with(found);
             }
         }
-        for (tx, run) in undecided.runs() {
-            let Some(undecided) = open.get_mut(&tx) else {
+        for run in columns.undecided() {
+            let Some(undecided) = open.get_mut(&run.tx) else {
                 continue;
             };
-            for kept in run {
-                let at = kept.slot().ppn().expect("a version is on a page");
-                let block = ftl.geometry().block_of(at);
-                let is_last = undecided.blocks.last() == Some(&block);
-                if !is_last && !undecided.blocks.contains(&block) {
-                    undecided.blocks.push(block);
-                }
+            let is_last = undecided.blocks.last() == Some(&run.block);
+            if !is_last && !undecided.blocks.contains(&run.block) {
+                undecided.blocks.push(run.block);
             }
         }
         let mut open: Vec<(TxId, Undecided)> = open.into_iter().collect();
@@ -392,7 +356,7 @@ impl Places {
 mod tests {
     use super::*;
     use crate::cases::{Case, prove, prove_rows, rows_that_differ};
-    use crate::units::Ppn;
+    use crate::nand::small;
 
     /// What is on flash about transaction 7 and one page of it.
     #[derive(Debug)]
@@ -498,14 +462,13 @@ mod tests {
                 .then_some((TxId(7), CV))
                 .into_iter()
                 .collect();
-            let mut found = Versions::new(100, 0, mistake.into(), false);
-            for (version, block) in &versions {
-                found.see(version, *block);
+            let mut found = Versions::new(&small::GEOMETRY, false);
+            for all in versions.chunk_by(|a, b| a.1 == b.1) {
+                let pages = (0..).zip(all.iter().map(|&(version, _)| version));
+                found.see(all[0].1, &pages.collect::<Vec<_>>());
             }
-            found
-                .places(roster)
-                .0
-                .ruled(&versions[0].0, |_| self.is_mapped)
+            let places = found.places(roster, 0, mistake.into());
+            places.ruled(&versions[0].0, |_| self.is_mapped)
         }
     }
 
