@@ -3,8 +3,10 @@
 //! `cargo run --release -p flagstone-store --example open -- FILE MEBIBYTES` has a process make a
 //! store that holds so much and end in a transaction, as a crash ends it. Then processes of their
 //! own open the store, one after the other, and tell how long that took and by how much their
-//! memory grew. Then one overwrites a page in eight and closes, and others open it again. `FILE`
-//! alone opens the store that is in the file a hundred times, for reading: something to profile.
+//! memory grew. Then one overwrites a page in eight and closes, and others open it again. Then one
+//! overwrites pages all over it in transactions of one to eight pages, which leaves as many
+//! old versions as the bound of the store allows, and ends as a crash ends it. `FILE` alone opens
+//! the store that is in the file a hundred times, for reading: something to profile.
 
 use flagstone::units::Lpn;
 use flagstone_store::{OpenOptions, PageStore};
@@ -28,6 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         Some("fill") => fill(path, args[2].parse()?),
         Some("write") => write(path, args[2].parse()?),
+        Some("work") => work(path, args[2].parse()?),
         Some("open") => open(path),
         Some(mebibytes) => {
             println!("a store that holds {mebibytes} MiB, after a crash:");
@@ -37,6 +40,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             println!("after a close:");
             child(path, &["write", mebibytes], true)?;
+            for _ in 0..TIMES {
+                child(path, &["open"], true)?;
+            }
+            println!("after work in small transactions, and a crash:");
+            child(path, &["work", mebibytes], false)?;
             for _ in 0..TIMES {
                 child(path, &["open"], true)?;
             }
@@ -85,6 +93,28 @@ fn write(path: &Path, mebibytes: u32) -> Result<(), Box<dyn Error>> {
     }
     store.commit(tx)?;
     Ok(store.close()?)
+}
+
+/// Overwrites pages all over a store in small transactions, and ends as if it was killed.
+fn work(path: &Path, mebibytes: u32) -> Result<(), Box<dyn Error>> {
+    let pages = mebibytes * 256;
+    let mut store = PageStore::open(path, &OpenOptions::existing())?;
+    let page = vec![9; PageStore::PAGE_BYTES];
+    // Neighbours in this order lie far from each other.
+    let mut all = (0..pages).map(|i| Lpn((u64::from(i) * 2_654_435_761 % u64::from(pages)) as u32));
+    for size in (1..=8).cycle() {
+        let tx = store.begin()?;
+        let mut written = 0;
+        for at in all.by_ref().take(size) {
+            store.write(tx, at, &page)?;
+            written += 1;
+        }
+        if written == 0 {
+            break;
+        }
+        store.commit(tx)?;
+    }
+    std::process::exit(3);
 }
 
 /// Opens the store, and tells what that took.

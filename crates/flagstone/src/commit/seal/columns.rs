@@ -8,7 +8,6 @@
 use super::Mistake;
 use super::recovery::Version;
 use crate::ftl::Slot;
-use crate::layout::get;
 use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Pbn, Ppn, TxId};
 use rustc_hash::FxHashMap;
@@ -33,8 +32,10 @@ pub(super) struct Columns {
     blocks: Vec<Block>,
     /// Where each block is among `blocks`.
     index: Vec<u32>,
-    /// The columns of all blocks.
+    /// The columns of all blocks, and [`WORD`] bytes more, so that a whole word can be read anywhere.
     bytes: Vec<u8>,
+    /// For each kind the numbers of the block that is being taken; [`NONE`] where there is none.
+    numbers: [Vec<u64>; KINDS],
 }
 
 /// The columns of a block. Those of a kind are as long as those of another, one behind the other.
@@ -52,8 +53,36 @@ struct Block {
     least: [u64; KINDS],
 }
 
-/// No block: one that was not scanned.
-const NONE: u32 = u32::MAX;
+/// No number.
+const NONE: u64 = u64::MAX;
+/// A block that was not scanned.
+const UNSCANNED: u32 = u32::MAX;
+const WORD: usize = size_of::<u64>();
+
+/// The numbers of one kind in a block.
+#[derive(Debug, Clone, Copy)]
+struct Column<'a> {
+    bytes: &'a [u8],
+    pages: u32,
+    width: usize,
+    mask: u64,
+    least: u64,
+    /// What stands for the least number: 0 if each page has one, 1 if 0 stands for none.
+    first: u64,
+}
+
+impl Column<'_> {
+    #[inline]
+    fn get(&self, page: u32) -> Option<u64> {
+        if page >= self.pages {
+            return None;
+        }
+        let at = self.width * page as usize;
+        let word = *self.bytes[at..].first_chunk().expect("a word is behind");
+        let code = u64::from_le_bytes(word) & self.mask;
+        code.checked_sub(self.first).map(|above| self.least + above)
+    }
+}
 
 /// An undecided version.
 #[derive(Debug, Clone, Copy)]
@@ -79,8 +108,9 @@ impl Columns {
         Columns {
             pages_per_block,
             blocks: Vec::new(),
-            index: vec![NONE; blocks as usize],
-            bytes: Vec::new(),
+            index: vec![UNSCANNED; blocks as usize],
+            bytes: vec![0; WORD],
+            numbers: std::array::from_fn(|_| vec![NONE; pages_per_block as usize]),
         }
     }
 
@@ -96,82 +126,88 @@ impl Columns {
             pages: pages as u16,
             widths: [0; KINDS],
             full: 0,
-            start: self.bytes.len() as u64,
+            start: (self.bytes.len() - WORD) as u64,
             least: [0; KINDS],
         };
-        for kind in 0..KINDS {
-            let number = |(page, version): &(u32, Version)| {
-                let number = match kind {
-                    SEQ => Some(version.seq + u64::from(pages - page)),
-                    AHEAD => version.decided().map(|(_, place)| place - version.seq),
-                    TX => (!version.is_alone()).then_some(version.tx.0),
-                    _ if version.decided().is_some() => None,
-                    LPN => {
-                        Some(u64::from(version.lpn.0) << 1 | u64::from(is_trimmed(version.slot)))
+        for numbers in &mut self.numbers {
+            numbers[..pages as usize].fill(NONE);
+        }
+        for (page, version) in versions {
+            let at = *page as usize;
+            self.numbers[SEQ][at] = version.seq + u64::from(pages - page);
+            if !version.is_alone() {
+                self.numbers[TX][at] = version.tx.0;
+            }
+            match version.decided() {
+                Some((_, place)) => self.numbers[AHEAD][at] = place - version.seq,
+                None => {
+                    let is_trimmed = matches!(version.slot, Slot::Trimmed(_));
+                    let word = u64::from(version.lpn.0) << 1 | u64::from(is_trimmed);
+                    self.numbers[LPN][at] = word;
+                    if version.count > 0 {
+                        self.numbers[COUNT][at] = version.count.into();
                     }
-                    _ => (version.count > 0).then_some(version.count.into()),
-                };
-                (*page, number)
-            };
-            self.pack(&mut block, kind, versions.iter().map(number));
+                }
+            }
+        }
+        for kind in 0..KINDS {
+            self.pack(&mut block, kind);
         }
         self.blocks.push(block);
     }
 
     /// Appends a column.
-    fn pack(
-        &mut self,
-        block: &mut Block,
-        kind: usize,
-        numbers: impl Iterator<Item = (u32, Option<u64>)> + Clone,
-    ) {
-        let there = numbers.filter_map(|(page, number)| number.map(|number| (page, number)));
-        let (mut count, mut least, mut most) = (0, u64::MAX, 0);
-        for (_, number) in there.clone() {
-            (count, least, most) = (count + 1, number.min(least), number.max(most));
-        }
-        if count == 0 {
+    fn pack(&mut self, block: &mut Block, kind: usize) {
+        let numbers = &self.numbers[kind][..block.pages.into()];
+        let least = numbers.iter().copied().min().unwrap_or(NONE);
+        if least == NONE {
             return;
         }
-        let is_full = count == block.pages;
-        let above = u64::from(!is_full);
-        let bits = u64::BITS - (most - least + above).leading_zeros();
+        // What stands for none is one less than the least, so that the sum of it and 1 is 0.
+        let there = numbers.iter().map(|number| number.wrapping_add(1));
+        let most = there.clone().max().unwrap_or(0) - 1;
+        let is_full = there.min() != Some(0);
+        let first = u64::from(!is_full);
+        let bits = u64::BITS - (most - least + first).leading_zeros();
         let width = bits.div_ceil(8) as usize;
         block.full |= u8::from(is_full) << kind;
         block.widths[kind] = width as u8;
         block.least[kind] = least;
-        let start = self.bytes.len();
-        self.bytes.resize(start + width * block.pages as usize, 0);
-        for (page, number) in there {
-            let code = number - least + above;
-            let at = start + width * page as usize;
-            self.bytes[at..at + width].copy_from_slice(&code.to_le_bytes()[..width]);
+        let start = self.bytes.len() - WORD;
+        self.bytes
+            .resize(self.bytes.len() + width * numbers.len(), 0);
+        let mut rest = &mut self.bytes[start..];
+        for &number in numbers {
+            let code = match number {
+                NONE => 0,
+                number => number - least + first,
+            };
+            // The bytes of the word that are behind the number are zeros, as what was there.
+            *rest.first_chunk_mut().expect("a word is behind") = code.to_le_bytes();
+            rest = &mut rest[width..];
         }
     }
 
-    /// A number of a page.
     #[inline]
-    fn number(&self, block: &Block, kind: usize, page: u32) -> Option<u64> {
-        if page >= block.pages.into() {
-            return None;
-        }
+    fn column(&self, block: &Block, kind: usize) -> Column<'_> {
+        let pages = usize::from(block.pages);
         let before: usize = block.widths[..kind]
             .iter()
             .map(|&width| width as usize)
             .sum();
         let width = block.widths[kind] as usize;
-        let at = block.start as usize + before * block.pages as usize + width * page as usize;
-        let code = get(&self.bytes, at..at + width);
-        match block.full >> kind & 1 {
-            1 => Some(block.least[kind] + code),
-            _ => code.checked_sub(1).map(|code| block.least[kind] + code),
+        let is_full = block.full >> kind & 1 == 1;
+        Column {
+            bytes: &self.bytes[block.start as usize + before * pages..],
+            pages: match is_full || width > 0 {
+                true => block.pages.into(),
+                false => 0,
+            },
+            width,
+            mask: u64::MAX.checked_shr(64 - 8 * width as u32).unwrap_or(0),
+            least: block.least[kind],
+            first: u64::from(!is_full),
         }
-    }
-
-    #[inline]
-    fn seq(&self, block: &Block, page: u32) -> Option<u64> {
-        let seq = self.number(block, SEQ, page)?;
-        Some(seq - u64::from(u32::from(block.pages) - page))
     }
 
     /// Place and write sequence of a version that was pushed. `place_of` says where an undecided
@@ -180,27 +216,43 @@ impl Columns {
     pub(super) fn rank(&self, at: Ppn, place_of: impl Fn(TxId) -> Option<u64>) -> (u64, u64) {
         let page = at.0 % self.pages_per_block;
         let block = &self.blocks[self.index[(at.0 / self.pages_per_block) as usize] as usize];
-        let seq = self.seq(block, page).expect("a version is there");
-        let place = match self.number(block, AHEAD, page) {
+        let seq = self.seqs(block)(page).expect("a version is there");
+        let place = match self.column(block, AHEAD).get(page) {
             Some(ahead) => Some(seq + ahead),
             None => self
-                .number(block, TX, page)
+                .column(block, TX)
+                .get(page)
                 .and_then(|tx| place_of(TxId(tx))),
         };
         (place.expect("only what counts is held against others"), seq)
     }
 
-    /// The transactions that the summary of a block gives a place, with that place and the block,
-    /// in the order of the scan; once at least for each run of pages of one transaction.
-    pub(super) fn stated(&self) -> impl Iterator<Item = (TxId, u64, Pbn)> {
-        self.blocks.iter().flat_map(move |block| {
+    /// The write sequence of each page of a block.
+    #[inline]
+    fn seqs(&self, block: &Block) -> impl Fn(u32) -> Option<u64> {
+        let (column, pages) = (self.column(block, SEQ), u32::from(block.pages));
+        move |page| column.get(page).map(|seq| seq - u64::from(pages - page))
+    }
+
+    /// Those of some transactions, in ascending order, that the summary of a block gives a place,
+    /// with that place and the block, in the order of the scan; once at least for each run of pages.
+    pub(super) fn stated(&self, of: &[TxId]) -> impl Iterator<Item = (TxId, u64, Pbn)> {
+        let may_have = move |block: &&Block| {
+            let least = block.least[TX];
+            let most = least.saturating_add(1 << (8 * block.widths[TX]).min(63));
+            let next = of.partition_point(|tx| tx.0 < least);
+            of.get(next).is_some_and(|tx| tx.0 <= most)
+        };
+        self.blocks.iter().filter(may_have).flat_map(move |block| {
+            let (tx_of, ahead_of) = (self.column(block, TX), self.column(block, AHEAD));
+            let seq_of = self.seqs(block);
             let mut last = None;
             (0..u32::from(block.pages)).filter_map(move |page| {
-                let tx = self.number(block, TX, page)?;
-                let ahead = self.number(block, AHEAD, page)?;
-                let place = self.seq(block, page)? + ahead;
+                let tx = tx_of.get(page)?;
+                let place = ahead_of.get(page)? + seq_of(page)?;
                 let said = last.replace((tx, place));
-                (said != last).then_some((TxId(tx), place, block.id))
+                let is_wanted = said != last && of.binary_search(&TxId(tx)).is_ok();
+                is_wanted.then_some((TxId(tx), place, block.id))
             })
         })
     }
@@ -208,21 +260,18 @@ impl Columns {
     /// The undecided versions, a run at a time.
     pub(super) fn undecided(&self) -> impl Iterator<Item = Run> {
         let blocks = self.blocks.iter().enumerate();
-        let is_open = |block: &Block| block.full >> LPN & 1 == 1 || block.widths[LPN] > 0;
-        let open = blocks.filter(move |(_, block)| is_open(block));
-        open.flat_map(move |(index, block)| {
+        blocks.flat_map(move |(index, block)| {
+            let (lpn_of, tx_of) = (self.column(block, LPN), self.column(block, TX));
+            let tx_at = move |page| lpn_of.get(page).and_then(|_| tx_of.get(page));
+            let end = lpn_of.pages;
             let mut next = 0;
             std::iter::from_fn(move || {
-                let tx = |page: u32| {
-                    self.number(block, LPN, page)?;
-                    self.number(block, TX, page)
-                };
-                let begin = (next..u32::from(block.pages)).find(|&page| tx(page).is_some())?;
-                let run_of = tx(begin)?;
-                let others = (begin..u32::from(block.pages)).find(|&page| tx(page) != Some(run_of));
-                next = others.unwrap_or(u32::from(block.pages));
+                let begin = (next..end).find(|&page| tx_at(page).is_some())?;
+                let tx = tx_at(begin)?;
+                let others = (begin..end).find(|&page| tx_at(page) != Some(tx));
+                next = others.unwrap_or(end);
                 Some(Run {
-                    tx: TxId(run_of),
+                    tx: TxId(tx),
                     block: block.id,
                     index,
                     pages: begin..next,
@@ -234,14 +283,16 @@ impl Columns {
     /// The versions of a run.
     pub(super) fn of_run(&self, run: &Run) -> impl Iterator<Item = Pending> {
         let block = &self.blocks[run.index];
+        let (lpn_of, count_of) = (self.column(block, LPN), self.column(block, COUNT));
+        let seq_of = self.seqs(block);
         run.pages.clone().filter_map(move |page| {
-            let lpn = self.number(block, LPN, page)?;
+            let word = lpn_of.get(page)?;
             let at = Ppn(block.id.0 * self.pages_per_block + page);
             Some(Pending {
-                seq: self.seq(block, page)?,
-                count: self.number(block, COUNT, page).unwrap_or(0) as u32,
-                lpn: Lpn((lpn >> 1) as u32),
-                slot: match lpn & 1 {
+                seq: seq_of(page)?,
+                count: count_of.get(page).unwrap_or(0) as u32,
+                lpn: Lpn((word >> 1) as u32),
+                slot: match word & 1 {
                     1 => Slot::Trimmed(at),
                     _ => Slot::Page(at),
                 },
@@ -269,10 +320,6 @@ impl Columns {
         }
         whole
     }
-}
-
-fn is_trimmed(slot: Slot) -> bool {
-    matches!(slot, Slot::Trimmed(_))
 }
 
 /// The place of a transaction all of whose pages are there, by their write sequences and by what
@@ -373,7 +420,21 @@ mod tests {
             }
             assert_eq!(found, undecided, "seed {seed}");
             stated.dedup();
-            assert_eq!(columns.stated().collect::<Vec<_>>(), stated, "seed {seed}");
+            let mut of: Vec<TxId> = stated.iter().map(|&(tx, ..)| tx).collect();
+            of.sort_unstable();
+            of.dedup();
+            assert_eq!(
+                columns.stated(&of).collect::<Vec<_>>(),
+                stated,
+                "seed {seed}"
+            );
+            let some: Vec<TxId> = of.into_iter().step_by(3).collect();
+            stated.retain(|(tx, ..)| some.contains(tx));
+            assert_eq!(
+                columns.stated(&some).collect::<Vec<_>>(),
+                stated,
+                "seed {seed}"
+            );
         }
     }
 
@@ -393,7 +454,7 @@ mod tests {
                 (page, version)
             });
             columns.push(Pbn(0), &versions.collect::<Vec<_>>());
-            columns.bytes.len()
+            columns.bytes.len() - WORD
         };
         assert_eq!(bytes(127, 0), 127, "a distance between logical pages");
         assert_eq!(bytes(127, 9_000), 127, "a distance to the commit");

@@ -12,7 +12,7 @@ use crate::layout::get;
 use crate::mistakes::Mistaken;
 use crate::nand::Geometry;
 use crate::units::{Lpn, Nanos, Pbn, TxId};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 /// A version of a page that is on flash.
 #[derive(Debug, Clone, Copy)]
@@ -216,12 +216,11 @@ impl Versions {
         unto: u64,
         mistake: Mistaken<Mistake>,
     ) -> Places {
-        let wanted: FxHashSet<TxId> = self.columns.undecided().map(|run| run.tx).collect();
-        let mut stated = FxHashMap::default();
-        if !wanted.is_empty() {
-            let wanted = self.columns.stated().filter(|(tx, ..)| wanted.contains(tx));
-            stated.extend(wanted.map(|(tx, cv, block)| (tx, (cv, block))));
-        }
+        let mut wanted: Vec<TxId> = self.columns.undecided().map(|run| run.tx).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let stated = self.columns.stated(&wanted);
+        let stated: FxHashMap<_, _> = stated.map(|(tx, cv, block)| (tx, (cv, block))).collect();
         let is_open = |tx| !stated.contains_key(&tx);
         let counted = self.columns.whole(is_open, mistake);
         Places {
@@ -357,6 +356,7 @@ mod tests {
     use super::*;
     use crate::cases::{Case, prove, prove_rows, rows_that_differ};
     use crate::nand::small;
+    use crate::units::Ppn;
 
     /// What is on flash about transaction 7 and one page of it.
     #[derive(Debug)]
