@@ -2,8 +2,8 @@
 //!
 //! The numbers of one block lie close together: write sequences count up, transactions follow each
 //! other, a commit comes soon after its pages. So a block keeps the least of each kind of number,
-//! and of each page how far above it is, in as many bytes as the largest distance of the block
-//! takes. Databases call that a frame of reference.
+//! and of each page how far above it is, in as many bits as the largest distance of the block takes.
+//! Databases call that a frame of reference.
 
 use super::Mistake;
 use super::recovery::Version;
@@ -44,7 +44,7 @@ struct Block {
     id: Pbn,
     /// Pages up to the last one with a version.
     pages: u16,
-    /// Bytes of each number.
+    /// Bits of each number.
     widths: [u8; KINDS],
     /// Kinds of which each page has a number, as bits. Of others, 0 stands for none.
     full: u8,
@@ -58,11 +58,15 @@ const NONE: u64 = u64::MAX;
 /// A block that was not scanned.
 const UNSCANNED: u32 = u32::MAX;
 const WORD: usize = size_of::<u64>();
+/// Bits of a number that lies in one word, wherever in a byte it begins.
+const WIDEST: u32 = u64::BITS - 7;
 
 /// The numbers of one kind in a block.
 #[derive(Debug, Clone, Copy)]
 struct Column<'a> {
+    /// The bytes of the block, and the bit of them at which the column begins.
     bytes: &'a [u8],
+    begin: usize,
     pages: u32,
     width: usize,
     mask: u64,
@@ -77,9 +81,11 @@ impl Column<'_> {
         if page >= self.pages {
             return None;
         }
-        let at = self.width * page as usize;
-        let word = *self.bytes[at..].first_chunk().expect("a word is behind");
-        let code = u64::from_le_bytes(word) & self.mask;
+        let bit = self.begin + self.width * page as usize;
+        let word = *self.bytes[bit / 8..]
+            .first_chunk()
+            .expect("a word is behind");
+        let code = u64::from_le_bytes(word) >> (bit % 8) & self.mask;
         code.checked_sub(self.first).map(|above| self.least + above)
     }
 }
@@ -150,42 +156,45 @@ impl Columns {
                 }
             }
         }
+        let mut bits = 0;
         for kind in 0..KINDS {
-            self.pack(&mut block, kind);
+            bits = self.pack(&mut block, kind, bits);
         }
         self.blocks.push(block);
     }
 
-    /// Appends a column.
-    fn pack(&mut self, block: &mut Block, kind: usize) {
+    /// Adds a column behind so many bits of the block, and says how many there are then.
+    fn pack(&mut self, block: &mut Block, kind: usize, bits: usize) -> usize {
         let numbers = &self.numbers[kind][..block.pages.into()];
         let least = numbers.iter().copied().min().unwrap_or(NONE);
         if least == NONE {
-            return;
+            return bits;
         }
-        // What stands for none is one less than the least, so that the sum of it and 1 is 0.
+        // What stands for none is one less than 0, so that the sum of it and 1 is 0.
         let there = numbers.iter().map(|number| number.wrapping_add(1));
         let most = there.clone().max().unwrap_or(0) - 1;
         let is_full = there.min() != Some(0);
         let first = u64::from(!is_full);
-        let bits = u64::BITS - (most - least + first).leading_zeros();
-        let width = bits.div_ceil(8) as usize;
+        let width = u64::BITS - (most - least + first).leading_zeros();
+        assert!(width <= WIDEST, "numbers of a spare area have six bytes");
         block.full |= u8::from(is_full) << kind;
         block.widths[kind] = width as u8;
         block.least[kind] = least;
-        let start = self.bytes.len() - WORD;
-        self.bytes
-            .resize(self.bytes.len() + width * numbers.len(), 0);
-        let mut rest = &mut self.bytes[start..];
+        let end = bits + width as usize * numbers.len();
+        let start = block.start as usize;
+        self.bytes.resize(start + end.div_ceil(8) + WORD, 0);
+        let mut bit = bits;
         for &number in numbers {
             let code = match number {
                 NONE => 0,
                 number => number - least + first,
             };
-            // The bytes of the word that are behind the number are zeros, as what was there.
-            *rest.first_chunk_mut().expect("a word is behind") = code.to_le_bytes();
-            rest = &mut rest[width..];
+            let rest = &mut self.bytes[start + bit / 8..];
+            let word = rest.first_chunk_mut().expect("a word is behind");
+            *word = (u64::from_le_bytes(*word) | code << (bit % 8)).to_le_bytes();
+            bit += width as usize;
         }
+        end
     }
 
     #[inline]
@@ -198,13 +207,14 @@ impl Columns {
         let width = block.widths[kind] as usize;
         let is_full = block.full >> kind & 1 == 1;
         Column {
-            bytes: &self.bytes[block.start as usize + before * pages..],
+            bytes: &self.bytes[block.start as usize..],
+            begin: before * pages,
             pages: match is_full || width > 0 {
                 true => block.pages.into(),
                 false => 0,
             },
             width,
-            mask: u64::MAX.checked_shr(64 - 8 * width as u32).unwrap_or(0),
+            mask: (1 << width) - 1,
             least: block.least[kind],
             first: u64::from(!is_full),
         }
@@ -239,7 +249,7 @@ impl Columns {
     pub(super) fn stated(&self, of: &[TxId]) -> impl Iterator<Item = (TxId, u64, Pbn)> {
         let may_have = move |block: &&Block| {
             let least = block.least[TX];
-            let most = least.saturating_add(1 << (8 * block.widths[TX]).min(63));
+            let most = least + (1 << block.widths[TX]);
             let next = of.partition_point(|tx| tx.0 < least);
             of.get(next).is_some_and(|tx| tx.0 <= most)
         };
@@ -439,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_a_load_take_a_byte_each() {
+    fn pages_of_a_load_take_a_byte_each_at_most() {
         let bytes = |count_at: u32, verdict: u32| {
             let mut columns = Columns::new(1, 128);
             let versions = (0..127).map(|page| {
@@ -457,6 +467,10 @@ mod tests {
             columns.bytes.len() - WORD
         };
         assert_eq!(bytes(127, 0), 127, "a distance between logical pages");
-        assert_eq!(bytes(127, 9_000), 127, "a distance to the commit");
+        assert_eq!(
+            bytes(127, 9_000),
+            127 * 7 / 8 + 1,
+            "a distance to the commit"
+        );
     }
 }
