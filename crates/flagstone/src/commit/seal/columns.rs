@@ -2,8 +2,8 @@
 //!
 //! The numbers of one block lie close together: write sequences count up, transactions follow each
 //! other, a commit comes soon after its pages. So a block keeps the least of each kind of number,
-//! and of each page how far above it is, in as many bits as the largest distance of the block takes.
-//! Databases call that a frame of reference.
+//! and of each page how far above it is, in as many bits as the largest distance of the block
+//! takes. Databases call that a frame of reference.
 
 use super::Mistake;
 use super::recovery::Version;
@@ -32,7 +32,8 @@ pub(super) struct Columns {
     blocks: Vec<Block>,
     /// Where each block is among `blocks`.
     index: Vec<u32>,
-    /// The columns of all blocks, and [`WORD`] bytes more, so that a whole word can be read anywhere.
+    /// The columns of all blocks, and [`WORD`] bytes more, so that a whole word can be read
+    /// anywhere.
     bytes: Vec<u8>,
     /// For each kind the numbers of the block that is being taken; [`NONE`] where there is none.
     numbers: [Vec<u64>; KINDS],
@@ -245,7 +246,8 @@ impl Columns {
     }
 
     /// Those of some transactions, in ascending order, that the summary of a block gives a place,
-    /// with that place and the block, in the order of the scan; once at least for each run of pages.
+    /// with that place and the block, in the order of the scan; once at least for each run of
+    /// pages.
     pub(super) fn stated(&self, of: &[TxId]) -> impl Iterator<Item = (TxId, u64, Pbn)> {
         let may_have = move |block: &&Block| {
             let least = block.least[TX];
@@ -310,8 +312,8 @@ impl Columns {
         })
     }
 
-    /// The places of those transactions with undecided versions for which `is_open` and all of whose
-    /// pages are there.
+    /// The places of those transactions with undecided versions for which `is_open` and all of
+    /// whose pages are there.
     pub(super) fn whole(
         &self,
         is_open: impl Fn(TxId) -> bool,

@@ -10,8 +10,8 @@ use crate::units::{Lpn, Ppn};
 /// Maps each logical page to the version that counts and has the highest place, and of two with the
 /// same place the one with the higher write sequence.
 pub(super) struct Newest {
-    /// Logical pages that were mapped to a version here, as bits. Others are where the mapping table
-    /// on flash has them.
+    /// Logical pages that were mapped to a version here, as bits. Others are where the mapping
+    /// table on flash has them.
     mapped: Vec<u64>,
     /// The mapping table on flash has all commits up to this place.
     unto: u64,
