@@ -129,6 +129,8 @@ pub struct Format {
     /// [`super::Ftl::summarise`]. The owner says in it, in [`super::VERDICT_BYTES`] a page, what
     /// became of the pages.
     pub late_summaries: bool,
+    /// Whether the owner keeps tables of a device at rest ([`super::Ftl::rest`]).
+    pub rests: bool,
 }
 
 impl Format {
@@ -140,6 +142,7 @@ impl Format {
         logs: 0,
         zoned: false,
         late_summaries: false,
+        rests: false,
     };
 
     /// Bytes of a spare area that are used: what a simulated chip has to keep of it.

@@ -15,7 +15,7 @@
 
 use super::config::{Mistake, Sizes};
 use super::meta::{MetaBlock, NONE};
-use super::{Addresses, Block, BlockState, EMPTY, Ftl, FtlError};
+use super::{Addresses, Block, BlockState, EMPTY_BYTE, Ftl, FtlError, SLOT_BYTES};
 use crate::nand::{Flash, Geometry};
 use crate::units::{Nanos, Pbn};
 
@@ -84,8 +84,8 @@ impl Ftl {
         self.addresses = Addresses::new(&geometry);
         self.logical_pages = sizes.logical_pages;
         self.gc_threshold_blocks = self.gc_threshold_blocks.max(sizes.gc_threshold_blocks);
-        self.map
-            .resize(sizes.logical_pages as usize, EMPTY.to_le_bytes());
+        let entries = sizes.logical_pages as usize;
+        self.map.resize(entries * SLOT_BYTES, EMPTY_BYTE);
         let map_pages = sizes.map_pages as usize;
         self.meta.directory.resize(map_pages, NONE);
         self.dirty_map_pages.resize(map_pages.div_ceil(64), 0);

@@ -155,7 +155,7 @@ impl Ftl {
         }
         self.clean_map_blocks(&mut dirty);
         let map = std::mem::take(&mut self.map);
-        let written = self.write_map_pages(now, &map, &dirty);
+        let written = self.write_map_pages(now, map.as_chunks().0, &dirty);
         self.map = map;
         let (moved, durable) = written?;
         let now = self.sync(now, durable)?;

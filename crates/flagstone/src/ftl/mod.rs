@@ -49,6 +49,7 @@ mod collector;
 mod snapshots;
 mod scrub;
 mod root;
+mod scan;
 mod meta;
 mod logs;
 mod mount;
@@ -64,6 +65,7 @@ pub(crate) use doubt::{doubt_number, spare_number};
 pub use mount::{LogPage, Mounted};
 pub use owner::{Fate, Owner};
 pub use pairs::PairedPages;
+pub use rest::Resting;
 pub use slot::Slot;
 pub use spare::{FORMAT_VERSION, Header, Kind, TAIL_BYTES_MAX, header};
 pub use stats::{Cause, Operation, Stats};
@@ -74,7 +76,7 @@ pub use write::{Stream, Written};
 use crate::layout::Layout;
 use crate::nand::{Addresses, Flash, FlashError, Geometry, Read};
 use crate::settings::BadSetting;
-use crate::units::{Lpn, Nanos, Pbn, Ppn};
+use crate::units::{Nanos, Pbn, Ppn};
 use closing::Closing;
 pub(crate) use collector::{collect, make_room};
 use meta::MetaArea;
@@ -87,7 +89,7 @@ use pool::{Pool, Zone};
 pub(crate) use root::{RootImage, is_root};
 use scrub::Scrubber;
 pub(crate) use scrub::tend;
-use slot::EMPTY;
+use slot::{EMPTY_BYTE, SLOT_BYTES};
 use snapshots::Snapshots;
 use std::collections::VecDeque;
 use std::fmt;
@@ -241,7 +243,7 @@ pub struct Ftl {
     /// Whether pages of the host may have these as well.
     reserve_is_lent: bool,
     /// A [`Slot`] for each logical page, in the bytes that translation pages consist of.
-    map: Vec<[u8; 4]>,
+    map: Vec<u8>,
     dirty_map_pages: Vec<u64>,
     live: Vec<u64>,
     live_pages: u64,
@@ -406,31 +408,9 @@ impl Ftl {
         let per_block = size_of::<Block>() as u64 + 4 + 8 + 8;
         let bits = (self.live.len() + self.dirty_map_pages.len()) as u64 * 8;
         [
-            ("mapping_table", self.map.len() as u64 * 4),
+            ("mapping_table", self.map.len() as u64),
             ("block_tables", blocks * per_block + bits),
         ]
-    }
-
-    /// Where a logical page is.
-    #[inline]
-    pub fn slot(&self, at: Lpn) -> Slot {
-        Slot::decode(u32::from_le_bytes(self.map[at.index()]))
-    }
-
-    /// Points a logical page to another version, and returns the old one. It does not change which
-    /// pages are live.
-    #[inline]
-    pub fn set_slot(&mut self, at: Lpn, slot: Slot) -> Slot {
-        let old = std::mem::replace(&mut self.map[at.index()], slot.encode().to_le_bytes());
-        let old = Slot::decode(u32::from_le_bytes(old));
-        if !self.snapshots.is_empty() {
-            self.note_for_snapshots(at, old);
-        }
-        if self.format.persist_map {
-            let page = at.0 / self.meta.entries_per_page;
-            self.dirty_map_pages[page as usize / 64] |= 1 << (page % 64);
-        }
-        old
     }
 
     /// Whether the collector must keep a page.
@@ -579,7 +559,7 @@ impl Ftl {
                 self.victims.len()
             ));
         }
-        for (lpn, &word) in self.map.iter().enumerate() {
+        for (lpn, &word) in self.words().iter().enumerate() {
             if let Some(at) = Slot::decode(u32::from_le_bytes(word)).ppn()
                 && !self.is_live(at)
             {

@@ -10,8 +10,8 @@ use super::pool::{Pool, Zone};
 use super::root::RootImage;
 use super::write::Head;
 use super::{
-    Block, BlockState, Cause, Config, ConfigError, EMPTY, Format, Ftl, FtlError, Header, Kind,
-    Scrubber, Slot, Stats, TAIL_BYTES_MAX, VERDICT_BYTES, Victims, doubt_number, header, moves,
+    Block, BlockState, Cause, Config, ConfigError, EMPTY_BYTE, Format, Ftl, FtlError, Header, Kind,
+    Resting, SLOT_BYTES, Scrubber, Slot, Stats, Victims, doubt_number, header,
 };
 use crate::nand::{Addresses, Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
@@ -44,7 +44,7 @@ pub struct Mounted {
     /// When all of it had been read.
     pub done: Nanos,
     /// Instead of a scan: the tables of a device at rest, see [`Ftl::resume`].
-    pub rest: Option<Vec<u8>>,
+    pub rest: Option<Resting>,
 }
 
 /// The good blocks that roots, mapping pages and logs use: the first of each plane in turn, one of
@@ -96,6 +96,22 @@ impl Ftl {
         format: Format,
         now: Nanos,
     ) -> Result<(Ftl, Mounted), FtlError> {
+        Ftl::mount_at_rest(flash, config, format, now, Vec::new())
+    }
+
+    /// As [`Ftl::mount`], on a device that was brought to rest with these tables ([`Ftl::rest`]).
+    /// If they can be its own, [`Mounted::rest`] has what is not in the mapping table, and the
+    /// owner takes them over by [`Ftl::resume`].
+    ///
+    /// # Errors
+    /// As [`Ftl::mount`].
+    pub fn mount_at_rest(
+        flash: Box<dyn Flash>,
+        config: Config,
+        format: Format,
+        now: Nanos,
+        tables: Vec<u8>,
+    ) -> Result<(Ftl, Mounted), FtlError> {
         let geometry = *flash.geometry();
         let good = (0..geometry.blocks())
             .filter(|&b| !flash.is_factory_bad(Pbn(b)))
@@ -107,8 +123,14 @@ impl Ftl {
         let (anchors, pool) = meta.split_at(sizes.anchors as usize);
         let entry = |&block: &Pbn| MetaBlock::blank(block);
         let (pages, blocks) = (geometry.pages() as usize, geometry.blocks());
+        let logical_pages = sizes.logical_pages;
+        let at_rest = format
+            .rests
+            .then(|| Resting::split(tables, logical_pages, blocks));
+        let (map, rest) = at_rest.flatten().unzip();
+        let no_map = || vec![EMPTY_BYTE; logical_pages as usize * SLOT_BYTES];
         let mut ftl = Ftl {
-            map: vec![EMPTY.to_le_bytes(); sizes.logical_pages as usize],
+            map: map.unwrap_or_else(no_map),
             dirty_map_pages: vec![0; (sizes.map_pages as usize).div_ceil(64)],
             live: vec![0; pages.div_ceil(64)],
             live_pages: 0,
@@ -178,7 +200,8 @@ impl Ftl {
         for block in meta {
             ftl.blocks[block.index()].state = BlockState::Meta;
         }
-        ftl.read_meta(now).map(|mounted| (ftl, mounted))
+        let mounted = ftl.read_meta(now)?;
+        Ok((ftl, Mounted { rest, ..mounted }))
     }
 
     fn read_meta(&mut self, now: Nanos) -> Result<Mounted, FtlError> {
@@ -263,6 +286,10 @@ impl Ftl {
 
     /// Reads the translation pages that the root refers to.
     fn read_directory(&mut self, now: Nanos, data: &mut [u8]) -> Result<Nanos, FtlError> {
+        // Without them the table is of a device at rest, and that is doubted when it is taken over.
+        if self.meta.directory.is_empty() {
+            return Ok(now);
+        }
         let mut done = now;
         let mut spare = [0xff; header::SIZE];
         for page in 0..self.meta.directory.len() {
@@ -277,7 +304,7 @@ impl Ftl {
                 return Err(FtlError::Unreadable { at: Ppn(at) });
             }
             let start = page * self.meta.entries_per_page as usize;
-            let slots = self.map[start..].as_flattened_mut();
+            let slots = &mut self.map[start * SLOT_BYTES..];
             let len = read.data_bytes.min(slots.len());
             slots[..len].copy_from_slice(&data[..len]);
             let place = self.meta.place(self.geometry.block_of(Ppn(at)));
@@ -358,183 +385,6 @@ impl Ftl {
         Ok((logs, done))
     }
 
-    /// Data blocks that are in service.
-    pub fn data_blocks(&self) -> Vec<Pbn> {
-        (0..self.geometry.blocks())
-            .map(Pbn)
-            .filter(|b| !matches!(self.block_state(*b), BlockState::Bad | BlockState::Meta))
-            .collect()
-    }
-
-    /// Hands the spare record of every version in `blocks` to `see`. A full block is read by its
-    /// summary page, others page by page. Returns when the last page was read.
-    pub fn scan(
-        &mut self,
-        now: Nanos,
-        blocks: &[Pbn],
-        mut see: impl FnMut(Ppn, Header, &[u8]),
-    ) -> Result<Nanos, FtlError> {
-        let mut done = now;
-        for &block in blocks {
-            let mut present = false;
-            let read = self.block_records(now, block, Cause::Recovery, |at, head, tail| {
-                present = true;
-                see(at, head, tail);
-            })?;
-            done = done.max(read.done);
-            self.seq = self.seq.max(read.seq);
-            if present || read.torn {
-                self.blocks[block.index()].state = BlockState::Full;
-                self.victims
-                    .insert(block, self.blocks[block.index()].live.into());
-            }
-            if let Some(wear) = read.wear {
-                self.erases[block.index()] = doubt_number("erase count", wear.into(), 32)? as u32;
-            }
-        }
-        Ok(done)
-    }
-
-    /// Reads the spare records of a block's versions, in page order. A summary has no flag bytes:
-    /// those of its pages are `0xff` here. Where summaries are late, the verdict of a page follows
-    /// its tail: zeros if the block has no summary. A blank page is the end of such a block:
-    /// nothing behind it was ever waited for.
-    pub fn block_records(
-        &mut self,
-        now: Nanos,
-        block: Pbn,
-        cause: Cause,
-        mut see: impl FnMut(Ppn, Header, &[u8]),
-    ) -> Result<BlockRead, FtlError> {
-        let record = self.record_bytes();
-        let stride = self.summary_stride();
-        let (verdict, pages) = (self.format.verdict_bytes(), self.data_pages as usize);
-        let seen = record + verdict;
-        let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX + VERDICT_BYTES];
-        let mut outcome = BlockRead {
-            done: now,
-            seq: 0,
-            wear: None,
-            torn: false,
-        };
-        if self.config.summary_pages {
-            let last = self.geometry.page(block, self.data_pages);
-            let mut data = std::mem::take(&mut self.page_buffer);
-            self.stats.add_read(cause, false);
-            let read = self.read_page(now, last, &mut data, &mut spare[..header::SIZE]);
-            let summary = match read {
-                Ok(read) => {
-                    outcome.done = read.done;
-                    Header::parse_any(&spare).map(|head| {
-                        let head = head.filter(|head| head.kind == Kind::Summary);
-                        head.filter(|_| read.data_bytes == (stride + verdict) * pages)
-                    })
-                }
-                Err(FlashError::Uncorrectable { done, .. }) => {
-                    (outcome.done, outcome.torn) = (done, true);
-                    Ok(None)
-                }
-                Err(other) => Err(other.into()),
-            };
-            let summary = match summary {
-                Ok(summary) => summary,
-                Err(error) => {
-                    self.page_buffer = data;
-                    return Err(error);
-                }
-            };
-            if let Some(head) = summary {
-                outcome.seq = head.seq;
-                outcome.wear = Some(head.lpn.0);
-                spare.fill(0xff);
-                for page in 0..self.data_pages {
-                    let start = page as usize * stride;
-                    spare[..stride].copy_from_slice(&data[start..start + stride]);
-                    let start = stride * pages + page as usize * verdict;
-                    spare[record..seen].copy_from_slice(&data[start..start + verdict]);
-                    let head = match Header::parse_any(&spare) {
-                        Ok(head) => head.filter(Header::is_version),
-                        Err(error) => {
-                            self.page_buffer = data;
-                            return Err(error);
-                        }
-                    };
-                    if let Some(head) = head {
-                        outcome.seq = outcome.seq.max(head.seq);
-                        let at = self.geometry.page(block, page);
-                        see(at, head, &spare[header::SIZE..seen]);
-                    }
-                }
-                self.page_buffer = data;
-                return Ok(outcome);
-            }
-            self.page_buffer = data;
-        }
-        spare[record..seen].fill(0);
-        for page in 0..self.data_pages {
-            let at = self.geometry.page(block, page);
-            self.stats.add_read(cause, true);
-            match self.read_page(now, at, &mut [], &mut spare[..record]) {
-                Ok(read) => {
-                    outcome.done = outcome.done.max(read.done);
-                    let head = Header::parse_any(&spare)?.filter(Header::is_version);
-                    match head {
-                        Some(head) => {
-                            outcome.seq = outcome.seq.max(head.seq);
-                            see(at, head, &spare[header::SIZE..seen]);
-                            moves::expect_behind(self, at, page);
-                        }
-                        // A block whose first page is blank was not written since its erase, or not
-                        // so that anything in it was ever waited for.
-                        None if page == 0 || (verdict > 0 && self.pairs.blank_ends(page)) => break,
-                        None => {}
-                    }
-                }
-                Err(FlashError::Uncorrectable { done, .. }) => {
-                    outcome.done = outcome.done.max(done);
-                    outcome.torn = true;
-                }
-                Err(other) => return Err(other.into()),
-            }
-        }
-        Ok(outcome)
-    }
-
-    /// Reads, while mounting, a page whose program may have landed. If the page is not blank, its
-    /// block does not become free. Returns when it was read.
-    pub fn look_for(&mut self, now: Nanos, at: Ppn) -> Result<(Nanos, Option<Header>), FtlError> {
-        let (done, found) = self.look_at(now, at)?;
-        let block = self.geometry.block_of(at);
-        let entry = &mut self.blocks[block.index()];
-        if found.is_some() && entry.state == BlockState::Free {
-            entry.state = BlockState::Full;
-            self.victims.insert(block, entry.live.into());
-        }
-        Ok((done, found.flatten().filter(Header::is_version)))
-    }
-
-    /// Reads, while mounting, the first page of a block: is it blank? Returns when it was read, and
-    /// whether the block has been written since its erase.
-    pub fn look_into(&mut self, now: Nanos, block: Pbn) -> Result<(Nanos, bool), FtlError> {
-        let (done, found) = self.look_at(now, self.geometry.page(block, 0))?;
-        Ok((done, found.is_some()))
-    }
-
-    /// The header of a page, if it has one that can be read; nothing at all for a blank page.
-    fn look_at(
-        &mut self,
-        now: Nanos,
-        at: Ppn,
-    ) -> Result<(Nanos, Option<Option<Header>>), FtlError> {
-        let mut spare = [0xff; header::SIZE];
-        self.stats.add_read(Cause::Recovery, true);
-        match self.read_page(now, at, &mut [], &mut spare) {
-            Ok(read) => Ok((read.done, Header::parse_any(&spare)?.map(Some))),
-            Err(FlashError::Uncorrectable { done, .. }) => Ok((done, Some(None))),
-            Err(other) => Err(other.into()),
-        }
-    }
-
     /// Forgets trimmed pages whose absence the mapping table on flash records by itself.
     pub fn forget_trimmed(&mut self, at: Lpn) {
         if let Slot::Trimmed(page) = self.slot(at) {
@@ -581,18 +431,4 @@ impl Ftl {
 struct RootParts {
     parts: usize,
     found: BTreeMap<usize, (usize, Vec<u8>)>,
-}
-
-/// The result of reading the spare records of a block, besides these records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BlockRead {
-    /// When the last page was read.
-    pub done: Nanos,
-    /// The highest write sequence found.
-    pub seq: u64,
-    /// How often the block had been erased, if its summary says so.
-    pub wear: Option<u32>,
-    /// Whether a page could not be read.
-    pub torn: bool,
 }

@@ -143,7 +143,7 @@ pub(super) fn fetch_slots(ftl: &Ftl, victim: Pbn) {
             lpns[count] = get(spare, header::LPN) as usize;
             count += 1;
         }
-        let slots = lpns[..count].iter().filter_map(|&lpn| ftl.map.get(lpn));
+        let slots = lpns[..count].iter().filter_map(|&lpn| ftl.words().get(lpn));
         std::hint::black_box(slots.fold(0, |all, slot| all ^ u32::from_le_bytes(*slot)));
         if count < lpns.len() {
             return;

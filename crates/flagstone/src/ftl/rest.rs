@@ -9,10 +9,11 @@
 //!   block     erases, and in the highest bit whether it was written since
 //! ```
 
-use super::{BlockState, Ftl, FtlError, Mounted};
+use super::{BlockState, Ftl, FtlError, Mounted, SLOT_BYTES};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::{Lpn, Pbn};
+use std::ops::Range;
 
 layout! {
     /// The head of the tables of a device at rest.
@@ -32,17 +33,52 @@ fn foreign<T>(what: &str) -> Result<T, FtlError> {
     )))
 }
 
+/// The tables of a device at rest, less the mapping table, which a mount has taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resting {
+    head: [u8; rest::SIZE],
+    /// The words of blocks, and what the owner added.
+    others: Vec<u8>,
+}
+
+impl Resting {
+    /// Takes tables apart: the mapping table, and all others. Nothing if they are not of a device
+    /// of this size.
+    pub(super) fn split(
+        mut tables: Vec<u8>,
+        pages: u32,
+        blocks: u32,
+    ) -> Option<(Vec<u8>, Resting)> {
+        let map = mapping_table_in(&tables, pages as usize, blocks as usize)?;
+        let others = tables.split_off(map.end);
+        let mut head = [0; rest::SIZE];
+        head.copy_from_slice(&tables[..rest::SIZE]);
+        // The mapping table stays where it is: it is the largest thing that a device has in memory.
+        tables.drain(..map.start);
+        Some((tables, Resting { head, others }))
+    }
+}
+
+/// Where tables have the mapping table, if they are of a device of this size.
+fn mapping_table_in(tables: &[u8], pages: usize, blocks: usize) -> Option<Range<usize>> {
+    let is_of = |field, count: usize| get(tables, field) == count as u64;
+    let end = rest::SIZE + pages * SLOT_BYTES;
+    let is_whole = tables.len() >= end + blocks * SLOT_BYTES;
+    let is_its = is_whole && is_of(rest::PAGES, pages) && is_of(rest::BLOCKS, blocks);
+    is_its.then_some(rest::SIZE..end)
+}
+
 impl Ftl {
     /// The tables, once everything is durable that they name. The owner adds its own behind them.
     pub fn rest(&self) -> Vec<u8> {
-        let words = self.map.len() + self.blocks.len();
-        let mut bytes = Vec::with_capacity(rest::SIZE + words * 4);
+        let of_blocks = self.blocks.len() * 4;
+        let mut bytes = Vec::with_capacity(rest::SIZE + self.map.len() + of_blocks);
         bytes.resize(rest::SIZE, 0);
-        put(&mut bytes, rest::PAGES, self.map.len() as u64);
+        put(&mut bytes, rest::PAGES, self.words().len() as u64);
         put(&mut bytes, rest::BLOCKS, self.blocks.len() as u64);
         put(&mut bytes, rest::SEQ, self.seq);
         put(&mut bytes, rest::GENERATION, self.meta.generation);
-        bytes.extend_from_slice(self.map.as_flattened());
+        bytes.extend_from_slice(&self.map);
         for (block, &erases) in self.blocks.iter().zip(&self.erases) {
             let written = match block.state {
                 BlockState::Free | BlockState::Zone | BlockState::Bad | BlockState::Meta => 0,
@@ -53,24 +89,24 @@ impl Ftl {
         bytes
     }
 
-    /// Takes over, while mounting and instead of a scan, the tables that [`Ftl::rest`] gave, and
-    /// ends the mount. Returns what the owner added.
+    /// Takes over, while mounting and instead of a scan, the tables that [`Ftl::mount_at_rest`] was
+    /// given, and ends the mount. Returns what the owner added.
     ///
     /// # Errors
-    /// They are of another device, or of another state of this one.
+    /// They are of another state of the device.
     pub fn resume<'a>(
         &mut self,
         mounted: &Mounted,
-        tables: &'a [u8],
+        tables: &'a Resting,
     ) -> Result<&'a [u8], FtlError> {
-        let (map, blocks, owner) = self.parts(tables)?;
-        if get(tables, rest::GENERATION) != self.meta.generation || !mounted.logs.is_empty() {
+        let (blocks, owner) = tables.others.split_at(self.blocks.len() * 4);
+        let head = &tables.head;
+        if get(head, rest::GENERATION) != self.meta.generation || !mounted.logs.is_empty() {
             return foreign("a root or a log is newer");
         }
-        self.seq = self.seq.max(get(tables, rest::SEQ));
-        self.map.as_flattened_mut().copy_from_slice(map);
+        self.seq = self.seq.max(get(head, rest::SEQ));
         self.doubt_map()?;
-        for (index, word) in blocks.iter().enumerate() {
+        for (index, word) in blocks.as_chunks().0.iter().enumerate() {
             let word = u32::from_le_bytes(*word);
             self.erases[index] = word & !WRITTEN;
             let block = &mut self.blocks[index];
@@ -92,36 +128,61 @@ impl Ftl {
     /// # Errors
     /// Says what is different.
     pub fn compare_with_rest(&self, tables: &[u8]) -> Result<(), String> {
-        let (map, _, _) = self.parts(tables).map_err(|error| error.to_string())?;
-        let all = map.as_chunks::<4>().0.iter().zip(&self.map);
-        match all.enumerate().find(|(_, (said, is))| said != is) {
-            Some((at, _)) => Err(format!(
+        let map = mapping_table_in(tables, self.words().len(), self.blocks.len());
+        let Some(map) = map else {
+            return Err("the tables at rest are of a device of another size, or end early".into());
+        };
+        let said = tables[map].as_chunks().0;
+        let mut all = said.iter().zip(self.words());
+        match all.position(|(said, is)| said != is) {
+            Some(at) => Err(format!(
                 "the tables at rest have logical page {} elsewhere",
                 Lpn(at as u32)
             )),
             None => Ok(()),
         }
     }
-
-    /// The mapping table, the words of blocks, and what the owner added.
-    fn parts<'a>(&self, tables: &'a [u8]) -> Result<Parts<'a>, FtlError> {
-        if tables.len() < rest::SIZE {
-            return foreign("they end early");
-        }
-        let (head, tables) = tables.split_at(rest::SIZE);
-        let is_of = |field, count: usize| get(head, field) == count as u64;
-        if !is_of(rest::PAGES, self.map.len()) || !is_of(rest::BLOCKS, self.blocks.len()) {
-            return foreign("they are of a device of another size");
-        }
-        let of_map = self.map.len() * 4;
-        let of_blocks = self.blocks.len() * 4;
-        if tables.len() < of_map + of_blocks {
-            return foreign("they end early");
-        }
-        let (map, tables) = tables.split_at(of_map);
-        let (blocks, owner) = tables.split_at(of_blocks);
-        Ok((map, blocks.as_chunks::<4>().0, owner))
-    }
 }
 
-type Parts<'a> = (&'a [u8], &'a [[u8; 4]], &'a [u8]);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tables(pages: u32, blocks: u32) -> Vec<u8> {
+        let mut tables = vec![0; rest::SIZE];
+        put(&mut tables, rest::PAGES, pages.into());
+        put(&mut tables, rest::BLOCKS, blocks.into());
+        put(&mut tables, rest::SEQ, 77);
+        tables.extend((0..pages * 4).map(|at| at as u8));
+        tables.extend((0..blocks * 4).map(|_| 9));
+        tables.extend(b"owner");
+        tables
+    }
+
+    #[test]
+    fn the_mapping_table_stays_in_the_memory_that_it_was_read_into() {
+        let all = tables(20, 3);
+        let (copy, memory) = (all.clone(), all.as_ptr());
+        let (map, others) = Resting::split(all, 20, 3).expect("it is of this size");
+        assert_eq!(map.as_ptr(), memory);
+        assert_eq!(map, copy[rest::SIZE..rest::SIZE + 80]);
+        assert_eq!(get(&others.head, rest::SEQ), 77);
+        assert_eq!(others.others, [&[9; 12][..], b"owner"].concat());
+    }
+
+    #[test]
+    fn tables_of_another_size_are_not_taken() {
+        for (pages, blocks) in [(19, 3), (21, 3), (20, 2), (20, 4)] {
+            assert_eq!(Resting::split(tables(20, 3), pages, blocks), None);
+        }
+        let mut short = tables(20, 3);
+        short.truncate(rest::SIZE + 92);
+        assert!(
+            Resting::split(short.clone(), 20, 3).is_some(),
+            "the owner adds nothing"
+        );
+        short.pop();
+        assert_eq!(Resting::split(short, 20, 3), None);
+        assert_eq!(Resting::split(Vec::new(), 0, 0), None);
+    }
+}

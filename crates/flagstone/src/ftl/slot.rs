@@ -1,7 +1,7 @@
 //! The place of a logical page, as an entry of the mapping table.
 
-use super::Kind;
-use crate::units::Ppn;
+use super::{Ftl, Kind};
+use crate::units::{Lpn, Ppn};
 
 /// Where a logical page is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,8 +14,12 @@ pub enum Slot {
     Trimmed(Ppn),
 }
 
+/// Bytes of an entry.
+pub(super) const SLOT_BYTES: usize = 4;
+/// What an entry without a version consists of.
+pub(super) const EMPTY_BYTE: u8 = 0xff;
 /// No version.
-pub(super) const EMPTY: u32 = u32::MAX;
+const EMPTY: u32 = u32::from_le_bytes([EMPTY_BYTE; SLOT_BYTES]);
 /// Set in the word of a page that says it was trimmed.
 const TRIMMED: u32 = 1 << 31;
 
@@ -56,5 +60,36 @@ impl Slot {
             Slot::Empty => None,
             Slot::Page(at) | Slot::Trimmed(at) => Some(at),
         }
+    }
+}
+
+impl Ftl {
+    /// The mapping table.
+    #[inline]
+    pub(super) fn words(&self) -> &[[u8; SLOT_BYTES]] {
+        self.map.as_chunks().0
+    }
+
+    /// Where a logical page is.
+    #[inline]
+    pub fn slot(&self, at: Lpn) -> Slot {
+        Slot::decode(u32::from_le_bytes(self.words()[at.index()]))
+    }
+
+    /// Points a logical page to another version, and returns the old one. It does not change which
+    /// pages are live.
+    #[inline]
+    pub fn set_slot(&mut self, at: Lpn, slot: Slot) -> Slot {
+        let words = self.map.as_chunks_mut().0;
+        let old = std::mem::replace(&mut words[at.index()], slot.encode().to_le_bytes());
+        let old = Slot::decode(u32::from_le_bytes(old));
+        if !self.snapshots.is_empty() {
+            self.note_for_snapshots(at, old);
+        }
+        if self.format.persist_map {
+            let page = at.0 / self.meta.entries_per_page;
+            self.dirty_map_pages[page as usize / 64] |= 1 << (page % 64);
+        }
+        old
     }
 }

@@ -51,10 +51,10 @@ impl Device {
         tables: Vec<u8>,
     ) -> Result<(Device, bool), DeviceError> {
         let format = format(flash.as_ref(), kind.info(), &config, options)?;
-        let (mut ftl, mut mounted) = Ftl::mount(flash, config, format, now)?;
-        mounted.rest = Some(tables);
+        let (mut ftl, mounted) = Ftl::mount_at_rest(flash, config, format, now, tables)?;
+        let were_of_use = mounted.rest.is_some();
         match kind.recover(&mut ftl, mounted, options) {
-            Ok(recovered) => Ok((Device::with(ftl, kind.info(), recovered)?, true)),
+            Ok(recovered) => Ok((Device::with(ftl, kind.info(), recovered)?, were_of_use)),
             Err(FtlError::Foreign(_)) => {
                 let device = Device::open(ftl.into_flash(), kind, config, options, now)?;
                 Ok((device, false))

@@ -120,6 +120,7 @@ pub(super) const INFO: Info = Info {
     format: Format {
         tail_bytes: tail::SIZE,
         late_summaries: true,
+        rests: true,
         ..Format::NONE
     },
     ..Info::new(
@@ -211,7 +212,7 @@ fn start(
     let linger = settings::linger(info, ftl.geometry(), options)?;
     let undecided = settings::undecided(info, ftl.geometry(), options)?;
     let found = match &mounted.rest {
-        Some(tables) => rest::resume(ftl, mounted, bounds, tables)?,
+        Some(tables) => rest::resume(ftl, mounted, tables)?,
         None => recovery::read(ftl, mounted, bounds, (options.mistake, options.tells))?,
     };
     let protocol = Box::new(Seal {

@@ -1,9 +1,8 @@
 //! What SEAL adds to the tables of a device at rest: the transactions that still need evidence.
 
-use super::bounds::Bounds;
 use super::evidence::{Evidence, Undecided, Witness};
 use super::recovery::Recovery;
-use crate::ftl::{Ftl, FtlError, Mounted};
+use crate::ftl::{Ftl, FtlError, Mounted, Resting};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::{Nanos, Pbn, TxId};
@@ -62,14 +61,8 @@ pub(super) fn tables(ftl: &Ftl, last_tx: TxId, evidence: &Evidence) -> Vec<u8> {
 pub(super) fn resume(
     ftl: &mut Ftl,
     mounted: &Mounted,
-    bounds: Option<Bounds>,
-    tables: &[u8],
+    tables: &Resting,
 ) -> Result<Recovery, FtlError> {
-    if bounds.is_some() {
-        return Err(FtlError::Foreign(
-            "a device whose restarts are bounded has no tables at rest".into(),
-        ));
-    }
     let own = ftl.resume(mounted, tables)?;
     let blocks = ftl.geometry().blocks();
     let (last_tx, all) = parse(own, blocks).ok_or_else(|| {
@@ -275,5 +268,23 @@ mod tests {
         small.set(1, &[1, 2]);
         let now = small.now;
         assert_eq!(small.device().rest(now).expect("there is no cut"), None);
+    }
+
+    #[test]
+    fn tables_are_of_no_use_to_protocols_that_give_none() {
+        let mut seal = Small::new(Kind::Seal, Options::default());
+        seal.set(1, &[1, 2]);
+        let now = seal.now;
+        let tables = seal.device().rest(now).expect("there is no cut");
+        let tables = tables.expect("it has tables");
+        for kind in [Kind::SealR, Kind::LightTx, Kind::MhlM] {
+            let mut small = Small::new(kind, Options::default());
+            small.set(1, &[1, 2]);
+            let held = small.values(LPNS);
+            let (mut recovered, resumed) = small.both_ways(tables.clone());
+            let why = resumed.err().expect("its blocks are read");
+            assert_eq!(why, "the tables were of no use", "{kind:?}");
+            assert_eq!(recovered.values(LPNS), held, "{kind:?}");
+        }
     }
 }

@@ -41,6 +41,7 @@ pub(in crate::commit) const INFO: Info = Info {
     format: Format {
         persist_map: true,
         zoned: true,
+        rests: false,
         ..SEAL.format
     },
     ..SEAL

@@ -12,6 +12,7 @@ const FORMAT: Format = Format {
     logs: 1,
     zoned: false,
     late_summaries: false,
+    rests: false,
 };
 const DATA: [u8; 16] = *b"sixteen letters.";
 

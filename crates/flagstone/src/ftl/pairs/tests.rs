@@ -12,6 +12,7 @@ const FORMAT: Format = Format {
     logs: 1,
     zoned: false,
     late_summaries: false,
+    rests: false,
 };
 
 fn geometry(pairing: Pairing, pages_per_block: u32) -> Geometry {
