@@ -91,6 +91,32 @@ impl Column<'_> {
     }
 }
 
+/// Bits that are not a whole word yet. Each word is written once: to add to one that was just
+/// written would wait for that write.
+#[derive(Debug, Default)]
+struct Bits {
+    word: u128,
+    filled: u32,
+}
+
+impl Bits {
+    #[inline]
+    fn push(&mut self, code: u64, width: u32, into: &mut Vec<u8>) {
+        self.word |= u128::from(code) << self.filled;
+        self.filled += width;
+        if self.filled >= u64::BITS {
+            into.extend((self.word as u64).to_le_bytes());
+            self.word >>= u64::BITS;
+            self.filled -= u64::BITS;
+        }
+    }
+
+    fn end(self, into: &mut Vec<u8>) {
+        let bytes = self.filled.div_ceil(8) as usize;
+        into.extend(&self.word.to_le_bytes()[..bytes]);
+    }
+}
+
 /// An undecided version.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pending {
@@ -136,6 +162,7 @@ impl Columns {
             start: (self.bytes.len() - WORD) as u64,
             least: [0; KINDS],
         };
+        self.bytes.truncate(block.start as usize);
         for numbers in &mut self.numbers {
             numbers[..pages as usize].fill(NONE);
         }
@@ -157,45 +184,39 @@ impl Columns {
                 }
             }
         }
-        let mut bits = 0;
+        let mut bits = Bits::default();
         for kind in 0..KINDS {
-            bits = self.pack(&mut block, kind, bits);
+            self.pack(&mut block, kind, &mut bits);
         }
+        bits.end(&mut self.bytes);
+        self.bytes.extend([0; WORD]);
         self.blocks.push(block);
     }
 
-    /// Adds a column behind so many bits of the block, and says how many there are then.
-    fn pack(&mut self, block: &mut Block, kind: usize, bits: usize) -> usize {
+    /// Adds a column of a block.
+    fn pack(&mut self, block: &mut Block, kind: usize, bits: &mut Bits) {
         let numbers = &self.numbers[kind][..block.pages.into()];
-        let least = numbers.iter().copied().min().unwrap_or(NONE);
-        if least == NONE {
-            return bits;
+        let (mut count, mut least, mut most) = (0, NONE, 0);
+        for &number in numbers.iter().filter(|&&number| number != NONE) {
+            (count, least, most) = (count + 1, number.min(least), number.max(most));
         }
-        // What stands for none is one less than 0, so that the sum of it and 1 is 0.
-        let there = numbers.iter().map(|number| number.wrapping_add(1));
-        let most = there.clone().max().unwrap_or(0) - 1;
-        let is_full = there.min() != Some(0);
+        if count == 0 {
+            return;
+        }
+        let is_full = count == block.pages;
         let first = u64::from(!is_full);
         let width = u64::BITS - (most - least + first).leading_zeros();
         assert!(width <= WIDEST, "numbers of a spare area have six bytes");
         block.full |= u8::from(is_full) << kind;
         block.widths[kind] = width as u8;
         block.least[kind] = least;
-        let end = bits + width as usize * numbers.len();
-        let start = block.start as usize;
-        self.bytes.resize(start + end.div_ceil(8) + WORD, 0);
-        let mut bit = bits;
         for &number in numbers {
             let code = match number {
                 NONE => 0,
                 number => number - least + first,
             };
-            let rest = &mut self.bytes[start + bit / 8..];
-            let word = rest.first_chunk_mut().expect("a word is behind");
-            *word = (u64::from_le_bytes(*word) | code << (bit % 8)).to_le_bytes();
-            bit += width as usize;
+            bits.push(code, width, &mut self.bytes);
         }
-        end
     }
 
     #[inline]
