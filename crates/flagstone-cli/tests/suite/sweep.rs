@@ -28,11 +28,16 @@ values = [0.0, 0.2, 0.4]
 
 fn files(folder: &str) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let read = |entry: fs::DirEntry| {
-        let name = entry.file_name().into_string().expect("a name");
-        (name, fs::read(entry.path()).expect("a result"))
-    };
-    let mut all: Vec<_> = entries.map(read).collect();
+    let named = entries.map(|entry| {
+        (
+            entry.file_name().into_string().expect("a name"),
+            entry.path(),
+        )
+    });
+    // What is being written, or was when its process was killed, is no result.
+    let whole = named.filter(|(name, _)| !name.ends_with(".partial"));
+    let read = |(name, path)| (name, fs::read(path).expect("a result"));
+    let mut all: Vec<_> = whole.map(read).collect();
     all.sort();
     all
 }
