@@ -27,17 +27,19 @@ values = [0.0, 0.2, 0.4]
 "#;
 
 fn files(folder: &str) -> Vec<(String, Vec<u8>)> {
+    files_but(folder, |_| false)
+}
+
+/// The files of a folder but those with a name that `is_none`, which are not looked into.
+fn files_but(folder: &str, is_none: impl Fn(&str) -> bool) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let named = entries.map(|entry| {
-        (
-            entry.file_name().into_string().expect("a name"),
-            entry.path(),
-        )
-    });
-    // What is being written, or was when its process was killed, is no result.
-    let whole = named.filter(|(name, _)| !name.ends_with(".partial"));
-    let read = |(name, path)| (name, fs::read(path).expect("a result"));
-    let mut all: Vec<_> = whole.map(read).collect();
+    let mut all = Vec::new();
+    for entry in entries {
+        let name = entry.file_name().into_string().expect("a name");
+        if !is_none(&name) {
+            all.push((name, fs::read(entry.path()).expect("a result")));
+        }
+    }
     all.sort();
     all
 }
@@ -96,11 +98,18 @@ fn a_sweep_that_was_killed_goes_on_and_a_changed_result_is_found() {
         .spawn()
         .expect("it starts");
     let began = Instant::now();
-    while files(&out).len() < 3 && began.elapsed() < Duration::from_secs(120) {
+    // A file that is being written has another name until it is whole.
+    let is_partial = |name: &str| name.ends_with(".partial");
+    while files_but(&out, is_partial).len() < 3 && began.elapsed() < Duration::from_secs(120) {
         std::thread::sleep(Duration::from_millis(5));
     }
     child.kill().expect("it runs");
     child.wait().expect("it is over");
+    for entry in fs::read_dir(&out).expect("a folder").flatten() {
+        if is_partial(&entry.file_name().to_string_lossy()) {
+            fs::remove_file(entry.path()).expect("what the kill left half written");
+        }
+    }
     let before = files(&out);
     assert!(
         (3..18).contains(&before.len()),
