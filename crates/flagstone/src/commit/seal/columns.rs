@@ -9,6 +9,7 @@ use super::Mistake;
 use super::recovery::Version;
 use crate::ftl::Slot;
 use crate::mistakes::Mistaken;
+use crate::nand::{Addresses, Geometry};
 use crate::units::{Lpn, Pbn, Ppn, TxId};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
@@ -28,7 +29,8 @@ const KINDS: usize = 5;
 /// The versions of a scan, in its order.
 #[derive(Debug)]
 pub(super) struct Columns {
-    pages_per_block: u32,
+    geometry: Geometry,
+    addresses: Addresses,
     blocks: Vec<Block>,
     /// Where each block is among `blocks`.
     index: Vec<u32>,
@@ -137,13 +139,15 @@ pub(super) struct Run {
 }
 
 impl Columns {
-    pub(super) fn new(blocks: u32, pages_per_block: u32) -> Columns {
+    pub(super) fn new(geometry: &Geometry) -> Columns {
+        let pages = geometry.pages_per_block as usize;
         Columns {
-            pages_per_block,
+            geometry: *geometry,
+            addresses: Addresses::new(geometry),
             blocks: Vec::new(),
-            index: vec![UNSCANNED; blocks as usize],
+            index: vec![UNSCANNED; geometry.blocks() as usize],
             bytes: vec![0; WORD],
-            numbers: std::array::from_fn(|_| vec![NONE; pages_per_block as usize]),
+            numbers: std::array::from_fn(|_| vec![NONE; pages]),
         }
     }
 
@@ -246,8 +250,8 @@ impl Columns {
     /// version of a transaction is.
     #[inline]
     pub(super) fn rank(&self, at: Ppn, place_of: impl Fn(TxId) -> Option<u64>) -> (u64, u64) {
-        let page = at.0 % self.pages_per_block;
-        let block = &self.blocks[self.index[(at.0 / self.pages_per_block) as usize] as usize];
+        let (block, page) = self.addresses.split(at);
+        let block = &self.blocks[self.index[block.index()] as usize];
         let seq = self.seqs(block)(page).expect("a version is there");
         let place = match self.column(block, AHEAD).get(page) {
             Some(ahead) => Some(seq + ahead),
@@ -320,7 +324,7 @@ impl Columns {
         let seq_of = self.seqs(block);
         run.pages.clone().filter_map(move |page| {
             let word = lpn_of.get(page)?;
-            let at = Ppn(block.id.0 * self.pages_per_block + page);
+            let at = self.geometry.page(block.id, page);
             Some(Pending {
                 seq: seq_of(page)?,
                 count: count_of.get(page).unwrap_or(0) as u32,
@@ -375,8 +379,17 @@ fn end_of(pages: &[(u64, u32)], mistake: Mistaken<Mistake>) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::dice::Dice;
+    use crate::nand::small;
 
     const PAGES: u32 = 16;
+
+    /// A device with blocks of so many pages.
+    fn with_pages(pages_per_block: u32) -> Geometry {
+        Geometry {
+            pages_per_block,
+            ..small::GEOMETRY
+        }
+    }
 
     /// A version whose numbers lie in a narrow range or anywhere.
     fn version(dice: &mut Dice, at: Ppn, near: u64) -> Version {
@@ -408,7 +421,7 @@ mod tests {
     fn numbers_come_back_as_they_were_whatever_their_range() {
         for seed in 0..500 {
             let mut dice = Dice(seed);
-            let mut columns = Columns::new(8, PAGES);
+            let mut columns = Columns::new(&with_pages(PAGES));
             let (mut all, mut undecided, mut stated) = (Vec::new(), Vec::<Said>::new(), Vec::new());
             for block in [3, 0, 7, 2].map(Pbn) {
                 let near = dice.below(2) * (1 + dice.below(1 << 40));
@@ -474,7 +487,7 @@ mod tests {
     #[test]
     fn pages_of_a_load_take_a_byte_each_at_most() {
         let bytes = |count_at: u32, verdict: u32| {
-            let mut columns = Columns::new(1, 128);
+            let mut columns = Columns::new(&with_pages(128));
             let versions = (0..127).map(|page| {
                 let version = Version {
                     tx: TxId(9_000),

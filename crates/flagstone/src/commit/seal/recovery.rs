@@ -190,7 +190,7 @@ struct Versions {
 impl Versions {
     fn new(geometry: &Geometry, tells: bool) -> Versions {
         Versions {
-            columns: Columns::new(geometry.blocks(), geometry.pages_per_block),
+            columns: Columns::new(geometry),
             last_counted: TxId(0),
             all: Vec::new(),
             tells,
