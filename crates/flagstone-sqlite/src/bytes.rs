@@ -3,7 +3,7 @@
 //! [`crate::StoreFile`] is the one over a store. Tests bring others.
 
 use flagstone::commit::DeviceError;
-use flagstone_store::{PageStore, StoreError};
+use flagstone_store::{Asked, Looked, PageStore, StoreError};
 use std::fmt;
 use std::io::ErrorKind;
 
@@ -29,6 +29,16 @@ pub trait Bytes: Send {
     /// The bytes cannot be read.
     fn read(&mut self, view: View, at: u64, into: &mut [u8]) -> Result<usize, Trouble>;
 
+    /// Looks up where a page lies that can be read while others use the bytes; nothing if it has to
+    /// be read as [`Bytes::read`] does. It holds what is read there, and zeros behind it.
+    ///
+    /// # Errors
+    /// As [`Bytes::read`].
+    fn look(&self, view: View, at: u64, bytes: usize) -> Result<Option<Looked>, Trouble> {
+        let _ = (view, at, bytes);
+        Ok(None)
+    }
+
     /// Writes in the live transaction, which begins if there is none. After an error there is none:
     /// it was rolled back.
     ///
@@ -49,6 +59,24 @@ pub trait Bytes: Send {
     /// There is no room, or the medium fails.
     fn commit(&mut self) -> Result<(), Trouble>;
 
+    /// Commits as [`Bytes::commit`] does, but may leave what the medium has to do: then the
+    /// transaction is durable when what this returns was carried out, and [`Bytes::outcome`] knows
+    /// of no failure.
+    ///
+    /// # Errors
+    /// As [`Bytes::commit`].
+    fn commit_apart(&mut self) -> Result<Option<Asked>, Trouble> {
+        self.commit().map(|()| None)
+    }
+
+    /// What became of what others have carried out.
+    ///
+    /// # Errors
+    /// The medium has failed.
+    fn outcome(&mut self) -> Result<(), Trouble> {
+        Ok(())
+    }
+
     /// Rolls the live transaction back, if there is one.
     fn abort(&mut self);
 
@@ -59,6 +87,11 @@ pub trait Bytes: Send {
     /// The medium fails.
     fn snapshot(&mut self) -> Result<Option<u64>, Trouble> {
         Ok(None)
+    }
+
+    /// Counts one reader more of a snapshot that somebody has.
+    fn share_snapshot(&mut self, snapshot: u64) {
+        let _ = snapshot;
     }
 
     /// Whether nothing was committed since a snapshot was taken.
@@ -72,7 +105,7 @@ pub trait Bytes: Send {
         None
     }
 
-    /// Gives a snapshot back.
+    /// Gives a snapshot back, for one of its readers.
     fn end_snapshot(&mut self, snapshot: u64) {
         let _ = snapshot;
     }

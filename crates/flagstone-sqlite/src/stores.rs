@@ -5,6 +5,8 @@
 //! locked, so that SQLite's busy handler waits as it does for any database. A file that is no store
 //! is found out then as well, as SQLite finds out a file that is no database.
 
+mod shared;
+
 use crate::bytes::{Bytes, Trouble, TroubleKind, View};
 use crate::file::{StoreFile, must_be_atomic};
 use crate::locks::{Level, Locks};
@@ -12,7 +14,8 @@ use flagstone::commit::Kind;
 use flagstone_store::medium::identity;
 use flagstone_store::tools::{Act, backup_live, check_live};
 use flagstone_store::{CheckReport, KeySource, OpenOptions, PageStore, StoreError};
-use std::collections::{BTreeMap, BTreeSet};
+use shared::{Shared, not_open};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -71,115 +74,6 @@ impl Backing for Files {
     }
 }
 
-/// A database that is open, or waits for another process.
-pub(crate) struct Shared {
-    path: PathBuf,
-    /// The process that opened it: one that was forked since has no part in it.
-    process: u32,
-    identity: Mutex<Option<(u64, u64)>>,
-    inner: Mutex<Inner>,
-}
-
-struct Inner {
-    bytes: Option<Box<dyn Bytes>>,
-    /// How it was opened, or is to be.
-    how: How,
-    locks: Locks,
-    /// Connections that have a journal.
-    journals: Vec<u64>,
-    /// Connections that read from a snapshot, because another one writes or has written since.
-    snapshots: BTreeMap<u64, u64>,
-    /// Connections that keep their locks (`locking_mode=EXCLUSIVE`). They want to be alone: nobody
-    /// gets a snapshot beside them, nor they.
-    alone: BTreeSet<u64>,
-}
-
-impl Inner {
-    /// Gives a connection a snapshot, if it has none. Returns whether it has one.
-    fn give_snapshot(&mut self, who: u64) -> Result<bool, Trouble> {
-        if self.snapshots.contains_key(&who) {
-            return Ok(true);
-        }
-        let Some(bytes) = &mut self.bytes else {
-            return Ok(false);
-        };
-        let taken = bytes.snapshot()?;
-        self.snapshots.extend(taken.map(|id| (who, id)));
-        Ok(taken.is_some())
-    }
-
-    fn take_snapshot_back(&mut self, who: u64) {
-        if let (Some(id), Some(bytes)) = (self.snapshots.remove(&who), &mut self.bytes) {
-            bytes.end_snapshot(id);
-        }
-    }
-
-    /// Whether a connection may mean to write: not if others have committed since it began to read.
-    fn may_write(&mut self, who: u64) -> bool {
-        let (snapshot, bytes) = (self.snapshots.get(&who), &self.bytes);
-        let is_current = match (snapshot, bytes) {
-            (Some(&id), Some(bytes)) => bytes.is_current(id),
-            _ => true,
-        };
-        if is_current && !self.locks.is_exclusive() {
-            self.take_snapshot_back(who);
-        }
-        is_current
-    }
-
-    /// Raises the level of a connection as [`Locks::raise`], with snapshots for those who read
-    /// beside one that writes.
-    fn raise(&mut self, who: u64, has: Level, wants: Level) -> Result<Level, Trouble> {
-        if wants > Level::Shared && !self.may_write(who) {
-            return Ok(has);
-        }
-        let mut apart = true;
-        let is_other = |writer| writer != who;
-        if wants == Level::Exclusive && !self.locks.writer().is_some_and(is_other) {
-            let others: Vec<u64> = self.locks.others(who).collect();
-            for other in others {
-                apart &= !self.alone.contains(&other) && self.give_snapshot(other)?;
-            }
-        }
-        if has == Level::None && self.locks.is_exclusive() {
-            let writer = self.locks.writer();
-            apart = !writer.is_some_and(|writer| self.alone.contains(&writer))
-                && self.give_snapshot(who)?;
-        }
-        let gets = self.locks.raise(who, has, wants, apart);
-        if gets == Level::None {
-            self.take_snapshot_back(who);
-        }
-        Ok(gets)
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> Result<MutexGuard<'_, Inner>, Trouble> {
-        self.inner.lock().map_err(|_| {
-            Trouble::new(
-                TroubleKind::Io,
-                "an earlier call panicked: close the database and open it again",
-            )
-        })
-    }
-
-    fn is_at(&self, path: &Path) -> bool {
-        let known = *self
-            .identity
-            .lock()
-            .unwrap_or_else(|held| held.into_inner());
-        if self.process != std::process::id() {
-            return false;
-        }
-        match (known, identity(path)) {
-            (Some(known), Some(found)) => known == found,
-            (None, None) => self.path == path,
-            _ => false,
-        }
-    }
-}
-
 /// The stores that are open.
 pub(crate) struct Stores {
     backing: Box<dyn Backing>,
@@ -209,19 +103,7 @@ impl Stores {
         let known = open.iter().filter_map(Weak::upgrade);
         let shared = known.into_iter().find(|shared| shared.is_at(path));
         let shared = shared.unwrap_or_else(|| {
-            let shared = Arc::new(Shared {
-                path: path.to_path_buf(),
-                process: std::process::id(),
-                identity: Mutex::default(),
-                inner: Mutex::new(Inner {
-                    bytes: None,
-                    how: how.clone(),
-                    locks: Locks::default(),
-                    journals: Vec::new(),
-                    snapshots: BTreeMap::new(),
-                    alone: BTreeSet::new(),
-                }),
-            });
+            let shared = Arc::new(Shared::new(path, how.clone()));
             open.push(Arc::downgrade(&shared));
             shared
         });
@@ -244,6 +126,7 @@ impl Stores {
             },
             Ok(()) => {}
         }
+        handle.shared.lock()?.connections += 1;
         Ok(handle)
     }
 
@@ -350,14 +233,10 @@ impl Handle {
     ) -> Result<T, Trouble> {
         let mut inner = self.shared.lock()?;
         let inner = &mut *inner;
-        let view = match inner.snapshots.get(&self.id) {
-            _ if inner.locks.writer() == Some(self.id) => View::Own,
-            Some(&snapshot) => View::Snapshot(snapshot),
-            None => View::Committed,
-        };
+        let view = inner.view(self.id);
         match &mut inner.bytes {
             Some(bytes) => act(bytes.as_mut(), &inner.locks, view),
-            None => Err(Trouble::new(TroubleKind::Busy, "the store is not open yet")),
+            None => Err(not_open()),
         }
     }
 
@@ -384,8 +263,24 @@ impl Handle {
         self.with(|bytes, _, view| Ok(bytes.size(view)))
     }
 
-    /// Reads as [`Bytes::read`].
+    /// Reads as [`Bytes::read`]. A page that lies in the store is looked up under the mutex, and read
+    /// without it.
     pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Trouble> {
+        let looked = self.with(|bytes, _, view| match bytes.look(view, at, into.len())? {
+            Some(looked) => Ok(ControlFlow::Continue(looked)),
+            None => bytes.read(view, at, into).map(ControlFlow::Break),
+        })?;
+        let looked = match looked {
+            ControlFlow::Continue(looked) => looked,
+            ControlFlow::Break(has) => return Ok(has),
+        };
+        if let Some(page) = into.first_chunk_mut()
+            && let Some(has) = looked.read(page)
+        {
+            into[has..].fill(0);
+            return Ok(into.len());
+        }
+        // The collector has moved it since, or something is wrong.
         self.with(|bytes, _, view| bytes.read(view, at, into))
     }
 
@@ -418,12 +313,20 @@ impl Handle {
         self.change(|bytes| bytes.truncate(size))
     }
 
-    /// Commits what this connection has written.
+    /// Commits what this connection has written. Others read meanwhile: who begins before it is
+    /// durable sees what was committed before.
     pub(crate) fn commit(&self) -> Result<(), Trouble> {
-        self.with(|bytes, _, view| match view {
-            View::Own => bytes.commit(),
-            View::Committed | View::Snapshot(_) => Ok(()),
-        })
+        let mut inner = self.shared.lock()?;
+        if inner.locks.writer() != Some(self.id) {
+            return Ok(());
+        }
+        let asked = inner.commit()?;
+        drop(inner);
+        let Some(asked) = asked else {
+            return Ok(());
+        };
+        asked.carry_out();
+        self.shared.lock()?.has_committed()
     }
 
     /// Gives the store to somebody for a moment.
@@ -510,6 +413,9 @@ impl Handle {
         }
         let _ = self.unlock(Level::None);
         self.keep_locks(false);
+        if let Ok(mut inner) = self.shared.lock() {
+            inner.connections -= 1;
+        }
         let stores = Arc::clone(&self.stores);
         // Nobody opens it while it is being closed.
         let open = stores.list();

@@ -53,7 +53,7 @@ pub use file::{FileOptions, FileStore, OpenError};
 pub use flash::{Glance, Shown};
 pub use flash::{MediumStats, page_sum};
 pub use holds::Holds;
-pub use pages::{CheckReport, OpenOptions, PageFacts, PageStore, StoreInfo};
+pub use pages::{Asked, CheckReport, Looked, OpenOptions, PageFacts, PageStore, StoreInfo};
 pub use shared::{Changes, PageBytes, PageSnapshot, SharedPages, Ticket, Turn};
 pub use superblock::{Lifetime, MEDIUM_PAGE_BYTES, STORE_VERSION};
 pub use tables::{Kind, ReadTx, Store, Table, TableMut, WriteTx};

@@ -10,6 +10,7 @@ mod create;
 mod look;
 mod options;
 
+pub use beside::{Asked, Looked};
 #[cfg(feature = "encryption")]
 pub(crate) use look::doubt_blank;
 pub use look::{CheckReport, PageFacts, StoreInfo};

@@ -3,11 +3,11 @@
 //! A reader beside a writer that commits goes on seeing its snapshot: the size of the file and its
 //! first chunk, which are kept beside it, and the pages of the store.
 
-use super::{Chunk, Seen, StoreFile};
+use super::{CHUNK, Chunk, Seen, StoreFile};
 use crate::bytes::{Bytes, Trouble, View};
 use flagstone::commit::DeviceError;
 use flagstone::units::SnapshotId;
-use flagstone_store::{PageStore, StoreError};
+use flagstone_store::{Asked, Looked, PageStore, StoreError};
 
 impl Bytes for StoreFile {
     fn size(&self, view: View) -> u64 {
@@ -40,6 +40,20 @@ impl Bytes for StoreFile {
         Ok(has)
     }
 
+    fn look(&self, view: View, at: u64, bytes: usize) -> Result<Option<Looked>, Trouble> {
+        let of = match view {
+            View::Own if self.has_tx() => return Ok(None),
+            View::Own | View::Committed => None,
+            View::Snapshot(id) => Some(SnapshotId(id)),
+        };
+        let (chunk, offset) = (at / CHUNK as u64, at % CHUNK as u64);
+        let is_whole = offset == 0 && bytes == CHUNK && at + CHUNK as u64 <= self.size(view);
+        if chunk == 0 || !is_whole {
+            return Ok(None);
+        }
+        Ok(self.chunks.look(of, chunk)?)
+    }
+
     fn write(&mut self, at: u64, data: &[u8]) -> Result<(), Trouble> {
         let done = self.try_write(at, data);
         self.or_abort(done)
@@ -58,6 +72,18 @@ impl Bytes for StoreFile {
         self.or_abort(done)
     }
 
+    fn commit_apart(&mut self) -> Result<Option<Asked>, Trouble> {
+        self.chunks.pages_mut().leave_work(true);
+        let committed = self.commit();
+        self.chunks.pages_mut().leave_work(false);
+        committed?;
+        Ok(Some(self.chunks.pages().asked()))
+    }
+
+    fn outcome(&mut self) -> Result<(), Trouble> {
+        Ok(self.chunks.pages_mut().outcome()?)
+    }
+
     fn abort(&mut self) {
         self.chunks.abort();
         self.is_first_gone = false;
@@ -69,6 +95,10 @@ impl Bytes for StoreFile {
             Err(StoreError::Device(DeviceError::NoSnapshots { .. })) => return Ok(None),
             other => other?.0,
         };
+        if self.snapshots.contains_key(&id) {
+            // The store counts one reader for all of them.
+            self.chunks.pages_mut().end_snapshot(SnapshotId(id));
+        }
         self.know_first()?;
         let (size, first) = (self.size, &self.first);
         let seen = self.snapshots.entry(id).or_insert_with(|| Seen {
@@ -80,6 +110,12 @@ impl Bytes for StoreFile {
         Ok(Some(id))
     }
 
+    fn share_snapshot(&mut self, snapshot: u64) {
+        if let Some(seen) = self.snapshots.get_mut(&snapshot) {
+            seen.readers += 1;
+        }
+    }
+
     fn is_current(&self, snapshot: u64) -> bool {
         StoreFile::store(self).is_current(SnapshotId(snapshot))
     }
@@ -89,12 +125,12 @@ impl Bytes for StoreFile {
     }
 
     fn end_snapshot(&mut self, snapshot: u64) {
-        let store = self.chunks.pages_mut();
-        store.end_snapshot(SnapshotId(snapshot));
         if let Some(seen) = self.snapshots.get_mut(&snapshot) {
             seen.readers -= 1;
             if seen.readers == 0 {
                 self.snapshots.remove(&snapshot);
+                let store = self.chunks.pages_mut();
+                store.end_snapshot(SnapshotId(snapshot));
             }
         }
     }

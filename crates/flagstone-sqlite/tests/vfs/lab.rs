@@ -4,7 +4,7 @@
 use flagstone::commit::Kind;
 use flagstone_sqlite::{Backing, Bytes, How, StoreFile, Trouble, TroubleKind, View};
 use flagstone_store::medium::{Medium, Recorded};
-use flagstone_store::{OpenOptions, PageStore};
+use flagstone_store::{Asked, Looked, OpenOptions, PageStore};
 use rusqlite::Connection;
 use std::collections::HashMap;
 use std::io;
@@ -20,6 +20,8 @@ pub(crate) enum Place {
     Plain(Recorded),
     /// A store on a medium that is full with so many bytes.
     Bounded(Recorded, Arc<AtomicU64>),
+    /// A store whose snapshots show what is newest, for a control.
+    Early(Recorded),
 }
 
 /// Places by name: the backing of a VFS of its own.
@@ -34,6 +36,10 @@ impl Backing for Lab {
         let (medium, kind): (Box<dyn Medium>, Kind) = match place.expect("it was put there") {
             Place::Store(medium, kind) => (Box::new(medium), kind),
             Place::Bounded(medium, bound) => (Box::new(Bounded(medium, bound)), Kind::Seal),
+            Place::Early(medium) => {
+                let store = PageStore::on(Box::new(medium), &options)?;
+                return Ok(Box::new(Early(StoreFile::new(store)?)));
+            }
             Place::Plain(medium) => return Ok(Box::new(Plain::new(medium))),
         };
         options.protocol = kind;
@@ -66,6 +72,64 @@ impl Medium for Bounded {
             return Err(io::ErrorKind::StorageFull.into());
         }
         self.0.reserve(bytes)
+    }
+}
+
+/// A store whose readers see a commit before it is durable.
+struct Early(StoreFile);
+
+impl Early {
+    fn view(view: View) -> View {
+        match view {
+            View::Snapshot(_) => View::Committed,
+            other => other,
+        }
+    }
+}
+
+impl Bytes for Early {
+    fn size(&self, view: View) -> u64 {
+        self.0.size(Early::view(view))
+    }
+
+    fn read(&mut self, view: View, at: u64, into: &mut [u8]) -> Result<usize, Trouble> {
+        self.0.read(Early::view(view), at, into)
+    }
+
+    fn look(&self, view: View, at: u64, bytes: usize) -> Result<Option<Looked>, Trouble> {
+        self.0.look(Early::view(view), at, bytes)
+    }
+
+    fn write(&mut self, at: u64, data: &[u8]) -> Result<(), Trouble> {
+        self.0.write(at, data)
+    }
+
+    fn truncate(&mut self, size: u64) -> Result<(), Trouble> {
+        self.0.truncate(size)
+    }
+
+    fn commit(&mut self) -> Result<(), Trouble> {
+        self.0.commit()
+    }
+
+    fn commit_apart(&mut self) -> Result<Option<Asked>, Trouble> {
+        self.0.commit_apart()
+    }
+
+    fn abort(&mut self) {
+        self.0.abort();
+    }
+
+    fn snapshot(&mut self) -> Result<Option<u64>, Trouble> {
+        self.0.snapshot()
+    }
+
+    fn share_snapshot(&mut self, snapshot: u64) {
+        self.0.share_snapshot(snapshot);
+    }
+
+    fn end_snapshot(&mut self, snapshot: u64) {
+        self.0.end_snapshot(snapshot);
     }
 }
 

@@ -1,5 +1,6 @@
 //! SQLite on stores. One program, so that SQLite is linked once.
 
+mod beside;
 mod connections;
 mod keys;
 mod lab;

@@ -159,6 +159,8 @@ struct Setting {
     is_plain: bool,
     /// Whether the medium means its syncs.
     lies: bool,
+    /// Whether there is another connection, beside which commits wait for the medium apart.
+    has_reader: bool,
 }
 
 /// What cuts have shown.
@@ -306,6 +308,9 @@ fn database(setting: Setting, seed: u64, batches: u64, found: &mut Found) {
         db
     };
     let mut db = Some(start(&path));
+    let reader = setting
+        .has_reader
+        .then(|| open(&path).expect("it opens beside the other one"));
     if setting.lies {
         medium.lie();
     }
@@ -342,12 +347,15 @@ fn database(setting: Setting, seed: u64, batches: u64, found: &mut Found) {
             after,
             "batch {number}"
         );
+        if let Some(reader) = &reader {
+            assert_eq!(contents(reader).expect("it can be read"), after);
+        }
         found.batches += 1;
         found.look(setting, &moments, &[before, after], 1);
         found.look(setting, &[medium.snapshot()], &[after], 1);
         before = after;
     }
-    drop(db);
+    drop((db, reader));
     take_away(&path);
 }
 
@@ -375,6 +383,7 @@ fn on(kind: Kind, page: u32) -> Setting {
         is_apart: false,
         is_plain: false,
         lies: false,
+        has_reader: false,
     }
 }
 
@@ -382,6 +391,14 @@ fn on(kind: Kind, page: u32) -> Setting {
 fn power_cuts_leave_all_of_a_transaction_or_nothing() {
     let settings = [
         on(Kind::Seal, 4096),
+        Setting {
+            has_reader: true,
+            ..on(Kind::Seal, 4096)
+        },
+        Setting {
+            has_reader: true,
+            ..on(Kind::Seal, 1024)
+        },
         Setting {
             is_apart: true,
             ..on(Kind::Seal, 4096)
@@ -433,6 +450,16 @@ fn control_power_cuts_break_a_store_whose_medium_does_not_mean_its_syncs() {
         lies: true,
         ..on(Kind::Seal, 4096)
     };
+    let beside = Setting {
+        has_reader: true,
+        ..lies
+    };
+    for lies in [lies, beside] {
+        finds_lies(lies);
+    }
+}
+
+fn finds_lies(lies: Setting) {
     let found = campaign(&[lies], 200, 1);
     println!(
         "{} cuts, {} bad: {:?}",
@@ -443,12 +470,19 @@ fn control_power_cuts_break_a_store_whose_medium_does_not_mean_its_syncs() {
 
 #[test]
 fn a_medium_that_fails_anywhere_takes_nothing_that_was_acknowledged() {
+    for has_reader in [false, true] {
+        fails_anywhere(has_reader);
+    }
+}
+
+fn fails_anywhere(has_reader: bool) {
     let (mut failures, mut at) = (0, 0);
     loop {
         let medium = Recorded::default();
         let path = put(Place::Store(medium.clone(), Kind::Seal));
         let oracle = Connection::open_in_memory().expect("memory");
         let db = open(&path).expect("it opens");
+        let reader = has_reader.then(|| open(&path).expect("it opens beside the other one"));
         run(&db, "PRAGMA cache_size = 3").expect("a setting");
         let mut before = contents(&oracle).expect("it is empty");
         medium.fail_at(Some(medium.operations() + at));
@@ -470,7 +504,7 @@ fn a_medium_that_fails_anywhere_takes_nothing_that_was_acknowledged() {
             }
             before = after;
         }
-        drop(db);
+        drop((db, reader));
         take_away(&path);
         let Some(allowed) = failed else {
             break;

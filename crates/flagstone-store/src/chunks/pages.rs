@@ -1,7 +1,8 @@
 //! What chunks need of pages: a store has them, and a simulated device as well.
 
+use super::Chunks;
 use crate::error::StoreError;
-use crate::pages::PageStore;
+use crate::pages::{Looked, PageStore};
 use flagstone::commit::Info;
 use flagstone::units::{Lpn, SnapshotId, TxId};
 
@@ -138,5 +139,23 @@ impl Pages for PageStore {
 
     fn close(self) -> Result<(), StoreError> {
         PageStore::close(self)
+    }
+}
+
+impl Chunks<PageStore> {
+    /// Looks up where a chunk is, the last committed version or that of a snapshot, if its main
+    /// page has all of it but zeros.
+    ///
+    /// # Errors
+    /// The snapshot has ended, or the store failed before.
+    pub fn look(&self, of: Option<SnapshotId>, chunk: u64) -> Result<Option<Looked>, StoreError> {
+        let tails = self.cut.tails_page(chunk / self.cut.sharing());
+        let Some(main) = self.cut.main_page(chunk) else {
+            return Ok(None);
+        };
+        if self.cut.tail > 0 && !self.pages.is_empty(of, tails)? {
+            return Ok(None);
+        }
+        self.pages.look(of, main)
     }
 }

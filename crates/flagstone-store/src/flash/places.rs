@@ -4,7 +4,8 @@
 //! A flash asks for writes and syncs in an order, as [`Step`]s. [`Places::carry_out`] does them in
 //! that order. A flash that works *apart* leaves that to somebody else, and goes on as if it were
 //! done: what reaches the medium is the same sequence of calls, only later. So whoever
-//! acknowledges anything carries the steps out first, and one thread at a time does so.
+//! acknowledges anything carries the steps out first. One thread at a time does so: another one that
+//! wants it too waits.
 
 use super::{DATA_BYTES, Judged, MEDIUM_PAGE_BYTES, MediumStats, Notes, judge};
 use crate::medium::{Expecting, Medium};
@@ -116,6 +117,8 @@ pub(crate) struct Places {
     pub(super) notes: Notes,
     state: Mutex<State>,
     is_apart: AtomicBool,
+    /// Whoever has it carries steps out, so that they stay in order.
+    carrying: Mutex<()>,
 }
 
 /// Where the bytes of a page are.
@@ -149,6 +152,7 @@ impl Places {
                 ..State::default()
             }),
             is_apart: AtomicBool::new(false),
+            carrying: Mutex::new(()),
         }
     }
 
@@ -173,9 +177,9 @@ impl Places {
         self.state.lock().expect("no thread panics here")
     }
 
-    /// Leaves the steps to whoever calls [`Places::carry_out`] from now on.
-    pub(crate) fn work_apart(&self) {
-        self.is_apart.store(true, Ordering::Relaxed);
+    /// Whether steps are left to whoever calls [`Places::carry_out`] from now on.
+    pub(crate) fn work_apart(&self, is_apart: bool) {
+        self.is_apart.store(is_apart, Ordering::Relaxed);
     }
 
     /// Where a page of a block is.
@@ -194,21 +198,37 @@ impl Places {
     /// # Errors
     /// The medium fails, now or before. What failed is noted.
     pub(crate) fn read(&self, place: &Place) -> Result<Found, FlashError> {
+        let mut page = [0; MEDIUM_PAGE_BYTES];
+        let found = self.read_into(place, &mut page)?;
+        Ok(match found {
+            Some(bytes) => Found::Whole(page[..bytes].into()),
+            None => Found::Other,
+        })
+    }
+
+    /// As [`Places::read`], into `page`. Returns how many bytes of it are those of the page; nothing
+    /// if something else was found.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn read_into(
+        &self,
+        place: &Place,
+        page: &mut [u8; MEDIUM_PAGE_BYTES],
+    ) -> Result<Option<usize>, FlashError> {
         self.is_well()?;
-        let mut read = [0; MEDIUM_PAGE_BYTES];
-        let page = match &place.kept {
-            Some(page) => page,
+        match &place.kept {
+            Some(kept) => page.copy_from_slice(&kept[..]),
             None => {
                 let offset = place.number * MEDIUM_PAGE_BYTES as u64;
-                let got = self.medium.read_at(offset, &mut read);
+                let got = self.medium.read_at(offset, page);
                 got.map_err(|error| self.fails("reading a page", error))?;
-                &read
             }
-        };
+        }
         let (data, end) = page.split_at(DATA_BYTES);
         Ok(match judge(data, end, place.at, place.generation) {
-            Judged::Whole(bytes) => Found::Whole(data[..bytes].into()),
-            Judged::Blank | Judged::Wrong => Found::Other,
+            Judged::Whole(bytes) => Some(bytes),
+            Judged::Blank | Judged::Wrong => None,
         })
     }
 
@@ -251,6 +271,7 @@ impl Places {
     /// # Errors
     /// The medium fails, now or before. What failed is noted.
     pub(crate) fn carry_out(&self) -> Result<(), FlashError> {
+        let _alone = self.carrying.lock().expect("no thread panics here");
         loop {
             self.is_well()?;
             // A guard in the condition would last for the whole body.

@@ -130,7 +130,7 @@ fn working_apart_changes_when_the_medium_is_called_and_nothing_else() {
         flash.sync(done, done).expect("a sync");
         let before = medium.operations();
         if is_apart {
-            flash.places.work_apart();
+            flash.places.work_apart(true);
         }
         for with in [20, 30] {
             let done = fill(&mut flash, Pbn(1), PAGES, with);

@@ -4,17 +4,109 @@ use super::PageStore;
 use crate::error::StoreError;
 use crate::flash::mark_page;
 use crate::flash::places::{Place, Places};
+use crate::superblock::MEDIUM_PAGE_BYTES;
 use flagstone::commit::DeviceError;
 use flagstone::ftl::{FtlError, Slot};
 use flagstone::units::{Lpn, SnapshotId, TxId};
 use std::sync::Arc;
 
+/// Where a page was when it was looked up. Any thread may read it there, while others use the
+/// store.
+pub struct Looked {
+    places: Arc<Places>,
+    place: Place,
+}
+
+impl Looked {
+    /// Reads the page. Returns how many bytes of `into` it fills, the others are left over; nothing
+    /// if it is not there any more, is damaged, or the medium fails: a read of the store says which.
+    pub fn read(&self, into: &mut [u8; MEDIUM_PAGE_BYTES]) -> Option<usize> {
+        // What failed is noted, and the store says so from then on.
+        self.places.read_into(&self.place, into).ok().flatten()
+    }
+}
+
+/// What a commit has asked of the medium, and what nobody has done yet.
+#[must_use = "the commit is durable when this was carried out"]
+pub struct Asked(Arc<Places>);
+
+impl Asked {
+    /// Does it, and returns when all of it is durable, or the medium fails:
+    /// [`PageStore::outcome`] says which.
+    pub fn carry_out(self) {
+        // What failed is noted.
+        let _ = self.0.carry_out();
+    }
+}
+
 impl PageStore {
     /// What threads beside the holder share with this store. From now on what a call asks of the
     /// medium is done by [`Places::carry_out`].
     pub(crate) fn work_apart(&self) -> Arc<Places> {
-        self.places.work_apart();
+        self.places.work_apart(true);
         Arc::clone(&self.places)
+    }
+
+    /// Looks up where a page is, the last committed version or that of a snapshot; nothing if it
+    /// holds nothing, or if the protocol has no snapshots.
+    ///
+    /// # Errors
+    /// The snapshot has ended, or the store failed before.
+    pub fn look(&self, of: Option<SnapshotId>, at: Lpn) -> Result<Option<Looked>, StoreError> {
+        if !self.device.allows_snapshots() {
+            return Ok(None);
+        }
+        let place = self.place(of, at)?;
+        Ok(place.map(|place| Looked {
+            places: Arc::clone(&self.places),
+            place,
+        }))
+    }
+
+    /// Whether what calls ask of the medium from now on is left to whoever carries out what
+    /// [`PageStore::asked`] gives. Nothing is durable before.
+    pub fn leave_work(&mut self, leaves: bool) {
+        self.places.work_apart(leaves);
+    }
+
+    /// What was asked of the medium and not done yet.
+    pub fn asked(&self) -> Asked {
+        Asked(Arc::clone(&self.places))
+    }
+
+    /// What became of what others have carried out.
+    ///
+    /// # Errors
+    /// The medium has failed: whether the last transaction has committed is open until the store is
+    /// opened again.
+    pub fn outcome(&mut self) -> Result<(), StoreError> {
+        match self.notes.trouble.why() {
+            Some(_) => Err(self.failed()),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a page holds nothing, in what was committed last or in a snapshot.
+    ///
+    /// # Errors
+    /// The snapshot has ended.
+    pub(crate) fn is_empty(&self, of: Option<SnapshotId>, at: Lpn) -> Result<bool, StoreError> {
+        Ok(!matches!(self.slot(of, at)?, Some(Slot::Page(_))))
+    }
+
+    /// What the mapping table says of a page, now or for a snapshot; nothing of one beyond the
+    /// device.
+    fn slot(&self, of: Option<SnapshotId>, at: Lpn) -> Result<Option<Slot>, StoreError> {
+        if at.0 >= self.device.pages() {
+            return Ok(None);
+        }
+        let ftl = self.device.ftl();
+        let slot = match of {
+            Some(id) => ftl.snapshot_slot(id, at),
+            None => Some(ftl.slot(at)),
+        };
+        slot.map(Some)
+            .ok_or(StoreError::Device(DeviceError::SnapshotEnded))
     }
 
     /// Where the bytes of a page are, the last committed ones or those of a snapshot; nothing if it
@@ -28,16 +120,7 @@ impl PageStore {
         at: Lpn,
     ) -> Result<Option<Place>, StoreError> {
         self.is_well()?;
-        if at.0 >= self.device.pages() {
-            return Ok(None);
-        }
-        let ftl = self.device.ftl();
-        let slot = match of {
-            Some(id) => ftl.snapshot_slot(id, at),
-            None => Some(ftl.slot(at)),
-        };
-        let slot = slot.ok_or(StoreError::Device(DeviceError::SnapshotEnded))?;
-        let Slot::Page(at) = slot else {
+        let Some(Slot::Page(at)) = self.slot(of, at)? else {
             return Ok(None);
         };
         let geometry = self.device.geometry();

@@ -262,6 +262,7 @@ fn a_file_has_one_writer_or_many_readers() {
 }
 
 mod failures;
+mod looked;
 mod resting;
 
 #[test]

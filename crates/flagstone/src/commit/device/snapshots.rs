@@ -6,6 +6,12 @@ use crate::ftl::Cause;
 use crate::units::{Lpn, Nanos, SnapshotId};
 
 impl Device {
+    /// Whether the mapping table names the committed version of each page and nothing else, so that
+    /// there can be snapshots.
+    pub fn allows_snapshots(&self) -> bool {
+        self.protocol.allows_snapshots()
+    }
+
     /// Takes a snapshot of what is committed. It copies nothing. Pages that are replaced or trimmed
     /// while it is open stay until [`Device::end_snapshot`], and their blocks are not collected.
     /// Where the device would be full otherwise, the oldest snapshots end by themselves. After a

@@ -1,0 +1,199 @@
+//! A database that is open once in this process, as its connections share it: who has locks on it,
+//! who reads which snapshot, and the commit that waits for the disk.
+//!
+//! All of it is under one mutex, but for two things: a page that was looked up is read without it,
+//! and so is a commit waited for. Who begins to read meanwhile gets the snapshot from before that
+//! commit.
+
+use super::How;
+use crate::bytes::{Bytes, Trouble, TroubleKind, View};
+use crate::locks::{Level, Locks};
+use flagstone_store::Asked;
+use flagstone_store::medium::identity;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+
+/// A database that is open, or waits for another process.
+pub(super) struct Shared {
+    pub(super) path: PathBuf,
+    /// The process that opened it: one that was forked since has no part in it.
+    pub(super) process: u32,
+    pub(super) identity: Mutex<Option<(u64, u64)>>,
+    inner: Mutex<Inner>,
+}
+
+/// What the mutex guards.
+pub(super) struct Inner {
+    pub(super) bytes: Option<Box<dyn Bytes>>,
+    /// How it was opened, or is to be.
+    pub(super) how: How,
+    pub(super) locks: Locks,
+    /// Connections that have a journal.
+    pub(super) journals: Vec<u64>,
+    /// Connections that read from a snapshot, because another one writes or has written since.
+    snapshots: BTreeMap<u64, u64>,
+    /// What those see who begin to read while a commit waits for the disk: the snapshot before it.
+    before: Option<u64>,
+    /// Connections that there are.
+    pub(super) connections: usize,
+    /// Connections that keep their locks (`locking_mode=EXCLUSIVE`). They want to be alone: nobody
+    /// gets a snapshot beside them, nor they.
+    pub(super) alone: BTreeSet<u64>,
+}
+
+impl Inner {
+    /// Whose bytes a connection reads.
+    pub(super) fn view(&self, who: u64) -> View {
+        match self.snapshots.get(&who) {
+            _ if self.locks.writer() == Some(who) => View::Own,
+            Some(&snapshot) => View::Snapshot(snapshot),
+            None => View::Committed,
+        }
+    }
+
+    /// Gives a connection a snapshot, if it has none. Returns whether it has one.
+    fn give_snapshot(&mut self, who: u64) -> Result<bool, Trouble> {
+        if self.snapshots.contains_key(&who) {
+            return Ok(true);
+        }
+        let Some(bytes) = &mut self.bytes else {
+            return Ok(false);
+        };
+        let taken = match self.before {
+            Some(before) => {
+                bytes.share_snapshot(before);
+                Some(before)
+            }
+            None => bytes.snapshot()?,
+        };
+        self.snapshots.extend(taken.map(|id| (who, id)));
+        Ok(taken.is_some())
+    }
+
+    pub(super) fn take_snapshot_back(&mut self, who: u64) {
+        if let (Some(id), Some(bytes)) = (self.snapshots.remove(&who), &mut self.bytes) {
+            bytes.end_snapshot(id);
+        }
+    }
+
+    /// Whether a connection may mean to write: not if others have committed since it began to read.
+    fn may_write(&mut self, who: u64) -> bool {
+        let (snapshot, bytes) = (self.snapshots.get(&who), &self.bytes);
+        let is_current = match (snapshot, bytes) {
+            (Some(&id), Some(bytes)) => bytes.is_current(id),
+            _ => true,
+        };
+        if is_current && !self.locks.is_exclusive() {
+            self.take_snapshot_back(who);
+        }
+        is_current
+    }
+
+    /// Commits the live transaction. Where there are other connections, the medium is left to the
+    /// caller, who says when it is done ([`Inner::has_committed`]).
+    pub(super) fn commit(&mut self) -> Result<Option<Asked>, Trouble> {
+        let Some(bytes) = &mut self.bytes else {
+            return Err(not_open());
+        };
+        if self.connections > 1 {
+            self.before = bytes.snapshot()?;
+        }
+        let committed = match self.before {
+            Some(_) => bytes.commit_apart(),
+            None => bytes.commit().map(|()| None),
+        };
+        if !matches!(committed, Ok(Some(_))) {
+            self.forget_before();
+        }
+        committed
+    }
+
+    /// What [`Inner::commit`] has left was carried out.
+    pub(super) fn has_committed(&mut self) -> Result<(), Trouble> {
+        self.forget_before();
+        self.bytes.as_mut().map_or(Ok(()), |bytes| bytes.outcome())
+    }
+
+    fn forget_before(&mut self) {
+        if let (Some(before), Some(bytes)) = (self.before.take(), &mut self.bytes) {
+            bytes.end_snapshot(before);
+        }
+    }
+
+    /// Raises the level of a connection as [`Locks::raise`], with snapshots for those who read
+    /// beside one that writes.
+    pub(super) fn raise(&mut self, who: u64, has: Level, wants: Level) -> Result<Level, Trouble> {
+        if wants > Level::Shared && !self.may_write(who) {
+            return Ok(has);
+        }
+        let mut apart = true;
+        let is_other = |writer| writer != who;
+        if wants == Level::Exclusive && !self.locks.writer().is_some_and(is_other) {
+            let others: Vec<u64> = self.locks.others(who).collect();
+            for other in others {
+                apart &= !self.alone.contains(&other) && self.give_snapshot(other)?;
+            }
+        }
+        if has == Level::None && self.locks.is_exclusive() {
+            let writer = self.locks.writer();
+            apart = !writer.is_some_and(|writer| self.alone.contains(&writer))
+                && self.give_snapshot(who)?;
+        }
+        let gets = self.locks.raise(who, has, wants, apart);
+        if gets == Level::None {
+            self.take_snapshot_back(who);
+        }
+        Ok(gets)
+    }
+}
+
+/// What a call hears before the store is open.
+pub(super) fn not_open() -> Trouble {
+    Trouble::new(TroubleKind::Busy, "the store is not open yet")
+}
+
+impl Shared {
+    /// A database that this process is to open in this way.
+    pub(super) fn new(path: &Path, how: How) -> Shared {
+        Shared {
+            path: path.to_path_buf(),
+            process: std::process::id(),
+            identity: Mutex::default(),
+            inner: Mutex::new(Inner {
+                bytes: None,
+                how,
+                locks: Locks::default(),
+                journals: Vec::new(),
+                snapshots: BTreeMap::new(),
+                before: None,
+                connections: 0,
+                alone: BTreeSet::new(),
+            }),
+        }
+    }
+
+    pub(super) fn lock(&self) -> Result<MutexGuard<'_, Inner>, Trouble> {
+        self.inner.lock().map_err(|_| {
+            Trouble::new(
+                TroubleKind::Io,
+                "an earlier call panicked: close the database and open it again",
+            )
+        })
+    }
+
+    pub(super) fn is_at(&self, path: &Path) -> bool {
+        let known = *self
+            .identity
+            .lock()
+            .unwrap_or_else(|held| held.into_inner());
+        if self.process != std::process::id() {
+            return false;
+        }
+        match (known, identity(path)) {
+            (Some(known), Some(found)) => known == found,
+            (None, None) => self.path == path,
+            _ => false,
+        }
+    }
+}

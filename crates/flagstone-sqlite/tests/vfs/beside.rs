@@ -1,0 +1,87 @@
+//! Readers beside a commit that waits for the disk: they do not wait, and see nothing that a power
+//! cut could still take back.
+
+use crate::lab::{Place, open, put, take_away};
+use crate::support::text;
+use flagstone::commit::Kind;
+use flagstone_store::medium::{Landing, Recorded};
+use rusqlite::Connection;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const COUNT: &str = "SELECT count(*) FROM t";
+
+/// Longer than any read takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Rows that a reader counts, as often as it is asked.
+fn count_for(reader: Connection, asked: Receiver<()>) -> Receiver<u64> {
+    let (answers, answered) = channel();
+    std::thread::spawn(move || {
+        while asked.recv().is_ok() {
+            let count = text(&reader, COUNT).parse().expect("a number");
+            if answers.send(count).is_err() {
+                break;
+            }
+        }
+    });
+    answered
+}
+
+/// Rows of the database that a cut leaves of which nothing lands that was not synced.
+fn durable_rows(medium: &Recorded) -> u64 {
+    let path = put(Place::Store(medium.cut(Landing::Nothing), Kind::Seal));
+    let db = open(&path).expect("it opens");
+    let rows = text(&db, COUNT).parse().expect("a number");
+    drop(db);
+    take_away(&path);
+    rows
+}
+
+/// Commits some rows one by one. Before each write and each sync of the medium, a reader that
+/// begins counts the rows: returns that count, and how many rows were durable.
+fn counts_while_rows_are_committed(place: fn(Recorded) -> Place) -> Vec<(u64, u64)> {
+    let medium = Recorded::default();
+    let path = put(place(medium.clone()));
+    let writer = open(&path).expect("it opens");
+    writer.execute_batch("CREATE TABLE t (a)").expect("a table");
+    let (ask, asked) = channel();
+    let counted = count_for(open(&path).expect("it opens"), asked);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    medium.watch(Some({
+        let seen = Arc::clone(&seen);
+        Box::new(move |medium: &Recorded| {
+            ask.send(()).expect("it listens");
+            let count = counted.recv_timeout(PATIENCE);
+            let count = count.expect("a reader does not wait for a commit");
+            let pair = (count, durable_rows(medium));
+            seen.lock().expect("one at a time").push(pair);
+        })
+    }));
+    for row in 0..20 {
+        writer
+            .execute_batch(&format!("INSERT INTO t VALUES ({row})"))
+            .expect("it commits");
+    }
+    medium.watch(None);
+    drop(writer);
+    take_away(&path);
+    std::mem::take(&mut *seen.lock().expect("one at a time"))
+}
+
+#[test]
+fn who_reads_while_a_commit_waits_sees_what_is_durable() {
+    let counts = counts_while_rows_are_committed(|medium| Place::Store(medium, Kind::Seal));
+    assert!(counts.len() >= 40, "{} moments", counts.len());
+    for (seen, durable) in &counts {
+        assert_eq!(seen, durable, "of {counts:?}");
+    }
+}
+
+#[test]
+fn control_who_reads_what_is_newest_sees_what_a_cut_takes_back() {
+    let counts = counts_while_rows_are_committed(Place::Early);
+    let early = counts.iter().filter(|(seen, durable)| seen > durable);
+    assert!(early.count() >= 20, "of {counts:?}");
+}

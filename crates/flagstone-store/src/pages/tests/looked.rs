@@ -1,0 +1,97 @@
+//! Pages that are read where they were looked up, however long ago.
+
+use super::{Dice, small};
+use crate::medium::Memory;
+use crate::pages::PageStore;
+use crate::superblock::MEDIUM_PAGE_BYTES;
+use flagstone::commit::Kind;
+use flagstone::units::Lpn;
+
+const PAGES: u32 = 200;
+
+/// Fills a page so that its bytes say which version of which page they are.
+fn fill(at: u32, version: u32) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&at.to_le_bytes());
+    bytes[4..].copy_from_slice(&version.to_le_bytes());
+    bytes
+}
+
+fn commit(store: &mut PageStore, pages: impl Iterator<Item = u32>, version: u32) {
+    let tx = store.begin().expect("it begins");
+    for at in pages {
+        store.write(tx, Lpn(at), &fill(at, version)).expect("room");
+    }
+    store.commit(tx).expect("durable");
+}
+
+#[test]
+fn a_page_is_read_where_it_was_looked_up_as_it_was_or_not_at_all() {
+    let medium = Box::new(Memory::default());
+    let mut store = PageStore::on(medium, &small(Kind::Seal)).expect("a store");
+    let (mut dice, mut into) = (Dice(3), [0; MEDIUM_PAGE_BYTES]);
+    commit(&mut store, 0..PAGES, 0);
+    let (mut versions, mut found, mut gone) = (vec![0; PAGES as usize], 0, 0);
+    for round in 0..400 {
+        let looked: Vec<_> = (0..20)
+            .map(|_| {
+                let at = dice.below(PAGES.into()) as u32;
+                let looked = store.look(None, Lpn(at)).expect("it is well");
+                (looked.expect("it was written"), at, versions[at as usize])
+            })
+            .collect();
+        // Some are replaced, some moved, and the blocks of some are written again.
+        for more in 0..round % 150 {
+            let at = dice.below(PAGES.into()) as u32;
+            versions[at as usize] = round * 1000 + more + 1;
+            commit(&mut store, std::iter::once(at), round * 1000 + more + 1);
+        }
+        for (looked, at, version) in looked {
+            match looked.read(&mut into) {
+                Some(bytes) => {
+                    assert_eq!(into[..bytes], fill(at, version), "page {at}");
+                    found += 1;
+                }
+                None => gone += 1,
+            }
+        }
+    }
+    assert!(found > 1000 && gone > 100, "{found} found, {gone} gone");
+}
+
+#[test]
+fn a_protocol_without_snapshots_has_nothing_looked_up() {
+    let medium = Box::new(Memory::default());
+    let mut store = PageStore::on(medium, &small(Kind::LightTx)).expect("a store");
+    commit(&mut store, 0..1, 1);
+    assert!(store.look(None, Lpn(0)).expect("it is well").is_none());
+}
+
+#[test]
+fn what_is_left_of_a_commit_is_durable_once_it_was_carried_out() {
+    use crate::medium::{Landing, Recorded};
+    let medium = Recorded::default();
+    let mut store = PageStore::on(Box::new(medium.clone()), &small(Kind::Seal)).expect("a store");
+    commit(&mut store, 0..1, 1);
+    let durable = |medium: &Recorded| {
+        let left = Box::new(medium.cut(Landing::Nothing));
+        let mut store = PageStore::on(left, &small(Kind::Seal)).expect("it opens");
+        let mut page = [0; PageStore::PAGE_BYTES];
+        let bytes = store.read(None, Lpn(0), &mut page).expect("it is there");
+        page[..bytes.expect("it was written")].to_vec()
+    };
+    store.leave_work(true);
+    commit(&mut store, 0..1, 2);
+    store.leave_work(false);
+    assert_eq!(durable(&medium), fill(0, 1));
+    store.asked().carry_out();
+    store.outcome().expect("the medium works");
+    assert_eq!(durable(&medium), fill(0, 2));
+    store.leave_work(true);
+    commit(&mut store, 0..1, 3);
+    store.leave_work(false);
+    medium.fail_at(Some(0));
+    store.asked().carry_out();
+    assert!(store.outcome().is_err(), "the medium has failed");
+    assert!(store.begin().is_err(), "nothing succeeds from here on");
+}
