@@ -36,6 +36,7 @@ pub use life::MediumStats;
 pub(crate) use life::{Notes, clear_marks, emit_mark, generation_in, mark_at, page_generation};
 
 use crate::medium::Medium;
+use crate::sum::crc32c_of;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::layout;
 use flagstone::layout::{get, put};
@@ -166,13 +167,13 @@ pub(crate) fn medium_bytes(pages_per_block: u32, blocks: u32) -> u64 {
 /// The checksum of a page of the medium, given the bytes before it and the number of the page among
 /// those of blocks: the record `trailer` in docs/store.md.
 pub fn page_sum(bytes: &[u8], number: u32) -> u32 {
-    numbered_sum(crc32c::crc32c(bytes), number)
+    crc32c_of(&[bytes, &number.to_le_bytes()])
 }
 
 /// The checksum of a page, from its data and its trailer.
 fn sum(data: &[u8], end: &[u8], at: Ppn) -> u64 {
-    let sum = crc32c::crc32c_append(crc32c::crc32c(data), &end[..trailer::CRC.start]);
-    numbered_sum(sum, at.0).into()
+    let end = &end[..trailer::CRC.start];
+    crc32c_of(&[data, end, &at.0.to_le_bytes()]).into()
 }
 
 /// Writes what ends a page with so many bytes of data: the spare area is there already.
@@ -181,11 +182,6 @@ fn end_page(data: &[u8], end: &mut [u8], bytes: usize, generation: u64, at: Ppn)
     put(end, trailer::GENERATION, generation);
     let sum = sum(data, end, at);
     put(end, trailer::CRC, sum);
-}
-
-/// The checksum of a page, given that of its bytes.
-fn numbered_sum(sum: u32, number: u32) -> u32 {
-    crc32c::crc32c_append(sum, &number.to_le_bytes())
 }
 
 impl MediumFlash {

@@ -36,13 +36,13 @@ fn seal_superblock(page: &mut [u8]) {
         1 => superblock_v1::CRC,
         _ => superblock::CRC,
     };
-    let sum = crc32c::crc32c(&page[..crc.start]);
+    let sum = crate::sum::crc32c(&page[..crc.start]);
     put(page, crc, sum.into());
 }
 
 /// Puts the checksum of a mark right.
 fn seal_mark(page: &mut [u8]) {
-    let sum = crc32c::crc32c(&page[..mark::CRC.start]);
+    let sum = crate::sum::crc32c(&page[..mark::CRC.start]);
     put(page, mark::CRC, sum.into());
 }
 

@@ -37,6 +37,7 @@ pub mod medium;
 pub mod mtd;
 mod pages;
 mod shared;
+mod sum;
 mod superblock;
 pub mod tables;
 pub mod tools;

@@ -156,7 +156,7 @@ impl Superblock {
         put(&mut page, superblock::COMMITS, life.commits);
         put(&mut page, superblock::CARRIED, life.carried.into());
         put(&mut page, superblock::RESTED, self.rested.into());
-        let sum = crc32c::crc32c(&page[..superblock::CRC.start]);
+        let sum = crate::sum::crc32c(&page[..superblock::CRC.start]);
         put(&mut page, superblock::CRC, sum.into());
         page
     }
@@ -171,7 +171,7 @@ impl Superblock {
             1 => superblock_v1::CRC,
             _ => superblock::CRC,
         };
-        let sum = |end: usize| u64::from(crc32c::crc32c(&page[..end]));
+        let sum = |end: usize| u64::from(crate::sum::crc32c(&page[..end]));
         let is_whole = get(page, crc.clone()) == sum(crc.start);
         if version == ENCRYPTED_VERSION && is_whole {
             return Err(StoreError::Key(

@@ -205,7 +205,7 @@ unsafe extern "C" fn read(file: *mut File, into: *mut c_void, bytes: c_int, at: 
     // SAFETY: SQLite calls with an open database and room for so many bytes.
     let (database, into) = unsafe { (database(file), room(into, bytes)) };
     rim(IOERR_READ, || {
-        if !database.handle.is_open() && at == 0 && database.handle.level() == Level::None {
+        if at == 0 && database.handle.level() == Level::None && !database.handle.is_open() {
             // The header, before the first lock: SQLite reads it again under the lock.
             into.fill(0);
             return IOERR_SHORT_READ;

@@ -231,7 +231,7 @@ pub(super) fn locked(page: &[u8]) -> Option<Lock> {
     let at = |field: std::ops::Range<usize>| LOCK_AT + field.start..LOCK_AT + field.end;
     let is_right = page[superblock::MAGIC] == *MAGIC
         && get(page, superblock::VERSION) == ENCRYPTED_VERSION
-        && get(page, at(lock::CRC)) == u64::from(crc32c::crc32c(&page[..LOCK_AT + LOCK_BYTES]));
+        && get(page, at(lock::CRC)) == u64::from(crate::sum::crc32c(&page[..LOCK_AT + LOCK_BYTES]));
     is_right.then(|| {
         page[LOCK_AT..LOCK_AT + LOCK_BYTES]
             .try_into()

@@ -213,11 +213,11 @@ impl Encrypted {
     fn close_superblock(&self, place: u64, page: &[u8]) -> Page {
         let mut closed: Page = page.try_into().expect("pages are whole");
         put(&mut closed, superblock::VERSION, ENCRYPTED_VERSION);
-        let sum = crc32c::crc32c(&closed[..superblock::CRC.start]);
+        let sum = crate::sum::crc32c(&closed[..superblock::CRC.start]);
         put(&mut closed, superblock::CRC, sum.into());
         closed[LOCK_AT..][..LOCK_BYTES].copy_from_slice(&self.lock);
         let before = LOCK_AT + LOCK_BYTES;
-        let sum = crc32c::crc32c(&closed[..before]);
+        let sum = crate::sum::crc32c(&closed[..before]);
         put(&mut closed[LOCK_AT..], lock::CRC, sum.into());
         let sequence = get(&closed, superblock::SEQUENCE);
         let proof = self.tag(b"head....", place, sequence, &closed[..before]);
@@ -234,7 +234,7 @@ impl Encrypted {
         let is_right = locked(page).is_some() && page[LOCK_AT..][lock::PROOF] == proof;
         page[superblock::SIZE..].fill(0);
         put(&mut page[..], superblock::VERSION, STORE_VERSION);
-        let sum = crc32c::crc32c(&page[..superblock::CRC.start]);
+        let sum = crate::sum::crc32c(&page[..superblock::CRC.start]);
         let sum = if is_right { sum } else { !sum };
         put(&mut page[..], superblock::CRC, sum.into());
     }

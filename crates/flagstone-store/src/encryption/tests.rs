@@ -314,7 +314,7 @@ fn marks_and_superblocks_that_were_changed_are_not_believed() {
     let mut changed = read(&medium, offset);
     let generation = get(&changed, mark::GENERATION) - 1;
     put(&mut changed, mark::GENERATION, generation);
-    let sum = crc32c::crc32c(&changed[..mark::CRC.start]);
+    let sum = crate::sum::crc32c(&changed[..mark::CRC.start]);
     put(&mut changed, mark::CRC, sum.into());
     let head: [u8; mark::SIZE] = changed[..mark::SIZE].try_into().expect("its size");
     assert_eq!(
@@ -346,10 +346,10 @@ fn marks_and_superblocks_that_were_changed_are_not_believed() {
     ] {
         let mut changed = read(&medium, newest);
         changed[field.start] ^= 1;
-        let sum = crc32c::crc32c(&changed[..superblock::CRC.start]);
+        let sum = crate::sum::crc32c(&changed[..superblock::CRC.start]);
         put(&mut changed, superblock::CRC, sum.into());
         let before = superblock::SIZE + lock::CRC.start;
-        let sum = crc32c::crc32c(&changed[..before]);
+        let sum = crate::sum::crc32c(&changed[..before]);
         put(&mut changed[superblock::SIZE..], lock::CRC, sum.into());
         assert!(!checked(&with(&medium, newest, &changed)), "{field:?}");
     }

@@ -131,7 +131,7 @@ pub(crate) fn mark_at(medium: &dyn Medium, place: u64) -> io::Result<[u8; mark::
 pub(crate) fn generation_in(bytes: &[u8; mark::SIZE], block: u32) -> u64 {
     let is_right = bytes[mark::MAGIC] == *MARK_MAGIC
         && get(bytes, mark::BLOCK) == u64::from(block)
-        && get(bytes, mark::CRC) == u64::from(crc32c::crc32c(&bytes[..mark::CRC.start]));
+        && get(bytes, mark::CRC) == u64::from(crate::sum::crc32c(&bytes[..mark::CRC.start]));
     match is_right {
         true => get(bytes, mark::GENERATION),
         false if bytes.iter().all(|&byte| byte == 0) => NEVER,
@@ -146,7 +146,7 @@ pub(crate) fn emit_mark(block: u32, generation: u64) -> Vec<u8> {
         bytes[mark::MAGIC].copy_from_slice(MARK_MAGIC);
         put(&mut bytes, mark::BLOCK, block.into());
         put(&mut bytes, mark::GENERATION, generation);
-        let sum = crc32c::crc32c(&bytes[..mark::CRC.start]);
+        let sum = crate::sum::crc32c(&bytes[..mark::CRC.start]);
         put(&mut bytes, mark::CRC, sum.into());
     }
     bytes
