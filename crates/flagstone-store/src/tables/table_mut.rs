@@ -68,6 +68,10 @@ impl TableMut<'_> {
     ///
     /// # Errors
     /// A page of the table is damaged, or the medium fails.
+    #[allow(
+        clippy::len_without_is_empty,
+        reason = "it is there; clippy 1.90 wants it to take `&mut self` as well"
+    )]
     pub fn len(&mut self) -> Result<u64, StoreError> {
         let keys = self.view()?.len()?;
         if self.record.keys.is_none() {

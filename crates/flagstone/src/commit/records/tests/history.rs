@@ -261,10 +261,14 @@ impl World {
                 let done = self.bench.device().commit(at, tx)?;
                 self.status.insert(tx, Status::Committed(done));
                 for page in &mut self.memory {
-                    for (slot, _) in page.pending.extract_if(.., |_, holder| *holder == tx) {
-                        page.locked.insert(slot, tx);
-                        page.not_before = page.not_before.max(done);
-                    }
+                    page.pending.retain(|&slot, holder| {
+                        let is_own = *holder == tx;
+                        if is_own {
+                            page.locked.insert(slot, tx);
+                            page.not_before = page.not_before.max(done);
+                        }
+                        !is_own
+                    });
                 }
                 let client = &mut self.clients[turn];
                 (client.now, client.ending) = (done, true);

@@ -212,7 +212,8 @@ impl Change {
         let mut entries = log.entries(0);
         let found = entries.find(|(_, entry)| entry.what == What::Insert);
         let lsn = found.expect("it was laid").0;
-        let copy = lsn.strict_add_signed(self.newer);
+        let copy = lsn.checked_add_signed(self.newer);
+        let copy = copy.expect("it is one older or newer");
         let mut flag_ex = blank(&config);
         let mut page = Page::parse(&image(b"old")).expect("a page of records");
         page.set_lsn(copy);
