@@ -263,8 +263,8 @@ impl Handle {
         self.with(|bytes, _, view| Ok(bytes.size(view)))
     }
 
-    /// Reads as [`Bytes::read`]. A page that lies in the store is looked up under the mutex, and read
-    /// without it.
+    /// Reads as [`Bytes::read`]. A page that lies in the store is looked up under the mutex, and
+    /// read without it.
     pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Trouble> {
         let looked = self.with(|bytes, _, view| match bytes.look(view, at, into.len())? {
             Some(looked) => Ok(ControlFlow::Continue(looked)),

@@ -3,10 +3,11 @@
 //! `cargo run --release -p flagstone-store --example open -- FILE MEBIBYTES` has a process make a
 //! store that holds so much and end in a transaction, as a crash ends it. Then processes of their
 //! own open the store, one after the other, and tell how long that took and by how much their
-//! memory grew. Then one overwrites a page in eight and closes, and others open it again. Then one
-//! overwrites pages all over it in transactions of one to eight pages, which leaves as many
-//! old versions as the bound of the store allows, and ends as a crash ends it. `FILE` alone opens
-//! the store that is in the file a hundred times, for reading: something to profile.
+//! memory grew. Then one overwrites a page in eight, closes, and tells how much memory that took;
+//! others open it again. Then one overwrites pages all over it in transactions of one to eight
+//! pages, which leaves as many old versions as the bound of the store allows, and ends as a crash
+//! ends it. `FILE` alone opens the store that is in the file a hundred times, for reading:
+//! something to profile.
 
 use flagstone::units::Lpn;
 use flagstone_store::{OpenOptions, PageStore};
@@ -83,16 +84,33 @@ fn fill(path: &Path, mebibytes: u32) -> Result<(), Box<dyn Error>> {
     std::process::exit(3);
 }
 
-/// Writes a page in eight, so that the close that follows leaves tables.
+/// Writes a page in eight, so that the close that follows leaves tables, and tells how much memory
+/// it took until then, and with the close.
 fn write(path: &Path, mebibytes: u32) -> Result<(), Box<dyn Error>> {
+    let before = memory("VmRSS:")?;
     let mut store = PageStore::open(path, &OpenOptions::existing())?;
     let page = vec![8; PageStore::PAGE_BYTES];
-    let tx = store.begin()?;
-    for at in (0..mebibytes * 256).step_by(8) {
-        store.write(tx, Lpn(at), &page)?;
+    let all: Vec<u32> = (0..mebibytes * 256).step_by(8).collect();
+    for some in all.chunks(250) {
+        let tx = store.begin()?;
+        for &at in some {
+            store.write(tx, Lpn(at), &page)?;
+        }
+        store.commit(tx)?;
     }
-    store.commit(tx)?;
-    Ok(store.close()?)
+    let info = store.info();
+    let pages = f64::from(info.blocks) * f64::from(info.pages_per_block);
+    let (has, written) = (memory("VmRSS:")?, memory("VmHWM:")?);
+    store.close()?;
+    let closed = memory("VmHWM:")?;
+    println!(
+        "  bytes of memory for each page of the store: {:.1} when it is closed, {:.1} at most until \
+         then, {:.1} with the close",
+        has.saturating_sub(before) as f64 / pages,
+        (written - before) as f64 / pages,
+        (closed - before) as f64 / pages,
+    );
+    Ok(())
 }
 
 /// Overwrites pages all over a store in small transactions, and ends as if it was killed.

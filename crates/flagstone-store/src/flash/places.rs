@@ -3,9 +3,9 @@
 //!
 //! A flash asks for writes and syncs in an order, as [`Step`]s. [`Places::carry_out`] does them in
 //! that order. A flash that works *apart* leaves that to somebody else, and goes on as if it were
-//! done: what reaches the medium is the same sequence of calls, only later. So whoever
-//! acknowledges anything carries the steps out first. One thread at a time does so: another one that
-//! wants it too waits.
+//! done: what reaches the medium is the same sequence of calls, only later. So whoever acknowledges
+//! anything carries the steps out first. One thread at a time does so: another one that wants it
+//! too waits.
 
 use super::{DATA_BYTES, Judged, MEDIUM_PAGE_BYTES, MediumStats, Notes, judge};
 use crate::medium::{Expecting, Medium};
@@ -206,8 +206,8 @@ impl Places {
         })
     }
 
-    /// As [`Places::read`], into `page`. Returns how many bytes of it are those of the page; nothing
-    /// if something else was found.
+    /// As [`Places::read`], into `page`. Returns how many bytes of it are those of the page;
+    /// nothing if something else was found.
     ///
     /// # Errors
     /// As there.

@@ -47,40 +47,34 @@ impl MediumFlash {
     /// Writes tables, for the superblock that comes next. Returns how many pages they take: none if
     /// there is no room for them.
     pub(super) fn leave_tables(&mut self, tables: &[u8]) -> Result<u32, FlashError> {
-        let mut bytes = VERSION.to_le_bytes().to_vec();
         let generations = self.places.state().generations.clone();
+        let bytes = VERSION_BYTES + generations.len() * rested_block::SIZE + tables.len();
+        let pages = bytes.div_ceil(DATA_BYTES);
+        let offset = medium_bytes(self.geometry.pages_per_block, self.geometry.blocks());
+        // No room for them is an answer, and no failure.
+        let end = offset + (pages * MEDIUM_PAGE_BYTES) as u64;
+        if self.medium().reserve(end).is_err() {
+            return Ok(0);
+        }
+        self.places.has_written();
+        let mut leaving = Leaving {
+            flash: self,
+            offset,
+            generation: AT_REST | (self.superblock.sequence + 1),
+            number: 0,
+            filled: 0,
+            pages: vec![[0; MEDIUM_PAGE_BYTES]; pages.min(PAGES_AT_ONCE)],
+        };
+        leaving.add(&VERSION.to_le_bytes())?;
         for (&generation, &seen) in generations.iter().zip(&self.seen) {
             let mut record = [0; rested_block::SIZE];
             put(&mut record, rested_block::GENERATION, generation);
             put(&mut record, rested_block::SEEN, seen.into());
-            bytes.extend(record);
+            leaving.add(&record)?;
         }
-        bytes.extend_from_slice(tables);
-        let generation = AT_REST | (self.superblock.sequence + 1);
-        let pages = bytes.chunks(DATA_BYTES).zip(0..);
-        let pages: Vec<[u8; MEDIUM_PAGE_BYTES]> = pages
-            .map(|(chunk, number)| {
-                let mut page = [0; MEDIUM_PAGE_BYTES];
-                let (data, end) = page.split_at_mut(DATA_BYTES);
-                data[..chunk.len()].copy_from_slice(chunk);
-                end_page(data, end, chunk.len(), generation, Ppn(number));
-                page
-            })
-            .collect();
-        let bytes = (pages.len() * MEDIUM_PAGE_BYTES) as u64;
-        let offset = medium_bytes(self.geometry.pages_per_block, self.geometry.blocks());
-        // No room for them is an answer, and no failure.
-        if self.medium().reserve(offset + bytes).is_err() {
-            return Ok(0);
-        }
-        self.places.has_written();
-        let written = self.medium().write_at(offset, pages.as_flattened());
-        written.map_err(|error| self.fails("writing what a close leaves", error))?;
-        self.count(|stats| {
-            stats.writes += 1;
-            stats.bytes += bytes;
-        });
-        Ok(pages.len() as u32)
+        leaving.add(tables)?;
+        leaving.write()?;
+        Ok(pages as u32)
     }
 
     /// Takes what tables say of blocks for what is on the medium.
@@ -93,8 +87,61 @@ impl MediumFlash {
     }
 }
 
-/// Pages of what a close has left that are read at once.
-const READ_PAGES: usize = 256;
+/// Pages of what a close leaves that are written, and read, at once: in memory the tables are there
+/// once.
+const PAGES_AT_ONCE: usize = if cfg!(test) { 2 } else { 256 };
+
+/// Bytes on their way to what a close leaves.
+struct Leaving<'a> {
+    flash: &'a MediumFlash,
+    /// Where the next pages go.
+    offset: u64,
+    generation: u64,
+    /// The number of the first of the pages here.
+    number: u32,
+    /// Data bytes of the pages here.
+    filled: usize,
+    pages: Vec<[u8; MEDIUM_PAGE_BYTES]>,
+}
+
+impl Leaving<'_> {
+    fn add(&mut self, mut bytes: &[u8]) -> Result<(), FlashError> {
+        while !bytes.is_empty() {
+            if self.filled == self.pages.len() * DATA_BYTES {
+                self.write()?;
+            }
+            let (page, from) = (self.filled / DATA_BYTES, self.filled % DATA_BYTES);
+            let (now, later) = bytes.split_at(bytes.len().min(DATA_BYTES - from));
+            self.pages[page][from..][..now.len()].copy_from_slice(now);
+            self.filled += now.len();
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    /// Writes the pages that are filled, the last of them as far as it is.
+    fn write(&mut self) -> Result<(), FlashError> {
+        let count = self.filled.div_ceil(DATA_BYTES);
+        let pages = &mut self.pages[..count];
+        for (page, number) in pages.iter_mut().zip(self.number..) {
+            let has = self.filled.min(DATA_BYTES);
+            let (data, end) = page.split_at_mut(DATA_BYTES);
+            data[has..].fill(0);
+            end_page(data, end, has, self.generation, Ppn(number));
+            self.filled -= has;
+        }
+        let bytes = pages.as_flattened();
+        let written = self.flash.medium().write_at(self.offset, bytes);
+        written.map_err(|error| self.flash.fails("writing what a close leaves", error))?;
+        self.flash.count(|stats| {
+            stats.writes += 1;
+            stats.bytes += bytes.len() as u64;
+        });
+        self.offset += bytes.len() as u64;
+        self.number += count as u32;
+        Ok(())
+    }
+}
 
 /// What a close has left.
 pub(crate) struct Left {
@@ -126,10 +173,10 @@ impl Left {
         let all = superblock.rested as usize * DATA_BYTES;
         let mut blocks = Vec::with_capacity(of_blocks.min(all));
         let mut tables = Vec::with_capacity(all.saturating_sub(of_blocks));
-        // A few pages at a time: in memory the tables are there once.
-        let mut pages = vec![[0; MEDIUM_PAGE_BYTES]; READ_PAGES.min(superblock.rested as usize)];
-        for first in (0..superblock.rested).step_by(READ_PAGES) {
-            let count = (superblock.rested - first).min(READ_PAGES as u32);
+        let at_once = PAGES_AT_ONCE.min(superblock.rested as usize);
+        let mut pages = vec![[0; MEDIUM_PAGE_BYTES]; at_once];
+        for first in (0..superblock.rested).step_by(PAGES_AT_ONCE) {
+            let count = (superblock.rested - first).min(PAGES_AT_ONCE as u32);
             let pages = &mut pages[..count as usize];
             let at = offset + u64::from(first) * MEDIUM_PAGE_BYTES as u64;
             medium.read_at(at, pages.as_flattened_mut())?;

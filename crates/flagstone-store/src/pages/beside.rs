@@ -19,7 +19,8 @@ pub struct Looked {
 
 impl Looked {
     /// Reads the page. Returns how many bytes of `into` it fills, the others are left over; nothing
-    /// if it is not there any more, is damaged, or the medium fails: a read of the store says which.
+    /// if it is not there any more, is damaged, or the medium fails: a read of the store says
+    /// which.
     pub fn read(&self, into: &mut [u8; MEDIUM_PAGE_BYTES]) -> Option<usize> {
         // What failed is noted, and the store says so from then on.
         self.places.read_into(&self.place, into).ok().flatten()

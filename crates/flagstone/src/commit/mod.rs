@@ -299,9 +299,9 @@ pub trait Protocol: Owner + Duplicate {
         false
     }
 
-    /// Brings everything to flash that the tables rely on, and gives them as bytes, from which its
-    /// recovery goes on where they are in [`Mounted::rest`]: [`Ftl::rest`], and its own behind.
-    /// Nothing if it cannot.
+    /// Brings everything to flash that the tables of a device at rest rely on, and gives its own as
+    /// bytes, which come behind those of [`Ftl::rest`]. Its recovery goes on from them where they
+    /// are in [`Mounted::rest`]. Nothing if it cannot.
     ///
     /// # Errors
     /// The power fails.

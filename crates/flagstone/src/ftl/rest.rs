@@ -71,14 +71,25 @@ fn mapping_table_in(tables: &[u8], pages: usize, blocks: usize) -> Option<Range<
 impl Ftl {
     /// The tables, once everything is durable that they name. The owner adds its own behind them.
     pub fn rest(&self) -> Vec<u8> {
-        let of_blocks = self.blocks.len() * 4;
-        let mut bytes = Vec::with_capacity(rest::SIZE + self.map.len() + of_blocks);
-        bytes.resize(rest::SIZE, 0);
-        put(&mut bytes, rest::PAGES, self.words().len() as u64);
-        put(&mut bytes, rest::BLOCKS, self.blocks.len() as u64);
-        put(&mut bytes, rest::SEQ, self.seq);
-        put(&mut bytes, rest::GENERATION, self.meta.generation);
-        bytes.extend_from_slice(&self.map);
+        self.rest_with(self.map.clone())
+    }
+
+    /// As [`Ftl::rest`], with the mapping table itself in place of a copy, so that it is in memory
+    /// once. The layer may only be dropped then, or give its flash back.
+    pub fn rest_for_good(&mut self) -> Vec<u8> {
+        let map = std::mem::take(&mut self.map);
+        self.rest_with(map)
+    }
+
+    fn rest_with(&self, map: Vec<u8>) -> Vec<u8> {
+        let mut head = [0; rest::SIZE];
+        put(&mut head, rest::PAGES, (map.len() / SLOT_BYTES) as u64);
+        put(&mut head, rest::BLOCKS, self.blocks.len() as u64);
+        put(&mut head, rest::SEQ, self.seq);
+        put(&mut head, rest::GENERATION, self.meta.generation);
+        let mut bytes = map;
+        bytes.reserve_exact(rest::SIZE + self.blocks.len() * SLOT_BYTES);
+        bytes.splice(0..0, head);
         for (block, &erases) in self.blocks.iter().zip(&self.erases) {
             let written = match block.state {
                 BlockState::Free | BlockState::Zone | BlockState::Bad | BlockState::Meta => 0,

@@ -247,6 +247,35 @@ fn tables_that_are_believed_and_wrong_lose_data() {
 }
 
 #[test]
+fn tables_that_are_written_in_several_parts_are_read_again() {
+    let medium = Recorded::default();
+    let open = || PageStore::on(Box::new(medium.clone()), &small(Kind::Seal)).expect("a store");
+    let mut store = open();
+    for first in (0..4000).step_by(100) {
+        let tx = store.begin().expect("it begins");
+        for at in first..first + 100 {
+            store.write(tx, Lpn(at), &at.to_le_bytes()).expect("room");
+        }
+        store.commit(tx).expect("durable");
+    }
+    let before = medium.operations();
+    store.close().expect("no fault");
+    // At least three parts of two pages, a sync and the superblock.
+    assert!(medium.operations() - before >= 5);
+    let mut store = open();
+    assert!(store.info().resumed);
+    let mut page = [0; PageStore::PAGE_BYTES];
+    for at in 0..4000_u32 {
+        let bytes = store.read(None, Lpn(at), &mut page).expect("it is there");
+        assert_eq!(page[..bytes.expect("it was written")], at.to_le_bytes());
+    }
+    drop(store);
+    let checked = PageStore::on(Box::new(medium.clone()), &small(Kind::Seal).uncached());
+    let report = checked.expect("it opens").check().expect("no fault");
+    assert!(report.is_well(), "{report:?}");
+}
+
+#[test]
 fn a_store_grows_over_what_was_left() {
     let mut history = History::new(6);
     let mut store = history.open();

@@ -33,7 +33,22 @@ impl Device {
     /// # Errors
     /// The power fails.
     pub fn rest(&mut self, now: Nanos) -> Result<Option<Vec<u8>>, DeviceError> {
-        Ok(self.protocol.rest(&mut self.ftl, now)?)
+        let own = self.protocol.rest(&mut self.ftl, now)?;
+        Ok(own.map(|own| [self.ftl.rest(), own].concat()))
+    }
+
+    /// As [`Device::rest`], for the last time: the tables take the memory of the mapping table, so
+    /// that it is there once. If it gives tables, the device may only be dropped or taken apart.
+    ///
+    /// # Errors
+    /// As [`Device::rest`].
+    pub fn rest_for_good(&mut self, now: Nanos) -> Result<Option<Vec<u8>>, DeviceError> {
+        let own = self.protocol.rest(&mut self.ftl, now)?;
+        Ok(own.map(|own| {
+            let mut tables = self.ftl.rest_for_good();
+            tables.extend(own);
+            tables
+        }))
     }
 
     /// As [`Device::open`], for a device that was brought to rest with these tables, and to whose

@@ -316,7 +316,7 @@ impl Protocol for Seal {
             return Ok(None);
         }
         ftl.sync(now, self.relied_until)?;
-        Ok(Some(rest::tables(ftl, self.last_tx, &self.evidence)))
+        Ok(Some(rest::tables(self.last_tx, &self.evidence)))
     }
 
     /// Programs the page held back as the last one, publishes the versions in the same step, and

@@ -30,14 +30,12 @@ const PAGES: u64 = 0;
 const BLOCK: u64 = 1;
 const ROOT: u64 = 2;
 
-/// The tables, when everything is durable that they rely on.
-pub(super) fn tables(ftl: &Ftl, last_tx: TxId, evidence: &Evidence) -> Vec<u8> {
-    let mut bytes = ftl.rest();
+/// What comes behind the tables of the layer, when everything is durable that they rely on.
+pub(super) fn tables(last_tx: TxId, evidence: &Evidence) -> Vec<u8> {
     let all = evidence.all();
-    let mut record = [0; head::SIZE];
-    put(&mut record, head::LAST_TX, last_tx.0);
-    put(&mut record, head::COUNT, all.len() as u64);
-    bytes.extend(record);
+    let mut bytes = vec![0; head::SIZE];
+    put(&mut bytes, head::LAST_TX, last_tx.0);
+    put(&mut bytes, head::COUNT, all.len() as u64);
     for (tx, open) in all {
         let mut record = [0; undecided::SIZE];
         let (witness, block) = match open.witness {
@@ -223,6 +221,17 @@ mod tests {
     #[test]
     fn a_device_at_rest_is_what_a_restart_finds() {
         assert_eq!(noticed(|_| ()), 0);
+    }
+
+    #[test]
+    fn tables_that_take_the_memory_of_the_mapping_table_are_the_same() {
+        let mut history = History::new(11);
+        history.go_on(60);
+        let now = history.small.now;
+        let tables = history.small.device().rest(now).expect("there is no cut");
+        let last = history.small.device().rest_for_good(now);
+        assert!(tables.is_some());
+        assert_eq!(last.expect("there is no cut"), tables);
     }
 
     #[test]
