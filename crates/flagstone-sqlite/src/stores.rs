@@ -6,6 +6,7 @@
 //! is found out then as well, as SQLite finds out a file that is no database.
 
 mod shared;
+pub(crate) mod turns;
 
 use crate::bytes::{Bytes, Trouble, TroubleKind, View};
 use crate::file::{StoreFile, must_be_atomic};
@@ -19,6 +20,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Instant;
 
 /// How a database is to be opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -367,6 +369,10 @@ impl Handle {
         }
         let mut inner = self.shared.lock()?;
         self.level = inner.raise(self.id, self.level, wants)?;
+        drop(inner);
+        if wants == Level::Reserved && self.level < wants {
+            turns::refused(&self.shared, self.id);
+        }
         Ok(self.level >= wants)
     }
 
@@ -382,6 +388,10 @@ impl Handle {
             bytes.abort();
         }
         inner.locks.lower(self.id, self.level, to);
+        if is_writer && to < Level::Reserved && !inner.turns.is_empty() {
+            inner.turns.pass(Instant::now());
+            self.shared.turn_is_free.notify_all();
+        }
         if to == Level::None {
             inner.take_snapshot_back(self.id);
         }
@@ -415,6 +425,7 @@ impl Handle {
         self.keep_locks(false);
         if let Ok(mut inner) = self.shared.lock() {
             inner.connections -= 1;
+            inner.turns.leave(self.id);
         }
         let stores = Arc::clone(&self.stores);
         // Nobody opens it while it is being closed.

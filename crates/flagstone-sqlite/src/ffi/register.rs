@@ -16,12 +16,13 @@ use super::functions::Functions;
 use super::types::*;
 use super::{io, rim};
 use crate::bytes::{Trouble, TroubleKind};
-use crate::stores::{Backing, Files, How, Stores};
+use crate::stores::{Backing, Files, How, Stores, turns};
 use flagstone_store::KeySource;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// What a registered VFS has: it lives as long as the process.
 pub(super) struct Registered {
@@ -357,6 +358,10 @@ unsafe extern "C" fn randomness(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) -
 }
 
 unsafe extern "C" fn sleep(vfs: *mut Vfs, microseconds: c_int) -> c_int {
+    let most = Duration::from_micros(u64::try_from(microseconds).unwrap_or(0));
+    if let Some(slept) = rim(None, || turns::sleep(most)) {
+        return c_int::try_from(slept.as_micros()).unwrap_or(microseconds);
+    }
     // SAFETY: the arguments are those of SQLite, handed on.
     unsafe {
         let below = registered(vfs).below;

@@ -6,13 +6,15 @@
 //! commit.
 
 use super::How;
+use super::turns::Turns;
 use crate::bytes::{Bytes, Trouble, TroubleKind, View};
 use crate::locks::{Level, Locks};
 use flagstone_store::Asked;
 use flagstone_store::medium::identity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Instant;
 
 /// A database that is open, or waits for another process.
 pub(super) struct Shared {
@@ -21,6 +23,8 @@ pub(super) struct Shared {
     pub(super) process: u32,
     pub(super) identity: Mutex<Option<(u64, u64)>>,
     inner: Mutex<Inner>,
+    /// Hears when somebody who waits may get the turn to write.
+    pub(super) turn_is_free: Condvar,
 }
 
 /// What the mutex guards.
@@ -35,6 +39,8 @@ pub(super) struct Inner {
     snapshots: BTreeMap<u64, u64>,
     /// What those see who begin to read while a commit waits for the disk: the snapshot before it.
     before: Option<u64>,
+    /// Connections that wait for the turn to write.
+    pub(super) turns: Turns,
     /// Connections that there are.
     pub(super) connections: usize,
     /// Connections that keep their locks (`locking_mode=EXCLUSIVE`). They want to be alone: nobody
@@ -127,6 +133,10 @@ impl Inner {
         if wants > Level::Shared && !self.may_write(who) {
             return Ok(has);
         }
+        let is_new = wants > Level::Shared && self.locks.writer().is_none();
+        if is_new && self.turns.is_promised(who, Instant::now()) {
+            return Ok(has);
+        }
         let mut apart = true;
         let is_other = |writer| writer != who;
         if wants == Level::Exclusive && !self.locks.writer().is_some_and(is_other) {
@@ -141,6 +151,9 @@ impl Inner {
                 && self.give_snapshot(who)?;
         }
         let gets = self.locks.raise(who, has, wants, apart);
+        if is_new && gets > Level::Shared {
+            self.turns.leave(who);
+        }
         if gets == Level::None {
             self.take_snapshot_back(who);
         }
@@ -167,9 +180,11 @@ impl Shared {
                 journals: Vec::new(),
                 snapshots: BTreeMap::new(),
                 before: None,
+                turns: Turns::default(),
                 connections: 0,
                 alone: BTreeSet::new(),
             }),
+            turn_is_free: Condvar::new(),
         }
     }
 
