@@ -12,23 +12,27 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long a turn is promised to who was woken for it, or has slept long enough.
+/// How long a turn is promised to who was woken for it, and how long who has slept long enough
+/// keeps its place until it comes back.
 const PROMISE: Duration = Duration::from_millis(10);
 
 /// How long ago a connection was refused at most when its thread sleeps for it.
 const FRESH: Duration = Duration::from_millis(1);
 
-/// A connection that waits.
-#[derive(Debug)]
-struct Waiting {
-    who: u64,
-    /// Until when it has to come. Nothing while its thread sleeps.
-    until: Option<Instant>,
+/// What a connection that waits does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Its thread sleeps.
+    Asleep,
+    /// Its thread has slept long enough, and may try again until then. Or it has given up.
+    Awake(Instant),
+    /// It is woken, and has the turn if it comes until then.
+    Promised(Instant),
 }
 
-/// Those who wait for the turn to write.
+/// Those who wait for the turn to write, with the one first who came first.
 #[derive(Debug, Default)]
-pub(super) struct Turns(VecDeque<Waiting>);
+pub(super) struct Turns(VecDeque<(u64, State)>);
 
 impl Turns {
     /// Whether nobody waits.
@@ -39,52 +43,47 @@ impl Turns {
     /// Whether a turn that is free is promised to another connection.
     pub(super) fn is_promised(&mut self, who: u64, now: Instant) -> bool {
         self.forget_late(now);
-        let first = self.0.front();
-        first.is_some_and(|first| first.until.is_some() && first.who != who)
+        self.promised().is_some_and(|(promised, _)| promised != who)
     }
 
     /// A connection has the turn, or is gone.
     pub(super) fn leave(&mut self, who: u64) {
-        self.0.retain(|waiting| waiting.who != who);
+        self.0.retain(|&(waiting, _)| waiting != who);
     }
 
-    /// The turn is free: it is promised to the first who waits.
+    /// The turn is free: it is promised to the first who sleeps, if it is not promised already.
     pub(super) fn pass(&mut self, now: Instant) {
         self.forget_late(now);
-        if let Some(first) = self.0.front_mut() {
-            first.until.get_or_insert(now + PROMISE);
+        if self.promised().is_none() {
+            let asleep = |waiting: &&mut (u64, State)| waiting.1 == State::Asleep;
+            if let Some(first) = self.0.iter_mut().find(asleep) {
+                first.1 = State::Promised(now + PROMISE);
+            }
         }
     }
 
-    /// A connection waits, at the end if it did not wait before.
-    fn wait(&mut self, who: u64) {
-        match self.0.iter_mut().find(|waiting| waiting.who == who) {
-            Some(waiting) => waiting.until = None,
-            None => self.0.push_back(Waiting { who, until: None }),
+    /// A connection is in a state, in its place, or in the last one if it did not wait before.
+    fn put(&mut self, who: u64, state: State) {
+        match self.0.iter_mut().find(|(waiting, _)| *waiting == who) {
+            Some(waiting) => waiting.1 = state,
+            None => self.0.push_back((who, state)),
         }
     }
 
-    /// The thread of a connection does not sleep any more: it comes soon, or never.
-    fn woken(&mut self, who: u64, now: Instant) {
-        let waiting = self.0.iter_mut().find(|waiting| waiting.who == who);
-        if let Some(waiting) = waiting {
-            waiting.until = Some(now + PROMISE);
-        }
-    }
-
-    fn is_first(&self, who: u64) -> bool {
-        self.0.front().is_some_and(|first| first.who == who)
-    }
-
-    /// When the first who waits has to have come.
-    fn due(&self) -> Option<Instant> {
-        self.0.front().and_then(|first| first.until)
+    /// Who has the promise, and until when.
+    fn promised(&self) -> Option<(u64, Instant)> {
+        self.0.iter().find_map(|&(who, state)| match state {
+            State::Promised(until) => Some((who, until)),
+            State::Asleep | State::Awake(_) => None,
+        })
     }
 
     /// Passes over those who have not come.
     fn forget_late(&mut self, now: Instant) {
-        let is_late = |waiting: &Waiting| waiting.until.is_some_and(|until| until < now);
-        self.0.retain(|waiting| !is_late(waiting));
+        self.0.retain(|&(_, state)| match state {
+            State::Promised(until) | State::Awake(until) => now <= until,
+            State::Asleep => true,
+        });
     }
 }
 
@@ -106,23 +105,27 @@ pub(crate) fn sleep(most: Duration) -> Option<Duration> {
     let (shared, who, at) = REFUSED.with(|last| last.borrow_mut().take())?;
     let shared = shared.upgrade().filter(|_| at.elapsed() < FRESH)?;
     let (began, mut inner) = (Instant::now(), shared.lock().ok()?);
-    inner.turns.wait(who);
+    inner.turns.put(who, State::Asleep);
     loop {
         let now = Instant::now();
-        inner.turns.forget_late(now);
-        let is_free = inner.locks.writer().is_none();
-        let left = most.saturating_sub(began.elapsed());
-        if left.is_zero() || is_free && inner.turns.is_first(who) {
-            inner.turns.woken(who, now);
+        if inner.locks.writer().is_none() {
+            inner.turns.pass(now);
+        }
+        let promised = inner.turns.promised();
+        if promised.is_some_and(|(promised, _)| promised == who) {
             return Some(began.elapsed());
         }
-        // Or until the one before has not come.
-        let due = inner
-            .turns
-            .due()
-            .map(|due| due.saturating_duration_since(now));
-        let wait = due.map_or(left, |due| left.min(due + Duration::from_micros(50)));
-        inner = shared.turn_is_free.wait_timeout(inner, wait).ok()?.0;
+        let left = most.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            inner.turns.put(who, State::Awake(now + PROMISE));
+            return Some(began.elapsed());
+        }
+        // Or until the one who was promised the turn has not come.
+        let due = promised.map_or(left, |(_, until)| {
+            until.saturating_duration_since(now) + Duration::from_micros(50)
+        });
+        let waited = shared.turn_is_free.wait_timeout(inner, left.min(due));
+        inner = waited.ok()?.0;
     }
 }
 
@@ -134,9 +137,9 @@ mod tests {
     fn a_turn_is_promised_to_who_waits_longest_and_not_for_long() {
         let (mut turns, now) = (Turns::default(), Instant::now());
         assert!(!turns.is_promised(1, now));
-        turns.wait(1);
-        turns.wait(2);
-        turns.wait(1);
+        for who in [1, 2, 1] {
+            turns.put(who, State::Asleep);
+        }
         assert!(!turns.is_promised(3, now), "the turn was not free yet");
         turns.pass(now);
         assert!(turns.is_promised(2, now) && turns.is_promised(3, now));
@@ -153,17 +156,18 @@ mod tests {
     }
 
     #[test]
-    fn who_has_slept_long_enough_keeps_its_place_if_it_comes_back() {
+    fn who_has_slept_long_enough_keeps_its_place_and_is_promised_nothing() {
         let (mut turns, now) = (Turns::default(), Instant::now());
-        turns.wait(1);
-        turns.wait(2);
-        turns.woken(1, now);
-        turns.wait(1);
+        turns.put(1, State::Awake(now + PROMISE));
+        turns.pass(now);
+        assert!(!turns.is_promised(2, now), "it may have given up");
+        turns.put(2, State::Asleep);
+        turns.put(1, State::Asleep);
+        turns.pass(now);
+        assert!(turns.is_promised(2, now), "it came back to its place");
+        turns.put(1, State::Awake(now + PROMISE));
         turns.pass(now + PROMISE * 9);
-        assert!(turns.is_first(1));
-        turns.woken(1, now);
-        turns.pass(now + PROMISE * 9);
-        assert!(turns.is_first(2), "the other one has given up");
+        assert!(turns.is_promised(1, now + PROMISE * 9), "it did not");
     }
 
     #[test]

@@ -302,6 +302,22 @@ fn who_waits_to_write_is_next() {
 }
 
 #[test]
+fn who_has_given_up_waiting_holds_nobody_up() {
+    let stores = Stores::new();
+    let [one, other] = [stores.open("a.flag"), stores.open("a.flag")];
+    one.busy_timeout(Duration::ZERO).expect("a setting");
+    other
+        .busy_timeout(Duration::from_millis(5))
+        .expect("a setting");
+    one.execute_batch("CREATE TABLE t (a)").expect("a table");
+    for _ in 0..10 {
+        assert_eq!(outcome(&one, "BEGIN IMMEDIATE"), "done");
+        assert_eq!(outcome(&other, "BEGIN IMMEDIATE"), "busy");
+        assert_eq!(outcome(&one, "INSERT INTO t VALUES (1); COMMIT"), "done");
+    }
+}
+
+#[test]
 fn a_connection_that_is_closed_in_a_transaction_leaves_nothing() {
     let stores = Stores::new();
     let db = stores.open("a.flag");
