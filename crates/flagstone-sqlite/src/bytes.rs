@@ -52,6 +52,11 @@ pub trait Bytes: Send {
     /// As [`Bytes::write`].
     fn truncate(&mut self, size: u64) -> Result<(), Trouble>;
 
+    /// Whether there may be something to commit.
+    fn has_changes(&self) -> bool {
+        true
+    }
+
     /// Commits the live transaction, if there is one: it is durable when this returns. After an
     /// error there is none.
     ///

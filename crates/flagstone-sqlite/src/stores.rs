@@ -10,7 +10,7 @@ pub(crate) mod turns;
 
 use crate::bytes::{Bytes, Trouble, TroubleKind, View};
 use crate::file::{StoreFile, must_be_atomic};
-use crate::locks::{Level, Locks};
+use crate::locks::Level;
 use flagstone::commit::Kind;
 use flagstone_store::medium::identity;
 use flagstone_store::tools::{Act, backup_live, check_live};
@@ -228,16 +228,15 @@ impl Handle {
         Ok(())
     }
 
-    /// Calls somebody with the bytes, and says whether this connection has the transaction.
+    /// Calls somebody with the bytes, and says whose this connection reads.
     fn with<T>(
         &self,
-        act: impl FnOnce(&mut dyn Bytes, &Locks, View) -> Result<T, Trouble>,
+        act: impl FnOnce(&mut dyn Bytes, View) -> Result<T, Trouble>,
     ) -> Result<T, Trouble> {
         let mut inner = self.shared.lock()?;
-        let inner = &mut *inner;
         let view = inner.view(self.id);
         match &mut inner.bytes {
-            Some(bytes) => act(bytes.as_mut(), &inner.locks, view),
+            Some(bytes) => act(bytes.as_mut(), view),
             None => Err(not_open()),
         }
     }
@@ -262,13 +261,13 @@ impl Handle {
     }
 
     pub(crate) fn size(&self) -> Result<u64, Trouble> {
-        self.with(|bytes, _, view| Ok(bytes.size(view)))
+        self.with(|bytes, view| Ok(bytes.size(view)))
     }
 
     /// Reads as [`Bytes::read`]. A page that lies in the store is looked up under the mutex, and
     /// read without it.
     pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Trouble> {
-        let looked = self.with(|bytes, _, view| match bytes.look(view, at, into.len())? {
+        let looked = self.with(|bytes, view| match bytes.look(view, at, into.len())? {
             Some(looked) => Ok(ControlFlow::Continue(looked)),
             None => bytes.read(view, at, into).map(ControlFlow::Break),
         })?;
@@ -283,7 +282,7 @@ impl Handle {
             return Ok(into.len());
         }
         // The collector has moved it since, or something is wrong.
-        self.with(|bytes, _, view| bytes.read(view, at, into))
+        self.with(|bytes, view| bytes.read(view, at, into))
     }
 
     fn change(
@@ -296,7 +295,7 @@ impl Handle {
                 "the database was opened for reading only",
             ));
         }
-        self.with(|bytes, _, view| match view {
+        self.with(|bytes, view| match view {
             View::Own => act(bytes),
             View::Committed | View::Snapshot(_) => Err(Trouble::new(
                 TroubleKind::Io,

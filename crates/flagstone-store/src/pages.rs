@@ -57,8 +57,6 @@ pub struct PageStore {
     in_service: u64,
     /// Whether the tables of the last close spared this opening the reading of the blocks.
     resumed: bool,
-    /// Whether the device has given its tables, and is not to be used any more.
-    has_rested: bool,
     /// What is wrong with those tables, if that was looked at.
     left_wrong: Option<String>,
     /// Its name, if it has one, and options with its key.
@@ -191,7 +189,6 @@ impl PageStore {
         };
         let mut store = PageStore {
             resumed,
-            has_rested: false,
             left_wrong,
             path: None,
             keyed: OpenOptions::default().with_key_of(options),
@@ -381,10 +378,11 @@ impl PageStore {
     fn come_to_rest(&mut self) -> Result<(), StoreError> {
         let wrote = self.notes.stats().bytes;
         let may = self.notes.may_close() && !self.read_only && self.broken.is_none();
-        if may && !self.has_rested && is_worth(wrote, self.device.pages()) {
+        // A device that has given its tables is not to be used any more.
+        let has_rested = self.notes.tables().is_some();
+        if may && !has_rested && is_worth(wrote, self.device.pages()) {
             let tables = self.device.rest_for_good(self.now);
             let tables = self.translate(tables)?;
-            self.has_rested = true;
             *self.notes.tables() = tables;
         }
         Ok(())

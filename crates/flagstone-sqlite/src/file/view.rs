@@ -64,6 +64,10 @@ impl Bytes for StoreFile {
         self.or_abort(done)
     }
 
+    fn has_changes(&self) -> bool {
+        self.has_tx()
+    }
+
     fn commit(&mut self) -> Result<(), Trouble> {
         if !self.has_tx() {
             return Ok(());

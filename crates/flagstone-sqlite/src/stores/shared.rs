@@ -96,12 +96,16 @@ impl Inner {
         is_current
     }
 
-    /// Commits the live transaction. Where there are other connections, the medium is left to the
-    /// caller, who says when it is done ([`Inner::has_committed`]).
+    /// Commits the live transaction, if there is one. Where there are other connections, the medium
+    /// is left to the caller, who says when it is done ([`Inner::has_committed`]).
     pub(super) fn commit(&mut self) -> Result<Option<Asked>, Trouble> {
         let Some(bytes) = &mut self.bytes else {
             return Err(not_open());
         };
+        // SQLite asks for it once more when it has committed.
+        if !bytes.has_changes() {
+            return Ok(None);
+        }
         if self.connections > 1 {
             self.before = bytes.snapshot()?;
         }

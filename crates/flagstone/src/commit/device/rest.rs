@@ -33,8 +33,7 @@ impl Device {
     /// # Errors
     /// The power fails.
     pub fn rest(&mut self, now: Nanos) -> Result<Option<Vec<u8>>, DeviceError> {
-        let own = self.protocol.rest(&mut self.ftl, now)?;
-        Ok(own.map(|own| [self.ftl.rest(), own].concat()))
+        self.rest_by(now, |ftl| ftl.rest())
     }
 
     /// As [`Device::rest`], for the last time: the tables take the memory of the mapping table, so
@@ -43,11 +42,19 @@ impl Device {
     /// # Errors
     /// As [`Device::rest`].
     pub fn rest_for_good(&mut self, now: Nanos) -> Result<Option<Vec<u8>>, DeviceError> {
+        self.rest_by(now, Ftl::rest_for_good)
+    }
+
+    fn rest_by(
+        &mut self,
+        now: Nanos,
+        tables: impl FnOnce(&mut Ftl) -> Vec<u8>,
+    ) -> Result<Option<Vec<u8>>, DeviceError> {
         let own = self.protocol.rest(&mut self.ftl, now)?;
         Ok(own.map(|own| {
-            let mut tables = self.ftl.rest_for_good();
-            tables.extend(own);
-            tables
+            let mut all = tables(&mut self.ftl);
+            all.extend(own);
+            all
         }))
     }
 

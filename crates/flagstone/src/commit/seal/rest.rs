@@ -177,6 +177,12 @@ mod tests {
         }
     }
 
+    /// The tables of a device that comes to rest, if it gives any.
+    fn tables_of(small: &mut Small) -> Option<Vec<u8>> {
+        let now = small.now;
+        small.device().rest(now).expect("there is no cut")
+    }
+
     /// Brings a device to rest again and again, changes the tables, and says in how many rounds
     /// that was noticed.
     fn noticed(change: impl Fn(&mut Vec<u8>)) -> u32 {
@@ -185,9 +191,7 @@ mod tests {
             let mut history = History::new(seed);
             for _ in 0..4 {
                 history.go_on(20 + seed);
-                let now = history.small.now;
-                let tables = history.small.device().rest(now).expect("there is no cut");
-                let mut tables = tables.expect("it has tables");
+                let mut tables = tables_of(&mut history.small).expect("it has tables");
                 change(&mut tables);
                 let (mut recovered, resumed) = history.small.both_ways(tables.clone());
                 let ftl = recovered.device().ftl();
@@ -227,8 +231,7 @@ mod tests {
     fn tables_that_take_the_memory_of_the_mapping_table_are_the_same() {
         let mut history = History::new(11);
         history.go_on(60);
-        let now = history.small.now;
-        let tables = history.small.device().rest(now).expect("there is no cut");
+        let (tables, now) = (tables_of(&mut history.small), history.small.now);
         let last = history.small.device().rest_for_good(now);
         assert!(tables.is_some());
         assert_eq!(last.expect("there is no cut"), tables);
@@ -262,9 +265,7 @@ mod tests {
     fn tables_of_an_earlier_rest_are_those_of_another_state() {
         let mut history = History::new(7);
         history.go_on(20);
-        let now = history.small.now;
-        let tables = history.small.device().rest(now).expect("there is no cut");
-        let tables = tables.expect("it has tables");
+        let tables = tables_of(&mut history.small).expect("it has tables");
         history.go_on(5);
         let ftl = history.small.device().ftl();
         assert!(ftl.compare_with_rest(&tables).is_err());
@@ -275,17 +276,14 @@ mod tests {
     fn restarts_that_are_bounded_have_no_tables_at_rest() {
         let mut small = Small::new(Kind::SealR, Options::default());
         small.set(1, &[1, 2]);
-        let now = small.now;
-        assert_eq!(small.device().rest(now).expect("there is no cut"), None);
+        assert_eq!(tables_of(&mut small), None);
     }
 
     #[test]
     fn tables_are_of_no_use_to_protocols_that_give_none() {
         let mut seal = Small::new(Kind::Seal, Options::default());
         seal.set(1, &[1, 2]);
-        let now = seal.now;
-        let tables = seal.device().rest(now).expect("there is no cut");
-        let tables = tables.expect("it has tables");
+        let tables = tables_of(&mut seal).expect("it has tables");
         for kind in [Kind::SealR, Kind::LightTx, Kind::MhlM] {
             let mut small = Small::new(kind, Options::default());
             small.set(1, &[1, 2]);
