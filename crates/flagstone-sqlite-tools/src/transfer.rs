@@ -1,8 +1,11 @@
 //! A database moves into a store, or out of one: `VACUUM INTO`, then both are compared.
 
+mod compare;
+
 use crate::engine::{escaped, open_store, uri_of};
+use compare::compare;
 use flagstone_store::{KeySource, OpenOptions};
-use flagstone_terminal::{Failure, note, say};
+use flagstone_terminal::{Failure, say, share_bar};
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -66,10 +69,8 @@ pub(crate) fn import(args: &Import) -> Result<ExitCode, Failure> {
     source.execute_batch("PRAGMA page_size = 4096")?;
     reserve_bytes(&source)?;
     let target = uri_of(&args.store, key.as_ref())?;
-    note("copying");
-    source.execute("VACUUM INTO ?1", [target])?;
-    let copy = open_store(&args.store, false, key.as_ref())?;
-    verdict(&source, &copy)
+    copy(&source, &target, &args.store)?;
+    verdict(&source, &open_store(&args.store, false, key.as_ref())?)
 }
 
 pub(crate) fn export(args: &Export) -> Result<ExitCode, Failure> {
@@ -77,10 +78,8 @@ pub(crate) fn export(args: &Export) -> Result<ExitCode, Failure> {
     let key = args.key.source()?;
     let source = open_store(&args.store, false, key.as_ref())?;
     let target = format!("file:{}?vfs=unix", escaped(&args.database)?);
-    note("copying");
-    source.execute("VACUUM INTO ?1", [target])?;
-    let copy = Connection::open(&args.database)?;
-    verdict(&source, &copy)
+    copy(&source, &target, &args.database)?;
+    verdict(&source, &Connection::open(&args.database)?)
 }
 
 fn refuse_existing(path: &Path) -> Result<(), Failure> {
@@ -115,36 +114,30 @@ fn reserve_bytes(db: &Connection) -> Result<(), Failure> {
     }
 }
 
-/// Compares what a database and its copy hold.
-fn verdict(source: &Connection, copy: &Connection) -> Result<ExitCode, Failure> {
-    note("checking");
-    let integrity: String = copy.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
-    if integrity != "ok" {
-        return Err(Failure::Failed(format!("the copy is damaged: {integrity}")));
-    }
-    let mut rows = 0;
-    for table in tables(source)? {
-        let count = |db: &Connection| -> rusqlite::Result<u64> {
-            let quoted = table.replace('"', "\"\"");
-            db.query_row(&format!("SELECT count(*) FROM \"{quoted}\""), [], |row| {
-                row.get(0)
-            })
-        };
-        let (here, there) = (count(source)?, count(copy)?);
-        if here != there {
-            return Err(Failure::Failed(format!(
-                "the table {table} has {here} rows, and {there} in the copy"
-            )));
-        }
-        rows += here;
-    }
-    say(&format!("copied and checked: {rows} rows"));
-    Ok(ExitCode::SUCCESS)
+/// Copies a database by `VACUUM INTO`. The size of the copy tells how far it is.
+fn copy(source: &Connection, target: &str, path: &Path) -> Result<(), Failure> {
+    /// Steps of SQLite's machine between two looks at the copy.
+    const STEPS: i32 = 100_000;
+    let sizes = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size";
+    let bytes: u64 = source.query_row(sizes, [], |row| row.get(0))?;
+    let bar = share_bar("copying");
+    bar.set_length(bytes);
+    let (shown, path) = (bar.clone(), path.to_path_buf());
+    let look = move || {
+        let has = path.metadata().map_or(0, |file| file.len());
+        shown.set_position(has.min(bytes));
+        false
+    };
+    source.progress_handler(STEPS, Some(look));
+    source.execute("VACUUM INTO ?1", [target])?;
+    source.progress_handler(0, None::<fn() -> bool>);
+    bar.finish_and_clear();
+    Ok(())
 }
 
-fn tables(db: &Connection) -> rusqlite::Result<Vec<String>> {
-    let mut statement =
-        db.prepare("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")?;
-    let names = statement.query_map([], |row| row.get(0))?;
-    names.collect()
+/// Compares a database and its copy.
+fn verdict(source: &Connection, copy: &Connection) -> Result<ExitCode, Failure> {
+    let rows = compare(source, copy)?;
+    say(&format!("copied, and compared value by value: {rows} rows"));
+    Ok(ExitCode::SUCCESS)
 }
