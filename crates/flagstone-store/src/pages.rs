@@ -35,6 +35,14 @@ pub(crate) const FIRST_BLOCKS: u32 = 16;
 /// collector has nowhere to move pages to.
 const COLLECTOR_BLOCKS: f64 = 3.0;
 
+/// Blocks that a store which cannot grow keeps from new pages, beside those that its collector keeps
+/// free anyway. Of the latter two may be being written, and one has to gain a page whenever a block
+/// is collected: without them a full store could not even overwrite a page.
+const SLACK_BLOCKS: u32 = 1;
+
+/// The share of a store that these blocks are at most: that of a small store with the default bound.
+const SLACK_SHARE: f64 = 1.0 / 3.0;
+
 /// How many times its bound a store may take while snapshots are open, and pages that it may take
 /// anyway: blocks with pages of theirs are not collected. Beyond that the oldest snapshots end.
 const SNAPSHOT_ROOM: f64 = 2.0;
@@ -224,7 +232,7 @@ impl PageStore {
     /// The request is wrong, the store is full, or the medium fails.
     pub fn write(&mut self, tx: TxId, at: Lpn, data: &[u8]) -> Result<(), StoreError> {
         self.may_write()?;
-        self.make_room(at)?;
+        self.make_room_at(at)?;
         self.highest = self.highest.max(at.0);
         let taken = self.device.write(self.now, tx, at, data);
         let taken = self.translate(taken)?;
@@ -239,7 +247,7 @@ impl PageStore {
     /// As [`PageStore::write`].
     pub fn trim(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
         self.may_write()?;
-        self.make_room(at)?;
+        self.make_room_at(at)?;
         let taken = self.device.trim(self.now, tx, at);
         let taken = self.translate(taken)?;
         self.now = self.now.max(taken.next);
@@ -320,7 +328,7 @@ impl PageStore {
     /// again.
     pub fn commit(&mut self, tx: TxId) -> Result<(), StoreError> {
         self.may_write()?;
-        self.make_room(Lpn(0))?;
+        self.make_room()?;
         let committed = self.device.commit(self.now, tx);
         match self.translate(committed)? {
             Some(done) => self.now = self.now.max(done),
@@ -419,9 +427,9 @@ impl PageStore {
         }
     }
 
-    /// Grows the store if `at` lies beyond it, or if little is left and what it holds is not to be
-    /// crowded any more.
-    fn make_room(&mut self, at: Lpn) -> Result<(), StoreError> {
+    /// Sees to it that a page can be written: one beyond the store, or one that was never written,
+    /// may need a larger one.
+    fn make_room_at(&mut self, at: Lpn) -> Result<(), StoreError> {
         while at.0 >= self.device.pages() {
             if self.grow()? == 0 {
                 let why = self.why_no_more();
@@ -430,6 +438,14 @@ impl PageStore {
                 )));
             }
         }
+        if self.device.ftl().slot(at) == Slot::Empty {
+            self.make_room_for_more()?;
+        }
+        self.make_room()
+    }
+
+    /// Grows the store if little is left and what it holds is not to be crowded any more.
+    fn make_room(&mut self) -> Result<(), StoreError> {
         let ftl = self.device.ftl();
         if ftl.free_blocks() <= ftl.collects_below() {
             let (open, retained) = ftl.snapshots();
@@ -454,6 +470,32 @@ impl PageStore {
         Ok(())
     }
 
+    /// Sees to it that a page can be written that was never written before: pages that are
+    /// overwritten leave an old version to collect, and such a page leaves none. So the last blocks
+    /// are not for them.
+    fn make_room_for_more(&mut self) -> Result<(), StoreError> {
+        while !self.has_room_for_more() {
+            if self.grow_as_far_as_it_goes()? == 0 {
+                let (live, why) = (self.device.ftl().live_pages(), self.why_no_more());
+                return Err(StoreError::Full(format!(
+                    "{live} of {} pages are in use, the others are kept for pages that are \
+                     overwritten, and {why}",
+                    self.in_service
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn has_room_for_more(&self) -> bool {
+        let ftl = self.device.ftl();
+        let short = ftl.free_blocks() <= ftl.collects_below();
+        let kept = ftl.collects_below() + SLACK_BLOCKS;
+        let kept = u64::from(kept) * u64::from(ftl.data_pages_per_block());
+        let kept = kept.min((self.in_service as f64 * SLACK_SHARE) as u64);
+        !short || ftl.live_pages() + kept < self.in_service
+    }
+
     /// Pages that may hold something.
     fn in_service(&self) -> u64 {
         let ftl = self.device.ftl();
@@ -469,7 +511,22 @@ impl PageStore {
 
     /// Grows the store. Returns how many blocks were added: none if there is no room.
     fn grow(&mut self) -> Result<u32, StoreError> {
-        let more = self.next_blocks();
+        self.grow_by(self.next_blocks())
+    }
+
+    /// As [`PageStore::grow`], by fewer blocks where there is no room for all of them.
+    fn grow_as_far_as_it_goes(&mut self) -> Result<u32, StoreError> {
+        let mut more = self.next_blocks();
+        while more > 0 {
+            match self.grow_by(more)? {
+                0 => more /= 2,
+                grown => return Ok(grown),
+            }
+        }
+        Ok(0)
+    }
+
+    fn grow_by(&mut self, more: u32) -> Result<u32, StoreError> {
         if self.device.ftl().why_not_grow(more).is_some() {
             return Ok(0);
         }

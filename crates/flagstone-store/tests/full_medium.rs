@@ -1,0 +1,176 @@
+//! A store on a medium that gives no more room, as a block device never does: it refuses new pages,
+//! and goes on with those that it holds.
+
+use flagstone::commit::Kind;
+use flagstone::units::Lpn;
+use flagstone_store::medium::{Landing, Medium, Recorded};
+use flagstone_store::{OpenOptions, PageStore, StoreError};
+use std::io;
+
+/// A medium of so many bytes.
+#[derive(Clone)]
+struct Bounded(Recorded, u64);
+
+impl Medium for Bounded {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, into)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_at(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        self.0.bytes()
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        match bytes > self.1 {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => self.0.reserve(bytes),
+        }
+    }
+}
+
+fn open(medium: &Bounded, kind: Kind, pages_per_block: u32, space: f64) -> PageStore {
+    let mut options = OpenOptions::default().with_protocol(kind);
+    options.pages_per_block = pages_per_block;
+    options.space = space;
+    PageStore::on(Box::new(medium.clone()), &options).expect("it opens")
+}
+
+fn bytes_of(tag: u32) -> Vec<u8> {
+    let mut bytes = vec![(tag % 251) as u8; PageStore::PAGE_BYTES];
+    bytes[..4].copy_from_slice(&tag.to_le_bytes());
+    bytes
+}
+
+/// Writes pages in a transaction, which is rolled back if that fails.
+fn commit(store: &mut PageStore, pages: &[u32], tag: u32) -> Result<(), StoreError> {
+    let tx = store.begin()?;
+    let mut written = Ok(());
+    for &at in pages {
+        written = written.and_then(|()| store.write(tx, Lpn(at), &bytes_of(tag)));
+    }
+    let committed = written.and_then(|()| store.commit(tx));
+    if committed.is_err() {
+        store.abort(tx).expect("it can be rolled back");
+    }
+    committed
+}
+
+/// Fills a store with transactions of so many pages, and returns what its pages hold.
+fn fill(store: &mut PageStore, pages: u32) -> Vec<u32> {
+    let mut held = Vec::new();
+    loop {
+        let first = held.len() as u32;
+        let new: Vec<u32> = (first..first + pages).collect();
+        match commit(store, &new, first) {
+            Ok(()) => held.extend(new.iter().map(|_| first)),
+            Err(StoreError::Full(_)) => return held,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn must_hold(store: &mut PageStore, held: &[u32]) {
+    assert!(store.check().expect("it can be read").is_well());
+    let mut page = vec![0; PageStore::PAGE_BYTES];
+    for (at, &tag) in held.iter().enumerate() {
+        let bytes = store.read(None, Lpn(at as u32), &mut page).expect("a page");
+        assert_eq!(bytes, Some(PageStore::PAGE_BYTES));
+        assert_eq!(page, bytes_of(tag), "page {at}");
+    }
+}
+
+/// Overwrites pages all over a full store, as many as it holds.
+fn overwrite(store: &mut PageStore, held: &mut [u32], most: u32) {
+    let mut tag = 1 << 20;
+    let mut written = 0;
+    while written < held.len() {
+        tag += 1;
+        let pages: Vec<u32> = (0..1 + tag % most)
+            .map(|n| tag.wrapping_mul(2_654_435_761).wrapping_add(n * 7919) % held.len() as u32)
+            .collect();
+        let mut distinct = pages.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let done = commit(store, &distinct, tag);
+        done.unwrap_or_else(|error| panic!("after {written} of {}: {error}", held.len()));
+        for &at in &distinct {
+            held[at as usize] = tag;
+        }
+        written += distinct.len();
+    }
+}
+
+/// One that overwrites too much at a time is refused and rolled back, and costs nothing for good.
+fn ask_too_much(store: &mut PageStore, held: &[u32]) {
+    let all: Vec<u32> = (0..held.len() as u32).collect();
+    let refused = commit(store, &all, 7);
+    // Where a transaction waits in memory it is not asked for.
+    assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
+}
+
+/// Trims all pages one by one, and fills the store again. Protocols that keep a mapping table on the
+/// medium have less room for pages than when the store was new.
+fn trim_and_fill(store: &mut PageStore, held: &mut Vec<u32>) {
+    for at in 0..held.len() as u32 {
+        let tx = store.begin().expect("it begins");
+        let trimmed = store.trim(tx, Lpn(at)).and_then(|()| store.commit(tx));
+        trimmed.unwrap_or_else(|error| panic!("trim of {at} of {}: {error}", held.len()));
+    }
+    assert_eq!(store.info().pages, 0);
+    let before = held.len();
+    *held = fill(store, 1);
+    assert!(held.len() > before * 19 / 20, "{} of {before}", held.len());
+}
+
+/// Fills a store and uses it, opens it again, and once more as a cut leaves it.
+fn live(kind: Kind, (bytes, pages_per_block): (u64, u32), space: f64, pages: u32) {
+    let what = format!("{kind}, {bytes} bytes, blocks of {pages_per_block}, {space}, {pages}");
+    println!("{what}");
+    let medium = Bounded(Recorded::default(), bytes);
+    let open = |medium: &Bounded| open(medium, kind, pages_per_block, space);
+    let mut store = open(&medium);
+    let mut held = fill(&mut store, pages);
+    println!("{} pages of {}", held.len(), bytes / 4096);
+    overwrite(&mut store, &mut held, pages);
+    must_hold(&mut store, &held);
+    if matches!(kind, Kind::Seal | Kind::SealR) {
+        ask_too_much(&mut store, &held);
+        must_hold(&mut store, &held);
+    }
+    trim_and_fill(&mut store, &mut held);
+    drop(store);
+    let mut store = open(&medium);
+    overwrite(&mut store, &mut held, 1);
+    must_hold(&mut store, &held);
+    let left = Bounded(medium.0.cut(Landing::Nothing), bytes);
+    let mut store = open(&left);
+    overwrite(&mut store, &mut held, pages);
+    must_hold(&mut store, &held);
+}
+
+#[test]
+fn a_full_store_goes_on_with_the_pages_that_it_holds() {
+    let suits = |kind: &&Kind| kind.info().atomic && !kind.info().reprograms;
+    for &kind in Kind::ALL.iter().filter(suits) {
+        live(kind, (4 << 20, 16), 1.5, 1);
+    }
+    for (size, space, pages) in [
+        ((4 << 20, 16), 1.1, 7),
+        ((4 << 20, 16), 3.0, 30),
+        ((16 << 20, 128), 1.1, 1),
+        ((17 << 20, 128), 1.5, 60),
+        ((20 << 20, 128), 1.5, 1),
+    ] {
+        live(Kind::Seal, size, space, pages);
+        // It begins with more blocks, for its roots.
+        live(Kind::SealR, (2 * size.0, size.1), space, pages);
+    }
+}
