@@ -42,7 +42,7 @@ use flagstone::layout;
 use flagstone::layout::{get, put};
 use flagstone::nand::{Cell, Flash, FlashError, Geometry, Pairing, Read};
 use flagstone::units::{Nanos, Pbn, Ppn};
-use places::{Page, Places};
+use places::{Page, Places, READING};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -250,8 +250,14 @@ impl MediumFlash {
         if generation != UNKNOWN {
             return Ok(generation);
         }
-        let read = self.read_mark(block);
-        let known = read.map_err(|error| self.fails("reading a mark", error))?;
+        const READING: &str = "reading a mark";
+        let known = match self.read_mark(block) {
+            Err(error) if self.places.forgives(READING, &error) => {
+                self.places.notes.damage().marks.insert(block.0);
+                DAMAGED
+            }
+            read => read.map_err(|error| self.fails(READING, error))?,
+        };
         self.places.state().generations[block.index()] = known;
         Ok(known)
     }
@@ -392,8 +398,20 @@ impl Flash for MediumFlash {
                 None => &mut end[..trailer::SIZE],
             };
             let offset = place * MEDIUM_PAGE_BYTES as u64;
-            let got = self.places.medium().read_split(offset, into, behind);
-            got.map_err(|error| self.places.fails("reading a page", error))?;
+            let mut got = self.places.medium().read_split(offset, into, behind);
+            let mut next = next;
+            if next.is_some() && got.is_err() {
+                // The page may be whole, and the mark behind it bad.
+                next = None;
+                let behind = &mut end[..trailer::SIZE];
+                got = self.places.medium().read_split(offset, into, behind);
+            }
+            match got {
+                Err(error) if self.places.forgives(READING, &error) => {
+                    return Err(FlashError::Uncorrectable { at, done });
+                }
+                got => got.map_err(|error| self.places.fails(READING, error))?,
+            }
             if let Some(next) = next {
                 let bytes = end[trailer::SIZE..].try_into().expect("it has that size");
                 let known = self.judge_mark(next, &bytes);
@@ -477,11 +495,13 @@ impl Flash for MediumFlash {
             return Err(self.fails("erasing a block", io::ErrorKind::ReadOnlyFilesystem.into()));
         }
         let first = self.mark_of(block);
+        let offset = first * MEDIUM_PAGE_BYTES as u64;
+        let bytes = (self.geometry.pages_per_block as usize + 1) * MEDIUM_PAGE_BYTES;
         if self.generation(block)? != NEVER {
             self.unmarked.insert(block);
+            // A block may have a generation of which the medium knows nothing.
+            self.medium().end_preparing(offset, bytes);
         } else {
-            let bytes = (self.geometry.pages_per_block as usize + 1) * MEDIUM_PAGE_BYTES;
-            let offset = first * MEDIUM_PAGE_BYTES as u64;
             let prepared = self.medium().prepare(offset, bytes);
             let wrote = prepared.map_err(|error| self.fails("preparing a block", error))?;
             self.count(|stats| stats.bytes += wrote);

@@ -9,6 +9,7 @@ mod beside;
 mod create;
 mod look;
 mod options;
+mod room;
 
 pub use beside::{Asked, Looked};
 #[cfg(feature = "encryption")]
@@ -19,34 +20,18 @@ pub use options::OpenOptions;
 use crate::flash::places::Places;
 use crate::flash::rest::{Left, is_worth};
 use crate::flash::{DATA_BYTES, MediumFlash, MediumStats, Notes};
+use crate::medium::gaps::{Gaps, Misreads};
 use crate::medium::{Disk, Medium};
 use crate::superblock::{Head, Superblock};
 use flagstone::commit::{Device, DeviceError, Options};
-use flagstone::ftl::{BlockState, Config, FtlError, Slot};
+use flagstone::ftl::{Config, FtlError, Slot};
 use flagstone::nand::Flash;
-use flagstone::units::{Lpn, Nanos, Pbn, SnapshotId, TxId};
+use flagstone::units::{Lpn, Nanos, SnapshotId, TxId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Blocks of a new store: the fewest with which the collector works, and a few.
 pub(crate) const FIRST_BLOCKS: u32 = 16;
-
-/// Blocks that a store has beside what it holds, however narrow its bound is: without them the
-/// collector has nowhere to move pages to.
-const COLLECTOR_BLOCKS: f64 = 3.0;
-
-/// Blocks that a store which cannot grow keeps from new pages, beside those that its collector keeps
-/// free anyway. Of the latter two may be being written, and one has to gain a page whenever a block
-/// is collected: without them a full store could not even overwrite a page.
-const SLACK_BLOCKS: u32 = 1;
-
-/// The share of a store that these blocks are at most: that of a small store with the default bound.
-const SLACK_SHARE: f64 = 1.0 / 3.0;
-
-/// How many times its bound a store may take while snapshots are open, and pages that it may take
-/// anyway: blocks with pages of theirs are not collected. Beyond that the oldest snapshots end.
-const SNAPSHOT_ROOM: f64 = 2.0;
-const SNAPSHOT_PAGES: f64 = 4096.0;
 
 /// A store of pages with transactions.
 pub struct PageStore {
@@ -67,6 +52,8 @@ pub struct PageStore {
     resumed: bool,
     /// What is wrong with those tables, if that was looked at.
     left_wrong: Option<String>,
+    /// What the medium has refused to read under an opening that salvages.
+    misreads: Misreads,
     /// Its name, if it has one, and options with its key.
     path: Option<PathBuf>,
     keyed: OpenOptions,
@@ -83,21 +70,20 @@ impl PageStore {
     /// There is none and none is to be made, something else is there, somebody has it open, or the
     /// system refuses.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<PageStore, StoreError> {
-        let is_new = !path.exists();
         let disk = Disk::open(path, options.create, options.read_only)?;
         let opened = PageStore::on(Box::new(disk), options).map(|mut store| {
             store.path = Some(path.to_path_buf());
             store
         });
-        let opened = opened.map_err(|error| error.at(path));
-        if is_new && opened.is_ok() {
-            let folder = path.parent().filter(|folder| *folder != Path::new(""));
-            let folder = std::fs::File::open(folder.unwrap_or(Path::new(".")));
-            let synced = folder.and_then(|folder| folder.sync_all());
+        let store = opened.map_err(|error| error.at(path))?;
+        // Nothing was written to it yet: its file may have been made just now, or by somebody who
+        // did not come as far as this.
+        if !options.read_only && store.opened.superblock.boot == 0 {
+            let synced = sync_folder_of(path);
             synced
                 .map_err(|error| StoreError::io("making the name of the store durable", error))?;
         }
-        opened
+        Ok(store)
     }
 
     /// Opens a store on a medium.
@@ -126,6 +112,11 @@ impl PageStore {
                 options.space
             )));
         }
+        let misreads = Misreads::default();
+        let medium = match options.salvage {
+            true => Box::new(Gaps::over(medium, misreads.clone())),
+            false => medium,
+        };
         let medium = encryption::dress(medium, options)?;
         let (mut head, is_new) = match Superblock::read(medium.as_ref())? {
             Some(head) => (head, false),
@@ -133,7 +124,7 @@ impl PageStore {
         };
         // A making that failed may have left its superblock in the cache of the system alone.
         let is_whole = head.superblock.closed == Some(true) && head.superblock.boot > 0;
-        let is_doubtful = !is_whole && !is_new && !options.read_only;
+        let is_doubtful = !is_whole && !is_new;
         if is_doubtful || options.uncached {
             let refreshed = medium.refresh();
             let what = "making durable what an earlier opening left";
@@ -198,6 +189,7 @@ impl PageStore {
         let mut store = PageStore {
             resumed,
             left_wrong,
+            misreads,
             path: None,
             keyed: OpenOptions::default().with_key_of(options),
             now: device.recovered_at(),
@@ -211,6 +203,7 @@ impl PageStore {
             places,
             broken: None,
         };
+        store.places.forgive_misreads();
         store.highest = store.highest().map_or(0, |at| at.0);
         store.in_service = store.in_service();
         Ok(store)
@@ -427,129 +420,6 @@ impl PageStore {
         }
     }
 
-    /// Sees to it that a page can be written: one beyond the store, or one that was never written,
-    /// may need a larger one.
-    fn make_room_at(&mut self, at: Lpn) -> Result<(), StoreError> {
-        while at.0 >= self.device.pages() {
-            if self.grow()? == 0 {
-                let why = self.why_no_more();
-                return Err(StoreError::Full(format!(
-                    "page {at} lies beyond it, and {why}"
-                )));
-            }
-        }
-        if self.device.ftl().slot(at) == Slot::Empty {
-            self.make_room_for_more()?;
-        }
-        self.make_room()
-    }
-
-    /// Grows the store if little is left and what it holds is not to be crowded any more.
-    fn make_room(&mut self) -> Result<(), StoreError> {
-        let ftl = self.device.ftl();
-        if ftl.free_blocks() <= ftl.collects_below() {
-            let (open, retained) = ftl.snapshots();
-            let live = ftl.live_pages() as f64;
-            // What snapshots keep from being collected is no reason to grow as long as other blocks
-            // are worth it.
-            let is_held_up = open > 0
-                && ftl.fewest_live().is_none_or(|pages| {
-                    f64::from(pages) > self.fill * f64::from(ftl.data_pages_per_block())
-                });
-            let live = live - retained as f64;
-            let bound = match is_held_up {
-                false => live,
-                true => (live * SNAPSHOT_ROOM).max(SNAPSHOT_PAGES * self.fill),
-            };
-            let room = self.in_service as f64;
-            let reserve = COLLECTOR_BLOCKS * f64::from(ftl.data_pages_per_block());
-            if bound > (room * self.fill).min(room - reserve) {
-                self.grow()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Sees to it that a page can be written that was never written before: pages that are
-    /// overwritten leave an old version to collect, and such a page leaves none. So the last blocks
-    /// are not for them.
-    fn make_room_for_more(&mut self) -> Result<(), StoreError> {
-        while !self.has_room_for_more() {
-            if self.grow_as_far_as_it_goes()? == 0 {
-                let (live, why) = (self.device.ftl().live_pages(), self.why_no_more());
-                return Err(StoreError::Full(format!(
-                    "{live} of {} pages are in use, the others are kept for pages that are \
-                     overwritten, and {why}",
-                    self.in_service
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    fn has_room_for_more(&self) -> bool {
-        let ftl = self.device.ftl();
-        let short = ftl.free_blocks() <= ftl.collects_below();
-        let kept = ftl.collects_below() + SLACK_BLOCKS;
-        let kept = u64::from(kept) * u64::from(ftl.data_pages_per_block());
-        let kept = kept.min((self.in_service as f64 * SLACK_SHARE) as u64);
-        !short || ftl.live_pages() + kept < self.in_service
-    }
-
-    /// Pages that may hold something.
-    fn in_service(&self) -> u64 {
-        let ftl = self.device.ftl();
-        let out = |block| matches!(ftl.block_state(block), BlockState::Bad | BlockState::Meta);
-        let blocks = (0..ftl.geometry().blocks()).filter(|&block| !out(Pbn(block)));
-        blocks.count() as u64 * u64::from(ftl.data_pages_per_block())
-    }
-
-    /// Blocks that the store grows by at a time: an eighth.
-    fn next_blocks(&self) -> u32 {
-        (self.device.geometry().blocks() / 8).max(8)
-    }
-
-    /// Grows the store. Returns how many blocks were added: none if there is no room.
-    fn grow(&mut self) -> Result<u32, StoreError> {
-        self.grow_by(self.next_blocks())
-    }
-
-    /// As [`PageStore::grow`], by fewer blocks where there is no room for all of them.
-    fn grow_as_far_as_it_goes(&mut self) -> Result<u32, StoreError> {
-        let mut more = self.next_blocks();
-        while more > 0 {
-            match self.grow_by(more)? {
-                0 => more /= 2,
-                grown => return Ok(grown),
-            }
-        }
-        Ok(0)
-    }
-
-    fn grow_by(&mut self, more: u32) -> Result<u32, StoreError> {
-        if self.device.ftl().why_not_grow(more).is_some() {
-            return Ok(0);
-        }
-        let grown = self.device.grow(self.now, more);
-        let grown = self.translate(grown)?;
-        self.in_service = self.in_service();
-        Ok(grown)
-    }
-
-    /// Why the store does not grow.
-    fn why_no_more(&self) -> String {
-        let ftl = self.device.ftl();
-        match (ftl.why_not_grow(self.next_blocks()), &*self.notes.refused()) {
-            (Some(why), _) => format!(
-                "with {} and blocks of {} pages it cannot grow any more: {why}",
-                self.device.info().name,
-                ftl.geometry().pages_per_block
-            ),
-            (None, Some(error)) => format!("the medium gives no more room: {error}"),
-            (None, None) => "the medium has no room for more".into(),
-        }
-    }
-
     /// Turns an answer of the device into one of the store.
     fn translate<T>(&mut self, answer: Result<T, DeviceError>) -> Result<T, StoreError> {
         answer.map_err(|error| match error {
@@ -573,6 +443,15 @@ impl Drop for PageStore {
     /// Closes. What fails is noted by nobody, and the store stays one that was not closed.
     fn drop(&mut self) {
         let _ = self.come_to_rest();
+    }
+}
+
+/// Makes the name of a file durable, where it is and not where a link to it is.
+fn sync_folder_of(path: &Path) -> std::io::Result<()> {
+    let path = path.canonicalize()?;
+    match path.parent() {
+        Some(folder) => std::fs::File::open(folder)?.sync_all(),
+        None => Ok(()),
     }
 }
 

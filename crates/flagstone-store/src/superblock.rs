@@ -7,6 +7,7 @@
 
 use crate::error::StoreError;
 use crate::medium::Medium;
+use crate::medium::gaps::is_bad_sector;
 use flagstone::commit::Kind;
 use flagstone::layout;
 use flagstone::layout::{get, put};
@@ -255,9 +256,19 @@ impl Superblock {
     /// # Errors
     /// What is there is no store, or one of another version.
     pub(crate) fn read(medium: &dyn Medium) -> Result<Option<Head>, StoreError> {
+        let what = "reading the head of the store";
         let mut pages = vec![0; 2 * MEDIUM_PAGE_BYTES];
-        let read = medium.read_at(0, &mut pages);
-        read.map_err(|error| StoreError::io("reading the head of the store", error))?;
+        let mut unread = None;
+        for (page, place) in pages.chunks_exact_mut(MEDIUM_PAGE_BYTES).zip(0..) {
+            match medium.read_at(place * MEDIUM_PAGE_BYTES as u64, page) {
+                // One that cannot be read is one that is damaged: the other one is enough.
+                Err(error) if unread.is_none() && is_bad_sector(&error) => {
+                    page.fill(0xff);
+                    unread = Some(error);
+                }
+                read => read.map_err(|error| StoreError::io(what, error))?,
+            }
+        }
         let mut found: Option<Superblock> = None;
         let (mut damaged, mut blank, mut refused) = (None, None, None);
         for (copy, page) in pages.chunks_exact(MEDIUM_PAGE_BYTES).enumerate() {
@@ -269,6 +280,9 @@ impl Superblock {
                 Ok(None) => blank = Some(copy as u8),
                 Err(error) => refused = Some(error),
             }
+        }
+        if let (None, None, Some(error)) = (&found, &refused, unread) {
+            return Err(StoreError::io(what, error));
         }
         match (found, refused) {
             (_, Some(error)) => Err(error),

@@ -308,6 +308,11 @@ impl Medium for Encrypted {
         let (offset, bytes) = self.but_mark(offset, bytes);
         self.inner.prepare_ahead(offset, bytes);
     }
+
+    fn end_preparing(&self, offset: u64, bytes: usize) {
+        let (offset, bytes) = self.but_mark(offset, bytes);
+        self.inner.end_preparing(offset, bytes);
+    }
 }
 
 impl Encrypted {

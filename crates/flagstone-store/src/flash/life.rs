@@ -15,6 +15,7 @@ use super::{
     medium_bytes, sum, trailer,
 };
 use crate::medium::Medium;
+use crate::medium::gaps::Misreads;
 use crate::superblock::{Lifetime, MEDIUM_PAGE_BYTES};
 use flagstone::layout::{get, put};
 use flagstone::nand::FlashError;
@@ -59,6 +60,8 @@ pub(crate) struct Notes {
     refused: Arc<Mutex<Option<String>>>,
     before: Arc<Mutex<Lifetime>>,
     tables: Arc<Mutex<Option<Vec<u8>>>>,
+    /// Reads that the medium has refused and that cost no more than their pages.
+    pub(crate) misreads: Misreads,
     /// The process that opened the store.
     pub(super) process: u32,
 }

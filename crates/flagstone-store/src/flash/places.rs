@@ -8,6 +8,7 @@
 //! too waits.
 
 use super::{DATA_BYTES, Judged, MEDIUM_PAGE_BYTES, MediumStats, Notes, judge};
+use crate::medium::gaps::is_bad_sector;
 use crate::medium::{Expecting, Medium};
 use flagstone::nand::FlashError;
 use flagstone::units::{Pbn, Ppn};
@@ -24,6 +25,9 @@ const ASKED_MAX: usize = (16 << 20) / MEDIUM_PAGE_BYTES;
 
 /// Written pages whose memory is kept for the next ones.
 const SPENT_MAX: usize = (1 << 20) / MEDIUM_PAGE_BYTES;
+
+/// What fails where a page cannot be read.
+pub(super) const READING: &str = "reading a page";
 
 /// A call of the medium that is to come.
 enum Step {
@@ -117,6 +121,8 @@ pub(crate) struct Places {
     pub(super) notes: Notes,
     state: Mutex<State>,
     is_apart: AtomicBool,
+    /// Whether a sector that the medium refuses to read costs its page only.
+    forgives: AtomicBool,
     /// Whoever has it carries steps out, so that they stay in order.
     carrying: Mutex<()>,
 }
@@ -152,6 +158,7 @@ impl Places {
                 ..State::default()
             }),
             is_apart: AtomicBool::new(false),
+            forgives: AtomicBool::new(false),
             carrying: Mutex::new(()),
         }
     }
@@ -180,6 +187,21 @@ impl Places {
     /// Whether steps are left to whoever calls [`Places::carry_out`] from now on.
     pub(crate) fn work_apart(&self, is_apart: bool) {
         self.is_apart.store(is_apart, Ordering::Relaxed);
+    }
+
+    /// Has a sector that the medium refuses to read cost its page from now on, and not the store.
+    /// While it is opened it must not be so: see [`crate::medium::gaps`].
+    pub(crate) fn forgive_misreads(&self) {
+        self.forgives.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a failed read costs nothing but what was to be read. It is noted then.
+    pub(super) fn forgives(&self, what: &'static str, error: &io::Error) -> bool {
+        let is_forgiven = self.forgives.load(Ordering::Relaxed) && is_bad_sector(error);
+        if is_forgiven {
+            self.notes.misreads.note(what, error);
+        }
+        is_forgiven
     }
 
     /// Where a page of a block is.
@@ -221,8 +243,10 @@ impl Places {
             Some(kept) => page.copy_from_slice(&kept[..]),
             None => {
                 let offset = place.number * MEDIUM_PAGE_BYTES as u64;
-                let got = self.medium.read_at(offset, page);
-                got.map_err(|error| self.fails("reading a page", error))?;
+                match self.medium.read_at(offset, page) {
+                    Err(error) if self.forgives(READING, &error) => return Ok(None),
+                    got => got.map_err(|error| self.fails(READING, error))?,
+                }
             }
         }
         let (data, end) = page.split_at(DATA_BYTES);

@@ -15,6 +15,7 @@
 
 use super::{DATA_BYTES, Judged, MediumFlash, end_page, judge, medium_bytes};
 use crate::medium::Medium;
+use crate::medium::gaps::is_bad_sector;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::layout;
 use flagstone::layout::{get, put};
@@ -179,7 +180,14 @@ impl Left {
             let count = (superblock.rested - first).min(PAGES_AT_ONCE as u32);
             let pages = &mut pages[..count as usize];
             let at = offset + u64::from(first) * MEDIUM_PAGE_BYTES as u64;
-            medium.read_at(at, pages.as_flattened_mut())?;
+            match medium.read_at(at, pages.as_flattened_mut()) {
+                Err(error) if is_bad_sector(&error) => {
+                    return Ok(Err(format!(
+                        "page {first} of them, or one behind it: {error}"
+                    )));
+                }
+                read => read?,
+            }
             for (page, number) in pages.iter().zip(first..) {
                 let (data, end) = page.split_at(DATA_BYTES);
                 let Judged::Whole(has) = judge(data, end, Ppn(number), generation) else {

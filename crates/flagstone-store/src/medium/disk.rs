@@ -308,6 +308,17 @@ impl Medium for Disk {
         all.map_err(io::Error::from)
     }
 
+    fn end_preparing(&self, offset: u64, _: usize) {
+        let mut ahead = self.ahead();
+        if ahead
+            .filling
+            .as_ref()
+            .is_some_and(|filling| filling.offset == offset)
+        {
+            ahead.has_filled(offset);
+        }
+    }
+
     fn prepare_ahead(&self, offset: u64, bytes: usize) {
         if self.is_device {
             return;

@@ -6,6 +6,7 @@
 
 mod disk;
 mod failing;
+pub(crate) mod gaps;
 mod image;
 mod memory;
 mod recorded;
@@ -108,6 +109,12 @@ pub trait Medium: Send + Sync {
     /// Says that [`Medium::prepare`] will be asked for a range, before which nothing is written to
     /// it: a medium may do the work meanwhile.
     fn prepare_ahead(&self, offset: u64, bytes: usize) {
+        let _ = (offset, bytes);
+    }
+
+    /// Waits until the work that was begun for this range, if any was, has ended: it is going to be
+    /// written without [`Medium::prepare`].
+    fn end_preparing(&self, offset: u64, bytes: usize) {
         let _ = (offset, bytes);
     }
 }

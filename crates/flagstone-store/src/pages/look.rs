@@ -312,6 +312,10 @@ impl PageStore {
                  that writes takes it back"
             ));
         }
+        let misreads = [&self.misreads, &self.notes.misreads];
+        report
+            .wrong
+            .extend(misreads.iter().filter_map(|reads| reads.told()));
         for block in &self.notes.damage().marks {
             report.wrong.push(format!(
                 "the mark of block {block} is damaged: none of its pages can be read"

@@ -15,6 +15,10 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// Whether to read from the medium what the system has in its cache, as a check wants it.
     pub uncached: bool,
+    /// Whether to open what is left where the medium refuses to read some of its sectors. The store
+    /// is only read then: a transaction whose pages are refused may look as if it had not
+    /// committed.
+    pub salvage: bool,
     /// The commit protocol of a new store: any that does not reprogram pages.
     pub protocol: Kind,
     /// Pages of a block of a new store, from 16 to 128.
@@ -44,6 +48,7 @@ impl Default for OpenOptions {
             create: true,
             read_only: false,
             uncached: false,
+            salvage: false,
             protocol: Kind::Seal,
             pages_per_block: 128,
             bytes: 0,
@@ -82,6 +87,15 @@ impl OpenOptions {
         OpenOptions {
             uncached: true,
             ..self
+        }
+    }
+
+    /// As these, for reading what is left where the medium refuses to read some of its sectors.
+    #[must_use]
+    pub fn salvaging(self) -> OpenOptions {
+        OpenOptions {
+            salvage: true,
+            ..self.reading()
         }
     }
 

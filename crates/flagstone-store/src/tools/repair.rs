@@ -16,6 +16,7 @@ use crate::encryption;
 use crate::error::StoreError;
 use crate::flash::{DAMAGED, NEVER, emit_mark, generation_in, geometry, mark, mark_at, mark_page};
 use crate::flash::{medium_bytes, page_generation};
+use crate::medium::gaps::{Gaps, Misreads};
 use crate::medium::{Disk, Medium};
 use crate::pages::{OpenOptions, PageStore};
 use crate::superblock::{Lifetime, MEDIUM_PAGE_BYTES, Superblock};
@@ -75,11 +76,16 @@ pub fn repair(
     progress: Progress<'_>,
 ) -> Result<Repaired, StoreError> {
     let disk = Disk::open(from, false, true)?;
+    let misreads = Misreads::default();
     let refreshed = disk.refresh();
     refreshed.map_err(|error| StoreError::io("dropping what is cached", error).at(from))?;
     let draft = Draft::new(to, Some(from), replaces, opening)?;
     let opening = OpenOptions::existing().reading().with_key_of(opening);
-    let disk = encryption::dress(Box::new(disk), &opening).map_err(|error| error.at(from))?;
+    let disk = encryption::dress(
+        Box::new(Gaps::over(Box::new(disk), misreads.clone())),
+        &opening,
+    )
+    .map_err(|error| error.at(from))?;
     let mut report = Repaired::default();
     let patched = patch(disk, hints, &mut report).map_err(|error| error.at(from))?;
     if hints.newest {
@@ -92,6 +98,7 @@ pub fn repair(
              versions of pages that were damaged"
                 .into(),
         );
+        report.missing.extend(misreads.told());
         draft.finish(Some(&metadata(from)?))?;
         return Ok(report);
     }
@@ -120,6 +127,7 @@ pub fn repair(
     let is_lost = |at: &Lpn| report.lost.binary_search(at).is_ok();
     source.held.retain(|at| !is_lost(at));
     compare(&mut source, &draft, &mut step)?;
+    report.missing.extend(misreads.told());
     report.pages = source.held.len() as u64;
     draft.finish(Some(&metadata(from)?))?;
     Ok(report)

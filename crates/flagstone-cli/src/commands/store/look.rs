@@ -110,7 +110,7 @@ pub(super) fn info(of: &Of) -> Result<ExitCode, Failure> {
 pub(super) fn check(of: &Of) -> Result<ExitCode, Failure> {
     let reading = of
         .key
-        .give_to(OpenOptions::existing().reading().uncached())?;
+        .give_to(OpenOptions::existing().salvaging().uncached())?;
     let opened = PageStore::open(&of.store, &reading);
     let mut store = match opened {
         // So damaged that it does not open is a verdict, too.

@@ -1,0 +1,111 @@
+//! Sectors that a medium refuses to read.
+//!
+//! One bad sector is no reason to give up all others. A store that is in use loses the page that is
+//! there ([`is_bad_sector`]). An opening that has to recover must not go on: a page that cannot be
+//! read would look like one whose program was torn, and a transaction that was acknowledged would be
+//! rolled back. A check and a repair want to see what is left, and read the medium through
+//! [`Gaps`].
+
+use super::{Expecting, Medium};
+use crate::superblock::MEDIUM_PAGE_BYTES;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+/// What is read in the place of a page that is refused: neither zeros nor anything that is written.
+const GARBAGE: u8 = 0xee;
+
+/// Whether an error of a read is about the sectors that were to be read, and not about the medium.
+pub(crate) fn is_bad_sector(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let about_sectors = [Errno::IO, Errno::NODATA, Errno::ILSEQ, Errno::BADMSG];
+    let number = error.raw_os_error();
+    about_sectors
+        .iter()
+        .any(|bad| number == Some(bad.raw_os_error()))
+}
+
+/// Reads that were refused: how many, and what the first one was.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Misreads(Arc<Mutex<Option<(u64, String)>>>);
+
+impl Misreads {
+    /// Notes one.
+    pub(crate) fn note(&self, what: &str, error: &io::Error) {
+        let mut noted = self.0.lock().expect("no thread panics here");
+        let first = || (0, format!("{what}: {error}"));
+        noted.get_or_insert_with(first).0 += 1;
+    }
+
+    /// All of it in words; nothing if there was none.
+    pub(crate) fn told(&self) -> Option<String> {
+        let noted = self.0.lock().expect("no thread panics here");
+        noted.as_ref().map(|(count, first)| {
+            format!("the medium has refused {count} reads, the first one while {first}")
+        })
+    }
+}
+
+/// A medium whose refused pages read as garbage, which no checksum takes for anything else.
+pub(crate) struct Gaps {
+    below: Box<dyn Medium>,
+    misreads: Misreads,
+}
+
+impl Gaps {
+    /// Over this medium; what it refuses is noted.
+    pub(crate) fn over(below: Box<dyn Medium>, misreads: Misreads) -> Gaps {
+        Gaps { below, misreads }
+    }
+
+    /// Reads the parts of a range that lie in one page each.
+    fn read_by_pages(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        const PAGE: u64 = MEDIUM_PAGE_BYTES as u64;
+        let (mut at, mut rest) = (offset, into);
+        while !rest.is_empty() {
+            let bytes = ((PAGE - at % PAGE) as usize).min(rest.len());
+            let (part, behind) = rest.split_at_mut(bytes);
+            match self.below.read_at(at, part) {
+                Err(error) if is_bad_sector(&error) => {
+                    self.misreads.note("reading what is left", &error);
+                    part.fill(GARBAGE);
+                }
+                read => read?,
+            }
+            (at, rest) = (at + bytes as u64, behind);
+        }
+        Ok(())
+    }
+}
+
+impl Medium for Gaps {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        match self.below.read_at(offset, into) {
+            Err(error) if is_bad_sector(&error) => self.read_by_pages(offset, into),
+            read => read,
+        }
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.below.sync()
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        self.below.bytes()
+    }
+
+    fn reserve(&self, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn expecting(&self) -> Option<Expecting> {
+        self.below.expecting()
+    }
+
+    fn refresh(&self) -> io::Result<()> {
+        self.below.refresh()
+    }
+}
