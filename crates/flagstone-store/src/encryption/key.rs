@@ -1,7 +1,7 @@
 //! Keys: the user's, the data key that it wraps, and how the one is changed for another.
 
 use super::lock;
-use super::medium::Encrypted;
+use super::medium::{Encrypted, is_proven};
 use crate::error::StoreError;
 use crate::medium::{Disk, Medium};
 use crate::pages::{OpenOptions, config, doubt_blank};
@@ -186,11 +186,25 @@ fn random(into: &mut [u8]) -> Result<(), StoreError> {
     })
 }
 
-/// The locks in the superblocks, the newest first, with the shape of the store; and whether there
-/// is anything else there.
+/// A superblock with a lock. Its checksums are right, which anybody can make them: nothing in it is
+/// believed before its proof was verified.
+struct Found {
+    place: u64,
+    page: Vec<u8>,
+    lock: Lock,
+}
+
+/// The superblocks that have locks, the newest first, and whether there is anything else there.
 struct Heads {
-    locks: Vec<(u64, u32, Lock)>,
+    found: Vec<Found>,
     is_blank: bool,
+}
+
+/// What opens a store: its data key, a lock that wraps it, and how far apart its marks lie.
+struct Opened {
+    data_key: Secret,
+    lock: Lock,
+    pages_per_block: u32,
 }
 
 impl Heads {
@@ -198,24 +212,34 @@ impl Heads {
         let mut pages = vec![0; 2 * MEDIUM_PAGE_BYTES];
         let read = medium.read_at(0, &mut pages);
         read.map_err(|error| StoreError::io("reading the head of the store", error))?;
-        let mut locks = Vec::new();
-        for page in pages.chunks_exact(MEDIUM_PAGE_BYTES) {
+        let mut found = Vec::new();
+        for (place, page) in (0..).zip(pages.chunks_exact(MEDIUM_PAGE_BYTES)) {
             if let Some(lock) = locked(page) {
-                let sequence = get(page, superblock::SEQUENCE);
-                locks.push((sequence, get(page, superblock::PAGES) as u32, lock));
+                let page = page.to_vec();
+                found.push(Found { place, page, lock });
             }
         }
-        locks.sort_by_key(|(sequence, ..)| std::cmp::Reverse(*sequence));
+        found.sort_by_key(|found| std::cmp::Reverse(get(&found.page, superblock::SEQUENCE)));
         let is_blank = pages.iter().all(|&byte| byte == 0);
-        Ok(Heads { locks, is_blank })
+        Ok(Heads { found, is_blank })
     }
 
-    /// The data key, by the newest lock that the key opens.
-    fn unlock(&self, key: &Key) -> Result<(Secret, u32, Lock), StoreError> {
+    /// The data key, by the newest lock that the key opens, and the shape of the store, by the
+    /// newest superblock that the data key proves.
+    fn unlock(&self, key: &Key) -> Result<Opened, StoreError> {
         let mut refused = None;
-        for (_, pages, lock) in &self.locks {
-            match key.unlock(lock) {
-                Ok(Some(data_key)) => return Ok((data_key, *pages, *lock)),
+        for found in &self.found {
+            match key.unlock(&found.lock) {
+                Ok(Some(data_key)) => match self.proven(&data_key) {
+                    Some(head) => {
+                        return Ok(Opened {
+                            data_key,
+                            lock: found.lock,
+                            pages_per_block: get(&head.page, superblock::PAGES) as u32,
+                        });
+                    }
+                    None => refused = Some(unproven()),
+                },
                 Ok(None) => {}
                 Err(error) => refused = Some(error),
             }
@@ -224,6 +248,22 @@ impl Heads {
             StoreError::Key("this is not the key of the store: nothing was changed".into())
         }))
     }
+
+    /// The newest superblock that was written with a data key.
+    fn proven(&self, data_key: &Secret) -> Option<&Found> {
+        let cipher = cipher(data_key);
+        let mut found = self.found.iter();
+        found.find(|found| is_proven(&cipher, found.place, &found.page))
+    }
+}
+
+/// The key is right, and no superblock is as the store wrote it.
+fn unproven() -> StoreError {
+    StoreError::Damaged(
+        "the superblocks are damaged: the key is right, and neither of them is as the store wrote \
+         it; nothing was changed: put a backup in the place of the store"
+            .into(),
+    )
 }
 
 /// The lock in a page with a superblock, if its checksum is right.
@@ -253,13 +293,13 @@ pub(crate) fn dress(
         return Ok(medium);
     };
     let heads = Heads::read(medium.as_ref())?;
-    if !heads.locks.is_empty() {
-        let (data_key, pages_per_block, lock) = heads.unlock(key)?;
+    if !heads.found.is_empty() {
+        let opened = heads.unlock(key)?;
         return Ok(Box::new(Encrypted::new(
             medium,
-            &data_key,
-            lock,
-            pages_per_block,
+            &opened.data_key,
+            opened.lock,
+            opened.pages_per_block,
         )));
     }
     if !heads.is_blank {
@@ -306,12 +346,12 @@ pub fn rekey(path: &Path, old: &Key, new: &Key) -> Result<(), StoreError> {
 /// As [`rekey`], on a medium.
 pub(super) fn rekey_on(medium: Box<dyn Medium>, old: &Key, new: &Key) -> Result<(), StoreError> {
     let heads = Heads::read(medium.as_ref())?;
-    if heads.locks.is_empty() {
+    if heads.found.is_empty() {
         return Err(StoreError::Key("there is no encrypted store here".into()));
     }
-    let (data_key, pages, _) = heads.unlock(old)?;
-    let lock = new.lock(&data_key)?;
-    let medium = Encrypted::new(medium, &data_key, lock, pages);
+    let opened = heads.unlock(old)?;
+    let lock = new.lock(&opened.data_key)?;
+    let medium = Encrypted::new(medium, &opened.data_key, lock, opened.pages_per_block);
     let head = crate::superblock::Superblock::read(&medium)?;
     let mut superblock = head
         .ok_or_else(|| StoreError::Damaged("both superblocks are damaged".into()))?

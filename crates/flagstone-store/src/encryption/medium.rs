@@ -72,6 +72,33 @@ impl Place {
     }
 }
 
+/// The tag of bytes that are not encrypted.
+fn tag(
+    cipher: &Aes256GcmSiv,
+    what: &[u8; 8],
+    place: u64,
+    generation: u64,
+    bytes: &[u8],
+) -> [u8; 16] {
+    let at = Place::new(what, place, generation);
+    let about = [&at.about[..], bytes].concat();
+    let none: &mut [u8] = &mut [];
+    let tag = cipher.encrypt_inout_detached(&at.nonce.into(), &about, none.into());
+    tag.expect("nothing is not too long").into()
+}
+
+/// The proof of a page with a superblock and its lock.
+fn proof(cipher: &Aes256GcmSiv, place: u64, page: &[u8]) -> [u8; 16] {
+    let sequence = get(page, superblock::SEQUENCE);
+    let before = &page[..LOCK_AT + LOCK_BYTES];
+    tag(cipher, b"head....", place, sequence, before)
+}
+
+/// Whether a page is a superblock that was written with a data key.
+pub(super) fn is_proven(cipher: &Aes256GcmSiv, place: u64, page: &[u8]) -> bool {
+    locked(page).is_some() && page[LOCK_AT..][lock::PROOF] == proof(cipher, place, page)
+}
+
 impl Encrypted {
     /// Bytes of a spare area for which there is room.
     pub(super) const SPARE_BYTES: usize = 34;
@@ -93,17 +120,6 @@ impl Encrypted {
     /// Whether a mark lies at a place, unless tables at rest do.
     fn is_mark(&self, place: u64) -> bool {
         place >= HEAD_PAGES && (place - HEAD_PAGES).is_multiple_of(self.stride)
-    }
-
-    /// The tag of bytes that are not encrypted.
-    fn tag(&self, what: &[u8; 8], place: u64, generation: u64, bytes: &[u8]) -> [u8; 16] {
-        let at = Place::new(what, place, generation);
-        let about = [&at.about[..], bytes].concat();
-        let none: &mut [u8] = &mut [];
-        let tag = self
-            .cipher
-            .encrypt_inout_detached(&at.nonce.into(), &about, none.into());
-        tag.expect("nothing is not too long").into()
     }
 
     /// What is written for a page.
@@ -198,7 +214,8 @@ impl Encrypted {
 
     fn mark_tag(&self, place: u64, page: &Page) -> [u8; 16] {
         let generation = get(page, mark::GENERATION);
-        self.tag(b"mark....", place, generation, &page[..mark::SIZE])
+        let bytes = &page[..mark::SIZE];
+        tag(&self.cipher, b"mark....", place, generation, bytes)
     }
 
     fn open_mark(&self, place: u64, page: &mut Page) {
@@ -216,11 +233,9 @@ impl Encrypted {
         let sum = crate::sum::crc32c(&closed[..superblock::CRC.start]);
         put(&mut closed, superblock::CRC, sum.into());
         closed[LOCK_AT..][..LOCK_BYTES].copy_from_slice(&self.lock);
-        let before = LOCK_AT + LOCK_BYTES;
-        let sum = crate::sum::crc32c(&closed[..before]);
+        let sum = crate::sum::crc32c(&closed[..LOCK_AT + LOCK_BYTES]);
         put(&mut closed[LOCK_AT..], lock::CRC, sum.into());
-        let sequence = get(&closed, superblock::SEQUENCE);
-        let proof = self.tag(b"head....", place, sequence, &closed[..before]);
+        let proof = proof(&self.cipher, place, &closed);
         closed[LOCK_AT..][lock::PROOF].copy_from_slice(&proof);
         closed
     }
@@ -229,9 +244,7 @@ impl Encrypted {
         if page.iter().all(|&byte| byte == 0) {
             return;
         }
-        let sequence = get(page, superblock::SEQUENCE);
-        let proof = self.tag(b"head....", place, sequence, &page[..LOCK_AT + LOCK_BYTES]);
-        let is_right = locked(page).is_some() && page[LOCK_AT..][lock::PROOF] == proof;
+        let is_right = is_proven(&self.cipher, place, &page[..]);
         page[superblock::SIZE..].fill(0);
         put(&mut page[..], superblock::VERSION, STORE_VERSION);
         let sum = crate::sum::crc32c(&page[..superblock::CRC.start]);

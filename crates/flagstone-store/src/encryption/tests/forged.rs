@@ -1,0 +1,92 @@
+//! Superblocks that somebody without the key has changed, with their checksums put right.
+
+use super::*;
+use crate::encryption::key::{LOCK_AT, LOCK_BYTES};
+
+/// Where the two superblocks lie, the newest first.
+fn heads(medium: &Recorded) -> [u64; 2] {
+    let sequence = |at: u64| get(&read(medium, at), superblock::SEQUENCE);
+    match sequence(0) > sequence(4096) {
+        true => [0, 4096],
+        false => [4096, 0],
+    }
+}
+
+/// Changes a superblock and puts both of its checksums right.
+fn forge(medium: &Recorded, at: u64, change: impl Fn(&mut [u8])) -> Recorded {
+    let mut page = read(medium, at);
+    change(&mut page);
+    let sum = crate::sum::crc32c(&page[..superblock::CRC.start]);
+    put(&mut page, superblock::CRC, sum.into());
+    let sum = crate::sum::crc32c(&page[..LOCK_AT + LOCK_BYTES]);
+    put(&mut page[LOCK_AT..], lock::CRC, sum.into());
+    with(medium, at, &page)
+}
+
+fn wrong_pages(pages: u64) -> impl Fn(&mut [u8]) {
+    move |page| put(page, superblock::PAGES, pages)
+}
+
+/// A store of 200 pages that was closed.
+fn closed_store() -> Recorded {
+    let medium = Recorded::default();
+    let mut store = open(&medium, raw(1)).expect("it is made");
+    for at in 0..200 {
+        commit(&mut store, at, &[at as u8 + 1; 4000]);
+    }
+    store.close().expect("a close");
+    medium
+}
+
+fn has_all_pages(store: &mut PageStore) -> bool {
+    (0..200).all(|at| page(store, at) == Some(vec![at as u8 + 1; 4000]))
+}
+
+/// Such a store was opened as an empty one, and the first writes of that went over its blocks.
+#[test]
+fn the_shape_of_a_store_is_that_of_a_superblock_that_is_proven() {
+    let medium = closed_store();
+    let [newest, older] = heads(&medium);
+    for pages in [17, 15, 32, 64, 128, 65535, 0] {
+        let forged = forge(&medium, newest, wrong_pages(pages));
+        let mut store = open(&forged, raw(1)).expect("by the other superblock");
+        assert!(has_all_pages(&mut store), "{pages} pages a block");
+        let report = store.check().expect("it reads");
+        assert!(
+            report.wrong[0].contains("superblock is damaged"),
+            "{report:?}"
+        );
+        for at in 0..200 {
+            commit(&mut store, at, &[at as u8 + 1; 4000]);
+        }
+        store.close().expect("a close");
+        let mut store = open(&forged, raw(1)).expect("it opens");
+        assert!(has_all_pages(&mut store), "{pages} pages a block");
+        // Neither can be believed.
+        let forged = forge(
+            &forge(&medium, newest, wrong_pages(pages)),
+            older,
+            wrong_pages(pages),
+        );
+        let before = forged.to_vec();
+        let opened = open(&forged, raw(1)).err().expect("it is refused");
+        assert!(matches!(opened, StoreError::Damaged(_)), "{opened}");
+        let why = opened.to_string();
+        assert!(
+            why.contains("neither of them is as the store wrote it"),
+            "{why}"
+        );
+        // The control: another key is another key still.
+        assert!(refusal(open(&forged, raw(2))).contains("not the key of the store"));
+        let changed = rekey_on(
+            Box::new(forged.clone()),
+            &Key::raw([1; 32]),
+            &Key::raw([2; 32]),
+        );
+        assert!(
+            matches!(changed, Err(StoreError::Damaged(_))),
+            "{changed:?}"
+        );
+        assert!(forged.to_vec() == before, "nothing was changed");
+    }
+}
