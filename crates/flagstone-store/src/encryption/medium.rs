@@ -123,9 +123,12 @@ impl Encrypted {
     }
 
     /// What is written for a page.
-    fn close(&self, place: u64, page: &[u8]) -> Page {
+    ///
+    /// # Errors
+    /// As [`Encrypted::close_page`].
+    fn close(&self, place: u64, page: &[u8]) -> io::Result<Page> {
         let is_blank = page.iter().all(|&byte| byte == 0);
-        if place < HEAD_PAGES {
+        Ok(if place < HEAD_PAGES {
             self.close_superblock(place, page)
         } else if self.is_mark(place) && (is_blank || page.starts_with(b"Mark")) {
             let mut closed: Page = page.try_into().expect("pages are whole");
@@ -135,8 +138,8 @@ impl Encrypted {
         } else if is_blank {
             [0; MEDIUM_PAGE_BYTES]
         } else {
-            self.close_page(place, page)
-        }
+            self.close_page(place, page)?
+        })
     }
 
     /// What a page says that was read.
@@ -150,13 +153,18 @@ impl Encrypted {
         }
     }
 
-    fn close_page(&self, place: u64, page: &[u8]) -> Page {
+    /// What is written for a page of a block, or of tables at rest.
+    ///
+    /// # Errors
+    /// Its spare area has more than there is room for.
+    fn close_page(&self, place: u64, page: &[u8]) -> io::Result<Page> {
         let generation = get(page, trailer_at(trailer::GENERATION));
         let unused = &page[SHOWN..DATA + trailer::SPARE.end];
-        assert!(
-            unused.iter().all(|&byte| byte == fill(generation)),
-            "the spare area of page {place} has more than there is room for"
-        );
+        if unused.iter().any(|&byte| byte != fill(generation)) {
+            return Err(io::Error::other(format!(
+                "the spare area of page {place} has more than there is room for"
+            )));
+        }
         let mut closed = [0; MEDIUM_PAGE_BYTES];
         closed[..SHOWN].copy_from_slice(&page[..SHOWN]);
         closed[SHOWN..SHOWN + BYTES].copy_from_slice(&page[trailer_at(trailer::BYTES)]);
@@ -168,7 +176,7 @@ impl Encrypted {
             .encrypt_inout_detached(&at.nonce.into(), &at.about, bytes.into());
         put(end, sealed_end::GENERATION, generation);
         end[sealed_end::TAG].copy_from_slice(&tag.expect("a page is not too long"));
-        closed
+        Ok(closed)
     }
 
     /// Decrypts a page in place. Returns whether it is what was written there.
@@ -284,9 +292,10 @@ impl Medium for Encrypted {
     fn write_joined(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
         let first = offset / MEDIUM_PAGE_BYTES as u64;
         let places = (first..).zip(parts);
-        let closed: Vec<Page> = places
+        let closed: io::Result<Vec<Page>> = places
             .map(|(place, page)| self.close(place, page))
             .collect();
+        let closed = closed?;
         let closed: Vec<&[u8]> = closed.iter().map(|page| &page[..]).collect();
         self.inner.write_joined(offset, &closed)
     }

@@ -1,7 +1,7 @@
 //! Superblocks that somebody without the key has changed, with their checksums put right.
 
 use super::*;
-use crate::encryption::key::{LOCK_AT, LOCK_BYTES};
+use crate::encryption::key::{LOCK_AT, LOCK_BYTES, dress};
 
 /// Where the two superblocks lie, the newest first.
 fn heads(medium: &Recorded) -> [u64; 2] {
@@ -89,4 +89,27 @@ fn the_shape_of_a_store_is_that_of_a_superblock_that_is_proven() {
         );
         assert!(forged.to_vec() == before, "nothing was changed");
     }
+}
+
+/// A layer above that fills a spare area too far is told so, and nothing is written.
+#[test]
+fn a_spare_area_without_room_is_an_error_of_the_medium() {
+    let medium = closed_store();
+    let dressed = dress(Box::new(medium.clone()), &options(raw(1))).expect("its key");
+    let mut page = vec![0xff; MEDIUM_PAGE_BYTES];
+    let place = (mark_page(PAGES_PER_BLOCK, 0) + 1) * 4096;
+    let before = medium.to_vec();
+    let generation = PageStore::PAGE_BYTES + trailer::GENERATION.start;
+    page[generation..generation + 8].copy_from_slice(&7_u64.to_le_bytes());
+    page[PageStore::PAGE_BYTES + trailer::SPARE.end - 1] = 1;
+    let error = dressed.write_at(place, &page).expect_err("no room");
+    assert!(
+        error.to_string().contains("more than there is room for"),
+        "{error}"
+    );
+    assert!(medium.to_vec() == before);
+    // The control: with room it is written.
+    page[PageStore::PAGE_BYTES + trailer::SPARE.end - 1] = 0xff;
+    dressed.write_at(place, &page).expect("room");
+    assert!(medium.to_vec() != before);
 }
