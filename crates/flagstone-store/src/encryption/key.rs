@@ -4,7 +4,7 @@ use super::lock;
 use super::medium::{Encrypted, is_proven};
 use crate::error::StoreError;
 use crate::medium::{Disk, Medium};
-use crate::pages::{OpenOptions, config, doubt_blank};
+use crate::pages::{OpenOptions, config, doubt_blank, doubt_head};
 use crate::superblock::{ENCRYPTED_VERSION, MAGIC, MEDIUM_PAGE_BYTES, superblock};
 use aes_gcm_siv::Aes256GcmSiv;
 use aes_gcm_siv::aead::{AeadInOut, KeyInit};
@@ -336,8 +336,9 @@ pub(crate) fn dress(
 /// with the old key.
 ///
 /// # Errors
-/// The old key is wrong, the store is in use or not encrypted, or the medium fails. If it fails
-/// half way both keys open the store, and the change can be made again.
+/// The old key is wrong, the store is in use or not encrypted, its newest superblock is lost, or
+/// the medium fails. If it fails half way both keys open the store, and the change can be made
+/// again.
 pub fn rekey(path: &Path, old: &Key, new: &Key) -> Result<(), StoreError> {
     let disk = Disk::open(path, false, false)?;
     rekey_on(Box::new(disk), old, new).map_err(|error| error.at(path))
@@ -353,9 +354,14 @@ pub(super) fn rekey_on(medium: Box<dyn Medium>, old: &Key, new: &Key) -> Result<
     let lock = new.lock(&opened.data_key)?;
     let medium = Encrypted::new(medium, &opened.data_key, lock, opened.pages_per_block);
     let head = crate::superblock::Superblock::read(&medium)?;
-    let mut superblock = head
-        .ok_or_else(|| StoreError::Damaged("both superblocks are damaged".into()))?
-        .superblock;
+    let head = head.ok_or_else(|| StoreError::Damaged("both superblocks are damaged".into()))?;
+    // Both are written from the one that counts, which must not be an older one than the blocks.
+    doubt_head(&medium, &head)?;
+    let mut superblock = head.superblock;
+    if head.damaged.is_some() {
+        // The one that is damaged may have been the newer.
+        superblock.closed = Some(false);
+    }
     // The tables at rest are of the superblock that comes to lie under these.
     superblock.rested = 0;
     for _ in 0..2 {

@@ -113,3 +113,53 @@ fn a_spare_area_without_room_is_an_error_of_the_medium() {
     dressed.write_at(place, &page).expect("room");
     assert!(medium.to_vec() != before);
 }
+
+/// Both superblocks were written from the older one, which did not know blocks of the store.
+#[test]
+fn another_key_is_refused_where_the_newest_superblock_is_lost() {
+    let medium = Recorded::default();
+    let mut store = open(&medium, raw(1)).expect("it is made");
+    let blocks = store.info().blocks;
+    // Until one lies behind the end that the older superblock knows.
+    let mut at = 0;
+    loop {
+        commit(&mut store, at, &[7; 4000]);
+        if store.facts(Lpn(at)).expect("it is there").block >= blocks {
+            break;
+        }
+        at += 1;
+    }
+    // As a process that is killed leaves it.
+    let killed = Recorded::with(&medium.to_vec());
+    let [newest, _] = heads(&killed);
+    let forged = forge(&killed, newest, wrong_pages(17));
+    let before = forged.to_vec();
+    let opened = open(&forged, raw(1)).err().expect("it is refused");
+    assert!(
+        opened.to_string().contains("newest superblock was damaged"),
+        "{opened}"
+    );
+    let rekey = |medium: &Recorded| {
+        let (one, two) = (Key::raw([1; 32]), Key::raw([2; 32]));
+        rekey_on(Box::new(medium.clone()), &one, &two)
+    };
+    let changed = rekey(&forged).expect_err("it is refused");
+    assert!(
+        changed
+            .to_string()
+            .contains("newest superblock was damaged"),
+        "{changed}"
+    );
+    assert!(forged.to_vec() == before, "nothing was changed");
+    // One that may have been the older: whether the store was closed is not known.
+    let medium = closed_store();
+    let forged = forge(&medium, heads(&medium)[1], wrong_pages(17));
+    rekey(&forged).expect("the newest is whole");
+    let mut store = open(&forged, raw(2)).expect("it opens");
+    assert!(has_all_pages(&mut store));
+    assert_eq!(store.info().closed, Some(false));
+    // The control.
+    rekey(&killed).expect("it is whole");
+    let mut store = open(&killed, raw(2)).expect("it opens");
+    assert_eq!(page(&mut store, at), Some(vec![7; 4000]));
+}
