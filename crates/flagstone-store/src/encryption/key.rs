@@ -29,8 +29,9 @@ const PASSPHRASE: u64 = 2;
 
 /// What Argon2id takes for a new lock: memory in KiB, and passes. A tenth of a second or so.
 const COST: (u32, u32) = if cfg!(test) { (64, 1) } else { (64 << 10, 3) };
-/// What a lock may ask for at most: more is no lock that this program wrote.
-const COST_MAX: (u64, u64) = (4 << 20, 64);
+/// What a lock may ask for at most, in the same units: 1 GiB, sixteen times what a new one takes,
+/// and five times its passes. Nothing of a lock is verified before that work is done.
+const COST_MAX: (u64, u64) = (1 << 20, 16);
 
 /// What opens a store that is encrypted. It is wiped from memory when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
@@ -104,7 +105,12 @@ impl Key {
                     )
                 };
                 if memory > COST_MAX.0 || passes > COST_MAX.1 {
-                    return Err(wrong());
+                    return Err(StoreError::Damaged(format!(
+                        "the superblock asks Argon2id for {memory} KiB and {passes} passes, and no \
+                         more than {} KiB and {} are made: no store was written so; put a backup \
+                         in its place",
+                        COST_MAX.0, COST_MAX.1
+                    )));
                 }
                 let params = argon2::Params::new(memory as u32, passes as u32, lanes, None);
                 let argon = argon2::Argon2::new(

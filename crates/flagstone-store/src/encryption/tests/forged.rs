@@ -163,3 +163,35 @@ fn another_key_is_refused_where_the_newest_superblock_is_lost() {
     let mut store = open(&killed, raw(2)).expect("it opens");
     assert_eq!(page(&mut store, at), Some(vec![7; 4000]));
 }
+
+/// The work of a passphrase is done before anything is verified, so it is bounded.
+#[test]
+fn a_lock_that_asks_for_too_much_work_is_refused() {
+    let key = || Some(Key::passphrase("one".into()));
+    let medium = Recorded::default();
+    let mut store = open(&medium, key()).expect("it is made");
+    commit(&mut store, 1, b"one");
+    store.close().expect("a close");
+    let asking = |memory: u64, passes: u64| {
+        let asks = move |page: &mut [u8]| {
+            put(&mut page[LOCK_AT..], lock::MEMORY, memory);
+            put(&mut page[LOCK_AT..], lock::PASSES, passes);
+        };
+        let [newest, older] = heads(&medium);
+        let one = forge(&medium, newest, asks);
+        let both = forge(&one, older, asks);
+        (one, both)
+    };
+    for (memory, passes) in [(64, 17), ((1 << 20) + 1, 1), (u64::from(u32::MAX), 65535)] {
+        let (one, both) = asking(memory, passes);
+        let refused = open(&both, key()).err().expect("it is refused");
+        assert!(matches!(refused, StoreError::Damaged(_)), "{refused}");
+        let asked = format!("{memory} KiB and {passes} passes");
+        assert!(refused.to_string().contains(&asked), "{refused}");
+        let mut store = open(&one, key()).expect("by the other lock");
+        assert_eq!(page(&mut store, 1), Some(b"one".to_vec()));
+    }
+    // The control: work within the bound is done, and the lock is none of this key.
+    let (_, both) = asking(64, 16);
+    assert!(refusal(open(&both, key())).contains("not the key of the store"));
+}
