@@ -12,9 +12,9 @@ mod options;
 mod room;
 
 pub use beside::{Asked, Looked};
-#[cfg(feature = "encryption")]
-pub(crate) use look::doubt_blank;
 pub use look::{CheckReport, PageFacts, StoreInfo};
+#[cfg(feature = "encryption")]
+pub(crate) use look::{doubt_blank, doubt_head};
 pub use options::OpenOptions;
 
 use crate::flash::places::Places;

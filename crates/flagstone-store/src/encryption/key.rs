@@ -1,10 +1,10 @@
 //! Keys: the user's, the data key that it wraps, and how the one is changed for another.
 
 use super::lock;
-use super::medium::Encrypted;
+use super::medium::{Encrypted, is_proven};
 use crate::error::StoreError;
 use crate::medium::{Disk, Medium};
-use crate::pages::{OpenOptions, config, doubt_blank};
+use crate::pages::{OpenOptions, config, doubt_blank, doubt_head};
 use crate::superblock::{ENCRYPTED_VERSION, MAGIC, MEDIUM_PAGE_BYTES, superblock};
 use aes_gcm_siv::Aes256GcmSiv;
 use aes_gcm_siv::aead::{AeadInOut, KeyInit};
@@ -29,8 +29,9 @@ const PASSPHRASE: u64 = 2;
 
 /// What Argon2id takes for a new lock: memory in KiB, and passes. A tenth of a second or so.
 const COST: (u32, u32) = if cfg!(test) { (64, 1) } else { (64 << 10, 3) };
-/// What a lock may ask for at most: more is no lock that this program wrote.
-const COST_MAX: (u64, u64) = (4 << 20, 64);
+/// What a lock may ask for at most, in the same units: 1 GiB, sixteen times what a new one takes,
+/// and five times its passes. Nothing of a lock is verified before that work is done.
+const COST_MAX: (u64, u64) = (1 << 20, 16);
 
 /// What opens a store that is encrypted. It is wiped from memory when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
@@ -104,7 +105,12 @@ impl Key {
                     )
                 };
                 if memory > COST_MAX.0 || passes > COST_MAX.1 {
-                    return Err(wrong());
+                    return Err(StoreError::Damaged(format!(
+                        "the superblock asks Argon2id for {memory} KiB and {passes} passes, and no \
+                         more than {} KiB and {} are made: no store was written so; put a backup \
+                         in its place",
+                        COST_MAX.0, COST_MAX.1
+                    )));
                 }
                 let params = argon2::Params::new(memory as u32, passes as u32, lanes, None);
                 let argon = argon2::Argon2::new(
@@ -186,11 +192,25 @@ fn random(into: &mut [u8]) -> Result<(), StoreError> {
     })
 }
 
-/// The locks in the superblocks, the newest first, with the shape of the store; and whether there
-/// is anything else there.
+/// A superblock with a lock. Its checksums are right, which anybody can make them: nothing in it is
+/// believed before its proof was verified.
+struct Found {
+    place: u64,
+    page: Vec<u8>,
+    lock: Lock,
+}
+
+/// The superblocks that have locks, the newest first, and whether there is anything else there.
 struct Heads {
-    locks: Vec<(u64, u32, Lock)>,
+    found: Vec<Found>,
     is_blank: bool,
+}
+
+/// What opens a store: its data key, a lock that wraps it, and how far apart its marks lie.
+struct Opened {
+    data_key: Secret,
+    lock: Lock,
+    pages_per_block: u32,
 }
 
 impl Heads {
@@ -198,24 +218,34 @@ impl Heads {
         let mut pages = vec![0; 2 * MEDIUM_PAGE_BYTES];
         let read = medium.read_at(0, &mut pages);
         read.map_err(|error| StoreError::io("reading the head of the store", error))?;
-        let mut locks = Vec::new();
-        for page in pages.chunks_exact(MEDIUM_PAGE_BYTES) {
+        let mut found = Vec::new();
+        for (place, page) in (0..).zip(pages.chunks_exact(MEDIUM_PAGE_BYTES)) {
             if let Some(lock) = locked(page) {
-                let sequence = get(page, superblock::SEQUENCE);
-                locks.push((sequence, get(page, superblock::PAGES) as u32, lock));
+                let page = page.to_vec();
+                found.push(Found { place, page, lock });
             }
         }
-        locks.sort_by_key(|(sequence, ..)| std::cmp::Reverse(*sequence));
+        found.sort_by_key(|found| std::cmp::Reverse(get(&found.page, superblock::SEQUENCE)));
         let is_blank = pages.iter().all(|&byte| byte == 0);
-        Ok(Heads { locks, is_blank })
+        Ok(Heads { found, is_blank })
     }
 
-    /// The data key, by the newest lock that the key opens.
-    fn unlock(&self, key: &Key) -> Result<(Secret, u32, Lock), StoreError> {
+    /// The data key, by the newest lock that the key opens, and the shape of the store, by the
+    /// newest superblock that the data key proves.
+    fn unlock(&self, key: &Key) -> Result<Opened, StoreError> {
         let mut refused = None;
-        for (_, pages, lock) in &self.locks {
-            match key.unlock(lock) {
-                Ok(Some(data_key)) => return Ok((data_key, *pages, *lock)),
+        for found in &self.found {
+            match key.unlock(&found.lock) {
+                Ok(Some(data_key)) => match self.proven(&data_key) {
+                    Some(head) => {
+                        return Ok(Opened {
+                            data_key,
+                            lock: found.lock,
+                            pages_per_block: get(&head.page, superblock::PAGES) as u32,
+                        });
+                    }
+                    None => refused = Some(unproven()),
+                },
                 Ok(None) => {}
                 Err(error) => refused = Some(error),
             }
@@ -224,6 +254,22 @@ impl Heads {
             StoreError::Key("this is not the key of the store: nothing was changed".into())
         }))
     }
+
+    /// The newest superblock that was written with a data key.
+    fn proven(&self, data_key: &Secret) -> Option<&Found> {
+        let cipher = cipher(data_key);
+        let mut found = self.found.iter();
+        found.find(|found| is_proven(&cipher, found.place, &found.page))
+    }
+}
+
+/// The key is right, and no superblock is as the store wrote it.
+fn unproven() -> StoreError {
+    StoreError::Damaged(
+        "the superblocks are damaged: the key is right, and neither of them is as the store wrote \
+         it; nothing was changed: put a backup in the place of the store"
+            .into(),
+    )
 }
 
 /// The lock in a page with a superblock, if its checksum is right.
@@ -253,13 +299,13 @@ pub(crate) fn dress(
         return Ok(medium);
     };
     let heads = Heads::read(medium.as_ref())?;
-    if !heads.locks.is_empty() {
-        let (data_key, pages_per_block, lock) = heads.unlock(key)?;
+    if !heads.found.is_empty() {
+        let opened = heads.unlock(key)?;
         return Ok(Box::new(Encrypted::new(
             medium,
-            &data_key,
-            lock,
-            pages_per_block,
+            &opened.data_key,
+            opened.lock,
+            opened.pages_per_block,
         )));
     }
     if !heads.is_blank {
@@ -296,8 +342,9 @@ pub(crate) fn dress(
 /// with the old key.
 ///
 /// # Errors
-/// The old key is wrong, the store is in use or not encrypted, or the medium fails. If it fails
-/// half way both keys open the store, and the change can be made again.
+/// The old key is wrong, the store is in use or not encrypted, its newest superblock is lost, or
+/// the medium fails. If it fails half way both keys open the store, and the change can be made
+/// again.
 pub fn rekey(path: &Path, old: &Key, new: &Key) -> Result<(), StoreError> {
     let disk = Disk::open(path, false, false)?;
     rekey_on(Box::new(disk), old, new).map_err(|error| error.at(path))
@@ -306,16 +353,21 @@ pub fn rekey(path: &Path, old: &Key, new: &Key) -> Result<(), StoreError> {
 /// As [`rekey`], on a medium.
 pub(super) fn rekey_on(medium: Box<dyn Medium>, old: &Key, new: &Key) -> Result<(), StoreError> {
     let heads = Heads::read(medium.as_ref())?;
-    if heads.locks.is_empty() {
+    if heads.found.is_empty() {
         return Err(StoreError::Key("there is no encrypted store here".into()));
     }
-    let (data_key, pages, _) = heads.unlock(old)?;
-    let lock = new.lock(&data_key)?;
-    let medium = Encrypted::new(medium, &data_key, lock, pages);
+    let opened = heads.unlock(old)?;
+    let lock = new.lock(&opened.data_key)?;
+    let medium = Encrypted::new(medium, &opened.data_key, lock, opened.pages_per_block);
     let head = crate::superblock::Superblock::read(&medium)?;
-    let mut superblock = head
-        .ok_or_else(|| StoreError::Damaged("both superblocks are damaged".into()))?
-        .superblock;
+    let head = head.ok_or_else(|| StoreError::Damaged("both superblocks are damaged".into()))?;
+    // Both are written from the one that counts, which must not be an older one than the blocks.
+    doubt_head(&medium, &head)?;
+    let mut superblock = head.superblock;
+    if head.damaged.is_some() {
+        // The one that is damaged may have been the newer.
+        superblock.closed = Some(false);
+    }
     // The tables at rest are of the superblock that comes to lie under these.
     superblock.rested = 0;
     for _ in 0..2 {

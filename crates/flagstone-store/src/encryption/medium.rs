@@ -72,6 +72,33 @@ impl Place {
     }
 }
 
+/// The tag of bytes that are not encrypted.
+fn tag(
+    cipher: &Aes256GcmSiv,
+    what: &[u8; 8],
+    place: u64,
+    generation: u64,
+    bytes: &[u8],
+) -> [u8; 16] {
+    let at = Place::new(what, place, generation);
+    let about = [&at.about[..], bytes].concat();
+    let none: &mut [u8] = &mut [];
+    let tag = cipher.encrypt_inout_detached(&at.nonce.into(), &about, none.into());
+    tag.expect("nothing is not too long").into()
+}
+
+/// The proof of a page with a superblock and its lock.
+fn proof(cipher: &Aes256GcmSiv, place: u64, page: &[u8]) -> [u8; 16] {
+    let sequence = get(page, superblock::SEQUENCE);
+    let before = &page[..LOCK_AT + LOCK_BYTES];
+    tag(cipher, b"head....", place, sequence, before)
+}
+
+/// Whether a page is a superblock that was written with a data key.
+pub(super) fn is_proven(cipher: &Aes256GcmSiv, place: u64, page: &[u8]) -> bool {
+    locked(page).is_some() && page[LOCK_AT..][lock::PROOF] == proof(cipher, place, page)
+}
+
 impl Encrypted {
     /// Bytes of a spare area for which there is room.
     pub(super) const SPARE_BYTES: usize = 34;
@@ -95,21 +122,13 @@ impl Encrypted {
         place >= HEAD_PAGES && (place - HEAD_PAGES).is_multiple_of(self.stride)
     }
 
-    /// The tag of bytes that are not encrypted.
-    fn tag(&self, what: &[u8; 8], place: u64, generation: u64, bytes: &[u8]) -> [u8; 16] {
-        let at = Place::new(what, place, generation);
-        let about = [&at.about[..], bytes].concat();
-        let none: &mut [u8] = &mut [];
-        let tag = self
-            .cipher
-            .encrypt_inout_detached(&at.nonce.into(), &about, none.into());
-        tag.expect("nothing is not too long").into()
-    }
-
     /// What is written for a page.
-    fn close(&self, place: u64, page: &[u8]) -> Page {
+    ///
+    /// # Errors
+    /// As [`Encrypted::close_page`].
+    fn close(&self, place: u64, page: &[u8]) -> io::Result<Page> {
         let is_blank = page.iter().all(|&byte| byte == 0);
-        if place < HEAD_PAGES {
+        Ok(if place < HEAD_PAGES {
             self.close_superblock(place, page)
         } else if self.is_mark(place) && (is_blank || page.starts_with(b"Mark")) {
             let mut closed: Page = page.try_into().expect("pages are whole");
@@ -119,8 +138,8 @@ impl Encrypted {
         } else if is_blank {
             [0; MEDIUM_PAGE_BYTES]
         } else {
-            self.close_page(place, page)
-        }
+            self.close_page(place, page)?
+        })
     }
 
     /// What a page says that was read.
@@ -134,13 +153,18 @@ impl Encrypted {
         }
     }
 
-    fn close_page(&self, place: u64, page: &[u8]) -> Page {
+    /// What is written for a page of a block, or of tables at rest.
+    ///
+    /// # Errors
+    /// Its spare area has more than there is room for.
+    fn close_page(&self, place: u64, page: &[u8]) -> io::Result<Page> {
         let generation = get(page, trailer_at(trailer::GENERATION));
         let unused = &page[SHOWN..DATA + trailer::SPARE.end];
-        assert!(
-            unused.iter().all(|&byte| byte == fill(generation)),
-            "the spare area of page {place} has more than there is room for"
-        );
+        if unused.iter().any(|&byte| byte != fill(generation)) {
+            return Err(io::Error::other(format!(
+                "the spare area of page {place} has more than there is room for"
+            )));
+        }
         let mut closed = [0; MEDIUM_PAGE_BYTES];
         closed[..SHOWN].copy_from_slice(&page[..SHOWN]);
         closed[SHOWN..SHOWN + BYTES].copy_from_slice(&page[trailer_at(trailer::BYTES)]);
@@ -152,7 +176,7 @@ impl Encrypted {
             .encrypt_inout_detached(&at.nonce.into(), &at.about, bytes.into());
         put(end, sealed_end::GENERATION, generation);
         end[sealed_end::TAG].copy_from_slice(&tag.expect("a page is not too long"));
-        closed
+        Ok(closed)
     }
 
     /// Decrypts a page in place. Returns whether it is what was written there.
@@ -198,7 +222,8 @@ impl Encrypted {
 
     fn mark_tag(&self, place: u64, page: &Page) -> [u8; 16] {
         let generation = get(page, mark::GENERATION);
-        self.tag(b"mark....", place, generation, &page[..mark::SIZE])
+        let bytes = &page[..mark::SIZE];
+        tag(&self.cipher, b"mark....", place, generation, bytes)
     }
 
     fn open_mark(&self, place: u64, page: &mut Page) {
@@ -216,11 +241,9 @@ impl Encrypted {
         let sum = crate::sum::crc32c(&closed[..superblock::CRC.start]);
         put(&mut closed, superblock::CRC, sum.into());
         closed[LOCK_AT..][..LOCK_BYTES].copy_from_slice(&self.lock);
-        let before = LOCK_AT + LOCK_BYTES;
-        let sum = crate::sum::crc32c(&closed[..before]);
+        let sum = crate::sum::crc32c(&closed[..LOCK_AT + LOCK_BYTES]);
         put(&mut closed[LOCK_AT..], lock::CRC, sum.into());
-        let sequence = get(&closed, superblock::SEQUENCE);
-        let proof = self.tag(b"head....", place, sequence, &closed[..before]);
+        let proof = proof(&self.cipher, place, &closed);
         closed[LOCK_AT..][lock::PROOF].copy_from_slice(&proof);
         closed
     }
@@ -229,9 +252,7 @@ impl Encrypted {
         if page.iter().all(|&byte| byte == 0) {
             return;
         }
-        let sequence = get(page, superblock::SEQUENCE);
-        let proof = self.tag(b"head....", place, sequence, &page[..LOCK_AT + LOCK_BYTES]);
-        let is_right = locked(page).is_some() && page[LOCK_AT..][lock::PROOF] == proof;
+        let is_right = is_proven(&self.cipher, place, &page[..]);
         page[superblock::SIZE..].fill(0);
         put(&mut page[..], superblock::VERSION, STORE_VERSION);
         let sum = crate::sum::crc32c(&page[..superblock::CRC.start]);
@@ -271,9 +292,10 @@ impl Medium for Encrypted {
     fn write_joined(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
         let first = offset / MEDIUM_PAGE_BYTES as u64;
         let places = (first..).zip(parts);
-        let closed: Vec<Page> = places
+        let closed: io::Result<Vec<Page>> = places
             .map(|(place, page)| self.close(place, page))
             .collect();
+        let closed = closed?;
         let closed: Vec<&[u8]> = closed.iter().map(|page| &page[..]).collect();
         self.inner.write_joined(offset, &closed)
     }

@@ -561,3 +561,5 @@ fn readers_beside_a_writer_see_whole_transactions() {
         }
     });
 }
+
+mod forged;

@@ -114,30 +114,47 @@ impl Disk {
             Ok(()) if !is_named(&file, path).map_err(failed)? => {
                 Disk::open(path, create, read_only)
             }
-            Ok(()) => {
-                if !read_only {
-                    // What is written is in the cache of the system, which takes that for a
-                    // sequence and reads on behind it.
-                    let _ = fadvise(&file, 0, None, Advice::Random);
-                }
-                // The file itself, whatever its name has become meanwhile.
-                let same = format!("/proc/self/fd/{}", file.as_raw_fd());
-                let direct = || {
-                    let mut options = OpenOptions::new();
-                    options.write(true);
-                    options.custom_flags(OFlags::DIRECT.bits().cast_signed());
-                    options.open(same).ok().map(Arc::new)
-                };
-                Ok(Disk {
-                    direct: (!read_only).then(direct).flatten(),
-                    file,
-                    is_device,
-                    aligned: Mutex::default(),
-                    ahead: Mutex::default(),
-                })
-            }
+            Ok(()) => Ok(Disk::of(file, is_device, read_only)),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::in_use(path)),
             Err(error) => Err(failed(error.into())),
+        }
+    }
+
+    /// Opens a file once more that the process has locked. The lock stays that of `locked`, which
+    /// has to outlive this one.
+    ///
+    /// # Errors
+    /// The path leads to another file by now, or the system refuses.
+    pub(crate) fn beside(locked: &File, path: &Path, read_only: bool) -> io::Result<Disk> {
+        let file = OpenOptions::new().read(true).write(!read_only).open(path)?;
+        let (one, other) = (file.metadata()?, locked.metadata()?);
+        match (one.dev(), one.ino()) == (other.dev(), other.ino()) {
+            true => Ok(Disk::of(file, false, read_only)),
+            false => Err(io::Error::other("another file has taken its name")),
+        }
+    }
+
+    /// A file or a block device that is open, and locked by somebody.
+    fn of(file: File, is_device: bool, read_only: bool) -> Disk {
+        if !read_only {
+            // What is written is in the cache of the system, which takes that for a sequence and
+            // reads on behind it.
+            let _ = fadvise(&file, 0, None, Advice::Random);
+        }
+        // The file itself, whatever its name has become meanwhile.
+        let same = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let direct = || {
+            let mut options = OpenOptions::new();
+            options.write(true);
+            options.custom_flags(OFlags::DIRECT.bits().cast_signed());
+            options.open(same).ok().map(Arc::new)
+        };
+        Disk {
+            direct: (!read_only).then(direct).flatten(),
+            file,
+            is_device,
+            aligned: Mutex::default(),
+            ahead: Mutex::default(),
         }
     }
 }
@@ -157,7 +174,7 @@ impl Disk {
 }
 
 /// Whether an open file is the one that its path leads to.
-fn is_named(file: &File, path: &Path) -> io::Result<bool> {
+pub(crate) fn is_named(file: &File, path: &Path) -> io::Result<bool> {
     let open = file.metadata()?;
     Ok(identity(path) == Some((open.dev(), open.ino())))
 }

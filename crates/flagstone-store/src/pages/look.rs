@@ -94,7 +94,7 @@ impl CheckReport {
 ///
 /// # Errors
 /// The medium ends before the store does, or the superblock that counts has been lost.
-pub(super) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreError> {
+pub(crate) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreError> {
     let superblock = &head.superblock;
     let (pages, blocks) = (superblock.pages_per_block, superblock.blocks);
     geometry(pages, blocks)

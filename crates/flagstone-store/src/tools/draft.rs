@@ -1,11 +1,15 @@
 //! A new store under a hidden name, which it exchanges for its own when it is whole.
+//!
+//! The file is locked from its making until it has its name. Until then nobody but its owner can
+//! read it: the rights of the store that it is a copy of are given to it last.
 
 use crate::error::StoreError;
-use crate::medium::Disk;
-use crate::pages::OpenOptions;
+use crate::medium::{Disk, is_named};
+use crate::pages::{OpenOptions, PageStore};
+use rustix::fs::FlockOperation;
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A file that is to be a store. Dropped before its end, it is gone; a process that is killed
@@ -13,11 +17,12 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(super) struct Draft {
     path: PathBuf,
+    /// What is at the path, locked; nothing before it is made, and once it has its name.
+    file: Option<File>,
     target: PathBuf,
     /// The store that is copied, and what is at the target may be replaced.
     input: Option<PathBuf>,
     replaces: bool,
-    is_finished: bool,
     /// It has the key of the new store.
     opening: OpenOptions,
 }
@@ -54,10 +59,10 @@ impl Draft {
         hidden.push(".draft");
         let mut draft = Draft {
             path: resolved.with_file_name(hidden),
+            file: None,
             target: resolved,
             input: input.map(Path::to_path_buf),
             replaces,
-            is_finished: true,
             opening: opening.clone(),
         };
         draft.may_replace()?;
@@ -65,13 +70,7 @@ impl Draft {
             let folder = draft.folder().display();
             return Err(refuse(format!("there is no folder {folder}")));
         }
-        if draft.path.exists() {
-            // Of a process that was killed, unless that one lives.
-            drop(Disk::open(&draft.path, false, false)?);
-            let removed = std::fs::remove_file(&draft.path);
-            removed.map_err(io_error("removing the unfinished", &draft.path))?;
-        }
-        draft.is_finished = false;
+        draft.file = Some(make(&draft.path)?);
         Ok(draft)
     }
 
@@ -104,8 +103,19 @@ impl Draft {
         }
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+    /// The file, which was made with the draft.
+    fn file(&self) -> &File {
+        self.file.as_ref().expect("it has no name yet")
+    }
+
+    /// Opens the new store.
+    ///
+    /// # Errors
+    /// As [`PageStore::open`].
+    pub(super) fn open(&self, options: &OpenOptions) -> Result<PageStore, StoreError> {
+        let disk = Disk::beside(self.file(), &self.path, options.read_only);
+        let disk = disk.map_err(io_error("opening", &self.path))?;
+        PageStore::on(Box::new(disk), options).map_err(|error| error.at(&self.path))
     }
 
     /// Options for the new store, with its key.
@@ -141,32 +151,67 @@ impl Draft {
 
     /// Gives the store its name, with the rights of another file if there is one. It is durable
     /// before, and its name is afterwards.
+    ///
+    /// # Errors
+    /// The system refuses, or something else has taken the name of the draft or of the store.
     pub(super) fn finish(mut self, like: Option<&Metadata>) -> Result<(), StoreError> {
         let failed = |error| io_error("finishing", &self.target)(error);
-        let file = File::open(&self.path).map_err(failed)?;
+        let file = self.file();
         let now = file.metadata().map_err(failed)?;
         if let Some(like) = like {
-            file.set_permissions(like.permissions()).map_err(failed)?;
             if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
-                let chowned = std::os::unix::fs::fchown(&file, Some(like.uid()), Some(like.gid()));
+                let chowned = std::os::unix::fs::fchown(file, Some(like.uid()), Some(like.gid()));
                 // Only root can give a file away. A backup belongs to whoever makes it.
                 if self.input.is_none() {
                     chowned.map_err(io_error("keeping the owner of", &self.target))?;
                 }
             }
+            file.set_permissions(like.permissions()).map_err(failed)?;
         }
         file.sync_all().map_err(failed)?;
         self.may_replace()?;
+        if !is_named(file, &self.path).map_err(failed)? {
+            let other = "another file has taken the name of its draft";
+            return Err(failed(io::Error::other(other)));
+        }
         let renamed = match self.replaces {
             true => std::fs::rename(&self.path, &self.target),
             // Somebody else may have made a file there meanwhile.
             false => rename_to_new(&self.path, &self.target),
         };
         renamed.map_err(failed)?;
-        self.is_finished = true;
+        // Locked until its name is durable: nobody commits to it before.
+        let _locked = self.file.take();
         let folder = File::open(self.folder());
         let synced = folder.and_then(|folder| folder.sync_all());
         synced.map_err(io_error("making durable the name of", &self.target))
+    }
+}
+
+/// Makes the file of a draft, locked, which nobody but its owner can read. One that is there is
+/// removed if its process was killed.
+fn make(path: &Path) -> Result<File, StoreError> {
+    let create = || {
+        let mut options = File::options();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        options.open(path)
+    };
+    let made = match create() {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            // It is locked while its process lives, and nobody else removes it meanwhile.
+            let _left = Disk::open(path, false, false)?;
+            let removed = std::fs::remove_file(path);
+            removed.map_err(io_error("removing the unfinished", path))?;
+            create()
+        }
+        other => other,
+    };
+    let file = made.map_err(io_error("opening", path))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) if is_named(&file, path).map_err(io_error("opening", path))? => Ok(file),
+        // Another draft has found it before it was locked.
+        Ok(()) | Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::in_use(path)),
+        Err(error) => Err(io_error("locking", path)(error.into())),
     }
 }
 
@@ -182,8 +227,12 @@ fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if !self.is_finished {
+        let file = self.file.as_ref();
+        if file.is_some_and(|file| matches!(is_named(file, &self.path), Ok(true))) {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -204,7 +204,7 @@ fn fill(
     options.pages_per_block = info.pages_per_block;
     options.bytes = source.takes;
     draft.has_room(options.bytes)?;
-    let mut new = PageStore::open(draft.path(), &options)?;
+    let mut new = draft.open(&options)?;
     let (mut page, mut lost) = (vec![0; PageStore::PAGE_BYTES], Vec::new());
     for some in source.held.chunks(AT_ONCE) {
         let tx = new.begin()?;
@@ -235,7 +235,7 @@ fn compare(
 ) -> Result<u64, StoreError> {
     // What was written is compared as it is on the medium.
     let reading = draft.keyed(OpenOptions::existing().reading().uncached());
-    let mut new = PageStore::open(draft.path(), &reading)?;
+    let mut new = draft.open(&reading)?;
     let wrong = |what: String| {
         StoreError::Damaged(format!(
             "the copy differs from the store: {what}; try again"

@@ -72,7 +72,7 @@ pub(super) fn salvage(
     let mut options = draft.keyed(OpenOptions::default().with_protocol(superblock.protocol));
     options.pages_per_block = superblock.pages_per_block;
     options.bytes = medium.bytes;
-    let mut store = PageStore::open(draft.path(), &options)?;
+    let mut store = draft.open(&options)?;
     let (mut page, mut done): (Page, u64) = ([0; MEDIUM_PAGE_BYTES], 0);
     let data = |page: &Page| get(&page[DATA_BYTES..], trailer::BYTES) as usize;
     for some in held.chunks(AT_ONCE) {
@@ -87,7 +87,7 @@ pub(super) fn salvage(
     }
     store.close()?;
     let reading = draft.keyed(OpenOptions::existing().reading());
-    let mut store = PageStore::open(draft.path(), &reading)?;
+    let mut store = draft.open(&reading)?;
     let mut copied = vec![0; PageStore::PAGE_BYTES];
     for &(at, place) in &held {
         read(medium, place, &mut page)?;

@@ -1,0 +1,128 @@
+//! Who can read a draft, and what becomes of two for one name.
+
+use super::*;
+use crate::tools::{Hints, Progress, Source, backup, compact, compare, fill, repair};
+use flagstone::units::Lpn;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
+/// A store with one page.
+fn store(path: &Path, data: &[u8]) {
+    let mut store = PageStore::open(path, &OpenOptions::default()).expect("a store");
+    let tx = store.begin().expect("it begins");
+    store.write(tx, Lpn(3), data).expect("room");
+    store.commit(tx).expect("room");
+    store.close().expect("a close");
+}
+
+fn page(path: &Path) -> Vec<u8> {
+    let reading = OpenOptions::existing().reading();
+    let mut store = PageStore::open(path, &reading).expect("a store");
+    let mut page = vec![0; PageStore::PAGE_BYTES];
+    let bytes = store.read(None, Lpn(3), &mut page).expect("it reads");
+    page[..bytes.expect("it is there")].to_vec()
+}
+
+fn mode(path: &Path) -> Option<u32> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some(meta.permissions().mode() & 0o777)
+}
+
+/// The modes that a file has while something goes on.
+fn modes_during(path: &Path, act: impl FnOnce(Progress<'_>)) -> Vec<u32> {
+    let mut modes = Vec::new();
+    act(&mut |_, _| modes.extend(mode(path)));
+    assert!(!modes.is_empty(), "{} is there", path.display());
+    modes.dedup();
+    modes
+}
+
+/// Such a draft had the rights that the process gives new files, which everybody reads mostly.
+#[test]
+fn nobody_but_the_owner_can_read_a_draft() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let (path, copy, draft) = (at("a.flag"), at("b.flag"), at(".b.flag.draft"));
+    store(&path, b"secret");
+    let opening = OpenOptions::default();
+    for rights in [0o600, 0o640, 0o644] {
+        std::fs::set_permissions(&path, Permissions::from_mode(rights)).expect("its owner");
+        let during = modes_during(&draft, |hear| {
+            _ = backup(&path, &copy, &opening, true, hear).expect("a copy");
+        });
+        assert_eq!((during, mode(&copy)), (vec![0o600], Some(rights)));
+        for newest in [false, true] {
+            let hints = Hints {
+                newest,
+                ..Hints::default()
+            };
+            let during = modes_during(&draft, |hear| {
+                _ = repair(&path, &copy, &opening, &hints, true, hear).expect("a store");
+            });
+            assert_eq!((during, mode(&copy)), (vec![0o600], Some(rights)));
+        }
+        let during = modes_during(&at(".a.flag.draft"), |hear| {
+            _ = compact(&path, &opening, hear).expect("room");
+        });
+        assert_eq!((during, mode(&path)), (vec![0o600], Some(rights)));
+        assert_eq!(page(&path), b"secret");
+    }
+    // What a process that was killed has left is not written to, whoever can read it.
+    std::fs::write(&draft, [1; 5000]).expect("room");
+    std::fs::set_permissions(&draft, Permissions::from_mode(0o666)).expect("its owner");
+    let during = modes_during(&draft, |hear| {
+        _ = backup(&path, &copy, &opening, true, hear).expect("a copy");
+    });
+    assert_eq!(during, [0o600]);
+}
+
+/// The second one removed what the first was about to name, which then named what the second had
+/// written until then.
+#[test]
+fn a_second_draft_for_the_same_name_leaves_the_first_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let (one, two, copy) = (at("one.flag"), at("two.flag"), at("copy.flag"));
+    store(&one, b"one");
+    store(&two, b"two");
+    let opening = OpenOptions::default();
+    let quiet = &mut |_: u64| ();
+    let reading = OpenOptions::existing().reading();
+    let mut from = PageStore::open(&one, &reading).expect("a store");
+    let mut source = Source::of(&mut from);
+    let draft = Draft::new(&copy, Some(&one), false, &opening).expect("a draft");
+    let second = || backup(&two, &copy, &opening, false, &mut |_, _| ());
+    let is_refused = || assert!(matches!(second(), Err(StoreError::InUse { .. })));
+    is_refused();
+    fill(&mut source, &draft, None, quiet).expect("room");
+    is_refused();
+    compare(&mut source, &draft, quiet).expect("it is the same");
+    is_refused();
+    draft.finish(None).expect("its name");
+    assert_eq!(page(&copy), b"one");
+    // The control: the name is free again, for who may replace it.
+    backup(&two, &copy, &opening, true, &mut |_, _| ()).expect("a copy");
+    assert_eq!(page(&copy), b"two");
+}
+
+#[test]
+fn a_file_that_was_put_in_the_place_of_a_draft_gets_no_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (copy, hidden) = (
+        folder.path().join("copy.flag"),
+        folder.path().join(".copy.flag.draft"),
+    );
+    let opening = OpenOptions::default();
+    let draft = Draft::new(&copy, None, false, &opening).expect("a draft");
+    let made = draft.open(&opening).expect("a store");
+    made.close().expect("a close");
+    std::fs::remove_file(&hidden).expect("it is there");
+    std::fs::write(&hidden, "of somebody else").expect("room");
+    let opened = draft.open(&opening).err().expect("it is another");
+    assert!(opened.to_string().contains("another file"), "{opened}");
+    let error = draft.finish(None).expect_err("it is another");
+    assert!(error.to_string().contains("another file"), "{error}");
+    assert!(!copy.exists());
+    let left = std::fs::read(&hidden).expect("nobody has removed it");
+    assert_eq!(left, b"of somebody else");
+}
