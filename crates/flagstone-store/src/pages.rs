@@ -227,8 +227,7 @@ impl PageStore {
         self.may_write()?;
         self.make_room_at(at)?;
         self.highest = self.highest.max(at.0);
-        let taken = self.device.write(self.now, tx, at, data);
-        let taken = self.translate(taken)?;
+        let taken = self.with_room(|device, now| device.write(now, tx, at, data))?;
         self.now = self.now.max(taken.next);
         self.notes.stats().user_bytes += data.len() as u64;
         Ok(())
@@ -241,8 +240,7 @@ impl PageStore {
     pub fn trim(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
         self.may_write()?;
         self.make_room_at(at)?;
-        let taken = self.device.trim(self.now, tx, at);
-        let taken = self.translate(taken)?;
+        let taken = self.with_room(|device, now| device.trim(now, tx, at))?;
         self.now = self.now.max(taken.next);
         Ok(())
     }

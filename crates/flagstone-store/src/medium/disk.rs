@@ -29,6 +29,8 @@ pub struct Disk {
     /// cannot be.
     direct: Option<Arc<File>>,
     is_device: bool,
+    /// The process that has locked it, if this one is to unlock it.
+    locked_by: Option<u32>,
     /// Of a block device: what is written next, aligned as a write past the cache wants it.
     aligned: Mutex<Aligned>,
 }
@@ -68,6 +70,16 @@ impl Ahead {
 impl Drop for Ahead {
     fn drop(&mut self) {
         self.has_filled(0);
+    }
+}
+
+impl Drop for Disk {
+    /// Unlocks it. To close it is not enough: a process that was forked meanwhile has it open too.
+    fn drop(&mut self) {
+        if self.locked_by == Some(std::process::id()) {
+            self.ahead().has_filled(0);
+            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        }
     }
 }
 
@@ -114,7 +126,11 @@ impl Disk {
             Ok(()) if !is_named(&file, path).map_err(failed)? => {
                 Disk::open(path, create, read_only)
             }
-            Ok(()) => Ok(Disk::of(file, is_device, read_only)),
+            Ok(()) => {
+                let mut disk = Disk::of(file, is_device, read_only);
+                disk.locked_by = Some(std::process::id());
+                Ok(disk)
+            }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::in_use(path)),
             Err(error) => Err(failed(error.into())),
         }
@@ -153,6 +169,7 @@ impl Disk {
             direct: (!read_only).then(direct).flatten(),
             file,
             is_device,
+            locked_by: None,
             aligned: Mutex::default(),
             ahead: Mutex::default(),
         }
@@ -355,5 +372,24 @@ impl Medium for Disk {
                 process: std::process::id(),
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that was forked meanwhile has the same open file, as this handle has.
+    #[test]
+    fn what_is_closed_is_unlocked_whoever_has_the_file_open() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("store.flag");
+        let disk = Disk::open(&path, true, false).expect("it opens");
+        let handle = disk.file.try_clone().expect("a second handle");
+        let others = Disk::open(&path, false, false);
+        assert!(matches!(others, Err(StoreError::InUse { .. })));
+        drop(disk);
+        Disk::open(&path, false, false).expect("it is unlocked");
+        drop(handle);
     }
 }

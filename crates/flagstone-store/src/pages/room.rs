@@ -3,8 +3,9 @@
 
 use super::PageStore;
 use crate::error::StoreError;
-use flagstone::ftl::{BlockState, Slot};
-use flagstone::units::{Lpn, Pbn};
+use flagstone::commit::{Device, DeviceError};
+use flagstone::ftl::{BlockState, FtlError, Slot};
+use flagstone::units::{Lpn, Nanos, Pbn};
 
 /// Blocks that a store has beside what it holds, however narrow its bound is: without them the
 /// collector has nowhere to move pages to.
@@ -39,6 +40,21 @@ impl PageStore {
             self.make_room_for_more()?;
         }
         self.make_room()
+    }
+
+    /// Asks the device for something that takes room, in a store that grows where that is wanting:
+    /// versions of a live transaction cannot be collected, and nobody knew how many it would have.
+    pub(super) fn with_room<T>(
+        &mut self,
+        mut ask: impl FnMut(&mut Device, Nanos) -> Result<T, DeviceError>,
+    ) -> Result<T, StoreError> {
+        loop {
+            let answer = ask(&mut self.device, self.now);
+            let is_full = matches!(answer, Err(DeviceError::Ftl(FtlError::Full { .. })));
+            if !is_full || self.grow_as_far_as_it_goes()? == 0 {
+                return self.translate(answer);
+            }
+        }
     }
 
     /// Grows the store if little is left and what it holds is not to be crowded any more.
