@@ -263,9 +263,16 @@ impl Store {
     /// does the same, but tells nobody what failed. Readers that are left keep the file open.
     ///
     /// # Errors
-    /// The medium fails. What was acknowledged is there when the store is opened again.
+    /// The medium fails, or a commit is lost that nobody waited for: its group found no room. All
+    /// other commits are there when the store is opened again.
     pub fn close(self) -> Result<(), StoreError> {
-        Arc::into_inner(self.0).map_or(Ok(()), |mut inner| inner.end())
+        let Some(mut inner) = Arc::into_inner(self.0) else {
+            return Ok(());
+        };
+        let ended = inner.end();
+        let pages = inner.pages.clone();
+        drop(inner);
+        ended.and(pages.close())
     }
 
     /// Checks all tables, at the turn of a writer: order and fill of their nodes, and that each

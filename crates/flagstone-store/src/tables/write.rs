@@ -41,7 +41,9 @@ pub struct WriteTx {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Savepoint(u64);
 
-/// A commit that may not be durable yet.
+/// A commit that may not be durable yet. One that is dropped becomes durable with a later one that
+/// is waited for, or when the store is closed. If it is lost,
+/// [`Store::close`](super::Store::close) says so.
 #[must_use = "a commit is durable when it was waited for"]
 pub struct Commit(Ticket);
 

@@ -118,6 +118,37 @@ fn what_finds_no_room_is_gone_and_the_store_goes_on() {
     assert_eq!(found(&store).len(), 3);
 }
 
+/// Fails if the error of a group goes to those alone who wait for a ticket of it.
+#[test]
+fn a_close_says_that_a_commit_is_lost_that_nobody_waited_for() {
+    for is_dropped in [true, false] {
+        for goes_on in [true, false] {
+            let (store, _, _) = bounded(2 << 20);
+            let mut tx = store.write().expect("a turn");
+            tx.table("t")
+                .expect("a table")
+                .add(b"sum", 1)
+                .expect("room");
+            let first = tx.commit_later().expect("it is taken");
+            let kept = (!is_dropped).then_some(first);
+            let mut tx = store.write().expect("a turn");
+            insert_too_much(&mut tx);
+            assert!(matches!(tx.commit(), Err(StoreError::Full(_))));
+            if let Some(first) = kept {
+                assert!(matches!(first.wait(), Err(StoreError::Full(_))));
+            }
+            if goes_on {
+                store.insert("t", b"later", b"1").expect("room");
+                assert_eq!(counter(&store.read().expect("a snapshot"), "t"), 0);
+            }
+            let closed = store.close();
+            let is_said = matches!(closed, Err(StoreError::Full(_)));
+            assert_eq!(is_said, is_dropped, "{closed:?}");
+            assert!(is_said || closed.is_ok(), "{closed:?}");
+        }
+    }
+}
+
 /// A store that may have so many bytes, and the bound.
 fn bounded(bytes: u64) -> (Store, Recorded, Arc<AtomicU64>) {
     let (medium, bound) = (Recorded::default(), Arc::new(AtomicU64::new(bytes)));
