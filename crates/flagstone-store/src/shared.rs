@@ -101,7 +101,12 @@ impl SharedPages {
             return Ok(());
         };
         let waited = inner.0.wait_for_all();
-        inner.0.lost().and(waited)
+        let told = inner.0.lost().and(waited);
+        let core = Arc::clone(inner.0.core());
+        // The snapshot that readers begin with has the core as well.
+        drop(inner);
+        let closed = Arc::into_inner(core).map_or(Ok(()), Core::close);
+        told.and(closed)
     }
 
     /// Gives somebody the store below for a moment.

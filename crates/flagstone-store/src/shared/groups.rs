@@ -114,7 +114,7 @@ impl Groups {
         self.one_is_done.notify_all();
     }
 
-    pub(super) fn core(&self) -> &Core {
+    pub(super) fn core(&self) -> &Arc<Core> {
         &self.core
     }
 

@@ -1,7 +1,7 @@
 //! Tables under several threads, without room, and on pages that are damaged.
 
 use super::*;
-use crate::medium::{Landing, Medium, Recorded};
+use crate::medium::{Call, Failing, Fault, Landing, Medium, Recorded};
 use crate::shared::tests::failures::Bounded;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -147,6 +147,40 @@ fn a_close_says_that_a_commit_is_lost_that_nobody_waited_for() {
             assert!(is_said || closed.is_ok(), "{closed:?}");
         }
     }
+}
+
+/// Closes a store while a call of the medium fails, counted from the begin of the close. Returns
+/// the calls of the close, and its end.
+fn close_while_one_fails(call: Option<u64>) -> (Vec<Call>, Result<(), StoreError>) {
+    let medium = Failing::on(Recorded::default());
+    let store = Store::on(Box::new(medium.clone()), &OpenOptions::default());
+    let store = store.expect("a new store");
+    // So much that the close leaves tables for the next opening.
+    for n in 0..400 {
+        store.insert("t", &number(n), &[1; 1000]).expect("room");
+    }
+    let before = medium.calls().len();
+    medium.fail(call.map(|call| (before as u64 + call, Fault::Error)));
+    let closed = store.close();
+    assert_eq!(medium.has_failed(), call.is_some());
+    (medium.calls().split_off(before), closed)
+}
+
+/// Fails if what is below the tables is closed by nobody who says what fails.
+#[test]
+fn a_close_says_which_of_its_writes_and_syncs_failed() {
+    let (calls, closed) = close_while_one_fails(None);
+    closed.expect("nothing fails");
+    let mut failed = 0;
+    for (number, call) in calls.iter().enumerate() {
+        if matches!(call, Call::Write | Call::Sync) {
+            let (_, closed) = close_while_one_fails(Some(number as u64));
+            let is_said = matches!(closed, Err(StoreError::Io { .. }));
+            assert!(is_said, "call {number}, {call:?}: {closed:?}");
+            failed += 1;
+        }
+    }
+    assert!(failed >= 4, "{calls:?}");
 }
 
 /// A store that may have so many bytes, and the bound.
