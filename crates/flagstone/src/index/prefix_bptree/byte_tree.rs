@@ -17,6 +17,23 @@ pub struct Root {
     pub height: u32,
 }
 
+/// Levels of a tree at most.
+const HEIGHT_MAX: u32 = 64;
+
+impl Root {
+    /// Doubts a root that was read from a page.
+    ///
+    /// # Errors
+    /// It has no height that can be.
+    #[inline]
+    pub(super) fn doubt(self) -> Result<(), IndexError> {
+        match self.height {
+            1..=HEIGHT_MAX => Ok(()),
+            _ => damaged(self.at, "the tree has no height that can be"),
+        }
+    }
+}
+
 /// A node on the way from the root to a leaf, and which child comes next.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
@@ -169,8 +186,9 @@ impl<N: Nodes> ByteTree<N> {
     /// The tree with a root, which [`write_empty`] made or [`ByteTree::root`] gave.
     ///
     /// # Errors
-    /// The pages are too small or too large.
+    /// The pages are too small or too large, or the root has no height that can be.
     pub fn over(nodes: N, root: Root) -> Result<ByteTree<N>, IndexError> {
+        root.doubt()?;
         let sizes = Sizes::new(nodes.page_bytes())?;
         Ok(ByteTree::new(nodes, sizes, root))
     }

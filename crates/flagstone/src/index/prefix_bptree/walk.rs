@@ -90,9 +90,7 @@ impl<I: Images> Walk<I> {
     /// The pages are too small or too large, or the root has no height that can be.
     #[inline]
     pub fn new(images: I, page_bytes: usize, root: Root) -> Result<Walk<I>, IndexError> {
-        if root.height == 0 || root.height > 64 {
-            return damaged(root.at, "the tree has no height that can be");
-        }
+        root.doubt()?;
         let sizes = Sizes::new(page_bytes)?;
         Ok(Walk {
             images,

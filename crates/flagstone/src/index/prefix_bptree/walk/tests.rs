@@ -309,6 +309,7 @@ fn pages_that_are_too_short_and_heights_that_cannot_be_are_refused() {
             ..tree.root()
         };
         assert!(Walk::new(&memory, PAGE, root).is_err(), "{height}");
+        assert!(ByteTree::over(memory.clone(), root).is_err(), "{height}");
     }
     assert!(Walk::new(&memory, 64, tree.root()).is_err(), "tiny pages");
 }
