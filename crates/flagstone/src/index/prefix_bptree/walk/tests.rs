@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::dice::Dice;
+use crate::index::prefix_bptree::node::{insert, write_head};
 use crate::index::prefix_bptree::{ByteTree, Nodes, write_empty};
 use crate::units::Nanos;
 use std::cell::RefCell;
@@ -146,8 +147,7 @@ fn walk(memory: &Memory, root: Root) -> Walk<&Memory> {
 fn a_walk_finds_what_a_map_has_and_asks_for_each_page_once() {
     let (mut tree, map) = tree(400, 1);
     let (len, mut used) = tree.check().expect("a tree");
-    let mut pages = tree.pages().expect("a tree");
-    pages.sort_unstable();
+    let pages = tree.pages().expect("a tree");
     used.sort_unstable();
     assert_eq!((len, &pages), (map.len() as u64, &used));
     assert_eq!(
@@ -312,4 +312,34 @@ fn pages_that_are_too_short_and_heights_that_cannot_be_are_refused() {
         assert!(ByteTree::over(memory.clone(), root).is_err(), "{height}");
     }
     assert!(Walk::new(&memory, 64, tree.root()).is_err(), "tiny pages");
+}
+
+fn why<T>(answer: Result<T, IndexError>) -> String {
+    match answer {
+        Err(IndexError::Damaged { why, .. }) => why,
+        Err(other) => panic!("{other}"),
+        Ok(_) => "nothing".to_string(),
+    }
+}
+
+/// Fails if a tree that has no end is walked to its end: that takes as long as its height allows.
+#[test]
+fn a_node_below_itself_is_a_page_that_is_used_twice() {
+    let mut page = vec![0; PAGE];
+    write_head(&mut page, Kind::Inner, &[], Lpn(0));
+    let child = Value {
+        bytes: &[0; 4],
+        large: false,
+    };
+    assert!(insert(&mut page, 0, b"k", child));
+    let memory = Memory {
+        pages: vec![page],
+        ..Memory::default()
+    };
+    let root = Root {
+        at: Lpn(0),
+        height: 16,
+    };
+    let mut tree = ByteTree::over(memory, root).expect("a root");
+    assert_eq!(why(tree.pages()), "the tree uses the page twice");
 }
