@@ -110,6 +110,27 @@ impl Sizes {
         }
     }
 
+    /// What [`Sizes::pages_of`] says of a value whose entry names these pages.
+    ///
+    /// # Errors
+    /// The value is too long, or the entry names other pages than such a value has.
+    pub(super) fn pages_named(
+        self,
+        leaf: Lpn,
+        bytes: usize,
+        named: &[Lpn],
+    ) -> Result<(usize, usize), IndexError> {
+        if bytes > self.limits.value {
+            return damaged(leaf, "a value is longer than a value can be");
+        }
+        let (count, lists) = self.pages_of(bytes);
+        if named.len() != if lists > 0 { lists } else { count } {
+            return damaged(leaf, "a value has not as many pages as it needs");
+        }
+        doubt_pages(leaf, named)?;
+        Ok((count, lists))
+    }
+
     fn check(self, key: &[u8], value: &[u8]) -> Result<(), IndexError> {
         let (limits, page) = (self.limits, self.page);
         for (what, bytes, most) in [
@@ -145,6 +166,19 @@ pub struct ByteTree<N> {
 pub(super) fn named_pages(image: &[u8]) -> impl Iterator<Item = Lpn> + '_ {
     let page = |at: &[u8]| Lpn(get(at, 0..4) as u32);
     image.chunks_exact(4).map(page)
+}
+
+/// Doubts the pages of a value: a few pages must not stand for a value of any length.
+///
+/// # Errors
+/// One of them is there twice.
+pub(super) fn doubt_pages(leaf: Lpn, pages: &[Lpn]) -> Result<(), IndexError> {
+    let mut pages = pages.to_vec();
+    pages.sort_unstable();
+    match pages.is_sorted_by(|before, after| before < after) {
+        true => Ok(()),
+        false => damaged(leaf, "a value has a page twice"),
+    }
 }
 
 pub(super) fn damaged<T>(at: Lpn, why: &str) -> Result<T, IndexError> {
@@ -291,16 +325,14 @@ impl<N: Nodes> ByteTree<N> {
         leaf: Lpn,
         (bytes, named): (usize, Vec<Lpn>),
     ) -> Result<(Vec<Lpn>, Nanos), IndexError> {
-        let (count, lists) = self.sizes.pages_of(bytes);
-        if named.len() != if lists > 0 { lists } else { count } {
-            return damaged(leaf, "a value has not as many pages as it needs");
-        }
+        let (count, lists) = self.sizes.pages_named(leaf, bytes, &named)?;
         if lists == 0 {
             return Ok((named, now));
         }
         let mut image = vec![0; lists * self.sizes.page];
         let now = self.nodes.read_past(now, &named, &mut image)?;
-        let pages = named_pages(&image).take(count).collect();
+        let pages: Vec<Lpn> = named_pages(&image).take(count).collect();
+        doubt_pages(leaf, &pages)?;
         Ok((pages, now))
     }
 

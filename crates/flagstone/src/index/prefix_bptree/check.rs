@@ -144,6 +144,11 @@ impl<N: Nodes> ByteTree<N> {
                 "the value of key {key:?} is short, and lies elsewhere"
             ));
         }
+        if bytes > self.sizes.limits.value {
+            return Err(format!(
+                "the value of key {key:?} is longer than a value can be"
+            ));
+        }
         let (count, lists) = self.sizes.pages_of(bytes);
         let mut pages = named.clone();
         if lists > 0 {
