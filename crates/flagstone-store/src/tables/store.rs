@@ -62,7 +62,7 @@ impl Inner {
         (writer.catalog, writer.is_older) = (head.catalog, head.is_older);
         writer.counts.clear();
         // No group is under way: all that were have failed.
-        writer.space = Some(Space::new(&self.pages.held(), self.mistaken));
+        writer.space = Some(Space::new(&self.pages.held(), self.mistaken)?);
         writer.failures = turn.failures();
         Ok(())
     }
@@ -167,7 +167,7 @@ impl Store {
                 Holds::of(pages).advice()
             )));
         }
-        let mut space = Space::new(&held, mistaken);
+        let mut space = Space::new(&held, mistaken)?;
         if found.is_none() {
             let catalog = Root {
                 at: FIRST_ROOT,
@@ -179,7 +179,7 @@ impl Store {
                 let changes =
                     Changes::from([(HEAD, Some(head(catalog))), (FIRST_ROOT, Some(page.into()))]);
                 pages.turn()?.commit(changes)?.wait()?;
-                space = Space::new(&[HEAD, FIRST_ROOT], mistaken);
+                space = Space::new(&[HEAD, FIRST_ROOT], mistaken)?;
             }
             found = Some(Head {
                 catalog,
