@@ -330,8 +330,8 @@ impl Groups {
         }
         let taken = match written {
             Ok(()) => Core::take(&mut store, core).map(Some),
-            // The room that was wanting may have cost readers their snapshot.
-            Err(StoreError::Full(_)) if !store.is_open(self.durable().id()) => {
+            // What was tried, such as to make room, may have cost readers their snapshot.
+            Err(_) if core.is_well().is_ok() && !store.is_open(self.durable().id()) => {
                 Core::take(&mut store, core).map(Some)
             }
             Err(_) => Ok(None),
@@ -386,7 +386,8 @@ fn write(
         }
     }
     let committed = store.commit_for(tx, members as u64);
-    if matches!(committed, Err(StoreError::Full(_))) {
+    if committed.is_err() {
+        // As above. A transaction that stayed would keep its pages.
         let _ = store.abort(tx);
     }
     committed
