@@ -149,6 +149,31 @@ fn a_close_says_that_a_commit_is_lost_that_nobody_waited_for() {
     }
 }
 
+/// Fails if a table is changed whatever its height: with none its pages would be lost.
+#[test]
+fn a_table_of_a_height_that_cannot_be_is_named_and_not_changed() {
+    for height in [0, 65, 255] {
+        let store = store();
+        store.insert("t", b"key", b"1").expect("room");
+        let mut tx = store.write().expect("a turn");
+        let mut record = tx.table("t").expect("a table").record;
+        record.root.height = height;
+        tx.open.insert("t".into(), Some(record));
+        tx.commit().expect("room");
+        let refused = |act: &dyn Fn(&mut WriteTx) -> Result<(), StoreError>| {
+            let mut tx = store.write().expect("a turn");
+            let said = act(&mut tx).expect_err("damage").to_string();
+            assert!(said.starts_with("table `t`"), "{height}: {said}");
+            assert!(said.ends_with("no height that can be"), "{height}: {said}");
+        };
+        refused(&|tx| tx.drop_table("t"));
+        refused(&|tx| tx.table("t")?.clear());
+        refused(&|tx| tx.table("t")?.insert(b"key", b"2").map(|_| ()));
+        refused(&|tx| tx.table("t")?.get(b"key").map(|_| ()));
+        store.check().expect_err("damage");
+    }
+}
+
 /// Closes a store while a call of the medium fails, counted from the begin of the close. Returns
 /// the calls of the close, and its end.
 fn close_while_one_fails(call: Option<u64>) -> (Vec<Call>, Result<(), StoreError>) {
