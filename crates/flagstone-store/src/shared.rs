@@ -89,6 +89,26 @@ impl SharedPages {
         Ok(PageSnapshot(self.0.0.durable()))
     }
 
+    /// Closes the store, if this is the last handle of it: all commits are durable then. To drop it
+    /// does the same, but tells nobody what failed. A snapshot or a ticket that is left keeps the
+    /// store open.
+    ///
+    /// # Errors
+    /// The medium fails, or a commit is lost whose ticket was dropped: the error is that of the
+    /// first such commit.
+    pub fn close(self) -> Result<(), StoreError> {
+        let Some(inner) = Arc::into_inner(self.0) else {
+            return Ok(());
+        };
+        let waited = inner.0.wait_for_all();
+        let told = inner.0.lost().and(waited);
+        let core = Arc::clone(inner.0.core());
+        // The snapshot that readers begin with has the core as well.
+        drop(inner);
+        let closed = Arc::into_inner(core).map_or(Ok(()), Core::close);
+        told.and(closed)
+    }
+
     /// Gives somebody the store below for a moment.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut PageStore) -> T) -> T {
         act(&mut self.0.0.core().store())
@@ -146,7 +166,7 @@ impl Turn {
             }));
         }
         Ok(Ticket {
-            outcome: self.pages.0.0.add(self.failures, changes)?,
+            outcome: Some(self.pages.0.0.add(self.failures, changes)?),
             pages: self.pages.clone(),
         })
     }
@@ -159,11 +179,12 @@ impl Drop for Turn {
 }
 
 /// A commit that may not be durable yet. One that is dropped becomes durable with a later one that
-/// is waited for, or when the store is closed.
+/// is waited for, or when the store is closed. If it is lost, [`SharedPages::close`] says so.
 #[must_use = "a commit is durable when its ticket was waited for"]
 pub struct Ticket {
     pages: SharedPages,
-    outcome: Outcome,
+    /// There until somebody waits.
+    outcome: Option<Outcome>,
 }
 
 impl Ticket {
@@ -173,8 +194,17 @@ impl Ticket {
     /// The store is full ([`StoreError::Full`]): nothing has changed, and what later turns have
     /// read of this transaction is gone with it. Or the medium fails: whether the transaction has
     /// committed is open until the store is opened again.
-    pub fn wait(self) -> Result<(), StoreError> {
-        self.pages.0.0.wait(&self.outcome)
+    pub fn wait(mut self) -> Result<(), StoreError> {
+        let outcome = self.outcome.take().expect("a ticket is waited for once");
+        self.pages.0.0.wait(&outcome)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(outcome) = self.outcome.take() {
+            self.pages.0.0.leave(outcome);
+        }
     }
 }
 

@@ -14,7 +14,8 @@
 //!
 //! If a group finds no room, all of it has failed, and with it everything that has read its pages:
 //! the group that forms meanwhile, and the turn that is taken. The store goes on without them. If
-//! the medium fails, the store is broken.
+//! the medium fails, the store is broken. If a ticket of a group that failed was dropped, nobody
+//! has heard of that: the close says it.
 
 use super::reads::{Core, Durable};
 use super::{Changes, PageBytes};
@@ -46,6 +47,8 @@ pub(super) struct State {
     /// The group that is being written, and what becomes of it.
     flushing: Option<(Arc<Changes>, Outcome)>,
     has_leader: bool,
+    /// Groups with a dropped ticket: those that are not durable yet, and the first that failed.
+    left: Vec<Outcome>,
     /// Transactions that the next group is expected to have.
     expected: usize,
     /// How long the last flush took.
@@ -111,7 +114,7 @@ impl Groups {
         self.one_is_done.notify_all();
     }
 
-    pub(super) fn core(&self) -> &Core {
+    pub(super) fn core(&self) -> &Arc<Core> {
         &self.core
     }
 
@@ -247,6 +250,31 @@ impl Groups {
         newest.map_or(Ok(()), |outcome| self.wait(&outcome))
     }
 
+    /// Somebody has dropped a ticket of a group, and will not hear of it.
+    pub(super) fn leave(&self, outcome: Outcome) {
+        let mut state = self.state();
+        let mut has_failed = false;
+        state.left.retain(|left| match left.get() {
+            None => true,
+            Some(Ok(())) => false,
+            Some(Err(_)) => !std::mem::replace(&mut has_failed, true),
+        });
+        let is_durable = matches!(outcome.get(), Some(Ok(())));
+        if !is_durable && !state.left.iter().any(|left| Arc::ptr_eq(left, &outcome)) {
+            state.left.push(outcome);
+        }
+    }
+
+    /// Says why the first group has failed of which a ticket was dropped.
+    pub(super) fn lost(&self) -> Result<(), StoreError> {
+        let state = self.state();
+        let mut failed = state
+            .left
+            .iter()
+            .filter_map(|left| left.get()?.as_ref().err());
+        failed.next().map_or(Ok(()), |error| Err(error.again()))
+    }
+
     /// Waits until as many are there as are expected, but not for long.
     fn gather(&self) -> Group {
         let mut state = self.state();
@@ -302,8 +330,8 @@ impl Groups {
         }
         let taken = match written {
             Ok(()) => Core::take(&mut store, core).map(Some),
-            // The room that was wanting may have cost readers their snapshot.
-            Err(StoreError::Full(_)) if !store.is_open(self.durable().id()) => {
+            // What was tried, such as to make room, may have cost readers their snapshot.
+            Err(_) if core.is_well().is_ok() && !store.is_open(self.durable().id()) => {
                 Core::take(&mut store, core).map(Some)
             }
             Err(_) => Ok(None),
@@ -358,7 +386,8 @@ fn write(
         }
     }
     let committed = store.commit_for(tx, members as u64);
-    if matches!(committed, Err(StoreError::Full(_))) {
+    if committed.is_err() {
+        // As above. A transaction that stayed would keep its pages.
         let _ = store.abort(tx);
     }
     committed

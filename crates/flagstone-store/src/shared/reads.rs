@@ -73,6 +73,13 @@ impl Core {
         self.store.lock().expect("no thread panics here")
     }
 
+    /// Closes the store, and says what fails, or has failed before.
+    pub(super) fn close(self) -> Result<(), StoreError> {
+        self.is_well()?;
+        let store = self.store.into_inner();
+        store.expect("no thread panics here").close()
+    }
+
     /// Whether changes can be committed.
     pub(super) fn may_write(&self) -> Result<(), StoreError> {
         match self.read_only {

@@ -3,6 +3,7 @@
 //! medium. Free pages with low numbers are taken first, since a store has room for its highest one.
 
 use super::Mistake;
+use crate::error::StoreError;
 use flagstone::mistakes::Mistaken;
 use flagstone::units::Lpn;
 use std::collections::BTreeSet;
@@ -29,19 +30,27 @@ enum Step {
 
 impl Space {
     /// The free pages of a store in which these, in ascending order, hold something.
-    pub(super) fn new(held: &[Lpn], mistaken: Mistaken<Mistake>) -> Space {
+    ///
+    /// # Errors
+    /// The store is damaged: one of them is a page that is never taken.
+    pub(super) fn new(held: &[Lpn], mistaken: Mistaken<Mistake>) -> Result<Space, StoreError> {
+        if let Some(last) = held.last().filter(|last| last.0 >= PAGES_MAX) {
+            return Err(StoreError::Damaged(format!(
+                "page {last} holds something, and tables use pages below {PAGES_MAX} only"
+            )));
+        }
         let next = held.last().map_or(0, |at| at.0 + 1);
         let (mut free, mut expected) = (BTreeSet::new(), 0);
         for &at in held {
             free.extend((expected..at.0).map(Lpn));
             expected = at.0 + 1;
         }
-        Space {
+        Ok(Space {
             next,
             free,
             steps: Vec::new(),
             mistaken,
-        }
+        })
     }
 
     /// Pages that can still be taken.
@@ -147,10 +156,24 @@ impl Space {
 mod tests {
     use super::*;
 
+    /// Fails if the number of free pages below is any that a damaged store says.
+    #[test]
+    fn a_page_that_is_never_taken_is_damage() {
+        let new = |last: u32| {
+            let held: Vec<Lpn> = [0, 1, last].map(Lpn).into();
+            Space::new(&held, Mistaken::default())
+        };
+        assert_eq!(new(5).map(|space| space.free.len()).ok(), Some(3));
+        for last in [PAGES_MAX, u32::MAX] {
+            let damaged = new(last);
+            assert!(matches!(damaged, Err(StoreError::Damaged(_))), "{last}");
+        }
+    }
+
     #[test]
     fn what_is_undone_was_never_done() {
         let held = [0, 1, 4].map(Lpn);
-        let mut space = Space::new(&held, Mistaken::default());
+        let mut space = Space::new(&held, Mistaken::default()).expect("pages that can be taken");
         let before = format!("{:?}", space.free);
         assert_eq!(space.take(), Some(Lpn(2)));
         let mark = space.mark();

@@ -62,7 +62,7 @@ impl Inner {
         (writer.catalog, writer.is_older) = (head.catalog, head.is_older);
         writer.counts.clear();
         // No group is under way: all that were have failed.
-        writer.space = Some(Space::new(&self.pages.held(), self.mistaken));
+        writer.space = Some(Space::new(&self.pages.held(), self.mistaken)?);
         writer.failures = turn.failures();
         Ok(())
     }
@@ -167,7 +167,7 @@ impl Store {
                 Holds::of(pages).advice()
             )));
         }
-        let mut space = Space::new(&held, mistaken);
+        let mut space = Space::new(&held, mistaken)?;
         if found.is_none() {
             let catalog = Root {
                 at: FIRST_ROOT,
@@ -179,7 +179,7 @@ impl Store {
                 let changes =
                     Changes::from([(HEAD, Some(head(catalog))), (FIRST_ROOT, Some(page.into()))]);
                 pages.turn()?.commit(changes)?.wait()?;
-                space = Space::new(&[HEAD, FIRST_ROOT], mistaken);
+                space = Space::new(&[HEAD, FIRST_ROOT], mistaken)?;
             }
             found = Some(Head {
                 catalog,
@@ -263,9 +263,16 @@ impl Store {
     /// does the same, but tells nobody what failed. Readers that are left keep the file open.
     ///
     /// # Errors
-    /// The medium fails. What was acknowledged is there when the store is opened again.
+    /// The medium fails, or a commit is lost that nobody waited for: its group found no room. All
+    /// other commits are there when the store is opened again.
     pub fn close(self) -> Result<(), StoreError> {
-        Arc::into_inner(self.0).map_or(Ok(()), |mut inner| inner.end())
+        let Some(mut inner) = Arc::into_inner(self.0) else {
+            return Ok(());
+        };
+        let ended = inner.end();
+        let pages = inner.pages.clone();
+        drop(inner);
+        ended.and(pages.close())
     }
 
     /// Checks all tables, at the turn of a writer: order and fill of their nodes, and that each

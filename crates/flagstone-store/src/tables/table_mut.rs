@@ -217,7 +217,8 @@ impl TableMut<'_> {
         value: Option<&[u8]>,
     ) -> Result<bool, StoreError> {
         let changed = self.tx.changed.as_mut().expect("the transaction lives");
-        let mut tree = ByteTree::over(&mut *changed, self.record.root)?;
+        let tree = ByteTree::over(&mut *changed, self.record.root);
+        let mut tree = tree.map_err(|error| in_table(&self.name, Some(key))(error.into()))?;
         let answer = tree.change(ZERO, place, value);
         let root = tree.root();
         match answer {

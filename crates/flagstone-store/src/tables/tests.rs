@@ -155,6 +155,35 @@ fn iterators_go_both_ways_within_any_bounds() {
     assert_eq!(there, [true, false, true, true, true]);
 }
 
+/// Fails if savepoints of two transactions can have the same number.
+#[test]
+fn a_savepoint_of_another_transaction_is_refused() {
+    let (store, other) = (store(), store());
+    let strange = {
+        let mut tx = store.write().expect("a turn");
+        let mut beside = other.write().expect("a turn");
+        [tx.savepoint(), beside.savepoint()]
+    };
+    let mut tx = store.write().expect("a turn");
+    let own = tx.savepoint();
+    tx.table("t")
+        .expect("a table")
+        .add(b"sum", 1)
+        .expect("room");
+    for savepoint in strange {
+        for refused in [tx.rollback_to(savepoint), tx.release(savepoint)] {
+            assert!(
+                matches!(refused, Err(StoreError::Options(_))),
+                "{refused:?}"
+            );
+        }
+    }
+    let table = tx.table("t").expect("a table");
+    assert!(table.get(b"sum").expect("a table").is_some());
+    tx.rollback_to(own).expect("a savepoint");
+    assert!(tx.tables().expect("a catalog").is_empty());
+}
+
 #[test]
 fn savepoints_nest_and_free_pages_come_back() {
     let store = store();

@@ -12,11 +12,16 @@ use flagstone::index::prefix_bptree::{ByteTree, Nodes, Root, Walk, write_empty};
 use flagstone::units::Nanos;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const ZERO: Nanos = Nanos::ZERO;
 
 /// The longest name of a table, in bytes.
 pub(super) const NAME_MAX: usize = 255;
+
+/// Savepoints that this process has made, in all transactions of all stores: each has a number of
+/// its own, so that none is taken for one of another transaction.
+static SAVEPOINTS: AtomicU64 = AtomicU64::new(0);
 
 /// The tables of a transaction that it has opened: nothing for one that it dropped.
 type Open = BTreeMap<Arc<str>, Option<Record>>;
@@ -31,7 +36,6 @@ pub struct WriteTx {
     catalog: Root,
     pub(super) open: Open,
     savepoints: Vec<(u64, Open, Root)>,
-    savepoints_made: u64,
     pub(super) spoilt: Option<String>,
     /// Numbers of keys after the commit.
     counts: Vec<(Arc<str>, Option<u64>)>,
@@ -41,7 +45,9 @@ pub struct WriteTx {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Savepoint(u64);
 
-/// A commit that may not be durable yet.
+/// A commit that may not be durable yet. One that is dropped becomes durable with a later one that
+/// is waited for, or when the store is closed. If it is lost,
+/// [`Store::close`](super::Store::close) says so.
 #[must_use = "a commit is durable when it was waited for"]
 pub struct Commit(Ticket);
 
@@ -65,7 +71,6 @@ impl WriteTx {
             writer: Some(writer),
             open: Open::new(),
             savepoints: Vec::new(),
-            savepoints_made: 0,
             spoilt: None,
             counts: Vec::new(),
         }
@@ -198,8 +203,7 @@ impl WriteTx {
     /// Makes a savepoint. Savepoints nest: to roll back to one takes those back that were made
     /// after it.
     pub fn savepoint(&mut self) -> Savepoint {
-        self.savepoints_made += 1;
-        let id = self.savepoints_made;
+        let id = SAVEPOINTS.fetch_add(1, Ordering::Relaxed);
         let open = self.open.clone();
         self.savepoints.push((id, open, self.catalog));
         self.changed_mut().push();
@@ -213,8 +217,8 @@ impl WriteTx {
             .position(|(id, ..)| *id == savepoint.0);
         found.ok_or_else(|| {
             StoreError::Options(
-                "the savepoint is not one of this transaction any more: it was released, or \
-                 rolled back by an older one"
+                "the savepoint is not one of this transaction, or not any more: it was released, \
+                 or rolled back by an older one"
                     .into(),
             )
         })
@@ -224,7 +228,8 @@ impl WriteTx {
     /// on even if an operation since then failed half-way.
     ///
     /// # Errors
-    /// The savepoint was released, or is gone since an older one was rolled back to.
+    /// The savepoint is one of another transaction, was released, or is gone since an older one was
+    /// rolled back to.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), StoreError> {
         let at = self.find(savepoint)?;
         self.savepoints.truncate(at + 1);

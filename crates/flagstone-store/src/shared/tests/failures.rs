@@ -142,3 +142,30 @@ fn what_finds_no_room_fails_with_all_that_has_read_it_and_the_store_goes_on() {
     let found = snapshot.read(Lpn(1)).expect("it is there");
     assert_eq!(found.as_deref(), Some(&b"four"[..]));
 }
+
+/// Fails if readers get a new snapshot only where a group was written, or found no room.
+#[test]
+fn readers_have_a_snapshot_after_a_group_that_the_device_refused() {
+    let pages = on(Recorded::default());
+    set(&pages, Lpn(1), b"one").wait().expect("durable");
+    let old = pages.snapshot().expect("seal has them");
+    pages.with(|store| store.end_snapshot(old.id()));
+    // A turn would refuse this before.
+    let too_long = Changes::from([(Lpn(1), page(&[2; 5000]))]);
+    let refused = pages.0.0.add(0, too_long).expect("it is taken");
+    let refused = pages.0.0.wait(&refused);
+    let is_known = matches!(
+        refused,
+        Err(StoreError::Device(DeviceError::TooLong { .. }))
+    );
+    assert!(is_known, "{refused:?}");
+    // What is not in memory is looked up.
+    assert!(old.read(Lpn(2)).is_err());
+    let new = pages.snapshot().expect("seal has them");
+    assert_eq!(new.read(Lpn(2)).expect("it has not ended"), None);
+    assert_eq!(
+        new.read(Lpn(1)).expect("it is there").as_deref(),
+        Some(&b"one"[..])
+    );
+    set(&pages, Lpn(1), b"three").wait().expect("durable");
+}

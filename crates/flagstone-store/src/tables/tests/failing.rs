@@ -1,7 +1,7 @@
 //! Tables under several threads, without room, and on pages that are damaged.
 
 use super::*;
-use crate::medium::{Landing, Medium, Recorded};
+use crate::medium::{Call, Failing, Fault, Landing, Medium, Recorded};
 use crate::shared::tests::failures::Bounded;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,15 +22,14 @@ fn counter(read: &ReadTx, table: &str) -> i64 {
 fn threads_take_turns_and_no_reader_sees_half_of_a_transaction() {
     let store = store();
     let is_over = AtomicBool::new(false);
-    let looks = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut looks = 0;
-            while !is_over.load(Ordering::SeqCst) {
+            while looks == 0 || !is_over.load(Ordering::SeqCst) {
                 let read = store.read().expect("a snapshot");
                 assert_eq!(counter(&read, "ones") * 10, counter(&read, "tens"));
                 looks += 1;
             }
-            looks
         });
         let writers = (0..THREADS).map(|_| {
             let store = store.clone();
@@ -67,9 +66,8 @@ fn threads_take_turns_and_no_reader_sees_half_of_a_transaction() {
             .into_iter()
             .for_each(|writer| writer.join().expect("all went well"));
         is_over.store(true, Ordering::SeqCst);
-        reader.join().expect("all went well")
+        reader.join().expect("all went well");
     });
-    assert!(looks > 0);
     let read = store.read().expect("a snapshot");
     assert_eq!(counter(&read, "ones"), THREADS * ROUNDS * 2 / 3);
     store.check().expect("each page is used once or free");
@@ -116,6 +114,96 @@ fn what_finds_no_room_is_gone_and_the_store_goes_on() {
     let store = Store::on(Box::new(left), &OpenOptions::default()).expect("a store");
     store.check().expect("each page is used once or free");
     assert_eq!(found(&store).len(), 3);
+}
+
+/// Fails if the error of a group goes to those alone who wait for a ticket of it.
+#[test]
+fn a_close_says_that_a_commit_is_lost_that_nobody_waited_for() {
+    for is_dropped in [true, false] {
+        for goes_on in [true, false] {
+            let (store, _, _) = bounded(2 << 20);
+            let mut tx = store.write().expect("a turn");
+            tx.table("t")
+                .expect("a table")
+                .add(b"sum", 1)
+                .expect("room");
+            let first = tx.commit_later().expect("it is taken");
+            let kept = (!is_dropped).then_some(first);
+            let mut tx = store.write().expect("a turn");
+            insert_too_much(&mut tx);
+            assert!(matches!(tx.commit(), Err(StoreError::Full(_))));
+            if let Some(first) = kept {
+                assert!(matches!(first.wait(), Err(StoreError::Full(_))));
+            }
+            if goes_on {
+                store.insert("t", b"later", b"1").expect("room");
+                assert_eq!(counter(&store.read().expect("a snapshot"), "t"), 0);
+            }
+            let closed = store.close();
+            let is_said = matches!(closed, Err(StoreError::Full(_)));
+            assert_eq!(is_said, is_dropped, "{closed:?}");
+            assert!(is_said || closed.is_ok(), "{closed:?}");
+        }
+    }
+}
+
+/// Fails if a table is changed whatever its height: with none its pages would be lost.
+#[test]
+fn a_table_of_a_height_that_cannot_be_is_named_and_not_changed() {
+    for height in [0, 65, 255] {
+        let store = store();
+        store.insert("t", b"key", b"1").expect("room");
+        let mut tx = store.write().expect("a turn");
+        let mut record = tx.table("t").expect("a table").record;
+        record.root.height = height;
+        tx.open.insert("t".into(), Some(record));
+        tx.commit().expect("room");
+        let refused = |act: &dyn Fn(&mut WriteTx) -> Result<(), StoreError>| {
+            let mut tx = store.write().expect("a turn");
+            let said = act(&mut tx).expect_err("damage").to_string();
+            assert!(said.starts_with("table `t`"), "{height}: {said}");
+            assert!(said.ends_with("no height that can be"), "{height}: {said}");
+        };
+        refused(&|tx| tx.drop_table("t"));
+        refused(&|tx| tx.table("t")?.clear());
+        refused(&|tx| tx.table("t")?.insert(b"key", b"2").map(|_| ()));
+        refused(&|tx| tx.table("t")?.get(b"key").map(|_| ()));
+        store.check().expect_err("damage");
+    }
+}
+
+/// Closes a store while a call of the medium fails, counted from the begin of the close. Returns
+/// the calls of the close, and its end.
+fn close_while_one_fails(call: Option<u64>) -> (Vec<Call>, Result<(), StoreError>) {
+    let medium = Failing::on(Recorded::default());
+    let store = Store::on(Box::new(medium.clone()), &OpenOptions::default());
+    let store = store.expect("a new store");
+    // So much that the close leaves tables for the next opening.
+    for n in 0..400 {
+        store.insert("t", &number(n), &[1; 1000]).expect("room");
+    }
+    let before = medium.calls().len();
+    medium.fail(call.map(|call| (before as u64 + call, Fault::Error)));
+    let closed = store.close();
+    assert_eq!(medium.has_failed(), call.is_some());
+    (medium.calls().split_off(before), closed)
+}
+
+/// Fails if what is below the tables is closed by nobody who says what fails.
+#[test]
+fn a_close_says_which_of_its_writes_and_syncs_failed() {
+    let (calls, closed) = close_while_one_fails(None);
+    closed.expect("nothing fails");
+    let mut failed = 0;
+    for (number, call) in calls.iter().enumerate() {
+        if matches!(call, Call::Write | Call::Sync) {
+            let (_, closed) = close_while_one_fails(Some(number as u64));
+            let is_said = matches!(closed, Err(StoreError::Io { .. }));
+            assert!(is_said, "call {number}, {call:?}: {closed:?}");
+            failed += 1;
+        }
+    }
+    assert!(failed >= 4, "{calls:?}");
 }
 
 /// A store that may have so many bytes, and the bound.

@@ -17,6 +17,23 @@ pub struct Root {
     pub height: u32,
 }
 
+/// Levels of a tree at most.
+const HEIGHT_MAX: u32 = 64;
+
+impl Root {
+    /// Doubts a root that was read from a page.
+    ///
+    /// # Errors
+    /// It has no height that can be.
+    #[inline]
+    pub(super) fn doubt(self) -> Result<(), IndexError> {
+        match self.height {
+            1..=HEIGHT_MAX => Ok(()),
+            _ => damaged(self.at, "the tree has no height that can be"),
+        }
+    }
+}
+
 /// A node on the way from the root to a leaf, and which child comes next.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
@@ -93,6 +110,27 @@ impl Sizes {
         }
     }
 
+    /// What [`Sizes::pages_of`] says of a value whose entry names these pages.
+    ///
+    /// # Errors
+    /// The value is too long, or the entry names other pages than such a value has.
+    pub(super) fn pages_named(
+        self,
+        leaf: Lpn,
+        bytes: usize,
+        named: &[Lpn],
+    ) -> Result<(usize, usize), IndexError> {
+        if bytes > self.limits.value {
+            return damaged(leaf, "a value is longer than a value can be");
+        }
+        let (count, lists) = self.pages_of(bytes);
+        if named.len() != if lists > 0 { lists } else { count } {
+            return damaged(leaf, "a value has not as many pages as it needs");
+        }
+        doubt_pages(leaf, named)?;
+        Ok((count, lists))
+    }
+
     fn check(self, key: &[u8], value: &[u8]) -> Result<(), IndexError> {
         let (limits, page) = (self.limits, self.page);
         for (what, bytes, most) in [
@@ -128,6 +166,19 @@ pub struct ByteTree<N> {
 pub(super) fn named_pages(image: &[u8]) -> impl Iterator<Item = Lpn> + '_ {
     let page = |at: &[u8]| Lpn(get(at, 0..4) as u32);
     image.chunks_exact(4).map(page)
+}
+
+/// Doubts the pages of a value: a few pages must not stand for a value of any length.
+///
+/// # Errors
+/// One of them is there twice.
+pub(super) fn doubt_pages(leaf: Lpn, pages: &[Lpn]) -> Result<(), IndexError> {
+    let mut pages = pages.to_vec();
+    pages.sort_unstable();
+    match pages.is_sorted_by(|before, after| before < after) {
+        true => Ok(()),
+        false => damaged(leaf, "a value has a page twice"),
+    }
 }
 
 pub(super) fn damaged<T>(at: Lpn, why: &str) -> Result<T, IndexError> {
@@ -169,8 +220,9 @@ impl<N: Nodes> ByteTree<N> {
     /// The tree with a root, which [`write_empty`] made or [`ByteTree::root`] gave.
     ///
     /// # Errors
-    /// The pages are too small or too large.
+    /// The pages are too small or too large, or the root has no height that can be.
     pub fn over(nodes: N, root: Root) -> Result<ByteTree<N>, IndexError> {
+        root.doubt()?;
         let sizes = Sizes::new(nodes.page_bytes())?;
         Ok(ByteTree::new(nodes, sizes, root))
     }
@@ -273,16 +325,14 @@ impl<N: Nodes> ByteTree<N> {
         leaf: Lpn,
         (bytes, named): (usize, Vec<Lpn>),
     ) -> Result<(Vec<Lpn>, Nanos), IndexError> {
-        let (count, lists) = self.sizes.pages_of(bytes);
-        if named.len() != if lists > 0 { lists } else { count } {
-            return damaged(leaf, "a value has not as many pages as it needs");
-        }
+        let (count, lists) = self.sizes.pages_named(leaf, bytes, &named)?;
         if lists == 0 {
             return Ok((named, now));
         }
         let mut image = vec![0; lists * self.sizes.page];
         let now = self.nodes.read_past(now, &named, &mut image)?;
-        let pages = named_pages(&image).take(count).collect();
+        let pages: Vec<Lpn> = named_pages(&image).take(count).collect();
+        doubt_pages(leaf, &pages)?;
         Ok((pages, now))
     }
 

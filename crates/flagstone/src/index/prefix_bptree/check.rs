@@ -2,11 +2,12 @@
 //! and each page used once, those of long values included.
 
 use super::apart::Apart;
-use super::byte_tree::{ByteTree, named_pages};
+use super::byte_tree::{ByteTree, damaged, named_pages};
 use super::node::{Kind, Node, entry_bytes};
 use super::nodes::Nodes;
 use crate::index::IndexError;
 use crate::units::{Lpn, Nanos};
+use std::collections::BTreeSet;
 
 /// A node and its keys: from the first on, before the second.
 struct Span {
@@ -55,17 +56,22 @@ impl<N: Nodes> ByteTree<N> {
         Ok((len, used))
     }
 
-    /// All pages that the tree uses: nodes, and those of long values.
+    /// All pages that the tree uses, in ascending order: nodes, and those of long values.
     ///
     /// # Errors
-    /// Pages that cannot go on, or are damaged.
+    /// Pages that cannot go on, or are damaged. A page that is used twice is damage, also since a
+    /// node below itself would have no end of pages.
     pub fn pages(&mut self) -> Result<Vec<Lpn>, IndexError> {
-        let (mut used, mut level) = (Vec::new(), vec![self.root]);
+        let (mut used, mut level) = (BTreeSet::new(), vec![self.root]);
+        let mut uses = |at: Lpn| match used.insert(at) {
+            true => Ok(()),
+            false => damaged(at, "the tree uses the page twice"),
+        };
         for height in (0..self.height).rev() {
             let kind = if height == 0 { Kind::Leaf } else { Kind::Inner };
             let mut below = Vec::new();
             for at in level {
-                used.push(at);
+                uses(at)?;
                 let (node, _) = self.apart(Nanos::ZERO, at, kind)?;
                 match kind {
                     Kind::Inner => {
@@ -74,7 +80,8 @@ impl<N: Nodes> ByteTree<N> {
                     Kind::Leaf => {
                         for entry in &node.entries {
                             if let Some(large) = entry.value().pages() {
-                                used.extend(self.all_pages(Nanos::ZERO, at, large)?.0);
+                                let (pages, _) = self.all_pages(Nanos::ZERO, at, large)?;
+                                pages.into_iter().try_for_each(&mut uses)?;
                             }
                         }
                     }
@@ -82,7 +89,7 @@ impl<N: Nodes> ByteTree<N> {
             }
             level = below;
         }
-        Ok(used)
+        Ok(used.into_iter().collect())
     }
 
     fn check_node(&self, node: Node<'_>, kind: Kind, span: &Span) -> Result<(), String> {
@@ -135,6 +142,11 @@ impl<N: Nodes> ByteTree<N> {
         if entry_bytes(key.len(), bytes) <= self.sizes.short {
             return Err(format!(
                 "the value of key {key:?} is short, and lies elsewhere"
+            ));
+        }
+        if bytes > self.sizes.limits.value {
+            return Err(format!(
+                "the value of key {key:?} is longer than a value can be"
             ));
         }
         let (count, lists) = self.sizes.pages_of(bytes);

@@ -66,11 +66,10 @@ impl Tree {
                 (space, root, 1, 0)
             }
         };
-        if height == 0 || height > 64 {
-            return damaged(Lpn(0), "the tree has no height that can be");
-        }
+        let root = Root { at: root, height };
+        root.doubt()?;
         let tree = Tree {
-            bytes: ByteTree::new(Framed { cache, space }, sizes, Root { at: root, height }),
+            bytes: ByteTree::new(Framed { cache, space }, sizes, root),
             meta,
             value_bytes,
             read_ahead: read_ahead(settings, &INFO)?,

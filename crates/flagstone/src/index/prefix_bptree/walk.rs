@@ -5,7 +5,7 @@
 //! value is not copied from its page, and any number of readers share the pages.
 
 use super::super::IndexError;
-use super::byte_tree::{Root, Sizes, damaged, named_pages};
+use super::byte_tree::{Root, Sizes, damaged, doubt_pages, named_pages};
 use super::node::{Kind, Node, Value};
 use crate::units::Lpn;
 use std::ops::{Deref, Range};
@@ -90,9 +90,7 @@ impl<I: Images> Walk<I> {
     /// The pages are too small or too large, or the root has no height that can be.
     #[inline]
     pub fn new(images: I, page_bytes: usize, root: Root) -> Result<Walk<I>, IndexError> {
-        if root.height == 0 || root.height > 64 {
-            return damaged(root.at, "the tree has no height that can be");
-        }
+        root.doubt()?;
         let sizes = Sizes::new(page_bytes)?;
         Ok(Walk {
             images,
@@ -203,14 +201,15 @@ impl<I: Images> Walk<I> {
         let Some((bytes, mut pages)) = value.pages() else {
             return Ok(damaged(leaf, "a value is no list of pages")?);
         };
-        let (count, lists) = self.sizes.pages_of(bytes);
-        if pages.len() != if lists > 0 { lists } else { count } {
-            return Ok(damaged(leaf, "a value has not as many pages as it needs")?);
-        }
+        let (count, lists) = self.sizes.pages_named(leaf, bytes, &pages)?;
         if lists > 0 {
             let lists = self.images.pages(&pages)?;
             let named = lists.iter().flat_map(|list| named_pages(list));
             pages = named.take(count).collect();
+            doubt_pages(leaf, &pages)?;
+        }
+        if pages.len() < count {
+            return Ok(damaged(leaf, "a value has pages that are too short")?);
         }
         let mut whole = Vec::with_capacity(bytes);
         for page in self.images.pages(&pages)? {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::dice::Dice;
+use crate::index::prefix_bptree::node::{insert, page_list, write_head};
 use crate::index::prefix_bptree::{ByteTree, Nodes, write_empty};
 use crate::units::Nanos;
 use std::cell::RefCell;
@@ -146,8 +147,7 @@ fn walk(memory: &Memory, root: Root) -> Walk<&Memory> {
 fn a_walk_finds_what_a_map_has_and_asks_for_each_page_once() {
     let (mut tree, map) = tree(400, 1);
     let (len, mut used) = tree.check().expect("a tree");
-    let mut pages = tree.pages().expect("a tree");
-    pages.sort_unstable();
+    let pages = tree.pages().expect("a tree");
     used.sort_unstable();
     assert_eq!((len, &pages), (map.len() as u64, &used));
     assert_eq!(
@@ -309,6 +309,83 @@ fn pages_that_are_too_short_and_heights_that_cannot_be_are_refused() {
             ..tree.root()
         };
         assert!(Walk::new(&memory, PAGE, root).is_err(), "{height}");
+        assert!(ByteTree::over(memory.clone(), root).is_err(), "{height}");
     }
     assert!(Walk::new(&memory, 64, tree.root()).is_err(), "tiny pages");
+}
+
+fn why<T>(answer: Result<T, IndexError>) -> String {
+    match answer {
+        Err(IndexError::Damaged { why, .. }) => why,
+        Err(other) => panic!("{other}"),
+        Ok(_) => "nothing".to_string(),
+    }
+}
+
+/// Fails if a tree that has no end is walked to its end: that takes as long as its height allows.
+#[test]
+fn a_node_below_itself_is_a_page_that_is_used_twice() {
+    let mut page = vec![0; PAGE];
+    write_head(&mut page, Kind::Inner, &[], Lpn(0));
+    let child = Value {
+        bytes: &[0; 4],
+        large: false,
+    };
+    assert!(insert(&mut page, 0, b"k", child));
+    let memory = Memory {
+        pages: vec![page],
+        ..Memory::default()
+    };
+    let root = Root {
+        at: Lpn(0),
+        height: 16,
+    };
+    let mut tree = ByteTree::over(memory, root).expect("a root");
+    assert_eq!(why(tree.pages()), "the tree uses the page twice");
+}
+
+/// Fails if the length of a value that is read is any that its entry says.
+#[test]
+fn a_value_is_as_long_as_different_pages_can_hold() {
+    let pages = |from: u32| (from..from + 32).flat_map(u32::to_le_bytes).collect();
+    let said = |bytes: usize, named: &[u32], list: Vec<u8>| {
+        let named: Vec<Lpn> = named.iter().copied().map(Lpn).collect();
+        let mut memory = Memory {
+            pages: vec![vec![0; PAGE]; 70],
+            ..Memory::default()
+        };
+        memory.pages[1] = list;
+        memory.pages[2] = pages(36);
+        let page = &mut memory.pages[0];
+        write_empty(page);
+        let entry = Value {
+            bytes: &page_list(bytes, &named),
+            large: true,
+        };
+        assert!(insert(page, 0, b"k", entry));
+        let root = Root {
+            at: Lpn(0),
+            height: 1,
+        };
+        let mut tree = ByteTree::over(memory, root).expect("a root");
+        let answers = [
+            why(walk(tree.nodes(), root).get(b"k")),
+            why(tree.get(ZERO, b"k", &mut Vec::new())),
+            why(tree.pages()),
+            why(tree.change(ZERO, b"k", None)),
+        ];
+        assert!(
+            answers.iter().all(|said| *said == answers[0]),
+            "{answers:?}"
+        );
+        answers[0].clone()
+    };
+    let most = Sizes::new(PAGE).expect("pages of a size").limits.value;
+    assert_eq!(most, 32 * PAGE);
+    assert_eq!(said(most, &[1], pages(3)), "nothing");
+    let longer = "a value is longer than a value can be";
+    assert_eq!(said(most + 1, &[1, 2], pages(3)), longer);
+    assert_eq!(said(most + 1, &[1, 1], pages(3)), longer);
+    let twice = "a value has a page twice";
+    assert_eq!(said(most, &[1], 3u32.to_le_bytes().repeat(32)), twice);
 }
