@@ -278,7 +278,7 @@ impl PageStore {
     /// Takes a snapshot of what is committed, for a reader that goes on seeing that. It copies
     /// nothing; pages that are replaced meanwhile keep their room until
     /// [`PageStore::end_snapshot`]. A store may take twice its bound ([`OpenOptions::space`]) so,
-    /// or 16 MiB; then the oldest snapshots end.
+    /// or 32 MiB; then the oldest snapshots end.
     ///
     /// # Errors
     /// The protocol cannot give snapshots: `seal` can.

@@ -16,7 +16,7 @@ const AT: Lpn = Lpn(77);
 /// No page of the medium.
 const NONE: u64 = u64::MAX / PAGE - 1;
 
-/// A medium with one page that cannot be read until it is written, as disks give bad sectors others.
+/// A medium with one page that cannot be read until it is written: disks replace bad sectors then.
 #[derive(Clone)]
 struct Scratched(Recorded, Arc<AtomicU64>);
 

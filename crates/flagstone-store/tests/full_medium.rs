@@ -116,8 +116,8 @@ fn ask_too_much(store: &mut PageStore, held: &[u32]) {
     assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
 }
 
-/// Trims all pages one by one, and fills the store again. Protocols that keep a mapping table on the
-/// medium have less room for pages than when the store was new.
+/// Trims all pages one by one, and fills the store again. Protocols that keep a mapping table on
+/// the medium have less room for pages than when the store was new.
 fn trim_and_fill(store: &mut PageStore, held: &mut Vec<u32>) {
     for at in 0..held.len() as u32 {
         let tx = store.begin().expect("it begins");

@@ -2,8 +2,8 @@
 //!
 //! One bad sector is no reason to give up all others. A store that is in use loses the page that is
 //! there ([`is_bad_sector`]). An opening that has to recover must not go on: a page that cannot be
-//! read would look like one whose program was torn, and a transaction that was acknowledged would be
-//! rolled back. A check and a repair want to see what is left, and read the medium through
+//! read would look like one whose program was torn, and a transaction that was acknowledged would
+//! be rolled back. A check and a repair want to see what is left, and read the medium through
 //! [`Gaps`].
 
 use super::{Expecting, Medium};

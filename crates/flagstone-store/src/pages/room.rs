@@ -1,5 +1,5 @@
-//! How much room a store takes: it grows while its bound allows that, and the last blocks of one that
-//! cannot grow any more are not for new pages.
+//! How much room a store takes: it grows while its bound allows that, and the last blocks of one
+//! that cannot grow any more are not for new pages.
 
 use super::PageStore;
 use crate::error::StoreError;
@@ -11,18 +11,18 @@ use flagstone::units::{Lpn, Nanos, Pbn};
 /// collector has nowhere to move pages to.
 const COLLECTOR_BLOCKS: f64 = 3.0;
 
-/// Blocks that a store which cannot grow keeps from new pages, beside those that its collector keeps
-/// free anyway. Of the latter two may be being written, and one has to gain a page whenever a block
-/// is collected: without them a full store could not even overwrite a page.
+/// Blocks that a store which cannot grow keeps from new pages, beside those that its collector
+/// keeps free anyway. Of the latter two may be being written, and one has to gain a page whenever a
+/// block is collected: without them a full store could not even overwrite a page.
 const SLACK_BLOCKS: u32 = 1;
 
-/// The share of a store that these blocks are at most: that of a small store with the default bound.
+/// The share of a store that these blocks are at most: that of a small one with the default bound.
 const SLACK_SHARE: f64 = 1.0 / 3.0;
 
 /// How many times its bound a store may take while snapshots are open, and pages that it may take
 /// anyway: blocks with pages of theirs are not collected. Beyond that the oldest snapshots end.
 const SNAPSHOT_ROOM: f64 = 2.0;
-const SNAPSHOT_PAGES: f64 = 4096.0;
+const SNAPSHOT_PAGES: f64 = 8192.0;
 
 impl PageStore {
     /// Sees to it that a page can be written: one beyond the store, or one that was never written,
