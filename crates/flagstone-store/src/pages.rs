@@ -7,6 +7,7 @@ use crate::encryption;
 use crate::error::StoreError;
 mod beside;
 mod create;
+mod idle;
 mod look;
 mod options;
 mod room;

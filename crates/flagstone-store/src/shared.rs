@@ -89,6 +89,20 @@ impl SharedPages {
         Ok(PageSnapshot(self.0.0.durable()))
     }
 
+    /// Collects old versions ahead of need as [`PageStore::idle`] does. A commit that comes meanwhile
+    /// waits for it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn idle(&self, pages: u32) -> Result<u32, StoreError> {
+        let core = self.0.0.core();
+        let moved = core.store().idle(pages)?;
+        match core.places.carry_out() {
+            Ok(()) => Ok(moved),
+            Err(_) => Err(core.store().failed()),
+        }
+    }
+
     /// Closes the store, if this is the last handle of it: all commits are durable then. To drop it
     /// does the same, but tells nobody what failed. A snapshot or a ticket that is left keeps the
     /// store open.

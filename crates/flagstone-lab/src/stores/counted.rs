@@ -19,6 +19,9 @@ pub struct Count {
     pub pages_a_commit: u32,
     /// How many times all pages are overwritten before counting begins, and then again.
     pub rounds: u32,
+    /// Whether the store is idle until it has nothing left to do, each time that so many pages were
+    /// written: what is moved then counts as written, and no commit has it.
+    pub idle_after: Option<u32>,
     /// Seed of the pages.
     pub seed: u64,
 }
@@ -56,18 +59,20 @@ impl Count {
         let mut store = PageStore::on(Box::new(Memory::default()), &self.options)?;
         super::bench::fill(&mut store, self.pages)?;
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed);
-        for _ in 0..self.commits() {
+        for number in 0..self.commits() {
             self.commit(&mut store, &mut dice)?;
+            self.rest(&mut store, number)?;
             progress(1);
         }
         let (before, collected) = (store.medium_stats(), store.device().stats().collections);
         let mut by_commit = Vec::new();
         let mut written = before.bytes;
-        for _ in 0..self.commits() {
+        for number in 0..self.commits() {
             self.commit(&mut store, &mut dice)?;
             let now = store.medium_stats().bytes;
             by_commit.push(((now - written) / MEDIUM_PAGE_BYTES as u64) as u32);
-            written = now;
+            self.rest(&mut store, number)?;
+            written = store.medium_stats().bytes;
             progress(1);
         }
         by_commit.sort_unstable();
@@ -82,6 +87,14 @@ impl Count {
             syncs: (after.syncs - before.syncs) as f64 / commits,
             by_commit,
         })
+    }
+
+    /// Has the store be idle after the commit of this number, if it is to be.
+    fn rest(&self, store: &mut PageStore, number: u64) -> Result<(), StoreError> {
+        let pages = (number + 1) * u64::from(self.pages_a_commit);
+        let is_time = |after: u32| pages % u64::from(after) < u64::from(self.pages_a_commit);
+        while self.idle_after.is_some_and(is_time) && store.idle(u32::MAX)? > 0 {}
+        Ok(())
     }
 
     /// Commits of a half.
@@ -104,6 +117,10 @@ mod tests {
     use super::*;
 
     fn count(space: f64, whole: bool) -> Counted {
+        count_idle(space, whole, None)
+    }
+
+    fn count_idle(space: f64, whole: bool, idle_after: Option<u32>) -> Counted {
         let mut options = OpenOptions::default();
         options.space = space;
         options.whole_collections = whole;
@@ -112,6 +129,7 @@ mod tests {
             pages: 4_096,
             pages_a_commit: 1,
             rounds: 3,
+            idle_after,
             seed: 1,
         };
         count.run(&mut |_| ()).expect("a store in memory")
@@ -134,5 +152,15 @@ mod tests {
             whole.at(1.0),
             steps.at(0.999)
         );
+    }
+
+    #[test]
+    fn commits_after_idle_time_move_nothing() {
+        let (steps, idle) = (count(1.5, false), count_idle(1.5, false, Some(200)));
+        assert!(steps.at(0.5) > 1, "{steps:?}");
+        // A page, and now and then the mark or the summary of a block.
+        assert!(idle.at(0.99) <= 2, "{}", idle.at(0.99));
+        assert!(idle.collections > 0 && idle.written > steps.written);
+        assert!(idle.written < 1.5 * steps.written, "{idle:?}");
     }
 }

@@ -34,6 +34,8 @@ pub struct Tally {
     pub committed: u64,
     /// Blocks that were collected.
     pub collections: u64,
+    /// Pages that stores of pages moved while nobody asked for anything.
+    pub moved: u64,
     /// Blocks by which stores of pages grew.
     pub grown: u64,
     /// Times that a snapshot was held against what was committed when it was taken.
@@ -57,6 +59,7 @@ impl Tally {
         self.cuts_again += other.cuts_again;
         self.committed += other.committed;
         self.collections += other.collections;
+        self.moved += other.moved;
         self.grown += other.grown;
         self.snapshots += other.snapshots;
         self.grouped += other.grouped;

@@ -28,6 +28,9 @@ const PAGES_MORE: u32 = 4_096;
 /// For the dice by which a store grows.
 const GROWTH: u64 = 0x9703 << 40;
 
+/// For the dice by which a store is idle.
+const IDLENESS: u64 = 0x1d1e << 40;
+
 /// The store of a run, and how it is used.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pages {
@@ -98,6 +101,32 @@ impl Readers {
             }
         }
         Ok(compared)
+    }
+}
+
+/// In a third of the runs nobody wants anything now and then, and the store collects ahead. By dice
+/// of its own: the clients do the same with it and without.
+struct Idler {
+    dice: Option<Pcg64Mcg>,
+}
+
+impl Idler {
+    fn of(seed: u64, tag: u64) -> Idler {
+        let mut dice = Pcg64Mcg::seed_from_u64(seed ^ IDLENESS);
+        let is_one = dice.random_range(0..3) == 0;
+        Idler {
+            dice: is_one.then(|| Pcg64Mcg::seed_from_u64(seed ^ IDLENESS ^ tag << 32)),
+        }
+    }
+
+    fn step(&mut self, store: &mut Pair) -> Result<u64, StoreError> {
+        let Some(dice) = &mut self.dice else {
+            return Ok(0);
+        };
+        if dice.random_range(0..6) > 0 {
+            return Ok(0);
+        }
+        store.idle(dice.random_range(1..40)).map(u64::from)
     }
 }
 
@@ -257,7 +286,10 @@ impl World for Pages {
             open: Vec::new(),
             dice: Pcg64Mcg::seed_from_u64(run.id.seed ^ run.tag << 32),
         };
+        let mut idler = Idler::of(run.id.seed, run.tag);
         for _ in 0..steps {
+            let moved = idler.step(&mut store).map_err(failed("while it is idle"))?;
+            run.tally.moved += moved;
             let compared = readers.step(&mut store, &life.newest(), run.world.pages)?;
             run.tally.snapshots += compared;
             if dice.random_range(0..64) == 0 {

@@ -96,6 +96,10 @@ impl Pair {
         self.both("write", |store| store.write(tx, at, bytes))
     }
 
+    pub(super) fn idle(&mut self, pages: u32) -> Result<u32, StoreError> {
+        self.both("idle", |store| store.idle(pages))
+    }
+
     pub(super) fn trim(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
         self.both("trim", |store| store.trim(tx, at))
     }

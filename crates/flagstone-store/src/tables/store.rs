@@ -275,6 +275,16 @@ impl Store {
         ended.and(pages.close())
     }
 
+    /// Collects old versions ahead of need, for a program or a thread that has nothing else to do:
+    /// see [`PageStore::idle`](crate::PageStore::idle). It moves at most so many pages, and returns
+    /// how many: none if nothing is left to do. A commit that comes meanwhile waits for it.
+    ///
+    /// # Errors
+    /// The store was opened for reading, or the medium fails.
+    pub fn idle(&self, pages: u32) -> Result<u32, StoreError> {
+        self.0.pages.idle(pages)
+    }
+
     /// Checks all tables, at the turn of a writer: order and fill of their nodes, and that each
     /// page is used once or free. It reads everything.
     ///

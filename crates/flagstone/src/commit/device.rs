@@ -9,7 +9,7 @@ use super::{
     Taken, Way, Write, doubt_tx, spare_numbers,
 };
 use crate::ftl::{Cause, Config, Format, Ftl, FtlError, Mounted, Stats};
-use crate::ftl::{collect, finish_steps, make_room, step, tend};
+use crate::ftl::{collect, finish_steps, make_room, step};
 use crate::nand::{Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, TxId};
 use rustc_hash::FxHashMap;
@@ -156,24 +156,6 @@ impl Device {
     /// Counters of the host's requests since the start.
     pub fn request_stats(&self) -> &RequestStats {
         &self.host
-    }
-
-    /// Erases free blocks before they are needed; see [`Ftl::erase_ahead`].
-    ///
-    /// # Errors
-    /// The power fails.
-    pub fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, DeviceError> {
-        self.ftl.erase_ahead(now).map_err(DeviceError::from)
-    }
-
-    /// Does what is due without a request: the reads of the patrol, and the refresh of blocks with
-    /// many bit errors ([`Config::scrub`]). A host that asks for little calls it from time to time;
-    /// requests do a part of it themselves.
-    ///
-    /// # Errors
-    /// A device that cannot go on.
-    pub fn tend(&mut self, now: Nanos) -> Result<(), DeviceError> {
-        Ok(tend(&mut self.ftl, self.protocol.as_mut(), now)?)
     }
 
     /// Makes the device larger, on a medium that can be; see [`Ftl::grow`]. Returns how many blocks
@@ -589,6 +571,7 @@ fn read_found(
     }
 }
 
+mod idle;
 mod looking;
 mod rest;
 mod snapshots;

@@ -93,7 +93,8 @@ use slot::{EMPTY_BYTE, SLOT_BYTES};
 use snapshots::Snapshots;
 use std::collections::VecDeque;
 use std::fmt;
-pub(crate) use steps::{finish_steps, step};
+pub use steps::Leisure;
+pub(crate) use steps::{collect_ahead, finish_steps, step};
 use victims::Victims;
 use write::Head;
 

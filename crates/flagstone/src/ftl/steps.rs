@@ -94,6 +94,66 @@ fn advance(
     Ok(!moved.lost)
 }
 
+/// What a device may do while its host asks for nothing.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Leisure {
+    /// Blocks that are to be free beyond those that the collector keeps free anyway.
+    pub blocks: u32,
+    /// The most live pages of a block that is worth it: they may be overwritten before its room is
+    /// needed.
+    pub live: u32,
+    /// Pages that are moved at most.
+    pub pages: u32,
+}
+
+impl Leisure {
+    /// With these.
+    pub fn new(blocks: u32, live: u32, pages: u32) -> Leisure {
+        Leisure {
+            blocks,
+            live,
+            pages,
+        }
+    }
+}
+
+/// Moves pages while the host asks for nothing. Returns how many it has moved: none if there is
+/// nothing to do.
+pub(crate) fn collect_ahead(
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    now: Nanos,
+    leisure: Leisure,
+) -> Result<u32, FtlError> {
+    let Leisure {
+        blocks,
+        live,
+        pages,
+    } = leisure;
+    let free = ftl.collects_below() + blocks;
+    let is_worth = |ftl: &Ftl| ftl.fewest_live().is_some_and(|fewest| fewest <= live);
+    let mut moved = 0;
+    while moved < pages {
+        let work = match ftl.victims.in_steps {
+            None if ftl.config.works_ahead && ftl.writable_blocks() < free && is_worth(ftl) => {
+                start(ftl, owner)
+            }
+            in_steps => in_steps,
+        };
+        let Some(mut work) = work else {
+            break;
+        };
+        let before = ftl.blocks[work.victim.index()].live;
+        let goes_on = advance(ftl, owner, now, &mut work, pages - moved)?;
+        moved += u32::from(before - ftl.blocks[work.victim.index()].live);
+        if goes_on && work.next >= ftl.data_pages {
+            end(ftl, owner, now)?;
+        }
+    }
+    Ok(moved)
+}
+
 /// Erases the block that is collected in steps if its pages have moved.
 #[inline]
 pub(crate) fn finish_steps(

@@ -16,8 +16,8 @@ pub(super) struct Bench {
     #[arg(required_unless_present = "space")]
     folder: Option<PathBuf>,
     /// Count in memory instead, for each of these bounds of the space of a store (see
-    /// `OpenOptions::space`), what it costs: two rows each, with blocks collected in steps and at
-    /// once.
+    /// `OpenOptions::space`), what it costs: three rows each, with blocks collected in steps, while
+    /// the store is idle, and at once.
     #[arg(long, value_name = "TIMES", value_delimiter = ',',
           conflicts_with_all = ["folder", "encrypt", "whole", "commits"])]
     space: Vec<f64>,
@@ -152,14 +152,18 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Counts what bounds of the space cost, with blocks collected in steps and at once.
+/// Pages that are written between two times at which nobody wants anything.
+const IDLE_AFTER: u32 = 1_000;
+
+/// Counts what bounds of the space cost, with blocks collected in steps, while the store is idle, and
+/// at once.
 fn count(args: &Bench) -> Result<ExitCode, Failure> {
     let rounds = 4;
     let pages = args.megabytes * 256;
     let mut runs = Vec::new();
     for &pages_a_commit in &args.pages {
         for &space in &args.space {
-            for whole in [false, true] {
+            for (whole, idle_after) in [(false, None), (false, Some(IDLE_AFTER)), (true, None)] {
                 let mut options =
                     OpenOptions::default().with_protocol(protocol_of(&args.protocol)?);
                 options.space = space;
@@ -169,6 +173,7 @@ fn count(args: &Bench) -> Result<ExitCode, Failure> {
                     pages,
                     pages_a_commit,
                     rounds,
+                    idle_after,
                     seed: args.seed,
                 });
             }
@@ -183,15 +188,17 @@ fn count(args: &Bench) -> Result<ExitCode, Failure> {
     ]);
     for run in runs {
         let of = run.run(&mut |made| bar.inc(made))?;
-        let how = match run.options.whole_collections {
-            true => "whole blocks",
-            false => "in steps",
+        let how = match (run.options.whole_collections, run.idle_after) {
+            (true, _) => "whole blocks",
+            (false, None) => "in steps",
+            (false, Some(_)) => "while idle",
         };
         if args.json {
             let row = json!({
                 "pages_a_commit": run.pages_a_commit,
                 "space": run.options.space,
                 "in_steps": !run.options.whole_collections,
+                "idle_after_pages": run.idle_after,
                 "size": of.size,
                 "written": of.written,
                 "collections": of.collections,

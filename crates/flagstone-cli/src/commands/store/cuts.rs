@@ -168,6 +168,7 @@ fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
             "cuts_again": tally.cuts_again,
             "committed": tally.committed,
             "collections": tally.collections,
+            "moved_while_idle": tally.moved,
             "blocks_added": tally.grown,
             "times_without_room": tally.refused,
             "snapshots_compared": tally.snapshots,
@@ -191,8 +192,8 @@ fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
     let (name, done) = match campaign.subject {
         Subject::Pages => {
             let done = format!(
-                "{} collections, {} blocks added, {} times without room",
-                tally.collections, tally.grown, tally.refused
+                "{} collections, {} pages moved while idle, {} blocks added, {} times without room",
+                tally.collections, tally.moved, tally.grown, tally.refused
             );
             (campaign.protocol.to_string(), done)
         }

@@ -1,0 +1,51 @@
+//! Work that a store does while nobody asks for anything, if whoever holds it calls for that.
+
+use super::PageStore;
+use crate::error::StoreError;
+use flagstone::ftl::Leisure;
+
+/// The share of its blocks that a store has free once there is nothing left to do, beyond those that
+/// its collector keeps free anyway.
+const FREE_SHARE: u32 = 16;
+
+/// Of the share of a store that its bound lets be live, the part that a block may have live to be
+/// collected then. So the store still grows to its bound.
+const LIVE_SHARE: f64 = 0.75;
+
+impl PageStore {
+    /// Collects old versions ahead of need, and moves at most so many pages for that. Returns how
+    /// many it has moved: none if there is nothing left to do. Commits that follow move no pages
+    /// until a sixteenth of the store has been written. What is moved early may be overwritten
+    /// soon, so that more is written in all (docs/store.md has both figures). Stores with another
+    /// protocol than `seal` or `seal-r` do nothing.
+    ///
+    /// A program calls it from time to time, with a few hundred pages, when it has nothing else to
+    /// do; a thread that shares the store may do so as well.
+    ///
+    /// ```
+    /// # use flagstone::units::Lpn;
+    /// # use flagstone_store::{OpenOptions, PageStore, medium::Memory};
+    /// # let mut store = PageStore::on(Box::new(Memory::default()), &OpenOptions::default())?;
+    /// # for at in (0..6000).map(|at| Lpn(at * 7919 % 1000)) {
+    /// #     let tx = store.begin()?;
+    /// #     store.write(tx, at, b"some bytes")?;
+    /// #     store.commit(tx)?;
+    /// # }
+    /// while store.idle(256)? > 0 {
+    ///     // Somebody may want something by now.
+    /// }
+    /// # Ok::<(), flagstone_store::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The store was opened for reading, or the medium fails.
+    pub fn idle(&mut self, pages: u32) -> Result<u32, StoreError> {
+        self.may_write()?;
+        let blocks = self.device.geometry().blocks() / FREE_SHARE;
+        let pages_of_block = f64::from(self.device.ftl().data_pages_per_block());
+        let live = (self.fill * LIVE_SHARE * pages_of_block) as u32;
+        let leisure = Leisure::new(blocks, live, pages);
+        let moved = self.device.collect_ahead(self.now, leisure);
+        self.translate(moved)
+    }
+}

@@ -1,0 +1,97 @@
+//! What a store collects while nobody asks for anything.
+
+use flagstone::units::Lpn;
+use flagstone_store::medium::{Landing, Memory, Recorded};
+use flagstone_store::{OpenOptions, PageStore, Store};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const PAGES: u32 = 4_000;
+
+/// Overwrites a page, and returns how many pages of the medium that wrote.
+fn commit(store: &mut PageStore, number: u32) -> u64 {
+    let before = store.medium_stats().bytes;
+    let tx = store.begin().expect("it begins");
+    let at = Lpn(number.wrapping_mul(2_654_435_761) % PAGES);
+    store.write(tx, at, &number.to_le_bytes()).expect("a write");
+    store.commit(tx).expect("it commits");
+    (store.medium_stats().bytes - before) / 4096
+}
+
+#[test]
+fn commits_after_idle_time_move_nothing() {
+    let mut store = PageStore::on(Box::new(Memory::default()), &OpenOptions::default()).unwrap();
+    for number in 0..4 * PAGES {
+        commit(&mut store, number);
+    }
+    let busy: u64 = (0..300).map(|number| commit(&mut store, number)).sum();
+    assert!(busy > 350, "{busy}");
+    let mut moved = 0;
+    loop {
+        match store.idle(50).expect("it may write") {
+            0 => break,
+            pages => moved += pages,
+        }
+    }
+    assert!(moved > 100, "{moved}");
+    let rested: u64 = (0..300).map(|number| commit(&mut store, number)).sum();
+    // A page each, and the marks and summaries of a few blocks.
+    assert!(rested < 310, "{rested} pages, and {busy} before");
+    assert!(store.check().unwrap().is_well());
+}
+
+#[test]
+fn one_that_is_read_only_or_has_nothing_to_do_moves_nothing() {
+    let medium = Recorded::default();
+    let options = OpenOptions::default();
+    let mut store = PageStore::on(Box::new(medium.clone()), &options).unwrap();
+    commit(&mut store, 1);
+    assert_eq!(store.idle(u32::MAX).unwrap(), 0);
+    drop(store);
+    let mut store = PageStore::on(Box::new(medium), &options.reading()).unwrap();
+    assert!(store.idle(1).is_err());
+}
+
+/// A thread that has nothing else to do, beside two that commit. All that was acknowledged is in
+/// what a cut leaves.
+#[test]
+fn a_thread_may_be_idle_beside_others_that_commit() {
+    let medium = Recorded::default();
+    let mut options = OpenOptions::default();
+    options.pages_per_block = 16;
+    let store = Store::on(Box::new(medium.clone()), &options).unwrap();
+    let (is_over, moved) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let writers = [0_u32, 1].map(|writer| {
+            let store = &store;
+            scope.spawn(move || {
+                for number in 0..1_500_u32 {
+                    let key = (number.wrapping_mul(2_654_435_761) % 200, writer);
+                    let key = [key.0.to_be_bytes(), key.1.to_be_bytes()].concat();
+                    let value = [number.to_le_bytes(); 300].concat();
+                    store.insert("rows", &key, &value).unwrap();
+                }
+            })
+        });
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let pages = store.idle(8).unwrap();
+                moved.fetch_add(u64::from(pages), Ordering::Relaxed);
+            }
+        });
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(moved.load(Ordering::Relaxed) > 0);
+    store.check().unwrap();
+    let left = Store::on(Box::new(medium.cut(Landing::Nothing)), &options).unwrap();
+    left.check().unwrap();
+    let table = |store: &Store| store.read().unwrap().table("rows").unwrap();
+    let pairs = |store: &Store| {
+        let pairs = table(store).iter().map(Result::unwrap);
+        let pairs = pairs.map(|(key, value)| (key.to_vec(), value.to_vec()));
+        pairs.collect::<Vec<_>>()
+    };
+    assert!(pairs(&store) == pairs(&left));
+}

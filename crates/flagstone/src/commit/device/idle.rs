@@ -1,0 +1,36 @@
+//! What a device does while its host asks for nothing.
+
+use super::{Device, DeviceError};
+use crate::ftl::{Leisure, collect_ahead, tend};
+use crate::units::Nanos;
+
+impl Device {
+    /// Erases free blocks before they are needed; see [`Ftl::erase_ahead`].
+    ///
+    /// # Errors
+    /// The power fails.
+    pub fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, DeviceError> {
+        self.ftl.erase_ahead(now).map_err(DeviceError::from)
+    }
+
+    /// Does what is due without a request: the reads of the patrol, and the refresh of blocks with
+    /// many bit errors ([`Config::scrub`]). A host that asks for little calls it from time to time;
+    /// requests do a part of it themselves.
+    ///
+    /// # Errors
+    /// A device that cannot go on.
+    pub fn tend(&mut self, now: Nanos) -> Result<(), DeviceError> {
+        Ok(tend(&mut self.ftl, self.protocol.as_mut(), now)?)
+    }
+
+    /// Collects blocks while the host asks for nothing. Returns how many pages it has moved: none if
+    /// nothing is left to do, or if the device does not collect in steps. A cut at any time leaves
+    /// what was there.
+    ///
+    /// # Errors
+    /// A device that cannot go on.
+    pub fn collect_ahead(&mut self, now: Nanos, leisure: Leisure) -> Result<u32, DeviceError> {
+        let owner = self.protocol.as_mut();
+        Ok(collect_ahead(&mut self.ftl, owner, now, leisure)?)
+    }
+}
