@@ -237,14 +237,6 @@ impl MediumFlash {
         self.mark_of(self.geometry.block_of(at)) + 1 + u64::from(in_block)
     }
 
-    /// Whether there was never a mark of a block, not even one that is damaged now.
-    fn is_untouched(&mut self, block: Pbn) -> Result<bool, FlashError> {
-        let place = self.mark_of(block);
-        let read = mark_at(self.medium(), place);
-        let bytes = read.map_err(|error| self.fails("reading a mark", error))?;
-        Ok(bytes == [0; mark::SIZE] && self.places.state().kept(place).is_none())
-    }
-
     fn generation(&mut self, block: Pbn) -> Result<u64, FlashError> {
         let generation = self.places.generation(block);
         if generation != UNKNOWN {
@@ -398,13 +390,13 @@ impl Flash for MediumFlash {
                 None => &mut end[..trailer::SIZE],
             };
             let offset = place * MEDIUM_PAGE_BYTES as u64;
-            let mut got = self.places.medium().read_split(offset, into, behind);
-            let mut next = next;
+            let (medium, mut next) = (self.places.medium(), next);
+            let mut got = medium.read_split(offset, into, behind);
             if next.is_some() && got.is_err() {
                 // The page may be whole, and the mark behind it bad.
                 next = None;
                 let behind = &mut end[..trailer::SIZE];
-                got = self.places.medium().read_split(offset, into, behind);
+                got = medium.read_split(offset, into, behind);
             }
             match got {
                 Err(error) if self.places.forgives(READING, &error) => {
@@ -460,14 +452,16 @@ impl Flash for MediumFlash {
         spare: &[u8],
     ) -> Result<Nanos, FlashError> {
         self.places.is_well()?;
-        let (block, in_block) = (
-            self.geometry.block_of(at),
-            self.geometry.page_in_block(at) as u16,
-        );
+        let block = self.geometry.block_of(at);
+        let in_block = self.geometry.page_in_block(at) as u16;
         let mut state = self.places.state();
         let generation = state.generations[block.index()];
         let mut page = state.spent_page();
+        let was_discarded = state.discarded.remove(&block);
         drop(state);
+        if was_discarded {
+            self.prepare(block)?;
+        }
         assert!(
             generation != UNKNOWN && generation != NEVER && self.seen[block.index()] <= in_block,
             "page {at} is programmed before its block is erased"

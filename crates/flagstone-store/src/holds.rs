@@ -4,6 +4,15 @@
 use crate::tables;
 use crate::volume;
 
+/// How an SQLite database begins, and where it says how large its pages are, and how many bytes at
+/// their ends it leaves free ("The Database Header" of SQLite's file format).
+const DATABASE: &[u8] = b"SQLite format 3\0";
+const PAGE_SIZE: usize = 16;
+const RESERVED: usize = 20;
+
+/// Bytes of each page of the medium that a store keeps for itself.
+const OWN_BYTES: usize = crate::MEDIUM_PAGE_BYTES - crate::PageStore::PAGE_BYTES;
+
 /// What a store holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holds {
@@ -24,13 +33,29 @@ impl Holds {
         match () {
             () if first.starts_with(tables::MAGIC) => Holds::Tables,
             () if first.starts_with(volume::MAGIC) => Holds::Disk,
-            () if pages
-                .iter()
-                .any(|page| page.starts_with(b"SQLite format 3\0")) =>
-            {
-                Holds::Database
-            }
+            () if pages.iter().any(|page| page.starts_with(DATABASE)) => Holds::Database,
             () => Holds::Pages,
+        }
+    }
+
+    /// Whether an SQLite database has the ends of its pages apart from the others, so that a commit
+    /// writes a page more (docs/sqlite.md); nothing if it is none. By the bytes of the same pages.
+    pub fn is_apart(pages: [&[u8]; 2]) -> Option<bool> {
+        let is_first = |page: &&&[u8]| page.starts_with(DATABASE);
+        let first = pages.iter().find(is_first)?;
+        let bytes = [*first.get(PAGE_SIZE)?, *first.get(PAGE_SIZE + 1)?];
+        let reserved = *first.get(RESERVED)?;
+        let fits = u16::from_be_bytes(bytes) == 4096 && usize::from(reserved) >= OWN_BYTES;
+        Some(!fits)
+    }
+
+    /// One word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Holds::Tables => "tables",
+            Holds::Database => "database",
+            Holds::Disk => "disk",
+            Holds::Pages => "pages",
         }
     }
 

@@ -89,8 +89,8 @@ impl SharedPages {
         Ok(PageSnapshot(self.0.0.durable()))
     }
 
-    /// Collects old versions ahead of need as [`PageStore::idle`] does. A commit that comes meanwhile
-    /// waits for it.
+    /// Collects old versions ahead of need as [`PageStore::idle`] does. A commit that comes
+    /// meanwhile waits for it.
     ///
     /// # Errors
     /// As there.

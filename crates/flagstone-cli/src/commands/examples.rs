@@ -259,6 +259,13 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         )],
     ),
     (
+        "store discard",
+        &[(
+            "store discard pages.flag",
+            "room for others, until the store needs it",
+        )],
+    ),
+    (
         "store backup",
         &[("store backup pages.flag copy.flag", "a copy, compared")],
     ),

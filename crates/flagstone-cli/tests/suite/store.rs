@@ -388,13 +388,62 @@ fn a_damaged_store_is_found_and_salvaged_with_a_list_of_what_is_lost() {
 }
 
 #[test]
+fn free_blocks_are_given_back_and_nothing_is_lost() {
+    let place = Place::new("discard");
+    let path = used(&place, "a.flag", true);
+    let before = json(&["store", "check", &path, "--json"]);
+    let given = json(&["store", "discard", &path, "--json"]);
+    assert!(given["bytes_given_back"].is_u64(), "{given}");
+    let after = json(&["store", "check", &path, "--json"]);
+    assert_eq!(
+        (&after["ok"], &after["pages"]),
+        (&true.into(), &before["pages"])
+    );
+    bad(&["store", "discard", &place.path("none.flag")], "", 2);
+}
+
+/// The first page of a database, as SQLite's file format has it.
+#[test]
+fn info_says_what_a_store_holds_and_whether_the_ends_of_its_pages_are_apart() {
+    use flagstone::units::Lpn;
+    use flagstone_store::{OpenOptions, PageStore};
+    let place = Place::new("holds");
+    for (reserved, apart) in [(64, false), (0, true)] {
+        let path = place.path(&format!("{reserved}.flag"));
+        let mut first = b"SQLite format 3\0\x10\x00\x01\x01".to_vec();
+        first.push(reserved);
+        first.resize(PageStore::PAGE_BYTES, 0);
+        let mut store = PageStore::open(path.as_ref(), &OpenOptions::default()).unwrap();
+        let tx = store.begin().unwrap();
+        store.write(tx, Lpn(1), &first).unwrap();
+        store.commit(tx).unwrap();
+        store.close().unwrap();
+        let info = json(&["store", "info", &path, "--json"]);
+        assert_eq!(
+            (&info["holds"], &info["apart"]),
+            (&"database".into(), &apart.into())
+        );
+        let (said, _) = good(&["store", "info", &path], "");
+        assert_eq!(said.contains("VACUUM"), apart, "{said}");
+        let (_, noted) = good(&["store", "compact", &path], "");
+        assert_eq!(noted.contains("VACUUM"), apart, "{noted}");
+    }
+    let path = used(&place, "pages.flag", true);
+    let info = json(&["store", "info", &path, "--json"]);
+    assert_eq!(
+        (&info["holds"], &info["apart"]),
+        (&"pages".into(), &Value::Null)
+    );
+}
+
+#[test]
 fn each_tool_has_a_manual_page_with_the_texts_of_its_help() {
     let place = Place::new("man");
     let folder = place.path("man1");
     good(&["man", &folder], "");
     for tool in [
-        "create", "info", "check", "wear", "dump", "compact", "backup", "repair", "break", "kill",
-        "soak",
+        "create", "info", "check", "wear", "dump", "compact", "discard", "backup", "repair",
+        "break", "kill", "soak",
     ] {
         let page = fs::read_to_string(format!("{folder}/flagstone-store-{tool}.1")).unwrap();
         let (help, _) = good(&["store", tool, "--help"], "");

@@ -104,8 +104,8 @@ impl Readers {
     }
 }
 
-/// In a third of the runs nobody wants anything now and then, and the store collects ahead. By dice
-/// of its own: the clients do the same with it and without.
+/// In a third of the runs nobody wants anything now and then, and the store collects ahead, or
+/// gives room back. By dice of its own: the clients do the same with it and without.
 struct Idler {
     dice: Option<Pcg64Mcg>,
 }
@@ -125,6 +125,9 @@ impl Idler {
         };
         if dice.random_range(0..6) > 0 {
             return Ok(0);
+        }
+        if dice.random_range(0..6) == 0 {
+            store.discard()?;
         }
         store.idle(dice.random_range(1..40)).map(u64::from)
     }

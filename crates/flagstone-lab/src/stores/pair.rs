@@ -100,6 +100,14 @@ impl Pair {
         self.both("idle", |store| store.idle(pages))
     }
 
+    /// Not where there is a chip: which blocks were ever erased, a medium says and a chip does not.
+    pub(super) fn discard(&mut self) -> Result<(), StoreError> {
+        match self.beside {
+            None => self.store.discard().map(|_| ()),
+            Some(_) => Ok(()),
+        }
+    }
+
     pub(super) fn trim(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
         self.both("trim", |store| store.trim(tx, at))
     }

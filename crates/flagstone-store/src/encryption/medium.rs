@@ -326,6 +326,10 @@ impl Medium for Encrypted {
         self.inner.refresh()
     }
 
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<bool> {
+        self.inner.discard(offset, bytes)
+    }
+
     fn prepare_ahead(&self, offset: u64, bytes: usize) {
         let (offset, bytes) = self.but_mark(offset, bytes);
         self.inner.prepare_ahead(offset, bytes);

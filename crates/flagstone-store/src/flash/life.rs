@@ -205,6 +205,25 @@ impl MediumFlash {
         generation
     }
 
+    /// Whether there was never a mark of a block, not even one that is damaged now.
+    pub(super) fn is_untouched(&mut self, block: Pbn) -> Result<bool, FlashError> {
+        let place = self.mark_of(block);
+        let read = mark_at(self.medium(), place);
+        let bytes = read.map_err(|error| self.fails("reading a mark", error))?;
+        Ok(bytes == [0; mark::SIZE] && self.places.state().kept(place).is_none())
+    }
+
+    /// Fills the pages of an erased block with zeros in one go, where the medium wants that.
+    #[cold]
+    pub(super) fn prepare(&mut self, block: Pbn) -> Result<(), FlashError> {
+        let offset = (self.mark_of(block) + 1) * MEDIUM_PAGE_BYTES as u64;
+        let bytes = self.geometry.pages_per_block as usize * MEDIUM_PAGE_BYTES;
+        let prepared = self.medium().prepare(offset, bytes);
+        let wrote = prepared.map_err(|error| self.fails("preparing a block", error))?;
+        self.count(|stats| stats.bytes += wrote);
+        Ok(())
+    }
+
     /// Writes the next superblock.
     pub(super) fn write_superblock(&mut self, closed: bool) -> Result<(), FlashError> {
         self.count(|stats| {

@@ -7,18 +7,21 @@
 //! anything carries the steps out first. One thread at a time does so: another one that wants it
 //! too waits.
 
-use super::{DATA_BYTES, Judged, MEDIUM_PAGE_BYTES, MediumStats, Notes, judge};
+use super::{DATA_BYTES, Judged, MEDIUM_PAGE_BYTES, MediumStats, NEVER, Notes, UNKNOWN, judge};
 use crate::medium::gaps::is_bad_sector;
 use crate::medium::{Expecting, Medium};
 use flagstone::nand::FlashError;
 use flagstone::units::{Pbn, Ppn};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A page of the medium.
 pub(crate) type Page = Arc<[u8; MEDIUM_PAGE_BYTES]>;
+
+/// Bytes of a page, where offsets are counted.
+const PAGE: u64 = MEDIUM_PAGE_BYTES as u64;
 
 /// Pages that may wait for somebody else to write them.
 const ASKED_MAX: usize = (16 << 20) / MEDIUM_PAGE_BYTES;
@@ -42,6 +45,8 @@ enum Step {
 pub(super) struct State {
     /// By block, see [`super::mark`].
     pub(super) generations: Vec<u64>,
+    /// Blocks whose pages were given back to the medium since they were erased.
+    pub(crate) discarded: BTreeSet<Pbn>,
     /// Pages that were programmed, by page of the medium: no step has them yet.
     pub(super) waiting: BTreeMap<u64, Page>,
     steps: VecDeque<Step>,
@@ -202,6 +207,32 @@ impl Places {
             self.notes.misreads.note(what, error);
         }
         is_forgiven
+    }
+
+    /// Whether a block was erased, however long ago; nothing was ever written to others.
+    pub(crate) fn was_erased(&self, block: Pbn) -> bool {
+        !matches!(self.generation(block), NEVER | UNKNOWN)
+    }
+
+    /// Gives the pages of a block back to the medium, which has to be an erased one whose mark is
+    /// durable. Returns whether the medium took them.
+    ///
+    /// # Errors
+    /// The medium fails, now or before. What failed is noted.
+    pub(crate) fn discard(&self, block: Pbn, first: u64, pages: u32) -> Result<bool, FlashError> {
+        self.is_well()?;
+        let mut state = self.state();
+        if state.discarded.contains(&block) || state.kept(first).is_some() {
+            return Ok(false);
+        }
+        let (offset, bytes) = (first * PAGE, u64::from(pages) * PAGE);
+        let discarded = self.medium.discard(offset, bytes);
+        let is_done = discarded.map_err(|error| self.fails("discarding a block", error))?;
+        if is_done {
+            state.discarded.insert(block);
+            state.unsynced = true;
+        }
+        Ok(is_done)
     }
 
     /// Where a page of a block is.

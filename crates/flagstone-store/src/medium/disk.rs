@@ -325,6 +325,16 @@ impl Medium for Disk {
         Ok(bytes as u64)
     }
 
+    /// A hole in a file; a block device discards.
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<bool> {
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, how, offset, bytes) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::OPNOTSUPP) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn expecting(&self) -> Option<Expecting> {
         let file = self.file.try_clone().ok()?;
         Some(Box::new(move |offset, bytes| {

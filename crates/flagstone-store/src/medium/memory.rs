@@ -56,6 +56,11 @@ impl Medium for Memory {
         Ok(())
     }
 
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<bool> {
+        self.writing()[offset as usize..][..bytes as usize].fill(0);
+        Ok(true)
+    }
+
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.reading().len() as u64)
     }

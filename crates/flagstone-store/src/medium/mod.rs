@@ -91,6 +91,16 @@ pub trait Medium: Send + Sync {
         Ok(0)
     }
 
+    /// Says that what a range holds is not needed any more: it reads as zeros from then on, or as
+    /// it did before, and its room may be used for other things. Returns whether anything was done.
+    ///
+    /// # Errors
+    /// The system refuses. The range is as it was, or zeros, page by page.
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<bool> {
+        let _ = (offset, bytes);
+        Ok(false)
+    }
+
     /// Somebody to whom one says, from another thread if one likes, that ranges will be read soon,
     /// so that reads of several ranges overlap. None where that is of no use.
     fn expecting(&self) -> Option<Expecting> {

@@ -244,6 +244,12 @@ impl Medium for Recorded {
         Ok(())
     }
 
+    /// As writing zeros: any of them may land before a sync.
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<bool> {
+        self.write_at(offset, &vec![0; bytes as usize])?;
+        Ok(true)
+    }
+
     fn refresh(&self) -> io::Result<()> {
         self.sync()?;
         let mut state = self.state();

@@ -2,10 +2,16 @@
 
 use super::PageStore;
 use crate::error::StoreError;
-use flagstone::ftl::Leisure;
+use crate::flash::mark_page;
+use crate::superblock::MEDIUM_PAGE_BYTES;
+use flagstone::commit::DeviceError;
+use flagstone::ftl::{BlockState, Leisure};
+use flagstone::nand::FlashError;
+use flagstone::units::Pbn;
+use std::sync::Arc;
 
-/// The share of its blocks that a store has free once there is nothing left to do, beyond those that
-/// its collector keeps free anyway.
+/// The share of its blocks that a store has free once there is nothing left to do, beyond those
+/// that its collector keeps free anyway.
 const FREE_SHARE: u32 = 16;
 
 /// Of the share of a store that its bound lets be live, the part that a block may have live to be
@@ -47,5 +53,37 @@ impl PageStore {
         let leisure = Leisure::new(blocks, live, pages);
         let moved = self.device.collect_ahead(self.now, leisure);
         self.translate(moved)
+    }
+
+    /// Erases the blocks that hold nothing that counts, and gives their room back to the medium: a
+    /// hole in a file, a discard of a block device. The store stays as large as it is, and no data
+    /// is moved. Returns how many bytes were given back: none where the medium cannot. A file that
+    /// writes to that room later has to find it again.
+    ///
+    /// # Errors
+    /// The store was opened for reading, or the medium fails.
+    pub fn discard(&mut self) -> Result<u64, StoreError> {
+        self.may_write()?;
+        let (places, geometry) = (Arc::clone(&self.places), *self.device.geometry());
+        let erased = self
+            .device
+            .erase_some(self.now, &mut |block| places.was_erased(block));
+        self.now = self.translate(erased)?.max(self.now);
+        let failed = |error: FlashError| DeviceError::Ftl(error.into());
+        self.translate(places.carry_out().map_err(failed))?;
+        let mut given = 0;
+        for block in (0..geometry.blocks()).map(Pbn) {
+            let is_free = self.device.ftl().block_state(block) == BlockState::Free;
+            if !is_free || !places.was_erased(block) {
+                continue;
+            }
+            let first = mark_page(geometry.pages_per_block, block.0) + 1;
+            let pages = geometry.pages_per_block;
+            let discarded = places.discard(block, first, pages).map_err(failed);
+            if self.translate(discarded)? {
+                given += u64::from(pages) * MEDIUM_PAGE_BYTES as u64;
+            }
+        }
+        Ok(given)
     }
 }

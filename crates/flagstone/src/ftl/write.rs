@@ -306,11 +306,24 @@ impl Ftl {
     /// # Errors
     /// The power fails. A block whose erase fails is left to its first use.
     pub fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, FtlError> {
+        self.erase_some(now, &mut |_| true)
+    }
+
+    /// As [`Ftl::erase_ahead`], of the blocks that the caller means.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn erase_some(
+        &mut self,
+        now: Nanos,
+        means: &mut dyn FnMut(Pbn) -> bool,
+    ) -> Result<Nanos, FtlError> {
         let mut end = now;
         for id in (0..self.geometry.blocks()).map(Pbn) {
             let block = &self.blocks[id.index()];
             if matches!(block.state, BlockState::Free | BlockState::Zone)
                 && block.stale
+                && means(id)
                 && let Some(done) = self.erase(now, id, Cause::Gc)?
             {
                 end = end.max(done);

@@ -155,8 +155,8 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
 /// Pages that are written between two times at which nobody wants anything.
 const IDLE_AFTER: u32 = 1_000;
 
-/// Counts what bounds of the space cost, with blocks collected in steps, while the store is idle, and
-/// at once.
+/// Counts what bounds of the space cost, with blocks collected in steps, while the store is idle,
+/// and at once.
 fn count(args: &Bench) -> Result<ExitCode, Failure> {
     let rounds = 4;
     let pages = args.megabytes * 256;

@@ -51,6 +51,9 @@ enum Action {
     /// Give back the room that a store does not need. Nobody else may have it open. The file is
     /// replaced when the new one is whole and durable.
     Compact(whole::Compact),
+    /// Give the room of free blocks back to the file system or the device, and move nothing. Nobody
+    /// else may have the store open.
+    Discard(Of),
     /// Copy a store to which nobody writes into a new file, and compare the two.
     Backup(whole::Backup),
     /// Salvage what can be read of a damaged store into a new one, and list what is lost. The
@@ -94,6 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Action::Wear(args) => look::wear(args),
         Action::Dump(args) => look::dump(args),
         Action::Compact(args) => whole::compact(args),
+        Action::Discard(of) => whole::discard(of),
         Action::Backup(args) => whole::backup(args),
         Action::Repair(args) => whole::repair(args),
         Action::Rekey(args) => rekey::rekey(args),

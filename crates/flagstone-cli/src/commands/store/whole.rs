@@ -1,7 +1,8 @@
 //! What makes whole stores: new ones, smaller ones, copies, and what is left of damaged ones.
 
 use super::key::KeyArgs;
-use super::{as_json, open, shown};
+use super::look::{APART, held};
+use super::{Of, as_json, open, shown};
 use crate::commands::{Failure, mebibytes, note, protocol_of, say, with_unit};
 use flagstone_store::{OpenOptions, PageStore, tools};
 use flagstone_terminal::progress_bar;
@@ -176,6 +177,25 @@ pub(super) fn compact(args: &Compact) -> Result<ExitCode, Failure> {
         args.json,
         "compacted",
     );
+    if let (_, Some(true)) = held(&mut open(&args.store, &args.key)?)? {
+        note(&format!("it holds an SQLite database. {APART}"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn discard(args: &Of) -> Result<ExitCode, Failure> {
+    let opening = args.key.give_to(OpenOptions::existing())?;
+    let opened = PageStore::open(&args.store, &opening);
+    let mut store = opened.map_err(|error| args.key.advise(error))?;
+    let (given, has) = (store.discard()?, store.info().bytes);
+    store.close()?;
+    say(&match args.json {
+        true => json!({"bytes": has, "bytes_given_back": given}).to_string(),
+        false if given == 0 => "nothing was given back: no block that was written to is free, or \
+                                the file system makes no holes"
+            .into(),
+        false => format!("gave back {} of {}", mebibytes(given), mebibytes(has)),
+    });
     Ok(ExitCode::SUCCESS)
 }
 

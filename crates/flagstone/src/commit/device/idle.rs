@@ -2,7 +2,7 @@
 
 use super::{Device, DeviceError};
 use crate::ftl::{Leisure, collect_ahead, tend};
-use crate::units::Nanos;
+use crate::units::{Nanos, Pbn};
 
 impl Device {
     /// Erases free blocks before they are needed; see [`Ftl::erase_ahead`].
@@ -11,6 +11,18 @@ impl Device {
     /// The power fails.
     pub fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, DeviceError> {
         self.ftl.erase_ahead(now).map_err(DeviceError::from)
+    }
+
+    /// Erases free blocks that the caller means; see [`Ftl::erase_some`](crate::ftl::Ftl).
+    ///
+    /// # Errors
+    /// The power fails.
+    pub fn erase_some(
+        &mut self,
+        now: Nanos,
+        means: &mut dyn FnMut(Pbn) -> bool,
+    ) -> Result<Nanos, DeviceError> {
+        self.ftl.erase_some(now, means).map_err(DeviceError::from)
     }
 
     /// Does what is due without a request: the reads of the patrol, and the refresh of blocks with
@@ -23,9 +35,9 @@ impl Device {
         Ok(tend(&mut self.ftl, self.protocol.as_mut(), now)?)
     }
 
-    /// Collects blocks while the host asks for nothing. Returns how many pages it has moved: none if
-    /// nothing is left to do, or if the device does not collect in steps. A cut at any time leaves
-    /// what was there.
+    /// Collects blocks while the host asks for nothing. Returns how many pages it has moved: none
+    /// if nothing is left to do, or if the device does not collect in steps. A cut at any time
+    /// leaves what was there.
     ///
     /// # Errors
     /// A device that cannot go on.
