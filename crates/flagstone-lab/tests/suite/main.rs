@@ -5,6 +5,7 @@ mod campaign;
 mod campaign_device;
 mod fuzzing;
 mod golden;
+mod golden_disk;
 mod golden_store;
 mod golden_tables;
 mod replay;
