@@ -353,7 +353,10 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, arg: *mut c_void) 
                 *arg.cast::<c_int>() = c_int::from(database.handle.has_moved());
                 OK
             }
-            FCNTL_SIZE_HINT | FCNTL_CHUNK_SIZE | FCNTL_SYNC => OK,
+            FCNTL_SIZE_HINT | FCNTL_CHUNK_SIZE => OK,
+            // With synchronous=OFF as well, and while all databases of a transaction can still be
+            // rolled back: SQLite ignores what fails after that.
+            FCNTL_SYNC => database.commit(),
             FCNTL_POWERSAFE_OVERWRITE => {
                 *arg.cast::<c_int>() = 1;
                 OK

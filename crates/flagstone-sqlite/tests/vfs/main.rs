@@ -7,3 +7,4 @@ mod lab;
 mod power;
 mod sql;
 mod support;
+mod together;
