@@ -116,6 +116,8 @@ impl Stores {
             path: path.to_path_buf(),
             level: Level::None,
             how,
+            seen: None,
+            is_other: false,
         };
         match handle.open() {
             Err(trouble) if trouble.kind == TroubleKind::Denied && !handle.how.read_only => {
@@ -173,6 +175,10 @@ pub(crate) struct Handle {
     path: PathBuf,
     level: Level,
     how: How,
+    /// The number of the state that SQLite may have pages of; none before the first lock.
+    seen: Option<u64>,
+    /// SQLite has not heard yet that the state is another one than that.
+    is_other: bool,
 }
 
 impl Handle {
@@ -221,6 +227,7 @@ impl Handle {
             }
         };
         inner.bytes = Some(opened?);
+        inner.state += 1;
         *shared
             .identity
             .lock()
@@ -314,20 +321,39 @@ impl Handle {
         self.change(|bytes| bytes.truncate(size))
     }
 
-    /// Commits what this connection has written. Others read meanwhile: who begins before it is
-    /// durable sees what was committed before.
-    pub(crate) fn commit(&self) -> Result<(), Trouble> {
+    /// Commits what this connection has written, in a transaction that may be one of several
+    /// databases. Others read meanwhile: who begins before [`Handle::end_commit`] sees what was
+    /// committed before.
+    pub(crate) fn commit(&mut self, is_of_several: bool) -> Result<(), Trouble> {
         let mut inner = self.shared.lock()?;
         if inner.locks.writer() != Some(self.id) {
             return Ok(());
         }
-        let asked = inner.commit()?;
+        let asked = inner.commit(is_of_several)?;
+        // SQLite has in its cache what it has written.
+        self.seen = Some(inner.state);
         drop(inner);
         let Some(asked) = asked else {
             return Ok(());
         };
         asked.carry_out();
-        self.shared.lock()?.has_committed()
+        self.shared.lock()?.outcome()
+    }
+
+    /// The transaction has committed in all databases: what is left is committed, and others see it
+    /// from now on.
+    pub(crate) fn end_commit(&mut self) -> Result<(), Trouble> {
+        self.commit(false)?;
+        let mut inner = self.shared.lock()?;
+        if inner.locks.writer() == Some(self.id) {
+            inner.end_commit();
+        }
+        Ok(())
+    }
+
+    /// Whether the state under the lock is another one than SQLite has seen last. Says so once.
+    pub(crate) fn is_other(&mut self) -> bool {
+        std::mem::take(&mut self.is_other)
     }
 
     /// Gives the store to somebody for a moment.
@@ -367,7 +393,13 @@ impl Handle {
             self.open()?;
         }
         let mut inner = self.shared.lock()?;
+        let begins = self.level == Level::None;
         self.level = inner.raise(self.id, self.level, wants)?;
+        if begins && self.level > Level::None {
+            let state = inner.state_for(self.id);
+            self.is_other |= self.seen.is_some_and(|seen| seen != state);
+            self.seen = Some(state);
+        }
         drop(inner);
         if wants == Level::Reserved && self.level < wants {
             turns::refused(&self.shared, self.id);
@@ -383,8 +415,11 @@ impl Handle {
         }
         let mut inner = self.shared.lock()?;
         let is_writer = inner.locks.writer() == Some(self.id);
-        if let (true, true, Some(bytes)) = (is_writer, to < Level::Reserved, &mut inner.bytes) {
-            bytes.abort();
+        if is_writer && to < Level::Reserved {
+            if let Some(bytes) = &mut inner.bytes {
+                bytes.abort();
+            }
+            inner.end_commit();
         }
         inner.locks.lower(self.id, self.level, to);
         if is_writer && to < Level::Reserved && !inner.turns.is_empty() {

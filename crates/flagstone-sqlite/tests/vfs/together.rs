@@ -119,3 +119,51 @@ fn a_store_without_syncs_that_fails_fails_the_transaction() {
     db.execute_batch(&count_up(3)).expect("there is room");
     assert_eq!(together.values(), ["100,0"; 3]);
 }
+
+/// Who reads the first store while a transaction fails in the second one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// It has read before.
+    Old,
+    /// It was open before.
+    Idle,
+    /// It comes then: the transaction had the store to itself when it began.
+    New,
+}
+
+/// What a reader of the first store sees while a transaction fails in the second one, what it sees
+/// when another one has committed, and what is there when it has written as well.
+fn reads_beside_a_failure(which: Reader) -> [String; 3] {
+    let (together, db) = Together::filled(2);
+    let path = together.paths[0].clone();
+    let reader = (which != Reader::New).then(|| open(&path).expect("it opens"));
+    if let (Reader::Old, Some(reader)) = (which, &reader) {
+        text(reader, VALUES);
+    }
+    let (tell, told) = std::sync::mpsc::channel();
+    together.hooks[1].at_commit(move || {
+        let reader = reader.unwrap_or_else(|| open(&path).expect("it opens"));
+        let seen = text(&reader, VALUES);
+        tell.send((reader, seen)).expect("it listens");
+        full()
+    });
+    fails(&db, &count_up(2));
+    let (reader, between) = told.recv().expect("the store was asked");
+    db.execute_batch("UPDATE t SET v = 7 WHERE id = 2")
+        .expect("it commits");
+    let seen = text(&reader, VALUES);
+    // From what the reader has in its cache, unless it sees that this is out of date.
+    reader
+        .execute_batch("UPDATE t SET v = v + 1 WHERE id = 1")
+        .expect("it commits");
+    drop((db, reader));
+    [between, seen, together.values().swap_remove(0)]
+}
+
+#[test]
+fn nobody_sees_what_a_transaction_takes_back_and_nothing_is_lost_by_it() {
+    for which in [Reader::Old, Reader::Idle, Reader::New] {
+        let found = reads_beside_a_failure(which);
+        assert_eq!(found, ["0,0", "0,7", "1,7"], "{which:?}");
+    }
+}
