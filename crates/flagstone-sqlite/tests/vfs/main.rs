@@ -1,6 +1,7 @@
 //! SQLite on stores. One program, so that SQLite is linked once.
 
 mod beside;
+mod caches;
 mod connections;
 mod keys;
 mod lab;
