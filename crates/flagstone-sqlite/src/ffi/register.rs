@@ -10,7 +10,9 @@
 //! | super-journal, of transactions over several databases | the other VFS |
 //!
 //! A plain database that is attached needs the super-journal after a power cut: with one that is
-//! gone, SQLite would take its journal for that of a transaction that has committed.
+//! gone, SQLite would take its journal for that of a transaction that has committed. Only this
+//! database's own VFS can tell whether its journal is there, and SQLite asks no other one: a journal
+//! in memory names no super-journal.
 
 use super::functions::Functions;
 use super::types::*;

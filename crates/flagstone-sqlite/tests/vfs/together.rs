@@ -1,8 +1,8 @@
 //! Transactions over several databases, one of which fails to commit: nothing of them stays, in
 //! none of the databases and not for a moment.
 
-use crate::lab::{Hooks, Place, full, open, put, take_away};
-use crate::support::{assert_well, text};
+use crate::lab::{Hooks, Place, full, open, put, super_journals, take_away};
+use crate::support::{Stores, assert_well, plain, text};
 use flagstone::commit::Kind;
 use flagstone_store::medium::Recorded;
 use rusqlite::Connection;
@@ -165,5 +165,131 @@ fn nobody_sees_what_a_transaction_takes_back_and_nothing_is_lost_by_it() {
     for which in [Reader::Old, Reader::Idle, Reader::New] {
         let found = reads_beside_a_failure(which);
         assert_eq!(found, ["0,0", "0,7", "1,7"], "{which:?}");
+    }
+}
+
+#[test]
+fn stores_before_the_one_that_fails_take_the_transaction_back() {
+    let (together, db) = Together::filled(4);
+    for failing in 0..4 {
+        together.hooks[failing].at_commit(full);
+        fails(&db, &count_up(4));
+        assert_eq!(together.values(), ["0,0"; 4], "store {failing} fails");
+        assert_eq!(super_journals(&together.paths[0]), 0);
+    }
+    db.execute_batch(&count_up(4)).expect("there is room");
+    assert_eq!(together.values(), ["100,0"; 4]);
+    assert_eq!(super_journals(&together.paths[0]), 0);
+}
+
+/// A plain database `p` with as much as the stores.
+fn attach_plain(db: &Connection, path: &Path) {
+    let attach = format!("ATTACH 'file:{}?vfs=unix' AS p", path.display());
+    db.execute_batch(&attach)
+        .and_then(|()| {
+            db.execute_batch(
+                "CREATE TABLE p.t (id INTEGER PRIMARY KEY, v INT);
+                 INSERT INTO p.t VALUES (1, 0), (2, 0)",
+            )
+        })
+        .expect("a table");
+}
+
+/// What a plain database holds when SQLite alone opens it.
+fn plain_values(path: &Path) -> String {
+    let db = plain(path);
+    assert_well(&db);
+    text(&db, VALUES)
+}
+
+/// Files that SQLite may have left beside a plain database.
+fn beside(stores: &Stores) -> Vec<String> {
+    let names = stores.names().into_iter();
+    names.filter(|name| name != "p.db").collect()
+}
+
+#[test]
+fn a_plain_database_takes_back_what_a_store_cannot_commit() {
+    for mode in ["DELETE", "TRUNCATE", "PERSIST"] {
+        let stores = Stores::new();
+        let path = stores.path("p.db");
+        let together = Together::filled(2).0;
+        let db = open(&together.paths[0]).expect("it opens");
+        attach_plain(&db, &path);
+        let attach = format!("ATTACH '{}' AS s1", uri(&together.paths[1]));
+        db.execute_batch(&attach).expect("attached");
+        let mode = format!("PRAGMA p.journal_mode = {mode}");
+        db.execute_batch(&mode).expect("a setting");
+        // What a cut would leave while the last store commits.
+        let left = stores.path("left");
+        let (of, at) = (together.paths[0].clone(), left.clone());
+        let plain_path = path.clone();
+        together.hooks[1].at_commit(move || {
+            std::fs::create_dir(&at).expect("a folder");
+            let folder = of.parent().expect("a folder");
+            let start = format!("{}-mj", of.file_name().expect("a name").display());
+            for (folder, start) in [
+                (folder, &*start),
+                (plain_path.parent().expect("one"), "p.db"),
+            ] {
+                for entry in std::fs::read_dir(folder).expect("it can be read") {
+                    let entry = entry.expect("an entry");
+                    if entry.file_name().to_string_lossy().starts_with(start) {
+                        std::fs::copy(entry.path(), at.join(entry.file_name())).expect("a copy");
+                    }
+                }
+            }
+            full()
+        });
+        let update = "UPDATE p.t SET v = v + 100 WHERE id = 1; COMMIT";
+        fails(&db, &count_up(2).replace("COMMIT", update));
+        assert_eq!(text(&db, "SELECT group_concat(v) FROM p.t"), "0,0");
+        drop(db);
+        assert_eq!(plain_values(&path), "0,0", "{mode}");
+        assert_eq!(together.values(), ["0,0"; 2]);
+        assert_eq!(super_journals(&together.paths[0]), 0);
+        // The cut: its journal is played back, and then nobody needs the super-journal.
+        let mut files = 0;
+        for entry in std::fs::read_dir(&left).expect("it can be read") {
+            let entry = entry.expect("an entry");
+            let name = entry.file_name();
+            let folder = match name.to_string_lossy().starts_with("p.db") {
+                true => path.parent(),
+                false => together.paths[0].parent(),
+            };
+            std::fs::copy(entry.path(), folder.expect("one").join(name)).expect("a copy");
+            files += 1;
+        }
+        assert_eq!((files, super_journals(&together.paths[0])), (3, 1));
+        assert_eq!(plain_values(&path), "0,0", "{mode} and a cut");
+        assert_eq!(super_journals(&together.paths[0]), 0);
+    }
+}
+
+#[test]
+fn stores_beside_a_plain_main_database_leave_no_super_journal() {
+    for mode in ["DELETE", "TRUNCATE", "PERSIST"] {
+        for locking in ["NORMAL", "EXCLUSIVE"] {
+            let stores = Stores::new();
+            let (together, _) = Together::filled(2);
+            let db = plain(&stores.path("p.db"));
+            for (number, path) in together.paths.iter().enumerate() {
+                let attach = format!("ATTACH '{}' AS s{number}", uri(path));
+                db.execute_batch(&attach).expect("attached");
+            }
+            // For the stores as well.
+            let settings = format!("PRAGMA journal_mode = {mode}; PRAGMA locking_mode = {locking}");
+            db.execute_batch(&settings).expect("settings");
+            for failing in [1, 0] {
+                together.hooks[failing].at_commit(full);
+                fails(&db, &count_up(2).replace("main", "s0"));
+                assert_eq!(together.values(), ["0,0"; 2], "{settings}");
+                assert_eq!(beside(&stores), [""; 0], "{settings}");
+            }
+            db.execute_batch(&count_up(2).replace("main", "s0"))
+                .expect("there is room");
+            assert_eq!(together.values(), ["100,0"; 2]);
+            assert_eq!(beside(&stores), [""; 0], "{settings}");
+        }
     }
 }
