@@ -14,10 +14,11 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 const SECTOR_BYTES: c_int = 4096;
 
 /// A whole write is in the store or not, and its neighbours stay as they are (POWERSAFE_OVERWRITE).
-/// The others spare SQLite work on the journal, which is in memory. BATCH_ATOMIC is not claimed:
-/// SQLite would overwrite the database without a synced journal whenever such a batch failed.
-const CHARACTERISTICS: c_int =
-    IOCAP_POWERSAFE_OVERWRITE | IOCAP_UNDELETABLE_WHEN_OPEN | IOCAP_SAFE_APPEND | IOCAP_SEQUENTIAL;
+/// The others spare SQLite work on the journal, which is in memory. UNDELETABLE_WHEN_OPEN is not
+/// claimed: SQLite would keep a journal open without a lock, and play it back over what others have
+/// committed since. Nor is BATCH_ATOMIC: SQLite would overwrite the database without a synced
+/// journal whenever such a batch failed.
+const CHARACTERISTICS: c_int = IOCAP_POWERSAFE_OVERWRITE | IOCAP_SAFE_APPEND | IOCAP_SEQUENTIAL;
 
 /// A database that a connection has open.
 pub(super) struct Database {
