@@ -115,6 +115,7 @@ impl Stores {
             id: self.next.fetch_add(1, Ordering::Relaxed),
             path: path.to_path_buf(),
             level: Level::None,
+            keeps_locks: false,
             how,
             seen: None,
             is_other: false,
@@ -174,6 +175,8 @@ pub(crate) struct Handle {
     /// Its own name for the file, which may have several.
     path: PathBuf,
     level: Level,
+    /// `locking_mode=EXCLUSIVE`.
+    keeps_locks: bool,
     how: How,
     /// The number of the state that SQLite may have pages of; none before the first lock.
     seen: Option<u64>,
@@ -428,18 +431,24 @@ impl Handle {
         }
         if to == Level::None {
             inner.take_snapshot_back(self.id);
+            if !self.keeps_locks {
+                inner.alone.remove(&self.id);
+            }
         }
         self.level = to;
         Ok(())
     }
 
-    /// Says whether this connection keeps its locks.
-    pub(crate) fn keep_locks(&self, keeps: bool) {
+    /// Says whether this connection keeps its locks. Those that it has it keeps until its next
+    /// transaction ends.
+    pub(crate) fn keep_locks(&mut self, keeps: bool) {
+        self.keeps_locks = keeps;
         if let Ok(mut inner) = self.shared.lock() {
-            match keeps {
-                true => inner.alone.insert(self.id),
-                false => inner.alone.remove(&self.id),
-            };
+            if keeps {
+                inner.alone.insert(self.id);
+            } else if self.level == Level::None {
+                inner.alone.remove(&self.id);
+            }
         }
     }
 
