@@ -5,6 +5,7 @@
 //! locked, so that SQLite's busy handler waits as it does for any database. A file that is no store
 //! is found out then as well, as SQLite finds out a file that is no database.
 
+mod copies;
 mod shared;
 pub(crate) mod turns;
 
@@ -13,8 +14,7 @@ use crate::file::{StoreFile, must_be_atomic};
 use crate::locks::Level;
 use flagstone::commit::Kind;
 use flagstone_store::medium::identity;
-use flagstone_store::tools::{Act, backup_live, check_live};
-use flagstone_store::{CheckReport, KeySource, OpenOptions, PageStore, StoreError};
+use flagstone_store::{KeySource, OpenOptions, PageStore};
 use shared::{Shared, not_open};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -359,30 +359,6 @@ impl Handle {
         std::mem::take(&mut self.is_other)
     }
 
-    /// Gives the store to somebody for a moment.
-    fn with_store(&self, act: Act<'_>) -> Result<(), StoreError> {
-        let broken = |trouble: Trouble| StoreError::Broken(trouble.why);
-        let mut inner = self.shared.lock().map_err(broken)?;
-        match inner.bytes.as_mut().and_then(|bytes| bytes.store()) {
-            Some(store) => act(store),
-            None => Err(StoreError::Options("the database is in no store".into())),
-        }
-    }
-
-    /// Makes a copy of what is committed, in a new file, while others write. Returns how many pages
-    /// it has.
-    pub(crate) fn backup(&mut self, to: &Path) -> Result<u64, Trouble> {
-        self.open()?;
-        let copied = backup_live(&|act| self.with_store(act), to, false, &mut |_, _| ())?;
-        Ok(copied.pages)
-    }
-
-    /// Reads all that is committed, while others write.
-    pub(crate) fn check(&mut self) -> Result<CheckReport, Trouble> {
-        self.open()?;
-        Ok(check_live(&|act| self.with_store(act), &mut |_| ())?)
-    }
-
     /// Asks for a level. Returns whether it was granted.
     pub(crate) fn lock(&mut self, wants: Level) -> Result<bool, Trouble> {
         if self.shared.process != std::process::id() {
@@ -477,3 +453,6 @@ impl Handle {
         drop(open);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -125,6 +125,21 @@ impl Inner {
         is_current
     }
 
+    /// Has somebody read a snapshot, and nothing else, of what others may see. Returns the snapshot;
+    /// nothing where there are none. As for any reader the store stays open as it is.
+    pub(super) fn begin_copy(&mut self, who: u64) -> Result<Option<u64>, Trouble> {
+        if self.give_snapshot(who)? {
+            self.locks.raise(who, Level::None, Level::Shared, true);
+        }
+        Ok(self.snapshots.get(&who).copied())
+    }
+
+    /// What [`Inner::begin_copy`] has begun is over.
+    pub(super) fn end_copy(&mut self, who: u64) {
+        self.locks.lower(who, Level::Shared, Level::None);
+        self.take_snapshot_back(who);
+    }
+
     /// Commits the live transaction, if there is one. Others see it after [`Inner::end_commit`].
     /// Where there are others, or may be before that because the transaction is one of several
     /// databases, the medium is left to the caller, who asks for the outcome when it is done.
