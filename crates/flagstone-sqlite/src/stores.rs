@@ -216,26 +216,25 @@ impl Handle {
             ));
         }
         let reader = inner.bytes.take().map(|_| inner.how.clone());
-        let opened = self.stores.backing.open(&shared.path, &self.how);
-        let opened = match (opened, reader) {
+        // Another process may have it before it is open again.
+        inner.state += 1;
+        let open = |how| self.stores.backing.open(&shared.path, how);
+        let (bytes, opened) = match (open(&self.how), reader) {
             (Ok(bytes), _) => {
                 inner.how = self.how.clone();
-                Ok(bytes)
+                (Some(bytes), Ok(()))
             }
-            (Err(trouble), None) => return Err(trouble),
             // Those who only read go on.
-            (Err(trouble), Some(how)) => {
-                inner.bytes = self.stores.backing.open(&shared.path, &how).ok();
-                Err(trouble)
-            }
+            (Err(trouble), Some(how)) => (open(&how).ok(), Err(trouble)),
+            (Err(trouble), None) => (None, Err(trouble)),
         };
-        inner.bytes = Some(opened?);
-        inner.state += 1;
+        let found = bytes.as_ref().and_then(|_| identity(&shared.path));
+        inner.bytes = bytes;
         *shared
             .identity
             .lock()
-            .unwrap_or_else(|held| held.into_inner()) = identity(&shared.path);
-        Ok(())
+            .unwrap_or_else(|held| held.into_inner()) = found;
+        opened
     }
 
     /// Calls somebody with the bytes, and says whose this connection reads.

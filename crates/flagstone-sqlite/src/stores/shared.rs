@@ -29,6 +29,7 @@ pub(super) struct Shared {
     pub(super) path: PathBuf,
     /// The process that opened it: one that was forked since has no part in it.
     pub(super) process: u32,
+    /// The file that is open.
     pub(super) identity: Mutex<Option<(u64, u64)>>,
     inner: Mutex<Inner>,
     /// Hears when somebody who waits may get the turn to write.
@@ -253,18 +254,20 @@ impl Shared {
         })
     }
 
+    /// Whether a name leads to this database.
     pub(super) fn is_at(&self, path: &Path) -> bool {
-        let known = *self
-            .identity
-            .lock()
-            .unwrap_or_else(|held| held.into_inner());
         if self.process != std::process::id() {
             return false;
         }
-        match (known, identity(path)) {
-            (Some(known), Some(found)) => known == found,
-            (None, None) => self.path == path,
-            _ => false,
+        let open = *self
+            .identity
+            .lock()
+            .unwrap_or_else(|held| held.into_inner());
+        // One that waits for another process will open what its own name leads to then.
+        if open.is_none() && self.path == path {
+            return true;
         }
+        let known = open.or_else(|| identity(&self.path));
+        known.is_some() && known == identity(path)
     }
 }

@@ -1,7 +1,7 @@
 //! Pages that SQLite keeps from one transaction to the next: it forgets them when the database is
 //! another one, and not before.
 
-use crate::lab::{Hooks, Place, open, put, take_away};
+use crate::lab::{Hooks, Place, open, open_elsewhere, put, take_away};
 use crate::support::{Stores, plain, text};
 use flagstone::commit::Kind;
 use flagstone_sqlite::{Trouble, TroubleKind};
@@ -47,30 +47,34 @@ fn read_only(path: &std::path::Path) -> Connection {
 
 #[test]
 fn a_store_that_another_process_had_meanwhile_is_read_anew() {
-    let (medium, hooks) = (Recorded::default(), Hooks::default());
-    let path = put(Place::Hooked(medium.clone(), hooks.clone()));
-    let insert = "CREATE TABLE t (v); INSERT INTO t VALUES ('old')";
-    open(&path)
-        .and_then(|db| db.execute_batch(insert))
-        .expect("a table");
-    let reader = read_only(&path);
-    assert_eq!(text(&reader, "SELECT v FROM t"), "old");
-    // One that writes comes, and the store is closed for it. Another process is quicker, and finds
-    // the counter that the store has.
-    let again = hooks.clone();
-    hooks.at_open(move || {
-        again.at_open(in_use);
-        in_use()
-    });
-    let writer = open(&path).expect("it waits");
-    let other = put(Place::Store(medium, Kind::Seal));
-    open(&other)
-        .and_then(|db| db.execute_batch("UPDATE t SET v = 'new'"))
-        .expect("it commits");
-    assert_eq!(text(&reader, "SELECT v FROM t"), "new");
-    drop((reader, writer));
-    for path in [path, other] {
-        take_away(&path);
+    for is_slow in [false, true] {
+        let (medium, hooks) = (Recorded::default(), Hooks::default());
+        let path = put(Place::Hooked(medium.clone(), hooks.clone()));
+        let insert = "CREATE TABLE t (v); INSERT INTO t VALUES ('old')";
+        open(&path)
+            .and_then(|db| db.execute_batch(insert))
+            .expect("a table");
+        let reader = read_only(&path);
+        assert_eq!(text(&reader, "SELECT v FROM t"), "old");
+        // One that writes comes, and the store is closed for it. Another process is quicker, and
+        // finds the counter that the store has. It may have the store for longer.
+        let other = put(Place::Store(medium, Kind::Seal));
+        let (again, theirs) = (hooks.clone(), other.clone());
+        hooks.at_open(move || {
+            open_elsewhere(&theirs)
+                .and_then(|db| db.execute_batch("UPDATE t SET v = 'new'"))
+                .expect("it commits");
+            if is_slow {
+                again.at_open(in_use);
+            }
+            in_use()
+        });
+        let writer = open(&path).expect("it waits");
+        assert_eq!(text(&reader, "SELECT v FROM t"), "new");
+        drop((reader, writer));
+        for path in [path, other] {
+            take_away(&path);
+        }
     }
 }
 

@@ -211,7 +211,9 @@ fn lab() -> &'static Lab {
     static LAB: OnceLock<Lab> = OnceLock::new();
     LAB.get_or_init(|| {
         let lab = Lab::default();
-        crate::support::register_lab(Box::new(lab.clone()));
+        for name in ["flagstone-lab", "flagstone-lab-elsewhere"] {
+            crate::support::register_lab(name, Box::new(lab.clone()));
+        }
         lab
     })
 }
@@ -237,6 +239,12 @@ pub(crate) fn take_away(path: &Path) {
 
 pub(crate) fn open(path: &Path) -> rusqlite::Result<Connection> {
     Connection::open(format!("file:{}?vfs=flagstone-lab", path.display()))
+}
+
+/// Opens a database as another process would: by a VFS that shares no connection with the first.
+pub(crate) fn open_elsewhere(path: &Path) -> rusqlite::Result<Connection> {
+    let uri = format!("file:{}?vfs=flagstone-lab-elsewhere", path.display());
+    Connection::open(uri)
 }
 
 /// Super-journals on disk of a main database.
