@@ -201,10 +201,9 @@ impl Inner {
                 apart &= !self.alone.contains(&other) && self.give_snapshot(other)?;
             }
         }
-        if has == Level::None && self.locks.is_exclusive() {
-            let writer = self.locks.writer();
-            apart = !writer.is_some_and(|writer| self.alone.contains(&writer))
-                && self.give_snapshot(who)?;
+        if has == Level::None && self.locks.is_pending() {
+            let mut both = self.locks.writer().into_iter().chain([who]);
+            apart = !both.any(|one| self.alone.contains(&one)) && self.give_snapshot(who)?;
         }
         let gets = self.locks.raise(who, has, wants, apart);
         if is_new && gets > Level::Shared {

@@ -10,3 +10,4 @@ mod power;
 mod sql;
 mod support;
 mod together;
+mod waiting;
