@@ -126,8 +126,8 @@ impl Inner {
         is_current
     }
 
-    /// Has somebody read a snapshot, and nothing else, of what others may see. Returns the snapshot;
-    /// nothing where there are none. As for any reader the store stays open as it is.
+    /// Has somebody read a snapshot, and nothing else, of what others may see. Returns it; nothing
+    /// where there are none. As for any reader the store stays open as it is.
     pub(super) fn begin_copy(&mut self, who: u64) -> Result<Option<u64>, Trouble> {
         if self.give_snapshot(who)? {
             self.locks.raise(who, Level::None, Level::Shared, true);
@@ -268,5 +268,17 @@ impl Shared {
         }
         let known = open.or_else(|| identity(&self.path));
         known.is_some() && known == identity(path)
+    }
+}
+
+impl Drop for Shared {
+    /// A store on which a call has panicked may be half changed in memory: it is not closed.
+    fn drop(&mut self) {
+        if let Err(panicked) = self.inner.get_mut()
+            && let Some(bytes) = &mut panicked.into_inner().bytes
+            && let Some(store) = bytes.store()
+        {
+            store.abandon();
+        }
     }
 }

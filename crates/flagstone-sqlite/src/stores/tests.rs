@@ -1,3 +1,5 @@
+//! A store stays as it is open while it is read.
+
 use super::*;
 
 /// A database for reading or for writing.

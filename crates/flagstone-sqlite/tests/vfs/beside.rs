@@ -41,14 +41,19 @@ fn durable_rows(medium: &Recorded) -> u64 {
 }
 
 /// Commits some rows one by one. Before each write and each sync of the medium, a reader that
-/// begins counts the rows: returns that count, and how many rows were durable.
-fn counts_while_rows_are_committed(place: fn(Recorded) -> Place) -> Vec<(u64, u64)> {
+/// begins counts the rows: returns that count, and how many rows were durable. The reader's URI has
+/// parameters as `&nolock=1`.
+fn counts_while_rows_are_committed(
+    place: fn(Recorded) -> Place,
+    parameters: &str,
+) -> Vec<(u64, u64)> {
     let medium = Recorded::default();
     let path = put(place(medium.clone()));
     let writer = open(&path).expect("it opens");
     writer.execute_batch("CREATE TABLE t (a)").expect("a table");
     let (ask, asked) = channel();
-    let counted = count_for(open(&path).expect("it opens"), asked);
+    let uri = format!("file:{}?vfs=flagstone-lab{parameters}", path.display());
+    let counted = count_for(Connection::open(uri).expect("it opens"), asked);
     let seen = Arc::new(Mutex::new(Vec::new()));
     medium.watch(Some({
         let seen = Arc::clone(&seen);
@@ -73,16 +78,19 @@ fn counts_while_rows_are_committed(place: fn(Recorded) -> Place) -> Vec<(u64, u6
 
 #[test]
 fn who_reads_while_a_commit_waits_sees_what_is_durable() {
-    let counts = counts_while_rows_are_committed(|medium| Place::Store(medium, Kind::Seal));
-    assert!(counts.len() >= 40, "{} moments", counts.len());
-    for (seen, durable) in &counts {
-        assert_eq!(seen, durable, "of {counts:?}");
+    for parameters in ["", "&nolock=1"] {
+        let place = |medium| Place::Store(medium, Kind::Seal);
+        let counts = counts_while_rows_are_committed(place, parameters);
+        assert!(counts.len() >= 40, "{} moments", counts.len());
+        for (seen, durable) in &counts {
+            assert_eq!(seen, durable, "{parameters} of {counts:?}");
+        }
     }
 }
 
 #[test]
 fn control_who_reads_what_is_newest_sees_what_a_cut_takes_back() {
-    let counts = counts_while_rows_are_committed(Place::Early);
+    let counts = counts_while_rows_are_committed(Place::Early, "");
     let early = counts.iter().filter(|(seen, durable)| seen > durable);
     assert!(early.count() >= 20, "of {counts:?}");
 }

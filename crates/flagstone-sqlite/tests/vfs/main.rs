@@ -6,6 +6,7 @@ mod connections;
 mod journals;
 mod keys;
 mod lab;
+mod panics;
 mod power;
 mod sql;
 mod support;
