@@ -3,6 +3,20 @@
 //! SQLite needs its journal to undo statements, savepoints and transactions whose pages it has
 //! written already. It needs none after a power cut: the store has undone the transaction. So the
 //! journal of a store is memory, it is gone with its process, and none is ever found hot.
+//!
+//! In a transaction over several databases SQLite has each journal name a super-journal, and plays
+//! a journal back only if its super-journal is there. That is for journals that are found after a
+//! power cut. SQLite removes the super-journal once no journal *on disk* names it, so that it may
+//! be gone when a journal in memory is still to be played back, and that of a plain database may be
+//! taken for one of a transaction that has committed. So a journal in memory names none: it leaves
+//! the end of the name out. When it has ended, it removes the super-journal if nobody else will.
+
+mod super_journal;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use super_journal::{MAGIC, name_bytes, remove_unnamed};
 
 /// Bytes of a piece.
 const PIECE: usize = 1 << 16;
@@ -12,6 +26,8 @@ const PIECE: usize = 1 << 16;
 pub(crate) struct Journal {
     pieces: Vec<Box<[u8]>>,
     size: u64,
+    /// The super-journal of the transaction.
+    super_journal: Option<PathBuf>,
 }
 
 /// The pieces of a range: number, offset within it, bytes.
@@ -48,8 +64,42 @@ impl Journal {
         has
     }
 
-    /// Writes, and grows.
+    /// Writes, and grows. The name of a super-journal does not get its end.
     pub(crate) fn write(&mut self, at: u64, data: &[u8]) {
+        match at {
+            // A header, or none any more.
+            0 => self.end(),
+            _ if data == MAGIC => {
+                self.note_super_journal(at);
+                return self.put(at, &[0; MAGIC.len()]);
+            }
+            _ => {}
+        }
+        self.put(at, data);
+    }
+
+    /// Notes the super-journal whose name ends here but for [`MAGIC`].
+    fn note_super_journal(&mut self, at: u64) {
+        let mut end = [0; 16];
+        end[8..].copy_from_slice(&MAGIC);
+        let length = at.saturating_sub(8);
+        self.read(length, &mut end[..8]);
+        let bytes = name_bytes(&end).map(u64::from);
+        if let Some(from) = bytes.and_then(|bytes| length.checked_sub(bytes)) {
+            let mut name = vec![0; (length - from) as usize];
+            self.read(from, &mut name);
+            self.super_journal = Some(OsStr::from_bytes(&name).into());
+        }
+    }
+
+    /// The transaction has ended.
+    fn end(&mut self) {
+        if let Some(path) = self.super_journal.take() {
+            remove_unnamed(&path);
+        }
+    }
+
+    fn put(&mut self, at: u64, data: &[u8]) {
         let end = at + data.len() as u64;
         let needed = end.div_ceil(PIECE as u64) as usize;
         while self.pieces.len() < needed {
@@ -66,6 +116,9 @@ impl Journal {
 
     /// Cuts it off, or makes it longer by zeros.
     pub(crate) fn truncate(&mut self, size: u64) {
+        if size == 0 {
+            self.end();
+        }
         let zeros = size.saturating_sub(self.size);
         self.pieces.truncate(size.div_ceil(PIECE as u64) as usize);
         if zeros > 0 {
@@ -73,7 +126,7 @@ impl Journal {
             self.size = size;
             for place in (from..size).step_by(PIECE) {
                 let bytes = (size - place).min(PIECE as u64) as usize;
-                self.write(place, &vec![0; bytes]);
+                self.put(place, &vec![0; bytes]);
             }
         }
         self.size = size;
@@ -82,6 +135,12 @@ impl Journal {
         if let (Some(last), true) = (self.pieces.last_mut(), used > 0) {
             last[used..].fill(0);
         }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

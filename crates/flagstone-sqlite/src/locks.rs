@@ -64,6 +64,12 @@ impl Locks {
         self.writer.map(|(who, _)| who)
     }
 
+    /// Whether somebody writes, or waits for readers to end. Who comes then has to be apart.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.writer
+            .is_some_and(|(_, level)| level >= Level::Pending)
+    }
+
     /// Whether somebody writes.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.writer

@@ -5,6 +5,7 @@
 //! locked, so that SQLite's busy handler waits as it does for any database. A file that is no store
 //! is found out then as well, as SQLite finds out a file that is no database.
 
+mod copies;
 mod shared;
 pub(crate) mod turns;
 
@@ -13,8 +14,7 @@ use crate::file::{StoreFile, must_be_atomic};
 use crate::locks::Level;
 use flagstone::commit::Kind;
 use flagstone_store::medium::identity;
-use flagstone_store::tools::{Act, backup_live, check_live};
-use flagstone_store::{CheckReport, KeySource, OpenOptions, PageStore, StoreError};
+use flagstone_store::{KeySource, OpenOptions, PageStore};
 use shared::{Shared, not_open};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -115,7 +115,10 @@ impl Stores {
             id: self.next.fetch_add(1, Ordering::Relaxed),
             path: path.to_path_buf(),
             level: Level::None,
+            keeps_locks: false,
             how,
+            seen: None,
+            is_other: false,
         };
         match handle.open() {
             Err(trouble) if trouble.kind == TroubleKind::Denied && !handle.how.read_only => {
@@ -172,7 +175,13 @@ pub(crate) struct Handle {
     /// Its own name for the file, which may have several.
     path: PathBuf,
     level: Level,
+    /// `locking_mode=EXCLUSIVE`.
+    keeps_locks: bool,
     how: How,
+    /// The number of the state that SQLite may have pages of; none before the first lock.
+    seen: Option<u64>,
+    /// SQLite has not heard yet that the state is another one than that.
+    is_other: bool,
 }
 
 impl Handle {
@@ -207,25 +216,25 @@ impl Handle {
             ));
         }
         let reader = inner.bytes.take().map(|_| inner.how.clone());
-        let opened = self.stores.backing.open(&shared.path, &self.how);
-        let opened = match (opened, reader) {
+        // Another process may have it before it is open again.
+        inner.state += 1;
+        let open = |how| self.stores.backing.open(&shared.path, how);
+        let (bytes, opened) = match (open(&self.how), reader) {
             (Ok(bytes), _) => {
                 inner.how = self.how.clone();
-                Ok(bytes)
+                (Some(bytes), Ok(()))
             }
-            (Err(trouble), None) => return Err(trouble),
             // Those who only read go on.
-            (Err(trouble), Some(how)) => {
-                inner.bytes = self.stores.backing.open(&shared.path, &how).ok();
-                Err(trouble)
-            }
+            (Err(trouble), Some(how)) => (open(&how).ok(), Err(trouble)),
+            (Err(trouble), None) => (None, Err(trouble)),
         };
-        inner.bytes = Some(opened?);
+        let found = bytes.as_ref().and_then(|_| identity(&shared.path));
+        inner.bytes = bytes;
         *shared
             .identity
             .lock()
-            .unwrap_or_else(|held| held.into_inner()) = identity(&shared.path);
-        Ok(())
+            .unwrap_or_else(|held| held.into_inner()) = found;
+        opened
     }
 
     /// Calls somebody with the bytes, and says whose this connection reads.
@@ -314,44 +323,39 @@ impl Handle {
         self.change(|bytes| bytes.truncate(size))
     }
 
-    /// Commits what this connection has written. Others read meanwhile: who begins before it is
-    /// durable sees what was committed before.
-    pub(crate) fn commit(&self) -> Result<(), Trouble> {
+    /// Commits what this connection has written, in a transaction that may be one of several
+    /// databases. Others read meanwhile: who begins before [`Handle::end_commit`] sees what was
+    /// committed before.
+    pub(crate) fn commit(&mut self, is_of_several: bool) -> Result<(), Trouble> {
         let mut inner = self.shared.lock()?;
         if inner.locks.writer() != Some(self.id) {
             return Ok(());
         }
-        let asked = inner.commit()?;
+        let asked = inner.commit(is_of_several)?;
+        // SQLite has in its cache what it has written.
+        self.seen = Some(inner.state);
         drop(inner);
         let Some(asked) = asked else {
             return Ok(());
         };
         asked.carry_out();
-        self.shared.lock()?.has_committed()
+        self.shared.lock()?.outcome()
     }
 
-    /// Gives the store to somebody for a moment.
-    fn with_store(&self, act: Act<'_>) -> Result<(), StoreError> {
-        let broken = |trouble: Trouble| StoreError::Broken(trouble.why);
-        let mut inner = self.shared.lock().map_err(broken)?;
-        match inner.bytes.as_mut().and_then(|bytes| bytes.store()) {
-            Some(store) => act(store),
-            None => Err(StoreError::Options("the database is in no store".into())),
+    /// The transaction has committed in all databases: what is left is committed, and others see it
+    /// from now on.
+    pub(crate) fn end_commit(&mut self) -> Result<(), Trouble> {
+        self.commit(false)?;
+        let mut inner = self.shared.lock()?;
+        if inner.locks.writer() == Some(self.id) {
+            inner.end_commit();
         }
+        Ok(())
     }
 
-    /// Makes a copy of what is committed, in a new file, while others write. Returns how many pages
-    /// it has.
-    pub(crate) fn backup(&mut self, to: &Path) -> Result<u64, Trouble> {
-        self.open()?;
-        let copied = backup_live(&|act| self.with_store(act), to, false, &mut |_, _| ())?;
-        Ok(copied.pages)
-    }
-
-    /// Reads all that is committed, while others write.
-    pub(crate) fn check(&mut self) -> Result<CheckReport, Trouble> {
-        self.open()?;
-        Ok(check_live(&|act| self.with_store(act), &mut |_| ())?)
+    /// Whether the state under the lock is another one than SQLite has seen last. Says so once.
+    pub(crate) fn is_other(&mut self) -> bool {
+        std::mem::take(&mut self.is_other)
     }
 
     /// Asks for a level. Returns whether it was granted.
@@ -367,7 +371,13 @@ impl Handle {
             self.open()?;
         }
         let mut inner = self.shared.lock()?;
+        let begins = self.level == Level::None;
         self.level = inner.raise(self.id, self.level, wants)?;
+        if begins && self.level > Level::None {
+            let state = inner.state_for(self.id);
+            self.is_other |= self.seen.is_some_and(|seen| seen != state);
+            self.seen = Some(state);
+        }
         drop(inner);
         if wants == Level::Reserved && self.level < wants {
             turns::refused(&self.shared, self.id);
@@ -383,8 +393,11 @@ impl Handle {
         }
         let mut inner = self.shared.lock()?;
         let is_writer = inner.locks.writer() == Some(self.id);
-        if let (true, true, Some(bytes)) = (is_writer, to < Level::Reserved, &mut inner.bytes) {
-            bytes.abort();
+        if is_writer && to < Level::Reserved {
+            if let Some(bytes) = &mut inner.bytes {
+                bytes.abort();
+            }
+            inner.end_commit();
         }
         inner.locks.lower(self.id, self.level, to);
         if is_writer && to < Level::Reserved && !inner.turns.is_empty() {
@@ -393,18 +406,24 @@ impl Handle {
         }
         if to == Level::None {
             inner.take_snapshot_back(self.id);
+            if !self.keeps_locks {
+                inner.alone.remove(&self.id);
+            }
         }
         self.level = to;
         Ok(())
     }
 
-    /// Says whether this connection keeps its locks.
-    pub(crate) fn keep_locks(&self, keeps: bool) {
+    /// Says whether this connection keeps its locks. Those that it has it keeps until its next
+    /// transaction ends.
+    pub(crate) fn keep_locks(&mut self, keeps: bool) {
+        self.keeps_locks = keeps;
         if let Ok(mut inner) = self.shared.lock() {
-            match keeps {
-                true => inner.alone.insert(self.id),
-                false => inner.alone.remove(&self.id),
-            };
+            if keeps {
+                inner.alone.insert(self.id);
+            } else if self.level == Level::None {
+                inner.alone.remove(&self.id);
+            }
         }
     }
 
@@ -433,3 +452,6 @@ impl Handle {
         drop(open);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,10 +14,11 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 const SECTOR_BYTES: c_int = 4096;
 
 /// A whole write is in the store or not, and its neighbours stay as they are (POWERSAFE_OVERWRITE).
-/// The others spare SQLite work on the journal, which is in memory. BATCH_ATOMIC is not claimed:
-/// SQLite would overwrite the database without a synced journal whenever such a batch failed.
-const CHARACTERISTICS: c_int =
-    IOCAP_POWERSAFE_OVERWRITE | IOCAP_UNDELETABLE_WHEN_OPEN | IOCAP_SAFE_APPEND | IOCAP_SEQUENTIAL;
+/// The others spare SQLite work on the journal, which is in memory. UNDELETABLE_WHEN_OPEN is not
+/// claimed: SQLite would keep a journal open without a lock, and play it back over what others have
+/// committed since. Nor is BATCH_ATOMIC: SQLite would overwrite the database without a synced
+/// journal whenever such a batch failed.
+const CHARACTERISTICS: c_int = IOCAP_POWERSAFE_OVERWRITE | IOCAP_SAFE_APPEND | IOCAP_SEQUENTIAL;
 
 /// A database that a connection has open.
 pub(super) struct Database {
@@ -35,8 +36,13 @@ pub(super) struct Database {
 
 /// Where in the header of a database the versions are that say whether it is in WAL mode.
 const VERSIONS: std::ops::Range<usize> = 18..20;
-/// Where the bytes are by which SQLite sees whether its cache is still right.
+/// Where the bytes are by which SQLite sees whether its cache is still right: the counter of
+/// transactions, the number of pages, and the first free page with the number of them.
 const CHANGES: std::ops::Range<i64> = 24..40;
+/// What they are in no database, nor what SQLite remembers of one that it could not read.
+const OTHER_CHANGES: [u8; 16] = [
+    0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
+];
 
 /// Whose journal it is, to be noted while it is open, and what it holds.
 struct OpenJournal {
@@ -159,11 +165,22 @@ impl Database {
         }
     }
 
-    fn commit(&mut self) -> c_int {
-        match self.handle.commit() {
+    /// The code of a commit.
+    fn committed(&self, committed: Result<(), Trouble>) -> c_int {
+        match committed {
             Ok(()) => OK,
             Err(trouble) => self.change_failed(&trouble, IOERR_FSYNC),
         }
+    }
+
+    fn commit(&mut self, is_of_several: bool) -> c_int {
+        let committed = self.handle.commit(is_of_several);
+        self.committed(committed)
+    }
+
+    fn end_commit(&mut self) -> c_int {
+        let committed = self.handle.end_commit();
+        self.committed(committed)
     }
 }
 
@@ -213,10 +230,12 @@ unsafe extern "C" fn read(file: *mut File, into: *mut c_void, bytes: c_int, at: 
         match database.handle.read(at as u64, into) {
             Ok(has) => {
                 let end = at + into.len() as i64;
-                if database.is_header_other && (at..end) == CHANGES {
-                    // Others than SQLite remembers, once: it empties its cache.
-                    database.is_header_other = false;
-                    into[0] ^= 1;
+                if (at..end) == CHANGES {
+                    let is_header_other = std::mem::take(&mut database.is_header_other);
+                    if database.handle.is_other() || is_header_other {
+                        // SQLite empties its cache.
+                        into.copy_from_slice(&OTHER_CHANGES);
+                    }
                 }
                 whole_or_short(has, into.len())
             }
@@ -272,7 +291,7 @@ unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {
 unsafe extern "C" fn sync(file: *mut File, _: c_int) -> c_int {
     // SAFETY: SQLite calls with an open database.
     let database = unsafe { database(file) };
-    rim(IOERR_FSYNC, || database.commit())
+    rim(IOERR_FSYNC, || database.commit(false))
 }
 
 unsafe extern "C" fn file_size(file: *mut File, out: *mut i64) -> c_int {
@@ -353,7 +372,11 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, arg: *mut c_void) 
                 *arg.cast::<c_int>() = c_int::from(database.handle.has_moved());
                 OK
             }
-            FCNTL_SIZE_HINT | FCNTL_CHUNK_SIZE | FCNTL_SYNC => OK,
+            FCNTL_SIZE_HINT | FCNTL_CHUNK_SIZE => OK,
+            // With synchronous=OFF as well, and while all databases of a transaction can still be
+            // rolled back: SQLite ignores what fails after that. It
+            // names the super-journal, if there is one.
+            FCNTL_SYNC => database.commit(!arg.is_null()),
             FCNTL_POWERSAFE_OVERWRITE => {
                 *arg.cast::<c_int>() = 1;
                 OK
@@ -363,7 +386,7 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, arg: *mut c_void) 
                 *arg.cast::<*mut c_char>() = text(database.registered, name);
                 OK
             }
-            FCNTL_COMMIT_PHASETWO => database.commit(),
+            FCNTL_COMMIT_PHASETWO => database.end_commit(),
             FCNTL_PDB => {
                 database.connection = arg.cast();
                 OK

@@ -49,7 +49,6 @@ pub(super) const FCNTL_RESERVE_BYTES: c_int = 38;
 
 pub(super) const IOCAP_SAFE_APPEND: c_int = 0x200;
 pub(super) const IOCAP_SEQUENTIAL: c_int = 0x400;
-pub(super) const IOCAP_UNDELETABLE_WHEN_OPEN: c_int = 0x800;
 pub(super) const IOCAP_POWERSAFE_OVERWRITE: c_int = 0x1000;
 
 /// A connection of SQLite: only pointers to it are used.

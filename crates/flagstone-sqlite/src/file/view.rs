@@ -95,6 +95,8 @@ impl Bytes for StoreFile {
     }
 
     fn snapshot(&mut self) -> Result<Option<u64>, Trouble> {
+        // Before there is a snapshot that an error would leave to nobody.
+        self.know_first()?;
         let id = match self.chunks.pages_mut().snapshot() {
             Err(StoreError::Device(DeviceError::NoSnapshots { .. })) => return Ok(None),
             other => other?.0,
@@ -103,7 +105,6 @@ impl Bytes for StoreFile {
             // The store counts one reader for all of them.
             self.chunks.pages_mut().end_snapshot(SnapshotId(id));
         }
-        self.know_first()?;
         let (size, first) = (self.size, &self.first);
         let seen = self.snapshots.entry(id).or_insert_with(|| Seen {
             readers: 0,

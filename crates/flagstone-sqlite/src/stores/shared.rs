@@ -1,9 +1,17 @@
 //! A database that is open once in this process, as its connections share it: who has locks on it,
-//! who reads which snapshot, and the commit that waits for the disk.
+//! who reads which snapshot, and the commit that is not over.
 //!
 //! All of it is under one mutex, but for two things: a page that was looked up is read without it,
-//! and so is a commit waited for. Who begins to read meanwhile gets the snapshot from before that
-//! commit.
+//! and so is a commit waited for.
+//!
+//! A commit is over when SQLite says so, and not when the store has it: as long as another database
+//! of the transaction can fail, SQLite may undo it. Who begins to read meanwhile gets the snapshot
+//! from before that commit.
+//!
+//! SQLite keeps pages from one read to the next as long as a counter in the first page stays the
+//! same. The counter does not tell all states apart: it goes back where SQLite undoes a commit, or
+//! the store is opened again after another process has had it, and stays where a connection keeps
+//! its locks. So each state has a number here that no other one had.
 
 use super::How;
 use super::turns::Turns;
@@ -21,10 +29,19 @@ pub(super) struct Shared {
     pub(super) path: PathBuf,
     /// The process that opened it: one that was forked since has no part in it.
     pub(super) process: u32,
+    /// The file that is open.
     pub(super) identity: Mutex<Option<(u64, u64)>>,
     inner: Mutex<Inner>,
     /// Hears when somebody who waits may get the turn to write.
     pub(super) turn_is_free: Condvar,
+}
+
+/// The state of a database before a commit that is not over.
+#[derive(Debug, Clone, Copy)]
+struct Before {
+    snapshot: u64,
+    /// Its number.
+    state: u64,
 }
 
 /// What the mutex guards.
@@ -37,8 +54,10 @@ pub(super) struct Inner {
     pub(super) journals: Vec<u64>,
     /// Connections that read from a snapshot, because another one writes or has written since.
     snapshots: BTreeMap<u64, u64>,
-    /// What those see who begin to read while a commit waits for the disk: the snapshot before it.
-    before: Option<u64>,
+    /// What those see who begin to read while a commit is not over.
+    before: Option<Before>,
+    /// The number of the state that is committed: each commit makes another one, and each opening.
+    pub(super) state: u64,
     /// Connections that wait for the turn to write.
     pub(super) turns: Turns,
     /// Connections that there are.
@@ -54,7 +73,18 @@ impl Inner {
         match self.snapshots.get(&who) {
             _ if self.locks.writer() == Some(who) => View::Own,
             Some(&snapshot) => View::Snapshot(snapshot),
-            None => View::Committed,
+            // Without a lock.
+            None => self
+                .before
+                .map_or(View::Committed, |before| View::Snapshot(before.snapshot)),
+        }
+    }
+
+    /// The number of the state that a connection sees that has just begun to read.
+    pub(super) fn state_for(&self, who: u64) -> u64 {
+        match (self.before, self.snapshots.get(&who)) {
+            (Some(before), Some(&id)) if before.snapshot == id => before.state,
+            _ => self.state,
         }
     }
 
@@ -68,8 +98,8 @@ impl Inner {
         };
         let taken = match self.before {
             Some(before) => {
-                bytes.share_snapshot(before);
-                Some(before)
+                bytes.share_snapshot(before.snapshot);
+                Some(before.snapshot)
             }
             None => bytes.snapshot()?,
         };
@@ -96,9 +126,25 @@ impl Inner {
         is_current
     }
 
-    /// Commits the live transaction, if there is one. Where there are other connections, the medium
-    /// is left to the caller, who says when it is done ([`Inner::has_committed`]).
-    pub(super) fn commit(&mut self) -> Result<Option<Asked>, Trouble> {
+    /// Has somebody read a snapshot, and nothing else, of what others may see. Returns it; nothing
+    /// where there are none. As for any reader the store stays open as it is.
+    pub(super) fn begin_copy(&mut self, who: u64) -> Result<Option<u64>, Trouble> {
+        if self.give_snapshot(who)? {
+            self.locks.raise(who, Level::None, Level::Shared, true);
+        }
+        Ok(self.snapshots.get(&who).copied())
+    }
+
+    /// What [`Inner::begin_copy`] has begun is over.
+    pub(super) fn end_copy(&mut self, who: u64) {
+        self.locks.lower(who, Level::Shared, Level::None);
+        self.take_snapshot_back(who);
+    }
+
+    /// Commits the live transaction, if there is one. Others see it after [`Inner::end_commit`].
+    /// Where there are others, or may be before that because the transaction is one of several
+    /// databases, the medium is left to the caller, who asks for the outcome when it is done.
+    pub(super) fn commit(&mut self, is_of_several: bool) -> Result<Option<Asked>, Trouble> {
         let Some(bytes) = &mut self.bytes else {
             return Err(not_open());
         };
@@ -106,28 +152,34 @@ impl Inner {
         if !bytes.has_changes() {
             return Ok(None);
         }
-        if self.connections > 1 {
-            self.before = bytes.snapshot()?;
+        // A second commit undoes the first one, or cuts off the end of the file.
+        let is_first = self.before.is_none();
+        if is_first && (self.connections > 1 || is_of_several) {
+            let state = self.state;
+            let taken = bytes.snapshot()?;
+            self.before = taken.map(|snapshot| Before { snapshot, state });
         }
         let committed = match self.before {
             Some(_) => bytes.commit_apart(),
             None => bytes.commit().map(|()| None),
         };
-        if !matches!(committed, Ok(Some(_))) {
-            self.forget_before();
+        match committed {
+            Ok(_) => self.state += 1,
+            Err(_) if is_first => self.end_commit(),
+            Err(_) => {}
         }
         committed
     }
 
-    /// What [`Inner::commit`] has left was carried out.
-    pub(super) fn has_committed(&mut self) -> Result<(), Trouble> {
-        self.forget_before();
+    /// What became of what [`Inner::commit`] has left.
+    pub(super) fn outcome(&mut self) -> Result<(), Trouble> {
         self.bytes.as_mut().map_or(Ok(()), |bytes| bytes.outcome())
     }
 
-    fn forget_before(&mut self) {
+    /// The commit under way is over: from now on others see what is committed.
+    pub(super) fn end_commit(&mut self) {
         if let (Some(before), Some(bytes)) = (self.before.take(), &mut self.bytes) {
-            bytes.end_snapshot(before);
+            bytes.end_snapshot(before.snapshot);
         }
     }
 
@@ -149,10 +201,9 @@ impl Inner {
                 apart &= !self.alone.contains(&other) && self.give_snapshot(other)?;
             }
         }
-        if has == Level::None && self.locks.is_exclusive() {
-            let writer = self.locks.writer();
-            apart = !writer.is_some_and(|writer| self.alone.contains(&writer))
-                && self.give_snapshot(who)?;
+        if has == Level::None && self.locks.is_pending() {
+            let mut both = self.locks.writer().into_iter().chain([who]);
+            apart = !both.any(|one| self.alone.contains(&one)) && self.give_snapshot(who)?;
         }
         let gets = self.locks.raise(who, has, wants, apart);
         if is_new && gets > Level::Shared {
@@ -184,6 +235,7 @@ impl Shared {
                 journals: Vec::new(),
                 snapshots: BTreeMap::new(),
                 before: None,
+                state: 0,
                 turns: Turns::default(),
                 connections: 0,
                 alone: BTreeSet::new(),
@@ -201,18 +253,32 @@ impl Shared {
         })
     }
 
+    /// Whether a name leads to this database.
     pub(super) fn is_at(&self, path: &Path) -> bool {
-        let known = *self
-            .identity
-            .lock()
-            .unwrap_or_else(|held| held.into_inner());
         if self.process != std::process::id() {
             return false;
         }
-        match (known, identity(path)) {
-            (Some(known), Some(found)) => known == found,
-            (None, None) => self.path == path,
-            _ => false,
+        let open = *self
+            .identity
+            .lock()
+            .unwrap_or_else(|held| held.into_inner());
+        // One that waits for another process will open what its own name leads to then.
+        if open.is_none() && self.path == path {
+            return true;
+        }
+        let known = open.or_else(|| identity(&self.path));
+        known.is_some() && known == identity(path)
+    }
+}
+
+impl Drop for Shared {
+    /// A store on which a call has panicked may be half changed in memory: it is not closed.
+    fn drop(&mut self) {
+        if let Err(panicked) = self.inner.get_mut()
+            && let Some(bytes) = &mut panicked.into_inner().bytes
+            && let Some(store) = bytes.store()
+        {
+            store.abandon();
         }
     }
 }

@@ -2,10 +2,11 @@
 //! cut could still take back.
 
 use crate::lab::{Place, open, put, take_away};
-use crate::support::text;
+use crate::support::{Stores, text};
 use flagstone::commit::Kind;
 use flagstone_store::medium::{Landing, Recorded};
 use rusqlite::Connection;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -40,14 +41,19 @@ fn durable_rows(medium: &Recorded) -> u64 {
 }
 
 /// Commits some rows one by one. Before each write and each sync of the medium, a reader that
-/// begins counts the rows: returns that count, and how many rows were durable.
-fn counts_while_rows_are_committed(place: fn(Recorded) -> Place) -> Vec<(u64, u64)> {
+/// begins counts the rows: returns that count, and how many rows were durable. The reader's URI has
+/// parameters as `&nolock=1`.
+fn counts_while_rows_are_committed(
+    place: fn(Recorded) -> Place,
+    parameters: &str,
+) -> Vec<(u64, u64)> {
     let medium = Recorded::default();
     let path = put(place(medium.clone()));
     let writer = open(&path).expect("it opens");
     writer.execute_batch("CREATE TABLE t (a)").expect("a table");
     let (ask, asked) = channel();
-    let counted = count_for(open(&path).expect("it opens"), asked);
+    let uri = format!("file:{}?vfs=flagstone-lab{parameters}", path.display());
+    let counted = count_for(Connection::open(uri).expect("it opens"), asked);
     let seen = Arc::new(Mutex::new(Vec::new()));
     medium.watch(Some({
         let seen = Arc::clone(&seen);
@@ -72,16 +78,61 @@ fn counts_while_rows_are_committed(place: fn(Recorded) -> Place) -> Vec<(u64, u6
 
 #[test]
 fn who_reads_while_a_commit_waits_sees_what_is_durable() {
-    let counts = counts_while_rows_are_committed(|medium| Place::Store(medium, Kind::Seal));
-    assert!(counts.len() >= 40, "{} moments", counts.len());
-    for (seen, durable) in &counts {
-        assert_eq!(seen, durable, "of {counts:?}");
+    for parameters in ["", "&nolock=1"] {
+        let place = |medium| Place::Store(medium, Kind::Seal);
+        let counts = counts_while_rows_are_committed(place, parameters);
+        assert!(counts.len() >= 40, "{} moments", counts.len());
+        for (seen, durable) in &counts {
+            assert_eq!(seen, durable, "{parameters} of {counts:?}");
+        }
     }
 }
 
 #[test]
 fn control_who_reads_what_is_newest_sees_what_a_cut_takes_back() {
-    let counts = counts_while_rows_are_committed(Place::Early);
+    let counts = counts_while_rows_are_committed(Place::Early, "");
     let early = counts.iter().filter(|(seen, durable)| seen > durable);
     assert!(early.count() >= 20, "of {counts:?}");
+}
+
+/// Rows of a copy that a connection makes.
+fn rows_of_copy(db: &Connection, to: &Path) -> u64 {
+    let backup = format!("PRAGMA flagstone_backup='{}'", to.display());
+    assert!(text(db, &backup).ends_with(" pages"));
+    let copy = Connection::open(format!("file:{}?vfs=flagstone", to.display()));
+    let rows = text(&copy.expect("it opens"), COUNT);
+    std::fs::remove_file(to).expect("it was made");
+    rows.parse().expect("a number")
+}
+
+#[test]
+fn a_copy_beside_a_commit_that_waits_is_of_what_is_durable() {
+    let stores = Stores::new();
+    let medium = Recorded::default();
+    let path = put(Place::Store(medium.clone(), Kind::Seal));
+    let writer = open(&path).expect("it opens");
+    writer.execute_batch("CREATE TABLE t (a)").expect("a table");
+    let other = Mutex::new(open(&path).expect("it opens"));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    medium.watch(Some({
+        let (seen, to) = (Arc::clone(&seen), stores.path("copy.flag"));
+        Box::new(move |medium: &Recorded| {
+            let rows = rows_of_copy(&other.lock().expect("one at a time"), &to);
+            let pair = (rows, durable_rows(medium));
+            seen.lock().expect("one at a time").push(pair);
+        })
+    }));
+    for row in 0..5 {
+        writer
+            .execute_batch(&format!("INSERT INTO t VALUES ({row})"))
+            .expect("it commits");
+    }
+    medium.watch(None);
+    drop(writer);
+    take_away(&path);
+    let seen = std::mem::take(&mut *seen.lock().expect("one at a time"));
+    assert!(seen.len() >= 10, "{} moments", seen.len());
+    for (copied, durable) in &seen {
+        assert_eq!(copied, durable, "of {seen:?}");
+    }
 }

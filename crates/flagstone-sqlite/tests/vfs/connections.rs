@@ -427,6 +427,24 @@ fn a_store_that_another_opened_is_busy_until_it_is_closed() {
 }
 
 #[test]
+fn those_who_wait_for_another_process_share_the_store_then() {
+    let stores = Stores::new();
+    let sql = "CREATE TABLE t (a); INSERT INTO t VALUES (1)";
+    stores.open("a.flag").execute_batch(sql).expect("a table");
+    std::fs::hard_link(stores.path("a.flag"), stores.path("b.flag")).expect("a link");
+    let options = flagstone_store::OpenOptions::existing();
+    let other = flagstone_store::PageStore::open(&stores.path("a.flag"), &options);
+    let other = other.expect("a store");
+    let waiting = ["a.flag", "a.flag", "b.flag"].map(|name| stores.open(name));
+    drop(other);
+    let late = ["a.flag", "b.flag"].map(|name| stores.open(name));
+    for db in waiting.iter().chain(&late) {
+        db.busy_timeout(Duration::ZERO).expect("a setting");
+        assert_eq!(outcome(db, "SELECT a FROM t"), "1");
+    }
+}
+
+#[test]
 fn links_lead_to_the_same_store_and_a_new_file_is_another() {
     let stores = Stores::new();
     let db = stores.open("a.flag");

@@ -1,6 +1,10 @@
 //! Databases that tests keep themselves, on media that can be cut, fail, and be full, by way of a
 //! VFS of their own: `flagstone-lab`.
 
+mod hooked;
+
+pub(crate) use hooked::{Hooks, full};
+
 use flagstone::commit::Kind;
 use flagstone_sqlite::{Backing, Bytes, How, StoreFile, Trouble, TroubleKind, View};
 use flagstone_store::medium::{Medium, Recorded};
@@ -22,6 +26,8 @@ pub(crate) enum Place {
     Bounded(Recorded, Arc<AtomicU64>),
     /// A store whose snapshots show what is newest, for a control.
     Early(Recorded),
+    /// A store that asks a test first.
+    Hooked(Recorded, Hooks),
 }
 
 /// Places by name: the backing of a VFS of its own.
@@ -39,6 +45,11 @@ impl Backing for Lab {
             Place::Early(medium) => {
                 let store = PageStore::on(Box::new(medium), &options)?;
                 return Ok(Box::new(Early(StoreFile::new(store)?)));
+            }
+            Place::Hooked(medium, hooks) => {
+                hooks.open()?;
+                let store = PageStore::on(Box::new(medium), &options)?;
+                return Ok(Box::new(hooks.over(StoreFile::new(store)?)));
             }
             Place::Plain(medium) => return Ok(Box::new(Plain::new(medium))),
         };
@@ -200,7 +211,9 @@ fn lab() -> &'static Lab {
     static LAB: OnceLock<Lab> = OnceLock::new();
     LAB.get_or_init(|| {
         let lab = Lab::default();
-        crate::support::register_lab(Box::new(lab.clone()));
+        for name in ["flagstone-lab", "flagstone-lab-elsewhere"] {
+            crate::support::register_lab(name, Box::new(lab.clone()));
+        }
         lab
     })
 }
@@ -226,4 +239,18 @@ pub(crate) fn take_away(path: &Path) {
 
 pub(crate) fn open(path: &Path) -> rusqlite::Result<Connection> {
     Connection::open(format!("file:{}?vfs=flagstone-lab", path.display()))
+}
+
+/// Opens a database as another process would: by a VFS that shares no connection with the first.
+pub(crate) fn open_elsewhere(path: &Path) -> rusqlite::Result<Connection> {
+    let uri = format!("file:{}?vfs=flagstone-lab-elsewhere", path.display());
+    Connection::open(uri)
+}
+
+/// Super-journals on disk of a main database.
+pub(crate) fn super_journals(main: &Path) -> usize {
+    let start = format!("{}-mj", main.file_name().expect("a name").display());
+    let entries = std::fs::read_dir(main.parent().expect("a folder")).expect("it can be read");
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(|name| name.starts_with(&start)).count()
 }

@@ -1,10 +1,15 @@
 //! SQLite on stores. One program, so that SQLite is linked once.
 
 mod beside;
+mod caches;
 mod connections;
+mod journals;
 mod keys;
 mod lab;
+mod panics;
 mod power;
 mod sql;
 mod support;
 mod temporary;
+mod together;
+mod waiting;

@@ -72,11 +72,10 @@ pub(crate) fn assert_well(db: &Connection) {
     assert_eq!(text(db, "PRAGMA integrity_check"), "ok");
 }
 
-/// Registers the VFS `flagstone-lab` over databases that a test keeps itself.
-pub(crate) fn register_lab(backing: Box<dyn flagstone_sqlite::Backing>) {
+/// Registers a VFS over databases that a test keeps itself.
+pub(crate) fn register_lab(name: &str, backing: Box<dyn flagstone_sqlite::Backing>) {
     let functions = flagstone_sqlite::functions!(rusqlite::ffi);
     // SAFETY: the functions are those of the SQLite that is linked.
-    let registered =
-        unsafe { flagstone_sqlite::register_as(&functions, "flagstone-lab", backing, false) };
+    let registered = unsafe { flagstone_sqlite::register_as(&functions, name, backing, false) };
     registered.expect("SQLite takes the VFS");
 }

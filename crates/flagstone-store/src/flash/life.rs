@@ -22,6 +22,7 @@ use flagstone::nand::FlashError;
 use flagstone::units::{Pbn, Ppn};
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Counters of what a store does to its medium.
@@ -62,6 +63,7 @@ pub(crate) struct Notes {
     tables: Arc<Mutex<Option<Vec<u8>>>>,
     /// Reads that the medium has refused and that cost no more than their pages.
     pub(crate) misreads: Misreads,
+    is_abandoned: Arc<AtomicBool>,
     /// The process that opened the store.
     pub(super) process: u32,
 }
@@ -76,9 +78,15 @@ impl Notes {
     }
 
     /// Whether whoever lets go of the store may close it: not a process that was forked since it
-    /// was opened, and not one that panics.
+    /// was opened, not one that panics, and not if it was abandoned.
     pub(crate) fn may_close(&self) -> bool {
-        self.process == std::process::id() && !std::thread::panicking()
+        let is_abandoned = self.is_abandoned.load(Ordering::Relaxed);
+        self.process == std::process::id() && !std::thread::panicking() && !is_abandoned
+    }
+
+    /// Whoever lets go of the store does not close it.
+    pub(crate) fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Relaxed);
     }
 
     /// What was counted before this opening.

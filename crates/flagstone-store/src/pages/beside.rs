@@ -87,6 +87,13 @@ impl PageStore {
         }
     }
 
+    /// Has the store be let go of as by a process that dies: it is not closed. That is for a store
+    /// that a call has left half changed because it panicked. What was committed is there when it
+    /// is opened again.
+    pub fn abandon(&mut self) {
+        self.notes.abandon();
+    }
+
     /// Whether a page holds nothing, in what was committed last or in a snapshot.
     ///
     /// # Errors

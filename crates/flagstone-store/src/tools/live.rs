@@ -41,10 +41,6 @@ impl<'a> Moment<'a> {
         let id = ask(access, PageStore::snapshot)?;
         Ok(Moment { access, id })
     }
-
-    fn read(&self, at: Lpn, page: &mut [u8]) -> Result<Option<usize>, StoreError> {
-        ask(self.access, |store| store.read_snapshot(self.id, at, page))
-    }
 }
 
 impl Drop for Moment<'_> {
@@ -72,8 +68,12 @@ pub fn backup_live(
     backup_of(access, moment.id, to, replaces, progress)
 }
 
-/// Makes a copy of what a snapshot shows.
-pub(crate) fn backup_of(
+/// Makes a copy of what a snapshot shows, as [`backup_live`] does of what is committed. Whoever
+/// took the snapshot gives it back.
+///
+/// # Errors
+/// The snapshot has ended, or as [`backup`](super::backup).
+pub fn backup_of(
     access: Access<'_>,
     id: SnapshotId,
     to: &Path,
@@ -106,13 +106,26 @@ pub fn check_live(
     progress: &mut dyn FnMut(u64),
 ) -> Result<CheckReport, StoreError> {
     let moment = Moment::take(access)?;
+    check_of(access, moment.id, progress)
+}
+
+/// Checks the books of a store, and the pages that a snapshot shows, as [`check_live`] does those
+/// that are committed. Whoever took the snapshot gives it back.
+///
+/// # Errors
+/// The snapshot has ended, or the medium fails.
+pub fn check_of(
+    access: Access<'_>,
+    id: SnapshotId,
+    progress: &mut dyn FnMut(u64),
+) -> Result<CheckReport, StoreError> {
     let (mut report, held) = ask(access, |store| {
-        Ok((store.check_books()?, store.held_in(moment.id)?))
+        Ok((store.check_books()?, store.held_in(id)?))
     })?;
     let mut page = vec![0; PageStore::PAGE_BYTES];
     for at in held {
         report.pages += 1;
-        match moment.read(at, &mut page) {
+        match ask(access, |store| store.read_snapshot(id, at, &mut page)) {
             Err(StoreError::Device(DeviceError::Unreadable(_))) => report.unreadable.push(at),
             other => _ = other?,
         }

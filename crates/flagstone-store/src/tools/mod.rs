@@ -10,7 +10,7 @@ mod newest;
 mod patched;
 mod repair;
 
-pub use live::{Access, Act, backup_live, check_live};
+pub use live::{Access, Act, backup_live, backup_of, check_live, check_of};
 pub use repair::{Hints, Repaired, repair};
 
 use crate::error::StoreError;

@@ -2,20 +2,11 @@
 //! are not atomic together.
 
 use super::{Found, contents, on, run};
-use crate::lab::{Place, open, put, take_away};
+use crate::lab::{Place, open, put, super_journals, take_away};
 use flagstone::commit::Kind;
 use flagstone_store::medium::Recorded;
 use rusqlite::Connection;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
-
-/// Super-journals on disk of a main database.
-fn super_journals(main: &Path) -> usize {
-    let start = format!("{}-mj", main.file_name().expect("a name").display());
-    let entries = std::fs::read_dir(main.parent().expect("a folder")).expect("it can be read");
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.filter(|name| name.starts_with(&start)).count()
-}
 
 #[test]
 fn power_cuts_leave_each_of_two_attached_stores_whole() {

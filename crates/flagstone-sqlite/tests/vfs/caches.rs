@@ -1,0 +1,157 @@
+//! Pages that SQLite keeps from one transaction to the next: it forgets them when the database is
+//! another one, and not before.
+
+use crate::lab::{Hooks, Place, open, open_elsewhere, put, take_away};
+use crate::support::{Stores, plain, text};
+use flagstone::commit::Kind;
+use flagstone_sqlite::{Trouble, TroubleKind};
+use flagstone_store::medium::Recorded;
+use rusqlite::{Connection, ErrorCode};
+use std::time::Duration;
+
+const VERSION: &str = "PRAGMA data_version";
+
+#[test]
+fn only_what_others_commit_is_another_version_of_the_data() {
+    let stores = Stores::new();
+    let [one, other] = [stores.open("a.flag"), stores.open("a.flag")];
+    one.execute_batch("CREATE TABLE t (a)").expect("a table");
+    text(&one, "SELECT count(*) FROM t");
+    let mut version = text(&one, VERSION);
+    for _ in 0..3 {
+        for sql in ["SELECT count(*) FROM t", "SELECT a FROM t LIMIT 0; VACUUM"] {
+            one.execute_batch(sql).expect("it works");
+            one.execute_batch("INSERT INTO t VALUES (1); BEGIN; DELETE FROM t; ROLLBACK")
+                .expect("it works");
+            assert_eq!(text(&one, VERSION), version, "{sql}");
+        }
+        other
+            .execute_batch("INSERT INTO t VALUES (2)")
+            .expect("it commits");
+        let now = text(&one, VERSION);
+        assert_ne!(now, version);
+        version = now;
+    }
+}
+
+/// The refusal of a store that another process has open.
+fn in_use() -> Result<(), Trouble> {
+    Err(Trouble::new(TroubleKind::Busy, "another process has it"))
+}
+
+/// Opens a database of the lab that is only read.
+fn read_only(path: &std::path::Path) -> Connection {
+    Connection::open(format!("file:{}?vfs=flagstone-lab&mode=ro", path.display()))
+        .expect("it opens")
+}
+
+#[test]
+fn a_store_that_another_process_had_meanwhile_is_read_anew() {
+    for is_slow in [false, true] {
+        let (medium, hooks) = (Recorded::default(), Hooks::default());
+        let path = put(Place::Hooked(medium.clone(), hooks.clone()));
+        let insert = "CREATE TABLE t (v); INSERT INTO t VALUES ('old')";
+        open(&path)
+            .and_then(|db| db.execute_batch(insert))
+            .expect("a table");
+        let reader = read_only(&path);
+        assert_eq!(text(&reader, "SELECT v FROM t"), "old");
+        // One that writes comes, and the store is closed for it. Another process is quicker, and
+        // finds the counter that the store has. It may have the store for longer.
+        let other = put(Place::Store(medium, Kind::Seal));
+        let (again, theirs) = (hooks.clone(), other.clone());
+        hooks.at_open(move || {
+            open_elsewhere(&theirs)
+                .and_then(|db| db.execute_batch("UPDATE t SET v = 'new'"))
+                .expect("it commits");
+            if is_slow {
+                again.at_open(in_use);
+            }
+            in_use()
+        });
+        let writer = open(&path).expect("it waits");
+        assert_eq!(text(&reader, "SELECT v FROM t"), "new");
+        drop((reader, writer));
+        for path in [path, other] {
+            take_away(&path);
+        }
+    }
+}
+
+const VALUES: &str = "SELECT group_concat(v) FROM t";
+
+/// A store with two rows whose values are 0, and a connection that has read them.
+fn two_rows(stores: &Stores) -> Connection {
+    let db = stores.open("a.flag");
+    db.execute_batch(
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 0), (2, 0)",
+    )
+    .expect("a table");
+    assert_eq!(text(&db, VALUES), "0,0");
+    db
+}
+
+/// SQLite counts only the first transaction of a connection while it keeps its lock.
+#[test]
+fn transactions_that_sqlite_does_not_count_are_seen() {
+    let stores = Stores::new();
+    let other = two_rows(&stores);
+    let db = stores.open("main.flag");
+    // For all databases, but only the VFS of the main one is told.
+    let settings = format!(
+        "ATTACH '{}' AS s; PRAGMA locking_mode = EXCLUSIVE",
+        stores.uri("a.flag", "")
+    );
+    db.execute_batch(&settings).expect("settings");
+    for value in 1..4 {
+        db.execute_batch(&format!("UPDATE s.t SET v = {value} WHERE id = 1"))
+            .expect("it commits");
+        assert_eq!(text(&other, VALUES), format!("{value},0"));
+    }
+    drop(db);
+    other
+        .execute_batch("UPDATE t SET v = 9 WHERE id = 2")
+        .expect("it commits");
+    assert_eq!(text(&stores.open("a.flag"), VALUES), "3,9");
+}
+
+#[test]
+fn who_has_kept_its_locks_is_alone_until_it_lets_them_go() {
+    let stores = Stores::new();
+    let other = two_rows(&stores);
+    other.busy_timeout(Duration::ZERO).expect("a setting");
+    let is_busy = || {
+        let error = other.query_row(VALUES, [], |_| Ok(())).err();
+        error.and_then(|error| error.sqlite_error_code()) == Some(ErrorCode::DatabaseBusy)
+    };
+    let attached = plain(&stores.path("main.db"));
+    let attach = format!("ATTACH '{}' AS s", stores.uri("a.flag", ""));
+    attached.execute_batch(&attach).expect("attached");
+    for (db, schema) in [(stores.open("a.flag"), "main"), (attached, "s")] {
+        let mode = |mode| {
+            db.execute_batch(&format!("PRAGMA {schema}.locking_mode = {mode}"))
+                .expect("a setting");
+        };
+        let update = |value| {
+            db.execute_batch(&format!("UPDATE t SET v = {value} WHERE id = 1"))
+                .expect("it commits");
+        };
+        mode("EXCLUSIVE");
+        update(1);
+        mode("NORMAL");
+        assert!(
+            is_busy(),
+            "{schema}: it has its lock until its next transaction ends"
+        );
+        update(2);
+        assert_eq!(text(&other, VALUES), "2,0");
+        // Without a lock there is nothing to wait for.
+        mode("EXCLUSIVE");
+        mode("NORMAL");
+        assert!(!is_busy());
+    }
+    other
+        .execute_batch("UPDATE t SET v = 9 WHERE id = 2")
+        .expect("it commits");
+    assert_eq!(text(&stores.open("a.flag"), VALUES), "2,9");
+}
