@@ -16,6 +16,8 @@ pub(crate) enum Answer {
     Backup(PathBuf),
     /// The store is to be checked.
     Check,
+    /// The store may collect ahead, and move so many pages for it.
+    Idle(u32),
 }
 
 /// Decides about a pragma. `can_look` says whether the VFS can tell a journal that SQLite keeps in
@@ -37,6 +39,10 @@ pub(crate) fn answer(name: &str, value: Option<&str>, can_look: bool, last_error
             None => Answer::Refuse("name a new file: PRAGMA flagstone_backup='copy.flag'".into()),
         },
         "flagstone_check" => Answer::Check,
+        "flagstone_idle" => match value.map(str::parse) {
+            Some(Ok(pages)) => Answer::Idle(pages),
+            _ => Answer::Refuse("say how many pages may move: PRAGMA flagstone_idle=256".into()),
+        },
         "flagstone_error" => Answer::Text(last_error.into()),
         _ => Answer::Pass,
     }
@@ -90,6 +96,15 @@ mod tests {
         assert_eq!(backup(Some("a.flag")), Answer::Backup("a.flag".into()));
         assert!(matches!(backup(None), Answer::Refuse(_)));
         assert_eq!(answer("flagstone_check", None, true, ""), Answer::Check);
+    }
+
+    #[test]
+    fn idle_time_needs_a_number_of_pages() {
+        let idle = |value| answer("flagstone_idle", value, true, "");
+        assert_eq!(idle(Some("256")), Answer::Idle(256));
+        for wrong in [None, Some("-1"), Some("much")] {
+            assert!(matches!(idle(wrong), Answer::Refuse(_)), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -358,6 +358,19 @@ impl Handle {
         std::mem::take(&mut self.is_other)
     }
 
+    /// Lets the store collect ahead, and move at most so many pages. Returns how many it has moved:
+    /// none while a commit waits for the disk.
+    pub(crate) fn idle(&mut self, pages: u32) -> Result<u32, Trouble> {
+        self.open()?;
+        let mut inner = self.shared.lock()?;
+        if inner.is_committing() {
+            return Ok(0);
+        }
+        let store = inner.bytes.as_mut().and_then(|bytes| bytes.store());
+        let moved = store.map(|store| store.idle(pages)).transpose()?;
+        Ok(moved.unwrap_or(0))
+    }
+
     /// Asks for a level. Returns whether it was granted.
     pub(crate) fn lock(&mut self, wants: Level) -> Result<bool, Trouble> {
         if self.shared.process != std::process::id() {

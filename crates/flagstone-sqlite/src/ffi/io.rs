@@ -428,6 +428,10 @@ unsafe fn answer_pragma(
                 Ok(report) => Answer::Text(pragma::verdict(&report)),
                 Err(trouble) => refuse(trouble),
             },
+            Answer::Idle(pages) => match database.handle.idle(pages) {
+                Ok(moved) => Answer::Text(moved.to_string()),
+                Err(trouble) => refuse(trouble),
+            },
             other => other,
         };
         match answer {

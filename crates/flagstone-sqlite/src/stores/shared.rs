@@ -171,6 +171,11 @@ impl Inner {
         committed
     }
 
+    /// Whether a commit is not over.
+    pub(super) fn is_committing(&self) -> bool {
+        self.before.is_some()
+    }
+
     /// What became of what [`Inner::commit`] has left.
     pub(super) fn outcome(&mut self) -> Result<(), Trouble> {
         self.bytes.as_mut().map_or(Ok(()), |bytes| bytes.outcome())

@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// that its collector keeps free anyway.
 const FREE_SHARE: u32 = 16;
 
+/// So many at least.
+const FREE_LEAST: u32 = 4;
+
 /// Of the share of a store that its bound lets be live, the part that a block may have live to be
 /// collected then. So the store still grows to its bound.
 const LIVE_SHARE: f64 = 0.75;
@@ -47,7 +50,7 @@ impl PageStore {
     /// The store was opened for reading, or the medium fails.
     pub fn idle(&mut self, pages: u32) -> Result<u32, StoreError> {
         self.may_write()?;
-        let blocks = self.device.geometry().blocks() / FREE_SHARE;
+        let blocks = (self.device.geometry().blocks() / FREE_SHARE).max(FREE_LEAST);
         let pages_of_block = f64::from(self.device.ftl().data_pages_per_block());
         let live = (self.fill * LIVE_SHARE * pages_of_block) as u32;
         let leisure = Leisure::new(blocks, live, pages);
