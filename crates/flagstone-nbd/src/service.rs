@@ -36,10 +36,24 @@ impl Timed for PageStore {}
 
 /// What a connection asks for.
 pub(crate) enum What {
-    Read { at: u64, bytes: usize },
-    Write { at: u64, data: Vec<u8> },
-    Trim { at: u64, bytes: u64 },
-    Parts { at: u64, bytes: u64 },
+    Read {
+        at: u64,
+        bytes: usize,
+    },
+    Write {
+        at: u64,
+        data: Vec<u8>,
+    },
+    Trim {
+        at: u64,
+        bytes: u64,
+    },
+    /// At most so many, from the first on.
+    Parts {
+        at: u64,
+        bytes: u64,
+        most: usize,
+    },
     Flush,
 }
 
@@ -217,7 +231,10 @@ fn carry_out<P: Pages>(disk: &mut Volume<P>, what: What) -> Result<Answer, Store
             disk.read(at, &mut into)?;
             return Ok(Answer::Bytes(into));
         }
-        What::Parts { at, bytes } => return Ok(Answer::Parts(disk.parts(at, bytes)?)),
+        What::Parts { at, bytes, most } => {
+            let parts = disk.parts(at, bytes)?;
+            return Ok(Answer::Parts(parts.take(most).collect()));
+        }
         What::Write { at, data } => disk.write(at, &data)?,
         What::Trim { at, bytes } => disk.trim(at, bytes)?,
         What::Flush => {}
