@@ -58,6 +58,27 @@ def test_a_table_is_a_mapping(store):
         del store["t"]
 
 
+@pytest.mark.parametrize("wrong", [[1, 2], (1, 2), range(3), "text", 7, None])
+def test_what_is_not_bytes_is_neither_a_key_nor_a_value(store, wrong):
+    """A list of small numbers was taken for bytes."""
+    table = store["t"]
+    for go in (
+        lambda: table.__setitem__(wrong, b"v"),
+        lambda: table.__setitem__(b"k", wrong),
+        lambda: table[wrong],
+        lambda: table.get_many([b"k", wrong]),
+        lambda: table.update({b"k": wrong}),
+        lambda: table.add(wrong),
+        lambda: flagstone.open("y.flag", key=wrong or 7),
+    ):
+        with pytest.raises(TypeError):
+            go()
+    assert len(table) == 0
+    for right in (bytearray(b"v"), memoryview(b"v"), memoryview(b"v.")[::2]):
+        table[right] = right
+        assert table.pop(b"v") == b"v"
+
+
 @pytest.mark.parametrize("kind", ["ordered", "hashed"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_table_does_what_a_dictionary_does(store, seed, kind):
@@ -337,6 +358,16 @@ def test_a_fork_has_nothing_of_the_store_and_spoils_nothing():
                 sys.exit(7)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         store["t"][b"c"] = b"3"
+        # A commit in a child says so as well, and not that it is over.
+        child = None
+        try:
+            with store.transaction():
+                store["t"][b"d"] = b"4"
+                child = os.fork()
+        except flagstone.UsageError as error:
+            os._exit(8 if child == 0 and "forked" in str(error) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 8
+        del store["t"][b"d"]
         print(len(snapshot["t"]), dict(store["t"]))
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
