@@ -58,6 +58,44 @@ def test_a_table_is_a_mapping(store):
         del store["t"]
 
 
+def test_a_store_is_a_mapping_of_the_tables_that_are_there(store):
+    store["t"][b"k"] = b"v"
+    assert store.get("t") == {b"k": b"v"} and store.get("none") is None and store.get("none", 7) == 7
+    with store.snapshot() as then:
+        assert then.get("t") == {b"k": b"v"} and then.get("none") is None
+
+
+@pytest.mark.parametrize("kind", ["ordered", "hashed"])
+def test_the_views_of_a_table_are_those_of_a_dictionary(store, kind):
+    table, model = store.table("t", kind), {b"a": b"1", b"b": b"2", b"c": b"2"}
+    table.update(model)
+    for view, own in ((table.keys(), list(table)), (table.values(), list(table.values()))):
+        assert list(reversed(view)) == own[::-1]
+    for pair in ((b"a", b"1"), (b"a", b"2"), (b"-", b"1"), ("a", b"1"), (b"a",), 7):
+        assert (pair in table.items()) == (pair in model.items()), pair
+    assert b"2" in table.values() and b"3" not in table.values()
+    assert bytearray(b"a") in table and memoryview(b"-") not in table
+
+    class Taking:
+        """Takes the other keys away when it is compared, as another thread may."""
+
+        def __eq__(self, other):
+            for key in model:
+                table.pop(key, None)
+            return False
+
+    assert Taking() not in table.values() and len(table) == 0
+
+
+def test_several_keys_get_their_values_or_none_of_them_does(store):
+    store["t"].update([[b"a", b"1"], (b"b", b"2")])
+    with store.transaction():
+        store["t"][b"c"] = b"3"
+        with pytest.raises(flagstone.UsageError):
+            store["t"].update({b"a": b"9", b"z" * 100_000: b"9"})
+    assert store["t"] == {b"a": b"1", b"b": b"2", b"c": b"3"}
+
+
 @pytest.mark.parametrize("wrong", [[1, 2], (1, 2), range(3), "text", 7, None])
 def test_what_is_not_bytes_is_neither_a_key_nor_a_value(store, wrong):
     """A list of small numbers was taken for bytes."""
@@ -73,7 +111,7 @@ def test_what_is_not_bytes_is_neither_a_key_nor_a_value(store, wrong):
     ):
         with pytest.raises(TypeError):
             go()
-    assert len(table) == 0
+    assert wrong not in table and len(table) == 0
     for right in (bytearray(b"v"), memoryview(b"v"), memoryview(b"v.")[::2]):
         table[right] = right
         assert table.pop(b"v") == b"v"
