@@ -172,15 +172,15 @@ impl Server for Connection {
 
     fn extents(&self, bytes: u32, at: u64, flags: Flags, to: &mut ExtentHandle) -> Result<()> {
         let bytes = bytes.into();
-        let Answer::Parts(parts) = self.ask(What::Parts { at, bytes }, false)? else {
-            unreachable!("parts were asked for");
-        };
         let most = if flags.contains(Flags::REQ_ONE) {
             1
         } else {
             usize::MAX
         };
-        for (at, bytes, holds) in parts.into_iter().take(most) {
+        let Answer::Parts(parts) = self.ask(What::Parts { at, bytes, most }, false)? else {
+            unreachable!("parts were asked for");
+        };
+        for (at, bytes, holds) in parts {
             let kind = match holds {
                 true => ExtentType::Allocated,
                 false => ExtentType::HoleZero,

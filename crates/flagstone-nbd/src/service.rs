@@ -5,7 +5,6 @@
 //! done share one commit.
 
 use crate::settings::{Serve, Settings};
-use flagstone::commit::DeviceError;
 use flagstone::units::Nanos;
 use flagstone_store::{PageStore, Pages, StoreError, Volume};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -36,10 +35,24 @@ impl Timed for PageStore {}
 
 /// What a connection asks for.
 pub(crate) enum What {
-    Read { at: u64, bytes: usize },
-    Write { at: u64, data: Vec<u8> },
-    Trim { at: u64, bytes: u64 },
-    Parts { at: u64, bytes: u64 },
+    Read {
+        at: u64,
+        bytes: usize,
+    },
+    Write {
+        at: u64,
+        data: Vec<u8>,
+    },
+    Trim {
+        at: u64,
+        bytes: u64,
+    },
+    /// At most so many, from the first on.
+    Parts {
+        at: u64,
+        bytes: u64,
+        most: usize,
+    },
     Flush,
 }
 
@@ -67,8 +80,12 @@ impl From<StoreError> for Refusal {
             StoreError::Full(_) => libc::ENOSPC,
             StoreError::ReadOnly => libc::EROFS,
             StoreError::Options(_) => libc::EINVAL,
-            StoreError::Io { error, .. } => error.raw_os_error().unwrap_or(libc::EIO),
-            StoreError::Device(DeviceError::Unreadable(_)) => libc::EIO,
+            StoreError::Io { error, .. } => match error.raw_os_error() {
+                Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => libc::ENOSPC,
+                Some(libc::ENOMEM) => libc::ENOMEM,
+                // NBD knows few errors. nbdkit makes EINVAL of the others, as of a wrong request.
+                _ => libc::EIO,
+            },
             _ => libc::EIO,
         };
         let why = error.to_string();
@@ -217,7 +234,10 @@ fn carry_out<P: Pages>(disk: &mut Volume<P>, what: What) -> Result<Answer, Store
             disk.read(at, &mut into)?;
             return Ok(Answer::Bytes(into));
         }
-        What::Parts { at, bytes } => return Ok(Answer::Parts(disk.parts(at, bytes)?)),
+        What::Parts { at, bytes, most } => {
+            let parts = disk.parts(at, bytes)?;
+            return Ok(Answer::Parts(parts.take(most).collect()));
+        }
         What::Write { at, data } => disk.write(at, &data)?,
         What::Trim { at, bytes } => disk.trim(at, bytes)?,
         What::Flush => {}
@@ -306,6 +326,23 @@ mod tests {
             .expect("the last")
             .end()
             .expect("it closes");
+    }
+
+    /// A disk that was unplugged is no fault of the request: a client was told EINVAL.
+    #[test]
+    fn errors_of_the_medium_are_those_that_a_client_can_be_told() {
+        for (errno, expected) in [
+            (libc::ENODEV, libc::EIO),
+            (libc::ETIMEDOUT, libc::EIO),
+            (libc::EIO, libc::EIO),
+            (libc::EDQUOT, libc::ENOSPC),
+            (libc::ENOSPC, libc::ENOSPC),
+        ] {
+            let error = std::io::Error::from_raw_os_error(errno);
+            let what = "writing a page".to_string();
+            let refusal = Refusal::from(StoreError::Io { what, error });
+            assert_eq!(refusal.errno, expected, "{}", refusal.why);
+        }
     }
 
     /// A request takes its time on a simulated device, and none without `timing`.

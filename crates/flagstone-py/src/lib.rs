@@ -4,6 +4,7 @@
 //! What users call is in `python/flagstone`, with its types and examples; `_native.pyi` says what
 //! is here.
 
+mod bytes;
 mod command;
 mod errors;
 mod owned;

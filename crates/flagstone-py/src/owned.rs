@@ -34,10 +34,7 @@ impl<T: Send> Until<T> {
         work: impl FnOnce(&mut T) -> Result<R, StoreError> + Send,
     ) -> PyResult<R> {
         if !self.is_ours() {
-            return Err(UsageError::new_err(
-                "the store is open in the process that this one was forked from: open it after \
-                 the fork, and in one of the two",
-            ));
+            return Err(self.over());
         }
         match py.detach(|| self.lock().as_mut().map(work)) {
             Some(done) => done.map_err(store_error),
@@ -53,9 +50,15 @@ impl<T: Send> Until<T> {
         }
     }
 
-    /// The error of who comes when it is gone.
+    /// The error of a caller when it is gone, or another process's.
     pub(crate) fn over(&self) -> PyErr {
-        UsageError::new_err(self.over)
+        UsageError::new_err(match self.is_ours() {
+            true => self.over,
+            false => {
+                "the store is open in the process that this one was forked from: open it after \
+                 the fork, and in one of the two"
+            }
+        })
     }
 
     fn is_ours(&self) -> bool {

@@ -4,6 +4,7 @@
 //! Python has no lifetimes, so a transaction is behind a lock here, and is gone once it has ended.
 //! Pairs of a table are handed out in lists, each from where the one before has ended.
 
+use crate::bytes::Bytes;
 use crate::errors::{UsageError, store_error};
 use crate::owned::{Turn, Turns, Until};
 use flagstone::commit::Kind as Protocol;
@@ -45,7 +46,7 @@ impl PyStore {
         protocol: Option<&str>,
         space: Option<f64>,
         cache: Option<u64>,
-        key: Option<Vec<u8>>,
+        key: Option<Bytes>,
         passphrase: Option<String>,
     ) -> PyResult<PyStore> {
         let mut options = OpenOptions::default();
@@ -98,7 +99,7 @@ impl PyStore {
 }
 
 /// The key of a store, if one is given.
-fn key_of(key: Option<Key>, passphrase: Option<String>) -> PyResult<Option<StoreKey>> {
+fn key_of(key: Option<Bytes>, passphrase: Option<String>) -> PyResult<Option<StoreKey>> {
     match (key, passphrase) {
         (None, None) => Ok(None),
         (None, Some(text)) if text.is_empty() => {
@@ -106,7 +107,7 @@ fn key_of(key: Option<Key>, passphrase: Option<String>) -> PyResult<Option<Store
         }
         (None, Some(text)) => Ok(Some(StoreKey::passphrase(text))),
         (Some(bytes), None) => {
-            let key = StoreKey::parse(&bytes);
+            let key = StoreKey::parse(&bytes.0);
             key.map(Some)
                 .map_err(|error| UsageError::new_err(error.to_string()))
         }
@@ -122,9 +123,9 @@ fn key_of(key: Option<Key>, passphrase: Option<String>) -> PyResult<Option<Store
 pub(crate) fn rekey(
     py: Python<'_>,
     path: PathBuf,
-    key: Option<Key>,
+    key: Option<Bytes>,
     passphrase: Option<String>,
-    new_key: Option<Key>,
+    new_key: Option<Bytes>,
     new_passphrase: Option<String>,
 ) -> PyResult<()> {
     let missing = |which: &str| {
@@ -174,17 +175,17 @@ struct Part {
 impl Part {
     /// The keys from `low` to before `high`; in `reverse` and otherwise they go on behind `after`.
     fn new(
-        low: Option<Key>,
-        high: Option<Key>,
-        after: Option<Key>,
+        low: Option<Bytes>,
+        high: Option<Bytes>,
+        after: Option<Bytes>,
         reverse: bool,
         limit: usize,
     ) -> Part {
         let (mut low, mut high) = (
-            low.map_or(Bound::Unbounded, Bound::Included),
-            high.map_or(Bound::Unbounded, Bound::Excluded),
+            low.map_or(Bound::Unbounded, |Bytes(low)| Bound::Included(low)),
+            high.map_or(Bound::Unbounded, |Bytes(high)| Bound::Excluded(high)),
         );
-        if let Some(after) = after {
+        if let Some(Bytes(after)) = after {
             *(if reverse { &mut high } else { &mut low }) = Bound::Excluded(after);
         }
         Part {
@@ -259,8 +260,8 @@ impl PyReadTx {
         self.0.with(py, |tx| tx.tables()).map(kinds)
     }
 
-    fn get<'py>(&self, py: Python<'py>, table: &str, key: Key) -> PyResult<Option<Bound_<'py>>> {
-        let found = self.table(py, table, |table| Ok(table.get(&key)?.map(Vec::from)))?;
+    fn get<'py>(&self, py: Python<'py>, table: &str, key: Bytes) -> PyResult<Option<Bound_<'py>>> {
+        let found = self.table(py, table, |table| Ok(table.get(&key.0)?.map(Vec::from)))?;
         Ok(value(py, found))
     }
 
@@ -268,7 +269,7 @@ impl PyReadTx {
         &self,
         py: Python<'py>,
         table: &str,
-        keys: Vec<Key>,
+        keys: Vec<Bytes>,
     ) -> PyResult<Vec<Option<Bound_<'py>>>> {
         let count = keys.len();
         let mut found: Vec<Option<Vec<u8>>> = self.table(py, table, |table| {
@@ -279,8 +280,8 @@ impl PyReadTx {
         Ok(found.into_iter().map(|bytes| value(py, bytes)).collect())
     }
 
-    fn contains(&self, py: Python<'_>, table: &str, key: Key) -> PyResult<bool> {
-        self.table(py, table, |table| table.contains(&key))
+    fn contains(&self, py: Python<'_>, table: &str, key: Bytes) -> PyResult<bool> {
+        self.table(py, table, |table| table.contains(&key.0))
     }
 
     fn len(&self, py: Python<'_>, table: &str) -> PyResult<u64> {
@@ -293,9 +294,9 @@ impl PyReadTx {
         &self,
         py: Python<'py>,
         table: &str,
-        low: Option<Key>,
-        high: Option<Key>,
-        after: Option<Key>,
+        low: Option<Bytes>,
+        high: Option<Bytes>,
+        after: Option<Bytes>,
         reverse: bool,
         limit: usize,
     ) -> PyResult<Vec<(Bound_<'py>, Bound_<'py>)>> {
@@ -363,8 +364,8 @@ impl PyWriteTx {
         self.0.with(py, |this| this.tx.tables()).map(kinds)
     }
 
-    fn get<'py>(&self, py: Python<'py>, table: &str, key: Key) -> PyResult<Option<Bound_<'py>>> {
-        let found = self.look(py, table, |table| Ok(table.get(&key)?.map(Vec::from)))?;
+    fn get<'py>(&self, py: Python<'py>, table: &str, key: Bytes) -> PyResult<Option<Bound_<'py>>> {
+        let found = self.look(py, table, |table| Ok(table.get(&key.0)?.map(Vec::from)))?;
         Ok(value(py, found))
     }
 
@@ -372,7 +373,7 @@ impl PyWriteTx {
         &self,
         py: Python<'py>,
         table: &str,
-        keys: Vec<Key>,
+        keys: Vec<Bytes>,
     ) -> PyResult<Vec<Option<Bound_<'py>>>> {
         let count = keys.len();
         let mut found: Vec<Option<Vec<u8>>> = self.look(py, table, |table| {
@@ -383,8 +384,8 @@ impl PyWriteTx {
         Ok(found.into_iter().map(|bytes| value(py, bytes)).collect())
     }
 
-    fn contains(&self, py: Python<'_>, table: &str, key: Key) -> PyResult<bool> {
-        self.look(py, table, |table| table.view()?.contains(&key))
+    fn contains(&self, py: Python<'_>, table: &str, key: Bytes) -> PyResult<bool> {
+        self.look(py, table, |table| table.view()?.contains(&key.0))
     }
 
     fn len(&self, py: Python<'_>, table: &str) -> PyResult<u64> {
@@ -397,9 +398,9 @@ impl PyWriteTx {
         &self,
         py: Python<'py>,
         table: &str,
-        low: Option<Key>,
-        high: Option<Key>,
-        after: Option<Key>,
+        low: Option<Bytes>,
+        high: Option<Bytes>,
+        after: Option<Bytes>,
         reverse: bool,
         limit: usize,
     ) -> PyResult<Vec<(Bound_<'py>, Bound_<'py>)>> {
@@ -422,22 +423,23 @@ impl PyWriteTx {
         })
     }
 
-    fn insert(&self, py: Python<'_>, table: &str, key: Key, value: Vec<u8>) -> PyResult<bool> {
+    fn insert(&self, py: Python<'_>, table: &str, key: Bytes, value: Bytes) -> PyResult<bool> {
         self.0
-            .with(py, |this| this.tx.table(table)?.insert(&key, &value))
+            .with(py, |this| this.tx.table(table)?.insert(&key.0, &value.0))
     }
 
-    fn insert_all(&self, py: Python<'_>, table: &str, pairs: Pairs) -> PyResult<()> {
+    fn insert_all(&self, py: Python<'_>, table: &str, pairs: Vec<(Bytes, Bytes)>) -> PyResult<()> {
         self.0
             .with(py, |this| this.tx.table(table)?.insert_all(&pairs))
     }
 
-    fn remove(&self, py: Python<'_>, table: &str, key: Key) -> PyResult<bool> {
-        self.look(py, table, |mut table| table.remove(&key))
+    fn remove(&self, py: Python<'_>, table: &str, key: Bytes) -> PyResult<bool> {
+        self.look(py, table, |mut table| table.remove(&key.0))
     }
 
-    fn add(&self, py: Python<'_>, table: &str, key: Key, by: i64) -> PyResult<i64> {
-        self.0.with(py, |this| this.tx.table(table)?.add(&key, by))
+    fn add(&self, py: Python<'_>, table: &str, key: Bytes, by: i64) -> PyResult<i64> {
+        self.0
+            .with(py, |this| this.tx.table(table)?.add(&key.0, by))
     }
 
     fn clear(&self, py: Python<'_>, table: &str) -> PyResult<()> {

@@ -58,6 +58,65 @@ def test_a_table_is_a_mapping(store):
         del store["t"]
 
 
+def test_a_store_is_a_mapping_of_the_tables_that_are_there(store):
+    store["t"][b"k"] = b"v"
+    assert store.get("t") == {b"k": b"v"} and store.get("none") is None and store.get("none", 7) == 7
+    with store.snapshot() as then:
+        assert then.get("t") == {b"k": b"v"} and then.get("none") is None
+
+
+@pytest.mark.parametrize("kind", ["ordered", "hashed"])
+def test_the_views_of_a_table_are_those_of_a_dictionary(store, kind):
+    table, model = store.table("t", kind), {b"a": b"1", b"b": b"2", b"c": b"2"}
+    table.update(model)
+    for view, own in ((table.keys(), list(table)), (table.values(), list(table.values()))):
+        assert list(reversed(view)) == own[::-1]
+    for pair in ((b"a", b"1"), (b"a", b"2"), (b"-", b"1"), ("a", b"1"), (b"a",), 7):
+        assert (pair in table.items()) == (pair in model.items()), pair
+    assert b"2" in table.values() and b"3" not in table.values()
+    assert bytearray(b"a") in table and memoryview(b"-") not in table
+
+    class Taking:
+        """Takes the other keys away when it is compared, as another thread may."""
+
+        def __eq__(self, other):
+            for key in model:
+                table.pop(key, None)
+            return False
+
+    assert Taking() not in table.values() and len(table) == 0
+
+
+def test_several_keys_get_their_values_or_none_of_them_does(store):
+    store["t"].update([[b"a", b"1"], (b"b", b"2")])
+    with store.transaction():
+        store["t"][b"c"] = b"3"
+        with pytest.raises(flagstone.UsageError):
+            store["t"].update({b"a": b"9", b"z" * 100_000: b"9"})
+    assert store["t"] == {b"a": b"1", b"b": b"2", b"c": b"3"}
+
+
+@pytest.mark.parametrize("wrong", [[1, 2], (1, 2), range(3), "text", 7, None])
+def test_what_is_not_bytes_is_neither_a_key_nor_a_value(store, wrong):
+    """A list of small numbers was taken for bytes."""
+    table = store["t"]
+    for go in (
+        lambda: table.__setitem__(wrong, b"v"),
+        lambda: table.__setitem__(b"k", wrong),
+        lambda: table[wrong],
+        lambda: table.get_many([b"k", wrong]),
+        lambda: table.update({b"k": wrong}),
+        lambda: table.add(wrong),
+        lambda: flagstone.open("y.flag", key=wrong or 7),
+    ):
+        with pytest.raises(TypeError):
+            go()
+    assert wrong not in table and len(table) == 0
+    for right in (bytearray(b"v"), memoryview(b"v"), memoryview(b"v.")[::2]):
+        table[right] = right
+        assert table.pop(b"v") == b"v"
+
+
 @pytest.mark.parametrize("kind", ["ordered", "hashed"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_table_does_what_a_dictionary_does(store, seed, kind):
@@ -337,6 +396,16 @@ def test_a_fork_has_nothing_of_the_store_and_spoils_nothing():
                 sys.exit(7)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         store["t"][b"c"] = b"3"
+        # A commit in a child says so as well, and not that it is over.
+        child = None
+        try:
+            with store.transaction():
+                store["t"][b"d"] = b"4"
+                child = os.fork()
+        except flagstone.UsageError as error:
+            os._exit(8 if child == 0 and "forked" in str(error) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 8
+        del store["t"][b"d"]
         print(len(snapshot["t"]), dict(store["t"]))
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)

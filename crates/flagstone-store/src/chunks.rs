@@ -403,16 +403,15 @@ impl<P: Pages> Chunks<P> {
         dirty.sort_unstable();
         for group in dirty {
             let page = self.cut.tails_page(group);
-            let tails = self.tails.get_mut(&group).expect("it was there");
-            let has_any = tails.bytes.iter().any(|byte| *byte != 0);
-            if has_any {
+            let tails = &self.tails[&group];
+            if tails.bytes.iter().any(|byte| *byte != 0) {
                 self.pages.write(tx, page, &tails.bytes)?;
-                tails.is_dirty = false;
                 self.own.insert(page, true);
             } else {
-                tails.is_dirty = false;
                 self.trim_page(page)?;
             }
+            // Not before: what failed is tried again by the next flush.
+            self.tails.get_mut(&group).expect("it is there").is_dirty = false;
         }
         self.dirty_tails = 0;
         Ok(())
@@ -486,8 +485,10 @@ impl<P: Pages> Chunks<P> {
     pub fn write(&mut self, chunk: u64, bytes: &[u8], may_go: bool) -> Result<(), StoreError> {
         self.begin()?;
         if may_go && self.writes_early() {
+            self.store_chunk(chunk, bytes)?;
+            // Until the pages have the new bytes, those that wait are all there is of the chunk.
             self.waiting.remove(&chunk);
-            self.store_chunk(chunk, bytes)
+            Ok(())
         } else {
             self.waiting.insert(chunk, Waiting::Bytes(bytes.into()));
             Ok(())
@@ -504,8 +505,9 @@ impl<P: Pages> Chunks<P> {
         self.write_tail(chunk, &nothing[..self.cut.tail])?;
         match self.writes_early() {
             true => {
+                self.trim_page(self.main_page(chunk)?)?;
                 self.waiting.remove(&chunk);
-                self.trim_page(self.main_page(chunk)?)
+                Ok(())
             }
             false => {
                 self.waiting.insert(chunk, Waiting::Gone);

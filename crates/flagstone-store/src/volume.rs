@@ -303,25 +303,26 @@ impl<P: Pages> Volume<P> {
         })
     }
 
-    /// The parts of a range, and whether something was written there that was not trimmed.
+    /// The parts of a range, and whether something was written there that was not trimmed. Parts
+    /// behind the last that is taken cost nothing.
     ///
     /// # Errors
     /// The range is beyond the disk.
-    pub fn parts(&self, at: u64, bytes: u64) -> Result<Vec<(u64, u64, bool)>, StoreError> {
+    pub fn parts(
+        &self,
+        at: u64,
+        bytes: u64,
+    ) -> Result<impl Iterator<Item = (u64, u64, bool)> + '_, StoreError> {
         self.may(at, bytes)?;
         let (size, end) = (self.chunk() as u64, at + bytes);
-        let mut parts: Vec<(u64, u64, bool)> = Vec::new();
-        let mut at = at;
-        while at < end {
-            let holds = self.chunks.may_hold(at / size);
-            let next = ((at / size + 1) * size).min(end);
-            match parts.last_mut() {
-                Some(last) if last.2 == holds => last.1 += next - at,
-                _ => parts.push((at, next - at, holds)),
+        let mut next = at;
+        Ok(std::iter::from_fn(move || {
+            let (at, holds) = (next, self.chunks.may_hold(next / size));
+            while next < end && self.chunks.may_hold(next / size) == holds {
+                next = ((next / size + 1) * size).min(end);
             }
-            at = next;
-        }
-        Ok(parts)
+            (next > at).then_some((at, next - at, holds))
+        }))
     }
 
     /// Flushes, and lets go of the pages.

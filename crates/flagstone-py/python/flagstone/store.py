@@ -16,7 +16,7 @@ from __future__ import annotations
 import builtins
 import os
 import threading
-from collections.abc import ItemsView, Iterable, Iterator, Mapping, MutableMapping, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, MutableMapping, ValuesView
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
@@ -28,11 +28,15 @@ Kind = Literal["ordered", "hashed"]
 Pair = tuple[bytes, bytes]
 
 T = TypeVar("T")
+V = TypeVar("V", bound="TableView", covariant=True)
 
 #: Pairs that are read at once.
 _PART = 256
 
 _MISSING: Any = object()
+
+#: What a key may be.
+_BYTES = (bytes, bytearray, memoryview)
 
 
 def open(
@@ -117,14 +121,19 @@ def _key(key: bytes | None, file: str | os.PathLike[str] | None) -> bytes | None
         raise UsageError(f"{os.fspath(file)}: {error.strerror}") from error
 
 
-class _Tables(Mapping[str, "TableView"]):
+class _Tables(Mapping[str, V]):
     """Tables by name, to be read."""
 
     def _reader(self) -> AbstractContextManager[_native.ReadTx | _native.WriteTx]:
         raise NotImplementedError
 
-    def __getitem__(self, name: str) -> TableView:
-        return TableView(self, name)
+    @overload
+    def get(self, name: str, default: None = None, /) -> V | None: ...
+    @overload
+    def get(self, name: str, default: V | T, /) -> V | T: ...
+    def get(self, name: str, default: Any = None, /) -> Any:
+        """The table of a name, or `default` if there is none."""
+        return self[name] if name in self else default
 
     def __contains__(self, name: object) -> bool:
         return name in list(self)
@@ -155,7 +164,7 @@ class TableView(Mapping[bytes, bytes]):
     ([(b'a2', b'y')], [(b'b1', b'z')])
     """
 
-    def __init__(self, tables: _Tables, name: str) -> None:
+    def __init__(self, tables: _Tables[Any], name: str) -> None:
         self._tables = tables
         self._name = name
 
@@ -187,10 +196,10 @@ class TableView(Mapping[bytes, bytes]):
             return reader.get_many(self._name, list(keys))
 
     def __contains__(self, key: object) -> bool:
-        if not isinstance(key, bytes):
+        if not isinstance(key, _BYTES):
             return False
         with self._tables._reader() as reader:
-            return reader.contains(self._name, key)
+            return reader.contains(self._name, bytes(key))
 
     def __len__(self) -> int:
         with self._tables._reader() as reader:
@@ -201,6 +210,10 @@ class TableView(Mapping[bytes, bytes]):
 
     def __reversed__(self) -> Iterator[bytes]:
         return (key for key, _ in self._pairs(None, None, True))
+
+    def keys(self) -> KeysView[bytes]:
+        """Its keys, in ascending order if the table is ordered."""
+        return _Keys(self)
 
     def items(self) -> ItemsView[bytes, bytes]:
         """Its pairs. By ascending key, if the table is ordered."""
@@ -250,8 +263,21 @@ class TableView(Mapping[bytes, bytes]):
         return f"<{type(self).__name__} {self._name!r}>"
 
 
+class _Keys(KeysView[bytes]):
+    _mapping: TableView
+
+    def __reversed__(self) -> Iterator[bytes]:
+        return reversed(self._mapping)
+
+
 class _Items(ItemsView[bytes, bytes]):
     _mapping: TableView
+
+    def __contains__(self, pair: object) -> bool:
+        if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], _BYTES):
+            return False
+        value = self._mapping.get(bytes(pair[0]))
+        return value is not None and bool(value == pair[1])
 
     def __iter__(self) -> Iterator[Pair]:
         return self._mapping._pairs(None, None, False)
@@ -263,8 +289,15 @@ class _Items(ItemsView[bytes, bytes]):
 class _Values(ValuesView[bytes]):
     _mapping: TableView
 
+    def __contains__(self, value: object) -> bool:
+        # In one iteration: to look each key up would miss those that another thread takes away.
+        return any(own == value for own in self)
+
     def __iter__(self) -> Iterator[bytes]:
         return (value for _, value in self._mapping._pairs(None, None, False))
+
+    def __reversed__(self) -> Iterator[bytes]:
+        return (value for _, value in self._mapping._pairs(None, None, True))
 
 
 class Table(TableView, MutableMapping[bytes, bytes]):
@@ -287,12 +320,12 @@ class Table(TableView, MutableMapping[bytes, bytes]):
                 raise KeyError(key)
 
     def update(self, other: Any = (), /, **more: bytes) -> None:
-        """Gives several keys their values, in one transaction: from a mapping or from pairs."""
+        """Gives several keys their values, all or none of them: from a mapping or from pairs."""
         if more:
             raise TypeError("keys are bytes, and keywords are not")
         pairs = other.items() if isinstance(other, Mapping) else other
-        with self._tables._writer() as writer:
-            writer.insert_all(self._name, list(pairs))
+        with self._tables.transaction(), self._tables._writer() as writer:
+            writer.insert_all(self._name, [(key, value) for key, value in pairs])
 
     def add(self, key: bytes, by: int = 1) -> int:
         """Adds to a counter, and returns what it is then. A counter is a value of eight bytes, a
@@ -340,12 +373,15 @@ class Table(TableView, MutableMapping[bytes, bytes]):
             return value
 
 
-class Snapshot(_Tables):
+class Snapshot(_Tables["TableView"]):
     """The tables as they were at one moment. It waits for no writer and holds none up, but keeps old
     versions on the medium: close it."""
 
     def __init__(self, reader: _native.ReadTx) -> None:
         self._of = reader
+
+    def __getitem__(self, name: str) -> TableView:
+        return TableView(self, name)
 
     @contextmanager
     def _reader(self) -> Iterator[_native.ReadTx]:
@@ -362,7 +398,7 @@ class Snapshot(_Tables):
         self.close()
 
 
-class Store(_Tables):
+class Store(_Tables["Table"]):
     """A store of tables, which :func:`flagstone.open` opens. Any number of threads use one; of those
     that write, one at a time works and all share the flushes of the medium.
     """
@@ -391,9 +427,9 @@ class Store(_Tables):
 
     def __delitem__(self, name: str) -> None:
         """Drops a table with all that it holds."""
-        if name not in self:
-            raise KeyError(name)
         with self._writer() as writer:
+            if name not in dict(writer.tables()):
+                raise KeyError(name)
             writer.drop_table(name)
 
     @contextmanager
@@ -468,7 +504,8 @@ class Store(_Tables):
         return self._path
 
     def close(self) -> None:
-        """Closes the store. Snapshots and transactions that live keep the file until they end."""
+        """Closes the store. Snapshots, transactions and iterations that live keep the file until they
+        end."""
         self._native.close()
 
     def __enter__(self) -> Self:

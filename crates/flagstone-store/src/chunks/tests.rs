@@ -80,3 +80,135 @@ fn a_transaction_knows_what_it_removed() {
         assert_eq!(read(&mut chunks), expected, "{protocol:?}");
     }
 }
+
+/// Pages that refuse one change for want of room: after so many others.
+struct Refusing {
+    pages: PageStore,
+    after: Option<u32>,
+}
+
+impl Refusing {
+    fn may_change(&mut self) -> Result<(), StoreError> {
+        match self.after {
+            Some(0) => {
+                self.after = None;
+                Err(StoreError::Full("this once".into()))
+            }
+            after => {
+                self.after = after.map(|others| others - 1);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Pages for Refusing {
+    fn page_bytes(&self) -> usize {
+        self.pages.page_bytes()
+    }
+
+    fn pages_max(&self) -> Option<u64> {
+        self.pages.pages_max()
+    }
+
+    fn protocol(&self) -> &'static flagstone::commit::Info {
+        self.pages.protocol()
+    }
+
+    fn highest(&self) -> Option<Lpn> {
+        self.pages.highest()
+    }
+
+    fn holds(&self, at: Lpn) -> bool {
+        self.pages.holds(at)
+    }
+
+    fn begin(&mut self) -> Result<TxId, StoreError> {
+        self.pages.begin()
+    }
+
+    fn read(
+        &mut self,
+        version: Version,
+        at: Lpn,
+        into: &mut [u8],
+    ) -> Result<Option<usize>, StoreError> {
+        Pages::read(&mut self.pages, version, at, into)
+    }
+
+    fn write(&mut self, tx: TxId, at: Lpn, data: &[u8]) -> Result<(), StoreError> {
+        self.may_change()?;
+        self.pages.write(tx, at, data)
+    }
+
+    fn trim(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
+        self.may_change()?;
+        self.pages.trim(tx, at)
+    }
+
+    fn commit(&mut self, tx: TxId) -> Result<(), StoreError> {
+        self.pages.commit(tx)
+    }
+
+    fn abort(&mut self, tx: TxId) -> Result<(), StoreError> {
+        self.pages.abort(tx)
+    }
+
+    fn close(self) -> Result<(), StoreError> {
+        self.pages.close()
+    }
+}
+
+/// Chunks over pages that hold a whole chunk, number 3, and refuse nothing yet.
+fn refusing() -> Chunks<Refusing> {
+    let options = OpenOptions {
+        pages_per_block: 16,
+        ..OpenOptions::default()
+    };
+    let pages = PageStore::on(Box::new(Recorded::default()), &options).expect("a store");
+    let pages = Refusing { pages, after: None };
+    let mut chunks = Chunks::new(pages, Cut::new(PageStore::PAGE_BYTES, 0));
+    chunks.write(3, &[1; 4096], true).expect("room");
+    chunks.commit().expect("room");
+    chunks
+}
+
+fn read_committed(chunks: Chunks<Refusing>, chunk: u64) -> Vec<u8> {
+    let mut bytes = vec![9; 4096];
+    let mut chunks = Chunks::new(chunks.into_pages(), Cut::new(PageStore::PAGE_BYTES, 0));
+    let read = chunks.read(Version::Of(None), chunk, 0, &mut bytes);
+    read.map(|()| bytes).expect("it reads")
+}
+
+/// A part of a chunk was accepted, and waits; the whole chunk is refused. The part was lost then,
+/// and the commit said nothing of it.
+#[test]
+fn what_waits_outlives_a_write_of_its_chunk_that_fails() {
+    for removes in [false, true] {
+        let mut chunks = refusing();
+        chunks.waiting_chunk(3).expect("room")[100] = 5;
+        chunks.pages_mut().after = Some(0);
+        let refused = match removes {
+            true => chunks.remove(3),
+            false => chunks.write(3, &[7; 4096], true),
+        };
+        assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
+        chunks.commit().expect("room");
+        let mut expected = vec![1; 4096];
+        expected[100] = 5;
+        assert!(read_committed(chunks, 3) == expected, "{removes}");
+    }
+}
+
+/// The tails of a group become zeros, and to trim their page fails once. It was not tried again,
+/// and the bytes before were there once more when the tails were read from the pages.
+#[test]
+fn tails_that_could_not_be_trimmed_are_trimmed_by_the_next_flush() {
+    let mut chunks = refusing();
+    chunks.remove(3).expect("room");
+    chunks.pages_mut().after = Some(0);
+    let refused = chunks.commit();
+    assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
+    chunks.commit().expect("room");
+    assert!(read_committed(chunks, 3) == [0; 4096]);
+}

@@ -263,3 +263,24 @@ fn a_disk_grows_with_what_it_holds_under_a_protocol_with_a_table_on_the_medium()
         assert!(image(&mut disk) == data);
     }
 }
+
+/// A client asks for one part after the other, each time up to the end of the disk. Every answer
+/// looked at all of the disk, 100 million chunks here, which takes longer than a test may.
+#[test]
+fn the_first_part_of_a_range_costs_what_it_is_long() {
+    let size = 400 << 30;
+    let mut disk = Volume::create(store(&Recorded::default(), Kind::Seal), size).expect("a disk");
+    disk.write(8192, &[1; 512]).expect("room");
+    let begun = std::time::Instant::now();
+    let first = |at: u64| disk.parts(at, size - at).expect("within").next();
+    for _ in 0..100 {
+        assert_eq!(first(0), Some((0, 8192, false)));
+        assert_eq!(first(8200), Some((8200, 4088, true)));
+    }
+    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+    let mut ends = disk.parts(4000, 8192).expect("within");
+    assert_eq!(ends.next(), Some((4000, 4192, false)));
+    assert_eq!(ends.next(), Some((8192, 4000, true)));
+    assert_eq!(ends.next(), None);
+    assert_eq!(disk.parts(size, 0).expect("within").next(), None);
+}

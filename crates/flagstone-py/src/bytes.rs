@@ -1,0 +1,33 @@
+//! Keys and values that Python gives: bytes, and nothing else that has numbers below 256.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
+
+/// The bytes of `bytes`, of a `bytearray` or of a `memoryview`. A `Vec<u8>` would take lists and
+/// ranges of numbers as well.
+pub(crate) struct Bytes(pub(crate) Vec<u8>);
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Bytes {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Bytes> {
+        if let Ok(bytes) = object.cast::<PyBytes>() {
+            Ok(Bytes(bytes.as_bytes().to_vec()))
+        } else if let Ok(bytes) = object.cast::<PyByteArray>() {
+            Ok(Bytes(bytes.to_vec()))
+        } else if object.is_instance_of::<PyMemoryView>() {
+            object.call_method0("tobytes")?.extract()
+        } else {
+            let kind = object.get_type().name()?;
+            let why = format!("keys and values are bytes, and not {kind}");
+            Err(PyTypeError::new_err(why))
+        }
+    }
+}
