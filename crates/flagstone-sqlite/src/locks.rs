@@ -64,7 +64,8 @@ impl Locks {
         self.writer.map(|(who, _)| who)
     }
 
-    /// Whether somebody writes, or waits for readers to end. Who comes then has to be apart.
+    /// Whether somebody writes, or waits for readers to end. A connection that comes then has
+    /// to be apart.
     pub(crate) fn is_pending(&self) -> bool {
         self.writer
             .is_some_and(|(_, level)| level >= Level::Pending)

@@ -1,5 +1,5 @@
 //! `flagstone sweep`: one configuration varied over several settings, with a result file for each
-//! task, and a map of who wins where.
+//! task, and a map of which protocol wins where.
 
 use super::compare::page::{paragraphs, whole};
 use super::winners::{self, Cell, Winners, table};

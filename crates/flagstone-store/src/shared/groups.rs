@@ -6,8 +6,9 @@
 //!
 //! A turn leaves its changes in the group that forms. Whoever waits for its ticket while no flush
 //! runs becomes the leader: it takes the group, writes it as one transaction of the device, and
-//! waits for the medium while it holds no lock. Who comes meanwhile forms the next group. A page
-//! that several transactions of a group have changed is written once, as the last of them left it.
+//! waits for the medium while it holds no lock. Transactions that come meanwhile form the next
+//! group. A page that several transactions of a group have changed is written once, as the last of
+//! them left it.
 //!
 //! A leader that has come alone waits a moment if there were more in the group before: threads that
 //! were woken together come back one after the other.

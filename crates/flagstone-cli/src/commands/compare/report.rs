@@ -42,7 +42,7 @@ impl Refusal for ReplayError {
 }
 
 /// Makes all runs, on so many threads, or one a core; what comes out is in the order of the
-/// subjects. `takes` says what a run takes, for who watches its [`Effort`].
+/// subjects. `takes` says what a run takes, for the user who watches its [`Effort`].
 pub(super) fn run_all<K: Clone + Display + Sync, R: Send, E: Send>(
     subjects: &[K],
     seeds: Seeds,

@@ -186,7 +186,11 @@ fn who_ends_while_it_waits_leaves_the_queue_and_lets_those_behind_go_on() {
     assert_eq!(locks.ask(2, PAGE, Exclusive), Grant::Waits);
     assert_eq!(locks.ask(3, PAGE, Shared), Grant::Waits);
     assert_eq!(locks.end(2), [3]);
-    assert_eq!(locks.end(9), [], "who has nothing gives nothing back");
+    assert_eq!(
+        locks.end(9),
+        [],
+        "a transaction without locks gives none back"
+    );
 }
 
 #[test]
