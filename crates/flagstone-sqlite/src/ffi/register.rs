@@ -11,9 +11,9 @@
 //!
 //! A plain database that is attached needs the super-journal after a power cut: with one that is
 //! gone, SQLite would take its journal for that of a transaction that has committed. Before SQLite
-//! removes a super-journal after a rollback, it asks the VFS of one database for the journals of all
-//! of them. This VFS does not know those of others. So a journal in memory names no super-journal,
-//! and SQLite does not ask.
+//! removes a super-journal after a rollback, it asks the VFS of one database for the journals of
+//! all of them. This VFS does not know those of others. So a journal in memory names no
+//! super-journal, and SQLite does not ask.
 
 use super::functions::Functions;
 use super::types::*;
