@@ -345,12 +345,12 @@ impl Handle {
     /// The transaction has committed in all databases: what is left is committed, and others see it
     /// from now on.
     pub(crate) fn end_commit(&mut self) -> Result<(), Trouble> {
-        self.commit(false)?;
+        let committed = self.commit(false);
         let mut inner = self.shared.lock()?;
         if inner.locks.writer() == Some(self.id) {
             inner.end_commit();
         }
-        Ok(())
+        committed
     }
 
     /// Whether the state under the lock is another one than SQLite has seen last. Says so once.

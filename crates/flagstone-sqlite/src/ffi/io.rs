@@ -374,8 +374,8 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, arg: *mut c_void) 
             }
             FCNTL_SIZE_HINT | FCNTL_CHUNK_SIZE => OK,
             // With synchronous=OFF as well, and while all databases of a transaction can still be
-            // rolled back: SQLite ignores what fails after that. It
-            // names the super-journal, if there is one.
+            // rolled back: SQLite ignores what fails after that. The argument is the name of the
+            // super-journal, if there is one.
             FCNTL_SYNC => database.commit(!arg.is_null()),
             FCNTL_POWERSAFE_OVERWRITE => {
                 *arg.cast::<c_int>() = 1;

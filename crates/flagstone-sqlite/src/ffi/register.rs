@@ -10,9 +10,9 @@
 //! | super-journal, of transactions over several databases | the other VFS |
 //!
 //! A plain database that is attached needs the super-journal after a power cut: with one that is
-//! gone, SQLite would take its journal for that of a transaction that has committed. Before
-//! SQLite removes a super-journal after a rollback it asks the VFS of one database for the journals
-//! of all of them, and this VFS does not know those of others. So a journal in memory names no
+//! gone, SQLite would take its journal for that of a transaction that has committed. Before SQLite
+//! removes a super-journal after a rollback, it asks the VFS of one database for the journals of
+//! all of them. This VFS does not know those of others. So a journal in memory names no
 //! super-journal, and SQLite does not ask.
 
 use super::functions::Functions;

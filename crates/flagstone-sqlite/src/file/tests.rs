@@ -4,7 +4,7 @@ use super::*;
 use flagstone::commit::Kind;
 use flagstone::units::Lpn;
 use flagstone_store::OpenOptions;
-use flagstone_store::medium::Recorded;
+use flagstone_store::medium::{Medium, Recorded};
 
 /// Numbers that look like chance, the same in every run.
 struct Dice(u64);
@@ -269,4 +269,24 @@ fn a_store_of_tables_is_no_database_and_the_other_way_round() {
     let refused = flagstone_store::Store::on(Box::new(medium), &options);
     let refused = refused.err().expect("refused").to_string();
     assert!(refused.contains("SQLite database"), "{refused}");
+}
+
+#[test]
+fn a_snapshot_that_fails_leaves_none_in_the_store() {
+    let medium = Recorded::default();
+    let mut file = open(&medium, Kind::Seal);
+    let (first, other) = ([0x5a; 4096], [0xa5; 4096]);
+    file.write(0, &first).expect("room");
+    file.write(4096, &other).expect("room");
+    file.commit().expect("room");
+    // The first chunk is damaged, and is not in memory yet.
+    let mut bytes = vec![0; medium.bytes().expect("memory") as usize];
+    medium.read_at(0, &mut bytes).expect("memory");
+    let at = bytes.windows(1024).position(|part| part == &first[..1024]);
+    medium
+        .write_at(at.expect("it is there") as u64, &[0; 512])
+        .expect("memory");
+    let trouble = file.snapshot().expect_err("it cannot be read");
+    assert_eq!(trouble.kind, TroubleKind::Damaged);
+    assert_eq!(file.store().device().ftl().snapshots().0, 0);
 }

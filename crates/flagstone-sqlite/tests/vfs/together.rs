@@ -5,7 +5,7 @@ use crate::lab::{Hooks, Place, full, open, put, super_journals, take_away};
 use crate::support::{Stores, assert_well, plain, text};
 use flagstone::commit::Kind;
 use flagstone_store::medium::Recorded;
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 use std::path::{Path, PathBuf};
 
 /// Stores of the lab, the first of which is the main database of a connection and the others are
@@ -180,6 +180,27 @@ fn stores_before_the_one_that_fails_take_the_transaction_back() {
     db.execute_batch(&count_up(4)).expect("there is room");
     assert_eq!(together.values(), ["100,0"; 4]);
     assert_eq!(super_journals(&together.paths[0]), 0);
+}
+
+#[test]
+fn a_store_that_cannot_take_it_back_keeps_what_it_has_committed() {
+    let (together, db) = Together::filled(2);
+    let reader = open(&together.paths[0]).expect("it opens");
+    let first = together.hooks[0].clone();
+    together.hooks[1].at_commit(move || {
+        first.at_commit(full);
+        full()
+    });
+    let error = db.execute_batch(&count_up(2)).expect_err("no room");
+    assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DiskFull));
+    assert!(db.is_autocommit());
+    for db in [&db, &reader] {
+        assert_eq!(text(db, VALUES), "100,0");
+    }
+    assert_eq!(super_journals(&together.paths[0]), 0);
+    db.execute_batch(&count_up(2)).expect("there is room");
+    assert_eq!(text(&reader, VALUES), "200,0");
+    assert_eq!(together.values(), ["200,0", "100,0"]);
 }
 
 /// A plain database `p` with as much as the stores.
