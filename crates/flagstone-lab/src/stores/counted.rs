@@ -116,22 +116,22 @@ impl Count {
 mod tests {
     use super::*;
 
-    fn count(space: f64, whole: bool) -> Counted {
-        count_idle(space, whole, None)
-    }
-
-    fn count_idle(space: f64, whole: bool, idle_after: Option<u32>) -> Counted {
+    fn task(space: f64) -> Count {
         let mut options = OpenOptions::default();
         options.space = space;
-        options.whole_collections = whole;
-        let count = Count {
+        Count {
             options,
             pages: 4_096,
             pages_a_commit: 1,
             rounds: 3,
-            idle_after,
+            idle_after: None,
             seed: 1,
-        };
+        }
+    }
+
+    fn count(space: f64, whole: bool) -> Counted {
+        let mut count = task(space);
+        count.options.whole_collections = whole;
         count.run(&mut |_| ()).expect("a store in memory")
     }
 
@@ -156,11 +156,14 @@ mod tests {
 
     #[test]
     fn commits_after_idle_time_move_nothing() {
-        let (steps, idle) = (count(1.5, false), count_idle(1.5, false, Some(200)));
-        assert!(steps.at(0.5) > 1, "{steps:?}");
-        // A page, and now and then the mark or the summary of a block.
-        assert!(idle.at(0.99) <= 2, "{}", idle.at(0.99));
-        assert!(idle.collections > 0 && idle.written > steps.written);
-        assert!(idle.written < 1.5 * steps.written, "{idle:?}");
+        let [steps, idle] = [None, Some(1_000)].map(|idle_after| {
+            let mut count = task(1.5);
+            (count.pages, count.rounds, count.idle_after) = (16_384, 2, idle_after);
+            count.run(&mut |_| ()).expect("a store in memory")
+        });
+        assert_eq!((steps.at(0.5), idle.at(0.5)), (2, 1));
+        // A page, and now and then the summary of a block or the mark of the next one.
+        assert_eq!((idle.at(0.98), idle.at(1.0)), (1, 2));
+        assert!(idle.written > steps.written && idle.written < 1.2 * steps.written);
     }
 }
