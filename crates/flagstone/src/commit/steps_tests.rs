@@ -3,9 +3,13 @@
 
 use super::seal::Mistake;
 use super::small_device::{EVERYTHING, NOTHING, Small, below};
-use super::{Config, Kind, Options};
-use crate::nand::{Aim, Cut, Geometry, small};
-use crate::units::TxId;
+use super::{Config, Device, DeviceError, Kind, Options};
+use crate::forward_flash;
+use crate::ftl::{BlockState, FtlError};
+use crate::nand::{Aim, Chip, Cut, Flash, FlashError, Geometry, small};
+use crate::units::{Lpn, Nanos, Ppn, TxId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const PAGES: u32 = 320;
 const PAGES_PER_BLOCK: u32 = 16;
@@ -165,6 +169,77 @@ fn wrong_after_cuts(kind: Kind, mistake: Option<Mistake>) -> u32 {
 fn a_cut_between_two_steps_loses_nothing() {
     for kind in IN_STEPS {
         assert_eq!(wrong_after_cuts(kind, None), 0, "{kind}");
+    }
+}
+
+/// A chip on which the next programs fail, as many as were asked for.
+struct Failing {
+    chip: Chip,
+    programs: Arc<AtomicU32>,
+}
+
+impl Flash for Failing {
+    forward_flash!([chip]: geometry read reprogram erase sync is_factory_bad peek);
+
+    fn program(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        let done = self.chip.program(now, at, data, spare)?;
+        let left = self.programs.load(Ordering::Relaxed);
+        self.programs
+            .store(left.saturating_sub(1), Ordering::Relaxed);
+        match left {
+            0 => Ok(done),
+            _ => Err(FlashError::ProgramFailed { at, done }),
+        }
+    }
+}
+
+/// Wrong where a victim whose pages find no block stays one: nobody collects it any more, and a
+/// snapshot that needs one of its pages panics.
+#[test]
+fn a_collection_without_room_leaves_a_block_that_can_be_collected() {
+    for kind in IN_STEPS {
+        let programs = Arc::new(AtomicU32::new(0));
+        let flash = Failing {
+            chip: small::chip(Geometry {
+                channels: 1,
+                page_bytes: 512,
+                ..small::GEOMETRY
+            }),
+            programs: Arc::clone(&programs),
+        };
+        let (config, options) = (Config::small(PAGES / 2, None), Options::default());
+        let now = Nanos::ZERO;
+        let device = Device::open(Box::new(flash), kind, config, &options, now);
+        let mut device = device.expect("it is blank");
+        let put = |device: &mut Device, at| -> Result<(), DeviceError> {
+            let tx = device.begin(now)?;
+            device.write(now, tx, Lpn(at), b"page")?;
+            device.commit(now, tx).map(|_| ())
+        };
+        (0..PAGES / 2).for_each(|at| put(&mut device, at).expect("it has room"));
+        let first = device.ftl().slot(Lpn(0)).ppn().expect("it is there");
+        let victim = device.geometry().block_of(first);
+        device.snapshot().expect("it has snapshots");
+        // One program fails in each block that the collector opens.
+        programs.store(1_000, Ordering::Relaxed);
+        let full = device.collect(now, victim);
+        assert!(
+            matches!(full, Err(FtlError::Full { .. })),
+            "{kind}: {full:?}"
+        );
+        programs.store(0, Ordering::Relaxed);
+        assert_eq!(device.ftl().block_state(victim), BlockState::Full, "{kind}");
+        device.check().expect("the books agree");
+        let put = put(&mut device, 0);
+        let is_full = matches!(put, Err(DeviceError::Ftl(FtlError::Full { .. })));
+        assert!(put.is_ok() || is_full, "{kind}: {put:?}");
+        device.check().expect("the books agree");
     }
 }
 

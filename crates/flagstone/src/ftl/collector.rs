@@ -1,7 +1,7 @@
 //! Garbage collection, wear levelling and the retirement of failing blocks: one engine that moves
 //! the live pages of a block and erases it, whatever the reason.
 
-use super::moves::{begin, fetch_slots, finish, move_live};
+use super::moves::{begin, fetch_slots, finish, give_back, move_live};
 use super::{BlockState, Cause, Ftl, FtlError, Owner, PairedPages, scrub, steps};
 use crate::units::{Nanos, Pbn};
 
@@ -120,7 +120,24 @@ pub(crate) fn collect(
 }
 
 /// As [`collect`], counted as `cause`. What the owner does of its own counts as it says.
+///
+/// An owner that allows steps gets a victim back as a candidate if the collection fails: some of
+/// its pages have moved, as between two steps.
 pub(super) fn collect_for(
+    cause: Cause,
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    start: Nanos,
+    victim: Pbn,
+) -> Result<Nanos, FtlError> {
+    let collected = collect_whole(cause, ftl, owner, start, victim);
+    if collected.is_err() && owner.allows_steps() {
+        give_back(ftl, victim);
+    }
+    collected
+}
+
+fn collect_whole(
     cause: Cause,
     ftl: &mut Ftl,
     owner: &mut dyn Owner,

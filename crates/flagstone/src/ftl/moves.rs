@@ -21,6 +21,15 @@ pub(super) fn begin(ftl: &mut Ftl, victim: Pbn) {
     }
 }
 
+/// Makes a victim a candidate again whose collection has failed, or must not go on.
+pub(super) fn give_back(ftl: &mut Ftl, victim: Pbn) {
+    let block = &mut ftl.blocks[victim.index()];
+    if block.state == BlockState::Victim {
+        block.state = BlockState::Full;
+        ftl.victims.insert(victim, block.live.into());
+    }
+}
+
 /// Pages that are asked for at once where a block is read page by page.
 const ASKED: u32 = 32;
 

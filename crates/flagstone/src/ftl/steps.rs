@@ -5,9 +5,9 @@
 //! anyway, and its erase follows at the begin of a later transaction. If the host is faster, blocks
 //! run short, and whole collections follow as on any other device.
 
-use super::moves::{begin, finish, move_live};
+use super::moves::{begin, finish, give_back, move_live};
 use super::victims::InSteps;
-use super::{BlockState, Cause, Ftl, FtlError, Owner};
+use super::{Cause, Ftl, FtlError, Owner};
 use crate::units::{Nanos, Pbn};
 
 impl Ftl {
@@ -176,8 +176,9 @@ pub(super) fn end(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<()
         ftl.victims.in_steps = None;
         ftl.stats.collections += 1;
         let start = work.durable.max(now);
-        let done = finish(Cause::Gc, ftl, owner, now, work.victim, work.durable)?;
-        ftl.stats.gc_ns += done.since(start);
+        let done = finish(Cause::Gc, ftl, owner, now, work.victim, work.durable)
+            .inspect_err(|_| give_back(ftl, work.victim));
+        ftl.stats.gc_ns += done?.since(start);
     }
     Ok(())
 }
@@ -189,7 +190,5 @@ pub(super) fn give_up(ftl: &mut Ftl, block: Pbn) {
         work.is_some_and(|work| work.victim == block),
         "block {block} is collected at once"
     );
-    let live = ftl.blocks[block.index()].live;
-    ftl.blocks[block.index()].state = BlockState::Full;
-    ftl.victims.insert(block, live.into());
+    give_back(ftl, block);
 }

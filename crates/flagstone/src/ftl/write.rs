@@ -245,8 +245,7 @@ impl Ftl {
             true => 1,
             false => self.gc_reserve_blocks,
         };
-        let kept =
-            self.zone.is_none() && (stream == Stream::Host && !retry) && self.free.len() <= reserve;
+        let kept = stream == Stream::Host && !retry && self.writable_blocks() <= reserve;
         let planes = self.geometry.planes();
         for step in 0..planes {
             let plane = (first + step) % planes;

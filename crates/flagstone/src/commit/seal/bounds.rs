@@ -48,6 +48,9 @@ pub(super) struct Bounds {
     ready: Nanos,
     /// When everything was durable that the newest checkpoint contains.
     settled: Nanos,
+    /// A root could not be written. The tables in memory are those that it would have had, so the
+    /// device takes no more work: it could lose what the root before it still says.
+    is_spent: bool,
 }
 
 impl Bounds {
@@ -68,6 +71,7 @@ impl Bounds {
             blocks: Vec::new(),
             ready: mounted.done,
             settled: mounted.done,
+            is_spent: false,
         };
         bounds.grown(ftl);
         // Before the first lot there is nothing, or a root that a bad block was the reason for.
@@ -161,6 +165,15 @@ impl Bounds {
         ftl.zone_left() < LEAST && ftl.free_blocks() > 0
     }
 
+    /// Refuses work once a root could not be written.
+    #[inline]
+    pub(super) fn doubt(&self) -> Result<(), FtlError> {
+        match self.is_spent {
+            true => Err(FtlError::MetaFull),
+            false => Ok(()),
+        }
+    }
+
     /// Bytes of memory.
     pub(super) fn memory(&self) -> u64 {
         (self.blocks.len() * size_of::<Pbn>()) as u64
@@ -171,6 +184,16 @@ impl Seal {
     /// Announces the next lot of blocks, with a checkpoint if one is due.
     #[cold]
     pub(super) fn announce(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
+        let announced = self.announce_lot(ftl, now);
+        if announced == Err(FtlError::MetaFull)
+            && let Some(bounds) = &mut self.bounds
+        {
+            bounds.is_spent = true;
+        }
+        announced
+    }
+
+    fn announce_lot(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
         let bounds = self.bounds.as_mut().expect("restarts are bounded");
         let is_checkpoint = bounds.blocks.len() + bounds.lot as usize > bounds.most;
         let mut now = now.max(bounds.ready);
@@ -220,4 +243,92 @@ pub(super) fn fields(blob: &[u8]) -> Vec<Vec<Field>> {
     ];
     lines.extend(records(listed::RECORD, listed));
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::commit::{Device, DeviceError, Kind, Options};
+    use crate::forward_flash;
+    use crate::ftl::{Config, FtlError, Kind as PageKind, header};
+    use crate::layout::get;
+    use crate::nand::{Chip, Flash, FlashError, Geometry, Shared, small};
+    use crate::units::{Lpn, Nanos, Ppn};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// A chip on which roots cannot be written from some instant on.
+    struct Rootless {
+        chip: Shared<Chip>,
+        fails: Arc<AtomicBool>,
+    }
+
+    impl Flash for Rootless {
+        forward_flash!([chip]: geometry read reprogram erase sync is_factory_bad peek);
+
+        fn program(
+            &mut self,
+            now: Nanos,
+            at: Ppn,
+            data: &[u8],
+            spare: &[u8],
+        ) -> Result<Nanos, FlashError> {
+            let done = self.chip.program(now, at, data, spare)?;
+            let kind = get(spare, header::KIND) as u8 & 0x1f;
+            let fails = self.fails.load(Ordering::Relaxed) && kind == PageKind::Root as u8;
+            match fails {
+                true => Err(FlashError::ProgramFailed { at, done }),
+                false => Ok(done),
+            }
+        }
+    }
+
+    /// Wrong where the device goes on into blocks that no root has announced: a restart does not
+    /// read them.
+    #[test]
+    fn a_device_whose_roots_fail_takes_no_more_work_and_loses_nothing() {
+        let geometry = Geometry {
+            channels: 1,
+            ..small::GEOMETRY
+        };
+        let (chip, fails) = (
+            Shared::new(small::chip(geometry)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let open = || {
+            let (chip, fails) = (chip.clone(), Arc::clone(&fails));
+            let (config, options) = (Config::small(100, None), Options::default());
+            let flash = Box::new(Rootless { chip, fails });
+            Device::open(flash, Kind::SealR, config, &options, Nanos::ZERO).expect("it opens")
+        };
+        let mut device = open();
+        let mut now = device.recovered_at();
+        let mut put = |device: &mut Device, at: u32, value: u8| -> Result<(), DeviceError> {
+            let tx = device.begin(now)?;
+            for page in [at, at + 50] {
+                now = device.write(now, tx, Lpn(page), &[value])?.next;
+            }
+            now = device.commit(now, tx)?.expect("it is alone");
+            Ok(())
+        };
+        let (mut holds, mut refused) = ([0; 50], 0);
+        for n in 0..600u32 {
+            fails.store(n > 200, Ordering::Relaxed);
+            let (at, value) = (n % 50, n as u8);
+            match put(&mut device, at, value) {
+                Ok(()) => holds[at as usize] = value,
+                Err(DeviceError::Ftl(FtlError::MetaFull)) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(refused > 300, "{refused}");
+        drop(device);
+        fails.store(false, Ordering::Relaxed);
+        let mut device = open();
+        device.check().expect("the books agree");
+        for at in 0..100u32 {
+            let read = device.read(Nanos::ZERO, None, Lpn(at)).expect("it reads").1;
+            let value = read.expect("it is there")[0];
+            assert_eq!(value, holds[at as usize % 50], "page {at}");
+        }
+    }
 }

@@ -263,6 +263,7 @@ impl Protocol for Seal {
         _: TxId,
         round: u32,
     ) -> Result<Option<Way>, FtlError> {
+        self.bounds.as_ref().map_or(Ok(()), Bounds::doubt)?;
         if round == 0 && ftl.is_short() && ftl.closing().len() > 0 {
             self.seal_down_to(ftl, now, 0)?;
             return Ok(Some(Way::Room));
@@ -480,6 +481,7 @@ impl Seal {
 
 impl Owner for Seal {
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+        self.bounds.as_ref().map_or(Ok(()), Bounds::doubt)?;
         if let Some(bounds) = &self.bounds
             && bounds.is_empty(ftl)
         {

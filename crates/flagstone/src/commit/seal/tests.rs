@@ -4,9 +4,9 @@
 use super::Mistake;
 use crate::commit::small_device::{EVERYTHING, NOTHING, PAGES, Small};
 use crate::commit::{Kind, Options};
-use crate::ftl::{BlockState, Cause, Operation};
-use crate::nand::Cut;
-use crate::units::{Lpn, Pbn};
+use crate::ftl::{BlockState, Cause, Config, Operation};
+use crate::nand::{Cut, Geometry, small};
+use crate::units::{Lpn, Pbn, TxId};
 
 /// Pages that only filler writes.
 const FILLER: u32 = 40;
@@ -413,6 +413,43 @@ fn blocks_that_one_transaction_has_filled_are_left_alone() {
 fn a_transaction_that_finds_the_device_full_leaves_nothing_behind() {
     for kind in [Kind::Seal, Kind::SealR] {
         assert!(Small::gives_up_cleanly(kind, &Options::default()), "{kind}");
+    }
+}
+
+/// A device on which one long transaction and many of one page take turns until it is full: both
+/// have pages in all blocks.
+fn filled_in_turns(kind: Kind) -> (Small, TxId) {
+    let geometry = Geometry {
+        channels: 1,
+        ..small::GEOMETRY
+    };
+    let config = Config {
+        thin: true,
+        ..Config::small(geometry.pages(), None)
+    };
+    let mut small = Small::on(small::chip(geometry), config, kind, Options::default());
+    let long = small.begin();
+    for at in 0..geometry.pages() / 2 {
+        let is_taken = small.try_put(&[(at, 1)]).is_ok()
+            && small.try_write(long, geometry.pages() / 2 + at, 2).is_ok();
+        if !is_taken {
+            return (small, long);
+        }
+    }
+    panic!("{kind} is not full");
+}
+
+#[test]
+fn a_device_takes_writes_again_once_the_transaction_that_filled_it_is_rolled_back() {
+    for kind in [Kind::Seal, Kind::SealR] {
+        let (mut small, long) = filled_in_turns(kind);
+        small.abort(long);
+        for at in 0..100 {
+            assert_eq!(small.try_put(&[(at, 3)]), Ok(()), "{kind}, page {at}");
+        }
+        small.check();
+        let mut small = small.restart(NOTHING);
+        assert_eq!(small.values(100), [3; 100], "{kind}");
     }
 }
 
