@@ -225,3 +225,42 @@ fn a_store_grows_for_a_transaction_that_needs_room() {
         assert!(page[0] >= 144, "{kind}: {}", page[0]);
     }
 }
+
+/// Overwrites pages and adds one now and then, with a snapshot for each few commits that nobody
+/// gives back. Returns how many pages there are, and the bytes of the medium.
+fn add_beside_snapshots(bytes: u64) -> (u32, u64) {
+    const FIRST: u32 = 4_000;
+    let medium = Bounded(Recorded::default(), bytes);
+    let mut store = open(&medium, Kind::Seal, 128, 1.5);
+    let mut held = FIRST;
+    for first in (0..FIRST).step_by(100) {
+        let new: Vec<u32> = (first..first + 100).collect();
+        commit(&mut store, &new, 1).expect("there is room");
+    }
+    for number in 0..20_000_u32 {
+        if number % 20 == 0 {
+            store.snapshot().expect("seal has them");
+        }
+        let at = match number % 10 {
+            0 => held,
+            _ => number.wrapping_mul(2_654_435_761) % held,
+        };
+        held = held.max(at + 1);
+        let done = commit(&mut store, &[at], number);
+        done.unwrap_or_else(|error| panic!("commit {number}: {error}"));
+    }
+    assert!(store.check().expect("it can be read").is_well());
+    (held, medium.bytes().expect("it has some"))
+}
+
+/// What snapshots kept was taken for pages in use: the store refused new pages where old snapshots
+/// have to end, or grew as if there was no bound.
+#[test]
+fn new_pages_take_the_room_of_old_snapshots() {
+    let (held, _) = add_beside_snapshots(40 << 20);
+    assert_eq!(held, 6_000);
+    // Twice the bound, and an eighth and some blocks by which it grows at a time.
+    let (held, bytes) = add_beside_snapshots(1 << 30);
+    let bound = f64::from(held) * 4096.0 * 1.5 * 2.0;
+    assert!((bytes as f64) < bound * 1.3, "{bytes} bytes of {bound}");
+}

@@ -347,7 +347,11 @@ impl Medium for Disk {
     /// After a sync that failed, the system keeps the pages in its cache as if they were written:
     /// they have to be dropped, or they would be read until then and be gone later.
     fn refresh(&self) -> io::Result<()> {
-        self.file.sync_data()?;
+        match self.file.sync_data() {
+            // A file system that is never written to, such as that of a CD, has no syncs.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+            synced => synced?,
+        }
         let all = fadvise(&self.file, 0, None, Advice::DontNeed);
         all.map_err(io::Error::from)
     }
@@ -388,6 +392,16 @@ impl Medium for Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A store that was not closed could not be read any more from such a file system.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_has_no_syncs_has_nothing_to_be_made_durable() {
+        let disk = Disk::open(Path::new("/proc/version"), false, true).expect("it opens");
+        let refused = disk.sync().expect_err("no such file can be synced");
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        disk.refresh().expect("nothing is to be synced");
+    }
 
     /// A process that was forked meanwhile has the same open file, as this handle has.
     #[test]

@@ -100,13 +100,15 @@ impl PageStore {
         Ok(())
     }
 
+    /// What snapshots keep is no reason to refuse or to grow: before anything is refused they end.
     fn has_room_for_more(&self) -> bool {
         let ftl = self.device.ftl();
         let short = ftl.free_blocks() <= ftl.collects_below();
+        let (_, retained) = ftl.snapshots();
         let kept = ftl.collects_below() + SLACK_BLOCKS;
         let kept = u64::from(kept) * u64::from(ftl.data_pages_per_block());
         let kept = kept.min((self.in_service as f64 * SLACK_SHARE) as u64);
-        !short || ftl.live_pages() + kept < self.in_service
+        !short || ftl.live_pages() - retained as u64 + kept < self.in_service
     }
 
     /// Pages that may hold something.
