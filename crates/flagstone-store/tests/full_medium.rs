@@ -5,38 +5,15 @@ use flagstone::commit::{DeviceError, Kind};
 use flagstone::units::Lpn;
 use flagstone_store::medium::{Landing, Medium, Recorded};
 use flagstone_store::{OpenOptions, PageStore, StoreError};
-use std::io;
 
-/// A medium of so many bytes.
-#[derive(Clone)]
-struct Bounded(Recorded, u64);
-
-impl Medium for Bounded {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.0.read_at(offset, into)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_at(offset, bytes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.0.sync()
-    }
-
-    fn bytes(&self) -> io::Result<u64> {
-        self.0.bytes()
-    }
-
-    fn reserve(&self, bytes: u64) -> io::Result<()> {
-        match bytes > self.1 {
-            true => Err(io::ErrorKind::StorageFull.into()),
-            false => self.0.reserve(bytes),
-        }
-    }
+/// A medium of so many bytes, as `left` is or blank.
+fn bounded(left: Option<&Recorded>, bytes: u64) -> Recorded {
+    let medium = left.map_or_else(Recorded::default, |left| left.cut(Landing::Nothing));
+    medium.give_at_most(Some(bytes));
+    medium
 }
 
-fn open(medium: &Bounded, kind: Kind, pages_per_block: u32, space: f64) -> PageStore {
+fn open(medium: &Recorded, kind: Kind, pages_per_block: u32, space: f64) -> PageStore {
     let mut options = OpenOptions::default().with_protocol(kind);
     options.pages_per_block = pages_per_block;
     options.space = space;
@@ -134,8 +111,8 @@ fn trim_and_fill(store: &mut PageStore, held: &mut Vec<u32>) {
 fn live(kind: Kind, (bytes, pages_per_block): (u64, u32), space: f64, pages: u32) {
     let what = format!("{kind}, {bytes} bytes, blocks of {pages_per_block}, {space}, {pages}");
     println!("{what}");
-    let medium = Bounded(Recorded::default(), bytes);
-    let open = |medium: &Bounded| open(medium, kind, pages_per_block, space);
+    let medium = bounded(None, bytes);
+    let open = |medium: &Recorded| open(medium, kind, pages_per_block, space);
     let mut store = open(&medium);
     let mut held = fill(&mut store, pages);
     println!("{} pages of {}", held.len(), bytes / 4096);
@@ -150,7 +127,7 @@ fn live(kind: Kind, (bytes, pages_per_block): (u64, u32), space: f64, pages: u32
     let mut store = open(&medium);
     overwrite(&mut store, &mut held, 1);
     must_hold(&mut store, &held);
-    let left = Bounded(medium.0.cut(Landing::Nothing), bytes);
+    let left = bounded(Some(&medium), bytes);
     let mut store = open(&left);
     overwrite(&mut store, &mut held, pages);
     must_hold(&mut store, &held);
@@ -201,7 +178,7 @@ fn spill(store: &mut PageStore, pages: u32, times: u32, tag: u32) -> Result<(), 
 fn a_store_grows_for_a_transaction_that_needs_room() {
     const PAGES: u32 = 300;
     for &kind in Kind::ALL.iter().filter(suits) {
-        let medium = Bounded(Recorded::default(), 1 << 30);
+        let medium = Recorded::default();
         let mut store = open(&medium, kind, 16, 1.1);
         let mut page = vec![0; PageStore::PAGE_BYTES];
         for round in 0..5 {
@@ -219,7 +196,7 @@ fn a_store_grows_for_a_transaction_that_needs_room() {
             assert!(store.check().expect("it can be read").is_well());
         }
         drop(store);
-        let left = Bounded(medium.0.cut(Landing::Nothing), 1 << 30);
+        let left = medium.cut(Landing::Nothing);
         let mut store = open(&left, kind, 16, 1.1);
         store.read(None, Lpn(7), &mut page).expect("a page");
         assert!(page[0] >= 144, "{kind}: {}", page[0]);
@@ -230,7 +207,7 @@ fn a_store_grows_for_a_transaction_that_needs_room() {
 /// gives back. Returns how many pages there are, and the bytes of the medium.
 fn add_beside_snapshots(bytes: u64) -> (u32, u64) {
     const FIRST: u32 = 4_000;
-    let medium = Bounded(Recorded::default(), bytes);
+    let medium = bounded(None, bytes);
     let mut store = open(&medium, Kind::Seal, 128, 1.5);
     let mut held = FIRST;
     for first in (0..FIRST).step_by(100) {

@@ -11,7 +11,6 @@ use flagstone_store::medium::{Medium, Recorded};
 use flagstone_store::{Asked, Looked, OpenOptions, PageStore};
 use rusqlite::Connection;
 use std::collections::HashMap;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -22,8 +21,6 @@ pub(crate) enum Place {
     Store(Recorded, Kind),
     /// A plain file, for the control.
     Plain(Recorded),
-    /// A store on a medium that is full with so many bytes.
-    Bounded(Recorded, Arc<AtomicU64>),
     /// A store whose snapshots show what is newest, for a control.
     Early(Recorded),
     /// A store that asks a test first.
@@ -41,7 +38,6 @@ impl Backing for Lab {
         options.pages_per_block = 16;
         let (medium, kind): (Box<dyn Medium>, Kind) = match place.expect("it was put there") {
             Place::Store(medium, kind) => (Box::new(medium), kind),
-            Place::Bounded(medium, bound) => (Box::new(Bounded(medium, bound)), Kind::Seal),
             Place::Early(medium) => {
                 let store = PageStore::on(Box::new(medium), &options)?;
                 return Ok(Box::new(Early(StoreFile::new(store)?)));
@@ -55,34 +51,6 @@ impl Backing for Lab {
         };
         options.protocol = kind;
         Ok(Box::new(StoreFile::new(PageStore::on(medium, &options)?)?))
-    }
-}
-
-/// A medium that is full with so many bytes.
-struct Bounded(Recorded, Arc<AtomicU64>);
-
-impl Medium for Bounded {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.0.read_at(offset, into)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_at(offset, bytes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.0.sync()
-    }
-
-    fn bytes(&self) -> io::Result<u64> {
-        self.0.bytes()
-    }
-
-    fn reserve(&self, bytes: u64) -> io::Result<()> {
-        if bytes > self.1.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        self.0.reserve(bytes)
     }
 }
 

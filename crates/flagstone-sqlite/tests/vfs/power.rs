@@ -18,7 +18,6 @@ use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::types::Value;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Numbers that look like chance, the same in every run.
@@ -523,8 +522,9 @@ fn fails_anywhere(has_reader: bool) {
 
 #[test]
 fn a_full_medium_rolls_the_transaction_back_and_later_goes_on() {
-    let bound = Arc::new(AtomicU64::new(2 << 20));
-    let path = put(Place::Bounded(Recorded::default(), Arc::clone(&bound)));
+    let medium = Recorded::default();
+    medium.give_at_most(Some(2 << 20));
+    let path = put(Place::Store(medium.clone(), Kind::Seal));
     let db = open(&path).expect("it opens");
     run(&db, "PRAGMA cache_size = 3; CREATE TABLE t (a)").expect("room");
     let rows = "INSERT INTO t WITH RECURSIVE n(x) AS (VALUES (1) UNION ALL
@@ -541,7 +541,7 @@ fn a_full_medium_rolls_the_transaction_back_and_later_goes_on() {
         Some(rusqlite::ErrorCode::DiskFull)
     );
     assert_eq!(wrong_with(&db, &[before]).expect("it can be read"), None);
-    bound.store(64 << 20, Ordering::Relaxed);
+    medium.give_at_most(None);
     run(&db, rows).expect("there is room now");
     assert!(contents(&db).expect("it can be read") != before);
     drop(db);

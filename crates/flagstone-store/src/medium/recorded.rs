@@ -56,6 +56,8 @@ struct State {
     syncs: u64,
     fails_at: Option<u64>,
     lies: bool,
+    /// Bytes that it gives at most.
+    most: Option<u64>,
 }
 
 /// A medium in memory that can be cut.
@@ -125,6 +127,11 @@ impl Recorded {
     /// Lets the operation of this number, and all after it, fail; or none.
     pub fn fail_at(&self, operation: Option<u64>) {
         self.state().fails_at = operation;
+    }
+
+    /// Lets it have so many bytes and no more, or as many as one likes: a full file system.
+    pub fn give_at_most(&self, bytes: Option<u64>) {
+        self.state().most = bytes;
     }
 
     /// Lets syncs do nothing from now on: a medium that does not mean it, for controls.
@@ -240,7 +247,11 @@ impl Medium for Recorded {
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
-        self.state().current.reserve(bytes as usize);
+        let mut state = self.state();
+        if state.most.is_some_and(|most| bytes > most) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        state.current.reserve(bytes as usize);
         Ok(())
     }
 

@@ -1,7 +1,6 @@
 //! Media that fail under several threads, and one that has no room.
 
 use super::*;
-use std::io;
 
 /// Threads that write until something fails. Returns what they were told of, and the errors.
 fn write_until_it_fails(pages: &SharedPages) -> (Counts, Vec<StoreError>) {
@@ -73,39 +72,11 @@ fn a_medium_that_fails_breaks_the_store_for_all_threads_and_loses_nothing() {
     assert!(fail_each(Fault::Hidden, 1).1 > 0);
 }
 
-/// A medium that does not become longer than it is told to.
-pub(crate) struct Bounded(pub(crate) Recorded, pub(crate) Arc<AtomicU64>);
-
-impl Medium for Bounded {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.0.read_at(offset, into)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_at(offset, bytes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.0.sync()
-    }
-
-    fn bytes(&self) -> io::Result<u64> {
-        self.0.bytes()
-    }
-
-    fn reserve(&self, bytes: u64) -> io::Result<()> {
-        match bytes > self.1.load(Ordering::SeqCst) {
-            true => Err(io::ErrorKind::StorageFull.into()),
-            false => self.0.reserve(bytes),
-        }
-    }
-}
-
 #[test]
 fn what_finds_no_room_fails_with_all_that_has_read_it_and_the_store_goes_on() {
     let medium = Recorded::default();
-    let bound = Arc::new(AtomicU64::new(2 << 20));
-    let pages = on(Bounded(medium.clone(), Arc::clone(&bound)));
+    medium.give_at_most(Some(2 << 20));
+    let pages = on(medium.clone());
     set(&pages, Lpn(1), b"one").wait().expect("durable");
     let turn = pages.turn().expect("it may write");
     let large = (10..900).map(|at| (Lpn(at), page(&[7; 4000])));
@@ -128,7 +99,7 @@ fn what_finds_no_room_fails_with_all_that_has_read_it_and_the_store_goes_on() {
     assert_eq!((seen(1).as_deref(), seen(10)), (Some(&b"one"[..]), None));
     // With less, and with more room, it goes on.
     set(&pages, Lpn(1), b"four").wait().expect("durable");
-    bound.store(u64::MAX, Ordering::SeqCst);
+    medium.give_at_most(None);
     let turn = pages.turn().expect("it may write");
     let large = (10..900).map(|at| (Lpn(at), page(&[7; 4000])));
     turn.commit(large.collect())

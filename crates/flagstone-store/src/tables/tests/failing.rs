@@ -2,9 +2,7 @@
 
 use super::*;
 use crate::medium::{Call, Failing, Fault, Landing, Medium, Recorded};
-use crate::shared::tests::failures::Bounded;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const THREADS: i64 = 4;
 const ROUNDS: i64 = 60;
@@ -75,7 +73,7 @@ fn threads_take_turns_and_no_reader_sees_half_of_a_transaction() {
 
 #[test]
 fn what_finds_no_room_is_gone_and_the_store_goes_on() {
-    let (store, medium, bound) = bounded(2 << 20);
+    let (store, medium) = bounded(2 << 20);
     let insert = |key: &[u8], bytes: usize| {
         let mut tx = store.write()?;
         tx.table("t")?.insert(key, &vec![7; bytes])?;
@@ -104,7 +102,7 @@ fn what_finds_no_room_is_gone_and_the_store_goes_on() {
             .collect::<Vec<_>>()
     };
     assert_eq!(found(&store), [b"first".to_vec(), b"later".to_vec()]);
-    bound.store(u64::MAX, Ordering::SeqCst);
+    medium.give_at_most(None);
     insert(b"large", 4 << 20)
         .expect("room")
         .wait()
@@ -121,7 +119,7 @@ fn what_finds_no_room_is_gone_and_the_store_goes_on() {
 fn a_close_says_that_a_commit_is_lost_that_nobody_waited_for() {
     for is_dropped in [true, false] {
         for goes_on in [true, false] {
-            let (store, _, _) = bounded(2 << 20);
+            let (store, _) = bounded(2 << 20);
             let mut tx = store.write().expect("a turn");
             tx.table("t")
                 .expect("a table")
@@ -206,16 +204,16 @@ fn a_close_says_which_of_its_writes_and_syncs_failed() {
     assert!(failed >= 4, "{calls:?}");
 }
 
-/// A store that may have so many bytes, and the bound.
-fn bounded(bytes: u64) -> (Store, Recorded, Arc<AtomicU64>) {
-    let (medium, bound) = (Recorded::default(), Arc::new(AtomicU64::new(bytes)));
-    let bounded = Bounded(medium.clone(), Arc::clone(&bound));
+/// A store on a medium that gives so many bytes.
+fn bounded(bytes: u64) -> (Store, Recorded) {
+    let medium = Recorded::default();
+    medium.give_at_most(Some(bytes));
     let options = OpenOptions {
         pages_per_block: 16,
         ..OpenOptions::default()
     };
-    let store = Store::on(Box::new(bounded), &options).expect("a new store");
-    (store, medium, bound)
+    let store = Store::on(Box::new(medium.clone()), &options).expect("a new store");
+    (store, medium)
 }
 
 fn long_name(n: usize) -> String {
@@ -231,7 +229,7 @@ fn insert_too_much(tx: &mut WriteTx) {
 /// Fails if the root of the catalog is not read again after a group that found no room.
 #[test]
 fn the_catalog_goes_back_to_the_root_that_it_had_before_a_group_without_room() {
-    let (store, medium, bound) = bounded(2 << 20);
+    let (store, medium) = bounded(2 << 20);
     let names = |store: &Store| -> Vec<String> {
         let tables = store.read().expect("a snapshot").tables();
         let tables = tables.expect("a catalog").into_iter();
@@ -255,21 +253,21 @@ fn the_catalog_goes_back_to_the_root_that_it_had_before_a_group_without_room() {
     store.check().expect("each page is used once or free");
     assert_eq!(names(&store), ["later", "t"]);
     // The other way round: the catalog has several levels, and a group that fails takes them away.
-    bound.store(u64::MAX, Ordering::SeqCst);
+    medium.give_at_most(None);
     let mut tx = store.write().expect("a turn");
     for n in 0..60 {
         tx.table(&long_name(n)).expect("a new table");
     }
     tx.commit().expect("room");
     let has = medium.bytes().expect("a medium");
-    bound.store(has, Ordering::SeqCst);
+    medium.give_at_most(Some(has));
     let mut tx = store.write().expect("a turn");
     for n in 0..60 {
         tx.drop_table(&long_name(n)).expect("it is there");
     }
     insert_too_much(&mut tx);
     assert!(matches!(tx.commit(), Err(StoreError::Full(_))));
-    bound.store(u64::MAX, Ordering::SeqCst);
+    medium.give_at_most(None);
     store.insert(&long_name(7), b"key", b"1").expect("room");
     assert_eq!(names(&store).len(), 62);
     store.check().expect("each page is used once or free");
@@ -278,7 +276,7 @@ fn the_catalog_goes_back_to_the_root_that_it_had_before_a_group_without_room() {
 /// Fails if numbers of keys that a group without room has left are not forgotten.
 #[test]
 fn keys_that_found_no_room_are_not_counted() {
-    let (store, medium, bound) = bounded(2 << 20);
+    let (store, medium) = bounded(2 << 20);
     let len = |store: &Store| {
         let mut tx = store.write().expect("a turn");
         let mut table = tx.table("t").expect("a table");
@@ -297,7 +295,7 @@ fn keys_that_found_no_room_are_not_counted() {
     store.insert("t", b"second", b"2").expect("room");
     assert_eq!(len(&store), 2);
     store.check().expect("numbers of keys are right");
-    bound.store(u64::MAX, Ordering::SeqCst);
+    medium.give_at_most(None);
     store.close().expect("room");
     let store = Store::on(Box::new(medium), &OpenOptions::default()).expect("a store");
     assert_eq!(len(&store), 2);
