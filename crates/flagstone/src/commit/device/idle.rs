@@ -5,7 +5,8 @@ use crate::ftl::{Leisure, collect_ahead, tend};
 use crate::units::{Nanos, Pbn};
 
 impl Device {
-    /// Erases free blocks before they are needed; see [`Ftl::erase_ahead`].
+    /// Erases free blocks before they are needed; see
+    /// [`Ftl::erase_ahead`](crate::ftl::Ftl::erase_ahead).
     ///
     /// # Errors
     /// The power fails.
@@ -13,7 +14,8 @@ impl Device {
         self.ftl.erase_ahead(now).map_err(DeviceError::from)
     }
 
-    /// Erases free blocks that the caller means; see [`Ftl::erase_some`](crate::ftl::Ftl).
+    /// Erases free blocks that the caller means; see
+    /// [`Ftl::erase_some`](crate::ftl::Ftl::erase_some).
     ///
     /// # Errors
     /// The power fails.
@@ -26,8 +28,8 @@ impl Device {
     }
 
     /// Does what is due without a request: the reads of the patrol, and the refresh of blocks with
-    /// many bit errors ([`Config::scrub`]). A host that asks for little calls it from time to time;
-    /// requests do a part of it themselves.
+    /// many bit errors ([`scrub`](crate::ftl::Config::scrub)). A host that asks for little calls it
+    /// from time to time; requests do a part of it themselves.
     ///
     /// # Errors
     /// A device that cannot go on.
