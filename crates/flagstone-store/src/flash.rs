@@ -86,6 +86,9 @@ const UNKNOWN: u64 = u64::MAX;
 /// The mark of a block is neither a mark nor zeros: none of its pages can be read.
 pub(crate) const DAMAGED: u64 = u64::MAX - 1;
 
+/// What fails where a mark cannot be read.
+const READING_MARK: &str = "reading a mark";
+
 /// What went wrong with the medium, for whoever holds the store above.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Trouble(Arc<First>);
@@ -242,13 +245,12 @@ impl MediumFlash {
         if generation != UNKNOWN {
             return Ok(generation);
         }
-        const READING: &str = "reading a mark";
         let known = match self.read_mark(block) {
-            Err(error) if self.places.forgives(READING, &error) => {
+            Err(error) if self.places.forgives(READING_MARK, &error) => {
                 self.places.notes.damage().marks.insert(block.0);
                 DAMAGED
             }
-            read => read.map_err(|error| self.fails(READING, error))?,
+            read => read.map_err(|error| self.fails(READING_MARK, error))?,
         };
         self.places.state().generations[block.index()] = known;
         Ok(known)

@@ -127,6 +127,31 @@ pub(crate) struct Head {
     pub(crate) damaged: Option<u8>,
 }
 
+/// What fails where the superblocks cannot be read.
+pub(crate) const READING_HEAD: &str = "reading the head of the store";
+
+/// The pages of both superblocks. One that cannot be read is one that is damaged, for the other one
+/// is enough: it reads as ones, and why it cannot be read is returned as well.
+///
+/// # Errors
+/// The medium fails, or refuses to read both.
+pub(crate) fn read_heads(
+    medium: &dyn Medium,
+) -> Result<(Vec<u8>, Option<std::io::Error>), StoreError> {
+    let mut pages = vec![0; 2 * MEDIUM_PAGE_BYTES];
+    let mut unread = None;
+    for (page, place) in pages.chunks_exact_mut(MEDIUM_PAGE_BYTES).zip(0..) {
+        match medium.read_at(place * MEDIUM_PAGE_BYTES as u64, page) {
+            Err(error) if unread.is_none() && is_bad_sector(&error) => {
+                page.fill(0xff);
+                unread = Some(error);
+            }
+            read => read.map_err(|error| StoreError::io(READING_HEAD, error))?,
+        }
+    }
+    Ok((pages, unread))
+}
+
 impl Superblock {
     /// Where the one with a sequence lies.
     fn place(sequence: u64) -> u64 {
@@ -256,19 +281,7 @@ impl Superblock {
     /// # Errors
     /// What is there is no store, or one of another version.
     pub(crate) fn read(medium: &dyn Medium) -> Result<Option<Head>, StoreError> {
-        let what = "reading the head of the store";
-        let mut pages = vec![0; 2 * MEDIUM_PAGE_BYTES];
-        let mut unread = None;
-        for (page, place) in pages.chunks_exact_mut(MEDIUM_PAGE_BYTES).zip(0..) {
-            match medium.read_at(place * MEDIUM_PAGE_BYTES as u64, page) {
-                // One that cannot be read is one that is damaged: the other one is enough.
-                Err(error) if unread.is_none() && is_bad_sector(&error) => {
-                    page.fill(0xff);
-                    unread = Some(error);
-                }
-                read => read.map_err(|error| StoreError::io(what, error))?,
-            }
-        }
+        let (pages, unread) = read_heads(medium)?;
         let mut found: Option<Superblock> = None;
         let (mut damaged, mut blank, mut refused) = (None, None, None);
         for (copy, page) in pages.chunks_exact(MEDIUM_PAGE_BYTES).enumerate() {
@@ -282,7 +295,7 @@ impl Superblock {
             }
         }
         if let (None, None, Some(error)) = (&found, &refused, unread) {
-            return Err(StoreError::io(what, error));
+            return Err(StoreError::io(READING_HEAD, error));
         }
         match (found, refused) {
             (_, Some(error)) => Err(error),

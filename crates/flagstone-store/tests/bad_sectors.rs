@@ -138,6 +138,26 @@ fn a_store_in_use_loses_the_page_that_is_there() {
     assert_eq!(unread(&mut store), []);
 }
 
+/// The mark of a block that was never used is looked at before that block is filled with zeros.
+#[test]
+fn a_mark_that_nobody_has_written_costs_nothing() {
+    let medium = Scratched(Recorded::default(), Arc::new(AtomicU64::new(NONE)));
+    let mut store = open(&medium, &OpenOptions::default()).expect("a new store");
+    commit(&mut store, 0, 0);
+    let block = store.facts(Lpn(0)).expect("it is there").block;
+    let mark = 2 + u64::from(block + 2) * 129;
+    medium.1.store(mark, Ordering::Relaxed);
+    for at in 0..PAGES {
+        commit(&mut store, at, at);
+    }
+    assert_eq!(unread(&mut store), []);
+    assert_eq!(medium.1.load(Ordering::Relaxed), NONE, "the block is used");
+    drop(store);
+    let mut store = open(&medium, &OpenOptions::existing()).expect("it opens");
+    assert_eq!(unread(&mut store), []);
+    assert!(store.check().expect("it can be read").is_well());
+}
+
 #[test]
 fn a_recovery_that_cannot_read_a_page_rolls_nothing_back() {
     let (medium, places) = filled(false);

@@ -5,6 +5,38 @@ use flagstone::commit::{DeviceError, Kind};
 use flagstone::units::Lpn;
 use flagstone_store::medium::{Landing, Medium, Recorded};
 use flagstone_store::{OpenOptions, PageStore, StoreError};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A medium that gives so many bytes more at a time, once there is a number.
+#[derive(Clone)]
+struct Stingy(Recorded, Arc<AtomicU64>);
+
+impl Medium for Stingy {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, into)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_at(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        self.0.bytes()
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        match bytes.saturating_sub(self.0.bytes()?) > self.1.load(Ordering::Relaxed) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => self.0.reserve(bytes),
+        }
+    }
+}
 
 /// A medium of so many bytes, as `left` is or blank.
 fn bounded(left: Option<&Recorded>, bytes: u64) -> Recorded {
@@ -240,4 +272,66 @@ fn new_pages_take_the_room_of_old_snapshots() {
     let (held, bytes) = add_beside_snapshots(1 << 30);
     let bound = f64::from(held) * 4096.0 * 1.5 * 2.0;
     assert!((bytes as f64) < bound * 1.3, "{bytes} bytes of {bound}");
+}
+
+/// A store with so many pages, on a medium that gives so many bytes more at a time from now on.
+fn on_stingy(kind: Kind, pages: u32, bytes: u64) -> (Stingy, PageStore) {
+    let medium = Stingy(Recorded::default(), Arc::new(AtomicU64::new(u64::MAX)));
+    let mut store = reopen(&medium, kind);
+    for first in (0..pages).step_by(20) {
+        let new: Vec<u32> = (first..first + 20).collect();
+        commit(&mut store, &new, 1).expect("there is room");
+    }
+    medium.1.store(bytes, Ordering::Relaxed);
+    (medium, store)
+}
+
+fn reopen(medium: &Stingy, kind: Kind) -> PageStore {
+    let mut options = OpenOptions::default().with_protocol(kind);
+    options.pages_per_block = 16;
+    options.space = 1.1;
+    PageStore::on(Box::new(medium.clone()), &options).expect("it opens")
+}
+
+/// A write that found no room is made again once the store has grown. Some protocols had noted the
+/// page as one that is written, or had let go of the one before.
+#[test]
+fn a_store_that_grows_block_by_block_forgets_no_page() {
+    const BLOCK: u64 = 17 * 4096;
+    for &kind in Kind::ALL.iter().filter(suits) {
+        for pages in [300, 400] {
+            let (medium, mut store) = on_stingy(kind, pages, BLOCK);
+            let all: Vec<u32> = (0..pages).collect();
+            for tag in 2..5 {
+                let done = commit(&mut store, &all, tag);
+                done.unwrap_or_else(|error| panic!("{kind}, {pages}: {error}"));
+                must_hold(&mut store, &vec![tag; pages as usize]);
+            }
+            let left = Stingy(medium.0.cut(Landing::Nothing), medium.1);
+            must_hold(&mut reopen(&left, kind), &vec![4; pages as usize]);
+        }
+    }
+}
+
+/// Fails if a commit that found no room lets go of a page, and one that is made again says nothing.
+#[test]
+fn a_commit_that_found_no_room_can_be_made_again() {
+    let mut refused = 0;
+    for kind in [Kind::Scc, Kind::Bpcc, Kind::Seal] {
+        for pages in 170..200 {
+            let (medium, mut store) = on_stingy(kind, 200, 0);
+            let tx = store.begin().expect("it begins");
+            let write = |at| store.write(tx, Lpn(at), &bytes_of(2));
+            if (0..pages).try_for_each(write).is_err() || store.commit(tx).is_ok() {
+                continue;
+            }
+            refused += 1;
+            medium.1.store(u64::MAX, Ordering::Relaxed);
+            store.commit(tx).expect("there is room");
+            must_hold(&mut store, &vec![2; pages as usize]);
+            let left = Stingy(medium.0.cut(Landing::Nothing), medium.1);
+            must_hold(&mut reopen(&left, kind), &vec![2; pages as usize]);
+        }
+    }
+    assert!(refused >= 3, "{refused}");
 }

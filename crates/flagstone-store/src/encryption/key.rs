@@ -6,6 +6,7 @@ use crate::error::StoreError;
 use crate::medium::{Disk, Medium};
 use crate::pages::{OpenOptions, config, doubt_blank, doubt_head};
 use crate::superblock::{ENCRYPTED_VERSION, MAGIC, MEDIUM_PAGE_BYTES, superblock};
+use crate::superblock::{READING_HEAD, read_heads};
 use aes_gcm_siv::Aes256GcmSiv;
 use aes_gcm_siv::aead::{AeadInOut, KeyInit};
 use flagstone::layout::{get, put};
@@ -215,9 +216,7 @@ struct Opened {
 
 impl Heads {
     fn read(medium: &dyn Medium) -> Result<Heads, StoreError> {
-        let mut pages = vec![0; 2 * MEDIUM_PAGE_BYTES];
-        let read = medium.read_at(0, &mut pages);
-        read.map_err(|error| StoreError::io("reading the head of the store", error))?;
+        let (pages, unread) = read_heads(medium)?;
         let mut found = Vec::new();
         for (place, page) in (0..).zip(pages.chunks_exact(MEDIUM_PAGE_BYTES)) {
             if let Some(lock) = locked(page) {
@@ -226,6 +225,9 @@ impl Heads {
             }
         }
         found.sort_by_key(|found| std::cmp::Reverse(get(&found.page, superblock::SEQUENCE)));
+        if let (true, Some(error)) = (found.is_empty(), unread) {
+            return Err(StoreError::io(READING_HEAD, error));
+        }
         let is_blank = pages.iter().all(|&byte| byte == 0);
         Ok(Heads { found, is_blank })
     }

@@ -562,4 +562,5 @@ fn readers_beside_a_writer_see_whole_transactions() {
     });
 }
 
+mod bad_sectors;
 mod forged;

@@ -11,8 +11,8 @@
 //! durable. A flash that failed does not close.
 
 use super::{
-    DAMAGED, DATA_BYTES, MARK_MAGIC, MediumFlash, NEVER, Trouble, geometry, mark, mark_page,
-    medium_bytes, sum, trailer,
+    DAMAGED, DATA_BYTES, MARK_MAGIC, MediumFlash, NEVER, READING_MARK, Trouble, geometry, mark,
+    mark_page, medium_bytes, sum, trailer,
 };
 use crate::medium::Medium;
 use crate::medium::gaps::Misreads;
@@ -217,7 +217,11 @@ impl MediumFlash {
     pub(super) fn is_untouched(&mut self, block: Pbn) -> Result<bool, FlashError> {
         let place = self.mark_of(block);
         let read = mark_at(self.medium(), place);
-        let bytes = read.map_err(|error| self.fails("reading a mark", error))?;
+        let bytes = match read {
+            // Its first use says what becomes of it.
+            Err(error) if self.places.forgives(READING_MARK, &error) => return Ok(false),
+            read => read.map_err(|error| self.fails(READING_MARK, error))?,
+        };
         Ok(bytes == [0; mark::SIZE] && self.places.state().kept(place).is_none())
     }
 

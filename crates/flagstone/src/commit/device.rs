@@ -309,6 +309,7 @@ impl Device {
         if live.committing {
             return Err(DeviceError::Committing(tx));
         }
+        let mut is_noted = false;
         if self.info.isolation == Isolation::NoPageConflict || !self.info.rewrites {
             match self.writers.get(&at) {
                 Some(&holder) if holder != tx => {
@@ -328,9 +329,21 @@ impl Device {
                 None => {
                     self.writers.insert(at, tx);
                     live.pages.push(at);
+                    is_noted = true;
                 }
             }
         }
+        let put = self.put_noted(now, tx, write);
+        if is_noted && put.is_err() {
+            // It can be asked for again.
+            self.writers.remove(&at);
+            self.live.get_mut(tx).map(|live| live.pages.pop());
+        }
+        put
+    }
+
+    #[inline]
+    fn put_noted(&mut self, now: Nanos, tx: TxId, write: Write<'_>) -> Result<Taken, DeviceError> {
         step(&mut self.ftl, self.protocol.as_mut(), now)?;
         self.make_way(now, tx)?;
         self.host.pages_written += 1;

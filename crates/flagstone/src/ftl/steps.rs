@@ -145,6 +145,7 @@ pub(crate) fn collect_ahead(
             break;
         };
         let before = ftl.blocks[work.victim.index()].live;
+        ftl.victims.in_steps = Some(work);
         let goes_on = advance(ftl, owner, now, &mut work, pages - moved)?;
         moved += u32::from(before - ftl.blocks[work.victim.index()].live);
         if goes_on && work.next >= ftl.data_pages {

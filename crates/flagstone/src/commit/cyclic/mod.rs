@@ -276,6 +276,23 @@ impl<R: Rule> Cyclic<R> {
         let (next, done) = (now, to.done);
         Ok(Taken { next, done })
     }
+
+    /// Programs a version that was kept back. If that fails it is kept back as before, and the
+    /// request can be made again.
+    fn program_held(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        (version, next): (Version, Version),
+        held: Held,
+    ) -> Result<Taken, FtlError> {
+        let programmed = self.program(ftl, now, tx, (version, next), &held);
+        if programmed.is_err() {
+            self.tables.rings.keep_back(tx, version, held);
+        }
+        programmed
+    }
 }
 
 impl<R: Rule> Protocol for Cyclic<R> {
@@ -313,7 +330,7 @@ impl<R: Rule> Protocol for Cyclic<R> {
         };
         spare_number("version", version.number.into(), 32)?;
         match self.tables.rings.hold(tx, version, write) {
-            Some((before, held)) => self.program(ftl, now, tx, (before, version), &held),
+            Some((before, held)) => self.program_held(ftl, now, tx, (before, version), held),
             None => Ok(Taken::at(now)),
         }
     }
@@ -326,7 +343,7 @@ impl<R: Rule> Protocol for Cyclic<R> {
         let Some((last, held, first)) = self.tables.rings.last(tx) else {
             return Ok(Some(now));
         };
-        let now = self.program(ftl, now, tx, (last, first), &held)?.next;
+        let now = self.program_held(ftl, now, tx, (last, first), held)?.next;
         let Cyclic { tables, rule } = self;
         let (shadows, written) = tables.rings.end(tx);
         let done = ftl.sync(now, written)?;

@@ -57,6 +57,13 @@ impl Rings {
         ring.held.replace((version, Held::new(write)))
     }
 
+    /// Keeps a version back again, in the place of the one that was to follow it.
+    #[cold]
+    pub(super) fn keep_back(&mut self, tx: TxId, version: Version, held: Held) {
+        let ring = self.rings.get_mut(&tx).expect("the transaction is live");
+        ring.held = Some((version, held));
+    }
+
     /// The version that is kept back: the next request programs it.
     pub(super) fn held(&self, tx: TxId) -> Option<Version> {
         let (version, _) = self.rings.get(&tx)?.held.as_ref()?;
