@@ -462,7 +462,9 @@ impl Flash for MediumFlash {
         let was_discarded = state.discarded.remove(&block);
         drop(state);
         if was_discarded {
-            self.prepare(block)?;
+            let offset = (self.mark_of(block) + 1) * MEDIUM_PAGE_BYTES as u64;
+            let bytes = self.geometry.pages_per_block as usize * MEDIUM_PAGE_BYTES;
+            self.prepare(offset, bytes)?;
         }
         assert!(
             generation != UNKNOWN && generation != NEVER && self.seen[block.index()] <= in_block,
@@ -498,9 +500,7 @@ impl Flash for MediumFlash {
             // A block may have a generation of which the medium knows nothing.
             self.medium().end_preparing(offset, bytes);
         } else {
-            let prepared = self.medium().prepare(offset, bytes);
-            let wrote = prepared.map_err(|error| self.fails("preparing a block", error))?;
-            self.count(|stats| stats.bytes += wrote);
+            self.prepare(offset, bytes)?;
             // A store that grows uses its blocks in their order.
             let next = Pbn(block.0 + 1);
             if next.0 < self.geometry.blocks() && self.is_untouched(next)? {

@@ -225,11 +225,9 @@ impl MediumFlash {
         Ok(bytes == [0; mark::SIZE] && self.places.state().kept(place).is_none())
     }
 
-    /// Fills the pages of an erased block with zeros in one go, where the medium wants that.
+    /// Has the medium make a range ready that is written piece by piece from now on.
     #[cold]
-    pub(super) fn prepare(&mut self, block: Pbn) -> Result<(), FlashError> {
-        let offset = (self.mark_of(block) + 1) * MEDIUM_PAGE_BYTES as u64;
-        let bytes = self.geometry.pages_per_block as usize * MEDIUM_PAGE_BYTES;
+    pub(super) fn prepare(&self, offset: u64, bytes: usize) -> Result<(), FlashError> {
         let prepared = self.medium().prepare(offset, bytes);
         let wrote = prepared.map_err(|error| self.fails("preparing a block", error))?;
         self.count(|stats| stats.bytes += wrote);
