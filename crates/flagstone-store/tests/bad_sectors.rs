@@ -2,59 +2,12 @@
 
 use flagstone::commit::DeviceError;
 use flagstone::units::Lpn;
-use flagstone_store::medium::{Landing, Medium, Recorded};
+use flagstone_store::medium::{Landing, Recorded};
 use flagstone_store::{OpenOptions, PageStore, StoreError};
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 const PAGES: u32 = 2_000;
-const PAGE: u64 = 4096;
 /// The page that the tests damage, in a block that is full.
 const AT: Lpn = Lpn(77);
-
-/// No page of the medium.
-const NONE: u64 = u64::MAX / PAGE - 1;
-
-/// A medium with one page that cannot be read until it is written: disks replace bad sectors then.
-#[derive(Clone)]
-struct Scratched(Recorded, Arc<AtomicU64>);
-
-impl Scratched {
-    fn has_bad(&self, offset: u64, bytes: usize) -> bool {
-        let bad = self.1.load(Ordering::Relaxed);
-        offset < (bad + 1) * PAGE && offset + bytes as u64 > bad * PAGE
-    }
-}
-
-impl Medium for Scratched {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        // As Linux says it.
-        match self.has_bad(offset, into.len()) {
-            true => Err(io::Error::from_raw_os_error(5)),
-            false => self.0.read_at(offset, into),
-        }
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        if self.has_bad(offset, bytes.len()) {
-            self.1.store(NONE, Ordering::Relaxed);
-        }
-        self.0.write_at(offset, bytes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.0.sync()
-    }
-
-    fn bytes(&self) -> io::Result<u64> {
-        self.0.bytes()
-    }
-
-    fn reserve(&self, bytes: u64) -> io::Result<()> {
-        self.0.reserve(bytes)
-    }
-}
 
 /// Pages of the medium around the one that the tests damage.
 struct Places {
@@ -65,8 +18,8 @@ struct Places {
 }
 
 /// A store that holds pages, closed or as a crash leaves it.
-fn filled(closed: bool) -> (Scratched, Places) {
-    let medium = Scratched(Recorded::default(), Arc::new(AtomicU64::new(NONE)));
+fn filled(closed: bool) -> (Recorded, Places) {
+    let medium = Recorded::default();
     let mut store = open(&medium, &OpenOptions::default()).expect("a new store");
     for at in 0..PAGES {
         commit(&mut store, at, at);
@@ -83,11 +36,10 @@ fn filled(closed: bool) -> (Scratched, Places) {
         store.close().expect("it closes");
         return (medium, places);
     }
-    let left = medium.0.cut(Landing::Nothing);
-    (Scratched(left, medium.1), places)
+    (medium.cut(Landing::Nothing), places)
 }
 
-fn open(medium: &Scratched, options: &OpenOptions) -> Result<PageStore, StoreError> {
+fn open(medium: &Recorded, options: &OpenOptions) -> Result<PageStore, StoreError> {
     PageStore::on(Box::new(medium.clone()), options)
 }
 
@@ -121,7 +73,7 @@ fn say_refused(store: &mut PageStore) -> bool {
 #[test]
 fn a_store_in_use_loses_the_page_that_is_there() {
     let (medium, places) = filled(true);
-    medium.1.store(places.page, Ordering::Relaxed);
+    medium.refuse(&[places.page]);
     let mut store = open(&medium, &OpenOptions::existing()).expect("it opens");
     assert_eq!(unread(&mut store), [AT]);
     assert!(say_refused(&mut store));
@@ -141,17 +93,17 @@ fn a_store_in_use_loses_the_page_that_is_there() {
 /// The mark of a block that was never used is looked at before that block is filled with zeros.
 #[test]
 fn a_mark_that_nobody_has_written_costs_nothing() {
-    let medium = Scratched(Recorded::default(), Arc::new(AtomicU64::new(NONE)));
+    let medium = Recorded::default();
     let mut store = open(&medium, &OpenOptions::default()).expect("a new store");
     commit(&mut store, 0, 0);
     let block = store.facts(Lpn(0)).expect("it is there").block;
     let mark = 2 + u64::from(block + 2) * 129;
-    medium.1.store(mark, Ordering::Relaxed);
+    medium.refuse(&[mark]);
     for at in 0..PAGES {
         commit(&mut store, at, at);
     }
     assert_eq!(unread(&mut store), []);
-    assert_eq!(medium.1.load(Ordering::Relaxed), NONE, "the block is used");
+    assert_eq!(medium.refused(), [], "the block is used");
     drop(store);
     let mut store = open(&medium, &OpenOptions::existing()).expect("it opens");
     assert_eq!(unread(&mut store), []);
@@ -161,13 +113,13 @@ fn a_mark_that_nobody_has_written_costs_nothing() {
 #[test]
 fn a_recovery_that_cannot_read_a_page_rolls_nothing_back() {
     let (medium, places) = filled(false);
-    medium.1.store(places.page, Ordering::Relaxed);
+    medium.refuse(&[places.page]);
     // By its summary the page is known, whatever can be read of it.
     let mut store = open(&medium, &OpenOptions::existing()).expect("it opens");
     assert_eq!(unread(&mut store), [AT]);
     drop(store);
     let (medium, places) = filled(false);
-    medium.1.store(places.summary, Ordering::Relaxed);
+    medium.refuse(&[places.summary]);
     for options in [OpenOptions::existing(), OpenOptions::existing().reading()] {
         let opened = open(&medium, &options);
         assert!(matches!(opened, Err(StoreError::Io { .. })));
@@ -179,7 +131,7 @@ fn what_is_left_can_be_salvaged() {
     let salvaging = OpenOptions::existing().salvaging();
     for closed in [false, true] {
         let (medium, places) = filled(closed);
-        let damage = |place: u64| medium.1.store(place, Ordering::Relaxed);
+        let damage = |place: u64| medium.refuse(&[place]);
         for options in [salvaging.clone(), salvaging.clone().uncached()] {
             damage(places.page);
             let mut store = open(&medium, &options).expect("it opens");

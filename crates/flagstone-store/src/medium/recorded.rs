@@ -6,7 +6,9 @@
 
 use super::image::Image;
 use super::{Medium, SECTOR_BYTES};
+use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Which of the sectors that were written and not synced a cut leaves.
@@ -58,6 +60,8 @@ struct State {
     lies: bool,
     /// Bytes that it gives at most.
     most: Option<u64>,
+    /// Pages that cannot be read.
+    refused: BTreeSet<u64>,
 }
 
 /// A medium in memory that can be cut.
@@ -65,6 +69,11 @@ struct State {
 pub struct Recorded {
     state: Arc<Mutex<State>>,
     watcher: Arc<Mutex<Option<Watcher>>>,
+}
+
+/// The pages of 4096 bytes that a range touches.
+fn pages_of(offset: u64, bytes: usize) -> Range<u64> {
+    offset / 4096..(offset + bytes as u64).div_ceil(4096)
 }
 
 /// A number that looks like chance, from two others (the finaliser of splitmix64).
@@ -132,6 +141,17 @@ impl Recorded {
     /// Lets it have so many bytes and no more, or as many as one likes: a full file system.
     pub fn give_at_most(&self, bytes: Option<u64>) {
         self.state().most = bytes;
+    }
+
+    /// Lets reads of these pages of 4096 bytes fail (EIO), and of no others. A page can be read
+    /// again once it is written: disks replace bad sectors then.
+    pub fn refuse(&self, pages: &[u64]) {
+        self.state().refused = pages.iter().copied().collect();
+    }
+
+    /// The pages that cannot be read.
+    pub fn refused(&self) -> Vec<u64> {
+        self.state().refused.iter().copied().collect()
     }
 
     /// Lets syncs do nothing from now on: a medium that does not mean it, for controls.
@@ -202,7 +222,17 @@ impl State {
 
 impl Medium for Recorded {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.state().current.read(offset as usize, into);
+        let state = self.state();
+        if state
+            .refused
+            .range(pages_of(offset, into.len()))
+            .next()
+            .is_some()
+        {
+            // As Linux says it.
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        state.current.read(offset as usize, into);
         Ok(())
     }
 
@@ -215,6 +245,8 @@ impl Medium for Recorded {
             "a medium is written by sectors"
         );
         state.written += bytes.len() as u64;
+        let written = pages_of(offset, bytes.len());
+        state.refused.retain(|page| !written.contains(page));
         state.current.write(offset as usize, bytes);
         for (index, sector) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
             let sector = sector.try_into().expect("it has that size");
