@@ -15,6 +15,7 @@
 //! in memory for more, as does a page of tails. A protocol that takes each page once a transaction
 //! ([`Info::rewrites`](flagstone::commit::Info)) has all of them wait until the commit.
 
+mod joined;
 mod pages;
 
 pub use pages::{Pages, Version};
@@ -142,6 +143,10 @@ pub struct Chunks<P> {
     waiting: BTreeMap<u64, Waiting>,
     /// How many of them may wait.
     waiting_max: usize,
+    /// Chunks of transactions that are committed in memory only, see [`Chunks::join`].
+    joined: BTreeMap<u64, Box<[u8]>>,
+    /// A transaction of the pages that has changed nothing, for the next one that is live.
+    spare: Option<TxId>,
     /// Pages that the live transaction wrote, and whether they hold something by that.
     own: HashMap<Lpn, bool>,
     page: Box<[u8]>,
@@ -163,6 +168,8 @@ impl<P: Pages> Chunks<P> {
             dirty_tails: 0,
             waiting: BTreeMap::new(),
             waiting_max,
+            joined: BTreeMap::new(),
+            spare: None,
             own: HashMap::new(),
             page: vec![0; cut.main].into(),
         }
@@ -219,7 +226,10 @@ impl<P: Pages> Chunks<P> {
         match self.tx {
             Some(tx) => Ok(tx),
             None => {
-                let tx = self.pages.begin()?;
+                let tx = match self.spare.take() {
+                    Some(tx) => tx,
+                    None => self.pages.begin()?,
+                };
                 self.tx = Some(tx);
                 Ok(tx)
             }
@@ -301,6 +311,10 @@ impl<P: Pages> Chunks<P> {
                     return Ok(());
                 }
                 None => {}
+            }
+            if let Some(joined) = self.joined.get(&chunk) {
+                into.copy_from_slice(&joined[offset..offset + into.len()]);
+                return Ok(());
             }
         }
         let (main, bytes) = (self.cut.main, into.len());
@@ -534,6 +548,11 @@ impl<P: Pages> Chunks<P> {
     /// There is no room, or the pages fail. The transaction is still live.
     pub fn commit(&mut self) -> Result<(), StoreError> {
         self.flush_waiting()?;
+        self.commit_written()
+    }
+
+    /// Commits what the live transaction has written to the pages.
+    fn commit_written(&mut self) -> Result<(), StoreError> {
         self.flush_tails_of_live()?;
         if let Some(tx) = self.tx {
             self.pages.commit(tx)?;
@@ -556,6 +575,12 @@ impl<P: Pages> Chunks<P> {
     /// Rolls the live transaction back, if there is one.
     pub fn abort(&mut self) {
         self.waiting.clear();
+        self.abort_written();
+        self.tx = self.spare.take();
+        self.abort_written();
+    }
+
+    fn abort_written(&mut self) {
         self.tails.retain(|_, tails| !tails.is_own);
         self.dirty_tails = 0;
         self.own.clear();

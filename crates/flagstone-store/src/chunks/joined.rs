@@ -1,0 +1,106 @@
+//! Transactions that are committed in memory first, and go to the pages together.
+//!
+//! ```text
+//!   live ──join──> joined ──commit_joined, one transaction of the pages──> committed
+//! ```
+//!
+//! Transactions that join one after the other see each other's chunks. A chunk that several of them
+//! have changed is written once, as the last one left it. Nothing of them is durable before
+//! [`Chunks::commit_joined`].
+
+use super::{Chunks, Pages, Version, Waiting};
+use crate::error::StoreError;
+use std::collections::BTreeMap;
+
+impl<P: Pages> Chunks<P> {
+    /// Commits the live transaction in memory. All that it has changed has to wait there: it has
+    /// written whole chunks that were not to go to the pages, or parts of [`Chunks::JOINED_MAX`]
+    /// chunks at most, and has removed none.
+    ///
+    /// # Panics
+    /// It has written to the pages.
+    pub fn join(&mut self) {
+        assert!(self.own.is_empty(), "what joins is in memory");
+        for (chunk, waiting) in std::mem::take(&mut self.waiting) {
+            match waiting {
+                Waiting::Bytes(bytes) => self.joined.insert(chunk, bytes),
+                Waiting::Gone => panic!("what joins has removed nothing"),
+            };
+        }
+        self.spare = self.tx.take();
+    }
+
+    /// Parts of so many chunks wait in memory.
+    pub const JOINED_MAX: usize = super::WAITING_MAX;
+
+    /// Whether the live transaction has changed pages, and not only chunks that wait.
+    pub fn has_written(&self) -> bool {
+        !self.own.is_empty() || self.dirty_tails > 0
+    }
+
+    /// Whether transactions have joined that the pages do not have.
+    pub fn has_joined(&self) -> bool {
+        !self.joined.is_empty()
+    }
+
+    /// A chunk as the transactions that have joined left it, if they have changed it.
+    pub fn joined(&self, chunk: u64) -> Option<&[u8]> {
+        self.joined.get(&chunk).map(|bytes| &bytes[..])
+    }
+
+    /// Forgets that a chunk was changed by those that have joined. The caller answers for it.
+    pub fn take_joined(&mut self, chunk: u64) -> Option<Box<[u8]>> {
+        self.joined.remove(&chunk)
+    }
+
+    /// Gives back what [`Chunks::take_joined`] took.
+    pub fn give_joined(&mut self, chunk: u64, bytes: Box<[u8]>) {
+        self.joined.insert(chunk, bytes);
+    }
+
+    /// Has those that have joined not happened.
+    pub fn drop_joined(&mut self) {
+        self.joined.clear();
+    }
+
+    /// Reads a part of a chunk as those that have joined left it.
+    ///
+    /// # Errors
+    /// As [`Chunks::read`].
+    pub fn read_joined(
+        &mut self,
+        chunk: u64,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<(), StoreError> {
+        match self.joined.get(&chunk) {
+            Some(bytes) => into.copy_from_slice(&bytes[offset..offset + into.len()]),
+            None => self.read(Version::Of(None), chunk, offset, into)?,
+        }
+        Ok(())
+    }
+
+    /// Commits those that have joined, as one transaction; what lies behind `size` is not kept. A
+    /// live transaction that has written nothing to the pages stays as it is.
+    ///
+    /// # Errors
+    /// There is no room, or the pages fail: those that have joined are gone.
+    pub fn commit_joined(&mut self, size: u64) -> Result<(), StoreError> {
+        let joined = std::mem::take(&mut self.joined);
+        assert!(!self.has_written(), "a live transaction is in memory");
+        let (live, live_size) = (self.tx.take(), std::mem::replace(&mut self.size, size));
+        let done = self.commit_all(joined);
+        if done.is_err() {
+            self.abort_written();
+        }
+        (self.tx, self.size) = (live, live_size);
+        done
+    }
+
+    fn commit_all(&mut self, joined: BTreeMap<u64, Box<[u8]>>) -> Result<(), StoreError> {
+        for (chunk, bytes) in joined {
+            self.store_chunk(chunk, &bytes)?;
+        }
+        self.commit_written()
+    }
+}
