@@ -24,6 +24,9 @@ struct flagstone_sqlite_functions {
   const char *(*uri_parameter)(const char *, const char *);
   void (*log)(int, const char *, ...);
   const char *(*db_name)(sqlite3 *, int); /* null before 3.39 */
+  sqlite3_stmt *(*next_stmt)(sqlite3 *, sqlite3_stmt *);
+  int (*stmt_busy)(sqlite3_stmt *);
+  int (*stmt_readonly)(sqlite3_stmt *);
 };
 
 int flagstone_sqlite_register_functions(const struct flagstone_sqlite_functions *, int is_default);
@@ -42,6 +45,7 @@ static inline int flagstone_sqlite_register(int is_default) {
 #else
     0,
 #endif
+    sqlite3_next_stmt, sqlite3_stmt_busy, sqlite3_stmt_readonly,
   };
   int code = sqlite3_initialize();
   return code != SQLITE_OK ? code : flagstone_sqlite_register_functions(&functions, is_default);

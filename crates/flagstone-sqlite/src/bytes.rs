@@ -12,8 +12,10 @@ use std::io::ErrorKind;
 pub enum View {
     /// Those of the live transaction, if there is one.
     Own,
-    /// Those that are committed.
+    /// Those that are committed in the store.
     Committed,
+    /// Those that are committed, in the store or in memory only ([`Bytes::join`]).
+    Newest,
     /// Those that were committed when this snapshot was taken.
     Snapshot(u64),
 }
@@ -81,6 +83,46 @@ pub trait Bytes: Send {
     fn outcome(&mut self) -> Result<(), Trouble> {
         Ok(())
     }
+
+    /// Whether transactions can join others: as long as nothing else is called than what is named
+    /// here, they have to.
+    fn can_join(&self) -> bool {
+        false
+    }
+
+    /// Has the next writes of the live transaction stay in memory, or not.
+    fn keep(&mut self, keeps: bool) {
+        let _ = keeps;
+    }
+
+    /// Whether the live transaction is one that can join: all of it was kept, and it is small.
+    fn may_join(&self) -> bool {
+        false
+    }
+
+    /// Commits the live transaction, which may join, in memory, with those that have joined before:
+    /// later ones see it.
+    fn join(&mut self) {}
+
+    /// Whether transactions have joined that the store does not have.
+    fn has_joined(&self) -> bool {
+        false
+    }
+
+    /// Commits those that have joined in the store, as one transaction, and leaves what the medium
+    /// has to do as [`Bytes::commit_apart`] does. A live transaction that may join stays as it is.
+    ///
+    /// # Errors
+    /// There is no room, or the medium fails: those that have joined are gone.
+    fn commit_joined(&mut self) -> Result<Asked, Trouble> {
+        Err(Trouble::new(
+            TroubleKind::Io,
+            "transactions do not join here",
+        ))
+    }
+
+    /// Has those that have joined not happened.
+    fn drop_joined(&mut self) {}
 
     /// Rolls the live transaction back, if there is one.
     fn abort(&mut self);

@@ -58,6 +58,10 @@ pub struct StoreFile {
     first: Option<Chunk>,
     /// The live transaction has removed the first chunk.
     is_first_gone: bool,
+    /// Whether the live transaction is to stay in memory.
+    keeps: bool,
+    /// The size as transactions left it that have joined, if there are any.
+    joined_size: Option<u64>,
     snapshots: HashMap<u64, Seen>,
 }
 
@@ -128,6 +132,8 @@ impl StoreFile {
             own_size: size,
             first: None,
             is_first_gone: false,
+            keeps: false,
+            joined_size: None,
             snapshots: HashMap::new(),
         })
     }
@@ -149,9 +155,14 @@ impl StoreFile {
     fn version(&self, view: View) -> Version {
         match view {
             View::Own => Version::Of(self.chunks.tx()),
-            View::Committed => Version::Of(None),
+            View::Committed | View::Newest => Version::Of(None),
             View::Snapshot(id) => Version::At(SnapshotId(id)),
         }
+    }
+
+    /// The size with all that is committed, in the store or in memory only.
+    fn newest_size(&self) -> u64 {
+        self.joined_size.unwrap_or(self.size)
     }
 
     /// Whether the store has another first chunk from the live transaction.
@@ -181,14 +192,27 @@ impl StoreFile {
             rest = later;
             match bytes {
                 // What became of the first chunk is asked when the transaction commits.
-                CHUNK => self.chunks.write(chunk, now, chunk != 0)?,
+                CHUNK => self.chunks.write(chunk, now, chunk != 0 && !self.keeps)?,
                 _ => {
-                    let waiting = self.chunks.waiting_chunk(chunk)?;
+                    let waiting = self.waiting_chunk(chunk)?;
                     waiting[offset..offset + bytes].copy_from_slice(now);
                 }
             }
         }
         Ok(())
+    }
+
+    /// A chunk, to be changed in part.
+    fn waiting_chunk(&mut self, chunk: u64) -> Result<&mut [u8], Trouble> {
+        let is_new = !self.chunks.waits(0) && !self.is_first_own();
+        if chunk == 0 && is_new && self.chunks.joined(0).is_none() {
+            // The store may have other counters than this.
+            self.know_first()?;
+            if let Some(first) = &self.first {
+                self.chunks.give_waiting(0, first.clone());
+            }
+        }
+        Ok(self.chunks.waiting_chunk(chunk)?)
     }
 
     fn try_truncate(&mut self, size: u64) -> Result<(), Trouble> {
@@ -208,7 +232,7 @@ impl StoreFile {
                 && has == CHUNK
                 && self.chunks.main_bytes(last)? == Some(MAIN);
             if !is_right {
-                self.chunks.waiting_chunk(last)?[has..].fill(0);
+                self.waiting_chunk(last)?[has..].fill(0);
             }
         }
         Ok(())
@@ -263,6 +287,7 @@ impl StoreFile {
     }
 }
 
+mod joined;
 mod view;
 
 #[cfg(test)]

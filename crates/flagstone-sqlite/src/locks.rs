@@ -54,6 +54,11 @@ impl Locks {
         self.readers.is_empty()
     }
 
+    /// Whether a connection has a lock.
+    pub(crate) fn has(&self, who: u64) -> bool {
+        self.readers.contains(&who)
+    }
+
     /// Whether somebody means to write.
     pub(crate) fn is_reserved(&self) -> bool {
         self.writer.is_some()

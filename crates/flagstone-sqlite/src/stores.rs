@@ -6,6 +6,7 @@
 //! is found out then as well, as SQLite finds out a file that is no database.
 
 mod copies;
+mod groups;
 mod shared;
 pub(crate) mod turns;
 
@@ -15,12 +16,14 @@ use crate::locks::Level;
 use flagstone::commit::Kind;
 use flagstone_store::medium::identity;
 use flagstone_store::{KeySource, OpenOptions, PageStore};
-use shared::{Shared, not_open};
+use shared::{Asks, Shared, not_open};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::Instant;
+
+/// Bytes of the smallest first page that a database can have.
+const FIRST_PAGE_MIN: u64 = 512;
 
 /// How a database is to be opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -34,6 +37,8 @@ pub struct How {
     pub protocol: Option<String>,
     /// Where the key of an encrypted store is, or of a new one that is to be encrypted.
     pub key: Option<KeySource>,
+    /// Whether several connections of SQLite may use it as one (`cache=shared`).
+    pub shares_cache: bool,
 }
 
 /// What databases are kept in.
@@ -119,6 +124,10 @@ impl Stores {
             how,
             seen: None,
             is_other: false,
+            joins: false,
+            is_early: false,
+            was_stale: false,
+            lets_go: false,
         };
         match handle.open() {
             Err(trouble) if trouble.kind == TroubleKind::Denied && !handle.how.read_only => {
@@ -182,6 +191,14 @@ pub(crate) struct Handle {
     seen: Option<u64>,
     /// SQLite has not heard yet that the state is another one than that.
     is_other: bool,
+    /// The transaction commits as one of a group.
+    joins: bool,
+    /// It has begun with a state that may not be durable yet, in order to write.
+    is_early: bool,
+    /// It was refused the turn to write because it had begun with a state that was not the newest.
+    was_stale: bool,
+    /// It has let go of the turn to write before: SQLite can be built to keep all locks.
+    lets_go: bool,
 }
 
 impl Handle {
@@ -218,6 +235,7 @@ impl Handle {
         let reader = inner.bytes.take().map(|_| inner.how.clone());
         // Another process may have it before it is open again.
         inner.state += 1;
+        inner.stored = inner.state;
         let open = |how| self.stores.backing.open(&shared.path, how);
         let (bytes, opened) = match (open(&self.how), reader) {
             (Ok(bytes), _) => {
@@ -244,6 +262,13 @@ impl Handle {
     ) -> Result<T, Trouble> {
         let mut inner = self.shared.lock()?;
         let view = inner.view(self.id);
+        let has_snapshot = matches!(view, View::Snapshot(_));
+        if self.level == Level::Shared && !has_snapshot && inner.is_stale(self.id, self.seen) {
+            return Err(Trouble::new(
+                TroubleKind::Full,
+                "a transaction before this one, which this one has read, found no room: begin again",
+            ));
+        }
         match &mut inner.bytes {
             Some(bytes) => act(bytes.as_mut(), view),
             None => Err(not_open()),
@@ -275,7 +300,12 @@ impl Handle {
 
     /// Reads as [`Bytes::read`]. A page that lies in the store is looked up under the mutex, and
     /// read without it.
-    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> Result<usize, Trouble> {
+    pub(crate) fn read(&mut self, at: u64, into: &mut [u8]) -> Result<usize, Trouble> {
+        if self.is_early && self.level == Level::Shared && at >= FIRST_PAGE_MIN {
+            // It reads more than what SQLite looks at before it writes.
+            self.wait_until_durable()?;
+            self.is_early = false;
+        }
         let looked = self.with(|bytes, view| match bytes.look(view, at, into.len())? {
             Some(looked) => Ok(ControlFlow::Continue(looked)),
             None => bytes.read(view, at, into).map(ControlFlow::Break),
@@ -294,8 +324,11 @@ impl Handle {
         self.with(|bytes, view| bytes.read(view, at, into))
     }
 
+    /// Changes something in the live transaction. It may be one of a group afterwards if it may be
+    /// one now, and `stays_small`.
     fn change(
         &self,
+        stays_small: bool,
         act: impl FnOnce(&mut dyn Bytes) -> Result<(), Trouble>,
     ) -> Result<(), Trouble> {
         if self.how.read_only {
@@ -304,33 +337,43 @@ impl Handle {
                 "the database was opened for reading only",
             ));
         }
-        self.with(|bytes, view| match view {
-            View::Own => act(bytes),
-            View::Committed | View::Snapshot(_) => Err(Trouble::new(
+        let mut inner = self.shared.lock()?;
+        inner.is_misled(self.id)?;
+        if inner.view(self.id) != View::Own {
+            return Err(Trouble::new(
                 TroubleKind::Io,
                 "a store is written to under a lock only: do not use nolock=1",
-            )),
-        })
+            ));
+        }
+        inner.begin_to_write();
+        if !(stays_small && inner.can_keep()) {
+            drop(inner);
+            inner = self.shared.by_itself(self.id)?;
+        }
+        match &mut inner.bytes {
+            Some(bytes) => act(bytes.as_mut()),
+            None => Err(not_open()),
+        }
     }
 
     /// Writes as [`Bytes::write`].
     pub(crate) fn write(&self, at: u64, data: &[u8]) -> Result<(), Trouble> {
-        self.change(|bytes| bytes.write(at, data))
+        self.change(true, |bytes| bytes.write(at, data))
     }
 
     /// Changes the size as [`Bytes::truncate`].
     pub(crate) fn truncate(&self, size: u64) -> Result<(), Trouble> {
-        self.change(|bytes| bytes.truncate(size))
+        self.change(false, |bytes| bytes.truncate(size))
     }
 
     /// Commits what this connection has written, in a transaction that may be one of several
     /// databases. Others read meanwhile: who begins before [`Handle::end_commit`] sees what was
     /// committed before.
     pub(crate) fn commit(&mut self, is_of_several: bool) -> Result<(), Trouble> {
-        let mut inner = self.shared.lock()?;
-        if inner.locks.writer() != Some(self.id) {
+        if self.shared.lock()?.locks.writer() != Some(self.id) {
             return Ok(());
         }
+        let mut inner = self.shared.by_itself(self.id)?;
         let asked = inner.commit(is_of_several)?;
         // SQLite has in its cache what it has written.
         self.seen = Some(inner.state);
@@ -345,9 +388,14 @@ impl Handle {
     /// The transaction has committed in all databases: what is left is committed, and others see it
     /// from now on.
     pub(crate) fn end_commit(&mut self) -> Result<(), Trouble> {
+        if std::mem::take(&mut self.joins)
+            && let Some(outcome) = self.join()?
+        {
+            return self.shared.wait_for(&outcome);
+        }
         let committed = self.commit(false);
         let mut inner = self.shared.lock()?;
-        if inner.locks.writer() == Some(self.id) {
+        if inner.locks.writer() == Some(self.id) && !inner.is_unsettled() {
             inner.end_commit();
         }
         committed
@@ -371,8 +419,13 @@ impl Handle {
         Ok(moved.unwrap_or(0))
     }
 
-    /// Asks for a level. Returns whether it was granted.
-    pub(crate) fn lock(&mut self, wants: Level) -> Result<bool, Trouble> {
+    /// Asks for a level. Returns whether it was granted. Who begins to read says whether it means
+    /// to write.
+    pub(crate) fn lock(
+        &mut self,
+        wants: Level,
+        means_to_write: impl FnOnce() -> bool,
+    ) -> Result<bool, Trouble> {
         if self.shared.process != std::process::id() {
             return Err(Trouble::new(
                 TroubleKind::CannotOpen,
@@ -380,20 +433,38 @@ impl Handle {
                  open it again there",
             ));
         }
-        if self.level == Level::None {
+        let begins = self.level == Level::None;
+        if begins {
             self.open()?;
         }
         let mut inner = self.shared.lock()?;
-        let begins = self.level == Level::None;
-        self.level = inner.raise(self.id, self.level, wants)?;
+        inner.is_misled(self.id)?;
+        if inner.must_settle(self.id, wants) {
+            drop(inner);
+            inner = self.shared.settled(self.id)?;
+        }
+        let is_unsettled = begins && inner.is_unsettled();
+        let asks = Asks {
+            who: self.id,
+            seen: self.seen,
+            has: self.level,
+            wants,
+            means_to_write: is_unsettled && (self.was_stale || means_to_write()),
+        };
+        self.level = inner.raise(&asks)?;
         if begins && self.level > Level::None {
             let state = inner.state_for(self.id);
             self.is_other |= self.seen.is_some_and(|seen| seen != state);
             self.seen = Some(state);
+            self.is_early = !inner.is_durable(state);
         }
-        drop(inner);
-        if wants == Level::Reserved && self.level < wants {
-            turns::refused(&self.shared, self.id);
+        if wants == Level::Reserved {
+            let is_refused = self.level < wants;
+            self.was_stale = is_refused && inner.is_stale(self.id, self.seen);
+            drop(inner);
+            if is_refused {
+                turns::refused(&self.shared, self.id);
+            }
         }
         Ok(self.level >= wants)
     }
@@ -405,17 +476,20 @@ impl Handle {
             return Ok(());
         }
         let mut inner = self.shared.lock()?;
-        let is_writer = inner.locks.writer() == Some(self.id);
-        if is_writer && to < Level::Reserved {
+        let gives_turn_up = inner.locks.writer() == Some(self.id) && to < Level::Reserved;
+        if gives_turn_up {
+            (self.joins, self.lets_go) = (false, true);
             if let Some(bytes) = &mut inner.bytes {
                 bytes.abort();
             }
-            inner.end_commit();
+            if !inner.is_unsettled() {
+                inner.end_commit();
+            }
+            inner.is_over(self.id);
         }
         inner.locks.lower(self.id, self.level, to);
-        if is_writer && to < Level::Reserved && !inner.turns.is_empty() {
-            inner.turns.pass(Instant::now());
-            self.shared.turn_is_free.notify_all();
+        if gives_turn_up {
+            self.shared.pass_turn(&mut inner);
         }
         if to == Level::None {
             inner.take_snapshot_back(self.id);
@@ -424,7 +498,12 @@ impl Handle {
             }
         }
         self.level = to;
-        Ok(())
+        drop(inner);
+        match gives_turn_up {
+            // Somebody was shown what it has read.
+            true => self.wait_until_durable(),
+            false => Ok(()),
+        }
     }
 
     /// Says whether this connection keeps its locks. Those that it has it keeps until its next

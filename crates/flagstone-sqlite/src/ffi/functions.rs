@@ -3,7 +3,7 @@
 //! A loaded extension gets them as a table, `sqlite3_api_routines`, whose entries keep their
 //! places: SQLite only appends. A linked one gets them by name.
 
-use super::types::{Sqlite3, Vfs};
+use super::types::{Sqlite3, Statement, Vfs};
 use std::ffi::{c_char, c_int, c_void};
 
 /// Places in `sqlite3_api_routines`.
@@ -13,7 +13,10 @@ mod place {
     pub(super) const FILE_CONTROL: usize = 127;
     pub(super) const VFS_FIND: usize = 141;
     pub(super) const VFS_REGISTER: usize = 142;
+    pub(super) const NEXT_STMT: usize = 152;
     pub(super) const LOG: usize = 167;
+    pub(super) const STMT_BUSY: usize = 184;
+    pub(super) const STMT_READONLY: usize = 185;
     pub(super) const URI_PARAMETER: usize = 189;
     pub(super) const DB_NAME: usize = 264;
 }
@@ -30,6 +33,8 @@ type FileControl = unsafe extern "C" fn(*mut Sqlite3, *const c_char, c_int, *mut
 type UriParameter = unsafe extern "C" fn(*const c_char, *const c_char) -> *const c_char;
 type Log = unsafe extern "C" fn(c_int, *const c_char, ...);
 type DbName = unsafe extern "C" fn(*mut Sqlite3, c_int) -> *const c_char;
+type NextStmt = unsafe extern "C" fn(*mut Sqlite3, *mut Statement) -> *mut Statement;
+type AskStmt = unsafe extern "C" fn(*mut Statement) -> c_int;
 type LibversionNumber = unsafe extern "C" fn() -> c_int;
 
 /// Functions of one SQLite. In C: `flagstone_sqlite_functions`.
@@ -51,6 +56,12 @@ pub struct Functions {
     /// `sqlite3_db_name`, which SQLite has since 3.39. Without it an attached database gets no
     /// reserved bytes.
     pub db_name: Option<DbName>,
+    /// `sqlite3_next_stmt`
+    pub next_stmt: NextStmt,
+    /// `sqlite3_stmt_busy`
+    pub stmt_busy: AskStmt,
+    /// `sqlite3_stmt_readonly`
+    pub stmt_readonly: AskStmt,
 }
 
 impl Functions {
@@ -80,6 +91,9 @@ impl Functions {
                 uri_parameter: transmute::<Entry, UriParameter>(entry(place::URI_PARAMETER)),
                 log: transmute::<Entry, Log>(entry(place::LOG)),
                 db_name: db_name.map(|entry| transmute::<Entry, DbName>(entry)),
+                next_stmt: transmute::<Entry, NextStmt>(entry(place::NEXT_STMT)),
+                stmt_busy: transmute::<Entry, AskStmt>(entry(place::STMT_BUSY)),
+                stmt_readonly: transmute::<Entry, AskStmt>(entry(place::STMT_READONLY)),
             })
         }
     }

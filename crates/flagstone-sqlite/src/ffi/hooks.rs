@@ -3,6 +3,7 @@
 //! SQLite tells each file where it keeps that connection (SQLITE_FCNTL_PDB). The calls here happen
 //! inside calls of SQLite on it, under its mutex, which its thread may take again.
 
+use super::functions::Functions;
 use super::io::Database;
 use super::types::*;
 use crate::bytes::{Trouble, TroubleKind};
@@ -22,18 +23,13 @@ unsafe fn schema(file: *mut File, database: &Database) -> Option<(*mut Sqlite3, 
     // SAFETY: as for this function. Where SQLite keeps the connection it does so while the file is
     // open. The name is used before SQLite goes on.
     unsafe {
-        let functions = database.registered.functions;
+        let functions = &database.registered.functions;
         let connection = database.connection;
         if connection.is_null() || (*connection).is_null() {
             return None;
         }
         let connection = *connection;
-        let is_it = |name: &CStr| {
-            let mut found: *mut File = std::ptr::null_mut();
-            let at: *mut c_void = (&raw mut found).cast();
-            let code = (functions.file_control)(connection, name.as_ptr(), FCNTL_FILE_POINTER, at);
-            code == OK && found == file
-        };
+        let is_it = |name: &CStr| is_named(file, functions, connection, name);
         let Some(db_name) = functions.db_name else {
             return is_it(c"main").then_some((connection, c"main"));
         };
@@ -48,6 +44,38 @@ unsafe fn schema(file: *mut File, database: &Database) -> Option<(*mut Sqlite3, 
             }
         }
         None
+    }
+}
+
+/// Whether a connection has a file as the database of this name.
+///
+/// # Safety
+/// As for [`schema`].
+unsafe fn is_named(
+    file: *mut File,
+    functions: &Functions,
+    connection: *mut Sqlite3,
+    name: &CStr,
+) -> bool {
+    let mut found: *mut File = std::ptr::null_mut();
+    let at: *mut c_void = (&raw mut found).cast();
+    // SAFETY: as for this function; SQLite writes a pointer to a file.
+    let code =
+        unsafe { (functions.file_control)(connection, name.as_ptr(), FCNTL_FILE_POINTER, at) };
+    code == OK && found == file
+}
+
+/// Whether a connection lets go of its locks when it commits, and reads nothing any more: one
+/// statement runs, and the file is its main database, which is told of each locking mode.
+///
+/// # Safety
+/// As for [`schema`].
+pub(super) unsafe fn lets_go(file: *mut File, database: &Database) -> bool {
+    let functions = &database.registered.functions;
+    // SAFETY: as for this function.
+    unsafe {
+        Running::of(functions, database.connection).is_some_and(|running| running.statements == 1)
+            && is_named(file, functions, *database.connection, c"main")
     }
 }
 
@@ -80,6 +108,52 @@ pub(super) unsafe fn reserve(file: *mut File, database: &mut Database) {
             let bytes: *mut c_void = (&raw mut bytes).cast();
             file_control(connection, name.as_ptr(), FCNTL_RESERVE_BYTES, bytes);
         }
+    }
+}
+
+/// What a connection does.
+pub(super) struct Running {
+    /// Statements that have begun and are not over.
+    statements: usize,
+    /// One of them may write.
+    may_write: bool,
+}
+
+impl Running {
+    /// Looks at the statements of a connection. Nothing where it is not known.
+    ///
+    /// # Safety
+    /// This is in a call of SQLite on that connection.
+    pub(super) unsafe fn of(
+        functions: &Functions,
+        connection: *const *mut Sqlite3,
+    ) -> Option<Running> {
+        // SAFETY: as for this function. Where SQLite keeps the connection it does so while the file
+        // is open, and the statements are those of the connection.
+        unsafe {
+            if connection.is_null() || (*connection).is_null() {
+                return None;
+            }
+            let mut running = Running {
+                statements: 0,
+                may_write: false,
+            };
+            let next = |after| (functions.next_stmt)(*connection, after);
+            let mut statement = next(std::ptr::null_mut());
+            while !statement.is_null() {
+                if (functions.stmt_busy)(statement) != 0 {
+                    running.statements += 1;
+                    running.may_write |= (functions.stmt_readonly)(statement) == 0;
+                }
+                statement = next(statement);
+            }
+            Some(running)
+        }
+    }
+
+    /// Whether a statement runs that may write.
+    pub(super) fn may_write(&self) -> bool {
+        self.may_write
     }
 }
 

@@ -1,8 +1,9 @@
 //! The methods of open files: databases and journals.
 
+use super::hooks::{self, Running};
 use super::register::Registered;
+use super::rim;
 use super::types::*;
-use super::{hooks, rim};
 use crate::bytes::{Trouble, TroubleKind};
 use crate::journal::Journal;
 use crate::locks::Level;
@@ -173,7 +174,23 @@ impl Database {
         }
     }
 
+    /// SQLite is about to commit. A transaction that may be one of a group commits when SQLite has
+    /// done so.
+    ///
+    /// # Safety
+    /// This is in a call of SQLite on the connection of this file.
+    unsafe fn begin_commit(&mut self, file: *mut File, is_of_several: bool) -> c_int {
+        // SAFETY: as for this function.
+        if !is_of_several && self.handle.may_join() && unsafe { hooks::lets_go(file, self) } {
+            self.handle.join_later();
+        }
+        self.commit(is_of_several)
+    }
+
     fn commit(&mut self, is_of_several: bool) -> c_int {
+        if self.handle.joins() {
+            return OK;
+        }
         let committed = self.handle.commit(is_of_several);
         self.committed(committed)
     }
@@ -313,7 +330,11 @@ unsafe extern "C" fn lock(file: *mut File, level: c_int) -> c_int {
         let Some(level) = Level::of(level) else {
             return IOERR_LOCK;
         };
-        match database.handle.lock(level) {
+        let (functions, connection) = (&database.registered.functions, database.connection);
+        // SAFETY: SQLite locks in a call on the connection that it has named.
+        let running = || unsafe { Running::of(functions, connection) };
+        let means_to_write = || running().is_some_and(|running| running.may_write());
+        match database.handle.lock(level, means_to_write) {
             Ok(true) => {
                 if level == Level::Shared {
                     // SAFETY: SQLite locks in a call on the connection that it has named.
@@ -376,7 +397,7 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, arg: *mut c_void) 
             // With synchronous=OFF as well, and while all databases of a transaction can still be
             // rolled back: SQLite ignores what fails after that. The argument is the name of the
             // super-journal, if there is one.
-            FCNTL_SYNC => database.commit(!arg.is_null()),
+            FCNTL_SYNC => database.begin_commit(file, !arg.is_null()),
             FCNTL_POWERSAFE_OVERWRITE => {
                 *arg.cast::<c_int>() = 1;
                 OK

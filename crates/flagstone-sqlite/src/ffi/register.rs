@@ -242,6 +242,7 @@ unsafe extern "C" fn open(
                 read_only: flags & OPEN_READWRITE == 0,
                 protocol: parameter(c"protocol").map(text),
                 key,
+                shares_cache: parameter(c"cache").is_some_and(|cache| cache == c"shared"),
             };
             match registered.stores.connect(path, how) {
                 Ok(handle) => {
@@ -429,6 +430,9 @@ macro_rules! functions {
                 uri_parameter: ::core::mem::transmute(sqlite::sqlite3_uri_parameter as *const ()),
                 log: ::core::mem::transmute(sqlite::sqlite3_log as *const ()),
                 db_name: ::core::mem::transmute(sqlite::sqlite3_db_name as *const ()),
+                next_stmt: ::core::mem::transmute(sqlite::sqlite3_next_stmt as *const ()),
+                stmt_busy: ::core::mem::transmute(sqlite::sqlite3_stmt_busy as *const ()),
+                stmt_readonly: ::core::mem::transmute(sqlite::sqlite3_stmt_readonly as *const ()),
             }
         };
         functions

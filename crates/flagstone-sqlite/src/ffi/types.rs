@@ -58,6 +58,13 @@ pub struct Sqlite3 {
     _opaque: [u8; 0],
 }
 
+/// A prepared statement of SQLite, in the same way.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Statement {
+    _opaque: [u8; 0],
+}
+
 /// `sqlite3_file`, with what the methods of this VFS keep behind it.
 #[repr(C)]
 #[derive(Debug)]

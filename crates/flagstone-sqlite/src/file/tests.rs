@@ -1,5 +1,7 @@
 //! A database file is compared with a vector of bytes, and its pages are counted.
 
+mod joined;
+
 use super::*;
 use flagstone::commit::Kind;
 use flagstone::units::Lpn;

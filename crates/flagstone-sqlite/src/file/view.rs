@@ -14,7 +14,8 @@ impl Bytes for StoreFile {
         match view {
             View::Snapshot(id) => self.snapshots.get(&id).map_or(0, |seen| seen.size),
             View::Own if self.has_tx() => self.own_size,
-            View::Own | View::Committed => self.size,
+            View::Own | View::Newest => self.newest_size(),
+            View::Committed => self.size,
         }
     }
 
@@ -35,7 +36,11 @@ impl Bytes for StoreFile {
                 now.copy_from_slice(&first[offset..offset + bytes]);
                 continue;
             }
-            self.chunks.read(version, chunk, offset, now)?;
+            match view {
+                View::Newest => self.chunks.read_joined(chunk, offset, now)?,
+                View::Own if !self.has_tx() => self.chunks.read_joined(chunk, offset, now)?,
+                _ => self.chunks.read(version, chunk, offset, now)?,
+            }
         }
         Ok(has)
     }
@@ -43,12 +48,13 @@ impl Bytes for StoreFile {
     fn look(&self, view: View, at: u64, bytes: usize) -> Result<Option<Looked>, Trouble> {
         let of = match view {
             View::Own if self.has_tx() => return Ok(None),
-            View::Own | View::Committed => None,
+            View::Own | View::Committed | View::Newest => None,
             View::Snapshot(id) => Some(SnapshotId(id)),
         };
         let (chunk, offset) = (at / CHUNK as u64, at % CHUNK as u64);
         let is_whole = offset == 0 && bytes == CHUNK && at + CHUNK as u64 <= self.size(view);
-        if chunk == 0 || !is_whole {
+        let has_joined = matches!(view, View::Own | View::Newest) && self.chunks.has_joined();
+        if chunk == 0 || !is_whole || has_joined {
             return Ok(None);
         }
         Ok(self.chunks.look(of, chunk)?)
@@ -91,7 +97,36 @@ impl Bytes for StoreFile {
     fn abort(&mut self) {
         self.chunks.abort();
         self.is_first_gone = false;
-        self.set_own_size(self.size);
+        self.keeps = false;
+        self.set_own_size(self.newest_size());
+    }
+
+    fn can_join(&self) -> bool {
+        self.chunks.pages().device().allows_snapshots()
+    }
+
+    fn keep(&mut self, keeps: bool) {
+        self.keeps = keeps;
+    }
+
+    fn may_join(&self) -> bool {
+        StoreFile::may_join(self)
+    }
+
+    fn join(&mut self) {
+        self.join_live();
+    }
+
+    fn has_joined(&self) -> bool {
+        self.joined_size.is_some()
+    }
+
+    fn commit_joined(&mut self) -> Result<Asked, Trouble> {
+        self.try_commit_joined()
+    }
+
+    fn drop_joined(&mut self) {
+        self.drop_all_joined();
     }
 
     fn snapshot(&mut self) -> Result<Option<u64>, Trouble> {
@@ -148,7 +183,11 @@ impl StoreFile {
             return Ok(self.snapshots.get(&id).and_then(|seen| seen.first.as_ref()));
         }
         self.know_first()?;
-        let is_same = view == View::Committed || !self.is_first_own();
+        let is_same = match view {
+            View::Own => !self.is_first_own() && self.chunks.joined(0).is_none(),
+            View::Newest => self.chunks.joined(0).is_none(),
+            View::Committed | View::Snapshot(_) => true,
+        };
         Ok(self.first.as_ref().filter(|_| is_same))
     }
 }

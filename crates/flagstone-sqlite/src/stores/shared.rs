@@ -14,6 +14,7 @@
 //! its locks. So each state has a number here that no other one had.
 
 use super::How;
+use super::groups::Groups;
 use super::turns::Turns;
 use crate::bytes::{Bytes, Trouble, TroubleKind, View};
 use crate::locks::{Level, Locks};
@@ -34,14 +35,29 @@ pub(super) struct Shared {
     inner: Mutex<Inner>,
     /// Hears when somebody who waits may get the turn to write.
     pub(super) turn_is_free: Condvar,
+    /// Hears when enough have joined a group.
+    pub(super) one_has_come: Condvar,
+    /// Hears when a group is durable.
+    pub(super) one_is_done: Condvar,
 }
 
-/// The state of a database before a commit that is not over.
+/// A snapshot of a state of a database.
 #[derive(Debug, Clone, Copy)]
-struct Before {
-    snapshot: u64,
-    /// Its number.
-    state: u64,
+pub(super) struct Snapshot {
+    pub(super) id: u64,
+    /// The number of the state.
+    pub(super) state: u64,
+}
+
+/// What a connection asks for.
+pub(super) struct Asks {
+    pub(super) who: u64,
+    /// The state that it has seen last.
+    pub(super) seen: Option<u64>,
+    pub(super) has: Level,
+    pub(super) wants: Level,
+    /// Whether it begins to read in order to write.
+    pub(super) means_to_write: bool,
 }
 
 /// What the mutex guards.
@@ -53,11 +69,14 @@ pub(super) struct Inner {
     /// Connections that have a journal.
     pub(super) journals: Vec<u64>,
     /// Connections that read from a snapshot, because another one writes or has written since.
-    snapshots: BTreeMap<u64, u64>,
-    /// What those see who begin to read while a commit is not over.
-    before: Option<Before>,
+    snapshots: BTreeMap<u64, Snapshot>,
+    /// What those see who begin to read while a commit is not over, or a group not durable.
+    pub(super) before: Option<Snapshot>,
     /// The number of the state that is committed: each commit makes another one, and each opening.
     pub(super) state: u64,
+    /// The number of the state that the store has: it lags while transactions have joined.
+    pub(super) stored: u64,
+    pub(super) groups: Groups,
     /// Connections that wait for the turn to write.
     pub(super) turns: Turns,
     /// Connections that there are.
@@ -72,25 +91,23 @@ impl Inner {
     pub(super) fn view(&self, who: u64) -> View {
         match self.snapshots.get(&who) {
             _ if self.locks.writer() == Some(who) => View::Own,
-            Some(&snapshot) => View::Snapshot(snapshot),
-            // Without a lock.
+            Some(&snapshot) => View::Snapshot(snapshot.id),
+            None if self.locks.has(who) => View::Newest,
             None => self
                 .before
-                .map_or(View::Committed, |before| View::Snapshot(before.snapshot)),
+                .map_or(View::Committed, |before| View::Snapshot(before.id)),
         }
     }
 
     /// The number of the state that a connection sees that has just begun to read.
     pub(super) fn state_for(&self, who: u64) -> u64 {
-        match (self.before, self.snapshots.get(&who)) {
-            (Some(before), Some(&id)) if before.snapshot == id => before.state,
-            _ => self.state,
-        }
+        let snapshot = self.snapshots.get(&who);
+        snapshot.map_or(self.state, |snapshot| snapshot.state)
     }
 
     /// Gives a connection a snapshot, if it has none. Returns whether it has one.
     fn give_snapshot(&mut self, who: u64) -> Result<bool, Trouble> {
-        if self.snapshots.contains_key(&who) {
+        if self.has_snapshot(who) {
             return Ok(true);
         }
         let Some(bytes) = &mut self.bytes else {
@@ -98,28 +115,40 @@ impl Inner {
         };
         let taken = match self.before {
             Some(before) => {
-                bytes.share_snapshot(before.snapshot);
-                Some(before.snapshot)
+                bytes.share_snapshot(before.id);
+                Some(before)
             }
-            None => bytes.snapshot()?,
+            None => bytes.snapshot()?.map(|id| Snapshot {
+                id,
+                state: self.stored,
+            }),
         };
-        self.snapshots.extend(taken.map(|id| (who, id)));
+        self.snapshots.extend(taken.map(|taken| (who, taken)));
         Ok(taken.is_some())
     }
 
     pub(super) fn take_snapshot_back(&mut self, who: u64) {
-        if let (Some(id), Some(bytes)) = (self.snapshots.remove(&who), &mut self.bytes) {
-            bytes.end_snapshot(id);
+        if let (Some(taken), Some(bytes)) = (self.snapshots.remove(&who), &mut self.bytes) {
+            bytes.end_snapshot(taken.id);
         }
     }
 
-    /// Whether a connection may mean to write: not if others have committed since it began to read.
-    fn may_write(&mut self, who: u64) -> bool {
-        let (snapshot, bytes) = (self.snapshots.get(&who), &self.bytes);
-        let is_current = match (snapshot, bytes) {
-            (Some(&id), Some(bytes)) => bytes.is_current(id),
-            _ => true,
-        };
+    pub(super) fn has_snapshot(&self, who: u64) -> bool {
+        self.snapshots.contains_key(&who)
+    }
+
+    /// Whether a connection reads another state than the newest one.
+    pub(super) fn is_stale(&self, who: u64, seen: Option<u64>) -> bool {
+        match (self.snapshots.get(&who), &self.bytes) {
+            (Some(taken), Some(bytes)) => taken.state != self.state || !bytes.is_current(taken.id),
+            _ => seen.is_some_and(|seen| seen != self.state),
+        }
+    }
+
+    /// Whether a connection may mean to write: not if others have committed since it began to read
+    /// the state `seen`.
+    fn may_write(&mut self, who: u64, seen: Option<u64>) -> bool {
+        let is_current = !self.is_stale(who, seen);
         if is_current && !self.locks.is_exclusive() {
             self.take_snapshot_back(who);
         }
@@ -132,7 +161,7 @@ impl Inner {
         if self.give_snapshot(who)? {
             self.locks.raise(who, Level::None, Level::Shared, true);
         }
-        Ok(self.snapshots.get(&who).copied())
+        Ok(self.snapshots.get(&who).map(|taken| taken.id))
     }
 
     /// What [`Inner::begin_copy`] has begun is over.
@@ -157,23 +186,26 @@ impl Inner {
         if is_first && (self.connections > 1 || is_of_several) {
             let state = self.state;
             let taken = bytes.snapshot()?;
-            self.before = taken.map(|snapshot| Before { snapshot, state });
+            self.before = taken.map(|id| Snapshot { id, state });
         }
         let committed = match self.before {
             Some(_) => bytes.commit_apart(),
             None => bytes.commit().map(|()| None),
         };
         match committed {
-            Ok(_) => self.state += 1,
+            Ok(_) => {
+                self.state += 1;
+                self.stored = self.state;
+            }
             Err(_) if is_first => self.end_commit(),
             Err(_) => {}
         }
         committed
     }
 
-    /// Whether a commit is not over.
+    /// Whether a commit is not over, or a group not durable.
     pub(super) fn is_committing(&self) -> bool {
-        self.before.is_some()
+        self.before.is_some() || self.is_unsettled()
     }
 
     /// What became of what [`Inner::commit`] has left.
@@ -184,14 +216,22 @@ impl Inner {
     /// The commit under way is over: from now on others see what is committed.
     pub(super) fn end_commit(&mut self) {
         if let (Some(before), Some(bytes)) = (self.before.take(), &mut self.bytes) {
-            bytes.end_snapshot(before.snapshot);
+            bytes.end_snapshot(before.id);
         }
     }
 
     /// Raises the level of a connection as [`Locks::raise`], with snapshots for those who read
-    /// beside one that writes.
-    pub(super) fn raise(&mut self, who: u64, has: Level, wants: Level) -> Result<Level, Trouble> {
-        if wants > Level::Shared && !self.may_write(who) {
+    /// beside one that writes, and for those who begin to read while a group is not durable.
+    pub(super) fn raise(&mut self, asks: &Asks) -> Result<Level, Trouble> {
+        let &Asks {
+            who,
+            seen,
+            has,
+            wants,
+            means_to_write,
+        } = asks;
+        let has_seen = seen.filter(|_| has > Level::None);
+        if wants > Level::Shared && !self.may_write(who, has_seen) {
             return Ok(has);
         }
         let is_new = wants > Level::Shared && self.locks.writer().is_none();
@@ -209,6 +249,8 @@ impl Inner {
         if has == Level::None && self.locks.is_pending() {
             let mut both = self.locks.writer().into_iter().chain([who]);
             apart = !both.any(|one| self.alone.contains(&one)) && self.give_snapshot(who)?;
+        } else if has == Level::None && self.is_unsettled() && !means_to_write {
+            self.give_snapshot(who)?;
         }
         let gets = self.locks.raise(who, has, wants, apart);
         if is_new && gets > Level::Shared {
@@ -241,11 +283,15 @@ impl Shared {
                 snapshots: BTreeMap::new(),
                 before: None,
                 state: 0,
+                stored: 0,
+                groups: Groups::default(),
                 turns: Turns::default(),
                 connections: 0,
                 alone: BTreeSet::new(),
             }),
             turn_is_free: Condvar::new(),
+            one_has_come: Condvar::new(),
+            one_is_done: Condvar::new(),
         }
     }
 

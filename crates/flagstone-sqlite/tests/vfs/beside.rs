@@ -1,7 +1,7 @@
 //! Readers beside a commit that waits for the disk: they do not wait, and see nothing that a power
 //! cut could still take back.
 
-use crate::lab::{Place, open, put, take_away};
+use crate::lab::{Early, Place, open, put, take_away};
 use crate::support::{Stores, text};
 use flagstone::commit::Kind;
 use flagstone_store::medium::{Landing, Recorded};
@@ -90,7 +90,7 @@ fn who_reads_while_a_commit_waits_sees_what_is_durable() {
 
 #[test]
 fn control_who_reads_what_is_newest_sees_what_a_cut_takes_back() {
-    let counts = counts_while_rows_are_committed(Place::Early, "");
+    let counts = counts_while_rows_are_committed(|medium| Place::Early(medium, Early::Shows), "");
     let early = counts.iter().filter(|(seen, durable)| seen > durable);
     assert!(early.count() >= 20, "of {counts:?}");
 }

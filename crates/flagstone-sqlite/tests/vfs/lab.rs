@@ -1,14 +1,16 @@
 //! Databases that tests keep themselves, on media that can be cut, fail, and be full, by way of a
 //! VFS of their own: `flagstone-lab`.
 
+mod early;
 mod hooked;
 
+pub(crate) use early::Early;
 pub(crate) use hooked::{Hooks, full};
 
 use flagstone::commit::Kind;
 use flagstone_sqlite::{Backing, Bytes, How, StoreFile, Trouble, TroubleKind, View};
 use flagstone_store::medium::{Medium, Recorded};
-use flagstone_store::{Asked, Looked, OpenOptions, PageStore};
+use flagstone_store::{OpenOptions, PageStore};
 use rusqlite::Connection;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -21,8 +23,8 @@ pub(crate) enum Place {
     Store(Recorded, Kind),
     /// A plain file, for the control.
     Plain(Recorded),
-    /// A store whose snapshots show what is newest, for a control.
-    Early(Recorded),
+    /// A store that makes a mistake, for a control.
+    Early(Recorded, Early),
     /// A store that asks a test first.
     Hooked(Recorded, Hooks),
 }
@@ -38,9 +40,9 @@ impl Backing for Lab {
         options.pages_per_block = 16;
         let (medium, kind): (Box<dyn Medium>, Kind) = match place.expect("it was put there") {
             Place::Store(medium, kind) => (Box::new(medium), kind),
-            Place::Early(medium) => {
+            Place::Early(medium, mistake) => {
                 let store = PageStore::on(Box::new(medium), &options)?;
-                return Ok(Box::new(Early(StoreFile::new(store)?)));
+                return Ok(Box::new(mistake.of(StoreFile::new(store)?)));
             }
             Place::Hooked(medium, hooks) => {
                 hooks.open()?;
@@ -51,64 +53,6 @@ impl Backing for Lab {
         };
         options.protocol = kind;
         Ok(Box::new(StoreFile::new(PageStore::on(medium, &options)?)?))
-    }
-}
-
-/// A store whose readers see a commit before it is durable.
-struct Early(StoreFile);
-
-impl Early {
-    fn view(view: View) -> View {
-        match view {
-            View::Snapshot(_) => View::Committed,
-            other => other,
-        }
-    }
-}
-
-impl Bytes for Early {
-    fn size(&self, view: View) -> u64 {
-        self.0.size(Early::view(view))
-    }
-
-    fn read(&mut self, view: View, at: u64, into: &mut [u8]) -> Result<usize, Trouble> {
-        self.0.read(Early::view(view), at, into)
-    }
-
-    fn look(&self, view: View, at: u64, bytes: usize) -> Result<Option<Looked>, Trouble> {
-        self.0.look(Early::view(view), at, bytes)
-    }
-
-    fn write(&mut self, at: u64, data: &[u8]) -> Result<(), Trouble> {
-        self.0.write(at, data)
-    }
-
-    fn truncate(&mut self, size: u64) -> Result<(), Trouble> {
-        self.0.truncate(size)
-    }
-
-    fn commit(&mut self) -> Result<(), Trouble> {
-        self.0.commit()
-    }
-
-    fn commit_apart(&mut self) -> Result<Option<Asked>, Trouble> {
-        self.0.commit_apart()
-    }
-
-    fn abort(&mut self) {
-        self.0.abort();
-    }
-
-    fn snapshot(&mut self) -> Result<Option<u64>, Trouble> {
-        self.0.snapshot()
-    }
-
-    fn share_snapshot(&mut self, snapshot: u64) {
-        self.0.share_snapshot(snapshot);
-    }
-
-    fn end_snapshot(&mut self, snapshot: u64) {
-        self.0.end_snapshot(snapshot);
     }
 }
 

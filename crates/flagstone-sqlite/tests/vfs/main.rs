@@ -3,6 +3,8 @@
 mod beside;
 mod caches;
 mod connections;
+mod groups;
+mod held;
 mod idle;
 mod journals;
 mod keys;

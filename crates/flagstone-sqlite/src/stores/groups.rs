@@ -1,0 +1,349 @@
+//! Transactions of several connections that become durable by one flush.
+//!
+//! ```text
+//!   connection ──COMMIT──> joined ──one of those who wait leads──> flushing ──sync──> durable
+//!                            │
+//!                            └─ the next connection has the turn to write, and reads it
+//! ```
+//!
+//! COMMIT of a small transaction leaves its changes in memory, gives the turn to write to the next
+//! connection, and waits. One of those who wait leads: it commits all that has joined as one
+//! transaction of the store, and flushes. Transactions that come meanwhile form the next group.
+//! COMMIT returns when the group is durable.
+//!
+//! Until then nobody sees the changes but connections that mean to write: those who read get the
+//! last state that is durable. Who has read what is not durable yet and then writes nothing waits
+//! for it before its transaction ends.
+//!
+//! A group that finds no room has failed as a whole, and with it the transaction that has the turn
+//! to write, if it has read what is gone. For a while each transaction commits by itself then, so
+//! that one that is too large takes no other with it.
+//!
+//! Transactions that are large, that cut the file, that are part of one of several databases, or
+//! whose connection goes on reading are not of a group: they wait until all others are durable, and
+//! commit by themselves.
+
+use super::Handle;
+use super::shared::{Inner, Shared, Snapshot, not_open};
+use crate::bytes::{Trouble, TroubleKind};
+use crate::locks::Level;
+use flagstone_store::Asked;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What became of a group.
+pub(super) type Outcome = Arc<OnceLock<Result<(), Trouble>>>;
+
+/// The longest time that a leader waits for others.
+const PATIENCE_MAX: Duration = Duration::from_millis(5);
+
+/// Transactions that commit by themselves after a group has found no room.
+const CAREFUL: u32 = 64;
+
+/// The group that forms, and the one before it.
+#[derive(Default)]
+pub(super) struct Groups {
+    members: usize,
+    outcome: Outcome,
+    /// What becomes of the group that is being flushed.
+    flushing: Option<Outcome>,
+    has_leader: bool,
+    /// Members that the next group is expected to have.
+    expected: usize,
+    /// How long the last flush took.
+    flush: Duration,
+    /// Transactions that are to commit by themselves.
+    careful: u32,
+    /// The connection that has the turn to write, and has read what is gone.
+    misled: Option<u64>,
+}
+
+impl Inner {
+    /// The number of the newest state that is durable, and that those see who read.
+    fn durable_state(&self) -> u64 {
+        self.before.map_or(self.stored, |before| before.state)
+    }
+
+    pub(super) fn is_durable(&self, state: u64) -> bool {
+        state <= self.durable_state()
+    }
+
+    fn has_joined(&self) -> bool {
+        let bytes = self.bytes.as_ref();
+        bytes.is_some_and(|bytes| bytes.has_joined())
+    }
+
+    /// Whether there is a group that is not durable yet.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.has_joined() || self.groups.flushing.is_some()
+    }
+
+    /// The connection that has the turn begins to write: says whether its transaction may be one of
+    /// a group.
+    pub(super) fn begin_to_write(&mut self) {
+        let is_shared = self.connections > 1 && self.alone.is_empty();
+        let Some(bytes) = &mut self.bytes else {
+            return;
+        };
+        if !bytes.has_changes() {
+            let is_careful = self.groups.careful > 0;
+            self.groups.careful = self.groups.careful.saturating_sub(1);
+            bytes.keep(is_shared && !is_careful && bytes.can_join());
+        }
+    }
+
+    /// Whether the live transaction is kept in memory, and may be one of a group so far.
+    pub(super) fn can_keep(&self) -> bool {
+        self.bytes.as_ref().is_some_and(|bytes| bytes.may_join())
+    }
+
+    /// Whether there is a live transaction that may be one of a group.
+    pub(super) fn may_join(&self) -> bool {
+        let bytes = self.bytes.as_ref();
+        self.can_keep() && bytes.is_some_and(|bytes| bytes.has_changes())
+    }
+
+    /// Whether a connection can be granted a lock only when all groups are durable: it wants to be
+    /// alone, or others have begun with what has joined, and have no snapshot of it.
+    pub(super) fn must_settle(&self, who: u64, wants: Level) -> bool {
+        let wants_alone = self.alone.contains(&who) && self.is_unsettled();
+        let mut others = self.locks.others(who);
+        let writes = wants == Level::Exclusive && self.has_joined();
+        wants_alone || writes && others.any(|other| !self.has_snapshot(other))
+    }
+
+    /// The transaction that has the turn has read what is gone.
+    pub(super) fn is_misled(&self, who: u64) -> Result<(), Trouble> {
+        match self.groups.misled {
+            Some(misled) if misled == who => Err(Trouble::new(
+                TroubleKind::Full,
+                "a transaction before this one, which this one has read, found no room: begin again",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The connection has no turn to write any more.
+    pub(super) fn is_over(&mut self, who: u64) {
+        if self.groups.misled == Some(who) {
+            self.groups.misled = None;
+        }
+    }
+
+    /// Commits the group that forms in the store.
+    fn commit_group(&mut self) -> Result<Asked, Trouble> {
+        let state = self.stored;
+        let Some(bytes) = &mut self.bytes else {
+            return Err(not_open());
+        };
+        let taken = bytes.snapshot();
+        let committed = taken.and_then(|taken| {
+            self.before = taken.map(|id| Snapshot { id, state });
+            bytes.commit_joined()
+        });
+        match &committed {
+            Ok(_) => self.stored = self.state,
+            Err(_) => {
+                bytes.drop_joined();
+                self.end_commit();
+                // What it was before, but nobody has seen it since.
+                self.state += 1;
+                self.stored = self.state;
+                self.groups.careful = CAREFUL;
+                self.groups.misled = self.locks.writer();
+            }
+        }
+        committed
+    }
+}
+
+/// Somebody leads. Whatever becomes of that thread, others hear of it.
+struct Leading<'a>(&'a Shared);
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        self.0.one_is_done.notify_all();
+    }
+}
+
+impl Shared {
+    /// The turn to write is free.
+    pub(super) fn pass_turn(&self, inner: &mut Inner) {
+        if !inner.turns.is_empty() {
+            inner.turns.pass(Instant::now());
+            self.turn_is_free.notify_all();
+        }
+    }
+
+    /// Waits until a group is durable, and leads a flush if nobody does.
+    pub(super) fn wait_for(&self, outcome: &Outcome) -> Result<(), Trouble> {
+        let mut inner = self.lock()?;
+        loop {
+            if let Some(outcome) = outcome.get() {
+                return outcome.clone();
+            }
+            if inner.groups.has_leader {
+                let waited = self.one_is_done.wait(inner);
+                drop(waited.unwrap_or_else(PoisonError::into_inner));
+                inner = self.lock()?;
+            } else {
+                inner.groups.has_leader = true;
+                self.lead(inner)?;
+                inner = self.lock()?;
+            }
+        }
+    }
+
+    /// Waits until as many have joined as are expected, but not for long.
+    fn gather<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+    ) -> Result<MutexGuard<'a, Inner>, Trouble> {
+        let until = Instant::now() + (inner.groups.flush / 2).min(PATIENCE_MAX);
+        while inner.groups.members < inner.groups.expected {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.one_has_come.wait_timeout(inner, left);
+            drop(waited.unwrap_or_else(PoisonError::into_inner).0);
+            inner = self.lock()?;
+        }
+        Ok(inner)
+    }
+
+    /// Makes the group that forms durable, and says so to all of it.
+    fn lead<'a>(&'a self, inner: MutexGuard<'a, Inner>) -> Result<(), Trouble> {
+        let leading = Leading(self);
+        let mut inner = self.gather(inner)?;
+        let members = std::mem::take(&mut inner.groups.members);
+        let outcome = std::mem::take(&mut inner.groups.outcome);
+        inner.groups.flushing = Some(Arc::clone(&outcome));
+        let began = Instant::now();
+        let committed = match inner.commit_group() {
+            Ok(asked) => {
+                drop(inner);
+                let carried = catch_unwind(AssertUnwindSafe(|| asked.carry_out()));
+                inner = self.lock()?;
+                if let Err(panicked) = carried {
+                    // Under the mutex: nobody can tell what is half done.
+                    resume_unwind(panicked);
+                }
+                inner.end_commit();
+                inner.outcome()
+            }
+            Err(trouble) => Err(trouble),
+        };
+        let groups = &mut inner.groups;
+        groups.flushing = None;
+        groups.has_leader = false;
+        groups.flush = began.elapsed();
+        groups.expected = members + groups.members;
+        let _ = outcome.set(committed);
+        drop(inner);
+        drop(leading);
+        Ok(())
+    }
+
+    /// The lock on what connections share, once all that they have committed is durable. Nobody
+    /// joins meanwhile: the connection has the turn to write, or wants to be alone.
+    pub(super) fn settled(&self, who: u64) -> Result<MutexGuard<'_, Inner>, Trouble> {
+        loop {
+            let mut inner = self.lock()?;
+            inner.is_misled(who)?;
+            if !inner.is_unsettled() {
+                return Ok(inner);
+            }
+            let newest = inner.groups.newest();
+            // A leader need not wait for others.
+            inner.groups.expected = 0;
+            self.one_has_come.notify_one();
+            drop(inner);
+            // Its members hear what became of it.
+            let _ = self.wait_for(&newest);
+        }
+    }
+
+    /// The lock on what connections share, for a transaction that commits by itself.
+    pub(super) fn by_itself(&self, who: u64) -> Result<MutexGuard<'_, Inner>, Trouble> {
+        let mut inner = self.settled(who)?;
+        if let Some(bytes) = &mut inner.bytes {
+            bytes.keep(false);
+        }
+        Ok(inner)
+    }
+}
+
+impl Groups {
+    /// What becomes of the newest state.
+    fn newest(&self) -> Outcome {
+        match &self.flushing {
+            Some(outcome) if self.members == 0 => Arc::clone(outcome),
+            _ => Arc::clone(&self.outcome),
+        }
+    }
+}
+
+impl Handle {
+    /// Waits until the state that this connection has seen is durable.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub(super) fn wait_until_durable(&self) -> Result<(), Trouble> {
+        let inner = self.shared.lock()?;
+        let early = self.seen.filter(|seen| !inner.is_durable(*seen));
+        let Some(seen) = early.filter(|_| inner.is_unsettled()) else {
+            return Ok(());
+        };
+        let outcome = match &inner.groups.flushing {
+            Some(outcome) if seen <= inner.stored => Arc::clone(outcome),
+            _ => Arc::clone(&inner.groups.outcome),
+        };
+        drop(inner);
+        self.shared.wait_for(&outcome)
+    }
+
+    /// Whether the transaction of this connection may be one of a group.
+    pub(crate) fn may_join(&self) -> bool {
+        let inner = self.shared.lock();
+        let is_writer = |inner: &Inner| inner.locks.writer() == Some(self.id);
+        let lets_go = self.lets_go && !self.how.shares_cache;
+        lets_go && inner.is_ok_and(|inner| is_writer(&inner) && inner.may_join())
+    }
+
+    /// The transaction, which may be one of a group, is to be one when SQLite ends its commit.
+    pub(crate) fn join_later(&mut self) {
+        self.joins = true;
+    }
+
+    /// Whether the transaction is to be one of a group.
+    pub(crate) fn joins(&self) -> bool {
+        self.joins
+    }
+
+    /// Commits the transaction as one of a group, and gives up the turn to write. Returns what will
+    /// become of it; nothing if it has to commit by itself.
+    pub(super) fn join(&mut self) -> Result<Option<Outcome>, Trouble> {
+        let mut inner = self.shared.lock()?;
+        inner.is_misled(self.id)?;
+        if inner.locks.writer() != Some(self.id) || !inner.may_join() {
+            return Ok(None);
+        }
+        if let Some(bytes) = &mut inner.bytes {
+            bytes.join();
+        }
+        inner.state += 1;
+        self.seen = Some(inner.state);
+        inner.groups.members += 1;
+        if inner.groups.members >= inner.groups.expected {
+            self.shared.one_has_come.notify_one();
+        }
+        let outcome = Arc::clone(&inner.groups.outcome);
+        // SQLite has the lock until the commit has ended, and reads nothing before.
+        inner.locks.lower(self.id, self.level, Level::None);
+        self.level = Level::Shared;
+        self.shared.pass_turn(&mut inner);
+        Ok(Some(outcome))
+    }
+}

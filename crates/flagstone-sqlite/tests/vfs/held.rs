@@ -1,0 +1,307 @@
+//! What other connections may do while a group of transactions waits for the disk.
+
+use crate::lab::{Place, open, put, take_away};
+use crate::support::text;
+use flagstone::commit::Kind;
+use flagstone_store::medium::Recorded;
+use rusqlite::{Connection, ErrorCode};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+const COUNT: &str = "SELECT count(*) FROM t";
+const INSERT: &str = "INSERT INTO t VALUES (1, 'a row')";
+
+/// Longer than anything takes that does not wait for the disk.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Long enough for what does not wait to be over.
+const A_WHILE: Duration = Duration::from_millis(60);
+
+/// A database on a disk that can be held.
+struct Held {
+    medium: Recorded,
+    path: PathBuf,
+    release: Option<Sender<()>>,
+}
+
+impl Held {
+    fn new() -> Held {
+        let medium = Recorded::default();
+        let path = put(Place::Store(medium.clone(), Kind::Seal));
+        let db = open(&path).expect("it opens");
+        db.execute_batch("CREATE TABLE t (a, b)").expect("a table");
+        Held {
+            medium,
+            path,
+            release: None,
+        }
+    }
+
+    /// A connection that has committed a row, and does not wait for others.
+    fn connection(&self) -> Connection {
+        let db = open(&self.path).expect("it opens");
+        db.execute_batch(INSERT).expect("it commits");
+        db.busy_timeout(Duration::ZERO).expect("a setting");
+        db
+    }
+
+    /// Holds the disk before the next write, until it is released. Says when that has come.
+    fn hold(&mut self) -> Receiver<()> {
+        let (release, released) = channel();
+        let (come, has_come) = channel();
+        let (once, released) = (Mutex::new(Some(come)), Mutex::new(released));
+        self.release = Some(release);
+        self.medium.watch(Some(Box::new(move |_: &Recorded| {
+            if let Some(come) = once.lock().expect("one at a time").take() {
+                come.send(()).expect("it listens");
+                let released = released.lock().expect("one at a time");
+                let _ = released.recv_timeout(PATIENCE);
+            }
+        })));
+        has_come
+    }
+
+    /// Has a connection commit a row, and holds the disk as soon as it waits for that.
+    fn hold_a_commit(&mut self, db: Connection) -> Doing<()> {
+        let has_come = self.hold();
+        let doing = doing(move || db.execute_batch(INSERT).expect("it commits"));
+        has_come.recv_timeout(PATIENCE).expect("it commits");
+        doing
+    }
+
+    fn release(&mut self) {
+        drop(self.release.take());
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.release();
+        self.medium.watch(None);
+        take_away(&self.path);
+    }
+}
+
+/// What a thread of its own does.
+struct Doing<T>(Receiver<T>);
+
+fn doing<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> Doing<T> {
+    let (done, is_done) = channel();
+    std::thread::spawn(move || {
+        let _ = done.send(act());
+    });
+    Doing(is_done)
+}
+
+impl<T> Doing<T> {
+    /// It is over soon.
+    fn ends(self) -> T {
+        self.0.recv_timeout(PATIENCE).expect("it is over")
+    }
+
+    fn waits(&self) {
+        assert!(self.0.recv_timeout(A_WHILE).is_err(), "it waits");
+    }
+}
+
+fn is(done: rusqlite::Result<()>, code: ErrorCode) -> bool {
+    done.is_err_and(|error| error.sqlite_error_code() == Some(code))
+}
+
+fn is_full(done: &rusqlite::Result<()>) -> bool {
+    let error = done.as_ref().err();
+    error.and_then(|error| error.sqlite_error_code()) == Some(ErrorCode::DiskFull)
+}
+
+#[test]
+fn who_reads_waits_for_nobody_and_who_writes_reads_what_is_newest() {
+    let mut held = Held::new();
+    let [first, second, writer, reader] = std::array::from_fn(|_| held.connection());
+    let first = held.hold_a_commit(first);
+    assert_eq!(text(&reader, COUNT), "4");
+    let second = doing(move || second.execute_batch(INSERT).expect("it commits"));
+    second.waits();
+    writer
+        .execute_batch("BEGIN IMMEDIATE")
+        .expect("the turn is free");
+    assert_eq!(text(&writer, COUNT), "6");
+    assert_eq!(text(&reader, COUNT), "4");
+    let writer = doing(move || writer.execute_batch("ROLLBACK").expect("nothing failed"));
+    // It was shown what is not durable.
+    writer.waits();
+    first.waits();
+    second.waits();
+    held.release();
+    first.ends();
+    second.ends();
+    writer.ends();
+    assert_eq!(text(&reader, COUNT), "6");
+}
+
+#[test]
+fn who_has_read_what_is_durable_is_too_late_to_write() {
+    let mut held = Held::new();
+    let [first, late] = std::array::from_fn(|_| held.connection());
+    let first = held.hold_a_commit(first);
+    late.execute_batch("BEGIN").expect("it begins");
+    assert_eq!(text(&late, COUNT), "2");
+    assert!(is(late.execute_batch(INSERT), ErrorCode::DatabaseBusy));
+    late.execute_batch("ROLLBACK").expect("it ends");
+    let late = doing(move || late.execute_batch(INSERT).expect("it is not late any more"));
+    late.waits();
+    held.release();
+    first.ends();
+    late.ends();
+    assert_eq!(text(&held.connection(), COUNT), "5");
+}
+
+#[test]
+fn who_reads_but_seemed_to_write_waits_for_the_disk() {
+    let mut held = Held::new();
+    let [first, reader] = std::array::from_fn(|_| held.connection());
+    reader
+        .execute_batch("CREATE TEMP TABLE own (a)")
+        .expect("a table");
+    assert_eq!(text(&reader, COUNT), "2");
+    let first = held.hold_a_commit(first);
+    let reading = doing(move || {
+        // A statement that may write is not over, though in another database.
+        let mut insert = reader
+            .prepare("INSERT INTO own VALUES (1), (2) RETURNING a")
+            .expect("it is right");
+        let mut rows = insert.query([]).expect("it runs");
+        assert!(rows.next().expect("it runs").is_some());
+        text(&reader, COUNT)
+    });
+    reading.waits();
+    held.release();
+    assert_eq!(reading.ends(), "3");
+    first.ends();
+}
+
+#[test]
+fn what_is_no_small_transaction_of_one_database_waits_for_the_group() {
+    let large = "INSERT INTO t VALUES (2, zeroblob(1500000))".to_string();
+    let cuts = "DELETE FROM t WHERE a = 3".to_string();
+    let (attach, both) = (
+        "ATTACH ':memory:' AS m; CREATE TABLE m.t (a)",
+        "BEGIN; INSERT INTO m.t VALUES (1); INSERT INTO main.t VALUES (1, 2); COMMIT",
+    );
+    let alone = format!("PRAGMA locking_mode = EXCLUSIVE; {INSERT}");
+    let reads_on = format!("BEGIN IMMEDIATE; {INSERT}");
+    for (before, act) in [
+        ("", large.as_str()),
+        (
+            "PRAGMA auto_vacuum = FULL; VACUUM; INSERT INTO t VALUES (3, zeroblob(90000))",
+            &cuts,
+        ),
+        (attach, both),
+        ("", &alone),
+        ("", "VACUUM"),
+        ("", &reads_on),
+    ] {
+        let mut held = Held::new();
+        let [first, other, reader] = std::array::from_fn(|_| held.connection());
+        other.execute_batch(before).expect(before);
+        let seen: u64 = text(&reader, COUNT).parse().expect("a number");
+        let first = held.hold_a_commit(first);
+        let act = act.to_string();
+        let other = doing(move || {
+            other.execute_batch(&act).expect(&act);
+            if !other.is_autocommit() {
+                // While it reads on, its commit is no part of a group.
+                let mut rows = other.prepare("SELECT a FROM t").expect("it is right");
+                let mut rows = rows.query([]).expect("it runs");
+                assert!(rows.next().expect("it runs").is_some());
+                other.execute_batch("COMMIT").expect("it commits");
+                let mut left = 0;
+                while rows.next().expect("it reads on").is_some() {
+                    left += 1;
+                }
+                assert!(left > 1, "{left}");
+            }
+            other
+        });
+        other.waits();
+        assert_eq!(text(&reader, COUNT), seen.to_string());
+        held.release();
+        let other = other.ends();
+        first.ends();
+        assert_eq!(text(&other, "PRAGMA integrity_check"), "ok");
+    }
+}
+
+#[test]
+fn who_has_read_what_finds_no_room_begins_again() {
+    let mut held = Held::new();
+    let [first, second, third] = std::array::from_fn(|_| held.connection());
+    held.medium
+        .give_at_most(Some(held.medium.to_vec().len() as u64));
+    let fill = "INSERT INTO t VALUES (4, zeroblob(40000))";
+    while third.execute_batch(fill).is_ok() {}
+    // They commit by themselves for a while after that.
+    for _ in 0..80 {
+        third
+            .execute_batch("UPDATE t SET a = a + 1 WHERE rowid = 1")
+            .expect("there is room for that");
+    }
+    let rows: u64 = text(&third, COUNT).parse().expect("a number");
+    let has_come = held.hold();
+    let first = doing(move || {
+        first
+            .execute_batch("UPDATE t SET a = 7 WHERE rowid = 1")
+            .expect("there is room for that");
+        first
+    });
+    has_come.recv_timeout(PATIENCE).expect("it commits");
+    let second = doing(move || {
+        let done = second.execute_batch("INSERT INTO t VALUES (5, zeroblob(400000))");
+        (done, second)
+    });
+    second.waits();
+    third
+        .execute_batch("BEGIN IMMEDIATE")
+        .expect("the turn is free");
+    assert_eq!(text(&third, COUNT), (rows + 1).to_string());
+    held.release();
+    let (done, second) = second.ends();
+    assert!(is_full(&done), "{done:?}");
+    let misled = third.execute_batch(&format!("{INSERT}; COMMIT"));
+    assert!(is_full(&misled), "{misled:?}");
+    assert!(third.is_autocommit() || third.execute_batch("ROLLBACK").is_ok());
+    let first = first.ends();
+    held.medium.give_at_most(None);
+    for (db, more) in [(&third, 1), (&second, 2), (&first, 3)] {
+        assert_eq!(text(db, COUNT), (rows + more - 1).to_string());
+        db.execute_batch(INSERT).expect("there is room");
+        assert_eq!(text(db, "PRAGMA integrity_check"), "ok");
+    }
+    assert_eq!(text(&first, "SELECT count(*) FROM t WHERE a = 5"), "0");
+    assert_eq!(text(&second, "SELECT a FROM t WHERE rowid = 1"), "7");
+}
+
+#[test]
+fn small_transactions_share_flushes() {
+    let held = Held::new();
+    held.medium.watch(Some(Box::new(|_: &Recorded| {
+        std::thread::sleep(Duration::from_millis(1));
+    })));
+    let before = held.medium.syncs();
+    let threads = (0..4).map(|_| {
+        let db = open(&held.path).expect("it opens");
+        std::thread::spawn(move || {
+            for _ in 0..50 {
+                db.execute_batch(INSERT).expect("it commits");
+            }
+        })
+    });
+    let threads: Vec<_> = threads.collect();
+    for thread in threads {
+        thread.join().expect("it commits");
+    }
+    let syncs = held.medium.syncs() - before;
+    assert_eq!(text(&held.connection(), COUNT), "201");
+    assert!(syncs < 150, "{syncs} for 200 transactions");
+}
