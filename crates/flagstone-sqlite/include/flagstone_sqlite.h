@@ -24,6 +24,7 @@ struct flagstone_sqlite_functions {
   const char *(*uri_parameter)(const char *, const char *);
   void (*log)(int, const char *, ...);
   const char *(*db_name)(sqlite3 *, int); /* null before 3.39 */
+  int (*txn_state)(sqlite3 *, const char *); /* null before 3.34 */
   sqlite3_stmt *(*next_stmt)(sqlite3 *, sqlite3_stmt *);
   int (*stmt_busy)(sqlite3_stmt *);
   int (*stmt_readonly)(sqlite3_stmt *);
@@ -42,6 +43,11 @@ static inline int flagstone_sqlite_register(int is_default) {
     sqlite3_uri_parameter, sqlite3_log,
 #if SQLITE_VERSION_NUMBER >= 3039000
     sqlite3_db_name,
+#else
+    0,
+#endif
+#if SQLITE_VERSION_NUMBER >= 3034000
+    sqlite3_txn_state,
 #else
     0,
 #endif

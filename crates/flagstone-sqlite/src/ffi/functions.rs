@@ -18,9 +18,12 @@ mod place {
     pub(super) const STMT_BUSY: usize = 184;
     pub(super) const STMT_READONLY: usize = 185;
     pub(super) const URI_PARAMETER: usize = 189;
+    pub(super) const TXN_STATE: usize = 252;
     pub(super) const DB_NAME: usize = 264;
 }
 
+/// The first version that has `sqlite3_txn_state`.
+const TXN_STATE_SINCE: c_int = 3_034_000;
 /// The first version that has `sqlite3_db_name`.
 const DB_NAME_SINCE: c_int = 3_039_000;
 /// The first version that this is for.
@@ -33,6 +36,7 @@ type FileControl = unsafe extern "C" fn(*mut Sqlite3, *const c_char, c_int, *mut
 type UriParameter = unsafe extern "C" fn(*const c_char, *const c_char) -> *const c_char;
 type Log = unsafe extern "C" fn(c_int, *const c_char, ...);
 type DbName = unsafe extern "C" fn(*mut Sqlite3, c_int) -> *const c_char;
+type TxnState = unsafe extern "C" fn(*mut Sqlite3, *const c_char) -> c_int;
 type NextStmt = unsafe extern "C" fn(*mut Sqlite3, *mut Statement) -> *mut Statement;
 type AskStmt = unsafe extern "C" fn(*mut Statement) -> c_int;
 type LibversionNumber = unsafe extern "C" fn() -> c_int;
@@ -56,6 +60,9 @@ pub struct Functions {
     /// `sqlite3_db_name`, which SQLite has since 3.39. Without it an attached database gets no
     /// reserved bytes.
     pub db_name: Option<DbName>,
+    /// `sqlite3_txn_state`, which SQLite has since 3.34. Without it, or without the names of
+    /// databases, a transaction over several of them is known by its super-journal only.
+    pub txn_state: Option<TxnState>,
     /// `sqlite3_next_stmt`
     pub next_stmt: NextStmt,
     /// `sqlite3_stmt_busy`
@@ -82,6 +89,7 @@ impl Functions {
             if version < OLDEST {
                 return None;
             }
+            let txn_state = (version >= TXN_STATE_SINCE).then(|| entry(place::TXN_STATE));
             let db_name = (version >= DB_NAME_SINCE).then(|| entry(place::DB_NAME));
             Some(Functions {
                 vfs_find: transmute::<Entry, VfsFind>(entry(place::VFS_FIND)),
@@ -91,6 +99,7 @@ impl Functions {
                 uri_parameter: transmute::<Entry, UriParameter>(entry(place::URI_PARAMETER)),
                 log: transmute::<Entry, Log>(entry(place::LOG)),
                 db_name: db_name.map(|entry| transmute::<Entry, DbName>(entry)),
+                txn_state: txn_state.map(|entry| transmute::<Entry, TxnState>(entry)),
                 next_stmt: transmute::<Entry, NextStmt>(entry(place::NEXT_STMT)),
                 stmt_busy: transmute::<Entry, AskStmt>(entry(place::STMT_BUSY)),
                 stmt_readonly: transmute::<Entry, AskStmt>(entry(place::STMT_READONLY)),

@@ -79,6 +79,29 @@ pub(super) unsafe fn lets_go(file: *mut File, database: &Database) -> bool {
     }
 }
 
+/// Whether a connection writes to several databases in the transaction that it is about to commit,
+/// as far as it says.
+///
+/// # Safety
+/// As for [`schema`].
+pub(super) unsafe fn writes_to_several(database: &Database) -> bool {
+    let functions = &database.registered.functions;
+    let (Some(db_name), Some(txn_state)) = (functions.db_name, functions.txn_state) else {
+        return false;
+    };
+    // SAFETY: as for this function; the names are those of databases of the connection.
+    unsafe {
+        if database.connection.is_null() || (*database.connection).is_null() {
+            return false;
+        }
+        let connection = *database.connection;
+        let names = (0..).map(|index| db_name(connection, index));
+        let names = names.take_while(|name| !name.is_null());
+        let written = names.filter(|&name| txn_state(connection, name) == TXN_WRITE);
+        written.count() > 1
+    }
+}
+
 /// Has SQLite reserve bytes at the end of the pages of a database that is empty, and of one that
 /// `VACUUM` rewrites.
 ///

@@ -179,7 +179,9 @@ impl Database {
     ///
     /// # Safety
     /// This is in a call of SQLite on the connection of this file.
-    unsafe fn begin_commit(&mut self, file: *mut File, is_of_several: bool) -> c_int {
+    unsafe fn begin_commit(&mut self, file: *mut File, has_super_journal: bool) -> c_int {
+        // SAFETY: as for this function.
+        let is_of_several = has_super_journal || unsafe { hooks::writes_to_several(self) };
         // SAFETY: as for this function.
         if !is_of_several && self.handle.may_join() && unsafe { hooks::lets_go(file, self) } {
             self.handle.join_later();

@@ -430,6 +430,7 @@ macro_rules! functions {
                 uri_parameter: ::core::mem::transmute(sqlite::sqlite3_uri_parameter as *const ()),
                 log: ::core::mem::transmute(sqlite::sqlite3_log as *const ()),
                 db_name: ::core::mem::transmute(sqlite::sqlite3_db_name as *const ()),
+                txn_state: ::core::mem::transmute(sqlite::sqlite3_txn_state as *const ()),
                 next_stmt: ::core::mem::transmute(sqlite::sqlite3_next_stmt as *const ()),
                 stmt_busy: ::core::mem::transmute(sqlite::sqlite3_stmt_busy as *const ()),
                 stmt_readonly: ::core::mem::transmute(sqlite::sqlite3_stmt_readonly as *const ()),

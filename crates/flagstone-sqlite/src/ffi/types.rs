@@ -51,6 +51,9 @@ pub(super) const IOCAP_SAFE_APPEND: c_int = 0x200;
 pub(super) const IOCAP_SEQUENTIAL: c_int = 0x400;
 pub(super) const IOCAP_POWERSAFE_OVERWRITE: c_int = 0x1000;
 
+/// What `sqlite3_txn_state` says of a database that is written to.
+pub(super) const TXN_WRITE: c_int = 2;
+
 /// A connection of SQLite: only pointers to it are used.
 #[repr(C)]
 #[derive(Debug)]

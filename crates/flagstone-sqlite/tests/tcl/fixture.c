@@ -24,7 +24,7 @@ int flagstone_suite_init(const char *unused) {
   struct flagstone_sqlite_functions functions = {
     sqlite3_vfs_find, sqlite3_vfs_register, sqlite3_malloc, control,
     sqlite3_uri_parameter, sqlite3_log, sqlite3_db_name,
-    sqlite3_next_stmt, sqlite3_stmt_busy, sqlite3_stmt_readonly,
+    sqlite3_txn_state, sqlite3_next_stmt, sqlite3_stmt_busy, sqlite3_stmt_readonly,
   };
   (void)unused;
   return flagstone_sqlite_register_functions(&functions, is("FLAGSTONE_SUITE_VFS", "flagstone"));

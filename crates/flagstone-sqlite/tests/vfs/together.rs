@@ -133,8 +133,9 @@ enum Reader {
 
 /// What a reader of the first store sees while a transaction fails in the second one, what it sees
 /// when another one has committed, and what is there when it has written as well.
-fn reads_beside_a_failure(which: Reader) -> [String; 3] {
+fn reads_beside_a_failure(which: Reader, settings: &str) -> [String; 3] {
     let (together, db) = Together::filled(2);
+    db.execute_batch(settings).expect("settings");
     let path = together.paths[0].clone();
     let reader = (which != Reader::New).then(|| open(&path).expect("it opens"));
     if let (Reader::Old, Some(reader)) = (which, &reader) {
@@ -162,9 +163,12 @@ fn reads_beside_a_failure(which: Reader) -> [String; 3] {
 
 #[test]
 fn nobody_sees_what_a_transaction_takes_back_and_nothing_is_lost_by_it() {
+    let no_super_journal = "PRAGMA main.journal_mode = MEMORY; PRAGMA s1.journal_mode = MEMORY";
     for which in [Reader::Old, Reader::Idle, Reader::New] {
-        let found = reads_beside_a_failure(which);
-        assert_eq!(found, ["0,0", "0,7", "1,7"], "{which:?}");
+        for settings in ["", no_super_journal] {
+            let found = reads_beside_a_failure(which, settings);
+            assert_eq!(found, ["0,0", "0,7", "1,7"], "{which:?} {settings}");
+        }
     }
 }
 

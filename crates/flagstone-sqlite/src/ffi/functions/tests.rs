@@ -40,6 +40,7 @@ fn the_places_are_those_of_a_real_table() {
             functions.uri_parameter as usize,
             functions.log as usize,
             functions.db_name.expect("it is new enough") as usize,
+            functions.txn_state.expect("it is new enough") as usize,
             functions.next_stmt as usize,
             functions.stmt_busy as usize,
             functions.stmt_readonly as usize,
