@@ -200,6 +200,7 @@ impl Plan {
             variant,
             published: false,
             ahead: false,
+            unusual: false,
             device: None,
             cuts: Cuts::Sampled(cuts),
             depth: self.depth,

@@ -78,6 +78,8 @@ pub struct Campaign {
     pub depth: u32,
     /// Whether the device collects ahead of need, in steps.
     pub ahead: bool,
+    /// Whether databases have settings that few use.
+    pub unusual: bool,
     /// The device that those of the runs are like, if a user has described one.
     pub device: Option<Arc<DeviceTraits>>,
     /// Faults besides the cuts.

@@ -20,6 +20,8 @@ const LEAVES: f64 = 0.2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wish {
     Read(Place),
+    /// An access for a write that does not come.
+    Touch(Place),
     Write(Place, Contents),
     Commit,
 }
@@ -171,6 +173,7 @@ impl World for Records {
 
     fn count(&mut self, work: &mut Work) {
         work.add(self.host.ftl().stats());
+        work.waits += self.host.stats().locks.waits;
     }
 }
 
@@ -205,7 +208,10 @@ impl Client {
         };
         self.last = Some(place);
         if action >= 82 || self.intent.writes == 0 {
-            return Wish::Read(place);
+            return match habits.touches && action.is_multiple_of(4) {
+                true => Wish::Touch(place),
+                false => Wish::Read(place),
+            };
         }
         self.intent.writes -= 1;
         self.nth += 1;
@@ -285,6 +291,10 @@ impl Records {
                     }
                 }
                 self.bytes = bytes;
+            }
+            Wish::Touch(place) => {
+                let step = self.host.touch(known.now, tx, rid(known, place).page);
+                self.heed(known, which, wish, step)?;
             }
             Wish::Write(place, contents) => {
                 known.note(|| format!("#{name} writes record {place}: {}", show(&contents)));

@@ -8,9 +8,7 @@ use super::sabotage::{Sabotage, Sabotaged};
 use super::shape::{DatabaseShape, DeviceShape, Shape, TINY};
 use super::world::{Story, World, is_damage};
 use super::{BaseId, Below, Fall, Subject};
-use flagstone::commit::{
-    Device, DeviceError, Kind, Options, RecordDevice, RecordKind, RecordOptions,
-};
+use flagstone::commit::{Device, DeviceError, Kind, Options, RecordDevice, RecordOptions};
 use flagstone::ftl::{Config, FtlError};
 use flagstone::host::{self, Host, HostConfig, HostError};
 use flagstone::index::sal::Transactions;
@@ -199,16 +197,11 @@ impl Scene {
             ));
         }
         let suits = |geometry: &Geometry| match id.subject.below() {
-            Below::Protocol(kind) | Below::Stack(host::Stack::Force(kind)) => {
-                kind.suits(geometry, &config)
-            }
-            Below::Stack(host::Stack::Wal) => Kind::Plain.suits(geometry, &config),
-            Below::Stack(host::Stack::CfcEx) => {
-                RecordDevice::suits(RecordKind::CfcEx, geometry, &config, &records)
-            }
-            Below::Stack(host::Stack::AfcEx) => {
-                RecordDevice::suits(RecordKind::AfcEx, geometry, &config, &records)
-            }
+            Below::Protocol(kind) => kind.suits(geometry, &config),
+            Below::Stack(stack) => match stack.record_kind() {
+                Some(kind) => RecordDevice::suits(kind, geometry, &config, &records),
+                None => stack.below().suits(geometry, &config),
+            },
         };
         while let Err(why) = suits(&geometry) {
             geometry.blocks_per_plane += 1;
@@ -372,10 +365,15 @@ fn host(id: &BaseId, shape: &Shape) -> HostConfig {
         mut checkpoint_every,
         max_c,
         group_wait,
+        steal,
+        write_through,
+        granularity,
+        ref settings,
     } = shape.database;
     let mut host = HostConfig::default();
     host.frames = frames;
     host.policy = policy;
+    (host.steal, host.write_through, host.granularity) = (steal, write_through, granularity);
     host.mistake = id.sabotage.of_host();
     if matches!(id.subject, Subject::Index(..)) {
         // A transaction changes as many pages as the index likes. Where pages are to be lost, they
@@ -386,7 +384,7 @@ fn host(id: &BaseId, shape: &Shape) -> HostConfig {
     let Below::Stack(stack) = id.subject.below() else {
         return host;
     };
-    let settings = Settings::new()
+    let settings = (settings.clone())
         .with("log_buffer_bytes", log_buffer_bytes)
         .with("checkpoint_every", checkpoint_every)
         .with("max_c", max_c)

@@ -26,6 +26,7 @@ fn campaign(name: &str, cuts: u64) -> Campaign {
         published: false,
         cuts: Cuts::Sampled(cuts),
         ahead: false,
+        unusual: false,
         device: None,
         depth: 2,
         faults: Faults::ALL,

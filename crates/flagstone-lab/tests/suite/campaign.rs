@@ -11,7 +11,7 @@ pub(crate) fn campaign(kind: Kind) -> Campaign {
     campaign_on(Subject::Protocol(kind))
 }
 
-fn campaign_on(subject: Subject) -> Campaign {
+pub(crate) fn campaign_on(subject: Subject) -> Campaign {
     Campaign {
         subject,
         variant: None,
@@ -19,6 +19,7 @@ fn campaign_on(subject: Subject) -> Campaign {
         cuts: Cuts::Sampled(600),
         depth: 3,
         ahead: false,
+        unusual: false,
         device: None,
         faults: Faults::ALL,
         seed: 11,
@@ -243,27 +244,6 @@ fn an_index_that_recovers_itself_does_so_and_its_mistakes_are_found() {
                 faults: Faults::default(),
                 sabotage,
                 ..campaign_on(own)
-            },
-        );
-    }
-}
-
-#[test]
-fn wrong_versions_of_how_cfc_ex_hands_its_flags_on_are_found() {
-    let cfc_ex = Subject::Stack(Stack::CfcEx);
-    let mistakes = Sabotage::all().filter(|(sabotage, _)| {
-        !sabotage.suits(Subject::Stack(Stack::AfcEx)) && sabotage.suits(cfc_ex)
-    });
-    assert_eq!(mistakes.clone().count(), 2);
-    for (sabotage, name) in mistakes {
-        finds(
-            name,
-            &Campaign {
-                cuts: Cuts::Sampled(20_000),
-                depth: 2,
-                faults: Faults::default(),
-                sabotage,
-                ..campaign_on(cfc_ex)
             },
         );
     }
