@@ -2,7 +2,7 @@
 
 use super::{Device, DeviceError, Kind, Options};
 use crate::ftl::Config;
-use crate::nand::{Aim, Cell, Chip, Cut, Flash, Geometry, PowerCut, Shared, small};
+use crate::nand::{Cell, Chip, Cut, Flash, Geometry, PowerCut, Shared, small};
 use crate::units::{Lpn, Nanos, Pbn, TxId};
 
 /// Dice of a cut after which nothing, or everything, that was in flight is there.
@@ -65,15 +65,10 @@ impl Small {
     }
 
     /// The power will fail with `cut`, counted from now.
-    pub(super) fn arm(self, cut: Cut) -> Small {
-        self.arm_at(cut, Aim::Any)
-    }
-
-    /// The same, for the first operation of a kind from there on.
-    pub(super) fn arm_at(mut self, cut: Cut, aim: Aim) -> Small {
+    pub(super) fn arm(mut self, cut: Cut) -> Small {
         self.device = None;
         let chip = self.flash.take().pull(EVERYTHING, false);
-        let power = PowerCut::new(chip).arm(cut).aim(aim);
+        let power = PowerCut::new(chip).arm(cut);
         Small::start(self.kind, (self.config, self.options), power).expect("recovery only reads")
     }
 
