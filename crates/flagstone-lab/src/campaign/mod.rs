@@ -122,7 +122,7 @@ type Outcome = (Work, Result<(), String>);
 
 /// The work of a run of a campaign, and the violation that was found on its way, if one was: that
 /// of the run itself, or of another one.
-type Found = (Work, Option<(RunId, String)>);
+type Explored = (Work, Option<(RunId, String)>);
 
 impl Campaign {
     /// Carries the campaign out; `progress` hears of cuts as they are done.

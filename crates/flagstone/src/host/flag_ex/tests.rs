@@ -5,7 +5,7 @@ mod table;
 use super::super::below::Below;
 use super::super::config::{Mistake, Stack};
 use super::super::frame::Frame;
-use super::super::log::{Log, Place};
+use super::super::log::{Log, LogPlace};
 use super::super::manager::{Manager, Memory};
 use super::super::small_host::{SmallHost, Value, chip, config, device, is_power_loss, rid};
 use super::super::{HostConfig, HostError, Rid, Step, Why};
@@ -290,7 +290,7 @@ fn blank(config: &HostConfig) -> FlagEx {
     let options = record_options(kind, &config.settings).expect("settings of this manager");
     let mistake = Mistaken::default();
     let device = RecordDevice::start(flash, kind, device(), &options, mistake, Nanos::ZERO);
-    let place = Place {
+    let place = LogPlace {
         first: Lpn(1),
         pages: 9,
         page_bytes: PAGE_BYTES,
