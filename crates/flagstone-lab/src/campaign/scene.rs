@@ -8,7 +8,7 @@ use super::sabotage::{Sabotage, Sabotaged};
 use super::shape::{DatabaseShape, DeviceShape, Shape, TINY};
 use super::world::{Story, World, is_damage};
 use super::{BaseId, Below, Fall, Subject};
-use flagstone::commit::{Device, DeviceError, Kind, Options, RecordDevice, RecordOptions};
+use flagstone::commit::{Device, DeviceError, Kind, Options, RecordDevice};
 use flagstone::ftl::{Config, FtlError};
 use flagstone::host::{self, Host, HostConfig, HostError};
 use flagstone::index::sal::Transactions;
@@ -147,13 +147,6 @@ impl Scene {
             Subject::Index(..) => INDEX_PAGES,
             _ => id.pages,
         };
-        let mut records = RecordOptions::default();
-        if let Below::Stack(stack) = id.subject.below()
-            && let Some(kind) = stack.record_kind()
-        {
-            records = host.record_options(kind).expect("settings of the stack");
-        }
-        records.as_published = id.published;
         let mut config = Config::default();
         config.over_provision = 0.0;
         config.logical_pages = Some(data_pages + log_pages);
@@ -184,7 +177,7 @@ impl Scene {
                 None if shares_cells => Cell::Mlc,
                 None => Cell::Slc {
                     // The page itself, and a flag for each transaction that has records in it.
-                    partial_programs: 1 + id.subject.protocol().map_or(records.max_c, |_| 1),
+                    partial_programs: 1 + id.subject.protocol().map_or(shape.database.max_c, |_| 1),
                 },
             },
             strict_order: device.strict_order,
@@ -199,7 +192,10 @@ impl Scene {
         let suits = |geometry: &Geometry| match id.subject.below() {
             Below::Protocol(kind) => kind.suits(geometry, &config),
             Below::Stack(stack) => match stack.record_kind() {
-                Some(kind) => RecordDevice::suits(kind, geometry, &config, &records),
+                Some(kind) => {
+                    let records = host.record_options(kind).expect("settings of the stack");
+                    RecordDevice::suits(kind, geometry, &config, &records)
+                }
                 None => stack.below().suits(geometry, &config),
             },
         };
