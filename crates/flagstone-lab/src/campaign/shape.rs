@@ -30,7 +30,8 @@
 //!
 //! The numbers from [`UNUSUAL`] on have databases with settings that few use: pages of live
 //! transactions are stolen, or written through; whole pages are locked; log pages are filled up;
-//! what is rolled back is written out first; clients also take pages for a write and change nothing.
+//! what is rolled back is written out first; clients also access pages for a write that does not
+//! come.
 
 use super::Subject;
 use flagstone::buffer::PolicyKind;
