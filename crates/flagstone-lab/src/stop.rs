@@ -171,6 +171,7 @@ mod tests {
             cuts,
             depth: 2,
             ahead: false,
+            unusual: false,
             faults: Faults::default(),
             seed: 1,
             sabotage: Sabotage::None,

@@ -184,7 +184,7 @@ impl Loader for PostgresSession {
         writer.finish().map_err(fail)
     }
 
-    fn settle(&mut self) -> Result<(), Error> {
+    fn finish_load(&mut self) -> Result<(), Error> {
         self.simple("VACUUM ANALYZE", "VACUUM ANALYZE")
     }
 }

@@ -63,13 +63,17 @@ pub(crate) struct Args {
     /// Break the protocols as printed, where these differ from the repaired ones, instead.
     #[arg(long)]
     as_published: bool,
-    /// Let the flash lie, or an index on `plain` or CFC_ex make a mistake: a control that must
-    /// fail.
+    /// Let the flash lie, or an index on `plain`, a database or SEAL make a mistake: a control
+    /// that must fail.
     #[arg(long, value_parser = Sabotage::all().map(|(_, name)| name).collect::<Vec<_>>(), default_value = "none")]
     sabotage: String,
     /// Let devices collect ahead of need, in steps between transactions: `seal` and `seal-r`.
     #[arg(long, conflicts_with = "long")]
     ahead: bool,
+    /// Give databases settings that few use, others on each device: pages of live transactions are
+    /// written out, pages are written through, whole pages are locked, log pages are filled up.
+    #[arg(long, requires = "stack", conflicts_with = "long")]
+    unusual: bool,
     /// Cut devices like this one: a preset (`flagstone device list`) or a file. They have its
     /// planes, cells, pairs, latencies and settings, and few small blocks. `flagstone replay` needs
     /// the same file.
@@ -170,6 +174,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 cuts,
                 depth: args.depth,
                 ahead: args.ahead,
+                unusual: args.unusual,
                 device: device.clone(),
                 faults,
                 seed: args.seed,

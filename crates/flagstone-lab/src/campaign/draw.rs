@@ -1,7 +1,7 @@
 //! Which runs a campaign makes.
 
 use super::run_id::{BaseId, Fall, RunId};
-use super::shape::{COLLIDING, Shape, TINY};
+use super::shape::{COLLIDING, Shape, TINY, UNUSUAL};
 use super::{Campaign, Cuts};
 use flagstone::nand::{Aim, Cut};
 use rand::{RngExt, SeedableRng};
@@ -105,6 +105,7 @@ impl Campaign {
             .wrapping_add(n);
         let mut dice = Pcg64Mcg::seed_from_u64(seed);
         let shape = match n {
+            _ if self.unusual => UNUSUAL + dice.random_range(1..NUMBERS),
             0 => 0,
             _ if self.looks_around() && !n.is_multiple_of(OTHERS) => {
                 COLLIDING + dice.random_range(1..NUMBERS)

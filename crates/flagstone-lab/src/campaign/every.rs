@@ -5,7 +5,7 @@
 //! 2 and 3 the clients go on after up to 32 of these landings, and the power fails at every one of
 //! the next operations, with every landing again.
 
-use super::Found;
+use super::Explored;
 use super::bases::Made;
 use super::run::{Run, caught};
 use super::run_id::{Fall, RunId};
@@ -41,7 +41,7 @@ pub(super) fn every_landing(
     base: &Made,
     depth: u32,
     progress: &(dyn Fn(u64) + Sync),
-) -> Found {
+) -> Explored {
     let base = match base {
         Ok(base) => base,
         Err(what) => return (Work::default(), Some((id.clone(), what.clone()))),

@@ -100,8 +100,8 @@ impl Index {
     }
 }
 
-/// A transaction.
-struct Client {
+/// A live transaction.
+struct LiveTx {
     name: u64,
     tx: Tx,
     writes: BTreeMap<Place, Contents>,
@@ -113,7 +113,7 @@ struct Client {
 pub(super) struct Keys {
     index: Index,
     recovered_at: Nanos,
-    clients: Vec<Client>,
+    live: Vec<LiveTx>,
 }
 
 /// The value of a payload in an index: its writer's name and which of its writes it is.
@@ -136,7 +136,7 @@ impl World for Keys {
         let key = known.some_page(dice) * keys + dice.random_range(0..keys);
         let roll = dice.random_range(0..100);
         let most = self.index.clients(known.clients);
-        let which = match self.clients.len() {
+        let which = match self.live.len() {
             0 => None,
             1 if most == 1 => Some(0),
             live => Some(dice.random_range(0..live)),
@@ -147,11 +147,11 @@ impl World for Keys {
                 _ => self.begin(known, dice),
             };
         };
-        let Intent { writes, aborts, .. } = self.clients[which].intent;
+        let Intent { writes, aborts, .. } = self.live[which].intent;
         match roll {
             ..4 if most > 1 => self.read(known, None, key),
             ..20 => self.read(known, Some(which), key),
-            20..30 if self.clients.len() < most => self.begin(known, dice),
+            20..30 if self.live.len() < most => self.begin(known, dice),
             97.. => self.abort(known, which, "aborts"),
             _ if writes == 0 && aborts => self.abort(known, which, "aborts"),
             _ if writes == 0 => self.commit(known, which),
@@ -165,7 +165,7 @@ impl World for Keys {
         known: &mut Known,
         damaged: &mut BTreeSet<Place>,
     ) -> Done<BTreeMap<Place, Contents>> {
-        while !self.clients.is_empty() {
+        while !self.live.is_empty() {
             self.abort(known, 0, "leaves")?;
         }
         let mut found = BTreeMap::new();
@@ -197,7 +197,7 @@ impl World for Keys {
         self.begin(known, dice)?;
         let keys = known.pages * self.index.keys();
         self.change(known, 0, dice.random_range(0..keys), false)?;
-        if !self.clients.is_empty() {
+        if !self.live.is_empty() {
             self.commit(known, 0)?;
         }
         known.may_fill = true;
@@ -227,7 +227,7 @@ impl Keys {
         Keys {
             index,
             recovered_at,
-            clients: Vec::new(),
+            live: Vec::new(),
         }
     }
 
@@ -248,7 +248,7 @@ impl Keys {
         let begun = self.index.begin(known.now);
         let (tx, done) = begun.map_err(|error| stop(known, error))?;
         known.now = done;
-        self.clients.push(Client {
+        self.live.push(LiveTx {
             name,
             tx,
             writes: BTreeMap::new(),
@@ -259,14 +259,14 @@ impl Keys {
     }
 
     fn read(&mut self, known: &mut Known, which: Option<usize>, key: Place) -> Done<()> {
-        let client = which.map(|which| &self.clients[which]);
-        let tx = client.and_then(|client| client.tx);
+        let live = which.map(|which| &self.live[which]);
+        let tx = live.and_then(|live| live.tx);
         let (value, done) = match self.index.get(known.now, tx, key.into()) {
             Ok(found) => found,
             Err(error) => return self.refused(known, which, error),
         };
         known.now = done;
-        let own = client.and_then(|client| client.writes.get(&key));
+        let own = live.and_then(|live| live.writes.get(&key));
         let right = own.copied().unwrap_or_else(|| known.oracle.read(key));
         let found = contents(key, value);
         if found == right {
@@ -279,18 +279,18 @@ impl Keys {
     }
 
     fn change(&mut self, known: &mut Known, which: usize, key: Place, delete: bool) -> Done<()> {
-        let client = &mut self.clients[which];
-        client.intent.writes = client.intent.writes.saturating_sub(1);
-        let written = payload(client.name, key, client.nth);
+        let live = &mut self.live[which];
+        live.intent.writes = live.intent.writes.saturating_sub(1);
+        let written = payload(live.name, key, live.nth);
         let contents = (!delete).then_some(written);
-        let name = client.name;
+        let name = live.name;
         known.note(|| format!("#{name} changes key {key}: {}", show(&contents)));
         let new = contents.as_ref().map(value);
-        match self.index.change(known.now, client.tx, key.into(), new) {
+        match self.index.change(known.now, live.tx, key.into(), new) {
             Ok(done) => {
                 known.now = done;
-                client.writes.insert(key, contents);
-                client.nth += 1;
+                live.writes.insert(key, contents);
+                live.nth += 1;
                 Ok(())
             }
             Err(error) => self.refused(known, Some(which), error),
@@ -298,23 +298,23 @@ impl Keys {
     }
 
     fn commit(&mut self, known: &mut Known, which: usize) -> Done<()> {
-        let client = &self.clients[which];
-        known.note(|| format!("#{} asks to commit", client.name));
-        known.oracle.ask(client.name, client.writes.clone());
-        match self.index.commit(known.now, client.tx) {
+        let live = &self.live[which];
+        known.note(|| format!("#{} asks to commit", live.name));
+        known.oracle.ask(live.name, live.writes.clone());
+        match self.index.commit(known.now, live.tx) {
             Ok(done) => {
-                known.note_done(client.name, done);
-                known.oracle.acknowledge(client.name, done.0);
+                known.note_done(live.name, done);
+                known.oracle.acknowledge(live.name, done.0);
                 // The next request may come before this one is answered, but does not.
                 known.now = done;
-                self.clients.swap_remove(which);
+                self.live.swap_remove(which);
                 Ok(())
             }
             Err(error) => {
                 let Some(how) = rolled_back(known, &error) else {
                     return Err(stop(known, error));
                 };
-                known.oracle.withdraw(client.name);
+                known.oracle.withdraw(live.name);
                 self.abort(known, which, how)
             }
         }
@@ -333,9 +333,9 @@ impl Keys {
     }
 
     fn abort(&mut self, known: &mut Known, which: usize, how: &str) -> Done<()> {
-        let client = self.clients.swap_remove(which);
-        known.note(|| format!("#{} {how}", client.name));
-        let done = self.index.abort(known.now, client.tx);
+        let live = self.live.swap_remove(which);
+        known.note(|| format!("#{} {how}", live.name));
+        let done = self.index.abort(known.now, live.tx);
         known.now = done.map_err(|error| stop(known, error))?;
         Ok(())
     }

@@ -78,7 +78,7 @@ pub struct Tally {
 
 /// The settings that all chunks of a record share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Settings {
+struct PlanFile {
     /// A fingerprint of the sources.
     version: String,
     subjects: Vec<String>,
@@ -171,10 +171,10 @@ impl Plan {
         }
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> PlanFile {
         let all = Faults::NAMES.iter();
         let faults = all.filter(|(_, one)| *one != Faults::default() && self.faults.has(*one));
-        Settings {
+        PlanFile {
             version: env!("FLAGSTONE_MODEL").into(),
             subjects: (0..self.subjects.len()).map(|at| self.name(at)).collect(),
             chunk_cuts: self.chunk_cuts,
@@ -200,6 +200,7 @@ impl Plan {
             variant,
             published: false,
             ahead: false,
+            unusual: false,
             device: None,
             cuts: Cuts::Sampled(cuts),
             depth: self.depth,
@@ -259,7 +260,7 @@ impl Plan {
         })?;
         let path = folder.join("plan.json");
         let ours = self.settings();
-        let Some(theirs) = read::<Settings>(&path)? else {
+        let Some(theirs) = read::<PlanFile>(&path)? else {
             return write(&path, &ours);
         };
         let differs = [

@@ -78,6 +78,8 @@ pub struct Campaign {
     pub depth: u32,
     /// Whether the device collects ahead of need, in steps.
     pub ahead: bool,
+    /// Whether databases have settings that few use.
+    pub unusual: bool,
     /// The device that those of the runs are like, if a user has described one.
     pub device: Option<Arc<DeviceTraits>>,
     /// Faults besides the cuts.
@@ -120,7 +122,7 @@ type Outcome = (Work, Result<(), String>);
 
 /// The work of a run of a campaign, and the violation that was found on its way, if one was: that
 /// of the run itself, or of another one.
-type Found = (Work, Option<(RunId, String)>);
+type Explored = (Work, Option<(RunId, String)>);
 
 impl Campaign {
     /// Carries the campaign out; `progress` hears of cuts as they are done.

@@ -12,8 +12,8 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A transaction.
-struct Client {
+/// A live transaction.
+struct LiveTx {
     name: u64,
     tx: TxId,
     writes: BTreeMap<Place, Contents>,
@@ -24,7 +24,7 @@ struct Client {
 /// A device and its clients.
 pub(super) struct Pages {
     device: Device,
-    clients: Vec<Client>,
+    live: Vec<LiveTx>,
     /// Transactions that wait for their group, by the device's name.
     waiting: BTreeMap<TxId, u64>,
 }
@@ -98,7 +98,7 @@ impl Pages {
     pub(super) fn new(device: Device) -> Pages {
         Pages {
             device,
-            clients: Vec::new(),
+            live: Vec::new(),
             waiting: BTreeMap::new(),
         }
     }
@@ -114,11 +114,11 @@ impl Pages {
         self.collect_groups(known)?;
         known.oracle.pass(known.now.0);
         let action = dice.random_range(0..100);
-        if self.clients.is_empty() || (action < 12 && self.clients.len() < known.clients) {
+        if self.live.is_empty() || (action < 12 && self.live.len() < known.clients) {
             return self.begin(known, dice);
         }
-        let which = dice.random_range(0..self.clients.len());
-        let Intent { writes, aborts, .. } = self.clients[which].intent;
+        let which = dice.random_range(0..self.live.len());
+        let Intent { writes, aborts, .. } = self.live[which].intent;
         let page = known.some_page(dice);
         match action {
             97.. => self.abort(known, which),
@@ -136,7 +136,7 @@ impl Pages {
             Ok(tx) => {
                 let name = known.name();
                 known.note_begin(name, tx);
-                self.clients.push(Client {
+                self.live.push(LiveTx {
                     name,
                     tx,
                     writes: BTreeMap::new(),
@@ -151,11 +151,11 @@ impl Pages {
     }
 
     fn write(&mut self, known: &mut Known, which: usize, page: Place, trim: bool) -> Done<()> {
-        let intent = &mut self.clients[which].intent;
+        let intent = &mut self.live[which].intent;
         intent.writes = intent.writes.saturating_sub(1);
         let (name, tx, nth) = {
-            let client = &self.clients[which];
-            (client.name, client.tx, client.nth)
+            let live = &self.live[which];
+            (live.name, live.tx, live.nth)
         };
         let contents = (!trim).then(|| payload(name, page, nth));
         known.note(|| format!("#{name} writes page {page}: {}", show(&contents)));
@@ -163,7 +163,7 @@ impl Pages {
             Some(bytes) => self.device.write(known.now, tx, Lpn(page), bytes),
             None => self.device.trim(known.now, tx, Lpn(page)),
         };
-        let own = self.clients[which].writes.contains_key(&page);
+        let own = self.live[which].writes.contains_key(&page);
         match outcome {
             Ok(_) => {
                 let taken = self.is_written_by_another(which, page);
@@ -172,9 +172,9 @@ impl Pages {
                         "two transactions write page {page}"
                     )));
                 }
-                let client = &mut self.clients[which];
-                client.writes.insert(page, contents);
-                client.nth += 1;
+                let live = &mut self.live[which];
+                live.writes.insert(page, contents);
+                live.nth += 1;
                 Ok(())
             }
             Err(DeviceError::Conflict { holder, .. }) => {
@@ -193,16 +193,16 @@ impl Pages {
     }
 
     fn is_written_by_another(&self, which: usize, page: Place) -> bool {
-        self.clients
+        self.live
             .iter()
             .enumerate()
             .any(|(i, c)| i != which && c.writes.contains_key(&page))
     }
 
     fn read(&mut self, known: &mut Known, which: Option<usize>, page: Place) -> Done<()> {
-        let own = which.and_then(|i| self.clients[i].writes.get(&page).copied());
+        let own = which.and_then(|i| self.live[i].writes.get(&page).copied());
         let right = own.unwrap_or_else(|| known.oracle.read(page));
-        let tx = which.map(|i| self.clients[i].tx);
+        let tx = which.map(|i| self.live[i].tx);
         let found = match self.device.read(known.now, tx, Lpn(page)) {
             Ok((_, bytes)) => bytes.map(<[u8]>::to_vec),
             Err(DeviceError::Unreadable(_)) if known.damage_allowed => return Ok(()),
@@ -227,9 +227,9 @@ impl Pages {
     }
 
     fn commit(&mut self, known: &mut Known, which: usize) -> Done<()> {
-        let Client { name, tx, .. } = self.clients[which];
+        let LiveTx { name, tx, .. } = self.live[which];
         known.note(|| format!("#{name} asks to commit"));
-        known.oracle.ask(name, self.clients[which].writes.clone());
+        known.oracle.ask(name, self.live[which].writes.clone());
         match self.device.commit(known.now, tx) {
             Ok(Some(done)) => {
                 known.note_done(name, done);
@@ -244,14 +244,14 @@ impl Pages {
             }
             Err(error) => return Err(stop(known, error)),
         }
-        self.clients.swap_remove(which);
+        self.live.swap_remove(which);
         Ok(())
     }
 
     fn abort(&mut self, known: &mut Known, which: usize) -> Done<()> {
-        let client = self.clients.swap_remove(which);
-        known.note(|| format!("#{} aborts", client.name));
-        match self.device.abort(known.now, client.tx) {
+        let live = self.live.swap_remove(which);
+        known.note(|| format!("#{} aborts", live.name));
+        match self.device.abort(known.now, live.tx) {
             Ok(_) => Ok(()),
             Err(error) => Err(stop(known, error)),
         }
@@ -262,12 +262,12 @@ impl Pages {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        let stuck = self.clients.len() + self.waiting.len() >= known.clients;
-        let flush = stuck && self.clients.is_empty();
+        let stuck = self.live.len() + self.waiting.len() >= known.clients;
+        let flush = stuck && self.live.is_empty();
         let done = match self.device.acknowledged(known.now, flush) {
             Ok(done) => done,
             // The group asks again once there is room.
-            Err(error) if known.may_fill && is_full(&error) && !self.clients.is_empty() => {
+            Err(error) if known.may_fill && is_full(&error) && !self.live.is_empty() => {
                 return self.give_up(known, 0);
             }
             Err(error) => return Err(stop(known, error)),

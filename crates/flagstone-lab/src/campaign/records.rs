@@ -20,12 +20,14 @@ const LEAVES: f64 = 0.2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wish {
     Read(Place),
+    /// An access for a write that does not come.
+    Touch(Place),
     Write(Place, Contents),
     Commit,
 }
 
-/// A transaction.
-struct Client {
+/// A live transaction.
+struct LiveTx {
     name: u64,
     tx: TxId,
     writes: BTreeMap<Place, Contents>,
@@ -41,7 +43,7 @@ struct Client {
 /// A database and its clients.
 pub(super) struct Records {
     host: Host,
-    clients: Vec<Client>,
+    live: Vec<LiveTx>,
     /// Transactions that have asked to commit and are told later.
     committing: BTreeMap<TxId, u64>,
     /// Where a record is made before it is written.
@@ -61,10 +63,10 @@ impl World for Records {
         known.pass_time(dice);
         self.hear(known, false)?;
         known.oracle.pass(known.now.0);
-        let awake: Vec<usize> = (0..self.clients.len())
-            .filter(|&i| !self.clients[i].parked)
+        let awake: Vec<usize> = (0..self.live.len())
+            .filter(|&i| !self.live[i].parked)
             .collect();
-        let full = self.clients.len() + self.committing.len() >= known.clients;
+        let full = self.live.len() + self.committing.len() >= known.clients;
         let action = dice.random_range(0..100);
         if !full && (awake.is_empty() || action < 12) {
             return self.begin(known, dice);
@@ -74,14 +76,14 @@ impl World for Records {
             known.now = known.now.max(self.host.deadline().unwrap_or(known.now));
             return self.hear(known, true);
         };
-        let client = &mut self.clients[which];
-        let wish = match client.wish.take() {
+        let live = &mut self.live[which];
+        let wish = match live.wish.take() {
             Some(wish) => wish,
-            None => client.wishes(known, dice, action),
+            None => live.wishes(known, dice, action),
         };
-        let impatient = action >= 97 && wish != Wish::Commit && client.intent.stays == 0;
-        if impatient || (wish == Wish::Commit && client.intent.aborts) {
-            let tx = client.tx;
+        let impatient = action >= 97 && wish != Wish::Commit && live.intent.stays == 0;
+        if impatient || (wish == Wish::Commit && live.intent.aborts) {
+            let tx = live.tx;
             return self.abort(known, tx, "aborts");
         }
         self.ask(known, which, wish)
@@ -96,9 +98,9 @@ impl World for Records {
             self.begin(known, dice)?;
             for slot in 0..known.habits.slots {
                 let place = page * known.habits.slots + slot;
-                let contents = payload(self.clients[0].name, place, slot as u16);
+                let contents = payload(self.live[0].name, place, slot as u16);
                 self.ask(known, 0, Wish::Write(place, Some(contents)))?;
-                if self.clients.is_empty() {
+                if self.live.is_empty() {
                     // Rolled back: the log took no more.
                     return Ok(());
                 }
@@ -150,10 +152,10 @@ impl World for Records {
         let mut from = (0..places).map(|step| (first + step) % places);
         let wish = match from.find(|&place| known.oracle.read(place).is_some()) {
             Some(place) => Wish::Write(place, None),
-            None => Wish::Write(first, Some(payload(self.clients[0].name, first, 0))),
+            None => Wish::Write(first, Some(payload(self.live[0].name, first, 0))),
         };
         self.ask(known, 0, wish)?;
-        if !self.clients.is_empty() {
+        if !self.live.is_empty() {
             self.ask(known, 0, Wish::Commit)?;
         }
         self.hear(known, true)?;
@@ -171,10 +173,11 @@ impl World for Records {
 
     fn count(&mut self, work: &mut Work) {
         work.add(self.host.ftl().stats());
+        work.waits += self.host.stats().locks.waits;
     }
 }
 
-impl Client {
+impl LiveTx {
     /// Its next request.
     fn wishes(&mut self, known: &Known, dice: &mut Pcg64Mcg, action: u32) -> Wish {
         let habits = known.habits;
@@ -205,7 +208,10 @@ impl Client {
         };
         self.last = Some(place);
         if action >= 82 || self.intent.writes == 0 {
-            return Wish::Read(place);
+            return match habits.touches && action.is_multiple_of(4) {
+                true => Wish::Touch(place),
+                false => Wish::Read(place),
+            };
         }
         self.intent.writes -= 1;
         self.nth += 1;
@@ -219,7 +225,7 @@ impl Records {
     pub(super) fn new(host: Host) -> Records {
         Records {
             host,
-            clients: Vec::new(),
+            live: Vec::new(),
             committing: BTreeMap::new(),
             bytes: Vec::new(),
         }
@@ -228,12 +234,12 @@ impl Records {
     /// Lets all clients end: those that have asked to commit do, the others roll back. After a
     /// restart there are none.
     fn leave(&mut self, known: &mut Known) -> Done<()> {
-        if self.clients.is_empty() && !known.damage_allowed {
+        if self.live.is_empty() && !known.damage_allowed {
             return Ok(());
         }
         self.hear(known, true)?;
-        while let Some(client) = self.clients.first() {
-            let tx = client.tx;
+        while let Some(live) = self.live.first() {
+            let tx = live.tx;
             self.abort(known, tx, "leaves")?;
         }
         // All locks are free when the last of them has ended.
@@ -250,7 +256,7 @@ impl Records {
             .map_err(|error| stop(known, error))?;
         let name = known.name();
         known.note_begin(name, tx);
-        self.clients.push(Client {
+        self.live.push(LiveTx {
             name,
             tx,
             writes: BTreeMap::new(),
@@ -264,13 +270,13 @@ impl Records {
     }
 
     fn ask(&mut self, known: &mut Known, which: usize, wish: Wish) -> Done<()> {
-        let (name, tx) = (self.clients[which].name, self.clients[which].tx);
+        let (name, tx) = (self.live[which].name, self.live[which].tx);
         match wish {
             Wish::Read(place) => {
                 let mut bytes = std::mem::take(&mut self.bytes);
                 let step = self.host.read(known.now, tx, rid(known, place), &mut bytes);
                 if let Some(is_there) = self.heed(known, which, wish, step)? {
-                    let own = self.clients[which].writes.get(&place).copied();
+                    let own = self.live[which].writes.get(&place).copied();
                     let right = own.unwrap_or_else(|| known.oracle.read(place));
                     let found = is_there.then(|| value::parse(&bytes, place, known.habits.bytes));
                     if found != right.map(Some) {
@@ -285,6 +291,10 @@ impl Records {
                     }
                 }
                 self.bytes = bytes;
+            }
+            Wish::Touch(place) => {
+                let step = self.host.touch(known.now, tx, rid(known, place).page);
+                self.heed(known, which, wish, step)?;
             }
             Wish::Write(place, contents) => {
                 known.note(|| format!("#{name} writes record {place}: {}", show(&contents)));
@@ -302,7 +312,7 @@ impl Records {
                     }
                     step => {
                         if self.heed(known, which, wish, step)?.is_some() {
-                            self.clients[which].writes.insert(place, contents);
+                            self.live[which].writes.insert(place, contents);
                         }
                     }
                 }
@@ -310,20 +320,20 @@ impl Records {
             Wish::Commit => {
                 known.note(|| format!("#{name} asks to commit"));
                 // From here on it may survive a cut, acknowledged or not.
-                known.oracle.ask(name, self.clients[which].writes.clone());
+                known.oracle.ask(name, self.live[which].writes.clone());
                 match self
                     .host
                     .commit(known.now, tx)
                     .map_err(|error| stop(known, error))?
                 {
                     Step::Done((), done) => {
-                        self.clients.swap_remove(which);
+                        self.live.swap_remove(which);
                         known.note_done(name, done);
                         known.oracle.acknowledge(name, done.0);
                     }
                     Step::Waits => {
-                        let client = &mut self.clients[which];
-                        (client.wish, client.parked) = (Some(wish), true);
+                        let live = &mut self.live[which];
+                        (live.wish, live.parked) = (Some(wish), true);
                         self.committing.insert(tx, name);
                     }
                     step @ Step::Abort { .. } => {
@@ -344,15 +354,15 @@ impl Records {
         wish: Wish,
         step: Result<Step<T>, HostError>,
     ) -> Done<Option<T>> {
-        let client = &mut self.clients[which];
+        let live = &mut self.live[which];
         match step.map_err(|error| stop(known, error))? {
             Step::Done(result, _) => return Ok(Some(result)),
             Step::Waits => {
-                known.note(|| format!("#{} waits", client.name));
-                (client.wish, client.parked) = (Some(wish), true);
+                known.note(|| format!("#{} waits", live.name));
+                (live.wish, live.parked) = (Some(wish), true);
             }
             Step::Abort { victim, why } => {
-                client.wish = Some(wish);
+                live.wish = Some(wish);
                 self.abort(known, victim, &format!("is aborted ({why:?})"))?;
             }
         }
@@ -360,13 +370,13 @@ impl Records {
     }
 
     fn abort(&mut self, known: &mut Known, tx: TxId, how: &str) -> Done<()> {
-        let Some(which) = self.clients.iter().position(|client| client.tx == tx) else {
+        let Some(which) = self.live.iter().position(|live| live.tx == tx) else {
             return Err(Stop::Violation(format!("{tx} is a victim and not live")));
         };
-        let client = self.clients.swap_remove(which);
-        known.note(|| format!("#{} {how}", client.name));
+        let live = self.live.swap_remove(which);
+        known.note(|| format!("#{} {how}", live.name));
         if self.committing.remove(&tx).is_some() {
-            known.oracle.withdraw(client.name);
+            known.oracle.withdraw(live.name);
         }
         self.host
             .abort(known.now, tx)
@@ -380,13 +390,13 @@ impl Records {
         for (tx, at) in acknowledged.map_err(|error| stop(known, error))? {
             let name = self.committing.remove(&tx);
             let name = name.ok_or_else(|| Stop::Violation(format!("{tx} did not ask")))?;
-            self.clients.retain(|client| client.tx != tx);
+            self.live.retain(|live| live.tx != tx);
             known.note_done(name, at);
             known.oracle.acknowledge(name, at.0);
         }
         for tx in self.host.woken() {
-            if let Some(client) = self.clients.iter_mut().find(|client| client.tx == tx) {
-                client.parked = false;
+            if let Some(live) = self.live.iter_mut().find(|live| live.tx == tx) {
+                live.parked = false;
                 if let Some(name) = self.committing.remove(&tx) {
                     known.oracle.withdraw(name);
                 }

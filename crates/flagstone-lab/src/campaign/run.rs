@@ -10,8 +10,8 @@ use super::run_id::{Fall, RunId};
 use super::scene::{NoStart, Scene, Stack};
 use super::work::Work;
 use super::world::{Known, Stop, Story, World};
-use super::{Found, Outcome, Subject};
-use crate::explain::{Mark, image};
+use super::{Explored, Outcome, Subject};
+use crate::explain::{Remark, image};
 use crate::stop::Stopped;
 use flagstone::nand::{Ages, Chip, Moment};
 use flagstone::units::Nanos;
@@ -57,7 +57,7 @@ pub(super) fn execute(id: &RunId, base: &Made, story: &Story) -> Outcome {
 }
 
 /// Carries a run out; `around` says whether it looks at other cuts on its way.
-pub(super) fn explore(id: &RunId, base: &Made, around: bool) -> Found {
+pub(super) fn explore(id: &RunId, base: &Made, around: bool) -> Explored {
     let (true, Ok(base)) = (around, base) else {
         let (work, result) = execute(id, base, &None);
         return (work, result.err().map(|what| (id.clone(), what)));
@@ -382,8 +382,8 @@ impl<'a> Run<'a> {
     fn tell_cut(&self, power: &flagstone::nand::PowerCut) {
         if let Some(story) = self.story {
             let (now, fates) = (self.known.now, power.fates().to_vec());
-            story.mark(Mark::Cut { now, fates });
-            story.mark(Mark::Image(image(power.chip())));
+            story.remark(Remark::Cut { now, fates });
+            story.remark(Remark::Image(image(power.chip())));
         }
     }
 }

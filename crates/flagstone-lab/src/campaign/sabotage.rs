@@ -38,10 +38,8 @@ pub enum Sabotage {
     Unscrubbed,
     /// The flash is honest, and the index, which recovers itself, makes a mistake.
     Index(sal::Mistake),
-    /// The flash is honest, and CFC_ex makes a mistake.
-    CfcEx(host::Mistake),
-    /// The flash is honest, and CFC_ex and AFC_ex make a mistake.
-    Records(host::Mistake),
+    /// The flash is honest, and the database makes a mistake.
+    Host(host::Mistake),
     /// The flash is honest, and SEAL leaves a rule out.
     Seal(Mistake),
 }
@@ -49,12 +47,13 @@ pub enum Sabotage {
 impl Sabotage {
     /// All lies, with the name that commands use.
     pub fn all() -> impl Iterator<Item = (Sabotage, &'static str)> + Clone {
+        let of_host = host::Mistake::ALL.map(|(mistake, name)| (Sabotage::Host(mistake), name));
         let rules = Mistake::ALL.map(|(mistake, name)| (Sabotage::Seal(mistake), name));
-        Sabotage::OTHERS.into_iter().chain(rules)
+        Sabotage::OTHERS.into_iter().chain(of_host).chain(rules)
     }
 
-    /// Those that leave out no rule of SEAL.
-    const OTHERS: [(Sabotage, &'static str); 26] = [
+    /// Those that neither a database nor SEAL makes.
+    const OTHERS: [(Sabotage, &'static str); 21] = [
         (Sabotage::None, "none"),
         (Sabotage::SyncIgnored, "sync-ignored"),
         (Sabotage::EccIgnored, "ecc-ignored"),
@@ -89,22 +88,6 @@ impl Sabotage {
         (Sabotage::Index(sal::Mistake::RemovedAlone), "removed-alone"),
         (Sabotage::Index(sal::Mistake::UndoneFirst), "undone-first"),
         (Sabotage::Index(sal::Mistake::NotCarried), "not-carried"),
-        // Without D12 of `flagstone::commit::records`.
-        (Sabotage::CfcEx(host::Mistake::FlagLost), "flag-lost"),
-        (Sabotage::CfcEx(host::Mistake::OneDeath), "one-death"),
-        // Without D13 and D8 of `flagstone::commit::records`.
-        (
-            Sabotage::Records(host::Mistake::FlagInFlight),
-            "flag-in-flight",
-        ),
-        (
-            Sabotage::Records(host::Mistake::TornFlagStays),
-            "torn-flag-stays",
-        ),
-        (
-            Sabotage::Records(host::Mistake::NewestCommit),
-            "newest-commit",
-        ),
     ];
 
     /// By the name that commands use.
@@ -126,10 +109,10 @@ impl Sabotage {
     pub fn suits(self, subject: Subject) -> bool {
         match self {
             Sabotage::Index(_) => subject.recovers_itself(),
-            Sabotage::CfcEx(_) => subject.below() == Below::Stack(Stack::CfcEx),
-            Sabotage::Records(_) => {
-                matches!(subject.below(), Below::Stack(Stack::CfcEx | Stack::AfcEx))
-            }
+            Sabotage::Host(mistake) => match subject.below() {
+                Below::Stack(stack) => mistake.is_of(stack),
+                Below::Protocol(_) => false,
+            },
             Sabotage::Seal(mistake) => match subject.protocol() {
                 Some(Kind::Seal) => !mistake.is_of_bounds(),
                 Some(Kind::SealR) => true,
@@ -143,8 +126,12 @@ impl Sabotage {
     pub fn wants(self) -> &'static str {
         match self {
             Sabotage::Index(_) => "an index that recovers itself: name --index sal --on plain",
-            Sabotage::CfcEx(_) => "CFC_ex: name --stack cfc-ex",
-            Sabotage::Records(_) => "CFC_ex or AFC_ex: name --stack cfc-ex or afc-ex",
+            Sabotage::Host(host::Mistake::EarlyAcknowledgement) => "databases: name a --stack",
+            Sabotage::Host(mistake) if mistake.is_of(Stack::Wal) => "WAL: name --stack wal",
+            Sabotage::Host(mistake) if mistake.is_of(Stack::AfcEx) => {
+                "CFC_ex or AFC_ex: name --stack cfc-ex or afc-ex"
+            }
+            Sabotage::Host(_) => "CFC_ex: name --stack cfc-ex",
             Sabotage::Seal(_) => "SEAL: name --protocol seal-r, or seal",
             _ => "anything",
         }
@@ -153,7 +140,7 @@ impl Sabotage {
     /// The mistake of the database.
     pub(super) fn of_host(self) -> Mistaken<host::Mistake> {
         let made = match self {
-            Sabotage::CfcEx(mistake) | Sabotage::Records(mistake) => Some(mistake),
+            Sabotage::Host(mistake) => Some(mistake),
             _ => None,
         };
         made.into()

@@ -8,9 +8,7 @@ use super::sabotage::{Sabotage, Sabotaged};
 use super::shape::{DatabaseShape, DeviceShape, Shape, TINY};
 use super::world::{Story, World, is_damage};
 use super::{BaseId, Below, Fall, Subject};
-use flagstone::commit::{
-    Device, DeviceError, Kind, Options, RecordDevice, RecordKind, RecordOptions,
-};
+use flagstone::commit::{Device, DeviceError, Kind, Options, RecordDevice};
 use flagstone::ftl::{Config, FtlError};
 use flagstone::host::{self, Host, HostConfig, HostError};
 use flagstone::index::sal::Transactions;
@@ -149,13 +147,6 @@ impl Scene {
             Subject::Index(..) => INDEX_PAGES,
             _ => id.pages,
         };
-        let mut records = RecordOptions::default();
-        if let Below::Stack(stack) = id.subject.below()
-            && let Some(kind) = stack.record_kind()
-        {
-            records = host.record_options(kind).expect("settings of the stack");
-        }
-        records.as_published = id.published;
         let mut config = Config::default();
         config.over_provision = 0.0;
         config.logical_pages = Some(data_pages + log_pages);
@@ -186,7 +177,7 @@ impl Scene {
                 None if shares_cells => Cell::Mlc,
                 None => Cell::Slc {
                     // The page itself, and a flag for each transaction that has records in it.
-                    partial_programs: 1 + id.subject.protocol().map_or(records.max_c, |_| 1),
+                    partial_programs: 1 + id.subject.protocol().map_or(shape.database.max_c, |_| 1),
                 },
             },
             strict_order: device.strict_order,
@@ -199,16 +190,14 @@ impl Scene {
             ));
         }
         let suits = |geometry: &Geometry| match id.subject.below() {
-            Below::Protocol(kind) | Below::Stack(host::Stack::Force(kind)) => {
-                kind.suits(geometry, &config)
-            }
-            Below::Stack(host::Stack::Wal) => Kind::Plain.suits(geometry, &config),
-            Below::Stack(host::Stack::CfcEx) => {
-                RecordDevice::suits(RecordKind::CfcEx, geometry, &config, &records)
-            }
-            Below::Stack(host::Stack::AfcEx) => {
-                RecordDevice::suits(RecordKind::AfcEx, geometry, &config, &records)
-            }
+            Below::Protocol(kind) => kind.suits(geometry, &config),
+            Below::Stack(stack) => match stack.record_kind() {
+                Some(kind) => {
+                    let records = host.record_options(kind).expect("settings of the stack");
+                    RecordDevice::suits(kind, geometry, &config, &records)
+                }
+                None => stack.below().suits(geometry, &config),
+            },
         };
         while let Err(why) = suits(&geometry) {
             geometry.blocks_per_plane += 1;
@@ -372,10 +361,15 @@ fn host(id: &BaseId, shape: &Shape) -> HostConfig {
         mut checkpoint_every,
         max_c,
         group_wait,
+        steal,
+        write_through,
+        granularity,
+        ref settings,
     } = shape.database;
     let mut host = HostConfig::default();
     host.frames = frames;
     host.policy = policy;
+    (host.steal, host.write_through, host.granularity) = (steal, write_through, granularity);
     host.mistake = id.sabotage.of_host();
     if matches!(id.subject, Subject::Index(..)) {
         // A transaction changes as many pages as the index likes. Where pages are to be lost, they
@@ -386,7 +380,7 @@ fn host(id: &BaseId, shape: &Shape) -> HostConfig {
     let Below::Stack(stack) = id.subject.below() else {
         return host;
     };
-    let settings = Settings::new()
+    let settings = (settings.clone())
         .with("log_buffer_bytes", log_buffer_bytes)
         .with("checkpoint_every", checkpoint_every)
         .with("max_c", max_c)

@@ -27,12 +27,17 @@
 //! The numbers from [`TINY`] on are for runs of which every landing is tried. Under protocols they
 //! have blocks of a few pages and hardly any room, so that a few operations fill blocks, seal them
 //! and collect them.
+//!
+//! The numbers from [`UNUSUAL`] on have databases with settings that few use: pages of live
+//! transactions are stolen, or written through; whole pages are locked; log pages are filled up;
+//! what is rolled back is written out first; clients also access pages for a write that does not
+//! come.
 
 use super::Subject;
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::Kind;
 use flagstone::ftl::{PairedPages, VictimPolicy};
-use flagstone::host::Stack;
+use flagstone::host::{Granularity, Stack};
 use flagstone::nand::Pairing;
 use flagstone::settings::Settings;
 use flagstone::units::Nanos;
@@ -89,6 +94,11 @@ pub(super) struct DatabaseShape {
     pub(super) checkpoint_every: u32,
     pub(super) max_c: u8,
     pub(super) group_wait: Nanos,
+    pub(super) steal: Option<bool>,
+    pub(super) write_through: bool,
+    pub(super) granularity: Option<Granularity>,
+    /// Of the recovery managers, all together, besides those above.
+    pub(super) settings: Settings,
 }
 
 /// The habits of clients.
@@ -115,12 +125,16 @@ pub(super) struct Habits {
     pub(super) may_overflow: bool,
     /// Whether log regions of an index grow until they are full.
     pub(super) fills_regions: bool,
+    /// Whether some accesses to a page are for a write that does not come.
+    pub(super) touches: bool,
 }
 
 /// The first number of a shape for collections that overtake each other.
 pub(super) const COLLIDING: u32 = 100_000;
 /// The first number of a tiny shape.
 pub(super) const TINY: u32 = 200_000;
+/// The first number of a database with unusual settings.
+pub(super) const UNUSUAL: u32 = 300_000;
 
 /// Pages of the log of a plain database.
 const LOG_PAGES: u32 = 32;
@@ -141,6 +155,10 @@ impl Shape {
             shape.draw_database(dice, subject);
             if matches!(subject.protocol(), Some(Kind::Seal | Kind::SealR)) {
                 shape.draw_linger(dice);
+            }
+            if let (UNUSUAL.., Subject::Stack(stack)) = (number, subject) {
+                shape.draw_unusual(dice, stack);
+                return shape;
             }
             if number >= COLLIDING && subject.hands_flags_on() {
                 shape.collide(dice, subject);
@@ -188,6 +206,10 @@ impl Shape {
                 checkpoint_every: 3,
                 max_c: 2,
                 group_wait: Nanos::ZERO,
+                steal: None,
+                write_through: false,
+                granularity: None,
+                settings: Settings::new(),
             },
             habits: Habits {
                 writes: 5,
@@ -200,6 +222,7 @@ impl Shape {
                 at_once: 50,
                 may_overflow: false,
                 fills_regions: false,
+                touches: false,
             },
         }
     }
@@ -407,5 +430,24 @@ impl Shape {
         if groups && matches!(subject.below(), super::Below::Stack(Stack::Wal)) {
             database.group_wait = Nanos::from_micros(500);
         }
+    }
+
+    fn draw_unusual(&mut self, dice: &mut Pcg64Mcg, stack: Stack) {
+        self.habits.touches = true;
+        let database = &mut self.database;
+        let rewrites = match stack {
+            Stack::Force(kind) => kind.info().rewrites,
+            Stack::Wal | Stack::CfcEx | Stack::AfcEx => true,
+        };
+        database.steal = (!rewrites).then_some(true);
+        database.write_through = rewrites && dice.random_bool(0.5);
+        if stack == Stack::Wal && dice.random_bool(0.3) {
+            database.granularity = Some(Granularity::Page);
+        }
+        for flag in ["flush_aborted", "log_page_each", "log_padded"] {
+            database.settings.set(flag, dice.random_bool(0.3));
+        }
+        // Pages of the log that are filled up are soon all of it.
+        database.log_pages = Some(2 * LOG_PAGES);
     }
 }

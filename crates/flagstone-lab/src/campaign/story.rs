@@ -7,7 +7,7 @@ use super::run::execute;
 use super::run_id::RunId;
 use super::sabotage::Sabotage;
 use super::scene::Scene;
-use crate::explain::{Mark, Story, Tale, Told, What, image};
+use crate::explain::{Remark, Story, Tale, Told, What, image};
 use flagstone::commit::{Kind, RecordKind};
 use flagstone::host::Stack;
 
@@ -30,8 +30,8 @@ pub fn tell(id: &RunId, detail: Detail) -> (Story, bool) {
         base = Base::make(&id.base, &telling);
     }
     if let Ok(base) = &base {
-        tale.mark(Mark::Image(image(&base.chip)));
-        tale.mark(Mark::Begins);
+        tale.remark(Remark::Image(image(&base.chip)));
+        tale.remark(Remark::Begins);
     }
     let (_, result) = execute(id, &base, &telling);
     let geometry = match &base {

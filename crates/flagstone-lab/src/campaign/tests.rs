@@ -26,6 +26,7 @@ fn campaign(name: &str, cuts: u64) -> Campaign {
         published: false,
         cuts: Cuts::Sampled(cuts),
         ahead: false,
+        unusual: false,
         device: None,
         depth: 2,
         faults: Faults::ALL,
@@ -44,7 +45,7 @@ fn outcomes<B: Deref<Target = Made>>(
     threads: usize,
     base_of: &(dyn Fn(&BaseId) -> B + Sync),
     around: bool,
-) -> Vec<Found> {
+) -> Vec<Explored> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     pool.expect("threads")
         .install(|| over_cores(ids, |id| explore(id, &base_of(&id.base), around)))

@@ -17,6 +17,8 @@ pub struct Work {
     pub recoveries: u64,
     /// Steps of the clients.
     pub steps: u64,
+    /// Waits of transactions of databases for others.
+    pub waits: u64,
     /// Blocks collected.
     pub collections: u64,
     /// Mapping checkpoints and zone slides.
@@ -48,6 +50,7 @@ impl std::ops::AddAssign for Work {
         self.cuts_in_recovery += other.cuts_in_recovery;
         self.recoveries += other.recoveries;
         self.steps += other.steps;
+        self.waits += other.waits;
         self.collections += other.collections;
         self.checkpoints += other.checkpoints;
         self.retired += other.retired;

@@ -6,7 +6,7 @@ use super::cells;
 use super::oracle::{Contents, Oracle, Place, show};
 use super::shape::{Habits, Shape};
 use super::work::Work;
-use crate::explain::{Mark, Shown, Tale};
+use crate::explain::{Remark, Shown, Tale};
 use flagstone::commit::{DeviceError, Ruling};
 use flagstone::ftl::FtlError;
 use flagstone::units::{Nanos, TxId};
@@ -140,7 +140,7 @@ impl Known {
     /// A transaction has begun under an identifier of the device.
     pub(super) fn note_begin(&self, name: u64, tx: TxId) {
         if let Some(story) = &self.story {
-            story.mark(Mark::Called {
+            story.remark(Remark::Called {
                 who: name,
                 tx: tx.0,
             });
@@ -151,7 +151,7 @@ impl Known {
     /// The commit of a transaction is durable at an instant, and its client is told then.
     pub(super) fn note_done(&self, name: u64, done: Nanos) {
         if let Some(story) = &self.story {
-            story.mark(Mark::Said {
+            story.remark(Remark::Said {
                 now: self.now,
                 who: Some(name),
                 text: format!("#{name} is acknowledged"),
@@ -163,14 +163,14 @@ impl Known {
     /// What a device shows of itself.
     pub(super) fn show(&self, shown: impl FnOnce() -> Shown) {
         if let Some(story) = &self.story {
-            story.mark(Mark::Shows(Box::new(shown())));
+            story.remark(Remark::Shows(Box::new(shown())));
         }
     }
 
     /// The rulings of a restart.
     pub(super) fn note_rulings(&self, rulings: &[Ruling]) {
         if let Some(story) = &self.story {
-            story.mark(Mark::Ruled(rulings.to_vec()));
+            story.remark(Remark::Ruled(rulings.to_vec()));
         }
     }
 

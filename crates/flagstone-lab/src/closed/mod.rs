@@ -164,16 +164,12 @@ impl Closed {
             first: pages.saturating_sub(2 * self.terms.log_pages),
             pages: self.terms.log_pages,
         };
-        let records = match self.stack {
-            Stack::CfcEx => RecordKind::CfcEx,
-            Stack::AfcEx => RecordKind::AfcEx,
-            Stack::Force(_) | Stack::Wal => {
-                let (mut device, now) = setup.filled()?;
-                let log = (self.stack == Stack::Wal).then(|| log(device.pages()));
-                let happened = history.on_pages(&mut device, now, log);
-                happened.map_err(|error| setup.failed(error))?;
-                return Ok(power_off(device.into_flash()));
-            }
+        let Some(records) = self.stack.record_kind() else {
+            let (mut device, now) = setup.filled()?;
+            let log = (self.stack == Stack::Wal).then(|| log(device.pages()));
+            let happened = history.on_pages(&mut device, now, log);
+            happened.map_err(|error| setup.failed(error))?;
+            return Ok(power_off(device.into_flash()));
         };
         let options = self.record_options(records)?;
         let fill = || {

@@ -6,7 +6,7 @@ use super::depends::{self, Violated};
 use super::steps::Teller;
 use super::story::{Ending, Lane, Pane, Shape, Step, Story};
 use super::subject::What;
-use super::tale::{Event, Mark, Tale};
+use super::tale::{Event, Remark, Tale};
 use super::why;
 use flagstone::nand::Geometry;
 use std::collections::BTreeSet;
@@ -70,7 +70,7 @@ impl Told<'_> {
             .events()
             .into_iter()
             .filter_map(|event| match event {
-                Event::Mark(Mark::Said {
+                Event::Remark(Remark::Said {
                     who: Some(who),
                     text,
                     ..

@@ -31,7 +31,7 @@ use std::collections::BTreeSet;
 use steps::Teller;
 pub(crate) use subject::What;
 use subject::{Form, Subject};
-pub(crate) use tale::{Mark, Shown, Tale, image};
+pub(crate) use tale::{Remark, Shown, Tale, image};
 
 /// The protocols that can be explained, by name.
 pub fn names() -> Vec<&'static str> {

@@ -3,7 +3,7 @@
 //! looked for, so that the cut shows what the protocol is about.
 
 use super::subject::{Form, Machine, Subject};
-use super::tale::{Mark, Shown, Tale, image};
+use super::tale::{Remark, Shown, Tale, image};
 use crate::campaign::{name_of, payload};
 use flagstone::nand::{Chip, Cut, Flash, PowerCut, Shared, Tracer};
 use flagstone::units::Nanos;
@@ -208,8 +208,8 @@ fn play(
         if place == begins {
             before = Some(collections(&machine, &flash));
             if let Some(tale) = tale {
-                tale.mark(Mark::Begins);
-                tale.mark(Mark::Shows(Box::new(machine.shown())));
+                tale.remark(Remark::Begins);
+                tale.remark(Remark::Shows(Box::new(machine.shown())));
             }
         }
         issued.push(flash.look(PowerCut::issued));
@@ -241,7 +241,7 @@ fn play(
                 if let Ok(done) = done {
                     asked.last_mut().expect("just pushed").2 = Some(done);
                     if let Some(tale) = tale {
-                        tale.mark(Mark::Said {
+                        tale.remark(Remark::Said {
                             now: done,
                             who: Some(name),
                             text: format!("T{name} is committed: its commit is acknowledged"),
@@ -266,7 +266,7 @@ fn play(
             Err(error) => return Err(error.to_string()),
         }
         if let Some(tale) = tale {
-            tale.mark(Mark::Shows(Box::new(machine.shown())));
+            tale.remark(Remark::Shows(Box::new(machine.shown())));
         }
     }
     let collected = before.map_or([false; 2], |before| [0, 1].map(|i| after[i] > before[i]));
@@ -274,8 +274,8 @@ fn play(
     let power = flash.take();
     if let (Some(tale), Some(now)) = (tale, failed_at) {
         let fates = power.fates().to_vec();
-        tale.mark(Mark::Cut { now, fates });
-        tale.mark(Mark::Image(image(power.chip())));
+        tale.remark(Remark::Cut { now, fates });
+        tale.remark(Remark::Image(image(power.chip())));
     }
     Ok(Played {
         chip: power.into_chip(),
@@ -335,8 +335,8 @@ fn restart(
     };
     let mut machine = Machine::start(subject, form, flash).map_err(|error| error.to_string())?;
     if let Some(tale) = tale {
-        tale.mark(Mark::Ruled(machine.rulings()));
-        tale.mark(Mark::Shows(Box::new(machine.shown())));
+        tale.remark(Remark::Ruled(machine.rulings()));
+        tale.remark(Remark::Shows(Box::new(machine.shown())));
     }
     let mut before = Writes::new();
     let mut doubted: Vec<(u64, Writes)> = Vec::new();

@@ -2,7 +2,7 @@
 
 use super::cells::{Names, Reader};
 use super::story::{Change, Ending, Lane, Page, Pane, Step, Table, Tables};
-use super::tale::{Event, Kept, Mark, Shown, Tale};
+use super::tale::{Event, Kept, Remark, Shown, Tale};
 use flagstone::commit::Ruling;
 use flagstone::ftl::{BlockState, Header};
 use flagstone::nand::{Fate, FlashError, Geometry, OpKind, Traced};
@@ -59,7 +59,7 @@ impl Teller {
         for event in tale.events() {
             match event {
                 Event::Operation(operation) => making.operation(&operation),
-                Event::Mark(mark) => making.mark(mark),
+                Event::Remark(remark) => making.remark(remark),
             }
         }
         making.part += 1;
@@ -121,9 +121,9 @@ impl Making<'_> {
         self.steps.last_mut().expect("just pushed")
     }
 
-    fn mark(&mut self, mark: Mark) {
-        match mark {
-            Mark::Begins => {
+    fn remark(&mut self, remark: Remark) {
+        match remark {
+            Remark::Begins => {
                 self.flush_reads();
                 self.steps.clear();
                 self.coming.clear();
@@ -137,16 +137,16 @@ impl Making<'_> {
                     format!("The device is full of pages that others wrote before: up to {before}");
                 self.step(Lane::Host, None, text);
             }
-            Mark::Called { who, tx } => {
+            Remark::Called { who, tx } => {
                 self.names.by_tx.insert(tx, who);
             }
-            Mark::Said {
+            Remark::Said {
                 who: Some(who),
                 text,
                 done: Some(done),
                 ..
             } => self.coming.push((done, who, text)),
-            Mark::Said { now, who, text, .. } => {
+            Remark::Said { now, who, text, .. } => {
                 self.acknowledge(now);
                 self.part += 1;
                 let who = who.map(|who| self.names.name(who));
@@ -162,9 +162,9 @@ impl Making<'_> {
                 }
                 self.step(lane, Some(now), text).who = who;
             }
-            Mark::Shows(shown) => self.shows(*shown),
-            Mark::Cut { now, fates } => self.cut(now, &fates),
-            Mark::Image(pages) => {
+            Remark::Shows(shown) => self.shows(*shown),
+            Remark::Cut { now, fates } => self.cut(now, &fates),
+            Remark::Image(pages) => {
                 self.flush_reads();
                 let destroyed = self.destroyed(&pages);
                 self.flash = pages;
@@ -175,7 +175,7 @@ impl Making<'_> {
                     last.changes.push(Change::All(image));
                 }
             }
-            Mark::Ruled(rulings) => self.ruled(&rulings),
+            Remark::Ruled(rulings) => self.ruled(&rulings),
         }
     }
 

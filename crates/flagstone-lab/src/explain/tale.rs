@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct Tale {
     /// The flash operations, which a [`Tracer`](flagstone::nand::Tracer) writes.
     pub(crate) operations: Arc<Mutex<Vec<Traced>>>,
-    marks: Arc<Mutex<Vec<(usize, Mark)>>>,
+    remarks: Arc<Mutex<Vec<(usize, Remark)>>>,
 }
 
 /// Something between two flash operations.
 #[derive(Debug, Clone)]
-pub(crate) enum Mark {
+pub(crate) enum Remark {
     /// What was asked of the device, or happened to it. `who` is a transaction, by the name that
     /// its payloads have. `done` is when its commit is durable, in an acknowledgement.
     Said {
@@ -91,18 +91,18 @@ pub(crate) fn image(chip: &Chip) -> Vec<Option<Kept>> {
 /// The tale in its order.
 pub(crate) enum Event {
     Operation(Traced),
-    Mark(Mark),
+    Remark(Remark),
 }
 
 impl Tale {
-    pub(crate) fn mark(&self, mark: Mark) {
+    pub(crate) fn remark(&self, remark: Remark) {
         let at = self.operations.lock().expect("one thread").len();
-        self.marks.lock().expect("one thread").push((at, mark));
+        self.remarks.lock().expect("one thread").push((at, remark));
     }
 
     /// What was said of a transaction, or of the device.
     pub(crate) fn say(&self, now: Nanos, who: Option<u64>, text: impl Into<String>) {
-        self.mark(Mark::Said {
+        self.remark(Remark::Said {
             now,
             who,
             text: text.into(),
@@ -113,18 +113,18 @@ impl Tale {
     /// All of it, in order.
     pub(crate) fn events(&self) -> Vec<Event> {
         let operations = self.operations.lock().expect("one thread");
-        let marks = self.marks.lock().expect("one thread");
-        let mut marks = marks.iter().peekable();
+        let remarks = self.remarks.lock().expect("one thread");
+        let mut remarks = remarks.iter().peekable();
         let mut all = Vec::new();
         for (at, operation) in operations.iter().enumerate() {
-            while let Some((_, mark)) = marks.next_if(|(before, _)| *before <= at) {
-                all.push(Event::Mark(mark.clone()));
+            while let Some((_, remark)) = remarks.next_if(|(before, _)| *before <= at) {
+                all.push(Event::Remark(remark.clone()));
             }
             if !matches!(operation.kind, OpKind::Note(_)) {
                 all.push(Event::Operation(operation.clone()));
             }
         }
-        all.extend(marks.map(|(_, mark)| Event::Mark(mark.clone())));
+        all.extend(remarks.map(|(_, remark)| Event::Remark(remark.clone())));
         all
     }
 }

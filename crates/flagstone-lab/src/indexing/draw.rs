@@ -78,7 +78,7 @@ impl Draw {
 
     /// Puts the keys into the order of their places, where a window needs it: by key for an index
     /// with an order, by bucket for the others. Buckets are numbered by the last bits of the hash.
-    pub fn settle(&mut self, plan: &Plan, info: &Info) {
+    pub fn sort_by_place(&mut self, plan: &Plan, info: &Info) {
         let hot = |step: &Step| matches!(step.access, Access::Hot(_));
         if !plan.steps.iter().any(hot) {
             return;
@@ -220,7 +220,7 @@ mod tests {
     fn loaded(plan: &Plan, seed: u64) -> Draw {
         let mut draw = Draw::new(plan, 8, seed);
         (0..plan.load).for_each(|_| _ = draw.insert());
-        draw.settle(plan, IndexKind::Extendible.info());
+        draw.sort_by_place(plan, IndexKind::Extendible.info());
         draw
     }
 

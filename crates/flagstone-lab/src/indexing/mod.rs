@@ -151,7 +151,7 @@ impl Bench {
         if self.load.is_some() {
             client = client.reopened(self)?;
         }
-        draw.settle(&self.plan, info);
+        draw.sort_by_place(&self.plan, info);
         if let (Some(first), true) = (self.plan.steps.first(), self.plan.warm_up > 0) {
             let warm_up = Step {
                 operations: self.plan.warm_up,

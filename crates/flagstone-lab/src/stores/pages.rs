@@ -133,8 +133,8 @@ impl Idler {
     }
 }
 
-/// A client's transaction.
-struct Client {
+/// A live transaction of a client.
+struct LiveTx {
     tx: TxId,
     writes: Writes,
     left: u32,
@@ -180,19 +180,19 @@ impl Run<Pages> {
     }
 
     /// One client writes a page, or several that it has left.
-    fn write(&mut self, store: &mut Pair, client: &mut Client, dice: &mut Pcg64Mcg) -> Done<()> {
-        for _ in 0..dice.random_range(1..=client.left.min(8)) {
-            client.left -= 1;
+    fn write(&mut self, store: &mut Pair, live: &mut LiveTx, dice: &mut Pcg64Mcg) -> Done<()> {
+        for _ in 0..dice.random_range(1..=live.left.min(8)) {
+            live.left -= 1;
             let at = self.world.pages.draw(dice);
             self.tag += 1;
             let (tag, trims) = (self.tag, dice.random_range(0..8) == 0);
             let written = match trims {
-                true => store.trim(client.tx, Lpn(at)),
-                false => store.write(client.tx, Lpn(at), &bytes_of(tag)),
+                true => store.trim(live.tx, Lpn(at)),
+                false => store.write(live.tx, Lpn(at), &bytes_of(tag)),
             };
             match written {
                 Ok(()) => {
-                    client.writes.insert(at, (!trims).then_some(tag));
+                    live.writes.insert(at, (!trims).then_some(tag));
                 }
                 // The protocol does not take this page now: another one will do.
                 Err(StoreError::Device(
@@ -201,7 +201,7 @@ impl Run<Pages> {
                 // Old versions that transactions still need fill a store that cannot grow.
                 Err(StoreError::Full(_)) => {
                     self.tally.refused += 1;
-                    client.left = 0;
+                    live.left = 0;
                     return Ok(());
                 }
                 Err(error) => return Err(format!("write: {error}")),
@@ -282,7 +282,7 @@ impl World for Pages {
         life.leave_out_opening();
         life.opened(store.store().info().life.commits);
         let mut wrote = false;
-        let mut clients: Vec<Client> = Vec::new();
+        let mut live: Vec<LiveTx> = Vec::new();
         let most = store.store().device().live_max().unwrap_or(u32::MAX) as usize;
         let most = run.world.clients.min(most);
         let mut readers = Readers {
@@ -296,7 +296,7 @@ impl World for Pages {
             let compared = readers.step(&mut store, &life.newest(), run.world.pages)?;
             run.tally.snapshots += compared;
             if dice.random_range(0..64) == 0 {
-                clients.clear();
+                live.clear();
                 readers.open.clear();
                 run.tally.collections += store.store().device().stats().collections;
                 run.close(store, &life.media)?;
@@ -312,19 +312,19 @@ impl World for Pages {
                 wrote = false;
                 run.look(life, dice);
             }
-            if clients.len() < most {
+            if live.len() < most {
                 let tx = store.begin().map_err(failed("begin"))?;
                 let left = dice.random_range(0..=run.world.writes);
                 let writes = Writes::new();
-                clients.push(Client { tx, writes, left });
+                live.push(LiveTx { tx, writes, left });
             }
-            let at = dice.random_range(0..clients.len());
-            if clients[at].left > 0 {
-                run.write(&mut store, &mut clients[at], dice)?;
+            let at = dice.random_range(0..live.len());
+            if live[at].left > 0 {
+                run.write(&mut store, &mut live[at], dice)?;
                 run.look(life, dice);
                 continue;
             }
-            let Client { tx, writes, .. } = clients.swap_remove(at);
+            let LiveTx { tx, writes, .. } = live.swap_remove(at);
             if dice.random_range(0..6) == 0 {
                 store.abort(tx).map_err(failed("abort"))?;
                 run.look(life, dice);

@@ -18,7 +18,7 @@ pub trait Loader: Session {
 
     /// Brings a filled database into the state of one that has been running: statistics are
     /// gathered, and what the load left to be done later is done now.
-    fn settle(&mut self) -> Result<(), Error>;
+    fn finish_load(&mut self) -> Result<(), Error>;
 }
 
 /// The tables' numbers in [`Stream::Table`]. `Counts` holds the numbers of order lines.
@@ -68,7 +68,7 @@ pub fn load(
         }
     }
     progress("settling", loaded);
-    loader.settle()?;
+    loader.finish_load()?;
     Ok(loaded)
 }
 

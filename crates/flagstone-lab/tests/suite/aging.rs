@@ -13,6 +13,7 @@ fn campaign(kind: Kind) -> Campaign {
         cuts: Cuts::Sampled(400),
         depth: 3,
         ahead: false,
+        unusual: false,
         device: None,
         faults: Faults {
             aging: true,

@@ -11,7 +11,7 @@ pub(crate) fn campaign(kind: Kind) -> Campaign {
     campaign_on(Subject::Protocol(kind))
 }
 
-fn campaign_on(subject: Subject) -> Campaign {
+pub(crate) fn campaign_on(subject: Subject) -> Campaign {
     Campaign {
         subject,
         variant: None,
@@ -19,6 +19,7 @@ fn campaign_on(subject: Subject) -> Campaign {
         cuts: Cuts::Sampled(600),
         depth: 3,
         ahead: false,
+        unusual: false,
         device: None,
         faults: Faults::ALL,
         seed: 11,
@@ -107,57 +108,48 @@ fn every_protocol_survives_three_cuts_in_a_row_with_every_fault() {
 fn a_protocol_of_each_family_survives_a_cut_at_every_operation() {
     use Kind::{Afc, Aw, GMixSl, LightTx, Scc, Seal};
     let chosen = [Afc, Aw, GMixSl, LightTx, Scc, Seal];
-    for (kind, variant) in stacks() {
-        if !chosen.contains(&kind) {
-            continue;
-        }
-        let faults = Faults {
-            torn: true,
-            ..Faults::default()
-        };
-        let cuts = Cuts::Exhaustive;
-        holds(&Campaign {
-            variant,
-            cuts,
-            depth: 1,
-            faults,
-            ..campaign(kind)
-        });
+    let torn = Faults {
+        torn: true,
+        ..Faults::default()
+    };
+    let chosen = stacks()
+        .into_iter()
+        .filter(|(kind, _)| chosen.contains(kind));
+    for stack in chosen {
+        holds(&once(stack, Cuts::Exhaustive, torn));
+    }
+}
+
+/// One cut a run.
+fn once((kind, variant): (Kind, Option<&'static str>), cuts: Cuts, faults: Faults) -> Campaign {
+    Campaign {
+        variant,
+        cuts,
+        depth: 1,
+        faults,
+        ..campaign(kind)
     }
 }
 
 #[test]
 fn pages_lost_beyond_ecc_are_reported_and_never_made_up() {
-    for (kind, variant) in stacks() {
-        let faults = Faults {
-            bits_beyond: true,
-            ..Faults::default()
-        };
-        let cuts = Cuts::Sampled(400);
-        holds(&Campaign {
-            variant,
-            cuts,
-            depth: 1,
-            faults,
-            ..campaign(kind)
-        });
+    let lost = Faults {
+        bits_beyond: true,
+        ..Faults::default()
+    };
+    for stack in stacks() {
+        holds(&once(stack, Cuts::Sampled(400), lost));
     }
 }
 
 #[test]
 fn errors_that_the_ecc_does_not_notice_are_reported_with_checksums_and_do_harm_without() {
+    let silent = Faults {
+        silent: true,
+        ..Faults::default()
+    };
     for (kind, variant) in stacks() {
-        let faults = Faults {
-            silent: true,
-            ..Faults::default()
-        };
-        let checked = Campaign {
-            variant,
-            cuts: Cuts::Sampled(150),
-            depth: 1,
-            faults,
-            ..campaign(kind)
-        };
+        let checked = once((kind, variant), Cuts::Sampled(150), silent);
         holds(&checked);
         let found = run(&Campaign {
             sabotage: Sabotage::Unchecked,
@@ -243,27 +235,6 @@ fn an_index_that_recovers_itself_does_so_and_its_mistakes_are_found() {
                 faults: Faults::default(),
                 sabotage,
                 ..campaign_on(own)
-            },
-        );
-    }
-}
-
-#[test]
-fn wrong_versions_of_how_cfc_ex_hands_its_flags_on_are_found() {
-    let cfc_ex = Subject::Stack(Stack::CfcEx);
-    let mistakes = Sabotage::all().filter(|(sabotage, _)| {
-        !sabotage.suits(Subject::Stack(Stack::AfcEx)) && sabotage.suits(cfc_ex)
-    });
-    assert_eq!(mistakes.clone().count(), 2);
-    for (sabotage, name) in mistakes {
-        finds(
-            name,
-            &Campaign {
-                cuts: Cuts::Sampled(20_000),
-                depth: 2,
-                faults: Faults::default(),
-                sabotage,
-                ..campaign_on(cfc_ex)
             },
         );
     }

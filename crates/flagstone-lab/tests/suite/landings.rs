@@ -83,10 +83,15 @@ fn collections_in_steps_survive_cuts_and_rules_left_out_are_found() {
             cuts: Cuts::Sampled(60_000),
             ..ahead
         };
-        for mistake in [Mistake::EvidenceDropped, Mistake::LiveResolved] {
+        for mistake in [
+            Mistake::EvidenceDropped,
+            Mistake::LiveResolved,
+            Mistake::LiveSealed,
+            Mistake::WitnessIgnored,
+        ] {
             let sabotage = Sabotage::Seal(mistake);
             finds(
-                "a rule left out",
+                &format!("{mistake:?} under {kind}"),
                 &Campaign {
                     sabotage,
                     ..all.clone()

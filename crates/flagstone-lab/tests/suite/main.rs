@@ -3,6 +3,7 @@
 mod aging;
 mod campaign;
 mod campaign_device;
+mod databases;
 mod fuzzing;
 mod golden;
 mod golden_disk;

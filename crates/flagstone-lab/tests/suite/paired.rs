@@ -15,6 +15,7 @@ fn campaign(subject: Subject, variant: Option<&'static str>) -> Campaign {
         cuts: Cuts::Sampled(500),
         depth: 3,
         ahead: false,
+        unusual: false,
         device: None,
         faults: Faults {
             paired: true,

@@ -141,7 +141,7 @@ impl Loader for SqliteSession {
         Ok(loaded)
     }
 
-    fn settle(&mut self) -> Result<(), Error> {
+    fn finish_load(&mut self) -> Result<(), Error> {
         self.simple("ANALYZE", "ANALYZE")
     }
 }

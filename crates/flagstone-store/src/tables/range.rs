@@ -5,7 +5,7 @@ use super::hashed;
 use super::read::{Source, Table, Value, in_table};
 use crate::error::StoreError;
 use crate::shared::PageBytes;
-use flagstone::index::prefix_bptree::{Cursor, Found};
+use flagstone::index::prefix_bptree::{Cursor, FoundValue};
 use std::collections::VecDeque;
 use std::ops::{self, Bound, RangeBounds};
 
@@ -13,7 +13,7 @@ use std::ops::{self, Bound, RangeBounds};
 pub type Pair = (Vec<u8>, Value);
 
 /// An entry of a tree: a key, or the hash of one, and what lies behind it.
-type Entry = (Vec<u8>, Found<PageBytes>);
+type Entry = (Vec<u8>, FoundValue<PageBytes>);
 
 /// A range of keys: `from..to`, `from..=to`, `from..`, `..to`, `..=to`, `..`, or two bounds, of
 /// anything that is bytes.
@@ -154,7 +154,7 @@ impl<S: Source> Range<S> {
         Ok(Some((key, found)))
     }
 
-    fn pairs(found: Found<PageBytes>) -> VecDeque<Pair> {
+    fn pairs(found: FoundValue<PageBytes>) -> VecDeque<Pair> {
         let pair = |place: hashed::Place| {
             let key = found[place.key].to_vec();
             (key, Value::part(found.clone(), place.value))

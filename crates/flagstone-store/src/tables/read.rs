@@ -8,7 +8,7 @@ use super::range::{KeyRange, Range};
 use crate::error::StoreError;
 use crate::pages::PageStore;
 use crate::shared::{PageBytes, PageSnapshot};
-use flagstone::index::prefix_bptree::{Found, Images, Root, Walk};
+use flagstone::index::prefix_bptree::{FoundValue, Images, Root, Walk};
 use flagstone::units::Lpn;
 use std::ops::{Bound, Deref};
 use std::sync::{Arc, OnceLock, RwLock};
@@ -44,17 +44,17 @@ impl<T: Images<Page = PageBytes, Error = StoreError> + Clone> Source for T {}
 /// A value. It is not copied from the page where it lies, which it keeps in memory.
 #[derive(Debug, Clone)]
 pub struct Value {
-    held: Found<PageBytes>,
+    held: FoundValue<PageBytes>,
     place: std::ops::Range<usize>,
 }
 
 impl Value {
-    pub(super) fn of(held: Found<PageBytes>) -> Value {
+    pub(super) fn of(held: FoundValue<PageBytes>) -> Value {
         let place = 0..held.len();
         Value { held, place }
     }
 
-    pub(super) fn part(held: Found<PageBytes>, place: std::ops::Range<usize>) -> Value {
+    pub(super) fn part(held: FoundValue<PageBytes>, place: std::ops::Range<usize>) -> Value {
         Value { held, place }
     }
 }
@@ -82,7 +82,7 @@ impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Value {
 impl From<Value> for Vec<u8> {
     fn from(value: Value) -> Vec<u8> {
         match value.held {
-            Found::Whole(bytes) if value.place == (0..bytes.len()) => bytes,
+            FoundValue::Whole(bytes) if value.place == (0..bytes.len()) => bytes,
             _ => value.to_vec(),
         }
     }
@@ -170,7 +170,7 @@ impl<S: Source> Table<S> {
         let hashes: Vec<[u8; 8]> = keys.iter().map(|key| hashed::hash(key.as_ref())).collect();
         let refs: Vec<&[u8]> = hashes.iter().map(|hash| &hash[..]).collect();
         let found = self.walk.get_many(&refs).map_err(at)?;
-        let value = |(records, key): (Option<Found<PageBytes>>, &K)| {
+        let value = |(records, key): (Option<FoundValue<PageBytes>>, &K)| {
             let records = records?;
             let place = hashed::find(&records, key.as_ref())?;
             Some(Value::part(records, place.value))

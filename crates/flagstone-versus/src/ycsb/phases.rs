@@ -177,7 +177,7 @@ impl Ycsb {
             }
         }
         drop(session);
-        store.settle()?;
+        store.finish_load()?;
         store.close()
     }
 

@@ -52,7 +52,7 @@ pub(crate) trait Shared: Sync {
     /// What one thread needs to work on it.
     fn session(&self) -> Result<Box<dyn Session + '_>>;
     /// Does what loading has left to be done later, such as to merge, so that it is not measured.
-    fn settle(&self) -> Result<()> {
+    fn finish_load(&self) -> Result<()> {
         Ok(())
     }
     /// Ends properly.
@@ -262,7 +262,7 @@ impl Shared for Rocks {
         Ok(Box::new(&self.0))
     }
 
-    fn settle(&self) -> Result<()> {
+    fn finish_load(&self) -> Result<()> {
         self.0.flush()?;
         self.0.compact_range::<&[u8], &[u8]>(None, None);
         Ok(())
@@ -324,7 +324,7 @@ impl Shared for Fjall {
         Ok(Box::new(self))
     }
 
-    fn settle(&self) -> Result<()> {
+    fn finish_load(&self) -> Result<()> {
         Ok(self.keys.major_compact()?)
     }
 

@@ -1,12 +1,11 @@
 //! The end of a device, under every protocol: its blocks wear out until it takes no more writes.
 //! It says so, and everything that was acknowledged can be read, then and after each restart.
 
-use super::small_device::{EVERYTHING, NOTHING, Small};
-use super::{Config, DeviceError, Kind, Options};
+use super::small_device::{EVERYTHING, NOTHING, Small, unwaited};
+use super::{Config, DeviceError, Kind};
 use crate::dice::Dice;
 use crate::ftl::{EndOfLife, FtlError, Wear};
 use crate::nand::{Cell, Geometry, small};
-use crate::settings::Settings;
 use crate::units::{Lpn, Pbn};
 
 const PAGES: u32 = 96;
@@ -39,17 +38,10 @@ struct Life {
 
 impl Life {
     fn new(kind: Kind) -> Life {
-        let options = Options {
-            settings: Settings::new()
-                .with("group", 1)
-                .with("zone_blocks", 8)
-                .keep_those_of(kind.info()),
-            ..Options::default()
-        };
         let config = Config::small(PAGES, Some(3));
         Life {
             kind,
-            small: Small::on(small::chip(GEOMETRY), config, kind, options),
+            small: Small::on(small::chip(GEOMETRY), config, kind, unwaited(kind)),
             holds: vec![0; PAGES as usize],
             dice: Dice(kind as u64),
         }

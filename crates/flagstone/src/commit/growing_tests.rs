@@ -2,13 +2,12 @@
 //! way.
 
 use super::show::tests::{named, newest_root};
-use super::small_device::{EVERYTHING, NOTHING};
+use super::small_device::{EVERYTHING, NOTHING, unwaited};
 use super::{Config, Device, Kind, Options};
 use crate::dice::Dice;
 use crate::forward_flash;
 use crate::ftl::{BlockState, Mistake};
 use crate::nand::{Chip, Cut, Flash, FlashError, Geometry, PowerCut, Shared, small};
-use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Pbn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -98,13 +97,7 @@ impl Rig {
             mistake: medium.mistake.into(),
             ..Config::default()
         };
-        let options = Options {
-            settings: Settings::new()
-                .with("group", 1)
-                .with("zone_blocks", 8)
-                .keep_those_of(medium.kind.info()),
-            ..Options::default()
-        };
+        let options = unwaited(medium.kind);
         let window = Box::new(window);
         let device = Device::open(window, medium.kind, config, &options, Nanos::ZERO);
         let device = device.map_err(|error| error.to_string())?;

@@ -2,7 +2,7 @@
 //! slides, blocks that are bad from the factory wherever they are, blocks for roots that fail one
 //! after the other, and sizes beyond those of campaigns.
 
-use super::small_device::{EVERYTHING, NOTHING, PAGES, Small};
+use super::small_device::{EVERYTHING, NOTHING, PAGES, Small, unwaited};
 use super::{Config, Device, DeviceError, Kind, Options};
 use crate::dice::Dice;
 use crate::ftl::FtlError;
@@ -23,17 +23,6 @@ const GEOMETRY: Geometry = Geometry {
     ..small::GEOMETRY
 };
 
-/// Groups of one, for which nobody waits.
-fn options(kind: Kind) -> Options {
-    Options {
-        settings: Settings::new()
-            .with("group", 1)
-            .with("zone_blocks", 8)
-            .keep_those_of(kind.info()),
-        ..Options::default()
-    }
-}
-
 #[test]
 fn a_transaction_outlives_many_zone_slides() {
     for kind in [Kind::LightTx, Kind::MhlD] {
@@ -43,7 +32,7 @@ fn a_transaction_outlives_many_zone_slides() {
             (false, NOTHING),
             (false, EVERYTHING),
         ] {
-            let mut small = Small::new(kind, options(kind));
+            let mut small = Small::new(kind, unwaited(kind));
             (0..PAGES).for_each(|at| small.put(&[(at, 1)]));
             // Its pages are far apart: one in the first zone, one a few slides later, and so on.
             let tx = small.begin();
@@ -78,7 +67,7 @@ fn a_transaction_outlives_many_zone_slides() {
 fn live_with(kind: Kind, geometry: Geometry, bad: &[u32]) {
     let bad: Vec<Pbn> = bad.iter().copied().map(Pbn).collect();
     let chip = small::chip(geometry).with_factory_bad(bad.clone());
-    let mut small = Small::on(chip, Config::small(96, Some(3)), kind, options(kind));
+    let mut small = Small::on(chip, Config::small(96, Some(3)), kind, unwaited(kind));
     (0..96).for_each(|at| small.put(&[(at, 1)]));
     let collected = |device: &Device| device.stats().collections > 30;
     small.churn(10..96, collected);
@@ -158,7 +147,7 @@ fn blocks_for_roots_fail_one_after_the_other_until_the_device_says_so() {
                 Box::new(flash.clone()),
                 kind,
                 config,
-                &options(kind),
+                &unwaited(kind),
                 Nanos::ZERO,
             );
             (device, flash)

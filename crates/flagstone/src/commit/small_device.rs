@@ -2,7 +2,8 @@
 
 use super::{Device, DeviceError, Kind, Options};
 use crate::ftl::Config;
-use crate::nand::{Aim, Cell, Chip, Cut, Flash, Geometry, PowerCut, Shared, small};
+use crate::nand::{Cell, Chip, Cut, Flash, Geometry, PowerCut, Shared, small};
+use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Pbn, TxId};
 
 /// Dice of a cut after which nothing, or everything, that was in flight is there.
@@ -16,6 +17,17 @@ pub(super) const PAGES: u32 = 104;
 pub(super) fn below(dice: &mut u32, end: u32) -> u32 {
     *dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
     (*dice >> 16) % end
+}
+
+/// Groups of one, for which nobody waits, and short zones.
+pub(super) fn unwaited(kind: Kind) -> Options {
+    Options {
+        settings: Settings::new()
+            .with("group", 1)
+            .with("zone_blocks", 8)
+            .keep_those_of(kind.info()),
+        ..Options::default()
+    }
 }
 
 pub(super) struct Small {
@@ -65,15 +77,10 @@ impl Small {
     }
 
     /// The power will fail with `cut`, counted from now.
-    pub(super) fn arm(self, cut: Cut) -> Small {
-        self.arm_at(cut, Aim::Any)
-    }
-
-    /// The same, for the first operation of a kind from there on.
-    pub(super) fn arm_at(mut self, cut: Cut, aim: Aim) -> Small {
+    pub(super) fn arm(mut self, cut: Cut) -> Small {
         self.device = None;
         let chip = self.flash.take().pull(EVERYTHING, false);
-        let power = PowerCut::new(chip).arm(cut).aim(aim);
+        let power = PowerCut::new(chip).arm(cut);
         Small::start(self.kind, (self.config, self.options), power).expect("recovery only reads")
     }
 

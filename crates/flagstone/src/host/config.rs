@@ -182,6 +182,36 @@ pub enum Mistake {
 }
 
 impl Mistake {
+    /// All of them, with the names that commands use.
+    pub const ALL: [(Mistake, &'static str); 14] = [
+        (Mistake::PageBeforeLog, "page-before-log"),
+        (Mistake::EarlyAcknowledgement, "early-acknowledgement"),
+        (Mistake::UndoCompensation, "compensation-undone"),
+        (Mistake::NoUndo, "losers-stay"),
+        (Mistake::FlagsBeforeLog, "flags-before-log"),
+        (Mistake::NoBeforeImage, "no-before-image"),
+        (Mistake::RedoAll, "redo-all"),
+        (Mistake::NoGap, "no-gap"),
+        (Mistake::EarlyCheckpoint, "early-checkpoint"),
+        (Mistake::FlagLost, "flag-lost"),
+        (Mistake::OneDeath, "one-death"),
+        (Mistake::FlagInFlight, "flag-in-flight"),
+        (Mistake::TornFlagStays, "torn-flag-stays"),
+        (Mistake::NewestCommit, "newest-commit"),
+    ];
+
+    /// Whether a stack can make it.
+    pub fn is_of(self, stack: Stack) -> bool {
+        match self {
+            Mistake::EarlyAcknowledgement => true,
+            Mistake::PageBeforeLog | Mistake::UndoCompensation | Mistake::NoUndo => {
+                stack == Stack::Wal
+            }
+            Mistake::FlagLost | Mistake::OneDeath => stack == Stack::CfcEx,
+            _ => stack.record_kind().is_some(),
+        }
+    }
+
     /// What the device does wrong for it, if it is the device's.
     pub(super) fn of_device(self) -> Option<RecordMistake> {
         match self {

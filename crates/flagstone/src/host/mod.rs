@@ -63,8 +63,6 @@ mod force;
 mod wal;
 
 #[cfg(test)]
-mod rig;
-#[cfg(test)]
 mod small_host;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
-//! A small host, its restarts, and the settings that tests go through.
+//! A small host and its restarts.
 
-use super::{Granularity, Host, HostConfig, HostError, Rid, Stack, Step};
-use crate::commit::{DeviceError, Kind, Options};
+use super::{Host, HostConfig, HostError, Rid, Stack, Step};
+use crate::commit::{DeviceError, Options};
 use crate::ftl::{Config, FtlError};
 use crate::nand::{Cell, Chip, Cut, Geometry, PowerCut, Shared, small};
 use crate::units::{Lpn, Nanos, TxId};
@@ -26,20 +26,6 @@ pub(super) fn config() -> HostConfig {
         .with("checkpoint_every", 4)
 }
 
-/// A stream of numbers from one.
-#[derive(Debug, Clone)]
-pub(super) struct Dice(pub(super) u64);
-
-impl Dice {
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (self.0 >> 33) % limit
-    }
-}
-
 pub(super) fn chip(stack: Stack) -> Chip {
     let flags_records = stack.record_kind().is_some();
     small::chip(Geometry {
@@ -61,7 +47,6 @@ pub(super) fn device() -> Config {
 pub(super) struct SmallHost {
     pub(super) stack: Stack,
     pub(super) config: HostConfig,
-    pub(super) options: Options,
     flash: Shared<PowerCut>,
     pub(super) host: Option<Host>,
     pub(super) now: Nanos,
@@ -78,36 +63,30 @@ pub(super) fn is_power_loss(error: &HostError) -> bool {
 
 impl SmallHost {
     pub(super) fn new(stack: Stack, config: HostConfig) -> SmallHost {
-        SmallHost::with(stack, config, Options::default(), None)
-    }
-
-    pub(super) fn with(
-        stack: Stack,
-        config: HostConfig,
-        options: Options,
-        cut: Option<Cut>,
-    ) -> SmallHost {
         let power = PowerCut::new(chip(stack));
         let mut small = SmallHost {
             stack,
             config: config.keep_those_of(stack),
-            options,
             flash: Shared::new(power),
             host: None,
             now: Nanos::ZERO,
             cut_restarts: 0,
         };
         small.open().expect("a blank device");
-        if let Some(cut) = cut {
-            small.arm(cut);
-        }
         small
     }
 
     fn open(&mut self) -> Result<(), HostError> {
         let flash = Box::new(self.flash.clone());
         let (stack, config) = (self.stack, &self.config);
-        let host = Host::open(flash, stack, device(), &self.options, config, Nanos::ZERO)?;
+        let host = Host::open(
+            flash,
+            stack,
+            device(),
+            &Options::default(),
+            config,
+            Nanos::ZERO,
+        )?;
         self.now = host.recovered_at();
         host.verify().expect("the books agree after recovery");
         self.host = Some(host);
@@ -139,10 +118,6 @@ impl SmallHost {
     /// Programs, reprograms and erases since the last start.
     pub(super) fn issued(&self) -> u64 {
         self.flash.look(PowerCut::issued)
-    }
-
-    pub(super) fn is_off(&self) -> bool {
-        self.flash.look(PowerCut::is_off)
     }
 
     pub(super) fn host(&mut self) -> &mut Host {
@@ -234,65 +209,4 @@ pub(super) fn rid(page: u32, slot: u16) -> Rid {
 
 pub(super) fn rids() -> impl Iterator<Item = Rid> {
     (0..PAGES).flat_map(|page| (0..SLOTS).map(move |slot| rid(page, slot)))
-}
-
-/// Stacks with the settings that make each go another way.
-pub(super) fn variants() -> Vec<(Stack, HostConfig)> {
-    let mut all = Vec::new();
-    for stack in Stack::all() {
-        if stack == Stack::Force(Kind::Plain) {
-            continue;
-        }
-        all.push((stack, config()));
-        let rewrites = match stack {
-            Stack::Force(kind) => kind.info().rewrites,
-            _ => true,
-        };
-        if !rewrites {
-            let steal = Some(true);
-            all.push((stack, HostConfig { steal, ..config() }));
-        } else {
-            let write_through = true;
-            all.push((
-                stack,
-                HostConfig {
-                    write_through,
-                    ..config()
-                },
-            ));
-        }
-    }
-    // A log that is nearly always full.
-    all.push((
-        Stack::Wal,
-        HostConfig {
-            frames: 4,
-            log_pages: 13,
-            ..config().with("checkpoint_every", 1)
-        },
-    ));
-    all.push((Stack::Wal, config().with("group_wait_us", 700)));
-    // A log with so much room that pages of it are filled up.
-    let roomy = || HostConfig {
-        log_pages: 40,
-        ..config()
-    };
-    all.push((Stack::Wal, roomy().with("log_page_each", true)));
-    for stack in [Stack::Wal, Stack::CfcEx, Stack::AfcEx] {
-        all.push((stack, roomy().with("log_padded", true)));
-    }
-    for kind in [Kind::Scc, Kind::Bpcc, Kind::Cfc, Kind::Afc, Kind::Seal] {
-        let steal = Some(true);
-        let stealing = HostConfig { steal, ..config() };
-        all.push((Stack::Force(kind), stealing.with("flush_aborted", true)));
-    }
-    let granularity = Some(Granularity::Page);
-    all.push((
-        Stack::Wal,
-        HostConfig {
-            granularity,
-            ..config()
-        },
-    ));
-    all
 }

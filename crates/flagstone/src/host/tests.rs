@@ -1,120 +1,9 @@
-//! Every stack beside a model: interleaved clients, power cuts, and controls that must fail.
+//! Every stack in small scenes. Campaigns of the lab have interleaved clients and power cuts.
 
-use super::config::Mistake;
-use super::rig::Rig;
-use super::small_host::{SmallHost, config, rid, variants};
+use super::small_host::{SmallHost, config, rid};
 use super::{HostConfig, Stack, Step, Why};
-use crate::commit::{Kind, Options};
+use crate::commit::Kind;
 use crate::ftl::{Cause, Operation};
-use crate::nand::Cut;
-
-fn name(stack: Stack, config: &HostConfig, seed: u64) -> String {
-    let (through, what) = (config.write_through, config.granularity);
-    let set: Vec<_> = config.settings.given().collect();
-    format!("{stack}, write-through {through}, locks {what:?}, {set:?}, seed {seed}")
-}
-
-/// Clients that wait for each other, dead-lock and roll back see what they should; and it is there
-/// after a restart.
-#[test]
-fn interleaved_transactions_agree_with_a_map() {
-    for (stack, config) in variants() {
-        for seed in 0..4 {
-            let name = name(stack, &config, seed);
-            let small = SmallHost::new(stack, config.clone());
-            let mut rig = Rig::new(small, seed, 4);
-            assert!(rig.run(300));
-            let stats = rig.small.host().stats();
-            rig.small.host().verify().unwrap();
-            assert!(rig.committed > 100 && rig.aborted > 20, "{name}: {stats:?}");
-            assert!(stats.locks.waits > 10, "{name}: {stats:?}");
-            rig.recover(None)
-                .unwrap_or_else(|error| panic!("{name}: {error}"));
-        }
-    }
-}
-
-/// Cuts the power at an operation, checks, goes on, and checks again. Gives what is wrong.
-fn cut_once(stack: Stack, config: &HostConfig, seed: u64, cut: Cut) -> Result<bool, String> {
-    let mut small = SmallHost::with(stack, config.clone(), Options::default(), None);
-    small.arm(cut);
-    let mut rig = Rig::new(small, seed, 4);
-    let fell = !rig.run(60) || rig.small.cut_restarts > 0;
-    // Half of the cuts are followed by another one, which may fall into the restart.
-    let again = Cut {
-        at: cut.dice % 13,
-        dice: cut.dice / 7,
-        torn: !cut.torn,
-    };
-    rig.recover(cut.dice.is_multiple_of(2).then_some(again))?;
-    if !rig.run(20) {
-        rig.recover(None)?;
-        rig.run(20);
-    }
-    rig.recover(None)?;
-    Ok(fell)
-}
-
-pub(super) fn cuts(
-    stack: Stack,
-    config: &HostConfig,
-    seeds: std::ops::Range<u64>,
-    step: u64,
-) -> Vec<String> {
-    let mut complaints = Vec::new();
-    for seed in seeds {
-        let mut at = seed % step;
-        loop {
-            let dice = (seed << 20 | at).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8;
-            let torn = dice & 4 != 0;
-            let cut = Cut { at, dice, torn };
-            match cut_once(stack, config, seed, cut) {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => {
-                    complaints.push(format!("{}, {cut:?}: {error}", name(stack, config, seed)));
-                    break;
-                }
-            }
-            at += step;
-        }
-        let is_fine = complaints.is_empty();
-        assert!(!is_fine || at > 3 * step, "there was something to cut");
-    }
-    complaints
-}
-
-#[test]
-fn what_was_acknowledged_survives_a_power_cut_and_nothing_survives_in_part() {
-    for (stack, config) in variants() {
-        let complaints = cuts(stack, &config, 0..3, 11);
-        assert!(complaints.is_empty(), "{complaints:#?}");
-    }
-}
-
-/// The controls: what the tests above must be able to see.
-#[test]
-fn mistakes_are_found() {
-    let mistakes = [
-        (Stack::Wal, Some(Mistake::PageBeforeLog)),
-        (Stack::Wal, Some(Mistake::EarlyAcknowledgement)),
-        (Stack::Wal, Some(Mistake::NoUndo)),
-        (Stack::Wal, Some(Mistake::UndoCompensation)),
-        (Stack::Force(Kind::Cfc), Some(Mistake::EarlyAcknowledgement)),
-        (Stack::Force(Kind::Plain), None),
-    ];
-    let mistakes = mistakes.map(|(stack, mistake)| (stack, mistake, 0));
-    let early = Some(Mistake::EarlyAcknowledgement);
-    let grouped = [(Stack::Wal, early, 700)];
-    for (stack, mistake, group_wait) in mistakes.into_iter().chain(grouped) {
-        let config = HostConfig {
-            mistake: mistake.into(),
-            ..config().with("group_wait_us", group_wait)
-        };
-        let found = (0..20).any(|seed| !cuts(stack, &config, seed..seed + 1, 3).is_empty());
-        assert!(found, "{stack} with {mistake:?} passes");
-    }
-}
 
 #[test]
 fn a_page_is_dirty_if_it_was_changed_and_not_if_it_was_only_accessed_for_a_write() {
@@ -194,12 +83,16 @@ fn who_waits_for_a_place_on_the_device_is_woken_when_it_is_free() {
 #[test]
 fn pages_of_the_log_are_counted_as_log() {
     for stack in [Stack::Wal, Stack::CfcEx, Stack::AfcEx] {
-        let small = SmallHost::new(stack, config());
-        let mut rig = Rig::new(small, 7, 4);
-        assert!(rig.run(10));
-        rig.small.host().reset_stats();
-        assert!(rig.run(100));
-        let host = rig.small.host();
+        let mut small = SmallHost::new(stack, config());
+        for n in 0..70 {
+            if n == 10 {
+                small.host().reset_stats();
+            }
+            let tx = small.begin();
+            (0..2).for_each(|k| small.write(tx, rid((7 * n + k) % 20, 0), Some(b"one of many")));
+            small.commit(tx);
+        }
+        let host = small.host();
         let (stats, flash) = (host.stats(), host.ftl().stats());
         let programs = |cause| flash.count(Operation::Program, cause);
         assert!(stats.log.pages_written > 50 && stats.pages_written > 20);

@@ -69,8 +69,8 @@ pub(super) fn bring_up_to_date(
         let has = |page: &Seen| ftl.slot(page.lpn) == page.slot;
         tell(rulings, has, seen.clone(), last.version);
     }
-    let groups = redo(seen, last.version, (trust_all, any_order));
-    for (at, slot) in groups.into_iter().flat_map(|group| group.pages) {
+    let all = redo(seen, last.version, (trust_all, any_order));
+    for (at, slot) in all.into_iter().flat_map(|one| one.pages) {
         ftl.set_slot(at, slot);
         if matches!(slot, Slot::Trimmed(_)) {
             zones.trimmed(at);
@@ -82,13 +82,13 @@ pub(super) fn bring_up_to_date(
 }
 
 /// A committed transaction, or a page that belongs to none.
-struct Group {
+struct Redone {
     version: u64,
     pages: Vec<(Lpn, Slot)>,
 }
 
 /// What the mapping table of a checkpoint lacks, in the order of the commits.
-fn redo(mut seen: Vec<Seen>, checkpoint: u64, (trust_all, any_order): (bool, bool)) -> Vec<Group> {
+fn redo(mut seen: Vec<Seen>, checkpoint: u64, (trust_all, any_order): (bool, bool)) -> Vec<Redone> {
     if any_order {
         seen.sort_by_key(|page| page.tx);
     } else {
@@ -103,13 +103,13 @@ fn redo(mut seen: Vec<Seen>, checkpoint: u64, (trust_all, any_order): (bool, boo
             .find(|page| page.count > 0)
             .unwrap_or(&pages[0])
     };
-    let group = |pages: &[Seen]| Group {
+    let whole = |pages: &[Seen]| Redone {
         version: counting(pages).version,
         pages: pages.iter().map(|page| (page.lpn, page.slot)).collect(),
     };
-    let mut groups: Vec<Group> = redone.map(group).collect();
-    groups.sort_by_key(|group| group.version);
-    groups
+    let mut all: Vec<Redone> = redone.map(whole).collect();
+    all.sort_by_key(|one| one.version);
+    all
 }
 
 /// Pages that are in the order of their transactions: each transaction, and each page of none.
@@ -288,13 +288,13 @@ mod tests {
                 let last = (at == self.counts).then_some((self.count, self.version));
                 seen.push(page(7 * u32::from(self.has_tx), at, last.unwrap_or((0, 0))));
             }
-            let groups = redo(seen, 17, as_published);
-            let of = |group: &Group| group.pages.iter().map(|page| page.0.0).collect::<Vec<_>>();
-            let (other, own) = groups.split_last().expect("transaction 8 is there");
+            let all = redo(seen, 17, as_published);
+            let of = |one: &Redone| one.pages.iter().map(|page| page.0.0).collect::<Vec<_>>();
+            let (other, own) = all.split_last().expect("transaction 8 is there");
             assert_eq!(of(other), [80, 81], "by TxVer");
             let first = 70 * u32::from(self.has_tx);
             let whole: Vec<u32> = (first..first + self.pages).collect();
-            assert!(own.iter().all(|group| of(group) == whole));
+            assert!(own.iter().all(|one| of(one) == whole));
             own.len() == 1
         }
     }

@@ -57,22 +57,22 @@ pub(super) enum Verdict {
 /// the ring closes, which decides too. Every link is followed once.
 pub(super) fn judge(pages: u32, link: impl Fn(Lpn) -> Verdict) -> Vec<bool> {
     #[derive(Clone, Copy, PartialEq)]
-    enum Mark {
+    enum Visit {
         New,
         OnPath,
         Known(bool),
     }
-    let mut marks = vec![Mark::New; pages as usize];
+    let mut visits = vec![Visit::New; pages as usize];
     let mut path = Vec::new();
     for start in 0..pages {
         let mut at = Lpn(start);
         let committed = loop {
-            match marks[at.index()] {
-                Mark::Known(committed) => break committed,
-                Mark::OnPath => break true,
-                Mark::New => {}
+            match visits[at.index()] {
+                Visit::Known(committed) => break committed,
+                Visit::OnPath => break true,
+                Visit::New => {}
             }
-            marks[at.index()] = Mark::OnPath;
+            visits[at.index()] = Visit::OnPath;
             path.push(at);
             match link(at) {
                 Verdict::Committed => break true,
@@ -81,12 +81,12 @@ pub(super) fn judge(pages: u32, link: impl Fn(Lpn) -> Verdict) -> Vec<bool> {
             }
         };
         for at in path.drain(..) {
-            marks[at.index()] = Mark::Known(committed);
+            visits[at.index()] = Visit::Known(committed);
         }
     }
-    marks
+    visits
         .into_iter()
-        .map(|mark| mark == Mark::Known(true))
+        .map(|visit| visit == Visit::Known(true))
         .collect()
 }
 

@@ -1,5 +1,5 @@
-//! What holds for SCC and BPCC alike, on a small device: what an aborted transaction names, what
-//! the next version waits for, and a power cut at every operation.
+//! What holds for SCC and BPCC alike, on a small device: what an aborted transaction names, and
+//! what the next version waits for.
 
 use super::bench::{LANDS, bench};
 use super::link;
@@ -7,7 +7,7 @@ use crate::commit::small_device::Small;
 use crate::commit::{DeviceError, Kind, Options};
 use crate::ftl::header;
 use crate::layout::put;
-use crate::nand::{Chip, Cut, Flash, small};
+use crate::nand::{Chip, Flash, small};
 use crate::units::Lpn;
 
 const BOTH: [Kind; 2] = [Kind::Scc, Kind::Bpcc];
@@ -81,83 +81,6 @@ fn own_writes_are_read_before_the_commit_and_trims_last() {
         assert_eq!(bench.values(2), [2, 0]);
         assert_eq!(bench.restart(LANDS).values(2), [2, 0]);
     }
-}
-
-/// Pages that the transactions of [`every_cut`] write, and whether each commits.
-const HISTORY: [(&[u32], bool); 14] = [
-    (&[0, 1, 2], true),
-    (&[1, 3], false),
-    (&[3], true),
-    (&[2, 1, 0, 3], true),
-    (&[0], false),
-    (&[0, 1], false),
-    (&[1, 0], true),
-    (&[2, 3, 1], false),
-    (&[3, 2], true),
-    (&[1], true),
-    (&[0, 1, 2, 3], false),
-    (&[0, 1, 2, 3], true),
-    (&[3, 0], false),
-    (&[3, 1, 0], true),
-];
-
-/// A power cut at every operation of a history: what was acknowledged is there, and the transaction
-/// that the cut fell into is all there or not at all. Then the device goes on.
-fn every_cut(kind: Kind) {
-    for at in 0.. {
-        let mut fell = false;
-        for dice in 0..24 {
-            let torn = dice % 3 == 2;
-            let mut bench = bench(kind, false).arm(Cut { at, dice, torn });
-            let (mut now, mut next) = ([0; 4], [0; 4]);
-            for (i, &(pages, commits)) in HISTORY.iter().cycle().take(42).enumerate() {
-                let value = i as u8 + 1;
-                let outcome = bench.try_open(value, pages).and_then(|tx| {
-                    if commits {
-                        pages.iter().for_each(|&page| next[page as usize] = value);
-                        return bench.try_commit(tx);
-                    }
-                    bench.abort(tx);
-                    Ok(())
-                });
-                fell = outcome.is_err();
-                if fell {
-                    break;
-                }
-                now = next;
-            }
-            let mut bench = bench.restart(LANDS);
-            let found = bench.values(4);
-            assert!(
-                found == now || found == next,
-                "cut {at}, dice {dice}: {found:?} is neither {now:?} nor {next:?}"
-            );
-            bench.set(200, &[3, 1]);
-            bench.roll_back(201, &[2, 0]);
-            bench.set(202, &[2]);
-            bench.check();
-            let mut bench = bench.restart(LANDS);
-            assert_eq!(
-                bench.values(4),
-                [found[0], 200, 202, 200],
-                "cut {at}, dice {dice}"
-            );
-        }
-        if !fell {
-            assert!(at > 60, "the history has more operations than {at}");
-            return;
-        }
-    }
-}
-
-#[test]
-fn every_power_cut_of_a_history_of_scc() {
-    every_cut(Kind::Scc);
-}
-
-#[test]
-fn every_power_cut_of_a_history_of_bpcc() {
-    every_cut(Kind::Bpcc);
 }
 
 /// A version of page 0 on flash with a number near the last one, which names itself.

@@ -5,7 +5,7 @@ use super::Mistake;
 use crate::commit::small_device::{EVERYTHING, NOTHING, PAGES, Small};
 use crate::commit::{Kind, Options};
 use crate::ftl::{BlockState, Cause, Config, Operation};
-use crate::nand::{Cut, Geometry, small};
+use crate::nand::{Geometry, small};
 use crate::units::{Lpn, Pbn, TxId};
 
 /// Pages that only filler writes.
@@ -13,16 +13,11 @@ const FILLER: u32 = 40;
 
 /// A device on which so many full blocks wait for their transactions.
 fn seal(linger: u32, mistake: Option<Mistake>) -> Small {
-    seal_as(Kind::Seal, linger, mistake)
-}
-
-/// The same, of either form.
-fn seal_as(kind: Kind, linger: u32, mistake: Option<Mistake>) -> Small {
     let options = Options {
         mistake: mistake.into(),
         ..Options::default().with("linger", linger)
     };
-    Small::new(kind, options)
+    Small::new(Kind::Seal, options)
 }
 
 /// So many transactions of one page.
@@ -266,59 +261,6 @@ fn pages_of_a_live_transaction_can_be_collected() {
     }
 }
 
-/// Cuts at every operation of a few transactions, with a few landings each: half of a transaction
-/// found after a restart, or something that was acknowledged and is not there.
-fn losses(kind: Kind, linger: u32, mistake: Option<Mistake>) -> u32 {
-    let mut lost = 0;
-    for at in 1..70 {
-        for dice in 0..24 {
-            let small = seal_as(kind, linger, mistake);
-            let mut small = small.arm(Cut {
-                at,
-                dice,
-                torn: dice % 3 == 0,
-            });
-            let mut acknowledged = 0;
-            for round in 1..12u8 {
-                if small
-                    .try_put(&[(0, round), (1, round), (2, round)])
-                    .is_err()
-                {
-                    break;
-                }
-                acknowledged = round;
-                if small
-                    .try_put(&[(FILLER + u32::from(round % 4), 99)])
-                    .is_err()
-                {
-                    break;
-                }
-            }
-            let mut small = small.restart(dice);
-            let values = small.values(3);
-            let is_whole = values.iter().all(|value| *value == values[0]);
-            lost += u32::from(!is_whole || values[0] < acknowledged);
-        }
-    }
-    lost
-}
-
-#[test]
-fn a_cut_at_any_operation_keeps_transactions_whole() {
-    for (kind, linger) in [
-        (Kind::Seal, 0),
-        (Kind::Seal, 2),
-        (Kind::Seal, 8),
-        (Kind::SealR, 2),
-    ] {
-        let lost = losses(kind, linger, None);
-        assert_eq!(lost, 0, "{kind}, linger {linger}");
-    }
-    for mistake in [Mistake::LastPageCommits, Mistake::NotCounted] {
-        assert!(losses(Kind::Seal, 0, Some(mistake)) > 0, "{mistake:?}");
-    }
-}
-
 #[test]
 fn linger_is_a_number_or_as_many_as_planes() {
     let geometry = *seal(0, None).device().geometry();
@@ -455,7 +397,7 @@ fn a_device_takes_writes_again_once_the_transaction_that_filled_it_is_rolled_bac
 
 /// Pages that a restart reads after a long history, and what it then finds.
 fn restart_after(kind: Kind, transactions: u32) -> (u64, Vec<u8>) {
-    let mut small = seal_as(kind, 2, None);
+    let mut small = Small::new(kind, Options::default().with("linger", 2));
     for n in 0..transactions {
         let at = n * 7 % 30;
         let tx = small.open((n % 200) as u8, &[at, at + 30, at + 60]);

@@ -4,7 +4,7 @@
 use super::super::HostError;
 use super::super::below::Below;
 use super::super::config::{HostConfig, ManagerInfo, Mistake};
-use super::super::log::{BUFFER_BYTES, CHECKPOINT_EVERY, LOG_PADDED, Log, LogSettings, Place};
+use super::super::log::{BUFFER_BYTES, CHECKPOINT_EVERY, LOG_PADDED, Log, LogPlace, LogSettings};
 use super::super::manager::Opened;
 use super::{FlagEx, checkpoint};
 use crate::commit::{Options, RecordDevice, RecordKind, RecordOptions};
@@ -97,7 +97,7 @@ pub(in crate::host) fn open(
     let needed = checkpoint::pages_min(buffer as u64, page_bytes);
     let what = format!("with a buffer of {buffer} bytes");
     let log = (config.log_pages, chosen.log);
-    let place = Place::of(log, device.pages(), page_bytes, (needed, what))?;
+    let place = LogPlace::of(log, device.pages(), page_bytes, (needed, what))?;
     let mut device = Below::records(device);
     let (log, tape) = Log::open(&mut device, opened, place)?;
     let flag_ex = FlagEx::new(log, (buffer, chosen.max_c), config.mistake, page_bytes);

@@ -1,15 +1,13 @@
-//! CFC_ex and AFC_ex: random histories with power cuts, and titled scenarios, cut everywhere.
+//! CFC_ex and AFC_ex: titled scenarios, cut everywhere.
 
 mod table;
 
 use super::super::below::Below;
 use super::super::config::{Mistake, Stack};
 use super::super::frame::Frame;
-use super::super::log::{Log, Place};
+use super::super::log::{Log, LogPlace};
 use super::super::manager::{Manager, Memory};
-use super::super::rig::Rig;
 use super::super::small_host::{SmallHost, Value, chip, config, device, is_power_loss, rid};
-use super::super::tests::cuts;
 use super::super::{HostConfig, HostError, Rid, Step, Why};
 use super::{FlagEx, Tx, record_options};
 use crate::commit::{RecordDevice, RecordKind};
@@ -22,70 +20,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 fn stacks() -> [Stack; 2] {
     [Stack::CfcEx, Stack::AfcEx]
-}
-
-/// Settings that make the stacks go another way.
-fn variants() -> Vec<(Stack, HostConfig)> {
-    let mut all = Vec::new();
-    for stack in stacks() {
-        all.push((stack, config()));
-        all.push((stack, config().with("max_c", 2)));
-        let frames = 3;
-        all.push((stack, HostConfig { frames, ..config() }));
-        let frames = 20;
-        all.push((stack, HostConfig { frames, ..config() }));
-    }
-    all
-}
-
-#[test]
-fn histories_agree_with_a_map() {
-    for (stack, config) in variants() {
-        for seed in 0..6 {
-            let small = SmallHost::new(stack, config.clone());
-            let mut rig = Rig::new(small, seed, 4);
-            assert!(rig.run(300));
-            rig.small.host().verify().unwrap();
-            let complaint = rig.recover(None);
-            assert_eq!(complaint, Ok(()), "{stack}, seed {seed}, {config:?}");
-        }
-    }
-}
-
-#[test]
-fn histories_under_cuts_keep_what_was_acknowledged() {
-    for (stack, config) in variants() {
-        let complaints = cuts(stack, &config, 0..6, 7);
-        assert!(complaints.is_empty(), "{complaints:#?}");
-    }
-}
-
-#[test]
-fn mistakes_are_found() {
-    for stack in stacks() {
-        for mistake in [
-            Mistake::EarlyAcknowledgement,
-            Mistake::FlagsBeforeLog,
-            Mistake::NoBeforeImage,
-            Mistake::RedoAll,
-            Mistake::EarlyCheckpoint,
-        ] {
-            // AFC_ex sets one flag a commit: the cut would have to fall on just that.
-            if (stack, mistake) == (Stack::AfcEx, Mistake::EarlyCheckpoint) {
-                continue;
-            }
-            let config = HostConfig {
-                mistake: Some(mistake).into(),
-                ..config()
-            };
-            // A client may see it before a restart does.
-            let fails = |seed| {
-                let run = || cuts(stack, &config, seed..seed + 1, 3);
-                !matches!(std::panic::catch_unwind(run), Ok(none) if none.is_empty())
-            };
-            assert!((0..40).any(fails), "{stack} with {mistake:?} passes");
-        }
-    }
 }
 
 /// A step of a scenario. Transactions are numbered; the first step of one begins it.
@@ -356,7 +290,7 @@ fn blank(config: &HostConfig) -> FlagEx {
     let options = record_options(kind, &config.settings).expect("settings of this manager");
     let mistake = Mistaken::default();
     let device = RecordDevice::start(flash, kind, device(), &options, mistake, Nanos::ZERO);
-    let place = Place {
+    let place = LogPlace {
         first: Lpn(1),
         pages: 9,
         page_bytes: PAGE_BYTES,

@@ -31,7 +31,7 @@ mod tests;
 
 pub(crate) use entry::is_log;
 pub(super) use entry::{LogRecord, Lsn, What};
-pub(super) use settings::{BUFFER_BYTES, CHECKPOINT_EVERY, LOG_PADDED, LogSettings, Place};
+pub(super) use settings::{BUFFER_BYTES, CHECKPOINT_EVERY, LOG_PADDED, LogPlace, LogSettings};
 
 use super::HostError;
 use crate::commit::DeviceError;
@@ -165,7 +165,7 @@ impl Tape {
 
 /// The log.
 pub(super) struct Log {
-    place: Place,
+    place: LogPlace,
     epoch: u64,
     /// The epoch of the page before the one that is not full.
     before: u64,
@@ -201,7 +201,7 @@ impl Log {
     pub(super) fn open(
         store: &mut dyn LogPages,
         now: Nanos,
-        place: Place,
+        place: LogPlace,
     ) -> Result<(Log, Tape), HostError> {
         let payload = (place.page_bytes - log_page_head::SIZE) as u64;
         let mut log = Log {

@@ -49,7 +49,7 @@ impl LogSettings {
 
 /// The place of a log on the device, and how much of it is kept in memory.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::host) struct Place {
+pub(in crate::host) struct LogPlace {
     pub(in crate::host) first: Lpn,
     /// Pages, the master included.
     pub(in crate::host) pages: u32,
@@ -61,7 +61,7 @@ pub(in crate::host) struct Place {
     pub(in crate::host) padded: bool,
 }
 
-impl Place {
+impl LogPlace {
     /// The end of a device with so many pages. A log of fewer than `needed` pages is an error,
     /// which names `what` needs them.
     pub(in crate::host) fn of(
@@ -69,7 +69,7 @@ impl Place {
         pages: u32,
         page_bytes: usize,
         (needed, what): (u32, String),
-    ) -> Result<Place, HostError> {
+    ) -> Result<LogPlace, HostError> {
         if log_pages < needed || log_pages >= pages {
             return Err(HostError::Config(format!(
                 "log_pages is {log_pages}: a log {what} needs at least {needed}, and the device has \
@@ -80,7 +80,7 @@ impl Place {
             0 => log_pages / 4,
             pages => pages,
         };
-        Ok(Place {
+        Ok(LogPlace {
             first: Lpn(pages - log_pages),
             pages: log_pages,
             page_bytes,

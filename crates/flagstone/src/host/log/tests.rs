@@ -25,7 +25,7 @@ impl LogPages for Pages {
     }
 }
 
-const PLACE: Place = Place {
+const PLACE: LogPlace = LogPlace {
     first: Lpn(100),
     pages: 9,
     page_bytes: 128,
@@ -241,7 +241,7 @@ fn a_log_beyond_its_numbers_is_refused() {
 fn a_filled_page_is_not_written_again_and_its_filling_is_nothing() {
     let written = |padded: bool| {
         let mut pages = Pages::default();
-        let place = Place { padded, ..PLACE };
+        let place = LogPlace { padded, ..PLACE };
         let open = |pages: &mut Pages| Log::open(pages, Nanos::ZERO, place).expect("a log");
         let (mut log, _) = open(&mut pages);
         let mut lsns = Vec::new();

@@ -41,7 +41,7 @@ use super::below::{As, Below};
 use super::config::{HostConfig, ManagerInfo, Mistake};
 use super::frame::Frame;
 use super::log::{BUFFER_BYTES, CHECKPOINT_EVERY, LOG_PADDED, LogSettings};
-use super::log::{Log, LogRecord, Lsn, Place, Tape, What};
+use super::log::{Log, LogPlace, LogRecord, Lsn, Tape, What};
 use super::manager::{Commit, Manager, Memory, Opened, Redo, RollBack, Room, WriteBack};
 use super::{HostError, Rid};
 use crate::commit::{Device, Kind, Options};
@@ -151,7 +151,7 @@ pub(super) fn open(
     let what = format!("for {} frames", config.frames);
     let chosen = Chosen::of(&config.settings)?;
     let log = (config.log_pages, chosen.log);
-    let place = Place::of(log, device.pages(), page_bytes, (needed, what))?;
+    let place = LogPlace::of(log, device.pages(), page_bytes, (needed, what))?;
     let mut device = Below::pages(device);
     let (log, tape) = Log::open(&mut device, opened, place)?;
     device.begin_apart(tape.done)?;

@@ -65,7 +65,7 @@ use tree::Tree;
 
 pub use byte_tree::{ByteTree, Root, write_empty};
 pub use nodes::Nodes;
-pub use walk::{AllFound, Cursor, Found, Images, Walk};
+pub use walk::{AllFound, Cursor, FoundValue, Images, Walk};
 
 /// Records that this module keeps.
 pub(super) const LAYOUTS: &[&[Layout]] = &[node::LAYOUTS, tree::LAYOUTS];

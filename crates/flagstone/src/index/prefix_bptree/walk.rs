@@ -42,7 +42,7 @@ pub trait Images {
 
 /// A value where it was found.
 #[derive(Debug, Clone)]
-pub enum Found<P> {
+pub enum FoundValue<P> {
     /// In its leaf: the page, and where in it.
     InLeaf(P, Range<usize>),
     /// In pages of its own, put together.
@@ -50,15 +50,15 @@ pub enum Found<P> {
 }
 
 /// What was found of each of several keys, in their order.
-pub type AllFound<P> = Vec<Option<Found<P>>>;
+pub type AllFound<P> = Vec<Option<FoundValue<P>>>;
 
-impl<P: Deref<Target = [u8]>> Deref for Found<P> {
+impl<P: Deref<Target = [u8]>> Deref for FoundValue<P> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
         match self {
-            Found::InLeaf(page, place) => &page[place.clone()],
-            Found::Whole(bytes) => bytes,
+            FoundValue::InLeaf(page, place) => &page[place.clone()],
+            FoundValue::Whole(bytes) => bytes,
         }
     }
 }
@@ -109,7 +109,7 @@ impl<I: Images> Walk<I> {
     /// # Errors
     /// A page cannot be had, or is damaged.
     #[inline]
-    pub fn get(&self, key: &[u8]) -> Result<Option<Found<I::Page>>, I::Error> {
+    pub fn get(&self, key: &[u8]) -> Result<Option<FoundValue<I::Page>>, I::Error> {
         let mut at = self.root.at;
         for _ in 1..self.root.height {
             let page = self.images.inner(at)?;
@@ -182,16 +182,21 @@ impl<I: Images> Walk<I> {
     }
 
     /// A value of a leaf.
-    fn found(&self, page: &I::Page, at: Lpn, value: Value<'_>) -> Result<Found<I::Page>, I::Error> {
+    fn found(
+        &self,
+        page: &I::Page,
+        at: Lpn,
+        value: Value<'_>,
+    ) -> Result<FoundValue<I::Page>, I::Error> {
         if value.large {
-            return self.large(at, value).map(Found::Whole);
+            return self.large(at, value).map(FoundValue::Whole);
         }
         // Both are of one page, so that their distance is the place of the value.
         let place = match value.bytes {
             [] => 0,
             bytes => bytes.as_ptr() as usize - page.as_ptr() as usize,
         };
-        Ok(Found::InLeaf(
+        Ok(FoundValue::InLeaf(
             page.clone(),
             place..place + value.bytes.len(),
         ))
@@ -284,7 +289,7 @@ impl<I: Images> Walk<I> {
         &self,
         cursor: &mut Cursor<I::Page>,
         key: &mut Vec<u8>,
-    ) -> Result<Option<Found<I::Page>>, I::Error> {
+    ) -> Result<Option<FoundValue<I::Page>>, I::Error> {
         loop {
             let Some(level) = cursor.path.last_mut() else {
                 return Ok(None);
@@ -309,7 +314,7 @@ impl<I: Images> Walk<I> {
         &self,
         cursor: &mut Cursor<I::Page>,
         key: &mut Vec<u8>,
-    ) -> Result<Option<Found<I::Page>>, I::Error> {
+    ) -> Result<Option<FoundValue<I::Page>>, I::Error> {
         loop {
             let Some(level) = cursor.path.last_mut() else {
                 return Ok(None);
@@ -330,7 +335,7 @@ impl<I: Images> Walk<I> {
         level: &Level<I::Page>,
         slot: usize,
         key: &mut Vec<u8>,
-    ) -> Result<Found<I::Page>, I::Error> {
+    ) -> Result<FoundValue<I::Page>, I::Error> {
         let leaf = node(&level.page, level.at, Kind::Leaf)?;
         key.clear();
         key.extend_from_slice(leaf.prefix());

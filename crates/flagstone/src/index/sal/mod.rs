@@ -68,7 +68,7 @@ use logs::{Change, Log, Logs};
 pub(super) use options::INFO;
 use options::{Options, Split};
 use overflow::Overflows;
-pub use recovery::{Mistake, Restart, SalTx, Transactions};
+pub use recovery::{Mistake, SalTx, Transactions};
 use region::Regions;
 use resize::Budget;
 

@@ -4,7 +4,6 @@
 use crate::commit::small_device::{EVERYTHING, NOTHING, PAGES, Small};
 use crate::commit::{Kind, Options};
 use crate::ftl::Operation;
-use crate::nand::Cut;
 use crate::units::Lpn;
 
 /// Pages that only filler writes.
@@ -125,47 +124,6 @@ fn blocks_in_the_zones_are_not_collected() {
     small.commit(long);
     let mut small = small.restart(NOTHING);
     assert_eq!([0, 1, 2, 3, 4, 5].map(|at| small.value(at)), [3; 6]);
-}
-
-#[test]
-fn a_cut_at_any_operation_leaves_each_transaction_whole_or_not_at_all() {
-    let (mut at, mut slides) = (0, 0);
-    let mut outcomes = [0, 0];
-    loop {
-        let mut fell = true;
-        for dice in 0..16 {
-            let mut small = light(false);
-            fill(&mut small, 9);
-            let torn = dice % 4 == 3;
-            let mut small = small.arm(Cut { at, dice, torn });
-            let mut value = 0;
-            let outcome = (1..=24).try_for_each(|next| {
-                small.try_put(&[(0, next), (1, next), (2, next)])?;
-                value = next;
-                Ok::<_, crate::commit::DeviceError>(())
-            });
-            slides += small.checkpoints();
-            fell = outcome.is_err();
-            let mut small = small.restart(EVERYTHING);
-            let found = [0, 1, 2].map(|at| small.value(at));
-            let next = value + 1;
-            assert!(
-                found == [value; 3] || found == [next; 3],
-                "cut {at}, dice {dice}: {found:?} after {value} was acknowledged"
-            );
-            outcomes[usize::from(found[0] == next)] += 1;
-            small.put(&[(1, 200), (2, 200)]);
-            let mut small = small.restart(NOTHING);
-            let found = [0, 1, 2].map(|at| small.value(at));
-            assert_eq!(found[1..], [200; 2], "cut {at}, dice {dice}");
-        }
-        at += 1;
-        if !fell {
-            break;
-        }
-    }
-    assert!(at > 80 && slides > 100, "{at} cuts, {slides} slides");
-    assert!(outcomes.iter().all(|&count| count > 20), "{outcomes:?}");
 }
 
 #[test]

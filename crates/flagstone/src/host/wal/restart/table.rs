@@ -17,14 +17,14 @@ enum Verdict {
 #[derive(Debug)]
 struct Facts {
     /// Whether the checkpoint lists it, before its own records or behind them.
-    listed: Option<Place>,
+    listed: Option<Listed>,
     changes: bool,
     commits: bool,
     ends: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Place {
+enum Listed {
     Before,
     Behind,
 }
@@ -51,11 +51,11 @@ const TABLE: [Case<Facts, Verdict>; 3] = [
 impl Facts {
     fn all() -> Vec<Facts> {
         let mut all = Vec::new();
-        for listed in [None, Some(Place::Before), Some(Place::Behind)] {
+        for listed in [None, Some(Listed::Before), Some(Listed::Behind)] {
             for [changes, commits, ends] in (0..8).map(|n| [0, 1, 2].map(|bit| n >> bit & 1 == 1)) {
                 let is_absent = listed.is_none() && !changes && !commits && !ends;
                 // A checkpoint lists what is live when it writes its list.
-                if is_absent || (listed == Some(Place::Behind) && ends) {
+                if is_absent || (listed == Some(Listed::Behind) && ends) {
                     continue;
                 }
                 all.push(Facts {
@@ -84,9 +84,9 @@ impl Facts {
             .into_iter()
             .filter_map(|(is_there, entry)| is_there.then_some(entry));
         let mut entries = vec![LogRecord::mark(What::CheckpointBegin, TxId(0), 0, &[])];
-        entries.extend((self.listed == Some(Place::Before)).then_some(list));
+        entries.extend((self.listed == Some(Listed::Before)).then_some(list));
         entries.extend(own);
-        entries.extend((self.listed == Some(Place::Behind)).then_some(list));
+        entries.extend((self.listed == Some(Listed::Behind)).then_some(list));
         entries.push(LogRecord::mark(What::CheckpointEnd, TxId(0), 0, &[]));
         Tape::of(&entries)
     }

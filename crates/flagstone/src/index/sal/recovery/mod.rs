@@ -54,21 +54,6 @@ pub(super) const LAYOUTS: &[layout::Layout] = &[
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SalTx(u64);
 
-/// Counters of a restart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Restart {
-    /// Records that it read.
-    pub records: u64,
-    /// Pages that it wrote again, of flushes that were closed.
-    pub pages: u64,
-    /// Flushes that were not closed.
-    pub open_flushes: u64,
-    /// Updates that it repeated.
-    pub redone: u64,
-    /// Transactions that it rolled back.
-    pub losers: u64,
-}
-
 /// A set has all updates before `first`. It may have had more: history that is repeated merges sets
 /// that a later flush has covered already, and an insertion must not come twice.
 fn raise(dirty: &mut BTreeMap<u32, Lsn>, set: u32, first: Lsn) {
@@ -98,7 +83,6 @@ pub struct Transactions {
     rolled: (u64, u64),
     /// Whether a restart is repeating history.
     redoing: bool,
-    restart: Restart,
     mistake: Mistaken<Mistake>,
     /// The error after which all requests are refused.
     failed: Option<IndexError>,
@@ -135,9 +119,8 @@ impl Transactions {
     ) -> Result<(Transactions, Nanos), IndexError> {
         let (ring, found, mut now) = Ring::open(store.as_mut(), u64::from(log_pages), now)?;
         let skip = 1 + log_pages;
-        let mut restart = Restart::default();
         if let Some(found) = &found {
-            now = redo_pages(store.as_mut(), skip, found, mistake, &mut restart, now)?;
+            now = redo_pages(store.as_mut(), skip, found, mistake, now)?;
         }
         let waiting = BTreeMap::new();
         let below = Rc::new(RefCell::new(Below {
@@ -161,7 +144,6 @@ impl Transactions {
             checkpoint_every,
             rolled: (0, 0),
             redoing: false,
-            restart,
             mistake,
             failed: None,
         };
@@ -548,11 +530,6 @@ impl Transactions {
         }
         self.rolled.1 += u64::from(!in_buffer);
         self.put(now, lsn, update.key, update.old, update.new.is_some(), set)
-    }
-
-    /// Counters of the last restart.
-    pub fn restarted(&self) -> Restart {
-        self.restart
     }
 
     /// Updates that were rolled back in the log buffer, and by an opposite change.

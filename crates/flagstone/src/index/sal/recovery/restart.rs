@@ -2,7 +2,7 @@
 //! [SAL] §3.6.
 
 use super::log::{LocatedRecords, Logged, Lsn, SalRecord};
-use super::{Mistake, Restart, SalTx, Transactions, raise};
+use super::{Mistake, SalTx, Transactions, raise};
 use crate::index::bucket::hash;
 use crate::index::{Index, IndexError, Store};
 use crate::mistakes::Mistaken;
@@ -16,7 +16,6 @@ impl Transactions {
         found: LocatedRecords,
         mut now: Nanos,
     ) -> Result<Nanos, IndexError> {
-        self.restart.records = found.len() as u64;
         self.analyse(&found);
         self.redoing = true;
         let mut kept = self.ring.end();
@@ -47,7 +46,6 @@ impl Transactions {
                 now = self.bracket(now, lsn - 1)?;
                 let set = self.index.set_of(hash(update.key));
                 now = self.put(now, *lsn, update.key, update.new, known, set)?;
-                self.restart.redone += 1;
             }
             if let (Logged::Update(_), Some(_)) = (&record.entry, self.live.get(&record.tx)) {
                 self.undo.insert(*lsn, record.clone());
@@ -71,7 +69,6 @@ impl Transactions {
                 now = self.carry(now, behind)?;
             }
         }
-        self.restart.losers = self.live.len() as u64;
         if self.mistake.is(Mistake::NoUndo) {
             self.live.clear();
         }
@@ -155,7 +152,6 @@ pub(super) fn redo_pages(
     skip: u32,
     found: &LocatedRecords,
     mistake: Mistaken<Mistake>,
-    restart: &mut Restart,
     now: Nanos,
 ) -> Result<Nanos, IndexError> {
     let mut pages: BTreeMap<Lpn, &[u8]> = BTreeMap::new();
@@ -163,9 +159,7 @@ pub(super) fn redo_pages(
     for (lsn, record) in found {
         match &record.entry {
             Logged::BeginFlush(..) => {
-                closed = is_closed(found, *lsn);
-                restart.open_flushes += u64::from(!closed);
-                closed |= mistake.is(Mistake::EndIgnored);
+                closed = is_closed(found, *lsn) || mistake.is(Mistake::EndIgnored);
             }
             Logged::Page(at, page) if closed => {
                 pages.insert(Lpn(at.0 + skip), page);
@@ -173,7 +167,6 @@ pub(super) fn redo_pages(
             _ => {}
         }
     }
-    restart.pages = pages.len() as u64;
     if pages.is_empty() {
         return Ok(now);
     }
