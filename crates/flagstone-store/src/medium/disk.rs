@@ -295,6 +295,10 @@ impl Medium for Disk {
         (&self.file).seek(SeekFrom::End(0))
     }
 
+    fn most(&self) -> Option<u64> {
+        self.is_device.then(|| self.bytes().ok()).flatten()
+    }
+
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         let has = self.bytes()?;
         if bytes <= has {
