@@ -128,6 +128,11 @@ impl SharedPages {
         act(&mut self.0.0.core().store())
     }
 
+    /// Waits until all commits so far are durable, or lost.
+    pub(crate) fn settle(&self) -> Result<(), StoreError> {
+        self.0.0.wait_for_all()
+    }
+
     /// The pages that hold something durable, in ascending order.
     pub(crate) fn held(&self) -> Vec<Lpn> {
         self.0.0.core().store().held().collect()

@@ -168,6 +168,15 @@ impl PageStore {
         has
     }
 
+    /// Pages that a transaction may overwrite or trim without more room, if none is live.
+    pub(crate) fn room_for_again(&self) -> u64 {
+        let ftl = self.device.ftl();
+        let (_, retained) = ftl.snapshots();
+        let live = ftl.live_pages() - retained as u64;
+        let kept = (self.kept_of(self.in_service) as f64 * COLLECTOR_SHARE) as u64;
+        self.in_service.saturating_sub(live + kept)
+    }
+
     fn would_find_room(&self, new: u64, again: u64, highest: Lpn) -> bool {
         if highest.0 >= self.device.pages() {
             return false;
