@@ -386,8 +386,12 @@ impl PageStore {
 
     /// Gives the close that follows what it leaves for the next opening.
     fn come_to_rest(&mut self) -> Result<(), StoreError> {
+        // Before anything is locked: in a process that was forked meanwhile it may stay so.
+        if !self.notes.may_close() {
+            return Ok(());
+        }
         let wrote = self.notes.stats().bytes;
-        let may = self.notes.may_close() && !self.read_only && self.broken.is_none();
+        let may = !self.read_only && self.broken.is_none();
         // A device that has given its tables is not to be used any more.
         let has_rested = self.notes.tables().is_some();
         if may && !has_rested && is_worth(wrote, self.device.pages()) {

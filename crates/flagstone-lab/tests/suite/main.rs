@@ -6,6 +6,8 @@ mod campaign_device;
 mod fuzzing;
 mod golden;
 mod golden_disk;
+#[cfg(feature = "encryption")]
+mod golden_encrypted;
 mod golden_store;
 mod golden_tables;
 mod replay;

@@ -3,6 +3,7 @@
 mod beside;
 mod caches;
 mod connections;
+mod golden;
 mod idle;
 mod journals;
 mod keys;

@@ -76,7 +76,7 @@ impl Inner {
     /// counted another time.
     fn end(&mut self) -> Result<(), StoreError> {
         let writer = self.writer.get_mut().ok().and_then(Option::take);
-        match writer.filter(|_| !self.is_read_only) {
+        match writer.filter(|_| !self.is_read_only && self.pages.is_ours()) {
             Some(writer) => write_counts(writer, self.pages.turn()?),
             None => Ok(()),
         }
@@ -244,6 +244,7 @@ impl Store {
     }
 
     fn begin(&self) -> Result<WriteTx, StoreError> {
+        self.0.pages.must_be_ours()?;
         let mut writer = self.0.writer.lock().expect("no thread panics here");
         let mut mine = loop {
             match writer.take() {

@@ -427,7 +427,9 @@ pub(super) fn put_record(
 impl Drop for WriteTx {
     /// Rolls back, unless the transaction has committed.
     fn drop(&mut self) {
-        if let (Some(changed), Some(mut writer)) = (self.changed.take(), self.writer.take()) {
+        if let (Some(changed), Some(mut writer)) = (self.changed.take(), self.writer.take())
+            && self.inner.pages.is_ours()
+        {
             let mut space = changed.space;
             space.undo_to(0);
             drop(changed.turn);

@@ -168,7 +168,7 @@ fn a_cut_leaves_a_table_or_none_and_what_is_half_dropped_goes() {
 #[test]
 fn a_table_that_loses_its_root_first_loses_pages_after_a_cut() {
     let (cuts, _, wrong) = cut_a_drop(Some(Mistake::DropsRootFirst));
-    assert!(wrong.len() > 10, "{} of {cuts}", wrong.len());
+    assert!(wrong.len() > 2, "{} of {cuts}", wrong.len());
 }
 
 #[test]
