@@ -149,6 +149,11 @@ impl SharedPages {
         act(&mut self.0.0.core().store())
     }
 
+    /// Whether all commits so far are durable, or lost.
+    pub(crate) fn are_settled(&self) -> bool {
+        self.0.0.are_settled()
+    }
+
     /// Waits until all commits so far are durable, or lost.
     pub(crate) fn settle(&self) -> Result<(), StoreError> {
         self.0.0.wait_for_all()

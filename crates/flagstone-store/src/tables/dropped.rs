@@ -4,7 +4,8 @@
 //!
 //! Pages go before those that lead to them. A page that the tree leads to and that holds nothing has
 //! gone. This is all that has to be known after a crash, since nobody takes pages meanwhile: whoever
-//! comes to write sees to it first that nothing is being dropped any more.
+//! comes to write sees to it first that nothing is being dropped any more. Only where commits are
+//! under way that nobody has waited for it is left to a later one, if no page has gone yet.
 
 use super::Mistake;
 use super::catalog::{HEAD, Record, head};
@@ -20,11 +21,11 @@ use flagstone::units::Lpn;
 const STEP: usize = 512;
 
 impl Inner {
-    /// Ends what is being dropped. No turn is taken, and nobody else writes.
+    /// Ends what is being dropped. No turn is taken, nobody else writes, and all that was committed
+    /// is durable: it must not share a transaction, and its failure, with a step.
     pub(super) fn finish_drops(&self, mine: &mut Writer) -> Result<(), StoreError> {
-        // What is not durable yet must not share a transaction, and its failure, with a step.
-        let _ = self.pages.settle();
         let mut most = STEP;
+        debug_assert!(self.pages.are_settled());
         while mine.dropped > 0 {
             let turn = self.pages.turn()?;
             if turn.failures() != mine.failures {

@@ -238,12 +238,22 @@ impl Store {
         &self.0.pages
     }
 
+    /// Waits for all commits, and ends what is being dropped.
+    pub(super) fn finish_drops(&self) -> Result<(), StoreError> {
+        self.begin_when(true).map(drop)
+    }
+
     /// The store of others.
     pub(super) fn of(inner: Arc<Inner>) -> Store {
         Store(inner)
     }
 
     fn begin(&self) -> Result<WriteTx, StoreError> {
+        self.begin_when(false)
+    }
+
+    /// Begins to write, after all commits so far if that is asked for.
+    fn begin_when(&self, settles: bool) -> Result<WriteTx, StoreError> {
         self.0.pages.must_be_ours()?;
         let mut writer = self.0.writer.lock().expect("no thread panics here");
         let mut mine = loop {
@@ -253,8 +263,12 @@ impl Store {
             }
         };
         drop(writer);
+        if settles {
+            let _ = self.0.pages.settle();
+        }
         if mine.dropped > 0
             && !self.0.is_read_only
+            && self.0.pages.are_settled()
             && let Err(error) = self.0.finish_drops(&mut mine)
         {
             self.0.give_back(mine);

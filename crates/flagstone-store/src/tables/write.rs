@@ -101,8 +101,14 @@ impl WriteTx {
 
     /// What the transaction has of a table.
     pub(super) fn record(&self, name: &str) -> Result<Option<Record>, StoreError> {
+        let found = self.any_record(name)?;
+        Ok(found.filter(|record| !record.is_dropped))
+    }
+
+    /// As [`WriteTx::record`], also of a table that is being dropped.
+    fn any_record(&self, name: &str) -> Result<Option<Record>, StoreError> {
         if let Some(&open) = self.open.get(name) {
-            return Ok(open.filter(|record| !record.is_dropped));
+            return Ok(open);
         }
         let catalog = self.catalog()?;
         let found = catalog.get(name.as_bytes());
@@ -151,7 +157,7 @@ impl WriteTx {
             }
             (Some(record), _) => record,
             (None, kind) => {
-                if let Some(&Some(dropped)) = self.open.get(name) {
+                if let Some(dropped) = self.any_record(name)? {
                     // Its record makes way for another one.
                     let freed = free_tree(self.changed_mut(), dropped.root);
                     freed.map_err(in_table(name, None))?;
@@ -294,7 +300,7 @@ impl WriteTx {
         self.commit_later()?.wait()?;
         if drops {
             // It is dropped, whatever becomes of its pages now: the next one who writes goes on.
-            let _ = Store::of(inner).write();
+            let _ = Store::of(inner).finish_drops();
         }
         Ok(())
     }
@@ -397,7 +403,8 @@ impl WriteTx {
                 ..record
             });
             self.counts.push((name.clone(), keys));
-            self.dropped += u32::from(after.is_some_and(|after| after.is_dropped));
+            let dropped = |record: Option<Record>| u32::from(record.is_some_and(|r| r.is_dropped));
+            self.dropped = self.dropped + dropped(after) - dropped(before);
             if before != after {
                 let catalog = self.catalog;
                 self.catalog = put_record(self.changed_mut(), catalog, name, after)?;
