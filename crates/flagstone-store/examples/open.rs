@@ -6,9 +6,9 @@
 //! memory grew. Then one overwrites a page in eight, closes, and tells how much memory that took;
 //! others open it again. Then one overwrites pages all over it in transactions of one to eight
 //! pages, which leaves as many old versions as the bound of the store allows, and ends as a crash
-//! ends it. `-- FILE tables RECORDS` does the same for a store of tables, whose records are inserted
-//! in no order by transactions of a few, and tells when the first of them is read. `FILE` alone opens the store that is in the file a hundred times, for reading:
-//! something to profile.
+//! ends it. `-- FILE tables RECORDS` does the same for a store of tables, whose records are
+//! inserted in no order by transactions of a few, and tells when the first of them is read. `FILE`
+//! alone opens the store that is in the file a hundred times, for reading: something to profile.
 
 use flagstone::units::Lpn;
 use flagstone_store::{OpenOptions, PageStore, Store};

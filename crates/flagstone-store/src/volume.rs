@@ -388,8 +388,8 @@ impl<P: Pages> Volume<P> {
 }
 
 impl Volume<PageStore> {
-    /// Takes all the room at once that the disk may ever need. Without it a store in a file grows as
-    /// it fills, and a write that finds no room is refused.
+    /// Takes all the room at once that the disk may ever need. Without it a store in a file grows
+    /// as it fills, and a write that finds no room is refused.
     ///
     /// # Errors
     /// The medium has no such room, or it fails.

@@ -26,8 +26,8 @@ pub enum Lie {
     /// The medium does not lie. Pages that a transaction over tables gave back stay free when it is
     /// rolled back.
     FreedPages,
-    /// The medium does not lie. A table that is being dropped loses first the pages that lead to the
-    /// others.
+    /// The medium does not lie. A table that is being dropped loses first the pages that lead to
+    /// the others.
     DroppedRoots,
     /// The medium does not lie. Of the programs that have landed on it, the chip beside it is not
     /// given the last one.

@@ -1,5 +1,5 @@
-//! Golden databases in stores: with the ends of their pages in the pages, and apart. A program opens
-//! them and finds what they held. data/golden/README.md says how they are made.
+//! Golden databases in stores: with the ends of their pages in the pages, and apart. A program
+//! opens them and finds what they held. data/golden/README.md says how they are made.
 
 use crate::support::{Stores, assert_well, plain, text};
 use std::fs;

@@ -19,8 +19,8 @@ const SLACK_BLOCKS: u32 = 1;
 /// The share of a store that these blocks are at most: that of a small one with the default bound.
 const SLACK_SHARE: f64 = 1.0 / 3.0;
 
-/// The part of these blocks that stays free of transactions that overwrite pages. The collector goes
-/// on with it: a transaction that leaves it alone finds room for its commit.
+/// The part of these blocks that stays free of transactions that overwrite pages. The collector
+/// goes on with it: a transaction that leaves it alone finds room for its commit.
 const COLLECTOR_SHARE: f64 = 2.0 / 3.0;
 
 /// Pages of a medium that cannot become larger, for each one that may hold something: with fewer,

@@ -138,7 +138,8 @@ pub(super) struct Head {
     pub(super) is_older: bool,
 }
 
-/// The first page of a store whose catalog has this root, and so many tables that are being dropped.
+/// The first page of a store whose catalog has this root, and so many tables that are being
+/// dropped.
 pub(super) fn head(root: Root, dropped: u32) -> PageBytes {
     let mut page = [0; tables_head::SIZE];
     page[tables_head::MAGIC].copy_from_slice(MAGIC);

@@ -2,10 +2,11 @@
 //! catalog, which takes no page that was not taken before. Then its pages go, a few in a
 //! transaction, so that a store that is full has room for each of these; and last the record.
 //!
-//! Pages go before those that lead to them. A page that the tree leads to and that holds nothing has
-//! gone. This is all that has to be known after a crash, since nobody takes pages meanwhile: whoever
-//! comes to write sees to it first that nothing is being dropped any more. Only where commits are
-//! under way that nobody has waited for it is left to a later one, if no page has gone yet.
+//! Pages go before those that lead to them. A page that the tree leads to and that holds nothing
+//! has gone. This is all that has to be known after a crash, since nobody takes pages meanwhile:
+//! whoever comes to write sees to it first that nothing is being dropped any more. Only where
+//! commits are under way that nobody has waited for it is left to a later one, if no page has gone
+//! yet.
 
 use super::Mistake;
 use super::catalog::{HEAD, Record, head};
