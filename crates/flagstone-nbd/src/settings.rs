@@ -16,17 +16,19 @@ device=NAME       Instead of a file: a simulated device, in memory. A preset
                   or a TOML file; `flagstone device list` prints them.
 timing=on         Requests take as long as on that device.
 protocol=NAME     The commit protocol of a new store or a device (default seal).
+reserve=on        Takes all the room at once that the disk may ever need.
 transaction=SIZE  Unflushed bytes that may wait for a flush (default 64M).
 key-file=PATH     The file with the key of an encrypted store: 32 bytes, or
                   64 hexadecimal digits. A new store is encrypted with it.
 key-env=NAME      The environment variable with that key, in digits.";
 
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 9] = [
     "file",
     "size",
     "device",
     "timing",
     "protocol",
+    "reserve",
     "transaction",
     "key-file",
     "key-env",
@@ -40,6 +42,7 @@ pub(crate) struct Settings {
     device: Option<String>,
     timing: Option<bool>,
     protocol: Option<Kind>,
+    reserve: Option<bool>,
     transaction: Option<u64>,
     key_file: Option<PathBuf>,
     key_env: Option<String>,
@@ -64,6 +67,15 @@ fn size_of(key: &str, text: &str) -> Result<u64, String> {
         .ok_or_else(wrong)
 }
 
+/// A switch as `on`.
+fn switch_of(key: &str, text: &str) -> Result<bool, String> {
+    match text {
+        "on" | "true" | "yes" | "1" => Ok(true),
+        "off" | "false" | "no" | "0" => Ok(false),
+        _ => Err(format!("{key}={text}: use on or off")),
+    }
+}
+
 impl Settings {
     /// Takes a key.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
@@ -86,14 +98,8 @@ impl Settings {
                 let name = path.map_or(value.into(), |path| path.to_string_lossy().into_owned());
                 self.device.replace(name).is_none()
             }
-            "timing" => {
-                let timing = match value {
-                    "on" | "true" | "yes" | "1" => true,
-                    "off" | "false" | "no" | "0" => false,
-                    _ => return Err(format!("timing={value}: use on or off")),
-                };
-                self.timing.replace(timing).is_none()
-            }
+            "timing" => self.timing.replace(switch_of(key, value)?).is_none(),
+            "reserve" => self.reserve.replace(switch_of(key, value)?).is_none(),
             "protocol" => {
                 let kind = Kind::by_name(value).ok_or_else(|| {
                     let names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.info().name).collect();
@@ -118,6 +124,9 @@ impl Settings {
             (Some(_), Some(_)) => Err("file= and device= are two disks: give one of them".into()),
             (Some(_), None) if self.timing.is_some() => {
                 Err("timing= is about simulated devices: give device= with it, or leave it".into())
+            }
+            (None, Some(_)) if self.reserve.is_some() => {
+                Err("a simulated device has its room: leave reserve= out".into())
             }
             (None, Some(_)) if key.is_some() => {
                 Err("a simulated device is not encrypted: give file= with a key, or no key".into())
@@ -176,13 +185,6 @@ impl Settings {
         if let Some(protocol) = self.protocol {
             options = options.with_protocol(protocol);
         }
-        let format = options.protocol.info().format;
-        if let Some(size) = self.size
-            && (format.persist_map || format.logs > 0)
-        {
-            // Such a store keeps its size.
-            options.bytes = size.saturating_mul(2).saturating_add(64 << 20);
-        }
         options.create = self.size.is_some();
         if readonly {
             options = options.reading();
@@ -196,13 +198,16 @@ impl Settings {
             )));
         }
         let is_blank = store.highest().is_none();
-        let disk = match self.size {
+        let mut disk = match self.size {
             Some(size) if is_blank && !readonly => Volume::create(store, size)?,
             Some(_) if is_blank => {
                 return Err(StoreError::NotAStore("the store holds no disk".into()));
             }
             _ => Volume::open(store)?,
         };
+        if self.reserve == Some(true) && !readonly {
+            disk.reserve()?;
+        }
         match self.size.filter(|&wanted| wanted != disk.size()) {
             None => Ok(self.bounded(disk)),
             Some(wanted) => Err(StoreError::Options(format!(
@@ -262,7 +267,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_keys_is_said() {
-        let cases: [(&[(&str, &str)], &str); 13] = [
+        let cases: [(&[(&str, &str)], &str); 15] = [
             (&[], "give file=PATH, or device=NAME"),
             (&[("fil", "x")], "did you mean `file`"),
             (&[("file", "x"), ("device", "small")], "two disks"),
@@ -281,6 +286,11 @@ mod tests {
                 "a simulated device is not encrypted",
             ),
             (&[("timing", "maybe")], "use on or off"),
+            (&[("reserve", "maybe")], "use on or off"),
+            (
+                &[("device", "small"), ("size", "1M"), ("reserve", "on")],
+                "has its room",
+            ),
             (&[("size", "1Q")], "size=1Q is no size"),
             (&[("size", "0")], "is no size"),
             (&[("transaction", "99999999999T")], "is no size"),
@@ -316,6 +326,12 @@ mod tests {
         assert!(why.contains("has 1048576 bytes and keeps them"), "{why}");
         let why = tried(&[("protocol", "seal")]).expect_err("another protocol");
         assert!(why.contains("has the protocol scc"), "{why}");
+        let bytes = || std::fs::metadata(path).expect("a file").len();
+        tried(&[("reserve", "off")]).expect("it is there");
+        let before = bytes();
+        std::fs::remove_file(path).expect("it was there");
+        tried(&[("size", "32M"), ("reserve", "on")]).expect("it is made");
+        assert!(before < 16 << 20 && bytes() > 32 << 20, "{}", bytes());
         std::fs::write(path, b"something else").expect("a file");
         let why = tried(&[("size", "1M")]).expect_err("it is no store");
         assert!(why.contains("not a Flagstone store"), "{why}");

@@ -6,11 +6,12 @@
 //! memory grew. Then one overwrites a page in eight, closes, and tells how much memory that took;
 //! others open it again. Then one overwrites pages all over it in transactions of one to eight
 //! pages, which leaves as many old versions as the bound of the store allows, and ends as a crash
-//! ends it. `FILE` alone opens the store that is in the file a hundred times, for reading:
-//! something to profile.
+//! ends it. `-- FILE tables RECORDS` does the same for a store of tables, whose records are
+//! inserted in no order by transactions of a few, and tells when the first of them is read. `FILE`
+//! alone opens the store that is in the file a hundred times, for reading: something to profile.
 
 use flagstone::units::Lpn;
-use flagstone_store::{OpenOptions, PageStore};
+use flagstone_store::{OpenOptions, PageStore, Store};
 use std::error::Error;
 use std::path::Path;
 use std::process::Command;
@@ -33,6 +34,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("write") => write(path, args[2].parse()?),
         Some("work") => work(path, args[2].parse()?),
         Some("open") => open(path),
+        Some("fill-tables") => fill_tables(path, args[2].parse()?),
+        Some("open-tables") => open_tables(path),
+        Some("tables") => {
+            child(path, &["fill-tables", &args[2]], false)?;
+            (0..TIMES).try_for_each(|_| child(path, &["open-tables"], true))
+        }
         Some(mebibytes) => {
             println!("a store that holds {mebibytes} MiB, after a crash:");
             child(path, &["fill", mebibytes], false)?;
@@ -82,6 +89,40 @@ fn fill(path: &Path, mebibytes: u32) -> Result<(), Box<dyn Error>> {
         store.write(tx, Lpn(at), &page)?;
     }
     std::process::exit(3);
+}
+
+/// Inserts records into a table, in no order, and ends as if it was killed.
+fn fill_tables(path: &Path, records: u64) -> Result<(), Box<dyn Error>> {
+    let store = Store::open(path)?;
+    for first in (0..records).step_by(20) {
+        let mut tx = store.write()?;
+        let mut table = tx.table("records")?;
+        for number in first..records.min(first + 20) {
+            let key = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_be_bytes();
+            table.insert(&key, &[number as u8; 100])?;
+        }
+        let commit = tx.commit_later()?;
+        if first % 200 == 0 {
+            commit.wait()?;
+        }
+    }
+    std::process::exit(3);
+}
+
+/// Opens a store of tables, and tells what that took.
+fn open_tables(path: &Path) -> Result<(), Box<dyn Error>> {
+    let start = Instant::now();
+    let store = Store::open(path)?;
+    let opened = start.elapsed();
+    let found = store.read()?.table("records")?.get(&0_u64.to_be_bytes())?;
+    assert!(found.is_some(), "the first record");
+    println!(
+        "  {} MiB of tables: opened in {:.1} ms, and read in {:.1} ms",
+        std::fs::metadata(path)?.len() >> 20,
+        opened.as_secs_f64() * 1e3,
+        start.elapsed().as_secs_f64() * 1e3,
+    );
+    Ok(())
 }
 
 /// Writes a page in eight, so that the close that follows leaves tables, and tells how much memory

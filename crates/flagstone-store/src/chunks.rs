@@ -17,6 +17,7 @@
 
 mod joined;
 mod pages;
+mod room;
 
 pub use pages::{Pages, Version};
 
@@ -138,6 +139,8 @@ pub struct Chunks<P> {
     size: u64,
     tails: HashMap<u64, Tails>,
     dirty_tails: usize,
+    /// Whether a group of which a chunk is held has its page of tails, be they zeros.
+    keeps_tails: bool,
     /// Chunks that the live transaction changed, by number: those that were written in part, and
     /// all if the protocol takes each page once.
     waiting: BTreeMap<u64, Waiting>,
@@ -166,6 +169,7 @@ impl<P: Pages> Chunks<P> {
             size: u64::MAX,
             tails: HashMap::new(),
             dirty_tails: 0,
+            keeps_tails: false,
             waiting: BTreeMap::new(),
             waiting_max,
             joined: BTreeMap::new(),
@@ -383,15 +387,16 @@ impl<P: Pages> Chunks<P> {
         Ok(())
     }
 
-    /// Sets the tail of a chunk in the live transaction.
-    fn write_tail(&mut self, chunk: u64, tail: &[u8]) -> Result<(), StoreError> {
+    /// Sets the tail of a chunk in the live transaction. With `is_kept` its page is there then.
+    fn write_tail(&mut self, chunk: u64, tail: &[u8], is_kept: bool) -> Result<(), StoreError> {
         if tail.is_empty() {
             return Ok(());
         }
         let mut before = [0; 512];
         let before = &mut before[..tail.len()];
         self.read_tail(self.own(), chunk, 0, before)?;
-        if before == tail {
+        let is_wanted = is_kept && !self.holds(self.cut.tails_page(chunk / self.cut.sharing()));
+        if before == tail && !is_wanted {
             return Ok(());
         }
         if self.dirty_tails >= self.waiting_max {
@@ -418,7 +423,8 @@ impl<P: Pages> Chunks<P> {
         for group in dirty {
             let page = self.cut.tails_page(group);
             let tails = &self.tails[&group];
-            if tails.bytes.iter().any(|byte| *byte != 0) {
+            let is_kept = self.keeps_tails && self.holds_any(group);
+            if is_kept || tails.bytes.iter().any(|byte| *byte != 0) {
                 self.pages.write(tx, page, &tails.bytes)?;
                 self.own.insert(page, true);
             } else {
@@ -443,7 +449,7 @@ impl<P: Pages> Chunks<P> {
         let has = before_end.min(self.cut.main as u64) as usize;
         self.pages.write(tx, page, &bytes[..has])?;
         self.own.insert(page, true);
-        self.write_tail(chunk, &bytes[self.cut.main..])
+        self.write_tail(chunk, &bytes[self.cut.main..], self.keeps_tails)
     }
 
     fn flush_waiting(&mut self) -> Result<(), StoreError> {
@@ -516,7 +522,7 @@ impl<P: Pages> Chunks<P> {
     pub fn remove(&mut self, chunk: u64) -> Result<(), StoreError> {
         self.begin()?;
         let nothing = [0; 512];
-        self.write_tail(chunk, &nothing[..self.cut.tail])?;
+        self.write_tail(chunk, &nothing[..self.cut.tail], false)?;
         match self.writes_early() {
             true => {
                 self.trim_page(self.main_page(chunk)?)?;

@@ -554,6 +554,10 @@ impl Flash for MediumFlash {
     }
 
     fn expect(&self, first: Ppn, pages: u32) {
+        // A block that had no page yet is not read.
+        if self.places.generation(self.geometry.block_of(first)) == NEVER {
+            return;
+        }
         self.places.expect(self.place_of(first), pages);
     }
 

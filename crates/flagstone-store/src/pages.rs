@@ -49,6 +49,10 @@ pub struct PageStore {
     highest: u32,
     /// Pages that may hold something.
     in_service: u64,
+    /// Pages that were never written, and whose writers have been told that there is room.
+    promised: u64,
+    /// Blocks that its medium has room for, where that is known.
+    most_blocks: Option<u32>,
     /// Whether the tables of the last close spared this opening the reading of the blocks.
     resumed: bool,
     /// What is wrong with those tables, if that was looked at.
@@ -146,6 +150,10 @@ impl PageStore {
             _ => (None, Ok(None)),
         };
         let expecting = medium.expecting();
+        let most_blocks = medium.most().map(|bytes| {
+            let blocks = create::blocks_within(superblock.pages_per_block, bytes);
+            blocks.max(superblock.blocks)
+        });
         let mut flash = MediumFlash::new(medium, superblock, options.read_only);
         let (notes, places) = (flash.notes(), flash.places());
         let (kind, defaults) = (superblock.protocol, Options::default());
@@ -199,6 +207,8 @@ impl PageStore {
             opened: head,
             highest: device.pages(),
             in_service: 0,
+            promised: 0,
+            most_blocks,
             device,
             notes,
             places,
@@ -376,8 +386,12 @@ impl PageStore {
 
     /// Gives the close that follows what it leaves for the next opening.
     fn come_to_rest(&mut self) -> Result<(), StoreError> {
+        // Before anything is locked: in a process that was forked meanwhile it may stay so.
+        if !self.notes.may_close() {
+            return Ok(());
+        }
         let wrote = self.notes.stats().bytes;
-        let may = self.notes.may_close() && !self.read_only && self.broken.is_none();
+        let may = !self.read_only && self.broken.is_none();
         // A device that has given its tables is not to be used any more.
         let has_rested = self.notes.tables().is_some();
         if may && !has_rested && is_worth(wrote, self.device.pages()) {

@@ -41,7 +41,7 @@ struct Inner(Groups);
 impl Drop for Inner {
     /// What nobody waited for is written nevertheless.
     fn drop(&mut self) {
-        if !std::thread::panicking() {
+        if !std::thread::panicking() && self.0.core().is_ours() {
             let _ = self.0.wait_for_all();
         }
     }
@@ -73,12 +73,30 @@ impl SharedPages {
     /// for reading has turns as well, to look at what is newest.
     ///
     /// # Errors
-    /// The store failed before.
+    /// The store failed before, or this process was forked since it was opened.
     pub fn turn(&self) -> Result<Turn, StoreError> {
+        self.must_be_ours()?;
         Ok(Turn {
             failures: self.0.0.take_turn()?,
             pages: self.clone(),
         })
+    }
+
+    /// Whether this process opened the store: one that was forked since has no part in it.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.0.0.core().is_ours()
+    }
+
+    /// As an error, where it did not.
+    pub(crate) fn must_be_ours(&self) -> Result<(), StoreError> {
+        match self.is_ours() {
+            true => Ok(()),
+            false => Err(StoreError::Broken(
+                "it is open in the process that this one was forked from: open it after the fork, \
+                 and in one of the two"
+                    .into(),
+            )),
+        }
     }
 
     /// Takes a snapshot of what is durable. It waits for no writer.
@@ -114,6 +132,9 @@ impl SharedPages {
         let Some(inner) = Arc::into_inner(self.0) else {
             return Ok(());
         };
+        if !inner.0.core().is_ours() {
+            return Ok(());
+        }
         let waited = inner.0.wait_for_all();
         let told = inner.0.lost().and(waited);
         let core = Arc::clone(inner.0.core());
@@ -126,6 +147,16 @@ impl SharedPages {
     /// Gives somebody the store below for a moment.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut PageStore) -> T) -> T {
         act(&mut self.0.0.core().store())
+    }
+
+    /// Whether all commits so far are durable, or lost.
+    pub(crate) fn are_settled(&self) -> bool {
+        self.0.0.are_settled()
+    }
+
+    /// Waits until all commits so far are durable, or lost.
+    pub(crate) fn settle(&self) -> Result<(), StoreError> {
+        self.0.0.wait_for_all()
     }
 
     /// The pages that hold something durable, in ascending order.
@@ -188,7 +219,9 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.pages.0.0.give_turn_up();
+        if self.pages.is_ours() {
+            self.pages.0.0.give_turn_up();
+        }
     }
 }
 
@@ -216,7 +249,9 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if let Some(outcome) = self.outcome.take() {
+        if let Some(outcome) = self.outcome.take()
+            && self.pages.is_ours()
+        {
             self.pages.0.0.leave(outcome);
         }
     }

@@ -25,6 +25,7 @@ use crate::chunks::{Chunks, Cut, Pages, Version};
 use crate::error::StoreError;
 use crate::holds::Holds;
 use crate::medium::SECTOR_BYTES;
+use crate::pages::PageStore;
 use flagstone::layout;
 use flagstone::layout::{get, put};
 use flagstone::units::Lpn;
@@ -176,6 +177,7 @@ impl<P: Pages> Volume<P> {
             broken: None,
             early: 0,
         };
+        made.chunks.keep_tails();
         made.set_transaction_bytes(Self::TRANSACTION_BYTES);
         made
     }
@@ -247,7 +249,7 @@ impl<P: Pages> Volume<P> {
         for (chunk, offset, bytes) in self.chunks.cut().chunks(at, data.len()) {
             let (now, later) = rest.split_at(bytes);
             rest = later;
-            self.change(|chunks| match bytes == chunks.cut().chunk() {
+            self.change(chunk, false, |chunks| match bytes == chunks.cut().chunk() {
                 true => chunks.write(chunk, now, true),
                 false => {
                     let waiting = chunks.waiting_chunk(chunk)?;
@@ -275,7 +277,7 @@ impl<P: Pages> Volume<P> {
             if !self.chunks.may_hold(chunk) {
                 continue;
             }
-            self.change(|chunks| match before == size {
+            self.change(chunk, before == size, |chunks| match before == size {
                 true => chunks.remove(chunk),
                 false => {
                     chunks.waiting_chunk(chunk)?[offset..][..before as usize].fill(0);
@@ -290,16 +292,18 @@ impl<P: Pages> Volume<P> {
     /// Makes everything durable that was written before.
     ///
     /// # Errors
-    /// There is no room, or the pages fail. What was written since the last flush is lost then,
-    /// and every later call is refused.
+    /// There is no room after all: what was written since the last flush still waits, and the next
+    /// flush tries again. Or the pages fail: it is lost then, and every later call is refused.
     pub fn flush(&mut self) -> Result<(), StoreError> {
         self.is_well()?;
         if self.chunks.tx().is_none() {
             return Ok(());
         }
         self.chunks.commit().inspect_err(|error| {
-            self.broken = Some(error.to_string());
-            self.chunks.abort();
+            if !matches!(error, StoreError::Full(_)) {
+                self.broken = Some(error.to_string());
+                self.chunks.abort();
+            }
         })
     }
 
@@ -352,12 +356,18 @@ impl<P: Pages> Volume<P> {
         }
     }
 
-    /// Changes a chunk. Where there is no room beside what the transaction replaces, it commits and
-    /// tries again.
+    /// Changes a chunk, if there is room for the change and for all that waits. Where there is none
+    /// beside what the transaction replaces, it commits and tries again.
     fn change(
         &mut self,
+        chunk: u64,
+        removes: bool,
         change: impl Fn(&mut Chunks<P>) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
+        let change = |chunks: &mut Chunks<P>| {
+            chunks.find_room(chunk, removes)?;
+            change(chunks)
+        };
         match change(&mut self.chunks) {
             Err(StoreError::Full(_)) if self.chunks.changed() > 0 => {
                 self.flush()?;
@@ -374,6 +384,19 @@ impl<P: Pages> Volume<P> {
             self.early += 1;
         }
         Ok(())
+    }
+}
+
+impl Volume<PageStore> {
+    /// Takes all the room at once that the disk may ever need. Without it a store in a file grows
+    /// as it fills, and a write that finds no room is refused.
+    ///
+    /// # Errors
+    /// The medium has no such room, or it fails.
+    pub fn reserve(&mut self) -> Result<(), StoreError> {
+        let last = (self.size - 1) / self.chunk() as u64;
+        let pages = self.chunks.cut().main_page(last).map_or(0, |page| page.0);
+        self.pages_mut().reserve(u64::from(pages) + 1)
     }
 }
 

@@ -2,6 +2,7 @@
 //! Where they are missing the test says so and looks at nothing.
 
 use flagstone::units::Lpn;
+use flagstone_store::medium::{Disk, Medium};
 use flagstone_store::{OpenOptions, PageStore, StoreError};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -95,4 +96,50 @@ fn a_store_on_a_block_device_is_written_past_the_cache() {
     let tx = store.begin().expect("it begins");
     let full = (2_000..20_000).find_map(|at| store.write(tx, Lpn(at), b"more").err());
     assert!(matches!(full, Some(StoreError::Full(_))), "{full:?}");
+}
+
+/// A file system of its own, which is taken down when it is dropped.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(image: &Path, at: &Path) -> Option<Mounted> {
+        let mut make = Command::new("mkfs.ext4");
+        let made = make.arg("-q").arg(image).output().ok()?;
+        let mut mount = Command::new("mount");
+        let mounted = mount
+            .args(["-o", "loop"])
+            .arg(image)
+            .arg(at)
+            .output()
+            .ok()?;
+        (made.status.success() && mounted.status.success()).then(|| Mounted(at.into()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// ext4 gives what it has before it says that this is not enough: a store that asked for more took
+/// the last of a file system, and had a file that was longer than it was.
+#[test]
+fn room_that_is_not_there_leaves_a_file_as_it_was() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (image, at) = (folder.path().join("image"), folder.path().join("mounted"));
+    std::fs::write(&image, vec![0; 24 << 20]).expect("room");
+    std::fs::create_dir(&at).expect("room");
+    let Some(mounted) = Mounted::new(&image, &at) else {
+        eprintln!("skipped: only root can mount a file system");
+        return;
+    };
+    let disk = Disk::open(&mounted.0.join("store.flag"), true, false).expect("a file");
+    disk.reserve(1 << 20).expect("room");
+    disk.reserve(100 << 20).expect_err("there is no such room");
+    assert_eq!(disk.bytes().expect("it has some"), 1 << 20);
+    // What it had found is free again.
+    let other = Disk::open(&mounted.0.join("other.flag"), true, false).expect("a file");
+    other.reserve(12 << 20).expect("room");
+    drop((disk, other));
 }

@@ -1,87 +1,312 @@
-//! A store on a file system that is really full: a small tmpfs. To mount one takes the rights of
-//! root, and where they are missing the test says so and looks at nothing.
+//! A disk whose store gets no more room: a write that finds none is refused, and everything else
+//! goes on. What was accepted is there after a flush.
 
-use flagstone::units::Lpn;
-use flagstone_store::{OpenOptions, PageStore, StoreError};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use flagstone::commit::{Info, Kind};
+use flagstone::units::{Lpn, TxId};
+use flagstone_store::medium::{Landing, Medium, Recorded};
+use flagstone_store::{OpenOptions, PageStore, Pages, StoreError, Version, Volume};
+use std::io;
 
-/// A mounted file system of 24 MiB, which is unmounted when it is dropped.
-struct Mounted(PathBuf);
+const CHUNK: u64 = 4096;
 
-impl Mounted {
-    fn new(at: &Path) -> Option<Mounted> {
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"]);
-        let mounted = mount.arg(at).output().is_ok_and(|out| out.status.success());
-        mounted.then(|| Mounted(at.to_path_buf()))
+/// Numbers that look like chance, the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        let step = self.0.wrapping_mul(6_364_136_223_846_793_005);
+        self.0 = step.wrapping_add(1);
+        (self.0 >> 33) % end
     }
 }
 
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
+/// A medium whose end is known, as that of a device is.
+struct Ended(Recorded, u64);
+
+impl Medium for Ended {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, into)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_at(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn most(&self) -> Option<u64> {
+        Some(self.1)
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        self.0.bytes()
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        self.0.reserve(bytes)
     }
 }
 
-/// Commits one page a transaction from `first` on, until there is no room; says how far it came.
-fn fill(store: &mut PageStore, first: u32) -> (u32, StoreError) {
-    let mut at = first;
-    loop {
-        let tx = store.begin().expect("it begins");
-        let page = vec![(at % 251) as u8; PageStore::PAGE_BYTES];
-        let outcome = store.write(tx, Lpn(at), &page);
-        if let Err(error) = outcome.and_then(|()| store.commit(tx)) {
-            store.abort(tx).expect("it can be rolled back");
-            return (at, error);
+/// A store in a file, or on a device, which has four mebibytes.
+fn open(medium: &Recorded, kind: Kind, ends: bool) -> PageStore {
+    let mut options = OpenOptions::default().with_protocol(kind);
+    options.pages_per_block = 16;
+    let on: Box<dyn Medium> = match ends {
+        true => Box::new(Ended(medium.clone(), 4 << 20)),
+        false => Box::new(medium.clone()),
+    };
+    PageStore::on(on, &options).expect("a store")
+}
+
+/// A disk, and what it has to hold.
+struct Held {
+    disk: Volume<PageStore>,
+    model: Vec<u8>,
+    dice: Dice,
+    refused: u32,
+    written: u64,
+    /// Whether a write to what the disk holds may be refused.
+    may_refuse: bool,
+}
+
+impl Held {
+    fn over(disk: Volume<PageStore>, seed: u64) -> Held {
+        Held {
+            model: vec![0; disk.size() as usize],
+            disk,
+            dice: Dice(seed),
+            refused: 0,
+            written: 0,
+            may_refuse: false,
         }
-        at += 1;
+    }
+
+    /// Writes bytes. One that finds no room has changed whole chunks, or not at all.
+    fn write(&mut self, at: u64, len: u64) {
+        let data: Vec<u8> = (0..len).map(|_| self.dice.below(255) as u8 + 1).collect();
+        let parts = self.disk.parts(at, len).expect("within");
+        let is_held = parts.into_iter().all(|(.., holds)| holds);
+        match self.disk.write(at, &data) {
+            Ok(()) => {
+                self.model[at as usize..][..data.len()].copy_from_slice(&data);
+                self.written += len;
+            }
+            Err(StoreError::Full(why)) => {
+                assert!(!is_held || self.may_refuse, "{at}, {len}: {why}");
+                self.refused += 1;
+                let mut now = vec![0; data.len()];
+                self.disk.read(at, &mut now).expect("it reads");
+                let mut done = 0;
+                while done < data.len() {
+                    let bytes = (CHUNK - (at + done as u64) % CHUNK) as usize;
+                    let end = (done + bytes).min(data.len());
+                    let before = &self.model[at as usize..][done..end];
+                    let is_right = now[done..end] == *before || now[done..end] == data[done..end];
+                    assert!(is_right, "{at}, {len}: {done}");
+                    done = end;
+                }
+                self.model[at as usize..][..data.len()].copy_from_slice(&now);
+            }
+            Err(other) => panic!("{at}, {len}: {other}"),
+        }
+    }
+
+    fn flush(&mut self) {
+        self.disk.flush().expect("what was accepted has room");
+    }
+
+    fn must_be_right(&mut self) {
+        let mut image = vec![7; self.model.len()];
+        self.disk.read(0, &mut image).expect("it reads");
+        assert!(image == self.model);
+    }
+
+    /// Writes everything once, by requests of some size, or tries to.
+    fn fill(&mut self) {
+        let mut at = 0;
+        while at < self.disk.size() {
+            let len = [512, 1024, 4096, 20_000][self.dice.below(4) as usize];
+            let len = len.min(self.disk.size() - at);
+            self.write(at, len);
+            at += len;
+            if self.dice.below(200) == 0 {
+                self.flush();
+            }
+        }
+        self.must_be_right();
+        self.flush();
+        self.must_be_right();
+    }
+
+    /// Overwrites, trims and flushes, until it has written so many times its size.
+    fn use_it(&mut self, times: u64) {
+        let size = self.disk.size();
+        self.written = 0;
+        for step in 0_u64.. {
+            if self.written >= times * size || step > 40 * times * size / CHUNK {
+                break;
+            }
+            let at = self.dice.below(size / 512) * 512;
+            let most = [512, 4096, 70_000][self.dice.below(3) as usize];
+            let len = ((self.dice.below(most / 512) + 1) * 512).min(size - at);
+            match self.dice.below(40) {
+                0 => self.flush(),
+                1 | 2 => {
+                    self.disk.trim(at, len).expect("a trim finds room");
+                    self.model[at as usize..][..len as usize].fill(0);
+                }
+                3..8 => {
+                    let (at, len) = (at / CHUNK * CHUNK, len.next_multiple_of(CHUNK));
+                    self.write(at, len.min(size - at));
+                }
+                _ => self.write(at, len),
+            }
+        }
+        self.must_be_right();
+        self.flush();
+    }
+}
+
+/// Fills a disk on a medium of so many bytes, uses it, and opens it again. Returns how many writes
+/// were refused.
+fn live(kind: Kind, disk: u64, medium: &Recorded, ends: bool, times: u64) -> u32 {
+    println!("{kind}, a disk of {disk}");
+    let made = Volume::create(open(medium, kind, ends), disk).expect("a disk");
+    let mut held = Held::over(made, 7 + kind as u64);
+    held.fill();
+    println!("  {} refused", held.refused);
+    held.use_it(times);
+    println!("  {} refused", held.refused);
+    let left = medium.cut(Landing::Nothing);
+    left.give_at_most(Some(medium.bytes().expect("it has some")));
+    held.disk = Volume::open(open(&left, kind, ends)).expect("a disk");
+    held.must_be_right();
+    held.use_it(1);
+    assert!(held.disk.pages_mut().check().expect("it reads").is_well());
+    held.refused
+}
+
+fn bounded(bytes: u64) -> Recorded {
+    let medium = Recorded::default();
+    medium.give_at_most(Some(bytes));
+    medium
+}
+
+/// Whether a disk can have the protocol.
+fn suits(kind: &&Kind) -> bool {
+    kind.info().atomic && !kind.info().reprograms
+}
+
+#[test]
+fn a_disk_that_is_larger_than_its_file_can_become_refuses_what_finds_no_room() {
+    for &kind in Kind::ALL.iter().filter(suits) {
+        let times = if kind == Kind::Seal { 10 } else { 1 };
+        let refused = live(kind, 5 << 20, &bounded(4 << 20), false, times);
+        assert!(refused > 0, "{kind}");
     }
 }
 
 #[test]
-fn a_full_disk_is_a_clear_error_and_the_store_goes_on_when_there_is_room() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let Some(mounted) = Mounted::new(folder.path()) else {
-        eprintln!("skipped: only root can mount a file system");
-        return;
-    };
-    let path = mounted.0.join("store.flag");
-    let ballast = mounted.0.join("ballast");
-    std::fs::write(&ballast, vec![1; 8 << 20]).expect("room");
-    let mut store = PageStore::open(&path, &OpenOptions::default()).expect("a store");
-    let (first, error) = fill(&mut store, 0);
-    assert!(matches!(error, StoreError::Full(_)), "{error}");
-    assert!(error.to_string().contains("No space left"), "{error}");
-    let (again, _) = fill(&mut store, first);
-    assert_eq!(again, first, "there is no room, and it is found");
-    // What is there can be read, also by another opening.
-    let whole = |store: &mut PageStore, pages: u32| {
-        assert!(store.check().expect("it can be read").is_well());
-        let mut page = vec![0; PageStore::PAGE_BYTES];
-        for at in 0..pages {
-            let bytes = store.read(None, Lpn(at), &mut page).expect("a page");
-            assert_eq!(
-                (bytes, page[9]),
-                (Some(PageStore::PAGE_BYTES), (at % 251) as u8)
-            );
+fn a_disk_on_a_device_takes_every_write_for_ever_or_is_not_made() {
+    for &kind in Kind::ALL.iter().filter(suits) {
+        let refused = Volume::create(open(&bounded(4 << 20), kind, true), 4 << 20).err();
+        let refused = refused.expect("it is too large").to_string();
+        let most = refused.rsplit_once("at most ").expect("it says it").1;
+        let most: u64 = most.trim_end_matches(" bytes").parse().expect("bytes");
+        assert!(most > 1 << 20, "{kind}: {most}");
+        let times = if kind == Kind::Seal { 10 } else { 2 };
+        let refused = live(kind, most, &bounded(4 << 20), true, times);
+        assert_eq!(refused, 0, "{kind}");
+    }
+}
+
+#[test]
+fn room_that_is_reserved_for_a_disk_is_there() {
+    let medium = Recorded::default();
+    let mut disk = Volume::create(open(&medium, Kind::Seal, false), 3 << 20).expect("a disk");
+    disk.reserve().expect("there is room");
+    // Others have filled the file system.
+    medium.give_at_most(Some(0));
+    let mut held = Held::over(disk, 3);
+    held.fill();
+    held.use_it(4);
+    assert_eq!(held.refused, 0);
+    let small = bounded(2 << 20);
+    let mut disk = Volume::create(open(&small, Kind::Seal, false), 3 << 20).expect("a disk");
+    assert!(matches!(disk.reserve(), Err(StoreError::Full(_))));
+}
+
+/// A store that accepts whatever comes, as disks did: a control.
+struct Careless(PageStore);
+
+impl Pages for Careless {
+    fn page_bytes(&self) -> usize {
+        self.0.page_bytes()
+    }
+
+    fn pages_max(&self) -> Option<u64> {
+        None
+    }
+
+    fn protocol(&self) -> &'static Info {
+        self.0.protocol()
+    }
+
+    fn highest(&self) -> Option<Lpn> {
+        self.0.highest()
+    }
+
+    fn holds(&self, at: Lpn) -> bool {
+        self.0.holds(at)
+    }
+
+    fn begin(&mut self) -> Result<TxId, StoreError> {
+        self.0.begin()
+    }
+
+    fn read(&mut self, of: Version, at: Lpn, into: &mut [u8]) -> Result<Option<usize>, StoreError> {
+        Pages::read(&mut self.0, of, at, into)
+    }
+
+    fn write(&mut self, tx: TxId, at: Lpn, data: &[u8]) -> Result<(), StoreError> {
+        self.0.write(tx, at, data)
+    }
+
+    fn trim(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
+        self.0.trim(tx, at)
+    }
+
+    fn commit(&mut self, tx: TxId) -> Result<(), StoreError> {
+        self.0.commit(tx)
+    }
+
+    fn abort(&mut self, tx: TxId) -> Result<(), StoreError> {
+        self.0.abort(tx)
+    }
+
+    fn close(self) -> Result<(), StoreError> {
+        self.0.close()
+    }
+}
+
+/// A control: fails if the tests above would not see a disk that accepts what has no room.
+#[test]
+fn a_disk_that_asks_for_no_room_cannot_keep_what_it_accepts() {
+    let pages = Careless(open(&bounded(4 << 20), Kind::Seal, false));
+    let mut disk = Volume::create(pages, 5 << 20).expect("a disk");
+    let mut accepted = Vec::new();
+    for at in (0..5 << 20).step_by(4096) {
+        if disk.write(at, &[1; 512]).is_ok() {
+            accepted.push(at);
         }
-    };
-    whole(&mut store, first);
-    store.close().expect("to close takes no room");
-    let mut store = PageStore::open(&path, &OpenOptions::existing()).expect("the store");
-    assert_eq!(store.info().closed, Some(true));
-    whole(&mut store, first);
-    std::fs::remove_file(ballast).expect("it can be removed");
-    let (further, _) = fill(&mut store, first);
-    assert!(further > first + 500, "{first}, {further}");
-    whole(&mut store, further);
-    drop(store);
-    // A new store finds no room at all.
-    let refused = PageStore::open(&mounted.0.join("other.flag"), &OpenOptions::default());
-    let error = refused.err().expect("there is no room").to_string();
-    assert!(
-        error.contains("reserving room") && error.contains("No space left"),
-        "{error}"
-    );
+    }
+    assert!(matches!(disk.flush(), Err(StoreError::Full(_))));
+    // What was accepted waits, and is not lost while the disk is open.
+    for at in accepted {
+        let mut found = [0; 512];
+        disk.read(at, &mut found).expect("it reads");
+        assert_eq!(found, [1; 512]);
+    }
 }

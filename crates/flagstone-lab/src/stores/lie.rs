@@ -26,6 +26,9 @@ pub enum Lie {
     /// The medium does not lie. Pages that a transaction over tables gave back stay free when it is
     /// rolled back.
     FreedPages,
+    /// The medium does not lie. A table that is being dropped loses first the pages that lead to
+    /// the others.
+    DroppedRoots,
     /// The medium does not lie. Of the programs that have landed on it, the chip beside it is not
     /// given the last one.
     Landings,
@@ -36,7 +39,7 @@ pub enum Lie {
 
 impl Lie {
     /// All of them, with the name that commands use.
-    pub const ALL: [(Lie, &'static str); 9] = [
+    pub const ALL: [(Lie, &'static str); 10] = [
         (Lie::None, "none"),
         (Lie::Syncs, "syncs"),
         (Lie::SyncsOfMarks, "syncs-of-marks"),
@@ -44,6 +47,7 @@ impl Lie {
         (Lie::Checksums, "checksums"),
         (Lie::Closed, "closed"),
         (Lie::FreedPages, "freed-pages"),
+        (Lie::DroppedRoots, "dropped-roots"),
         (Lie::Landings, "landings"),
         (Lie::Roots, "roots"),
     ];

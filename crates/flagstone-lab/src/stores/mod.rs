@@ -62,7 +62,7 @@ impl Subject {
     /// Whether a control is one of runs with this subject.
     pub fn has(self, lie: Lie) -> bool {
         match lie {
-            Lie::FreedPages => self == Subject::Tables,
+            Lie::FreedPages | Lie::DroppedRoots => self == Subject::Tables,
             Lie::Landings | Lie::Roots => self == Subject::Pages,
             _ => true,
         }

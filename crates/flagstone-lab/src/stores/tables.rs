@@ -81,7 +81,11 @@ impl Run<Tables> {
 
     fn open_with(&self, medium: &Recorded, options: &OpenOptions) -> Result<Store, StoreError> {
         let lying = Lying::new(medium.clone(), self.id.lie, self.world.pages_per_block);
-        let made = (self.id.lie == Lie::FreedPages).then_some(Mistake::FreedStaysFree);
+        let made = match self.id.lie {
+            Lie::FreedPages => Some(Mistake::FreedStaysFree),
+            Lie::DroppedRoots => Some(Mistake::DropsRootFirst),
+            _ => None,
+        };
         let medium: Box<dyn Medium> = match &self.world.crowd {
             Some(crowd) => Box::new(crowd.bound(lying)),
             None => Box::new(lying),

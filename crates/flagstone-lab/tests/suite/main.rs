@@ -7,6 +7,8 @@ mod databases;
 mod fuzzing;
 mod golden;
 mod golden_disk;
+#[cfg(feature = "encryption")]
+mod golden_encrypted;
 mod golden_store;
 mod golden_tables;
 mod replay;

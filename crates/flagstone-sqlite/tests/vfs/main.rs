@@ -3,6 +3,7 @@
 mod beside;
 mod caches;
 mod connections;
+mod golden;
 mod groups;
 mod held;
 mod idle;

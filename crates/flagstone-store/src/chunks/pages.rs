@@ -20,9 +20,32 @@ pub trait Pages {
     /// Bytes of a page.
     fn page_bytes(&self) -> usize;
 
-    /// Pages that can hold something at once, beside what transactions need; nothing if there can
-    /// be more.
+    /// Pages that can hold something at once, beside what transactions need; nothing if nobody
+    /// knows, as of a file that grows.
     fn pages_max(&self) -> Option<u64>;
+
+    /// Whether a page takes room that it did not take before: it was never written.
+    fn is_new(&self, at: Lpn) -> bool {
+        !self.holds(at)
+    }
+
+    /// Whether there is room for so many pages up to `highest`, whatever they held, without
+    /// the medium being asked for more.
+    fn has_room(&mut self, pages: u64, highest: Lpn) -> bool {
+        let _ = (pages, highest);
+        true
+    }
+
+    /// Sees to it that the live transaction finds room for so many pages beside what it has
+    /// written: `new` that hold nothing, and `again` that are overwritten or trimmed, none of them
+    /// above `highest`.
+    ///
+    /// # Errors
+    /// There is no such room, or the medium fails.
+    fn find_room(&mut self, new: u64, again: u64, highest: Lpn) -> Result<(), StoreError> {
+        let _ = (new, again, highest);
+        Ok(())
+    }
 
     /// The commit protocol.
     fn protocol(&self) -> &'static Info;
@@ -89,8 +112,19 @@ impl Pages for PageStore {
     }
 
     fn pages_max(&self) -> Option<u64> {
-        // It grows.
-        None
+        self.most_pages()
+    }
+
+    fn is_new(&self, at: Lpn) -> bool {
+        PageStore::is_new(self, at)
+    }
+
+    fn has_room(&mut self, pages: u64, highest: Lpn) -> bool {
+        self.has_room_for(pages, highest)
+    }
+
+    fn find_room(&mut self, new: u64, again: u64, highest: Lpn) -> Result<(), StoreError> {
+        PageStore::find_room(self, new, again, highest)
     }
 
     fn protocol(&self) -> &'static Info {

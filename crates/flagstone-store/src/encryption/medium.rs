@@ -304,6 +304,10 @@ impl Medium for Encrypted {
         self.inner.sync()
     }
 
+    fn most(&self) -> Option<u64> {
+        self.inner.most()
+    }
+
     fn bytes(&self) -> io::Result<u64> {
         self.inner.bytes()
     }

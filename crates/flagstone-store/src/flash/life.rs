@@ -300,8 +300,10 @@ impl MediumFlash {
     /// memory belongs to no transaction that was acknowledged, and is left out. Tables that were
     /// given for it are left for the next opening.
     fn close(&mut self) -> Result<(), FlashError> {
-        let is_none_of_it = self.read_only || self.places.is_well().is_err() || !self.counted;
-        if is_none_of_it || !self.places.notes.may_close() {
+        if self.read_only || !self.counted || !self.places.notes.may_close() {
+            return Ok(());
+        }
+        if self.places.is_well().is_err() {
             return Ok(());
         }
         self.places.carry_out()?;

@@ -295,6 +295,10 @@ impl Medium for Disk {
         (&self.file).seek(SeekFrom::End(0))
     }
 
+    fn most(&self) -> Option<u64> {
+        self.is_device.then(|| self.bytes().ok()).flatten()
+    }
+
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         let has = self.bytes()?;
         if bytes <= has {
@@ -308,7 +312,12 @@ impl Medium for Disk {
             // A file system that cannot: the file becomes as long, and room is found when it is
             // written to, or not.
             Err(rustix::io::Errno::OPNOTSUPP) => self.file.set_len(bytes),
-            other => other.map_err(io::Error::from),
+            // ext4 has lengthened the file by what it found until then: all that was free.
+            Err(error) => {
+                let _ = self.file.set_len(has);
+                Err(error.into())
+            }
+            Ok(()) => Ok(()),
         }
     }
 

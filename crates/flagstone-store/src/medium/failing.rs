@@ -158,6 +158,10 @@ impl Medium for Failing {
         self.answer(Call::Sync, || self.below.sync())
     }
 
+    fn most(&self) -> Option<u64> {
+        self.below.most()
+    }
+
     fn bytes(&self) -> io::Result<u64> {
         self.answer(Call::Bytes, || self.below.bytes())
     }

@@ -93,6 +93,10 @@ impl Medium for Gaps {
         self.below.sync()
     }
 
+    fn most(&self) -> Option<u64> {
+        self.below.most()
+    }
+
     fn bytes(&self) -> io::Result<u64> {
         self.below.bytes()
     }

@@ -74,6 +74,11 @@ pub trait Medium: Send + Sync {
     /// The system refuses.
     fn bytes(&self) -> io::Result<u64>;
 
+    /// Bytes that it can ever have, where that is known: it is of a device, and not of a file.
+    fn most(&self) -> Option<u64> {
+        None
+    }
+
     /// Makes it so many bytes long, if it is shorter, so that writing there finds room.
     ///
     /// # Errors

@@ -9,6 +9,13 @@ use crate::superblock::{Head, Lifetime, MEDIUM_PAGE_BYTES, Superblock};
 /// Where there is no hope any more that a protocol needs but a larger store than was asked for.
 const SUITABLE_MAX: u32 = 1024;
 
+/// Blocks that lie in so many bytes of a medium.
+pub(super) fn blocks_within(pages_per_block: u32, bytes: u64) -> u32 {
+    let first = medium_bytes(pages_per_block, 0);
+    let of_block = medium_bytes(pages_per_block, 1) - first;
+    u32::try_from(bytes.saturating_sub(first) / of_block).unwrap_or(u32::MAX)
+}
+
 /// Makes a store on a blank medium.
 pub(super) fn create(medium: &dyn Medium, options: &OpenOptions) -> Result<Head, StoreError> {
     if !options.create || options.read_only {

@@ -19,6 +19,14 @@ const SLACK_BLOCKS: u32 = 1;
 /// The share of a store that these blocks are at most: that of a small one with the default bound.
 const SLACK_SHARE: f64 = 1.0 / 3.0;
 
+/// The part of these blocks that stays free of transactions that overwrite pages. The collector
+/// goes on with it: a transaction that leaves it alone finds room for its commit.
+const COLLECTOR_SHARE: f64 = 2.0 / 3.0;
+
+/// Pages of a medium that cannot become larger, for each one that may hold something: with fewer,
+/// each overwritten page costs the moves of many.
+const LEAST_SPACE: f64 = 1.1;
+
 /// How many times its bound a store may take while snapshots are open, and pages that it may take
 /// anyway: blocks with pages of theirs are not collected. Beyond that the oldest snapshots end.
 const SNAPSHOT_ROOM: f64 = 2.0;
@@ -36,7 +44,7 @@ impl PageStore {
                 )));
             }
         }
-        if self.device.ftl().slot(at) == Slot::Empty {
+        if self.is_new(at) {
             self.make_room_for_more()?;
         }
         self.make_room()
@@ -87,6 +95,11 @@ impl PageStore {
     /// overwritten leave an old version to collect, and such a page leaves none. So the last blocks
     /// are not for them.
     fn make_room_for_more(&mut self) -> Result<(), StoreError> {
+        // There is room for what was promised.
+        if self.promised > 0 {
+            self.promised -= 1;
+            return Ok(());
+        }
         while !self.has_room_for_more() {
             if self.grow_as_far_as_it_goes()? == 0 {
                 let (live, why) = (self.device.ftl().live_pages(), self.why_no_more());
@@ -105,10 +118,126 @@ impl PageStore {
         let ftl = self.device.ftl();
         let short = ftl.free_blocks() <= ftl.collects_below();
         let (_, retained) = ftl.snapshots();
+        let kept = self.kept_of(self.in_service);
+        !short || ftl.live_pages() - retained as u64 + kept < self.in_service
+    }
+
+    /// Of so many pages in service, those that are kept from new pages where there is no more room.
+    fn kept_of(&self, in_service: u64) -> u64 {
+        let ftl = self.device.ftl();
         let kept = ftl.collects_below() + SLACK_BLOCKS;
         let kept = u64::from(kept) * u64::from(ftl.data_pages_per_block());
-        let kept = kept.min((self.in_service as f64 * SLACK_SHARE) as u64);
-        !short || ftl.live_pages() - retained as u64 + kept < self.in_service
+        kept.min((in_service as f64 * SLACK_SHARE) as u64)
+    }
+
+    /// Whether a page was never written, so that the room that it takes was not taken before.
+    pub(crate) fn is_new(&self, at: Lpn) -> bool {
+        at.0 >= self.device.pages() || self.device.ftl().slot(at) == Slot::Empty
+    }
+
+    /// Sees to it that live transactions find room for so many pages beside what they have written:
+    /// `new` that hold nothing, and `again` that are overwritten or trimmed, none of them above
+    /// `highest`. This holds until something else is written or asked for.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`] if there is no such room, and as [`PageStore::write`].
+    pub fn find_room(&mut self, new: u64, again: u64, highest: Lpn) -> Result<(), StoreError> {
+        self.may_write()?;
+        while !self.would_find_room(new, again, highest) {
+            if self.grow_as_far_as_it_goes()? == 0 {
+                return Err(StoreError::Full(format!(
+                    "there is no room for {new} pages more and {again} that are overwritten: {} of \
+                     {} pages are in use, and {}",
+                    self.device.ftl().live_pages(),
+                    self.in_service,
+                    self.why_no_more()
+                )));
+            }
+        }
+        // Protocols forget pages that were trimmed: such a page is a new one then.
+        self.promised = new + again;
+        Ok(())
+    }
+
+    /// Whether there is such room already.
+    pub(crate) fn has_room_for(&mut self, pages: u64, highest: Lpn) -> bool {
+        let has = self.would_find_room(pages, 0, highest);
+        if has {
+            self.promised = pages;
+        }
+        has
+    }
+
+    /// Pages that a transaction may overwrite or trim without more room, if none is live.
+    pub(crate) fn room_for_again(&self) -> u64 {
+        let ftl = self.device.ftl();
+        let (_, retained) = ftl.snapshots();
+        let live = ftl.live_pages() - retained as u64;
+        let kept = (self.kept_of(self.in_service) as f64 * COLLECTOR_SHARE) as u64;
+        self.in_service.saturating_sub(live + kept)
+    }
+
+    fn would_find_room(&self, new: u64, again: u64, highest: Lpn) -> bool {
+        if highest.0 >= self.device.pages() {
+            return false;
+        }
+        let ftl = self.device.ftl();
+        let (_, retained) = ftl.snapshots();
+        let live = ftl.live_pages() - retained as u64 + new + again;
+        let kept = self.kept_of(self.in_service);
+        let kept = match new {
+            0 => (kept as f64 * COLLECTOR_SHARE) as u64,
+            _ => kept,
+        };
+        live + kept < self.in_service
+    }
+
+    /// Pages that can hold something at once for ever, where the medium has an end that is known:
+    /// what transactions and the collector need is left.
+    pub fn most_pages(&self) -> Option<u64> {
+        let blocks = self.most_blocks?;
+        let ftl = self.device.ftl();
+        let (has, of_block) = (ftl.geometry().blocks(), ftl.data_pages_per_block());
+        let (mut fits, mut none) = (0, blocks.saturating_sub(has) + 1);
+        while none - fits > 1 {
+            let more = fits + (none - fits) / 2;
+            match ftl.why_not_grow(more) {
+                None => fits = more,
+                Some(_) => none = more,
+            }
+        }
+        let data = ftl.data_blocks_with(fits).unwrap_or(has);
+        let room = u64::from(data) * u64::from(of_block);
+        let left = (room as f64 / LEAST_SPACE) as u64;
+        // One of them, with one beside it that it changes, has to fit as a transaction.
+        Some(left.min(room.saturating_sub(self.kept_of(room) + 3)))
+    }
+
+    /// Has room for so many pages that hold something at once for ever: grows at once as far as
+    /// they need it.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`] if the medium has no such room, and as [`PageStore::write`].
+    pub fn reserve(&mut self, pages: u64) -> Result<(), StoreError> {
+        self.may_write()?;
+        let of_block = u64::from(self.device.ftl().data_pages_per_block());
+        loop {
+            let room = self.in_service;
+            let wanted = ((pages as f64 * LEAST_SPACE) as u64).max(pages + self.kept_of(room) + 3);
+            let Some(blocks) = wanted
+                .checked_sub(room + 1)
+                .map(|pages| pages / of_block + 1)
+            else {
+                return Ok(());
+            };
+            let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+            if self.grow_by(blocks)? == 0 {
+                return Err(StoreError::Full(format!(
+                    "{pages} pages need {wanted} of the medium, there are {room}, and {}",
+                    self.why_no_more()
+                )));
+            }
+        }
     }
 
     /// Pages that may hold something.

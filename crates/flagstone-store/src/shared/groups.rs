@@ -251,6 +251,12 @@ impl Groups {
         newest.map_or(Ok(()), |outcome| self.wait(&outcome))
     }
 
+    /// Whether all commits so far are durable, or lost.
+    pub(super) fn are_settled(&self) -> bool {
+        let state = self.state();
+        state.forming.members == 0 && state.flushing.is_none()
+    }
+
     /// Somebody has dropped a ticket of a group, and will not hear of it.
     pub(super) fn leave(&self, outcome: Outcome) {
         let mut state = self.state();

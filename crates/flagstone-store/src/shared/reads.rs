@@ -52,6 +52,8 @@ pub(super) struct Core {
     /// Snapshots that nobody reads any more and that the store still holds.
     ended: Mutex<Vec<SnapshotId>>,
     read_only: bool,
+    /// The process that opened the store.
+    process: u32,
 }
 
 impl Core {
@@ -66,7 +68,15 @@ impl Core {
             commits: AtomicU64::new(0),
             ended: Mutex::default(),
             read_only,
+            process: std::process::id(),
         }
+    }
+
+    /// Whether this process opened the store. One that was forked since has its memory, and not its
+    /// threads: a lock that one of them had stays locked there, and whoever waits for one of them
+    /// waits for ever.
+    pub(super) fn is_ours(&self) -> bool {
+        self.process == std::process::id()
     }
 
     pub(super) fn store(&self) -> MutexGuard<'_, PageStore> {
@@ -259,6 +269,9 @@ impl Drop for Durable {
     /// A reader does not wait for the writer: where the store is busy, the next writer gives it
     /// back.
     fn drop(&mut self) {
+        if !self.core.is_ours() {
+            return;
+        }
         let mut ended = self.core.ended.lock().expect("no thread panics here");
         ended.push(self.seen.id);
         drop(ended);

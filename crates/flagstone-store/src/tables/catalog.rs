@@ -12,17 +12,20 @@ layout! {
     /// The first page of a store that holds tables.
     pub tables_head: 32 => {
         MAGIC:   16, "Flagstone tables";
-        VERSION: 2,  "2; 1 where an entry of a leaf has a quarter of a page at most";
+        VERSION: 2,  "2, or 3 while tables are being dropped; 1 where an entry of a leaf has a \
+                      quarter of a page at most";
         HEIGHT:  2,  "levels of the catalog, a prefix B+-tree; its keys are names of tables";
         ROOT:    4,  "the root of the catalog";
-        KEPT:    8,  "zeros";
+        DROPPED: 4,  "tables of the catalog that are being dropped";
+        KEPT:    4,  "zeros";
     }
 }
 
 layout! {
     /// What the catalog says of a table.
     pub table_record: 16 => {
-        KIND:   1, "1 of an ordered table, 2 of a hashed one";
+        KIND:   1, "1 of an ordered table, 2 of a hashed one; with the top bit, it is being dropped: \
+                    what its tree leads to and holds nothing has gone";
         HEIGHT: 1, "levels of its tree";
         KEPT:   2, "zeros";
         ROOT:   4, "the root of its tree";
@@ -37,6 +40,8 @@ pub(super) const LAYOUTS: [Layout; 2] = [tables_head::RECORD, table_record::RECO
 pub const MAGIC: &[u8; 16] = b"Flagstone tables";
 /// The version of the format of tables; docs/store.md has it.
 pub const VERSION: u64 = 2;
+/// The version while tables are being dropped: programs that know nothing of that must not write.
+const WHILE_DROPPING: u64 = 3;
 /// The oldest version that is read. Whatever writes to a store of that makes it one of [`VERSION`].
 const OLDEST: u64 = 1;
 
@@ -64,10 +69,15 @@ impl std::fmt::Display for Kind {
     }
 }
 
+/// The bit of a record's kind that says that the table is being dropped.
+const DROPPED: u64 = 0x80;
+
 /// What the catalog says of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) kind: Kind,
+    /// Whether it was dropped, and has pages still.
+    pub(super) is_dropped: bool,
     pub(super) root: Root,
     /// Keys, if that is known.
     pub(super) keys: Option<u64>,
@@ -76,7 +86,8 @@ pub(super) struct Record {
 impl Record {
     pub(super) fn emit(self) -> [u8; table_record::SIZE] {
         let mut bytes = [0; table_record::SIZE];
-        put(&mut bytes, table_record::KIND, self.kind as u64);
+        let dropped = if self.is_dropped { DROPPED } else { 0 };
+        put(&mut bytes, table_record::KIND, self.kind as u64 | dropped);
         put(
             &mut bytes,
             table_record::HEIGHT,
@@ -101,7 +112,8 @@ impl Record {
         }
         let field = |field| get(bytes, field);
         Ok(Record {
-            kind: match field(table_record::KIND) {
+            is_dropped: field(table_record::KIND) & DROPPED > 0,
+            kind: match field(table_record::KIND) & !DROPPED {
                 1 => Kind::Ordered,
                 2 => Kind::Hashed,
                 _ => return damaged("names a kind that there is not"),
@@ -120,15 +132,20 @@ impl Record {
 pub(super) struct Head {
     /// The root of the catalog.
     pub(super) catalog: Root,
+    /// Tables of the catalog that are being dropped.
+    pub(super) dropped: u32,
     /// Whether it is of an older version than what this program writes.
     pub(super) is_older: bool,
 }
 
-/// The first page of a store whose catalog has this root.
-pub(super) fn head(root: Root) -> PageBytes {
+/// The first page of a store whose catalog has this root, and so many tables that are being
+/// dropped.
+pub(super) fn head(root: Root, dropped: u32) -> PageBytes {
     let mut page = [0; tables_head::SIZE];
     page[tables_head::MAGIC].copy_from_slice(MAGIC);
-    put(&mut page, tables_head::VERSION, VERSION);
+    let version = if dropped > 0 { WHILE_DROPPING } else { VERSION };
+    put(&mut page, tables_head::VERSION, version);
+    put(&mut page, tables_head::DROPPED, u64::from(dropped));
     put(&mut page, tables_head::HEIGHT, u64::from(root.height));
     put(&mut page, tables_head::ROOT, u64::from(root.at.0));
     page[..].into()
@@ -140,10 +157,10 @@ pub(super) fn parse_head(page: &[u8]) -> Result<Option<Head>, StoreError> {
         return Ok(None);
     }
     let version = get(page, tables_head::VERSION);
-    if !(OLDEST..=VERSION).contains(&version) {
+    if !(OLDEST..=WHILE_DROPPING).contains(&version) {
         return Err(StoreError::NotAStore(format!(
             "its tables are of version {version}, and this program knows versions {OLDEST} to \
-             {VERSION}: use the program that wrote them"
+             {WHILE_DROPPING}: use the program that wrote them"
         )));
     }
     let catalog = Root {
@@ -152,6 +169,7 @@ pub(super) fn parse_head(page: &[u8]) -> Result<Option<Head>, StoreError> {
     };
     Ok(Some(Head {
         catalog,
+        dropped: get(page, tables_head::DROPPED) as u32,
         is_older: version < VERSION,
     }))
 }

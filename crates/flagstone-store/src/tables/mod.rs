@@ -31,6 +31,7 @@
 mod catalog;
 mod changed;
 mod codec;
+mod dropped;
 mod hashed;
 #[cfg(test)]
 mod histories;
@@ -59,6 +60,10 @@ pub use write::{Commit, Savepoint, WriteTx};
 pub enum Mistake {
     /// Pages that a transaction gave back stay free when it is rolled back.
     FreedStaysFree,
+    /// A table is dropped by one transaction, however large it is.
+    DropsAtOnce,
+    /// A table that is being dropped loses first the pages that lead to the others.
+    DropsRootFirst,
 }
 
 /// Records that this module keeps.

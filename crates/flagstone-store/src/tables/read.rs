@@ -386,14 +386,16 @@ impl ReadTx {
         if let Some((name, record)) = noted.table(name) {
             return Table::new(&name, record, source);
         }
-        match catalog.get(name.as_bytes()) {
-            Ok(Some(record)) => {
-                let record = Record::parse(name, &record)?;
+        let found = catalog.get(name.as_bytes());
+        let found = found.map(|found| found.map(|record| Record::parse(name, &record)));
+        match found.map(Option::transpose) {
+            Ok(Ok(Some(record))) if !record.is_dropped => {
                 let name = name.into();
                 noted.note(&name, record);
                 Table::new(&name, record, catalog.images().clone())
             }
-            Ok(None) => Err(no_table(name, &self.tables()?)),
+            Ok(Ok(_)) => Err(no_table(name, &self.tables()?)),
+            Ok(Err(error)) => Err(error),
             Err(error) => Err(in_table(name, None)(error)),
         }
     }
@@ -406,6 +408,7 @@ impl ReadTx {
         match &self.catalog {
             Some(catalog) => {
                 let all = records(catalog)?.into_iter();
+                let all = all.filter(|(_, record)| !record.is_dropped);
                 Ok(all.map(|(name, record)| (name, record.kind)).collect())
             }
             None => Ok(Vec::new()),
@@ -413,7 +416,7 @@ impl ReadTx {
     }
 }
 
-/// All records of a catalog.
+/// All records of a catalog, those of tables that are being dropped among them.
 pub(super) fn records<S: Source>(catalog: &Walk<S>) -> Result<Vec<(String, Record)>, StoreError> {
     let (mut cursor, mut name, mut all) = (catalog.seek(b"")?, Vec::new(), Vec::new());
     while let Some(record) = catalog.next(&mut cursor, &mut name)? {

@@ -23,21 +23,23 @@ use std::sync::{Arc, Condvar, Mutex};
 pub struct Store(Arc<Inner>);
 
 pub(super) struct Inner {
-    pages: SharedPages,
+    pub(super) pages: SharedPages,
     /// There while no transaction writes.
     writer: Mutex<Option<Writer>>,
     is_free: Condvar,
     is_read_only: bool,
-    mistaken: Mistaken<Mistake>,
+    pub(super) mistaken: Mistaken<Mistake>,
 }
 
 /// What writers hand to each other.
 pub(super) struct Writer {
     pub(super) catalog: Root,
+    /// Tables of it that are being dropped.
+    pub(super) dropped: u32,
     /// Whether the first page is of an older version: the next commit writes it anew.
     pub(super) is_older: bool,
     /// Groups of transactions that had found no room ([`Turn::failures`]) when the rest was read.
-    failures: u64,
+    pub(super) failures: u64,
     /// Numbers of keys that the catalog does not have: it gets them when the store is closed.
     pub(super) counts: BTreeMap<Arc<str>, u64>,
     /// There while no transaction has it.
@@ -54,12 +56,13 @@ impl Inner {
 
 impl Inner {
     /// Reads from the newest pages what writers hand to each other.
-    fn look_again(&self, turn: &Turn, writer: &mut Writer) -> Result<(), StoreError> {
+    pub(super) fn look_again(&self, turn: &Turn, writer: &mut Writer) -> Result<(), StoreError> {
         let head = turn.read(HEAD)?;
         let head = head.as_deref().map(parse_head).transpose()?.flatten();
         let damaged = || StoreError::Damaged("the first page does not name the catalog".into());
         let head = head.ok_or_else(damaged)?;
         (writer.catalog, writer.is_older) = (head.catalog, head.is_older);
+        writer.dropped = head.dropped;
         writer.counts.clear();
         // No group is under way: all that were have failed.
         writer.space = Some(Space::new(&self.pages.held(), self.mistaken)?);
@@ -73,7 +76,7 @@ impl Inner {
     /// counted another time.
     fn end(&mut self) -> Result<(), StoreError> {
         let writer = self.writer.get_mut().ok().and_then(Option::take);
-        match writer.filter(|_| !self.is_read_only) {
+        match writer.filter(|_| !self.is_read_only && self.pages.is_ours()) {
             Some(writer) => write_counts(writer, self.pages.turn()?),
             None => Ok(()),
         }
@@ -87,7 +90,8 @@ impl Drop for Inner {
 }
 
 fn write_counts(mut writer: Writer, turn: Turn) -> Result<(), StoreError> {
-    if turn.failures() != writer.failures {
+    // What is being dropped has pages that look free, and are not to be taken.
+    if turn.failures() != writer.failures || writer.dropped > 0 {
         return Ok(());
     }
     let space = writer.space.take().expect("no transaction has it");
@@ -103,6 +107,9 @@ fn write_counts(mut writer: Writer, turn: Turn) -> Result<(), StoreError> {
             let record = Some(Record { keys, ..record });
             catalog = put_record(&mut changed, catalog, &name, record)?;
         }
+    }
+    if catalog != writer.catalog {
+        changed.set(HEAD, Some(head(catalog, 0)));
     }
     let (turn, changes, _) = changed.finish();
     turn.commit(changes)?.wait()
@@ -176,18 +183,22 @@ impl Store {
             if !options.read_only {
                 let mut page = vec![0; PageStore::PAGE_BYTES];
                 write_empty(&mut page);
-                let changes =
-                    Changes::from([(HEAD, Some(head(catalog))), (FIRST_ROOT, Some(page.into()))]);
+                let changes = Changes::from([
+                    (HEAD, Some(head(catalog, 0))),
+                    (FIRST_ROOT, Some(page.into())),
+                ]);
                 pages.turn()?.commit(changes)?.wait()?;
                 space = Space::new(&[HEAD, FIRST_ROOT], mistaken)?;
             }
             found = Some(Head {
                 catalog,
+                dropped: 0,
                 is_older: false,
             });
         }
         let writer = found.map(|head| Writer {
             catalog: head.catalog,
+            dropped: head.dropped,
             is_older: head.is_older,
             failures: 0,
             counts: BTreeMap::new(),
@@ -227,7 +238,23 @@ impl Store {
         &self.0.pages
     }
 
+    /// Waits for all commits, and ends what is being dropped.
+    pub(super) fn finish_drops(&self) -> Result<(), StoreError> {
+        self.begin_when(true).map(drop)
+    }
+
+    /// The store of others.
+    pub(super) fn of(inner: Arc<Inner>) -> Store {
+        Store(inner)
+    }
+
     fn begin(&self) -> Result<WriteTx, StoreError> {
+        self.begin_when(false)
+    }
+
+    /// Begins to write, after all commits so far if that is asked for.
+    fn begin_when(&self, settles: bool) -> Result<WriteTx, StoreError> {
+        self.0.pages.must_be_ours()?;
         let mut writer = self.0.writer.lock().expect("no thread panics here");
         let mut mine = loop {
             match writer.take() {
@@ -236,6 +263,17 @@ impl Store {
             }
         };
         drop(writer);
+        if settles {
+            let _ = self.0.pages.settle();
+        }
+        if mine.dropped > 0
+            && !self.0.is_read_only
+            && self.0.pages.are_settled()
+            && let Err(error) = self.0.finish_drops(&mut mine)
+        {
+            self.0.give_back(mine);
+            return Err(error);
+        }
         let turn = match self.0.pages.turn() {
             Ok(turn) => turn,
             Err(error) => {

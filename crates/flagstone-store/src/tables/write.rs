@@ -1,15 +1,16 @@
 //! Write transactions: one at a time, each seeing what those before it did, whole or not at all.
 
+use super::Mistake;
 use super::catalog::{HEAD, Kind, Record, head};
 use super::changed::Changed;
 use super::read::{in_table, no_table, records};
-use super::store::{Inner, Writer};
+use super::store::{Inner, Store, Writer};
 use super::table_mut::TableMut;
 use crate::error::StoreError;
 use crate::pages::PageStore;
 use crate::shared::Ticket;
 use flagstone::index::prefix_bptree::{ByteTree, Nodes, Root, Walk, write_empty};
-use flagstone::units::Nanos;
+use flagstone::units::{Lpn, Nanos};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +24,11 @@ pub(super) const NAME_MAX: usize = 255;
 /// its own, so that none is taken for one of another transaction.
 static SAVEPOINTS: AtomicU64 = AtomicU64::new(0);
 
-/// The tables of a transaction that it has opened: nothing for one that it dropped.
+/// Pages of a table up to which it is dropped in the transaction that says so.
+const AT_ONCE: usize = 32;
+
+/// The tables of a transaction that it has opened: nothing, or a record that says so, for one that
+/// it dropped.
 type Open = BTreeMap<Arc<str>, Option<Record>>;
 
 /// A write transaction. It sees its own changes, and those of all transactions before it. To drop
@@ -34,6 +39,8 @@ pub struct WriteTx {
     pub(super) changed: Option<Changed>,
     writer: Option<Writer>,
     catalog: Root,
+    /// Tables that are being dropped, once the catalog is written.
+    dropped: u32,
     pub(super) open: Open,
     savepoints: Vec<(u64, Open, Root)>,
     pub(super) spoilt: Option<String>,
@@ -67,6 +74,7 @@ impl WriteTx {
         WriteTx {
             inner,
             catalog: writer.catalog,
+            dropped: writer.dropped,
             changed: Some(changed),
             writer: Some(writer),
             open: Open::new(),
@@ -93,6 +101,12 @@ impl WriteTx {
 
     /// What the transaction has of a table.
     pub(super) fn record(&self, name: &str) -> Result<Option<Record>, StoreError> {
+        let found = self.any_record(name)?;
+        Ok(found.filter(|record| !record.is_dropped))
+    }
+
+    /// As [`WriteTx::record`], also of a table that is being dropped.
+    fn any_record(&self, name: &str) -> Result<Option<Record>, StoreError> {
         if let Some(&open) = self.open.get(name) {
             return Ok(open);
         }
@@ -143,16 +157,23 @@ impl WriteTx {
             }
             (Some(record), _) => record,
             (None, kind) => {
+                if let Some(dropped) = self.any_record(name)? {
+                    // Its record makes way for another one.
+                    let freed = free_tree(self.changed_mut(), dropped.root);
+                    freed.map_err(in_table(name, None))?;
+                    self.open.insert(name.into(), None);
+                }
                 let root = empty_tree(self.changed_mut()).map_err(in_table(name, None))?;
                 Record {
                     kind: kind.unwrap_or(Kind::Ordered),
+                    is_dropped: false,
                     root,
                     keys: Some(0),
                 }
             }
         };
         let name: Arc<str> = match self.open.get_key_value(name) {
-            Some((name, Some(_))) => name.clone(),
+            Some((name, Some(record))) if !record.is_dropped => name.clone(),
             _ => {
                 let name: Arc<str> = name.into();
                 self.open.insert(name.clone(), Some(record));
@@ -173,18 +194,22 @@ impl WriteTx {
     pub fn tables(&self) -> Result<Vec<(String, Kind)>, StoreError> {
         let mut all = BTreeMap::new();
         for (name, record) in records(&self.catalog()?)? {
-            all.insert(name, record.kind);
+            if !record.is_dropped {
+                all.insert(name, record.kind);
+            }
         }
         for (name, record) in &self.open {
             match record {
-                Some(record) => _ = all.insert(name.to_string(), record.kind),
-                None => _ = all.remove(&**name),
+                Some(record) if !record.is_dropped => _ = all.insert(name.to_string(), record.kind),
+                _ => _ = all.remove(&**name),
             }
         }
         Ok(all.into_iter().collect())
     }
 
-    /// Drops a table with all that it holds.
+    /// Drops a table with all that it holds. The pages of a large one go after the commit, a few
+    /// at a time, so that a store that is full can do it: [`WriteTx::commit`] returns when they are
+    /// gone, and after [`WriteTx::commit_later`] the next write transaction sees to it.
     ///
     /// # Errors
     /// There is none of this name, a page is damaged, or the medium fails.
@@ -193,10 +218,23 @@ impl WriteTx {
         let Some(record) = self.record(name)? else {
             return Err(no_table(name, &self.tables()?));
         };
+        // Of one that was made in this transaction nobody knows.
+        let is_known = self.catalog()?.get(name.as_bytes())?.is_some();
+        let goes_later = is_known && !self.inner.mistaken.is(Mistake::DropsAtOnce);
         let pages = self.changed_mut();
-        let freed = free_tree(pages, record.root);
-        freed.map_err(in_table(name, None))?;
-        self.open.insert(name.into(), None);
+        let used = pages_of(pages, record.root).map_err(in_table(name, None))?;
+        let left = match goes_later && used.len() > AT_ONCE {
+            true => Some(Record {
+                is_dropped: true,
+                keys: None,
+                ..record
+            }),
+            false => {
+                give_all(pages, used).map_err(in_table(name, None))?;
+                None
+            }
+        };
+        self.open.insert(name.into(), left);
         Ok(())
     }
 
@@ -257,7 +295,14 @@ impl WriteTx {
     /// The store is full: nothing has changed. Or the medium fails: whether the transaction has
     /// committed is open until the store is opened again.
     pub fn commit(self) -> Result<(), StoreError> {
-        self.commit_later()?.wait()
+        let inner = Arc::clone(&self.inner);
+        let drops = self.open.values().flatten().any(|table| table.is_dropped);
+        self.commit_later()?.wait()?;
+        if drops {
+            // It is dropped, whatever becomes of its pages now: the next one who writes goes on.
+            let _ = Store::of(inner).finish_drops();
+        }
+        Ok(())
     }
 
     /// Commits. The next transaction sees it at once; snapshots, and what is left after a crash,
@@ -269,9 +314,13 @@ impl WriteTx {
         self.may_go_on()?;
         self.write_catalog()?;
         let is_older = self.writer.as_ref().is_some_and(|writer| writer.is_older);
-        if is_older && self.changed().has_changed() {
-            let catalog = self.catalog;
-            self.changed_mut().set(HEAD, Some(head(catalog)));
+        let (catalog, dropped) = (self.catalog, self.dropped);
+        let before = self
+            .writer
+            .as_ref()
+            .map(|writer| (writer.catalog, writer.dropped));
+        if before != Some((catalog, dropped)) || is_older && self.changed().has_changed() {
+            self.changed_mut().set(HEAD, Some(head(catalog, dropped)));
         }
         let (Some(changed), Some(mut writer)) = (self.changed.take(), self.writer.take()) else {
             unreachable!("a transaction ends once");
@@ -282,7 +331,7 @@ impl WriteTx {
         match committed {
             Ok(_) => {
                 space.keep();
-                writer.catalog = self.catalog;
+                (writer.catalog, writer.dropped) = (self.catalog, self.dropped);
                 writer.is_older &= changes_nothing;
                 for (name, keys) in self.counts.drain(..) {
                     match keys {
@@ -310,6 +359,16 @@ impl WriteTx {
         let all = records(&self.catalog().map_err(say)?).map_err(say)?;
         let mut used = vec![HEAD];
         let catalog = ("the catalog".to_string(), self.catalog, None);
+        let (dropped, all): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, r)| r.is_dropped);
+        // Of a store that is only read: nobody has come to write since.
+        for (name, record) in dropped {
+            let inner = Arc::clone(&self.inner);
+            let left = inner.next_pages(self.changed_mut(), record, usize::MAX);
+            used.extend(
+                left.map_err(|e| format!("table `{name}`, which is being dropped: {e}"))?
+                    .0,
+            );
+        }
         let tables = all.into_iter().map(|(name, record)| {
             let counted = Some(record.kind).filter(|&kind| kind == Kind::Ordered);
             let keys = record.keys.filter(|_| counted.is_some());
@@ -344,6 +403,8 @@ impl WriteTx {
                 ..record
             });
             self.counts.push((name.clone(), keys));
+            let dropped = |record: Option<Record>| u32::from(record.is_some_and(|r| r.is_dropped));
+            self.dropped = self.dropped + dropped(after) - dropped(before);
             if before != after {
                 let catalog = self.catalog;
                 self.catalog = put_record(self.changed_mut(), catalog, name, after)?;
@@ -353,7 +414,8 @@ impl WriteTx {
     }
 }
 
-/// Gives a table another record in the catalog, or none. Returns the root of the catalog.
+/// Gives a table another record in the catalog, or none. Returns the root of the catalog, which the
+/// caller brings into the head.
 pub(super) fn put_record(
     changed: &mut Changed,
     catalog: Root,
@@ -366,16 +428,15 @@ pub(super) fn put_record(
     let done = tree.change(ZERO, name.as_bytes(), bytes);
     let root = tree.root();
     done.map_err(|error| in_table(name, None)(changed.explain(error)))?;
-    if root != catalog {
-        changed.set(HEAD, Some(head(root)));
-    }
     Ok(root)
 }
 
 impl Drop for WriteTx {
     /// Rolls back, unless the transaction has committed.
     fn drop(&mut self) {
-        if let (Some(changed), Some(mut writer)) = (self.changed.take(), self.writer.take()) {
+        if let (Some(changed), Some(mut writer)) = (self.changed.take(), self.writer.take())
+            && self.inner.pages.is_ours()
+        {
             let mut space = changed.space;
             space.undo_to(0);
             drop(changed.turn);
@@ -395,17 +456,26 @@ pub(super) fn empty_tree(pages: &mut Changed) -> Result<Root, StoreError> {
     made.map_err(|error| pages.explain(error))
 }
 
-/// Gives back all pages of a tree.
-pub(super) fn free_tree(pages: &mut Changed, root: Root) -> Result<(), StoreError> {
+/// All pages of a tree.
+fn pages_of(pages: &mut Changed, root: Root) -> Result<Vec<Lpn>, StoreError> {
     let mut tree = ByteTree::over(&mut *pages, root)?;
     let used = tree.pages();
-    let used = used.map_err(|error| pages.explain(error))?;
-    let mut pages = pages;
+    used.map_err(|error| pages.explain(error))
+}
+
+/// Gives pages back.
+pub(super) fn give_all(mut pages: &mut Changed, used: Vec<Lpn>) -> Result<(), StoreError> {
     for at in used {
         let given = pages.give(ZERO, at);
         given.map_err(|error| pages.explain(error))?;
     }
     Ok(())
+}
+
+/// Gives back all pages of a tree.
+pub(super) fn free_tree(pages: &mut Changed, root: Root) -> Result<(), StoreError> {
+    let used = pages_of(pages, root)?;
+    give_all(pages, used)
 }
 
 const _: () = assert!(

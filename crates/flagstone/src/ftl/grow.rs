@@ -26,6 +26,16 @@ impl Ftl {
         self.larger(blocks).err()
     }
 
+    /// Blocks that would hold pages if it grew by so many blocks, or why it does not grow so far.
+    ///
+    /// # Errors
+    /// As [`Ftl::why_not_grow`].
+    pub fn data_blocks_with(&self, blocks: u32) -> Result<u32, String> {
+        let (geometry, sizes) = self.larger(blocks)?;
+        let meta = sizes.anchors + sizes.map_blocks + sizes.log_blocks;
+        Ok(geometry.blocks().saturating_sub(meta))
+    }
+
     /// The shape with so many more blocks, and what goes where then.
     fn larger(&self, blocks: u32) -> Result<(Geometry, Sizes), String> {
         if self.geometry.planes() != 1 {

@@ -214,7 +214,13 @@ impl Ftl {
             let block = self.meta.anchors[anchor].block;
             for page in 0..self.geometry.pages_per_block {
                 let at = self.geometry.page(block, page);
-                match self.read(now, at, &mut data, &mut spare, Cause::Recovery) {
+                let read = self.read(now, at, &mut data, &mut spare, Cause::Recovery);
+                if page == 0 {
+                    // All of them: without that one read follows the other.
+                    let behind = self.geometry.pages_per_block - 1;
+                    self.flash.expect(Ppn(at.0 + 1), behind);
+                }
+                match read {
                     Ok(read) => {
                         done = done.max(read.done);
                         let Some(head) = Header::parse_any(&spare)? else {

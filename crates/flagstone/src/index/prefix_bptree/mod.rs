@@ -45,6 +45,7 @@ mod apart;
 mod balance;
 mod byte_tree;
 mod check;
+mod fell;
 mod node;
 mod nodes;
 mod numbers;

@@ -1,0 +1,89 @@
+//! Golden stores that are encrypted, by a key and by a passphrase: a program opens them and finds
+//! what they held, and nothing by another key. data/golden/README.md says how they are made.
+
+use flagstone::units::Lpn;
+use flagstone_store::medium::{Landing, Recorded};
+use flagstone_store::{Key, OpenOptions, PageStore, StoreError};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The version of the format of encrypted stores, as their superblock has it.
+const VERSION: u64 = 3;
+/// Pages of the store, fewer than others have: no page can be compressed.
+const PAGES: u32 = 7;
+const TRANSACTIONS: u32 = 12;
+
+fn path(kind: &str) -> PathBuf {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/golden");
+    golden.join(format!("encrypted-v{VERSION}/{kind}.zst"))
+}
+
+fn key(kind: &str) -> Key {
+    match kind {
+        "key" => Key::raw([7; 32]),
+        _ => Key::passphrase("a golden store".into()),
+    }
+}
+
+fn open(medium: &Recorded, key: Key) -> Result<PageStore, StoreError> {
+    let mut options = OpenOptions::default();
+    options.pages_per_block = 16;
+    options.key = Some(key);
+    PageStore::on(Box::new(medium.clone()), &options)
+}
+
+/// The page that a transaction writes, and its bytes.
+fn write(transaction: u32) -> (Lpn, Vec<u8>) {
+    let len = 1 + (transaction * 997) as usize % PageStore::PAGE_BYTES;
+    let at = Lpn(transaction * 3 % PAGES);
+    (at, vec![transaction as u8 + 1; len])
+}
+
+/// A store whose power was cut before its last transaction committed.
+fn make(kind: &str) -> Result<Vec<u8>, StoreError> {
+    let medium = Recorded::default();
+    let mut store = open(&medium, key(kind))?;
+    for transaction in 0..TRANSACTIONS {
+        let tx = store.begin()?;
+        let (at, bytes) = write(transaction);
+        store.write(tx, at, &bytes)?;
+        if transaction + 1 < TRANSACTIONS {
+            store.commit(tx)?;
+        }
+    }
+    Ok(medium.cut(Landing::Everything).to_vec())
+}
+
+#[test]
+fn golden_encrypted_stores_are_opened_by_their_key_alone() {
+    for kind in ["key", "passphrase"] {
+        if std::env::var_os("FLAGSTONE_BLESS").is_some() && !path(kind).exists() {
+            let bytes = make(kind).expect("a store");
+            let packed = zstd::stream::encode_all(&bytes[..], 19).expect("a vector takes it");
+            fs::create_dir_all(path(kind).parent().expect("a folder")).expect("it can be made");
+            fs::write(path(kind), packed).expect("it can be written");
+        }
+        let packed = fs::read(path(kind)).expect("a golden store");
+        let golden = zstd::stream::decode_all(&packed[..]).expect("it is whole");
+        let mut held = vec![None; PAGES as usize];
+        for (at, bytes) in (0..TRANSACTIONS - 1).map(write) {
+            held[at.index()] = Some(bytes);
+        }
+        // What it holds is nowhere to be read.
+        let shown = [9; 64];
+        assert!(held.contains(&Some(write(8).1)) && write(8).1.starts_with(&shown));
+        assert!(!golden.windows(64).any(|bytes| bytes == shown));
+        let mut store = open(&Recorded::with(&golden), key(kind)).expect("it opens");
+        let mut page = vec![0; PageStore::PAGE_BYTES];
+        for (at, wanted) in held.into_iter().enumerate() {
+            let found = store.read(None, Lpn(at as u32), &mut page);
+            let found = found.expect("it can be read").map(|len| &page[..len]);
+            assert_eq!(found, wanted.as_deref(), "page {at}");
+        }
+        assert!(store.check().expect("it can be read").is_well());
+        for other in [Key::raw([8; 32]), Key::passphrase("another".into())] {
+            let refused = open(&Recorded::with(&golden), other).err();
+            assert!(matches!(refused, Some(StoreError::Key(_))), "{refused:?}");
+        }
+    }
+}

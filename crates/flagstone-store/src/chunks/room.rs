@@ -1,0 +1,59 @@
+//! Room for what waits in memory: a disk must not accept what no commit will find room for.
+
+use super::{Chunks, Pages, Waiting};
+use crate::error::StoreError;
+use std::collections::BTreeSet;
+
+impl<P: Pages> Chunks<P> {
+    /// Has each group that holds a chunk have its page of tails, be they zeros: a chunk that is
+    /// there can be overwritten then with any bytes, and no page that holds nothing is wanted.
+    pub fn keep_tails(&mut self) {
+        self.keeps_tails = self.cut.tail > 0;
+    }
+
+    /// Whether a chunk of a group holds anything.
+    pub(super) fn holds_any(&self, group: u64) -> bool {
+        let first = group * self.cut.sharing();
+        (first..first + self.cut.sharing()).any(|chunk| self.may_hold(chunk))
+    }
+
+    /// Sees to it that all that waits finds room, and one more chunk that is to be written or
+    /// removed. Where this is asked before each change, the commit finds room.
+    ///
+    /// # Errors
+    /// There is no room, or the pages fail.
+    pub fn find_room(&mut self, chunk: u64, removes: bool) -> Result<(), StoreError> {
+        let most = 2 * self.waiting.len() + self.dirty_tails + 2;
+        let highest = self.main_page(chunk)?;
+        if self.pages.has_room(most as u64, highest) {
+            return Ok(());
+        }
+        let (new, again) = self.wanted(chunk, removes)?;
+        self.pages.find_room(new, again, highest)
+    }
+
+    /// Pages that hold nothing yet, and others, of those that will be written.
+    fn wanted(&self, chunk: u64, removes: bool) -> Result<(u64, u64), StoreError> {
+        let (mut main, mut groups) = (BTreeSet::new(), BTreeSet::new());
+        let waiting = self.waiting.iter();
+        let waiting = waiting.map(|(chunk, waiting)| (*chunk, matches!(waiting, Waiting::Gone)));
+        for (chunk, is_gone) in waiting.chain([(chunk, removes)]) {
+            let (page, group) = (self.main_page(chunk)?, chunk / self.cut.sharing());
+            if !is_gone || self.holds(page) {
+                main.insert(page);
+            }
+            if self.cut.tail > 0 && (!is_gone || self.holds(self.cut.tails_page(group))) {
+                groups.insert(group);
+            }
+        }
+        let dirty = self.tails.iter().filter(|(_, tails)| tails.is_dirty);
+        groups.extend(dirty.map(|(group, _)| *group));
+        let pages = groups.iter().map(|group| self.cut.tails_page(*group));
+        let all: Vec<bool> = pages
+            .chain(main)
+            .map(|page| self.pages.is_new(page))
+            .collect();
+        let new = all.iter().filter(|is_new| **is_new).count();
+        Ok((new as u64, (all.len() - new) as u64))
+    }
+}

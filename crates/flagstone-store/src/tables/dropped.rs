@@ -1,0 +1,114 @@
+//! Tables that are being dropped. The transaction that drops a large table marks its record in the
+//! catalog, which takes no page that was not taken before. Then its pages go, a few in a
+//! transaction, so that a store that is full has room for each of these; and last the record.
+//!
+//! Pages go before those that lead to them. A page that the tree leads to and that holds nothing
+//! has gone. This is all that has to be known after a crash, since nobody takes pages meanwhile:
+//! whoever comes to write sees to it first that nothing is being dropped any more. Only where
+//! commits are under way that nobody has waited for it is left to a later one, if no page has gone
+//! yet.
+
+use super::Mistake;
+use super::catalog::{HEAD, Record, head};
+use super::changed::Changed;
+use super::read::{self, records};
+use super::store::{Inner, Writer};
+use super::write::{give_all, put_record};
+use crate::error::StoreError;
+use flagstone::index::prefix_bptree::{ByteTree, Root};
+use flagstone::units::Lpn;
+
+/// Pages that go in one transaction, at most.
+const STEP: usize = 512;
+
+impl Inner {
+    /// Ends what is being dropped. No turn is taken, nobody else writes, and all that was committed
+    /// is durable: it must not share a transaction, and its failure, with a step.
+    pub(super) fn finish_drops(&self, mine: &mut Writer) -> Result<(), StoreError> {
+        let mut most = STEP;
+        debug_assert!(self.pages.are_settled());
+        while mine.dropped > 0 {
+            let turn = self.pages.turn()?;
+            if turn.failures() != mine.failures {
+                self.look_again(&turn, mine)?;
+                continue;
+            }
+            let space = mine.space.take().expect("no transaction has it");
+            let mut changed = Changed::new(turn, space);
+            let room = self.pages.with(|store| store.room_for_again());
+            let step = self.step(&mut changed, mine, most.min(room as usize).max(1));
+            let (turn, changes, mut space) = changed.finish();
+            let done = step.and_then(|step| {
+                turn.commit(changes)?.wait()?;
+                Ok(step)
+            });
+            match done {
+                Ok((catalog, dropped)) => {
+                    space.keep();
+                    (mine.catalog, mine.dropped) = (catalog, dropped);
+                    mine.space = Some(space);
+                }
+                Err(error) => {
+                    space.undo_to(0);
+                    mine.space = Some(space);
+                    match error {
+                        StoreError::Full(_) if most > 1 => most /= 2,
+                        error => return Err(error),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the next pages go, and the record with the last ones. Returns what the head says then.
+    fn step(
+        &self,
+        changed: &mut Changed,
+        mine: &Writer,
+        most: usize,
+    ) -> Result<(Root, u32), StoreError> {
+        let catalog = mine.catalog;
+        let all = records(&read::walk(&*changed, catalog)?)?;
+        let next = all.into_iter().find(|(_, record)| record.is_dropped);
+        let Some((name, record)) = next else {
+            // The head counts what the catalog does not have.
+            changed.set(HEAD, Some(head(catalog, 0)));
+            return Ok((catalog, 0));
+        };
+        let (pages, is_all) = self.next_pages(changed, record, most)?;
+        give_all(changed, pages)?;
+        if !is_all {
+            return Ok((catalog, mine.dropped));
+        }
+        let catalog = put_record(changed, catalog, &name, None)?;
+        let dropped = mine.dropped - 1;
+        changed.set(HEAD, Some(head(catalog, dropped)));
+        Ok((catalog, dropped))
+    }
+
+    /// Pages of a table that is being dropped, so many at most, which can go next; and whether that
+    /// is all of it.
+    pub(super) fn next_pages(
+        &self,
+        changed: &mut Changed,
+        record: Record,
+        most: usize,
+    ) -> Result<(Vec<Lpn>, bool), StoreError> {
+        let is_gone = |at| !self.pages.with(|store| store.holds(at));
+        if self.mistaken.is(Mistake::DropsRootFirst) && !is_gone(record.root.at) {
+            return Ok((vec![record.root.at], false));
+        }
+        let mut tree = ByteTree::over(&mut *changed, record.root)?;
+        let found = tree.fell(most, &is_gone);
+        match found.map_err(|error| changed.explain(error)) {
+            Ok(found) => Ok(found),
+            Err(error @ (StoreError::Io { .. } | StoreError::Broken(_) | StoreError::Full(_))) => {
+                Err(error)
+            }
+            // Damage, since it was dropped. What can still be reached must not hold up all who
+            // write: the pages stay taken, as a check says.
+            Err(_) => Ok((Vec::new(), true)),
+        }
+    }
+}
