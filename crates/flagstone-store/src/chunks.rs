@@ -230,10 +230,8 @@ impl<P: Pages> Chunks<P> {
         match self.tx {
             Some(tx) => Ok(tx),
             None => {
-                let tx = match self.spare.take() {
-                    Some(tx) => tx,
-                    None => self.pages.begin()?,
-                };
+                let spare = self.spare.take();
+                let tx = spare.map_or_else(|| self.pages.begin(), Ok)?;
                 self.tx = Some(tx);
                 Ok(tx)
             }
