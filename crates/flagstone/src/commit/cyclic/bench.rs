@@ -86,6 +86,11 @@ pub(super) fn bench(kind: Kind, as_published: bool) -> Small {
         as_published,
         ..Options::default()
     };
+    bench_with(kind, options)
+}
+
+/// See [`bench`].
+pub(super) fn bench_with(kind: Kind, options: Options) -> Small {
     let config = Config::small(8, Some(2));
     Small::on(small::chip(GEOMETRY), config, kind, options)
 }

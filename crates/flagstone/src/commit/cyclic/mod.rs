@@ -32,12 +32,15 @@ pub(super) mod scc;
 mod tests;
 
 use super::show::LIVE;
-use super::{Found, Held, Info, Isolation, Protocol, Table, Taken, Way, Write, table_bytes};
+use super::{
+    Found, Held, Info, Isolation, Options, Protocol, Table, Taken, Way, Write, table_bytes,
+};
 use crate::ftl::{
     BlockState, Format, Ftl, FtlError, Header, Owner, Slot, Stream, Written, spare_number,
 };
 use crate::layout;
 use crate::layout::put;
+use crate::settings::BadSetting;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use gates::Gates;
 use numbers::Numbers;
@@ -77,13 +80,16 @@ struct Version {
 }
 
 /// What the protocols differ in.
-trait Rule: Default + Clone + Send + 'static {
+trait Rule: Clone + Send + 'static {
     /// What is known of an uncommitted version on flash.
     type Leftover: Copy + Send;
     /// The versions that recovery gathers.
     type Versions: Versions;
     /// Bytes of the tail behind the link.
     const MORE: usize = 0;
+
+    /// The rule with these options, before anything was written.
+    fn new(options: &Options) -> Result<Self, BadSetting>;
 
     /// The number of a page's next version, which a transaction is about to write.
     fn next_number(&mut self, tables: &Tables<Self::Leftover>, page: Lpn) -> u32;

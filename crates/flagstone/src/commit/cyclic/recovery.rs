@@ -127,6 +127,7 @@ pub(super) fn recover<R: Rule>(
     options: &Options,
 ) -> Result<Recovered, FtlError> {
     let logical_pages = ftl.logical_pages();
+    let rule = R::new(options)?;
     let mut found = R::Versions::none(logical_pages);
     let blocks = ftl.data_blocks();
     let done = ftl.scan(mounted.done, &blocks, |at, head: Header, bytes: &[u8]| {
@@ -155,10 +156,7 @@ pub(super) fn recover<R: Rule>(
         number
     });
     let tables = Tables::new(counting.collect(), options.as_published);
-    let mut protocol = Cyclic {
-        tables,
-        rule: R::default(),
-    };
+    let mut protocol = Cyclic { tables, rule };
     protocol
         .rule
         .take_stock(&mut protocol.tables, ftl, &found, &is_committed);

@@ -7,7 +7,8 @@
 //! Idea        As SCC, but instead of erasing uncommitted versions, the next committed version of
 //!             the page tells them apart: it *straddles* what lies between it and its predecessor.
 //! Cost        k programs for k pages. A superseded version is copied by the collector as long as
-//!             it straddles something on flash. Recovery reads a summary page a block.
+//!             it straddles something on flash, and with `keeps_obsolete` = `all` so is every later
+//!             one of its page. Recovery reads a summary page a block.
 //! Symbols     paper: P_j, version j of page P; h(P), the highest version on flash; SRS, the
 //!             straddle responsibility set; here: `number`, `Straddler`
 //!
@@ -38,18 +39,25 @@
 //!             transaction would make that look committed. The next version waits.
 //!             D3. A page is taken once in a transaction: P_j and P_j+1 of one ring would let the
 //!             ring close around pages that are missing. As published: D1 is left out.
+//!             D4. [FlagCommit] §1 says that BPCC "leaves many obsolete pages irreclaimable"; its
+//!             Appendix A, which says which, was not at hand. Here they are those of invariant 2.
+//!             With `keeps_obsolete` = `all` a page has one set in the place of one for each
+//!             version, so that what was committed since the set began to fill stays with them.
 
+mod keep;
 mod recovery;
 #[cfg(test)]
 mod tests;
 
 use super::{Rule, Tables, Version};
 use crate::commit::show::row;
-use crate::commit::{Info, Options, Recovered, table_bytes};
+use crate::commit::{Info, Mode, Options, Recovered, table_bytes};
 use crate::ftl::{Format, Ftl, FtlError, Mounted};
 use crate::layout;
 use crate::layout::put;
+use crate::settings::{BadSetting, Setting};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
+use keep::Obsolete;
 use recovery::SeenVersions;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -60,6 +68,13 @@ layout! {
         BACK: 4, "number of the page's last committed version when this one was written";
     }
 }
+
+const KEEPS_OBSOLETE: Setting = Setting {
+    name: "keeps_obsolete",
+    default: "straddling",
+    what: "superseded versions that the collector keeps: those that straddle something on flash, \
+           or `all` of their page from the first of these on (a naive responsibility set)",
+};
 
 pub(in crate::commit) const INFO: Info = Info {
     name: "bpcc",
@@ -93,6 +108,17 @@ pub(in crate::commit) const INFO: Info = Info {
             "as that version",
         ),
     ],
+    modes: &[
+        Mode {
+            name: "straddling",
+            settings: &[],
+        },
+        Mode {
+            name: "all",
+            settings: &[(KEEPS_OBSOLETE.name, "all")],
+        },
+    ],
+    settings: &[KEEPS_OBSOLETE],
     format: Format {
         tail_bytes: super::link::SIZE + back::SIZE,
         ..super::INFO.format
@@ -123,11 +149,13 @@ struct Straddler {
     kept_at: Option<Ppn>,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 struct Bpcc {
     /// The highest number given out, where that is above the committed one.
     given: FxHashMap<Lpn, u32>,
     straddlers: BTreeMap<Version, Straddler>,
+    /// What is kept beyond that.
+    obsolete: Obsolete,
     /// When the last erase is done that emptied a responsibility set.
     emptied_at: Nanos,
     /// Instants before which blocks are not erased: the erase of what a page in them straddled.
@@ -146,6 +174,16 @@ impl Rule for Bpcc {
     type Leftover = Leftover;
     type Versions = SeenVersions;
     const MORE: usize = back::SIZE;
+
+    fn new(options: &Options) -> Result<Bpcc, BadSetting> {
+        Ok(Bpcc {
+            given: FxHashMap::default(),
+            straddlers: BTreeMap::new(),
+            obsolete: Obsolete::new(options)?,
+            emptied_at: Nanos::ZERO,
+            release: FxHashMap::default(),
+        })
+    }
 
     /// Invariant 3. As printed, numbers count as given once they are on flash (D1).
     fn next_number(&mut self, tables: &Tables<Leftover>, page: Lpn) -> u32 {
@@ -176,6 +214,10 @@ impl Rule for Bpcc {
         let number = tables.committed.of(page);
         if let Some(straddler) = self.straddlers.get_mut(&Version { page, number }) {
             straddler.kept_at = Some(old);
+            return;
+        }
+        if self.obsolete.are_kept() && self.straddles(page) {
+            self.obsolete.keep(page, old);
             return;
         }
         ftl.kill(old);
@@ -234,6 +276,9 @@ impl Rule for Bpcc {
     }
 
     fn relocated(&mut self, page: Lpn, from: Ppn, to: Ppn) {
+        if self.obsolete.relocated(page, from, to) {
+            return;
+        }
         let version = |number| Version { page, number };
         let kept = self.straddlers.range_mut(version(0)..=version(u32::MAX));
         for (_, straddler) in kept.filter(|(_, s)| s.kept_at == Some(from)) {
@@ -263,7 +308,10 @@ impl Rule for Bpcc {
         let straddlers = table_bytes::<Version, Straddler>(self.straddlers.len());
         vec![
             ("version_table", table_bytes::<Lpn, u32>(self.given.len())),
-            ("straddle_responsibility_sets", straddlers),
+            (
+                "straddle_responsibility_sets",
+                straddlers + self.obsolete.memory(),
+            ),
             ("gates", table_bytes::<Pbn, Nanos>(self.release.len())),
         ]
     }
@@ -299,7 +347,7 @@ impl Rule for Bpcc {
                 return Err(format!("invariant 2: {version:?} is kept: {is_kept}"));
             }
         }
-        Ok(())
+        self.obsolete.check(ftl, |page| self.straddles(page))
     }
 }
 
@@ -320,11 +368,26 @@ impl Bpcc {
         // Not when this erase is done but the latest so far: an older copy of the leftover may have
         // gone with a block of its own.
         self.emptied_at = erased_at;
-        if let Some(at) = straddler.kept_at {
+        let kept_at = straddler.kept_at;
+        self.straddlers.remove(&version);
+        let page = version.page;
+        if self.obsolete.are_kept() && self.straddles(page) {
+            kept_at
+                .into_iter()
+                .for_each(|at| self.obsolete.keep(page, at));
+            return;
+        }
+        for at in kept_at.into_iter().chain(self.obsolete.take(page)) {
             ftl.kill(at);
             self.let_go_after(ftl.geometry().block_of(at), erased_at);
         }
-        self.straddlers.remove(&version);
+    }
+
+    /// Whether a committed version of a page straddles anything.
+    fn straddles(&self, page: Lpn) -> bool {
+        let version = |number| Version { page, number };
+        let mut own = self.straddlers.range(version(0)..=version(u32::MAX));
+        own.next().is_some()
     }
 
     fn let_go_after(&mut self, block: Pbn, until: Nanos) {

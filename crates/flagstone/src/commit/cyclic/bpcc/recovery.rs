@@ -54,6 +54,30 @@ pub(super) fn take_stock(
             straddler.kept_at.into_iter().for_each(|at| ftl.revive(at));
         }
     }
+    keep_all(bpcc, tables, ftl, records);
+}
+
+/// With a set for each page: keeps its superseded versions from the first straddling one on.
+fn keep_all(bpcc: &mut Bpcc, tables: &Tables<Leftover>, ftl: &mut Ftl, records: &SeenVersions) {
+    if !bpcc.obsolete.are_kept() {
+        return;
+    }
+    let mut pages: Vec<Version> = bpcc.straddlers.keys().copied().collect();
+    pages.dedup_by_key(|straddler| straddler.page); // The lowest of each page stays.
+    for first in pages {
+        let mut last = first.number;
+        for record in records.above(first) {
+            let Version { page, number } = record.version;
+            let is_superseded = number < tables.committed.of(page);
+            let is_kept = number == last || bpcc.straddlers.contains_key(&record.version);
+            let counted = is_superseded && !records.is_straddled(record.version);
+            if let Some(at) = record.slot.ppn().filter(|_| counted && !is_kept) {
+                ftl.revive(at);
+                bpcc.obsolete.keep(page, at);
+            }
+            last = number;
+        }
+    }
 }
 
 impl Bpcc {

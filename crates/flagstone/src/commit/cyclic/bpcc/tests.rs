@@ -4,7 +4,7 @@ use super::recovery::link;
 use super::*;
 use crate::cases::{Case, prove, rows_that_differ};
 use crate::commit::Kind;
-use crate::commit::cyclic::bench::{LANDS, Walk, bench, every_ring, judged, version};
+use crate::commit::cyclic::bench::{LANDS, Walk, bench, bench_with, every_ring, judged, version};
 use crate::commit::cyclic::{Seen, Verdict, Versions};
 use crate::commit::small_device::Small;
 use crate::ftl::Slot;
@@ -224,4 +224,32 @@ fn a_superseded_version_stays_while_it_straddles_something_on_flash() {
     bench.check();
     assert_eq!(live(&mut bench), 3);
     assert_eq!(bench.restart(LANDS).values(5), [5, 5, 0, 0, 6]);
+}
+
+/// With a set for each page, later versions stay as well, until the last of the page's sets is
+/// empty.
+#[test]
+fn with_a_set_for_each_page_all_of_its_later_versions_stay() {
+    let live = |bench: &mut Small| bench.device().ftl().live_pages();
+    let naive = Options::default().with("keeps_obsolete", "all");
+    let mut bench = bench_with(Kind::Bpcc, naive);
+    bench.set(1, &[0, 1]);
+    bench.roll_back(2, &[0, 1]); // 0.2, which names 1.2
+    bench.set(3, &[0, 1]); // 0.3 and 1.3 straddle these
+    assert_eq!(live(&mut bench), 2, "what came before may go");
+    for value in 4..7 {
+        bench.set(value, &[0, 1]);
+    }
+    assert_eq!(live(&mut bench), 2 + 6, "0.3 to 0.5, 1.3 to 1.5");
+    bench.check();
+    let mut bench = bench.restart(LANDS);
+    assert_eq!(live(&mut bench), 2 + 6, "recovery finds out the same");
+    assert_eq!(bench.values(2), [6, 6]);
+    // Until the block with 0.2 has been moved.
+    for _ in 0..400 {
+        bench.set(7, &[4]);
+        bench.check();
+    }
+    assert_eq!(live(&mut bench), 3);
+    assert_eq!(bench.restart(LANDS).values(5), [6, 6, 0, 0, 7]);
 }

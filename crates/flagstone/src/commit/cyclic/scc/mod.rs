@@ -42,6 +42,7 @@ use super::{Rule, Seen, Tables, Verdict, Version, Versions};
 use crate::commit::show::row;
 use crate::commit::{Info, Options, Recovered, Way};
 use crate::ftl::{BlockState, Ftl, FtlError, Mounted, Slot};
+use crate::settings::BadSetting;
 use crate::units::{Lpn, Ppn};
 
 pub(in crate::commit) const INFO: Info = Info {
@@ -75,7 +76,7 @@ pub(in crate::commit) const INFO: Info = Info {
 };
 
 /// It keeps nothing beyond what the family does.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Scc;
 
 /// An uncommitted version that is still on flash.
@@ -97,6 +98,10 @@ pub(in crate::commit) fn recover(
 impl Rule for Scc {
     type Leftover = Leftover;
     type Versions = NewestOfAll;
+
+    fn new(_: &Options) -> Result<Scc, BadSetting> {
+        Ok(Scc)
+    }
 
     fn next_number(&mut self, tables: &Tables<Leftover>, page: Lpn) -> u32 {
         tables.committed.of(page) + 1
