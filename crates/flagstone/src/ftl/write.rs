@@ -268,13 +268,18 @@ impl Ftl {
                 return Ok((plane, now));
             }
         }
+        Err(self.full())
+    }
+
+    /// The error of a device that is full.
+    pub(crate) fn full(&self) -> FtlError {
         let out_of_service = self.out_of_service();
         let blocks = self.geometry.blocks() - out_of_service;
-        Err(FtlError::Full {
+        FtlError::Full {
             live: self.live_pages,
             pages: u64::from(blocks) * u64::from(self.data_pages),
             out_of_service,
-        })
+        }
     }
 
     /// Takes a block of a plane, erased if need be.
