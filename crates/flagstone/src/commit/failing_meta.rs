@@ -397,6 +397,34 @@ fn all(runs: &[(Shape, &[PageKind], Option<u32>, (u32, u32), u64)]) {
     assert!(ever >= 10, "only {ever} protocols ever refused anything");
 }
 
+/// Wrong where a checkpoint that fails forgets what it has not written, and where zones are written
+/// that no root names.
+#[test]
+fn nothing_is_lost_where_roots_mapping_pages_or_log_pages_fail() {
+    use PageKind::{Log, Map, Root};
+    let mut runs = Vec::new();
+    for (kinds, erases) in [
+        (&[Root][..], None),
+        (&[Map], None),
+        (&[Log], None),
+        (&[Root, Map, Log], None),
+        (&[Root], Some(3)),
+        (&[Root], Some(9)),
+    ] {
+        for fail in [4, 30, 60, u32::MAX] {
+            for seed in 0..2 {
+                let pass = match erases {
+                    None => Dice(seed + u64::from(fail)).pick(12),
+                    Some(_) => 0,
+                };
+                let cell = [GEOMETRY.cell, Cell::Mlc][seed as usize % 2];
+                runs.push(((cell, 60, 8), kinds, erases, (pass, fail), seed));
+            }
+        }
+    }
+    all(&runs);
+}
+
 /// Wrong where a device that has no room for the last page of a transaction, or for its flag,
 /// forgets that the transaction has one.
 #[test]

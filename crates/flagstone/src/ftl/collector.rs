@@ -28,6 +28,15 @@ fn make_room_slowly(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<
             BlockState::Full if ftl.blocks[block.index()].pins == 0 => {
                 collect(ftl, owner, now, block)?;
             }
+            BlockState::Victim if !owner.allows_steps() => {
+                give_back(ftl, block);
+                collect(ftl, owner, now, block)?;
+            }
+            BlockState::Bad => {
+                let done = ftl.write_root(now);
+                let done = done.inspect_err(|_| ftl.retire.push(block))?;
+                owner.erased(ftl, block, done);
+            }
             // Pinned: once it can be collected, it is retired like any other victim that failed.
             _ => {}
         }
@@ -122,7 +131,8 @@ pub(crate) fn collect(
 /// As [`collect`], counted as `cause`. What the owner does of its own counts as it says.
 ///
 /// An owner that allows steps gets a victim back as a candidate if the collection fails: some of
-/// its pages have moved, as between two steps.
+/// its pages have moved, as between two steps. For any other owner nothing is written or committed
+/// before the collection is over: until then pages are there twice of which it knows one.
 pub(super) fn collect_for(
     cause: Cause,
     ftl: &mut Ftl,
@@ -131,8 +141,12 @@ pub(super) fn collect_for(
     victim: Pbn,
 ) -> Result<Nanos, FtlError> {
     let collected = collect_whole(cause, ftl, owner, start, victim);
-    if collected.is_err() && owner.allows_steps() {
-        give_back(ftl, victim);
+    if collected.is_err() {
+        if owner.allows_steps() {
+            give_back(ftl, victim);
+        } else if ftl.block_state(victim) == BlockState::Victim {
+            ftl.retire.push(victim);
+        }
     }
     collected
 }
@@ -156,6 +170,13 @@ fn collect_whole(
 }
 
 impl Ftl {
+    /// Whether a collection has failed that has to go on before anything is written or committed:
+    /// [`make_room`] does that first.
+    pub(crate) fn owes_a_collection(&self) -> bool {
+        let mut blocks = self.retire.iter();
+        blocks.any(|&id| matches!(self.block_state(id), BlockState::Victim | BlockState::Bad))
+    }
+
     /// Takes a block out of service for good and makes that durable: its old contents may still be
     /// readable, and a restart must not believe them.
     pub(super) fn retire_now(&mut self, now: Nanos, id: Pbn) -> Result<Nanos, FtlError> {

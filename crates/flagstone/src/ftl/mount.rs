@@ -171,6 +171,7 @@ impl Ftl {
                 log_from: 0,
                 bad: Vec::new(),
                 blob: Vec::new(),
+                rootless: Vec::new(),
             },
             seq: 0,
             wear_cursor: 0,
