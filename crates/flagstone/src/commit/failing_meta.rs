@@ -440,3 +440,55 @@ fn nothing_is_lost_where_commits_find_no_room_and_are_asked_for_again() {
     }
     all(&runs);
 }
+
+/// Wrong where a root that could not be written is taken for one that names the blocks of the
+/// larger table.
+#[test]
+fn a_device_that_failed_to_grow_grows_when_it_is_asked_again() {
+    let before = Geometry {
+        packages_per_channel: 1,
+        blocks_per_plane: 120,
+        ..GEOMETRY
+    };
+    let after = Geometry {
+        blocks_per_plane: 180,
+        ..before
+    };
+    let mappers = Kind::ALL.iter();
+    for &kind in mappers.filter(|kind| kind.info().format.persist_map) {
+        let chip = Shared::new(small::chip(after));
+        let plan: Arc<Mutex<Plan>> = Arc::default();
+        let config = Config {
+            over_provision: 0.5,
+            gc_threshold: 0.0,
+            ..Config::default()
+        };
+        let open = |shown| open_as(kind, (&chip, shown), &plan, config, 1);
+        let mut device = open(before).expect("it is blank");
+        let mut now = device.recovered_at();
+        let pages = device.pages();
+        for at in 0..pages {
+            let tx = device.begin(now).expect("there is room");
+            let taken = device.write(now, tx, Lpn(at), &[at as u8]);
+            now = taken.expect("there is room").next;
+            let done = device.commit(now, tx).expect("there is room");
+            now = done.expect("it is alone");
+        }
+        let fail = |programs| {
+            let mut plan = plan.lock().expect("no thread panics here");
+            (plan.kinds, plan.fail) = (vec![PageKind::Root as u8], programs);
+        };
+        fail(u32::MAX);
+        assert!(device.grow(now, 60).is_err(), "{kind}");
+        fail(0);
+        assert_eq!(device.grow(now, 60), Ok(60), "{kind}");
+        drop(device);
+        let mut device = open(after).unwrap_or_else(|error| panic!("{kind}: {error}"));
+        assert!(device.pages() > pages);
+        device.check().expect("the books agree");
+        for at in 0..pages {
+            let read = device.read(now, None, Lpn(at)).expect("it reads");
+            assert_eq!(read.1, Some(&[at as u8][..]), "{kind}, page {at}");
+        }
+    }
+}
