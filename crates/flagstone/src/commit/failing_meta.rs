@@ -441,6 +441,52 @@ fn nothing_is_lost_where_commits_find_no_room_and_are_asked_for_again() {
     all(&runs);
 }
 
+/// Wrong where the group is gone whose log page could not be written.
+#[test]
+fn a_group_whose_log_page_fails_commits_later() {
+    let chip = Shared::new(small::chip(GEOMETRY));
+    let plan: Arc<Mutex<Plan>> = Arc::default();
+    let config = Config::small(PAGES, Some(3));
+    let shown = *chip.geometry();
+    let opened = open_as(Kind::GMixSl, (&chip, shown), &plan, config, 4);
+    let mut device = opened.expect("it is blank");
+    let mut now = device.recovered_at();
+    let fail = |programs| {
+        let mut plan = plan.lock().expect("no thread panics here");
+        (plan.kinds, plan.fail) = (vec![PageKind::Log as u8], programs);
+    };
+    let mut txs = Vec::new();
+    for at in 0..4u8 {
+        let tx = device.begin(now).expect("there is room");
+        let written = device.write(now, tx, Lpn(at.into()), &[at + 1]);
+        now = written.expect("there is room").next;
+        txs.push(tx);
+    }
+    for &tx in &txs[..3] {
+        assert_eq!(device.commit(now, tx), Ok(None), "it waits");
+    }
+    fail(u32::MAX);
+    let full = DeviceError::Ftl(FtlError::MetaFull);
+    assert_eq!(device.acknowledged(now, true), Err(full.clone()));
+    assert_eq!(
+        device.commit(now, txs[3]),
+        Err(full),
+        "it would be the last"
+    );
+    fail(0);
+    now = device.abort(now, txs[3]).expect("it did not commit");
+    let told = device.acknowledged(now, true).expect("there is room again");
+    let told: Vec<TxId> = told.into_iter().map(|(tx, _)| tx).collect();
+    assert_eq!(told, txs[..3]);
+    drop(device);
+    let mut device = open(Kind::GMixSl, &chip, &plan).expect("it starts");
+    for at in 0..4u8 {
+        let (_, bytes) = device.read(now, None, Lpn(at.into())).expect("it reads");
+        let wanted = [at + 1];
+        assert_eq!(bytes, (at < 3).then_some(&wanted[..]));
+    }
+}
+
 /// Wrong where a root that could not be written is taken for one that names the blocks of the
 /// larger table.
 #[test]
