@@ -373,8 +373,12 @@ fn run(
     Ok(run.refused)
 }
 
+/// A run: its shape, what fails, of how many erases one does, how many programs are let pass and
+/// fail, and its seed.
+type Planned = (Shape, &'static [PageKind], Option<u32>, (u32, u32), u64);
+
 /// Makes runs of all protocols.
-fn all(runs: &[(Shape, &[PageKind], Option<u32>, (u32, u32), u64)]) {
+fn all(runs: &[Planned]) {
     let (mut wrong, mut ever) = (Vec::new(), 0);
     for &kind in Kind::ALL.iter().filter(|kind| kind.info().atomic) {
         let mut refused = 0;
@@ -429,7 +433,7 @@ fn nothing_is_lost_where_roots_mapping_pages_or_log_pages_fail() {
 /// forgets that the transaction has one.
 #[test]
 fn nothing_is_lost_where_commits_find_no_room_and_are_asked_for_again() {
-    let mut runs: Vec<(Shape, &[PageKind], _, _, _)> = Vec::new();
+    let mut runs: Vec<Planned> = Vec::new();
     for blocks in [44, 46, 50] {
         for ends in [30, 100, 300] {
             for seed in 0..4 {

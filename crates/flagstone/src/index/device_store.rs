@@ -180,7 +180,7 @@ mod tests {
             let device = Device::open(flash, kind, config, &options, Nanos::ZERO);
             let mut store = DeviceStore::new(device.expect("a blank device"));
             let long = vec![1; store.page_bytes() + 1];
-            let (good, bad): ((Lpn, &[u8]), (Lpn, &[u8])) = ((Lpn(0), &[7]), (Lpn(1), &long));
+            let [good, bad] = [(Lpn(0), &[7][..]), (Lpn(1), &long)];
             let refused = store.write(Nanos::ZERO, &[good, bad]);
             assert!(refused.is_err(), "{kind}");
             let now = store.begin(Nanos::ZERO).expect("begun");

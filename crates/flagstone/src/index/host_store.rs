@@ -280,7 +280,7 @@ mod tests {
         for stack in [Stack::Wal, Stack::AfcEx, Stack::Force(Kind::Aw)] {
             let mut store = store(stack);
             let long = vec![1; store.page_bytes() + 1];
-            let (good, bad): ((Lpn, &[u8]), (Lpn, &[u8])) = ((Lpn(0), &[7]), (Lpn(1), &long));
+            let [good, bad] = [(Lpn(0), &[7][..]), (Lpn(1), &long)];
             assert!(store.write(Nanos::ZERO, &[good, bad]).is_err(), "{stack}");
             let now = store.free_at;
             assert_eq!(first(&mut store, now, 0), 0, "{stack}: it was rolled back");
