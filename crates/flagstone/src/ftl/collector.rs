@@ -14,6 +14,7 @@ const WEAR_SAMPLES: u32 = 4;
 pub(crate) fn make_room(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
     if ftl.writable_blocks() >= ftl.gc_threshold_blocks
         && ftl.retire.is_empty()
+        && ftl.owed.is_empty()
         && !ftl.scrub.is_due(now)
     {
         return Ok(());
@@ -23,19 +24,23 @@ pub(crate) fn make_room(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Res
 
 #[cold]
 fn make_room_slowly(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
+    while let Some(block) = ftl.owed.pop() {
+        match ftl.blocks[block.index()].state {
+            BlockState::Bad => {
+                let done = ftl.write_root(now);
+                let done = done.inspect_err(|_| ftl.owed.push(block))?;
+                owner.erased(ftl, block, done);
+            }
+            _ => {
+                give_back(ftl, block);
+                collect(ftl, owner, now, block)?;
+            }
+        }
+    }
     while let Some(block) = ftl.retire.pop() {
         match ftl.blocks[block.index()].state {
             BlockState::Full if ftl.blocks[block.index()].pins == 0 => {
                 collect(ftl, owner, now, block)?;
-            }
-            BlockState::Victim if !owner.allows_steps() => {
-                give_back(ftl, block);
-                collect(ftl, owner, now, block)?;
-            }
-            BlockState::Bad => {
-                let done = ftl.write_root(now);
-                let done = done.inspect_err(|_| ftl.retire.push(block))?;
-                owner.erased(ftl, block, done);
             }
             // Pinned: once it can be collected, it is retired like any other victim that failed.
             _ => {}
@@ -145,7 +150,7 @@ pub(super) fn collect_for(
         if owner.allows_steps() {
             give_back(ftl, victim);
         } else if ftl.block_state(victim) == BlockState::Victim {
-            ftl.retire.push(victim);
+            ftl.owed.push(victim);
         }
     }
     collected
@@ -173,8 +178,7 @@ impl Ftl {
     /// Whether a collection has failed that has to go on before anything is written or committed:
     /// [`make_room`] does that first.
     pub(crate) fn owes_a_collection(&self) -> bool {
-        let mut blocks = self.retire.iter();
-        blocks.any(|&id| matches!(self.block_state(id), BlockState::Victim | BlockState::Bad))
+        !self.owed.is_empty()
     }
 
     /// Takes a block out of service for good and makes that durable: its old contents may still be

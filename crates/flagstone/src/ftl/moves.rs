@@ -136,7 +136,7 @@ pub(super) fn finish(
                 match erased {
                     Some(done) => owner.erased(ftl, victim, done),
                     // A restart reads what it holds, as long as no root leaves it out.
-                    None => ftl.retire.push(victim),
+                    None => ftl.owed.push(victim),
                 }
                 return Err(error);
             }
