@@ -140,8 +140,8 @@ impl Probes {
             path: path.to_owned(),
             error,
         };
-        let stdout = File::create(&output).map_err(|error| complain(&output, error))?;
-        let stderr = File::create(&complaints).map_err(|error| complain(&complaints, error))?;
+        let stdout = create_anew(&output).map_err(|error| complain(&output, error))?;
+        let stderr = create_anew(&complaints).map_err(|error| complain(&complaints, error))?;
         let child = Command::new("bpftrace")
             .args(["-e", &bpftrace::script(&self.server)])
             .env("BPFTRACE_PERF_RB_PAGES", QUEUE_PAGES)
@@ -157,6 +157,16 @@ impl Probes {
             complaints,
         })
     }
+}
+
+/// Creates a file where others may have put something of that name: this runs as root, and a link
+/// is not followed to what it leads to.
+fn create_anew(path: &Path) -> std::io::Result<File> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::create_new(path)
 }
 
 /// A bpftrace that runs; dropped, it ends and its files go.
@@ -303,6 +313,23 @@ mod tests {
             assert!(error.contains("point --pgdata"), "{error}");
         }
         assert!(gone.contains("`/nonexistent`"), "{gone}");
+    }
+
+    /// Wrong where root empties a file of its own because somebody has put a link there.
+    #[cfg(unix)]
+    #[test]
+    fn a_file_of_that_name_is_made_anew_and_a_link_not_followed() {
+        let directory = std::env::temp_dir().join(format!("flagstone-an-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (own, link) = (directory.join("own"), directory.join("link"));
+        std::fs::write(&own, "precious").unwrap();
+        std::os::unix::fs::symlink(&own, &link).unwrap();
+        let made = create_anew(&link);
+        let (kept, is_link) = (std::fs::read_to_string(&own), link.is_symlink());
+        let again = create_anew(&link);
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert!(made.is_ok() && again.is_ok());
+        assert_eq!((kept.unwrap().as_str(), is_link), ("precious", false));
     }
 
     #[test]

@@ -124,6 +124,29 @@ impl Writes {
         }
     }
 
+    /// As [`Writes::publish`], around a step that may fail: then the mapping table is as it was.
+    pub(super) fn publish_if<T, E>(
+        &self,
+        ftl: &mut Ftl,
+        step: impl FnOnce(&mut Ftl) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut before = Vec::with_capacity(self.entries.len());
+        for entry in &self.entries {
+            before.push((entry.lpn, ftl.set_slot(entry.lpn, entry.slot)));
+        }
+        let outcome = step(ftl);
+        for (lpn, slot) in before {
+            match (&outcome, slot.ppn()) {
+                (Ok(_), Some(old)) => ftl.kill(old),
+                (Ok(_), None) => {}
+                (Err(_), _) => {
+                    ftl.set_slot(lpn, slot);
+                }
+            }
+        }
+        outcome
+    }
+
     /// Lets the collector have the versions.
     pub(super) fn discard(&self, ftl: &mut Ftl) {
         for entry in &self.entries {

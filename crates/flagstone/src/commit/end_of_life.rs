@@ -33,6 +33,8 @@ struct Life {
     kind: Kind,
     small: Small,
     holds: Vec<u8>,
+    /// Pages that a device without transactions took and never said to be durable.
+    doubted: Vec<u32>,
     dice: Dice,
 }
 
@@ -43,6 +45,7 @@ impl Life {
             kind,
             small: Small::on(small::chip(GEOMETRY), config, kind, unwaited(kind)),
             holds: vec![0; PAGES as usize],
+            doubted: Vec::new(),
             dice: Dice(kind as u64),
         }
     }
@@ -70,6 +73,7 @@ impl Life {
             for &at in &pages {
                 self.holds[at as usize] = self.small.value(at);
             }
+            self.doubted.extend(pages);
         }
         let now = self.small.now;
         // To roll back may take a write as well: then the restart does it.
@@ -124,6 +128,9 @@ fn a_worn_out_device_says_so_and_all_that_was_acknowledged_can_be_read() {
             }
             assert!(refused > 0, "{kind} takes writes again");
             life.small = life.small.restart(cut);
+            for at in std::mem::take(&mut life.doubted) {
+                life.holds[at as usize] = life.small.value(at);
+            }
             assert!(life.is_whole(), "{kind}, after a restart");
         }
     }

@@ -14,6 +14,7 @@ const WEAR_SAMPLES: u32 = 4;
 pub(crate) fn make_room(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
     if ftl.writable_blocks() >= ftl.gc_threshold_blocks
         && ftl.retire.is_empty()
+        && ftl.owed.is_empty()
         && !ftl.scrub.is_due(now)
     {
         return Ok(());
@@ -23,6 +24,19 @@ pub(crate) fn make_room(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Res
 
 #[cold]
 fn make_room_slowly(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
+    while let Some(block) = ftl.owed.pop() {
+        match ftl.blocks[block.index()].state {
+            BlockState::Bad => {
+                let done = ftl.write_root(now);
+                let done = done.inspect_err(|_| ftl.owed.push(block))?;
+                owner.erased(ftl, block, done);
+            }
+            _ => {
+                give_back(ftl, block);
+                collect(ftl, owner, now, block)?;
+            }
+        }
+    }
     while let Some(block) = ftl.retire.pop() {
         match ftl.blocks[block.index()].state {
             BlockState::Full if ftl.blocks[block.index()].pins == 0 => {
@@ -122,7 +136,8 @@ pub(crate) fn collect(
 /// As [`collect`], counted as `cause`. What the owner does of its own counts as it says.
 ///
 /// An owner that allows steps gets a victim back as a candidate if the collection fails: some of
-/// its pages have moved, as between two steps.
+/// its pages have moved, as between two steps. For any other owner nothing is written or committed
+/// before the collection is over: until then pages are there twice of which it knows one.
 pub(super) fn collect_for(
     cause: Cause,
     ftl: &mut Ftl,
@@ -131,8 +146,12 @@ pub(super) fn collect_for(
     victim: Pbn,
 ) -> Result<Nanos, FtlError> {
     let collected = collect_whole(cause, ftl, owner, start, victim);
-    if collected.is_err() && owner.allows_steps() {
-        give_back(ftl, victim);
+    if collected.is_err() {
+        if owner.allows_steps() {
+            give_back(ftl, victim);
+        } else if ftl.block_state(victim) == BlockState::Victim {
+            ftl.owed.push(victim);
+        }
     }
     collected
 }
@@ -156,6 +175,12 @@ fn collect_whole(
 }
 
 impl Ftl {
+    /// Whether a collection has failed that has to go on before anything is written or committed:
+    /// [`make_room`] does that first.
+    pub(crate) fn owes_a_collection(&self) -> bool {
+        !self.owed.is_empty()
+    }
+
     /// Takes a block out of service for good and makes that durable: its old contents may still be
     /// readable, and a restart must not believe them.
     pub(super) fn retire_now(&mut self, now: Nanos, id: Pbn) -> Result<Nanos, FtlError> {

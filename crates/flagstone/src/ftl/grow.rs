@@ -159,10 +159,13 @@ impl Ftl {
         if self.meta.is_named && self.meta.promised == promised {
             return Ok(());
         }
-        self.meta.is_named = true;
-        self.meta.promised = promised;
+        let was_named = std::mem::replace(&mut self.meta.is_named, true);
+        let before = std::mem::replace(&mut self.meta.promised, promised);
         if !self.config.mistake.is(Mistake::GrowthUnnamed) {
-            self.write_root(now)?;
+            // Nothing is promised by a root that could not be written.
+            self.write_root(now).inspect_err(|_| {
+                (self.meta.is_named, self.meta.promised) = (was_named, before);
+            })?;
         }
         Ok(())
     }

@@ -111,6 +111,9 @@ pub(super) struct MetaArea {
     pub(super) log_from: u64,
     pub(super) bad: Vec<Pbn>,
     pub(super) blob: Vec<u8>,
+    /// Translation pages of checkpoints whose root failed: they stay until there is another root,
+    /// since a restart may find that one after all.
+    pub(super) rootless: Vec<Ppn>,
 }
 
 impl MetaArea {
@@ -154,75 +157,126 @@ impl Ftl {
             }
         }
         self.clean_map_blocks(&mut dirty);
-        let map = std::mem::take(&mut self.map);
-        let written = self.write_map_pages(now, map.as_chunks().0, &dirty);
-        self.map = map;
-        let (moved, durable) = written?;
-        let now = self.sync(now, durable)?;
+        let written = self
+            .write_map_pages(now, &dirty)
+            .and_then(|(moved, durable)| {
+                let now = self.sync(now, durable)?;
+                self.root_with(now, &moved, blob)
+            });
+        if written.is_err() {
+            // All of that is still to be written.
+            for page in dirty {
+                self.dirty_map_pages[page as usize / 64] |= 1 << (page % 64);
+            }
+            self.free_full_blocks();
+        }
+        written
+    }
+
+    /// The root of a checkpoint that has moved these translation pages. Where it cannot be written
+    /// everything is as the root before it has it.
+    fn root_with(
+        &mut self,
+        now: Nanos,
+        moved: &[(u32, Ppn)],
+        blob: Vec<u8>,
+    ) -> Result<Nanos, FtlError> {
+        let before = (self.meta.directory.clone(), self.meta.log_from);
         let mut old = Vec::new();
-        for (page, at) in moved {
-            old.push(std::mem::replace(
-                &mut self.meta.directory[page as usize],
-                at.0,
-            ));
+        for &(page, at) in moved {
+            let entry = &mut self.meta.directory[page as usize];
+            old.push(Ppn(std::mem::replace(entry, at.0)));
         }
         self.meta.log_from = self.seq + 1;
-        self.meta.blob = blob;
         // An open log block takes no more pages: those that it holds no longer count.
         for open in self.meta.open_log.iter_mut() {
             if let Some(index) = open.take() {
                 self.meta.pool[index].state = MetaState::Full;
             }
         }
-        let done = self.write_root(now)?;
-        self.stats.checkpoints += 1;
-        for at in old.into_iter().filter(|&at| at != NONE) {
-            let place = self.meta.place(self.geometry.block_of(Ppn(at)));
-            self.meta.pool[place.expect("translation pages lie in the pool")].live -= 1;
-        }
-        for block in &mut self.meta.pool {
-            if block.is_log {
-                block.live = 0;
+        let done = match self.keep_in_root(now, blob) {
+            Ok(done) => done,
+            Err(error) => {
+                (self.meta.directory, self.meta.log_from) = before;
+                self.meta.rootless.extend(moved.iter().map(|&(_, at)| at));
+                return Err(error);
             }
+        };
+        self.stats.checkpoints += 1;
+        old.retain(|&at| at.0 != NONE);
+        old.append(&mut self.meta.rootless);
+        old.into_iter().for_each(|at| self.let_map_page_go(at));
+        for block in self.meta.pool.iter_mut().filter(|block| block.is_log) {
+            block.live = 0;
+        }
+        self.free_full_blocks();
+        Ok(done)
+    }
+
+    pub(super) fn let_map_page_go(&mut self, at: Ppn) {
+        let place = self.meta.place(self.geometry.block_of(at));
+        self.meta.pool[place.expect("translation pages lie in the pool")].live -= 1;
+    }
+
+    fn free_full_blocks(&mut self) {
+        for block in &mut self.meta.pool {
             if block.state == MetaState::Full && block.live == 0 {
                 block.state = MetaState::Free;
             }
         }
-        Ok(done)
     }
 
     /// Writes a root that keeps other bytes for the owner. The mapping table on flash stays as it
     /// is. Returns when the root is durable.
     pub(crate) fn keep_in_root(&mut self, now: Nanos, blob: Vec<u8>) -> Result<Nanos, FtlError> {
-        self.meta.blob = blob;
-        self.write_root(now)
+        let before = std::mem::replace(&mut self.meta.blob, blob);
+        let written = self.write_root(now);
+        if written.is_err() {
+            self.meta.blob = before;
+        }
+        written
     }
 
     /// Programs translation pages. Says where each is, and when the last is done.
     fn write_map_pages(
         &mut self,
         now: Nanos,
-        map: &[[u8; 4]],
         pages: &[u32],
     ) -> Result<(Vec<(u32, Ppn)>, Nanos), FtlError> {
         let mut durable = now;
         let mut moved = Vec::with_capacity(pages.len());
+        let map = std::mem::take(&mut self.map);
+        let slots = map.as_chunks().0;
         let entries = self.meta.entries_per_page as usize;
+        let mut failed = None;
         for &page in pages {
             let start = page as usize * entries;
-            let slots = &map[start..(start + entries).min(map.len())];
+            let slots: &[[u8; 4]] = &slots[start..(start + entries).min(slots.len())];
             let header = Header {
                 kind: Kind::Map,
                 lpn: Lpn(page),
                 seq: self.next_seq(),
             };
-            let bytes = slots.as_flattened();
-            let (index, at, done) = self.meta_append(now, header, bytes, Cause::Mapping)?;
-            self.meta.pool[index].live += 1;
-            moved.push((page, at));
-            durable = durable.max(done);
+            match self.meta_append(now, header, slots.as_flattened(), Cause::Mapping) {
+                Ok((index, at, done)) => {
+                    self.meta.pool[index].live += 1;
+                    moved.push((page, at));
+                    durable = durable.max(done);
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
         }
-        Ok((moved, durable))
+        self.map = map;
+        match failed {
+            None => Ok((moved, durable)),
+            Some(error) => {
+                moved.iter().for_each(|&(_, at)| self.let_map_page_go(at));
+                Err(error)
+            }
+        }
     }
 
     /// The bytes that the owner gave to the last checkpoint.

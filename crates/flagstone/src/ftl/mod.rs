@@ -257,6 +257,9 @@ pub struct Ftl {
     heads: [Head; 2],
     closing: VecDeque<Closing>,
     retire: Vec<Pbn>,
+    /// Victims whose collection has failed and has to go on first: those that could not be erased,
+    /// and that no root leaves out, among them.
+    owed: Vec<Pbn>,
     /// While a page is copied on a device with copy-back: its plane, which it need not leave.
     inside: Option<u32>,
     meta: MetaArea,
@@ -345,6 +348,7 @@ impl Ftl {
             heads: self.heads.clone(),
             closing: self.closing.clone(),
             retire: self.retire.clone(),
+            owed: self.owed.clone(),
             meta: self.meta.clone(),
             scrub: self.scrub.clone(),
             snapshots: self.snapshots.clone(),

@@ -152,6 +152,7 @@ impl Ftl {
             heads: [Head::new(&geometry), Head::new(&geometry)],
             closing: VecDeque::new(),
             retire: Vec::new(),
+            owed: Vec::new(),
             inside: None,
             meta: MetaArea {
                 entries_per_page: sizes.entries_per_page,
@@ -171,6 +172,7 @@ impl Ftl {
                 log_from: 0,
                 bad: Vec::new(),
                 blob: Vec::new(),
+                rootless: Vec::new(),
             },
             seq: 0,
             wear_cursor: 0,

@@ -130,8 +130,17 @@ pub(super) fn finish(
             ftl.free_block(victim);
             done
         }
-        Some(done) => ftl.retire_now(done, victim)?,
-        None => ftl.retire_now(now, victim)?,
+        erased => match ftl.retire_now(erased.unwrap_or(now), victim) {
+            Ok(done) => done,
+            Err(error) => {
+                match erased {
+                    Some(done) => owner.erased(ftl, victim, done),
+                    // A restart reads what it holds, as long as no root leaves it out.
+                    None => ftl.owed.push(victim),
+                }
+                return Err(error);
+            }
+        },
     };
     owner.erased(ftl, victim, done);
     Ok(done)

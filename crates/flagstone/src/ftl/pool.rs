@@ -75,6 +75,14 @@ impl Zone {
         self.older_from = self.newer_from;
     }
 
+    /// Takes the newer blocks out again.
+    pub(super) fn take_newer(&mut self) -> Vec<Pbn> {
+        let newer = self.newer.blocks().collect();
+        self.newer = Pool::new(self.newer.planes.len() as u32);
+        self.newer_from = self.older_from;
+        newer
+    }
+
     /// The newer blocks may be written from then on.
     pub(super) fn may_be_written(&mut self, from: Nanos) {
         self.newer_from = from;

@@ -314,16 +314,23 @@ impl Ftl {
             };
             let (kind, lpn, seq) = (Kind::Map, Lpn(page as u32), self.next_seq());
             let head = Header { kind, lpn, seq };
-            let (to, at, done) = self.meta_append(read, head, &data, Cause::Scrub)?;
+            let copied = self.meta_append(read, head, &data, Cause::Scrub);
+            let (to, at, done) = copied.inspect_err(|_| {
+                moved.iter().for_each(|&(_, at)| self.let_map_page_go(at));
+            })?;
             self.meta.pool[to].live += 1;
             moved.push((page, at));
             durable = durable.max(done);
         }
         let now = self.sync(now, durable)?;
+        let before = self.meta.directory.clone();
         for &(page, at) in &moved {
             self.meta.directory[page] = at.0;
         }
-        self.write_root(now)?;
+        self.write_root(now).inspect_err(|_| {
+            self.meta.directory = before;
+            self.meta.rootless.extend(moved.iter().map(|&(_, at)| at));
+        })?;
         let entry = &mut self.meta.pool[index];
         entry.live -= moved.len() as u32;
         if entry.live == 0 {

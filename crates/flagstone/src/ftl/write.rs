@@ -6,6 +6,7 @@
 //! plane nor on a channel. A caller may name the plane instead.
 
 use super::pairs::Dones;
+use super::pool::Zone;
 use super::{
     Block, BlockState, Cause, Ftl, FtlError, Header, Kind, Operation, PairedPages, TAIL_BYTES_MAX,
     header,
@@ -268,13 +269,18 @@ impl Ftl {
                 return Ok((plane, now));
             }
         }
+        Err(self.full())
+    }
+
+    /// The error of a device that is full.
+    pub(crate) fn full(&self) -> FtlError {
         let out_of_service = self.out_of_service();
         let blocks = self.geometry.blocks() - out_of_service;
-        Err(FtlError::Full {
+        FtlError::Full {
             live: self.live_pages,
             pages: u64::from(blocks) * u64::from(self.data_pages),
             out_of_service,
-        })
+        }
     }
 
     /// Takes a block of a plane, erased if need be.
@@ -496,6 +502,15 @@ impl Ftl {
             plane = (plane + 1) % planes;
         }
         added
+    }
+
+    /// Gives the blocks back that were set aside last: nothing says that they were.
+    pub fn zone_give_back(&mut self) {
+        let added = self.zone.as_mut().map(Zone::take_newer);
+        added
+            .into_iter()
+            .flatten()
+            .for_each(|id| self.free_block(id));
     }
 
     /// Says when the blocks that were set aside last may be written.

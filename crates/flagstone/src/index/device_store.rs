@@ -7,7 +7,7 @@
 use super::{Store, StoreError};
 use crate::commit::Device;
 use crate::ftl::Ftl;
-use crate::units::{Lpn, Nanos};
+use crate::units::{Lpn, Nanos, TxId};
 use std::collections::BTreeMap;
 
 /// Pages that the transaction has written; nothing for a page that it gave back.
@@ -37,6 +37,20 @@ impl DeviceStore {
         pages: impl Iterator<Item = (Lpn, Option<&'a [u8]>)>,
     ) -> Result<Nanos, StoreError> {
         let tx = self.device.begin(now)?;
+        let put = self.put_in(now, tx, pages);
+        if put.is_err() {
+            // Nothing of it stays. A device that cannot do that cannot go on either.
+            let _ = self.device.abort(now, tx);
+        }
+        put
+    }
+
+    fn put_in<'a>(
+        &mut self,
+        now: Nanos,
+        tx: TxId,
+        pages: impl Iterator<Item = (Lpn, Option<&'a [u8]>)>,
+    ) -> Result<Nanos, StoreError> {
         let mut done = now;
         for (at, data) in pages {
             // All are issued at one instant, which spreads them over the parallel units.
@@ -143,5 +157,38 @@ impl Store for DeviceStore {
 
     fn verify(&self) -> Result<(), String> {
         self.device.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commit::{Kind, Options};
+    use crate::ftl::Config;
+    use crate::nand::small;
+
+    /// Wrong where the device still has the transaction: it takes no other, or no other that writes
+    /// the same page.
+    #[test]
+    fn pages_that_could_not_be_written_leave_no_transaction_behind() {
+        for &kind in Kind::ALL.iter().filter(|kind| kind.info().atomic) {
+            let flash = Box::new(small::chip(crate::nand::Geometry {
+                strict_order: false,
+                ..small::GEOMETRY
+            }));
+            let (config, options) = (Config::small(100, None), Options::default());
+            let device = Device::open(flash, kind, config, &options, Nanos::ZERO);
+            let mut store = DeviceStore::new(device.expect("a blank device"));
+            let long = vec![1; store.page_bytes() + 1];
+            let [good, bad] = [(Lpn(0), &[7][..]), (Lpn(1), &long)];
+            let refused = store.write(Nanos::ZERO, &[good, bad]);
+            assert!(refused.is_err(), "{kind}");
+            let now = store.begin(Nanos::ZERO).expect("begun");
+            store.write(now, &[good, bad]).expect("it waits in memory");
+            assert!(store.commit(now).is_err(), "{kind}");
+            let written = store.write(now, &[good]);
+            written.unwrap_or_else(|error| panic!("{kind}: {error}"));
+            assert_eq!(store.device().live().count(), 0, "{kind}");
+        }
     }
 }

@@ -44,14 +44,14 @@ impl HostStore {
         }
         let now = now.max(self.free_at);
         let tx = self.host.begin(now)?;
-        match what(self, now, tx) {
-            Ok(done) => self.end(done, tx),
-            Err(StoreError::Restart(why)) => {
-                self.free_at = self.host.abort(now, tx)?;
-                Err(StoreError::Restart(why))
+        let ended = what(self, now, tx).and_then(|done| self.end(done, tx));
+        if ended.is_err() {
+            // Nothing of it stays. A database that cannot do that cannot go on either.
+            if let Ok(done) = self.host.abort(now, tx) {
+                self.free_at = done;
             }
-            Err(error) => Err(error),
         }
+        ended
     }
 
     fn end(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, StoreError> {
@@ -136,9 +136,10 @@ impl Store for HostStore {
     }
 
     fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-        let tx = self.open.take();
-        let tx = tx.ok_or(HostError::NoTransaction(TxId(0)))?;
-        self.end(now, tx)
+        let tx = self.open.ok_or(HostError::NoTransaction(TxId(0)))?;
+        let done = self.end(now, tx)?;
+        self.open = None;
+        Ok(done)
     }
 
     fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
@@ -269,6 +270,22 @@ mod tests {
             );
             assert_eq!(store.verify(), Ok(()));
             assert!(store.ftl().is_some());
+        }
+    }
+
+    /// Wrong where the locks of a transaction stay that could not be ended: a lone client waits for
+    /// nobody.
+    #[test]
+    fn pages_that_could_not_be_written_leave_no_transaction_behind() {
+        for stack in [Stack::Wal, Stack::AfcEx, Stack::Force(Kind::Aw)] {
+            let mut store = store(stack);
+            let long = vec![1; store.page_bytes() + 1];
+            let [good, bad] = [(Lpn(0), &[7][..]), (Lpn(1), &long)];
+            assert!(store.write(Nanos::ZERO, &[good, bad]).is_err(), "{stack}");
+            let now = store.free_at;
+            assert_eq!(first(&mut store, now, 0), 0, "{stack}: it was rolled back");
+            let now = store.write(now, &[good]).expect("nobody is in the way");
+            assert_eq!(first(&mut store, now, 0), 7, "{stack}");
         }
     }
 

@@ -100,10 +100,13 @@ fn origin(bucket: u32) -> u32 {
 
 impl Linear {
     fn set_limits(&mut self) {
-        let places = f64::from(self.buckets.count) * self.buckets.shape.capacity() as f64;
-        self.most = (places * self.load_factor) as u64;
-        self.least = if self.buckets.count > 1 {
-            (places * self.contract_below) as u64
+        let places = |count: u32| f64::from(count) * self.buckets.shape.capacity() as f64;
+        let count = self.buckets.count;
+        self.most = (places(count) * self.load_factor) as u64;
+        self.least = if count > 1 {
+            // The last of few buckets may be more than what lies between the two factors.
+            let fit = (places(count - 1) * self.load_factor) as u64;
+            ((places(count) * self.contract_below) as u64).min(fit + 1)
         } else {
             0
         };

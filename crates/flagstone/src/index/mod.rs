@@ -59,6 +59,8 @@ pub mod sal;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod odd_keys;
+#[cfg(test)]
 mod registry_tests;
 
 pub use crate::settings::{Setting, Settings};

@@ -212,8 +212,8 @@ impl Recoverable {
     /// # Panics
     /// There is one.
     pub fn begin(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
-        assert!(!self.live, "one transaction at a time");
         self.sound()?;
+        assert!(!self.live, "one transaction at a time");
         let now = self.index().store().begin(now)?;
         self.live = true;
         Ok(now)
@@ -319,9 +319,12 @@ impl Recoverable {
     /// # Errors
     /// A store that cannot go on.
     pub fn commit(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
-        let now = self.within(|all| all.index().settle(now))?;
+        let now = self.within(|all| {
+            let now = all.index().settle(now)?;
+            Ok(all.index().store().commit(now)?)
+        })?;
         self.live = false;
-        Ok(self.index().store().commit(now)?)
+        Ok(now)
     }
 
     /// Rolls back. The index is opened anew from its pages.
@@ -370,5 +373,111 @@ fn apply(index: &mut dyn Index, operation: Operation, now: Nanos) -> Result<Nano
         Operation::Insert(key, value) => index.insert(now, key, value),
         Operation::Update(key, value) => index.update(now, key, value),
         Operation::Delete(key) => index.delete(now, key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::DeviceStore;
+    use super::*;
+    use crate::commit::{Device, Kind, Options};
+    use crate::ftl::Config;
+    use crate::nand::small;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    /// A store that loses transactions when it is told to.
+    struct Refuses {
+        store: DeviceStore,
+        refuses: Rc<Cell<bool>>,
+    }
+
+    impl Store for Refuses {
+        fn page_bytes(&self) -> usize {
+            self.store.page_bytes()
+        }
+
+        fn pages(&self) -> u32 {
+            self.store.pages()
+        }
+
+        fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+            self.store.read(now, at, into)
+        }
+
+        fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+            self.store.write(now, pages)
+        }
+
+        fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+            self.store.trim(now, at)
+        }
+
+        fn transactional(&self) -> bool {
+            true
+        }
+
+        fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+            self.store.begin(now)
+        }
+
+        fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+            if self.refuses.get() {
+                self.store.abort(now)?;
+                return Err(StoreError::Io("it is refused".into()));
+            }
+            self.store.commit(now)
+        }
+
+        fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+            self.store.abort(now)
+        }
+    }
+
+    /// Wrong where the index goes on with what it has in memory of a transaction that is lost.
+    #[test]
+    fn a_commit_that_failed_is_rolled_back_before_anything_else() {
+        for &kind in IndexKind::ALL {
+            let (config, options) = (Config::small(700, None), Options::default());
+            let flash = Box::new(small::chip(crate::nand::Geometry {
+                blocks_per_plane: 128,
+                ..small::GEOMETRY
+            }));
+            let device = Device::open(flash, Kind::Scc, config, &options, Nanos::ZERO);
+            let refuses = Rc::new(Cell::new(false));
+            let store = Box::new(Refuses {
+                store: DeviceStore::new(device.expect("a blank device")),
+                refuses: Rc::clone(&refuses),
+            });
+            let opened = Recoverable::open(kind, store, &kind.info().tiny(), Nanos::ZERO);
+            let (mut index, mut now) = opened.expect("a blank store");
+            let all = |index: &mut Recoverable, mut now, from: u64, to: u64, plus: u64| {
+                now = index.begin(now)?;
+                for key in from..to {
+                    now = index.insert(now, key, key + plus)?;
+                }
+                index.commit(now)
+            };
+            now = all(&mut index, now, 0, 40, 1).expect("it commits");
+            refuses.set(true);
+            assert!(all(&mut index, now, 20, 80, 2).is_err(), "{kind}");
+            refuses.set(false);
+            assert!(index.begin(now).is_err(), "{kind}: nothing was rolled back");
+            assert!(
+                index.get(now, 3).is_err(),
+                "{kind}: nothing was rolled back"
+            );
+            now = index.abort(now).expect("it is rolled back");
+            now = all(&mut index, now, 35, 50, 3).expect("it commits");
+            index.index().check().expect("it is whole");
+            for key in 0..90 {
+                let wanted = match key {
+                    0..35 => Some(key + 1),
+                    35..50 => Some(key + 3),
+                    _ => None,
+                };
+                assert_eq!(index.get(now, key).expect("it reads").0, wanted, "{kind}");
+            }
+        }
     }
 }

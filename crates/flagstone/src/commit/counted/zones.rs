@@ -349,7 +349,9 @@ impl Zones {
         for block in available.iter().chain(&unavailable) {
             blob.extend_from_slice(&block.0.to_le_bytes());
         }
-        self.ready = ftl.checkpoint(now, blob)?;
+        // A block that no root names is not read by a restart.
+        let written = ftl.checkpoint(now, blob);
+        self.ready = written.inspect_err(|_| ftl.zone_give_back())?;
         ftl.zone_from(self.ready);
         self.durable = self.durable.max(self.ready);
         self.copies.clear();

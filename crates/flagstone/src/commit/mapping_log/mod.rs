@@ -177,9 +177,7 @@ impl MappingLog {
             log.map_or(Lane::First, Lane::Of),
             (next - 1, writes.done),
             writes.entries(),
-            |ftl| {
-                writes.publish(ftl);
-            },
+            Some(writes),
         )?;
         self.committed = self.committed.max(done);
         self.remember(ftl, done, writes.entries());
@@ -217,7 +215,7 @@ impl MappingLog {
         let next = self.next_undurable(issued);
         let issued = issued.max(self.issue);
         self.group += 1;
-        let done = self.append(ftl, issued, Lane::First, (next - 1, now), moved, |_| {})?;
+        let done = self.append(ftl, issued, Lane::First, (next - 1, now), moved, None)?;
         self.remember(ftl, done, moved);
         Ok(done)
     }
@@ -239,10 +237,10 @@ impl MappingLog {
         let now = now.max(self.issue);
         self.group += 1;
         if next == self.group {
-            return self.append(ftl, now, Lane::First, (self.group, now), moved, |_| {});
+            return self.append(ftl, now, Lane::First, (self.group, now), moved, None);
         }
         // Another collection is still at it: what it has moved is in flight.
-        let done = self.append(ftl, now, Lane::First, (next - 1, now), moved, |_| {})?;
+        let done = self.append(ftl, now, Lane::First, (next - 1, now), moved, None)?;
         self.remember(ftl, done, moved);
         Ok(done)
     }
@@ -288,7 +286,8 @@ impl MappingLog {
         self.pages >= self.pages_max || ftl.log_is_full()
     }
 
-    /// Appends the group; `durable` is the last that is when this is issued, and `written` when the
+    /// Appends the group, and publishes what a transaction has written whose group it is; `durable`
+    /// is the last that is when this is issued, and `written` when the
     /// pages are that it names.
     fn append(
         &mut self,
@@ -297,7 +296,7 @@ impl MappingLog {
         lane: Lane,
         (durable, written): (u64, Nanos),
         entries: &[Version],
-        publish: impl FnOnce(&mut Ftl),
+        writes: Option<&Writes>,
     ) -> Result<Nanos, FtlError> {
         let room = (ftl.geometry().page_bytes as usize - group_head::SIZE) / group_entry::SIZE;
         let parts = entries.len().div_ceil(room).max(1);
@@ -305,9 +304,11 @@ impl MappingLog {
         for part in 0..parts {
             if part > 0 && self.is_full(ftl) {
                 // The logs cannot take the rest: the checkpoint commits the group as a whole.
-                publish(ftl);
                 self.durable = self.durable.max(done);
-                return self.checkpoint(ftl, now);
+                return match writes {
+                    Some(writes) => writes.publish_if(ftl, |ftl| self.checkpoint(ftl, now)),
+                    None => self.checkpoint(ftl, now),
+                };
             }
             let some = entries.chunks(room).nth(part).unwrap_or(&[]);
             self.fill(durable, (part, parts), some);
@@ -325,7 +326,9 @@ impl MappingLog {
             done = done.max(self.busy[usize::from(log)]);
             self.pages += 1;
         }
-        publish(ftl);
+        if let Some(writes) = writes {
+            writes.publish(ftl);
+        }
         let done = ftl.sync(now, done)?;
         self.durable = self.durable.max(done);
         for group in self
@@ -461,6 +464,11 @@ impl MappingLog {
     /// The device has become larger.
     pub(in crate::commit) fn grown(&mut self, ftl: &Ftl) {
         self.pages_max = pages_max(ftl, self.logs);
+    }
+
+    /// A checkpoint waits for what is done by then: the mapping table names it.
+    pub(in crate::commit) fn wait_for(&mut self, done: Nanos) {
+        self.durable = self.durable.max(done);
     }
 
     /// The highest transaction identifier that has committed.

@@ -63,6 +63,8 @@ struct Logged<R> {
     active: TxTable<Active>,
     /// Committed pages that the collection under way has moved.
     moved: Vec<Version>,
+    /// When all copies of them are done.
+    copied: Nanos,
     /// When it began.
     begun: Nanos,
     rule: R,
@@ -83,6 +85,7 @@ pub(super) fn recover<R: Rule>(
             log,
             active: TxTable::new(),
             moved: Vec::new(),
+            copied: done,
             begun: done,
             rule,
         }),
@@ -186,6 +189,10 @@ impl<R: Rule> Protocol for Logged<R> {
 
 impl<R: Rule> Owner for Logged<R> {
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
+        if !self.moved.is_empty() {
+            // A collection has failed and goes on: the table names the copies already.
+            self.log.wait_for(self.copied);
+        }
         self.begun = self.log.admit(ftl, now)?;
         Ok(self.begun)
     }
@@ -194,6 +201,7 @@ impl<R: Rule> Owner for Logged<R> {
         let (old, new) = (Slot::Page(from), Slot::Page(to.at));
         if ftl.slot(header.lpn) == old {
             ftl.set_slot(header.lpn, new);
+            self.copied = self.copied.max(to.done);
             self.moved.push(Version {
                 lpn: header.lpn,
                 slot: new,

@@ -480,6 +480,9 @@ impl RecordDevice {
         if !self.records.is_live(tx) {
             return Err(DeviceError::NoTransaction(tx));
         }
+        if self.ftl.owes_a_collection() {
+            make_room(&mut self.ftl, &mut self.records, now)?;
+        }
         let done = self.end_committed(now, tx)?;
         self.host.committed += 1;
         Ok(done)

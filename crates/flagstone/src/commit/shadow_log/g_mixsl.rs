@@ -118,6 +118,14 @@ impl GMixSl {
         Ok(())
     }
 
+    /// Takes the record of a transaction out again that could not be written.
+    fn leave(&mut self, tx: TxId) {
+        self.group.retain(|record| record.tx != tx);
+        if self.group.is_empty() {
+            self.asked = None;
+        }
+    }
+
     /// Commits all that wait, with one log page.
     fn write_group(
         &mut self,
@@ -125,15 +133,17 @@ impl GMixSl {
         ftl: &mut Ftl,
         now: Nanos,
     ) -> Result<(), FtlError> {
-        let Some((_, last)) = self.asked.take() else {
+        let Some((_, last)) = self.asked else {
             return Ok(());
         };
-        let group = std::mem::take(&mut self.group);
-        let members = || group.iter().filter(|record| record.committed);
+        let members = || self.group.iter().filter(|record| record.committed);
         let written = members().map(|record| log.written(record.tx)).max();
         let ready = ftl.sync(now.max(last), written.unwrap_or(now))?;
-        let done = log.log(ftl, ready, &group)?;
-        for member in members() {
+        // If there is no room for it they wait on.
+        let done = log.log(ftl, ready, &self.group)?;
+        self.asked = None;
+        let group = std::mem::take(&mut self.group);
+        for member in group.iter().filter(|record| record.committed) {
             log.merge(ftl, member.tx, done);
             self.committed.push((member.tx, done));
         }
@@ -150,7 +160,8 @@ impl Rule for GMixSl {
         tx: TxId,
     ) -> Result<Option<Nanos>, FtlError> {
         let committed = true;
-        self.join(log, ftl, now, LogRecord { tx, committed })?;
+        self.join(log, ftl, now, LogRecord { tx, committed })
+            .inspect_err(|_| self.leave(tx))?;
         // The last of a group is told at once.
         let told = self.committed.iter().position(|&(member, _)| member == tx);
         Ok(told.map(|index| self.committed.remove(index).1))
@@ -166,7 +177,12 @@ impl Rule for GMixSl {
         log.roll_back(ftl, tx);
         if log.as_published() {
             let committed = false;
-            self.join(log, ftl, now, LogRecord { tx, committed })?;
+            let joined = self.join(log, ftl, now, LogRecord { tx, committed });
+            match joined.inspect_err(|_| self.leave(tx)) {
+                // No record says the same.
+                Ok(()) | Err(FtlError::MetaFull) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(now)
     }

@@ -52,9 +52,10 @@ impl FlagEx {
     }
 
     /// Whether the log takes so many bytes more, the ends of all live transactions, and a restart.
-    pub(super) fn log_room(&self, memory: &Memory, bytes: u64) -> Result<Room, HostError> {
+    pub(super) fn log_room(&mut self, memory: &Memory, bytes: u64) -> Result<Room, HostError> {
         let live = memory.txs.len() as u64;
         let needed = bytes + BARE * (live + 4) + kept(self.ahead, self.log.payload());
+        self.log.keep(needed);
         if self.log.room() >= needed {
             return Ok(Room::Enough);
         }

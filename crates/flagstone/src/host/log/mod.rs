@@ -25,6 +25,7 @@
 //!                grow beyond what a restart can roll back.
 
 mod entry;
+mod room;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -192,6 +193,11 @@ pub(super) struct Log {
     checkpoints: [Lsn; 2],
     /// When the last master is durable: nothing is forced before.
     master_safe_at: Nanos,
+    /// Bytes that must stay free, for the ends of transactions and for a restart.
+    kept: u64,
+    /// Why a page of it could not be written. What was to be in it may be there or not, so nothing
+    /// is written behind it.
+    failed: Option<HostError>,
     image: Vec<u8>,
     stats: LogStats,
 }
@@ -220,6 +226,8 @@ impl Log {
             oldest: payload,
             checkpoints: [payload; 2],
             master_safe_at: Nanos::ZERO,
+            kept: 0,
+            failed: None,
             image: Vec::new(),
             stats: LogStats::default(),
         };
@@ -382,22 +390,6 @@ impl Log {
         lsn < self.forced
     }
 
-    /// Bytes that the ring holds.
-    pub(super) fn capacity(&self) -> u64 {
-        (self.ring - 1) * self.payload
-    }
-
-    /// Bytes that can be appended before the oldest records have to go.
-    pub(super) fn room(&self) -> u64 {
-        self.room_from(self.oldest)
-    }
-
-    /// As [`Log::room`], for another oldest record.
-    pub(super) fn room_from(&self, oldest: Lsn) -> u64 {
-        let begin = oldest / self.payload * self.payload;
-        (begin + self.capacity()).saturating_sub(self.end())
-    }
-
     /// Where the last checkpoint begins, and the one before; at first, the oldest record.
     pub(super) fn checkpoints(&self) -> [Lsn; 2] {
         self.checkpoints
@@ -421,21 +413,6 @@ impl Log {
         Ok(lsn)
     }
 
-    /// Fills the last page up, so that the next record begins another. Nobody has reserved the room
-    /// for that as long as more than half of the log is free. With less, the page stays as it is.
-    pub(super) fn fill(&mut self) -> Result<(), HostError> {
-        let used = self.end() % self.payload;
-        if used == 0 || self.room() <= self.capacity() / 2 {
-            return Ok(());
-        }
-        let least = LogRecord::bytes(0) as u64;
-        let rest = self.payload - used;
-        let more = if rest < least { self.payload } else { 0 };
-        let body = vec![0; (rest + more - least) as usize];
-        let filling = LogRecord::mark(What::Filling, TxId(0), 0, &body);
-        self.append(&filling).map(|_| ())
-    }
-
     /// Makes the stream durable up to `to`. If any of that is not written, writes the whole buffer.
     /// Returns when it is durable.
     pub(super) fn force(
@@ -447,6 +424,9 @@ impl Log {
         if to <= self.forced {
             let covers = self.recent.iter().find(|&&(end, _)| end >= to);
             return Ok(now.max(covers.map_or(self.safe_before, |&(_, when)| when)));
+        }
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
         }
         if self.place.padded {
             self.fill()?;
@@ -470,7 +450,8 @@ impl Log {
             put(&mut image, log_page_head::USED, to - from);
             let bytes = (from - self.start) as usize..(to - self.start) as usize;
             image.extend_from_slice(&self.buffer[bytes]);
-            done = done.max(store.put(issue, self.page_of(number), &image)?);
+            let put = store.put(issue, self.page_of(number), &image);
+            done = done.max(put.inspect_err(|error| self.failed = Some(error.clone()))?);
             self.stats.pages_written += 1;
             self.image = image;
             if to - from == self.payload {
@@ -569,7 +550,8 @@ impl Log {
         put(&mut master, log_master::CHECKPOINT, checkpoint);
         put(&mut master, log_master::OLDEST, self.oldest);
         self.stats.pages_written += 1;
-        store.put(now, self.place.first, &master)
+        let put = store.put(now, self.place.first, &master);
+        put.inspect_err(|error| self.failed = Some(error.clone()))
     }
 
     /// Whether so much waits to be written that the buffer is full.

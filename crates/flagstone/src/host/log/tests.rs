@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 struct Pages {
     pages: BTreeMap<Lpn, Vec<u8>>,
     lost: Vec<Lpn>,
+    /// It cannot be written.
+    failing: Option<Lpn>,
 }
 
 impl LogPages for Pages {
@@ -18,6 +20,9 @@ impl LogPages for Pages {
     }
 
     fn put(&mut self, now: Nanos, at: Lpn, bytes: &[u8]) -> Result<Nanos, HostError> {
+        if self.failing == Some(at) {
+            return Err(HostError::LogDamaged(at));
+        }
         if !self.lost.contains(&at) {
             self.pages.insert(at, bytes.to_vec());
         }
@@ -270,4 +275,45 @@ fn a_log_that_is_half_full_is_not_filled_up() {
     let end = log.end();
     log.fill().expect("there is nothing to do");
     assert_eq!(log.end(), end);
+}
+
+/// What lost records that were durable: the page before the one that failed was written again, as
+/// one that follows itself. And a checkpoint whose master fails frees nothing of the log.
+#[test]
+fn a_log_that_could_not_be_written_is_written_no_more_and_loses_nothing() {
+    for fails in [Some(3), None] {
+        let mut pages = Pages::default();
+        let (mut log, _) = open(&mut pages);
+        append(&mut log, &mut pages, 0..3, 50);
+        let (mut log, _) = open(&mut pages);
+        pages.failing = Some(fails.map_or(PLACE.first, |number| log.page_of(number)));
+        for id in 3..6 {
+            let body = vec![id as u8; 50 - LogRecord::bytes(0)];
+            let commit = LogRecord::mark(What::Commit, TxId(id), 0, &body);
+            log.append(&commit).expect("there is room");
+        }
+        let end = log.end();
+        match fails {
+            Some(_) => assert!(log.force(&mut pages, Nanos::ZERO, end).is_err()),
+            None => {
+                log.force(&mut pages, Nanos::ZERO, end).expect("it writes");
+                let pointed = log.point_to(&mut pages, Nanos::ZERO, end, end, TxId(0));
+                assert!(pointed.is_err());
+            }
+        }
+        pages.failing = None;
+        let mut refused = true;
+        for id in 6..30 {
+            let body = vec![id as u8; 50 - LogRecord::bytes(0)];
+            let commit = LogRecord::mark(What::Commit, TxId(id), 0, &body);
+            if log.append(&commit).is_ok() {
+                let end = log.end();
+                refused &= log.force(&mut pages, Nanos::ZERO, end).is_err();
+            }
+        }
+        let found = ids(&open(&mut pages).1);
+        let durable = if fails.is_some() { 0..3 } else { 0..6 };
+        assert!(found.starts_with(&durable.collect::<Vec<_>>()), "{found:?}");
+        assert!(refused);
+    }
 }

@@ -153,7 +153,9 @@ pub(super) fn open(
     let log = (config.log_pages, chosen.log);
     let place = LogPlace::of(log, device.pages(), page_bytes, (needed, what))?;
     let mut device = Below::pages(device);
-    let (log, tape) = Log::open(&mut device, opened, place)?;
+    let (mut log, tape) = Log::open(&mut device, opened, place)?;
+    // A restart has to roll back first.
+    log.keep(u64::MAX);
     device.begin_apart(tape.done)?;
     let wal = Wal {
         log,
@@ -330,6 +332,8 @@ impl Manager for Wal {
         // The record, its compensation, and the end of the transaction.
         let body = old.unwrap_or(0) + new.unwrap_or(0);
         let most = 6 * BARE + 2 * body as u64;
+        let checkpoint = checkpoint::bytes(self.frames, self.txs.len() + 1);
+        self.log.keep(most + self.reserved_log + checkpoint);
         self.log_room(tx, most, memory.config.log_pages)
     }
 
@@ -466,6 +470,9 @@ impl Manager for Wal {
             ..*entry
         };
         let lsn = self.log.append(&back)?;
+        if let Some(known) = self.txs.get_mut(&entry.tx) {
+            known.last = entry.prev;
+        }
         let page_bytes = memory.page_bytes;
         let frame = memory.frame(entry.page);
         redo(&mut frame.page, &back, lsn, page_bytes, &mut self.bytes)?;
@@ -511,6 +518,7 @@ impl Manager for Wal {
     }
 
     fn restarted(&mut self, _: &Memory) -> Result<Lsn, HostError> {
+        self.log.keep(0);
         let losers: Vec<TxId> = self.txs.keys().copied().collect();
         for tx in losers {
             self.undone(tx)?;

@@ -1,5 +1,7 @@
 //! ARIES' corner cases, one by one.
 
+mod roll_backs;
+
 use super::super::config::Mistake;
 use super::super::log::PAGE_HEAD_BYTES;
 use super::super::small_host::{SmallHost, Value, config, rid};

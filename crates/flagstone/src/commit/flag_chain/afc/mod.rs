@@ -292,13 +292,18 @@ impl Protocol for Afc {
     }
 
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
-        let open = self.close(ftl, tx);
-        let Some(first) = open.chain.units.first() else {
+        let Some(TxRow::InProgress(open)) = self.table.get(&tx) else {
+            panic!("{tx} is not in progress");
+        };
+        let Some(first) = open.chain.units.first().map(|unit| unit.page.at) else {
+            self.close(ftl, tx);
             return Ok(Some(now));
         };
         let barrier = ftl.sync(now, open.chain.written)?;
-        let flag = self.flag_first(ftl, barrier, first.page.at)?;
+        // It stays in progress if there is no room for a copy that has the flag.
+        let flag = self.flag_first(ftl, barrier, first)?;
         let done = ftl.sync(barrier, flag)?;
+        let open = self.close(ftl, tx);
         self.tables.commit(ftl, tx, &open.lpns, done);
         Ok(Some(done))
     }

@@ -123,6 +123,9 @@ struct Open {
     /// With block flags: the newest page of each cluster.
     clusters: Vec<(Pbn, Link)>,
     lpns: Vec<Lpn>,
+    /// The device had no room for the flag of a head. Other heads may be TRUE: the next restart
+    /// rolls it back (@C), and until then nothing ends it.
+    half_flagged: bool,
     /// When its pages are durable and the originals of moved ones erased.
     safe_at: Nanos,
 }
@@ -159,10 +162,20 @@ impl Protocol for Cfc {
         tx: TxId,
         write: Write<'_>,
     ) -> Result<Taken, FtlError> {
-        let before = self.open(tx).held.replace(Held::new(write));
+        let open = self.open(tx);
+        if open.half_flagged {
+            return Err(ftl.full());
+        }
+        let before = open.held.replace(Held::new(write));
         let mut taken = Taken::at(now);
         if let Some(before) = before.filter(|before| before.lpn != write.at) {
-            taken.done = self.program(ftl, now, tx, &before, false)?.0.done;
+            match self.program(ftl, now, tx, &before, false) {
+                Ok((to, _)) => taken.done = to.done,
+                Err(error) => {
+                    self.open(tx).held = Some(before);
+                    return Err(error);
+                }
+            }
         }
         Ok(taken)
     }
@@ -179,6 +192,9 @@ impl Protocol for Cfc {
 
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
         let open = self.open(tx);
+        if open.half_flagged {
+            return Err(ftl.full());
+        }
         let Some(last) = open.held.take() else {
             self.table.remove(&tx);
             return Ok(Some(now));
@@ -192,12 +208,19 @@ impl Protocol for Cfc {
         } else {
             now
         };
-        let (to, flagged) = self.program(ftl, start, tx, &last, one_chain)?;
+        let (to, flagged) = match self.program(ftl, start, tx, &last, one_chain) {
+            Ok(programmed) => programmed,
+            Err(error) => {
+                self.open(tx).held = Some(last);
+                return Err(error);
+            }
+        };
         let mut done = ftl.sync(start, to.done.max(safe_at))?;
         if !flagged {
             let barrier = done;
             for head in self.open(tx).heads.clone() {
-                let flag = self.flag_head(ftl, barrier, head)?;
+                let flag = self.flag_head(ftl, barrier, head);
+                let flag = flag.inspect_err(|_| self.open(tx).half_flagged = true)?;
                 done = done.max(flag);
             }
             done = ftl.sync(barrier, done)?;
@@ -216,6 +239,9 @@ impl Protocol for Cfc {
     }
 
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
+        if self.open(tx).half_flagged {
+            return Err(ftl.full());
+        }
         let row = self.table.get_mut(&tx).expect("it is in progress");
         let State::InProgress(mut open) = std::mem::replace(&mut row.state, State::Aborted(None))
         else {
@@ -410,6 +436,7 @@ impl Open {
         self.heads.clear();
         self.clusters.clear();
         self.lpns.clear();
+        self.half_flagged = false;
         self.safe_at = Nanos::ZERO;
     }
 

@@ -1,0 +1,544 @@
+//! Roots, mapping pages and log pages whose programs fail, one or many in turn, for a while or for
+//! good, under every protocol: what was acknowledged can be read, then and after a restart, and
+//! what a device says that it has taken back is gone.
+
+use super::{Config, Device, DeviceError, Kind, Options};
+use crate::dice::Dice;
+use crate::forward_flash;
+use crate::ftl::{FtlError, Kind as PageKind, header};
+use crate::layout::get;
+use crate::nand::{Cell, Chip, Flash, FlashError, Geometry, Read, Shared, small};
+use crate::settings::Settings;
+use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+const PAGES: u32 = 300;
+
+const GEOMETRY: Geometry = Geometry {
+    channels: 1,
+    packages_per_channel: 2,
+    blocks_per_plane: 60,
+    pages_per_block: 6,
+    strict_order: false,
+    ..small::GEOMETRY
+};
+
+/// Which programs fail.
+#[derive(Debug, Default)]
+struct Plan {
+    kinds: Vec<u8>,
+    /// So many of these kinds are let pass, and so many fail then.
+    pass: u32,
+    fail: u32,
+    /// One in so many erases fails meanwhile, and from then on each of that block.
+    erases: Option<u32>,
+    erased: u32,
+    worn: BTreeSet<Pbn>,
+    unreadable: BTreeSet<Ppn>,
+}
+
+/// A chip whose programs fail as planned, and which can show more of its blocks.
+struct Failing {
+    chip: Shared<Chip>,
+    plan: Arc<Mutex<Plan>>,
+    geometry: Geometry,
+}
+
+impl Failing {
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().expect("no thread panics here")
+    }
+}
+
+impl Flash for Failing {
+    forward_flash!([chip]: reprogram sync is_factory_bad);
+
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn grow(&mut self, blocks: u32) -> Result<(), FlashError> {
+        self.geometry.blocks_per_plane += blocks;
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        let read = self.chip.read(now, at, data, spare)?;
+        match self.plan().unreadable.contains(&at) {
+            true => Err(FlashError::Uncorrectable {
+                at,
+                done: read.done,
+            }),
+            false => Ok(read),
+        }
+    }
+
+    fn program(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        let done = self.chip.program(now, at, data, spare)?;
+        let kind = get(spare, header::KIND) as u8 & 0x1f;
+        let mut plan = self.plan();
+        if plan.fail == 0 || !plan.kinds.contains(&kind) {
+            return Ok(done);
+        }
+        if plan.pass > 0 {
+            plan.pass -= 1;
+            return Ok(done);
+        }
+        plan.fail -= 1;
+        plan.unreadable.insert(at);
+        Err(FlashError::ProgramFailed { at, done })
+    }
+
+    fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
+        let mut plan = self.plan();
+        if let Some(every) = plan.erases.filter(|_| plan.fail > 0 && plan.pass == 0) {
+            plan.erased += 1;
+            if plan.erased.is_multiple_of(every) {
+                plan.worn.insert(block);
+            }
+        }
+        if plan.worn.contains(&block) {
+            return Err(FlashError::EraseFailed { block, done: now });
+        }
+        drop(plan);
+        let done = self.chip.erase(now, block)?;
+        let geometry = *self.chip.geometry();
+        let of_others = |&at: &Ppn| geometry.block_of(at) != block;
+        self.plan().unreadable.retain(of_others);
+        Ok(done)
+    }
+}
+
+/// A live transaction and what it has written.
+struct Live {
+    tx: TxId,
+    client: u32,
+    pages: Vec<(u32, u8)>,
+}
+
+struct Run {
+    kind: Kind,
+    chip: Shared<Chip>,
+    plan: Arc<Mutex<Plan>>,
+    device: Device,
+    now: Nanos,
+    dice: Dice,
+    holds: Vec<u8>,
+    live: Vec<Live>,
+    refused: u32,
+    /// Of so many steps of a client three end its transaction.
+    ends: u32,
+}
+
+const CLIENTS: u32 = 3;
+
+/// Cells, blocks of a plane, and of how many steps of a client three end its transaction.
+type Shape = (Cell, u32, u32);
+
+impl Run {
+    fn new(kind: Kind, (cell, blocks_per_plane, ends): Shape, seed: u64) -> Option<Run> {
+        let geometry = Geometry {
+            cell,
+            blocks_per_plane,
+            strict_order: seed % 2 == 1,
+            ..GEOMETRY
+        };
+        let chip = Shared::new(small::chip(geometry));
+        let plan = Arc::default();
+        let device = match open(kind, &chip, &plan) {
+            Err(DeviceError::Unsuitable(_)) => return None,
+            opened => opened.expect("it is blank"),
+        };
+        Some(Run {
+            kind,
+            now: device.recovered_at(),
+            device,
+            chip,
+            plan,
+            dice: Dice(seed),
+            holds: vec![0; PAGES as usize],
+            live: Vec::new(),
+            refused: 0,
+            ends,
+        })
+    }
+
+    fn restart(&mut self) -> Result<(), String> {
+        let opened = open(self.kind, &self.chip, &self.plan);
+        self.device = opened.map_err(|error| format!("it does not start: {error}"))?;
+        self.now = self.device.recovered_at();
+        self.live.clear();
+        self.look("after a restart")
+    }
+
+    fn look(&mut self, when: &str) -> Result<(), String> {
+        self.device
+            .check()
+            .map_err(|why| format!("{when}: {why}"))?;
+        for at in 0..PAGES {
+            let read = self.device.read(self.now, None, Lpn(at));
+            let (_, bytes) = read.map_err(|error| format!("{when}, page {at}: {error}"))?;
+            let (value, wanted) = (
+                bytes.map_or(0, |b| *b.first().unwrap_or(&255)),
+                self.holds[at as usize],
+            );
+            if value != wanted {
+                return Err(format!("{when}, page {at} holds {value}, not {wanted}"));
+            }
+        }
+        for live in &self.live {
+            for &(at, wanted) in &live.pages {
+                let read = self.device.read(self.now, Some(live.tx), Lpn(at));
+                let (_, bytes) = read.map_err(|error| format!("{when}, page {at}: {error}"))?;
+                let value = bytes.map_or(0, |b| *b.first().unwrap_or(&255));
+                if value != wanted {
+                    return Err(format!("{when}, {at} in {} holds {value}", live.tx));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, what: &str, error: &DeviceError) -> Result<(), String> {
+        self.refused += 1;
+        match error {
+            DeviceError::Ftl(FtlError::MetaFull | FtlError::Full { .. }) => Ok(()),
+            other => Err(format!("{what}: {other}")),
+        }
+    }
+
+    /// Takes a transaction back. If even that fails, the device starts again.
+    fn abort(&mut self, at: usize) -> Result<(), String> {
+        let live = self.live.remove(at);
+        match self.device.abort(self.now, live.tx) {
+            Ok(done) => self.now = done,
+            Err(error) => {
+                self.refuse("abort", &error)?;
+                self.restart()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Something that a client does.
+    fn step(&mut self) -> Result<(), String> {
+        let client = self.dice.pick(CLIENTS);
+        let Some(at) = self.live.iter().position(|live| live.client == client) else {
+            match self.device.begin(self.now) {
+                Ok(tx) => self.live.push(Live {
+                    tx,
+                    client,
+                    pages: Vec::new(),
+                }),
+                Err(DeviceError::TooManyLive { .. }) => {}
+                Err(error) => {
+                    self.refuse("begin", &error)?;
+                    self.look("after a begin that failed")?;
+                }
+            }
+            return Ok(());
+        };
+        let tx = self.live[at].tx;
+        match self.dice.pick(self.ends) {
+            0 => {
+                self.abort(at)?;
+                if self.dice.one_in(4) {
+                    self.look("after a rollback")?;
+                }
+            }
+            1 | 2 => match self.device.commit(self.now, tx) {
+                Ok(done) => {
+                    self.now = done.expect("no group is waited for");
+                    for (page, value) in self.live.remove(at).pages {
+                        self.holds[page as usize] = value;
+                    }
+                }
+                Err(error) => {
+                    self.refuse("commit", &error)?;
+                    self.look("after a commit that failed")?;
+                    if self.dice.one_in(2) {
+                        self.abort(at)?;
+                        self.look("after a commit that failed was taken back")?;
+                    }
+                }
+            },
+            _ => {
+                // Each client has pages of its own.
+                let page = self.dice.pick(PAGES / CLIENTS) * CLIENTS + client;
+                let value = self.dice.pick(250) as u8 + 1;
+                let written = self.live[at].pages.iter().any(|&(p, _)| p == page);
+                if written && !self.kind.info().rewrites {
+                    return Ok(());
+                }
+                match self.device.write(self.now, tx, Lpn(page), &[value]) {
+                    Ok(taken) => {
+                        self.now = taken.next;
+                        let pages = &mut self.live[at].pages;
+                        pages.retain(|&(p, _)| p != page);
+                        pages.push((page, value));
+                    }
+                    Err(error) => {
+                        self.refuse("write", &error)?;
+                        self.look("after a write that failed")?;
+                        if self.dice.one_in(2) {
+                            self.abort(at)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn steps(&mut self, count: u32) -> Result<(), String> {
+        for _ in 0..count {
+            self.step()?;
+            if self.dice.one_in(50) {
+                self.look("on the way")?;
+            }
+        }
+        self.look("at the end")
+    }
+}
+
+fn open(kind: Kind, chip: &Shared<Chip>, plan: &Arc<Mutex<Plan>>) -> Result<Device, DeviceError> {
+    let shown = *chip.geometry();
+    open_as(kind, (chip, shown), plan, Config::small(PAGES, Some(3)), 1)
+}
+
+fn open_as(
+    kind: Kind,
+    (chip, geometry): (&Shared<Chip>, Geometry),
+    plan: &Arc<Mutex<Plan>>,
+    config: Config,
+    group: u32,
+) -> Result<Device, DeviceError> {
+    let options = Options {
+        settings: Settings::new()
+            .with("group", group)
+            .with("zone_blocks", 8)
+            .keep_those_of(kind.info()),
+        ..Options::default()
+    };
+    let (chip, plan) = (chip.clone(), Arc::clone(plan));
+    let flash = Box::new(Failing {
+        chip,
+        plan,
+        geometry,
+    });
+    Device::open(flash, kind, config, &options, Nanos::ZERO)
+}
+
+/// How many operations were refused.
+fn run(
+    kind: Kind,
+    shape: Shape,
+    kinds: &[PageKind],
+    erases: Option<u32>,
+    (pass, fail): (u32, u32),
+    seed: u64,
+) -> Result<u32, String> {
+    // It may be too small for what a protocol keeps.
+    let Some(mut run) = Run::new(kind, shape, seed) else {
+        return Ok(0);
+    };
+    run.steps(1500)?;
+    {
+        let mut plan = run.plan.lock().expect("no thread panics here");
+        plan.kinds = kinds.iter().map(|&kind| kind as u8).collect();
+        (plan.pass, plan.fail, plan.erases) = (pass, fail, erases);
+    }
+    run.steps(1500)?;
+    if run.dice.one_in(2) {
+        run.restart()?;
+    }
+    run.plan.lock().expect("no thread panics here").fail = 0;
+    run.steps(1000)?;
+    run.restart()?;
+    run.steps(500)?;
+    run.restart()?;
+    Ok(run.refused)
+}
+
+/// A run: its shape, what fails, of how many erases one does, how many programs are let pass and
+/// fail, and its seed.
+type Planned = (Shape, &'static [PageKind], Option<u32>, (u32, u32), u64);
+
+/// Makes runs of all protocols.
+fn all(runs: &[Planned]) {
+    let (mut wrong, mut ever) = (Vec::new(), 0);
+    for &kind in Kind::ALL.iter().filter(|kind| kind.info().atomic) {
+        let mut refused = 0;
+        for &((cell, blocks, ends), kinds, erases, fails, seed) in runs {
+            let cell = match kind.info().reprograms {
+                true => GEOMETRY.cell,
+                false => cell,
+            };
+            let shape = (cell, blocks, ends);
+            match run(kind, shape, kinds, erases, fails, seed) {
+                Ok(more) => refused += more,
+                Err(why) => wrong.push(format!(
+                    "{kind} {shape:?} {kinds:?} {erases:?} {fails:?} {seed}: {why}"
+                )),
+            }
+        }
+        ever += u32::from(refused > 0);
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(ever >= 10, "only {ever} protocols ever refused anything");
+}
+
+/// Wrong where a checkpoint that fails forgets what it has not written, and where zones are written
+/// that no root names.
+#[test]
+fn nothing_is_lost_where_roots_mapping_pages_or_log_pages_fail() {
+    use PageKind::{Log, Map, Root};
+    let mut runs = Vec::new();
+    for (kinds, erases) in [
+        (&[Root][..], None),
+        (&[Map], None),
+        (&[Log], None),
+        (&[Root, Map, Log], None),
+        (&[Root], Some(3)),
+        (&[Root], Some(9)),
+    ] {
+        for fail in [4, 30, 60, u32::MAX] {
+            for seed in 0..2 {
+                let pass = match erases {
+                    None => Dice(seed + u64::from(fail)).pick(12),
+                    Some(_) => 0,
+                };
+                let cell = [GEOMETRY.cell, Cell::Mlc][seed as usize % 2];
+                runs.push(((cell, 60, 8), kinds, erases, (pass, fail), seed));
+            }
+        }
+    }
+    all(&runs);
+}
+
+/// Wrong where a device that has no room for the last page of a transaction, or for its flag,
+/// forgets that the transaction has one.
+#[test]
+fn nothing_is_lost_where_commits_find_no_room_and_are_asked_for_again() {
+    let mut runs: Vec<Planned> = Vec::new();
+    for blocks in [44, 46, 50] {
+        for ends in [30, 100, 300] {
+            for seed in 0..4 {
+                let shape = (GEOMETRY.cell, blocks, ends);
+                runs.push((shape, &[], None, (0, 0), seed));
+            }
+        }
+    }
+    all(&runs);
+}
+
+/// Wrong where the group is gone whose log page could not be written.
+#[test]
+fn a_group_whose_log_page_fails_commits_later() {
+    let chip = Shared::new(small::chip(GEOMETRY));
+    let plan: Arc<Mutex<Plan>> = Arc::default();
+    let config = Config::small(PAGES, Some(3));
+    let shown = *chip.geometry();
+    let opened = open_as(Kind::GMixSl, (&chip, shown), &plan, config, 4);
+    let mut device = opened.expect("it is blank");
+    let mut now = device.recovered_at();
+    let fail = |programs| {
+        let mut plan = plan.lock().expect("no thread panics here");
+        (plan.kinds, plan.fail) = (vec![PageKind::Log as u8], programs);
+    };
+    let mut txs = Vec::new();
+    for at in 0..4u8 {
+        let tx = device.begin(now).expect("there is room");
+        let written = device.write(now, tx, Lpn(at.into()), &[at + 1]);
+        now = written.expect("there is room").next;
+        txs.push(tx);
+    }
+    for &tx in &txs[..3] {
+        assert_eq!(device.commit(now, tx), Ok(None), "it waits");
+    }
+    fail(u32::MAX);
+    let full = DeviceError::Ftl(FtlError::MetaFull);
+    assert_eq!(device.acknowledged(now, true), Err(full.clone()));
+    assert_eq!(
+        device.commit(now, txs[3]),
+        Err(full),
+        "it would be the last"
+    );
+    fail(0);
+    now = device.abort(now, txs[3]).expect("it did not commit");
+    let told = device.acknowledged(now, true).expect("there is room again");
+    let told: Vec<TxId> = told.into_iter().map(|(tx, _)| tx).collect();
+    assert_eq!(told, txs[..3]);
+    drop(device);
+    let mut device = open(Kind::GMixSl, &chip, &plan).expect("it starts");
+    for at in 0..4u8 {
+        let (_, bytes) = device.read(now, None, Lpn(at.into())).expect("it reads");
+        let wanted = [at + 1];
+        assert_eq!(bytes, (at < 3).then_some(&wanted[..]));
+    }
+}
+
+/// Wrong where a root that could not be written is taken for one that names the blocks of the
+/// larger table.
+#[test]
+fn a_device_that_failed_to_grow_grows_when_it_is_asked_again() {
+    let before = Geometry {
+        packages_per_channel: 1,
+        blocks_per_plane: 120,
+        ..GEOMETRY
+    };
+    let after = Geometry {
+        blocks_per_plane: 180,
+        ..before
+    };
+    let mappers = Kind::ALL.iter();
+    for &kind in mappers.filter(|kind| kind.info().format.persist_map) {
+        let chip = Shared::new(small::chip(after));
+        let plan: Arc<Mutex<Plan>> = Arc::default();
+        let config = Config {
+            over_provision: 0.5,
+            gc_threshold: 0.0,
+            ..Config::default()
+        };
+        let open = |shown| open_as(kind, (&chip, shown), &plan, config, 1);
+        let mut device = open(before).expect("it is blank");
+        let mut now = device.recovered_at();
+        let pages = device.pages();
+        for at in 0..pages {
+            let tx = device.begin(now).expect("there is room");
+            let taken = device.write(now, tx, Lpn(at), &[at as u8]);
+            now = taken.expect("there is room").next;
+            let done = device.commit(now, tx).expect("there is room");
+            now = done.expect("it is alone");
+        }
+        let fail = |programs| {
+            let mut plan = plan.lock().expect("no thread panics here");
+            (plan.kinds, plan.fail) = (vec![PageKind::Root as u8], programs);
+        };
+        fail(u32::MAX);
+        assert!(device.grow(now, 60).is_err(), "{kind}");
+        fail(0);
+        assert_eq!(device.grow(now, 60), Ok(60), "{kind}");
+        drop(device);
+        let mut device = open(after).unwrap_or_else(|error| panic!("{kind}: {error}"));
+        assert!(device.pages() > pages);
+        device.check().expect("the books agree");
+        for at in 0..pages {
+            let read = device.read(now, None, Lpn(at)).expect("it reads");
+            assert_eq!(read.1, Some(&[at as u8][..]), "{kind}, page {at}");
+        }
+    }
+}

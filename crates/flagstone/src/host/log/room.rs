@@ -1,0 +1,45 @@
+//! The room of the log: what there is, what is kept free, and pages that are filled up.
+
+use super::{HostError, Log, LogRecord, Lsn, What};
+use crate::units::TxId;
+
+impl Log {
+    /// Bytes that the ring holds.
+    pub(in crate::host) fn capacity(&self) -> u64 {
+        (self.ring - 1) * self.payload
+    }
+
+    /// Bytes that can be appended before the oldest records have to go.
+    pub(in crate::host) fn room(&self) -> u64 {
+        self.room_from(self.oldest)
+    }
+
+    /// As [`Log::room`], for another oldest record.
+    pub(in crate::host) fn room_from(&self, oldest: Lsn) -> u64 {
+        let begin = oldest / self.payload * self.payload;
+        (begin + self.capacity()).saturating_sub(self.end())
+    }
+
+    /// So many bytes must stay free.
+    pub(in crate::host) fn keep(&mut self, bytes: u64) {
+        self.kept = bytes;
+    }
+
+    /// Fills the last page up, so that the next record begins another. With less than half of the
+    /// log free, or no room besides what is kept free, the page stays as it is.
+    pub(in crate::host) fn fill(&mut self) -> Result<(), HostError> {
+        let used = self.end() % self.payload;
+        if used == 0 || self.room() <= self.capacity() / 2 {
+            return Ok(());
+        }
+        let least = LogRecord::bytes(0) as u64;
+        let rest = self.payload - used;
+        let more = if rest < least { self.payload } else { 0 };
+        if self.room() < self.kept.saturating_add(rest + more) {
+            return Ok(());
+        }
+        let body = vec![0; (rest + more - least) as usize];
+        let filling = LogRecord::mark(What::Filling, TxId(0), 0, &body);
+        self.append(&filling).map(|_| ())
+    }
+}

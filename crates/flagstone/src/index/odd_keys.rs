@@ -1,0 +1,219 @@
+//! Histories of keys and values that random ones hardly have: the least and the greatest, runs that
+//! ascend and descend, keys far apart, and trees that are emptied from either end.
+
+use super::{Index, IndexError, IndexKind, Key, MemStore, Settings, Value};
+use crate::dice::Dice;
+use crate::units::Nanos;
+use std::collections::BTreeMap;
+
+#[derive(Debug, Clone, Copy)]
+enum Shape {
+    /// Close to the greatest key.
+    Greatest,
+    /// Far apart, the least and the greatest among them.
+    FarApart,
+    /// Keys of a few bits, at either end.
+    Ends,
+    /// One bit each, and their neighbours.
+    Bits,
+}
+
+const SHAPES: [Shape; 4] = [Shape::Greatest, Shape::FarApart, Shape::Ends, Shape::Bits];
+
+impl Shape {
+    fn key(self, n: u64) -> Key {
+        match self {
+            Shape::Greatest => Key::MAX - n,
+            Shape::FarApart => n.wrapping_mul(0x0040_0000_0000_0001),
+            Shape::Ends if n.is_multiple_of(2) => n / 2,
+            Shape::Ends => Key::MAX - n / 2,
+            Shape::Bits => (1u64 << (n % 64)).wrapping_add(n / 64).wrapping_sub(3),
+        }
+    }
+}
+
+fn value(dice: &mut Dice) -> Value {
+    match dice.below(6) {
+        0 => 0,
+        1 => Value::MAX,
+        2 => dice.next(),
+        _ => dice.below(200),
+    }
+}
+
+struct Run {
+    kind: IndexKind,
+    settings: Settings,
+    index: Box<dyn Index>,
+    map: BTreeMap<Key, Value>,
+    now: Nanos,
+}
+
+impl Run {
+    fn change(&mut self, key: Key, value: Option<Value>, dice: &mut Dice) -> Result<(), String> {
+        let known = self.map.contains_key(&key);
+        let done = match value {
+            Some(value) if known && dice.one_in(2) => self.index.update(self.now, key, value),
+            Some(value) => self.index.insert(self.now, key, value),
+            None => self.index.delete(self.now, key),
+        };
+        self.now = done.map_err(|error| format!("{key}: {error}"))?;
+        match value {
+            Some(value) => self.map.insert(key, value),
+            None => self.map.remove(&key),
+        };
+        Ok(())
+    }
+
+    fn look(&mut self, keys: &[Key], dice: &mut Dice) -> Result<(), String> {
+        self.index.check()?;
+        for &key in keys {
+            let got = self.index.get(self.now, key);
+            let (found, now) = got.map_err(|error| format!("{key}: {error}"))?;
+            self.now = now;
+            let wanted = self.map.get(&key).copied();
+            if found != wanted {
+                return Err(format!("{key} has {found:?}, not {wanted:?}"));
+            }
+        }
+        if !self.index.info().ordered {
+            return Ok(());
+        }
+        let mut ranges = vec![
+            (0, Key::MAX),
+            (0, 0),
+            (Key::MAX, Key::MAX),
+            (Key::MAX, 0),
+            (5, 4),
+        ];
+        for _ in 0..12 {
+            let end = |dice: &mut Dice| {
+                let key = keys[dice.pick(keys.len() as u32) as usize];
+                key.wrapping_add(dice.below(3)).wrapping_sub(1)
+            };
+            ranges.push((end(dice), end(dice)));
+        }
+        for (from, to) in ranges {
+            let mut found = vec![(7, 7)];
+            let range = self.index.range(self.now, from, to, &mut found);
+            self.now = range.map_err(|error| format!("{from}..={to}: {error}"))?;
+            let mut wanted = vec![(7, 7)];
+            if from <= to {
+                wanted.extend(self.map.range(from..=to).map(|(&key, &value)| (key, value)));
+            }
+            if found != wanted {
+                return Err(format!("{from}..={to} has {found:?}, not {wanted:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn reopen(mut self) -> Result<Run, String> {
+        let flushed = self
+            .index
+            .flush(self.now)
+            .map_err(|error| error.to_string())?;
+        let opened = self
+            .kind
+            .open(self.index.into_store(), &self.settings, flushed);
+        (self.index, self.now) = opened.map_err(|error| error.to_string())?;
+        Ok(self)
+    }
+}
+
+fn play(
+    kind: IndexKind,
+    settings: Settings,
+    page: usize,
+    shape: Shape,
+    seed: u64,
+) -> Result<(), String> {
+    let store = Box::new(MemStore::new(page, 1 << 20));
+    let opened = kind.open(store, &settings, Nanos::ZERO);
+    let (index, now) = match opened {
+        // Pages that are too small for the settings.
+        Err(IndexError::Settings(_)) => return Ok(()),
+        opened => opened.map_err(|error| error.to_string())?,
+    };
+    let mut run = Run {
+        kind,
+        settings,
+        index,
+        map: BTreeMap::new(),
+        now,
+    };
+    let mut dice = Dice(seed);
+    let count = 200 + 100 * (seed % 5);
+    let mut keys: Vec<Key> = (0..count).map(|n| shape.key(n)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    for round in 0..6 {
+        let mut order = keys.clone();
+        match dice.below(4) {
+            0 => order.reverse(),
+            1 => {}
+            _ => (1..order.len()).for_each(|i| order.swap(i, dice.pick(i as u32 + 1) as usize)),
+        }
+        let keeps = [1, 2, 40][dice.pick(3) as usize];
+        for &key in &order {
+            let value = value(&mut dice);
+            run.change(key, Some(value), &mut dice)?;
+        }
+        run.look(&keys, &mut dice)
+            .map_err(|what| format!("round {round}, full: {what}"))?;
+        if dice.one_in(2) {
+            run = run.reopen()?;
+            run.look(&keys, &mut dice)
+                .map_err(|what| format!("round {round}, opened: {what}"))?;
+        }
+        match dice.below(3) {
+            0 => order.sort_unstable(),
+            1 => order.sort_unstable_by_key(|&key| std::cmp::Reverse(key)),
+            _ => {}
+        }
+        for (n, &key) in order.iter().enumerate() {
+            if keeps == 1 || n % keeps != 0 {
+                run.change(key, None, &mut dice)?;
+            }
+            if dice.one_in(60) {
+                run.change(key, None, &mut dice)?;
+                run.look(&keys, &mut dice)
+                    .map_err(|what| format!("round {round}, {n}: {what}"))?;
+            }
+        }
+        run.look(&keys, &mut dice)
+            .map_err(|what| format!("round {round}, empty: {what}"))?;
+        if dice.one_in(2) {
+            run = run.reopen()?;
+            run.look(&keys, &mut dice)
+                .map_err(|what| format!("round {round}, opened: {what}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn indexes_agree_with_a_map_on_keys_at_the_ends_of_their_range() {
+    let mut wrong = Vec::new();
+    for &kind in IndexKind::ALL {
+        for shape in SHAPES {
+            for seed in 0..6 {
+                for (settings, page) in [
+                    (kind.info().tiny(), 256),
+                    (Settings::new().with("memory", 8192), 512),
+                ] {
+                    let played =
+                        std::panic::catch_unwind(|| play(kind, settings, page, shape, seed));
+                    let played = played.unwrap_or_else(|_| Err("it panics".into()));
+                    if let Err(what) = played {
+                        wrong.push(format!("{kind} {shape:?} {page} {seed}: {what}"));
+                    }
+                }
+            }
+        }
+    }
+    let all = wrong.len();
+    wrong.truncate(12);
+    wrong.iter_mut().for_each(|what| what.truncate(300));
+    assert!(wrong.is_empty(), "{all}: {wrong:#?}");
+}
