@@ -105,12 +105,11 @@ impl Inner {
     }
 
     /// Whether a connection can be granted a lock only when all groups are durable: it wants to be
-    /// alone, or others have begun with what has joined, and have no snapshot of it.
+    /// alone, or others have begun with a state that is not durable. There is no snapshot of it.
     pub(super) fn must_settle(&self, who: u64, wants: Level) -> bool {
-        let wants_alone = self.alone.contains(&who) && self.is_unsettled();
         let mut others = self.locks.others(who);
-        let writes = wants == Level::Exclusive && self.has_joined();
-        wants_alone || writes && others.any(|other| !self.has_snapshot(other))
+        let writes = wants == Level::Exclusive && others.any(|other| !self.has_snapshot(other));
+        self.is_unsettled() && (writes || self.alone.contains(&who))
     }
 
     /// The transaction that has the turn has read what is gone.

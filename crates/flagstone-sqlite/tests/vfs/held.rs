@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 const COUNT: &str = "SELECT count(*) FROM t";
+const SMALL: &str = "UPDATE t SET a = a + 1 WHERE rowid = 1";
 const INSERT: &str = "INSERT INTO t VALUES (1, 'a row')";
 
 /// Longer than anything takes that does not wait for the disk.
@@ -73,6 +74,19 @@ impl Held {
 
     fn release(&mut self) {
         drop(self.release.take());
+    }
+
+    /// Fills the store, so that a small transaction finds room and a large one does not, and has
+    /// transactions share flushes again.
+    fn fill(&self, db: &Connection) {
+        self.medium
+            .give_at_most(Some(self.medium.to_vec().len() as u64));
+        let fill = "INSERT INTO t VALUES (4, zeroblob(40000))";
+        while db.execute_batch(fill).is_ok() {}
+        // They commit by themselves for a while after that.
+        for _ in 0..80 {
+            db.execute_batch(SMALL).expect("there is room for that");
+        }
     }
 }
 
@@ -237,16 +251,7 @@ fn what_is_no_small_transaction_of_one_database_waits_for_the_group() {
 fn who_has_read_what_finds_no_room_begins_again() {
     let mut held = Held::new();
     let [first, second, third] = std::array::from_fn(|_| held.connection());
-    held.medium
-        .give_at_most(Some(held.medium.to_vec().len() as u64));
-    let fill = "INSERT INTO t VALUES (4, zeroblob(40000))";
-    while third.execute_batch(fill).is_ok() {}
-    // They commit by themselves for a while after that.
-    for _ in 0..80 {
-        third
-            .execute_batch("UPDATE t SET a = a + 1 WHERE rowid = 1")
-            .expect("there is room for that");
-    }
+    held.fill(&third);
     let rows: u64 = text(&third, COUNT).parse().expect("a number");
     let has_come = held.hold();
     let first = doing(move || {
@@ -304,4 +309,38 @@ fn small_transactions_share_flushes() {
     let syncs = held.medium.syncs() - before;
     assert_eq!(text(&held.connection(), COUNT), "201");
     assert!(syncs < 150, "{syncs} for 200 transactions");
+}
+
+#[test]
+fn who_seems_to_write_reads_one_state_while_another_writes_out() {
+    for other in [INSERT, "BEGIN EXCLUSIVE; ROLLBACK"] {
+        let mut held = Held::new();
+        let [first, writer, reader] = std::array::from_fn(|_| held.connection());
+        reader
+            .execute_batch("CREATE TEMP TABLE own (a)")
+            .expect("a table");
+        let first = held.hold_a_commit(first);
+        let reading = doing(move || {
+            let insert = "INSERT INTO own VALUES (1), (2) RETURNING a";
+            let seen = {
+                let mut insert = reader.prepare(insert).expect("it is right");
+                let mut rows = insert.query([]).expect("it runs");
+                assert!(rows.next().expect("it runs").is_some());
+                text(&reader, COUNT)
+            };
+            (seen, reader)
+        });
+        reading.waits();
+        let writer = doing(move || writer.execute_batch(other).expect("it is done"));
+        writer.waits();
+        held.release();
+        let (seen, reader) = reading.ends();
+        assert_eq!(seen, "4", "{other}");
+        writer.ends();
+        first.ends();
+        reader.execute_batch(INSERT).expect("it commits");
+        let rows = 5 + i32::from(other == INSERT);
+        assert_eq!(text(&reader, COUNT), rows.to_string(), "{other}");
+        assert_eq!(text(&held.connection(), COUNT), (rows + 1).to_string());
+    }
 }
