@@ -307,7 +307,7 @@ impl Handle {
     pub(crate) fn may_join(&self) -> bool {
         let inner = self.shared.lock();
         let is_writer = |inner: &Inner| inner.locks.writer() == Some(self.id);
-        let lets_go = self.lets_go && !self.how.shares_cache;
+        let lets_go = self.lets_go && !self.keeps_locks && !self.how.shares_cache;
         lets_go && inner.is_ok_and(|inner| is_writer(&inner) && inner.may_join())
     }
 

@@ -344,3 +344,25 @@ fn who_seems_to_write_reads_one_state_while_another_writes_out() {
         assert_eq!(text(&held.connection(), COUNT), (rows + 1).to_string());
     }
 }
+
+#[test]
+fn a_connection_that_begins_to_keep_its_locks_is_no_part_of_a_group() {
+    let held = Held::new();
+    let [keeps, other] = std::array::from_fn(|_| held.connection());
+    keeps
+        .execute_batch("PRAGMA cache_size = 5; BEGIN; PRAGMA cache_spill = 5")
+        .expect("it begins");
+    for _ in 0..40 {
+        // Pages leave the cache.
+        keeps
+            .execute_batch("INSERT INTO t VALUES (3, zeroblob(3000))")
+            .expect("it is kept");
+    }
+    keeps
+        .execute_batch("PRAGMA locking_mode = EXCLUSIVE; COMMIT")
+        .expect("it commits");
+    assert_eq!(text(&keeps, COUNT), "42");
+    let done = other.execute_batch(INSERT);
+    assert_eq!(text(&keeps, COUNT), "42");
+    assert!(is(done, ErrorCode::DatabaseBusy));
+}
