@@ -366,3 +366,43 @@ fn a_connection_that_begins_to_keep_its_locks_is_no_part_of_a_group() {
     assert_eq!(text(&keeps, COUNT), "42");
     assert!(is(done, ErrorCode::DatabaseBusy));
 }
+
+#[test]
+fn a_schema_that_found_no_room_is_forgotten() {
+    let mut held = Held::new();
+    let [first, second, third] = std::array::from_fn(|_| held.connection());
+    held.fill(&third);
+    let has_come = held.hold();
+    let first = doing(move || {
+        first.execute_batch(SMALL).expect("there is room for that");
+        first
+    });
+    has_come.recv_timeout(PATIENCE).expect("it commits");
+    let second = doing(move || {
+        second.execute_batch(
+            "BEGIN; CREATE TABLE u (a); INSERT INTO u VALUES (zeroblob(400000)); COMMIT",
+        )
+    });
+    second.waits();
+    let looking = doing(move || {
+        // It may be busy by now, or see the table.
+        if third.execute_batch("BEGIN IMMEDIATE").is_ok() {
+            let _ = third.prepare("SELECT a FROM u");
+            std::thread::sleep(A_WHILE);
+            let _ = third.execute_batch("ROLLBACK");
+        }
+        third
+    });
+    std::thread::sleep(A_WHILE / 2);
+    held.release();
+    let done = second.ends();
+    assert!(is_full(&done), "{done:?}");
+    let (first, third) = (first.ends(), looking.ends());
+    held.medium.give_at_most(None);
+    first
+        .execute_batch("CREATE TABLE v (b); INSERT INTO v VALUES ('of another table')")
+        .expect("there is room");
+    let found = third.query_row("SELECT a FROM u", [], |row| row.get::<_, String>(0));
+    assert!(found.is_err(), "{found:?}");
+    assert_eq!(text(&third, "SELECT b FROM v"), "of another table");
+}
