@@ -261,6 +261,7 @@ impl Handle {
         act: impl FnOnce(&mut dyn Bytes, View) -> Result<T, Trouble>,
     ) -> Result<T, Trouble> {
         let mut inner = self.shared.lock()?;
+        inner.is_misled(self.id)?;
         let view = inner.view(self.id);
         let has_snapshot = matches!(view, View::Snapshot(_));
         if self.level == Level::Shared && !has_snapshot && inner.is_stale(self.id, self.seen) {

@@ -115,10 +115,7 @@ impl Inner {
     /// The transaction that has the turn has read what is gone.
     pub(super) fn is_misled(&self, who: u64) -> Result<(), Trouble> {
         match self.groups.misled {
-            Some(misled) if misled == who => Err(Trouble::new(
-                TroubleKind::Full,
-                "a transaction before this one, which this one has read, found no room: begin again",
-            )),
+            Some(misled) if misled == who => Err(is_gone()),
             _ => Ok(()),
         }
     }
@@ -155,6 +152,14 @@ impl Inner {
         }
         committed
     }
+}
+
+/// What those hear who have read what is gone.
+pub(super) fn is_gone() -> Trouble {
+    Trouble::new(
+        TroubleKind::Full,
+        "a transaction before this one, which this one has read, found no room: begin again",
+    )
 }
 
 /// Somebody leads. Whatever becomes of that thread, others hear of it.

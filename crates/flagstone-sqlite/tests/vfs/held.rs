@@ -406,3 +406,26 @@ fn a_schema_that_found_no_room_is_forgotten() {
     assert!(found.is_err(), "{found:?}");
     assert_eq!(text(&third, "SELECT b FROM v"), "of another table");
 }
+
+#[test]
+fn who_has_read_what_finds_no_room_reads_no_other_state_after_it() {
+    let mut held = Held::new();
+    let [first, second, third] = std::array::from_fn(|_| held.connection());
+    held.fill(&third);
+    let has_come = held.hold();
+    let first = doing(move || first.execute_batch(SMALL).expect("there is room for that"));
+    has_come.recv_timeout(PATIENCE).expect("it commits");
+    let second = doing(move || second.execute_batch("INSERT INTO t VALUES (5, zeroblob(400000))"));
+    second.waits();
+    third
+        .execute_batch("BEGIN IMMEDIATE")
+        .expect("the turn is free");
+    text(&third, COUNT);
+    held.release();
+    let done = second.ends();
+    assert!(is_full(&done), "{done:?}");
+    first.ends();
+    let sum = "SELECT sum(length(CAST(b AS TEXT))) + sum(unicode(substr(b, 300000))) FROM t";
+    let read = third.query_row(sum, [], |_| Ok(()));
+    assert!(is_full(&read), "{read:?}");
+}
