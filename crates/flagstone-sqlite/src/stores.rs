@@ -176,6 +176,17 @@ impl Drop for JournalOf {
     }
 }
 
+/// What a connection begins to read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// It only reads.
+    Read,
+    /// It means to write, maybe to another database.
+    WriteSomewhere,
+    /// It means to write to this one.
+    Write,
+}
+
 /// A connection to a database.
 pub(crate) struct Handle {
     stores: Arc<Stores>,
@@ -195,7 +206,8 @@ pub(crate) struct Handle {
     joins: bool,
     /// It has begun with a state that may not be durable yet, in order to write.
     is_early: bool,
-    /// It was refused the turn to write because it had begun with a state that was not the newest.
+    /// It was refused the turn to write because it had begun with a state that was not the newest,
+    /// and has not begun again since.
     was_stale: bool,
     /// It has let go of the turn to write before: SQLite can be built to keep all locks.
     lets_go: bool,
@@ -420,12 +432,11 @@ impl Handle {
         Ok(moved.unwrap_or(0))
     }
 
-    /// Asks for a level. Returns whether it was granted. Who begins to read says whether it means
-    /// to write.
+    /// Asks for a level. Returns whether it was granted. Who begins to read says what for.
     pub(crate) fn lock(
         &mut self,
         wants: Level,
-        means_to_write: impl FnOnce() -> bool,
+        aim: impl FnOnce() -> Aim,
     ) -> Result<bool, Trouble> {
         if self.shared.process != std::process::id() {
             return Err(Trouble::new(
@@ -444,13 +455,23 @@ impl Handle {
             drop(inner);
             inner = self.shared.settled(self.id)?;
         }
-        let is_unsettled = begins && inner.is_unsettled();
+        let was_stale = begins && std::mem::take(&mut self.was_stale);
+        let mut means_to_write = false;
+        if begins && inner.is_unsettled() {
+            let aim = aim();
+            means_to_write = aim == Aim::Write || aim == Aim::WriteSomewhere && was_stale;
+            if !means_to_write && (was_stale || aim == Aim::WriteSomewhere) {
+                // It would be too late to write to what is durable, but may only read.
+                drop(inner);
+                inner = self.shared.next_durable()?;
+            }
+        }
         let asks = Asks {
             who: self.id,
             seen: self.seen,
             has: self.level,
             wants,
-            means_to_write: is_unsettled && (self.was_stale || means_to_write()),
+            means_to_write,
         };
         self.level = inner.raise(&asks)?;
         if begins && self.level > Level::None {

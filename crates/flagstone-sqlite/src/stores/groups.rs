@@ -250,6 +250,19 @@ impl Shared {
         Ok(())
     }
 
+    /// The lock on what connections share, once all is durable that they have committed by now.
+    pub(super) fn next_durable(&self) -> Result<MutexGuard<'_, Inner>, Trouble> {
+        let inner = self.lock()?;
+        if inner.is_unsettled() {
+            let newest = inner.groups.newest();
+            drop(inner);
+            // Its members hear what became of it.
+            let _ = self.wait_for(&newest);
+            return self.lock();
+        }
+        Ok(inner)
+    }
+
     /// The lock on what connections share, once all that they have committed is durable. Nobody
     /// joins meanwhile: the connection has the turn to write, or wants to be alone.
     pub(super) fn settled(&self, who: u64) -> Result<MutexGuard<'_, Inner>, Trouble> {

@@ -21,10 +21,12 @@ fn a_store_is_not_opened_anew_while_it_is_copied() {
     let mut reader = connect(true);
     let copying = reader.begin_copy().expect("a snapshot");
     let mut writer = connect(false);
-    let busy = writer.lock(Level::Shared, || true).expect_err("it is read");
+    let busy = writer
+        .lock(Level::Shared, || Aim::Write)
+        .expect_err("it is read");
     assert_eq!(busy.kind, TroubleKind::Busy);
     drop(copying);
-    assert_eq!(writer.lock(Level::Shared, || true), Ok(true));
+    assert_eq!(writer.lock(Level::Shared, || Aim::Write), Ok(true));
     // It has given its snapshot back.
     let copy = folder.path().join("copy.flag");
     assert_eq!(reader.backup(&copy), Ok(0));

@@ -346,6 +346,63 @@ fn who_seems_to_write_reads_one_state_while_another_writes_out() {
 }
 
 #[test]
+fn who_seems_to_write_is_shown_nothing_of_the_first_page_before_the_disk_has_it() {
+    for is_late in [true, false] {
+        let mut held = Held::new();
+        let [first, reader] = std::array::from_fn(|_| held.connection());
+        let other = held.connection();
+        reader
+            .execute_batch("CREATE TEMP TABLE own (a)")
+            .expect("a table");
+        if is_late {
+            reader.execute_batch("BEGIN").expect("it begins");
+            assert_eq!(text(&reader, COUNT), "3");
+            other.execute_batch(INSERT).expect("it commits");
+            assert!(is(reader.execute_batch(INSERT), ErrorCode::DatabaseBusy));
+            reader.execute_batch("ROLLBACK").expect("it ends");
+        }
+        let has_come = held.hold();
+        let first = doing(move || {
+            first
+                .execute_batch("PRAGMA user_version = 7")
+                .expect("it commits");
+        });
+        has_come.recv_timeout(PATIENCE).expect("it commits");
+        let reading = doing(move || {
+            let mut insert = reader
+                .prepare("INSERT INTO own VALUES (1), (2) RETURNING a")
+                .expect("it is right");
+            let mut rows = insert.query([]).expect("it runs");
+            if !is_late {
+                assert!(rows.next().expect("it runs").is_some());
+            }
+            text(&reader, "PRAGMA user_version")
+        });
+        reading.waits();
+        held.release();
+        assert_eq!(reading.ends(), "7");
+        first.ends();
+    }
+}
+
+#[test]
+fn who_was_too_late_to_write_once_waits_for_nobody_later() {
+    let mut held = Held::new();
+    let [first, late, other] = std::array::from_fn(|_| held.connection());
+    late.execute_batch("BEGIN").expect("it begins");
+    assert_eq!(text(&late, COUNT), "3");
+    other.execute_batch(INSERT).expect("it commits");
+    assert!(is(late.execute_batch(INSERT), ErrorCode::DatabaseBusy));
+    late.execute_batch("ROLLBACK").expect("it ends");
+    assert_eq!(text(&late, COUNT), "4");
+    let first = held.hold_a_commit(first);
+    assert_eq!(text(&late, COUNT), "4");
+    first.waits();
+    held.release();
+    first.ends();
+}
+
+#[test]
 fn a_connection_that_begins_to_keep_its_locks_is_no_part_of_a_group() {
     let held = Held::new();
     let [keeps, other] = std::array::from_fn(|_| held.connection());
