@@ -275,12 +275,9 @@ impl Handle {
         let mut inner = self.shared.lock()?;
         inner.is_misled(self.id)?;
         let view = inner.view(self.id);
-        let has_snapshot = matches!(view, View::Snapshot(_));
-        if self.level == Level::Shared && !has_snapshot && inner.is_stale(self.id, self.seen) {
-            return Err(Trouble::new(
-                TroubleKind::Full,
-                "a transaction before this one, which this one has read, found no room: begin again",
-            ));
+        let state = inner.state_for(self.id);
+        if self.level == Level::Shared && self.seen.is_some_and(|seen| seen != state) {
+            return Err(groups::is_gone());
         }
         match &mut inner.bytes {
             Some(bytes) => act(bytes.as_mut(), view),
