@@ -486,3 +486,18 @@ fn who_has_read_what_finds_no_room_reads_no_other_state_after_it() {
     let read = third.query_row(sum, [], |_| Ok(()));
     assert!(is_full(&read), "{read:?}");
 }
+
+#[test]
+fn nobody_reads_the_first_page_of_a_group_that_the_disk_has_refused() {
+    for operation in 1..4 {
+        let held = Held::new();
+        let [first, reader] = std::array::from_fn(|_| held.connection());
+        let fails = held.medium.operations() + operation;
+        held.medium.fail_at(Some(fails));
+        let done = first.execute_batch("PRAGMA user_version = 7");
+        let read = reader.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0));
+        if done.is_err() {
+            assert!(!read.is_ok_and(|read| read == 7), "{operation}");
+        }
+    }
+}
