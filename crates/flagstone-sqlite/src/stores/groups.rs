@@ -19,9 +19,9 @@
 //! to write, if it has read what is gone. For a while each transaction commits by itself then, so
 //! that one that is too large takes no other with it.
 //!
-//! Transactions that are large, that cut the file, that are part of one of several databases, or
-//! whose connection goes on reading are not of a group: they wait until all others are durable, and
-//! commit by themselves.
+//! Transactions that are large, that cut the file or change the schema, that are part of one of
+//! several databases, or whose connection goes on reading are not of a group: they wait until all
+//! others are durable, and commit by themselves.
 
 use super::Handle;
 use super::shared::{Inner, Shared, Snapshot, not_open};
