@@ -496,6 +496,8 @@ impl Handle {
         }
         let mut inner = self.shared.lock()?;
         let gives_turn_up = inner.locks.writer() == Some(self.id) && to < Level::Reserved;
+        // SQLite goes on with what it has read, if it keeps a lock.
+        let is_there = inner.is_misled(self.id);
         if gives_turn_up {
             (self.joins, self.lets_go) = (false, true);
             if let Some(bytes) = &mut inner.bytes {
@@ -518,10 +520,15 @@ impl Handle {
         }
         self.level = to;
         drop(inner);
-        match gives_turn_up {
-            // Somebody was shown what it has read.
-            true => self.wait_until_durable(),
-            false => Ok(()),
+        if !gives_turn_up {
+            return Ok(());
+        }
+        // Somebody was shown what it has read.
+        let is_durable = is_there.and_then(|()| self.wait_until_durable());
+        match to {
+            // There is no lock any more: SQLite would take it for one that it does not know.
+            Level::None => Ok(()),
+            _ => is_durable,
         }
     }
 

@@ -501,3 +501,50 @@ fn nobody_reads_the_first_page_of_a_group_that_the_disk_has_refused() {
         }
     }
 }
+
+#[test]
+fn who_reads_on_after_it_rolled_back_reads_on_in_one_state() {
+    for finds_room in [true, false] {
+        let mut held = Held::new();
+        let [first, second, third, other] = std::array::from_fn(|_| held.connection());
+        held.fill(&third);
+        let has_come = held.hold();
+        let first = doing(move || first.execute_batch(SMALL).expect("there is room for that"));
+        has_come.recv_timeout(PATIENCE).expect("it commits");
+        let bytes = if finds_room { 10 } else { 400000 };
+        let insert = format!("INSERT INTO t VALUES (5, zeroblob({bytes}))");
+        let second = doing(move || second.execute_batch(&insert));
+        second.waits();
+        third
+            .execute_batch("BEGIN IMMEDIATE")
+            .expect("the turn is free");
+        let rows: u32 = text(&third, COUNT).parse().expect("a number");
+        let mut select = third
+            .prepare("SELECT a FROM t ORDER BY rowid DESC")
+            .expect("it is right");
+        let mut reading = select.query([]).expect("it runs");
+        let newest = reading.next().expect("it runs").expect("a row");
+        assert_eq!(newest.get(0), Ok(5));
+        held.release();
+        let done = second.ends();
+        assert_eq!(done.is_ok(), finds_room, "{done:?}");
+        first.ends();
+        third.execute_batch("ROLLBACK").expect("it ends");
+        other.execute_batch(SMALL).expect("there is room for that");
+        let (mut more, mut failed) = (0, None);
+        loop {
+            match reading.next() {
+                Ok(Some(_)) => more += 1,
+                Ok(None) => break,
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        match finds_room {
+            true => assert_eq!((more, failed), (rows - 1, None)),
+            false => assert!(failed.is_some(), "{more} of {rows}"),
+        }
+    }
+}
