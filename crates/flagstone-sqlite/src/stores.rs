@@ -176,6 +176,17 @@ impl Drop for JournalOf {
     }
 }
 
+/// What a connection begins to read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// It only reads.
+    Read,
+    /// It means to write, maybe to another database.
+    WriteSomewhere,
+    /// It means to write to this one.
+    Write,
+}
+
 /// A connection to a database.
 pub(crate) struct Handle {
     stores: Arc<Stores>,
@@ -195,7 +206,8 @@ pub(crate) struct Handle {
     joins: bool,
     /// It has begun with a state that may not be durable yet, in order to write.
     is_early: bool,
-    /// It was refused the turn to write because it had begun with a state that was not the newest.
+    /// It was refused the turn to write because it had begun with a state that was not the newest,
+    /// and has not begun again since.
     was_stale: bool,
     /// It has let go of the turn to write before: SQLite can be built to keep all locks.
     lets_go: bool,
@@ -261,13 +273,11 @@ impl Handle {
         act: impl FnOnce(&mut dyn Bytes, View) -> Result<T, Trouble>,
     ) -> Result<T, Trouble> {
         let mut inner = self.shared.lock()?;
+        inner.is_misled(self.id)?;
         let view = inner.view(self.id);
-        let has_snapshot = matches!(view, View::Snapshot(_));
-        if self.level == Level::Shared && !has_snapshot && inner.is_stale(self.id, self.seen) {
-            return Err(Trouble::new(
-                TroubleKind::Full,
-                "a transaction before this one, which this one has read, found no room: begin again",
-            ));
+        let state = inner.state_for(self.id);
+        if self.level == Level::Shared && self.seen.is_some_and(|seen| seen != state) {
+            return Err(groups::is_gone());
         }
         match &mut inner.bytes {
             Some(bytes) => act(bytes.as_mut(), view),
@@ -419,12 +429,11 @@ impl Handle {
         Ok(moved.unwrap_or(0))
     }
 
-    /// Asks for a level. Returns whether it was granted. Who begins to read says whether it means
-    /// to write.
+    /// Asks for a level. Returns whether it was granted. Who begins to read says what for.
     pub(crate) fn lock(
         &mut self,
         wants: Level,
-        means_to_write: impl FnOnce() -> bool,
+        aim: impl FnOnce() -> Aim,
     ) -> Result<bool, Trouble> {
         if self.shared.process != std::process::id() {
             return Err(Trouble::new(
@@ -443,13 +452,23 @@ impl Handle {
             drop(inner);
             inner = self.shared.settled(self.id)?;
         }
-        let is_unsettled = begins && inner.is_unsettled();
+        let was_stale = begins && std::mem::take(&mut self.was_stale);
+        let mut means_to_write = false;
+        if begins && inner.is_unsettled() {
+            let aim = aim();
+            means_to_write = aim == Aim::Write || aim == Aim::WriteSomewhere && was_stale;
+            if !means_to_write && (was_stale || aim == Aim::WriteSomewhere) {
+                // It would be too late to write to what is durable, but may only read.
+                drop(inner);
+                inner = self.shared.next_durable()?;
+            }
+        }
         let asks = Asks {
             who: self.id,
             seen: self.seen,
             has: self.level,
             wants,
-            means_to_write: is_unsettled && (self.was_stale || means_to_write()),
+            means_to_write,
         };
         self.level = inner.raise(&asks)?;
         if begins && self.level > Level::None {
@@ -477,6 +496,8 @@ impl Handle {
         }
         let mut inner = self.shared.lock()?;
         let gives_turn_up = inner.locks.writer() == Some(self.id) && to < Level::Reserved;
+        // SQLite goes on with what it has read, if it keeps a lock.
+        let is_there = inner.is_misled(self.id);
         if gives_turn_up {
             (self.joins, self.lets_go) = (false, true);
             if let Some(bytes) = &mut inner.bytes {
@@ -499,10 +520,15 @@ impl Handle {
         }
         self.level = to;
         drop(inner);
-        match gives_turn_up {
-            // Somebody was shown what it has read.
-            true => self.wait_until_durable(),
-            false => Ok(()),
+        if !gives_turn_up {
+            return Ok(());
+        }
+        // Somebody was shown what it has read.
+        let is_durable = is_there.and_then(|()| self.wait_until_durable());
+        match to {
+            // There is no lock any more: SQLite would take it for one that it does not know.
+            Level::None => Ok(()),
+            _ => is_durable,
         }
     }
 

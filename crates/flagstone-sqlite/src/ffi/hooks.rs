@@ -7,6 +7,7 @@ use super::functions::Functions;
 use super::io::Database;
 use super::types::*;
 use crate::bytes::{Trouble, TroubleKind};
+use crate::stores::Aim;
 use std::ffi::{CStr, c_int, c_void};
 
 /// Bytes at the end of each page of a new database that SQLite leaves alone, so that a page of it
@@ -135,7 +136,7 @@ pub(super) unsafe fn reserve(file: *mut File, database: &mut Database) {
 }
 
 /// What a connection does.
-pub(super) struct Running {
+struct Running {
     /// Statements that have begun and are not over.
     statements: usize,
     /// One of them may write.
@@ -147,10 +148,7 @@ impl Running {
     ///
     /// # Safety
     /// This is in a call of SQLite on that connection.
-    pub(super) unsafe fn of(
-        functions: &Functions,
-        connection: *const *mut Sqlite3,
-    ) -> Option<Running> {
+    unsafe fn of(functions: &Functions, connection: *const *mut Sqlite3) -> Option<Running> {
         // SAFETY: as for this function. Where SQLite keeps the connection it does so while the file
         // is open, and the statements are those of the connection.
         unsafe {
@@ -173,10 +171,31 @@ impl Running {
             Some(running)
         }
     }
+}
 
-    /// Whether a statement runs that may write.
-    pub(super) fn may_write(&self) -> bool {
-        self.may_write
+/// What a connection begins to read one of its databases for. A statement that may write runs if it
+/// means to; no other database may be written to instead, as far as it says.
+///
+/// # Safety
+/// This is in a call of SQLite on that connection.
+pub(super) unsafe fn aim(functions: &Functions, connection: *const *mut Sqlite3) -> Aim {
+    // SAFETY: as for this function; SQLite writes a pointer to a file.
+    unsafe {
+        let running = Running::of(functions, connection);
+        if !running.is_some_and(|running| running.may_write) {
+            return Aim::Read;
+        }
+        let has_attached = functions
+            .db_name
+            .is_none_or(|db_name| !db_name(*connection, 2).is_null());
+        let mut temporary: *mut File = std::ptr::null_mut();
+        let at: *mut c_void = (&raw mut temporary).cast();
+        // There is none before it is needed.
+        let code = (functions.file_control)(*connection, c"temp".as_ptr(), FCNTL_FILE_POINTER, at);
+        match has_attached || code == OK {
+            true => Aim::WriteSomewhere,
+            false => Aim::Write,
+        }
     }
 }
 

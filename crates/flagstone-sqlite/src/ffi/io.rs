@@ -1,6 +1,6 @@
 //! The methods of open files: databases and journals.
 
-use super::hooks::{self, Running};
+use super::hooks;
 use super::register::Registered;
 use super::rim;
 use super::types::*;
@@ -334,9 +334,8 @@ unsafe extern "C" fn lock(file: *mut File, level: c_int) -> c_int {
         };
         let (functions, connection) = (&database.registered.functions, database.connection);
         // SAFETY: SQLite locks in a call on the connection that it has named.
-        let running = || unsafe { Running::of(functions, connection) };
-        let means_to_write = || running().is_some_and(|running| running.may_write());
-        match database.handle.lock(level, means_to_write) {
+        let aim = || unsafe { hooks::aim(functions, connection) };
+        match database.handle.lock(level, aim) {
             Ok(true) => {
                 if level == Level::Shared {
                     // SAFETY: SQLite locks in a call on the connection that it has named.

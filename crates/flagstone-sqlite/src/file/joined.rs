@@ -4,14 +4,29 @@ use super::{CHUNK, StoreFile, differ_in_counters_only};
 use crate::bytes::Trouble;
 use flagstone_store::{Asked, Chunks, PageStore};
 
+/// Where the first page of a database has the number of its schema.
+const SCHEMA: std::ops::Range<usize> = 40..44;
+
 impl StoreFile {
     /// Chunks that may wait for the commit of a transaction that is to join others.
     const KEPT_MAX: usize = Chunks::<PageStore>::JOINED_MAX / 2;
 
-    /// Whether the live transaction is small, and in memory alone.
+    /// Whether the live transaction is small, in memory alone, and leaves the schema as it is. A
+    /// connection that has read a schema knows it again by its number: so nobody may have read one
+    /// that is gone, since another one gets its number.
     pub(super) fn may_join(&self) -> bool {
         let is_small = self.chunks.changed() <= StoreFile::KEPT_MAX;
-        self.keeps && is_small && !self.is_first_gone && !self.chunks.has_written()
+        let is_kept = self.keeps && !self.is_first_gone && !self.chunks.has_written();
+        is_small && is_kept && !self.may_change_schema()
+    }
+
+    /// Whether the number of the schema is another one in the live transaction, as far as is known.
+    fn may_change_schema(&self) -> bool {
+        let Some(own) = self.chunks.waiting(0) else {
+            return false;
+        };
+        let newest = self.chunks.joined(0).or(self.first.as_deref());
+        newest.is_none_or(|newest| newest[SCHEMA] != own[SCHEMA])
     }
 
     /// Commits the live transaction in memory.

@@ -20,6 +20,10 @@ impl Bytes for StoreFile {
     }
 
     fn read(&mut self, view: View, at: u64, into: &mut [u8]) -> Result<usize, Trouble> {
+        if !matches!(view, View::Snapshot(_)) {
+            // What is in memory may be what a medium that has failed does not have.
+            self.outcome()?;
+        }
         let size = self.size(view);
         let has = size.saturating_sub(at).min(into.len() as u64) as usize;
         into[has..].fill(0);

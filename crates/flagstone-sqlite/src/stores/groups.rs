@@ -19,9 +19,9 @@
 //! to write, if it has read what is gone. For a while each transaction commits by itself then, so
 //! that one that is too large takes no other with it.
 //!
-//! Transactions that are large, that cut the file, that are part of one of several databases, or
-//! whose connection goes on reading are not of a group: they wait until all others are durable, and
-//! commit by themselves.
+//! Transactions that are large, that cut the file or change the schema, that are part of one of
+//! several databases, or whose connection goes on reading are not of a group: they wait until all
+//! others are durable, and commit by themselves.
 
 use super::Handle;
 use super::shared::{Inner, Shared, Snapshot, not_open};
@@ -105,21 +105,17 @@ impl Inner {
     }
 
     /// Whether a connection can be granted a lock only when all groups are durable: it wants to be
-    /// alone, or others have begun with what has joined, and have no snapshot of it.
+    /// alone, or others have begun with a state that is not durable. There is no snapshot of it.
     pub(super) fn must_settle(&self, who: u64, wants: Level) -> bool {
-        let wants_alone = self.alone.contains(&who) && self.is_unsettled();
         let mut others = self.locks.others(who);
-        let writes = wants == Level::Exclusive && self.has_joined();
-        wants_alone || writes && others.any(|other| !self.has_snapshot(other))
+        let writes = wants == Level::Exclusive && others.any(|other| !self.has_snapshot(other));
+        self.is_unsettled() && (writes || self.alone.contains(&who))
     }
 
     /// The transaction that has the turn has read what is gone.
     pub(super) fn is_misled(&self, who: u64) -> Result<(), Trouble> {
         match self.groups.misled {
-            Some(misled) if misled == who => Err(Trouble::new(
-                TroubleKind::Full,
-                "a transaction before this one, which this one has read, found no room: begin again",
-            )),
+            Some(misled) if misled == who => Err(is_gone()),
             _ => Ok(()),
         }
     }
@@ -156,6 +152,14 @@ impl Inner {
         }
         committed
     }
+}
+
+/// What those hear who have read what is gone.
+pub(super) fn is_gone() -> Trouble {
+    Trouble::new(
+        TroubleKind::Full,
+        "a transaction before this one, which this one has read, found no room: begin again",
+    )
 }
 
 /// Somebody leads. Whatever becomes of that thread, others hear of it.
@@ -246,6 +250,19 @@ impl Shared {
         Ok(())
     }
 
+    /// The lock on what connections share, once all is durable that they have committed by now.
+    pub(super) fn next_durable(&self) -> Result<MutexGuard<'_, Inner>, Trouble> {
+        let inner = self.lock()?;
+        if inner.is_unsettled() {
+            let newest = inner.groups.newest();
+            drop(inner);
+            // Its members hear what became of it.
+            let _ = self.wait_for(&newest);
+            return self.lock();
+        }
+        Ok(inner)
+    }
+
     /// The lock on what connections share, once all that they have committed is durable. Nobody
     /// joins meanwhile: the connection has the turn to write, or wants to be alone.
     pub(super) fn settled(&self, who: u64) -> Result<MutexGuard<'_, Inner>, Trouble> {
@@ -308,7 +325,7 @@ impl Handle {
     pub(crate) fn may_join(&self) -> bool {
         let inner = self.shared.lock();
         let is_writer = |inner: &Inner| inner.locks.writer() == Some(self.id);
-        let lets_go = self.lets_go && !self.how.shares_cache;
+        let lets_go = self.lets_go && !self.keeps_locks && !self.how.shares_cache;
         lets_go && inner.is_ok_and(|inner| is_writer(&inner) && inner.may_join())
     }
 

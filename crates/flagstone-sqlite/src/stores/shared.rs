@@ -137,12 +137,14 @@ impl Inner {
         self.snapshots.contains_key(&who)
     }
 
-    /// Whether a connection reads another state than the newest one.
+    /// Whether a connection reads another state than the newest one, or has begun with one that is
+    /// gone.
     pub(super) fn is_stale(&self, who: u64, seen: Option<u64>) -> bool {
-        match (self.snapshots.get(&who), &self.bytes) {
-            (Some(taken), Some(bytes)) => taken.state != self.state || !bytes.is_current(taken.id),
-            _ => seen.is_some_and(|seen| seen != self.state),
-        }
+        let is_other = seen.is_some_and(|seen| seen != self.state);
+        let snapshot = self.snapshots.get(&who).zip(self.bytes.as_ref());
+        let is_old = snapshot
+            .is_some_and(|(taken, bytes)| taken.state != self.state || !bytes.is_current(taken.id));
+        is_other || is_old
     }
 
     /// Whether a connection may mean to write: not if others have committed since it began to read

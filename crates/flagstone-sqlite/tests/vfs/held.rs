@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 const COUNT: &str = "SELECT count(*) FROM t";
+const SMALL: &str = "UPDATE t SET a = a + 1 WHERE rowid = 1";
 const INSERT: &str = "INSERT INTO t VALUES (1, 'a row')";
 
 /// Longer than anything takes that does not wait for the disk.
@@ -73,6 +74,19 @@ impl Held {
 
     fn release(&mut self) {
         drop(self.release.take());
+    }
+
+    /// Fills the store, so that a small transaction finds room and a large one does not, and has
+    /// transactions share flushes again.
+    fn fill(&self, db: &Connection) {
+        self.medium
+            .give_at_most(Some(self.medium.to_vec().len() as u64));
+        let fill = "INSERT INTO t VALUES (4, zeroblob(40000))";
+        while db.execute_batch(fill).is_ok() {}
+        // They commit by themselves for a while after that.
+        for _ in 0..80 {
+            db.execute_batch(SMALL).expect("there is room for that");
+        }
     }
 }
 
@@ -237,16 +251,7 @@ fn what_is_no_small_transaction_of_one_database_waits_for_the_group() {
 fn who_has_read_what_finds_no_room_begins_again() {
     let mut held = Held::new();
     let [first, second, third] = std::array::from_fn(|_| held.connection());
-    held.medium
-        .give_at_most(Some(held.medium.to_vec().len() as u64));
-    let fill = "INSERT INTO t VALUES (4, zeroblob(40000))";
-    while third.execute_batch(fill).is_ok() {}
-    // They commit by themselves for a while after that.
-    for _ in 0..80 {
-        third
-            .execute_batch("UPDATE t SET a = a + 1 WHERE rowid = 1")
-            .expect("there is room for that");
-    }
+    held.fill(&third);
     let rows: u64 = text(&third, COUNT).parse().expect("a number");
     let has_come = held.hold();
     let first = doing(move || {
@@ -304,4 +309,242 @@ fn small_transactions_share_flushes() {
     let syncs = held.medium.syncs() - before;
     assert_eq!(text(&held.connection(), COUNT), "201");
     assert!(syncs < 150, "{syncs} for 200 transactions");
+}
+
+#[test]
+fn who_seems_to_write_reads_one_state_while_another_writes_out() {
+    for other in [INSERT, "BEGIN EXCLUSIVE; ROLLBACK"] {
+        let mut held = Held::new();
+        let [first, writer, reader] = std::array::from_fn(|_| held.connection());
+        reader
+            .execute_batch("CREATE TEMP TABLE own (a)")
+            .expect("a table");
+        let first = held.hold_a_commit(first);
+        let reading = doing(move || {
+            let insert = "INSERT INTO own VALUES (1), (2) RETURNING a";
+            let seen = {
+                let mut insert = reader.prepare(insert).expect("it is right");
+                let mut rows = insert.query([]).expect("it runs");
+                assert!(rows.next().expect("it runs").is_some());
+                text(&reader, COUNT)
+            };
+            (seen, reader)
+        });
+        reading.waits();
+        let writer = doing(move || writer.execute_batch(other).expect("it is done"));
+        writer.waits();
+        held.release();
+        let (seen, reader) = reading.ends();
+        assert_eq!(seen, "4", "{other}");
+        writer.ends();
+        first.ends();
+        reader.execute_batch(INSERT).expect("it commits");
+        let rows = 5 + i32::from(other == INSERT);
+        assert_eq!(text(&reader, COUNT), rows.to_string(), "{other}");
+        assert_eq!(text(&held.connection(), COUNT), (rows + 1).to_string());
+    }
+}
+
+#[test]
+fn who_seems_to_write_is_shown_nothing_of_the_first_page_before_the_disk_has_it() {
+    for is_late in [true, false] {
+        let mut held = Held::new();
+        let [first, reader] = std::array::from_fn(|_| held.connection());
+        let other = held.connection();
+        reader
+            .execute_batch("CREATE TEMP TABLE own (a)")
+            .expect("a table");
+        if is_late {
+            reader.execute_batch("BEGIN").expect("it begins");
+            assert_eq!(text(&reader, COUNT), "3");
+            other.execute_batch(INSERT).expect("it commits");
+            assert!(is(reader.execute_batch(INSERT), ErrorCode::DatabaseBusy));
+            reader.execute_batch("ROLLBACK").expect("it ends");
+        }
+        let has_come = held.hold();
+        let first = doing(move || {
+            first
+                .execute_batch("PRAGMA user_version = 7")
+                .expect("it commits");
+        });
+        has_come.recv_timeout(PATIENCE).expect("it commits");
+        let reading = doing(move || {
+            let mut insert = reader
+                .prepare("INSERT INTO own VALUES (1), (2) RETURNING a")
+                .expect("it is right");
+            let mut rows = insert.query([]).expect("it runs");
+            if !is_late {
+                assert!(rows.next().expect("it runs").is_some());
+            }
+            text(&reader, "PRAGMA user_version")
+        });
+        reading.waits();
+        held.release();
+        assert_eq!(reading.ends(), "7");
+        first.ends();
+    }
+}
+
+#[test]
+fn who_was_too_late_to_write_once_waits_for_nobody_later() {
+    let mut held = Held::new();
+    let [first, late, other] = std::array::from_fn(|_| held.connection());
+    late.execute_batch("BEGIN").expect("it begins");
+    assert_eq!(text(&late, COUNT), "3");
+    other.execute_batch(INSERT).expect("it commits");
+    assert!(is(late.execute_batch(INSERT), ErrorCode::DatabaseBusy));
+    late.execute_batch("ROLLBACK").expect("it ends");
+    assert_eq!(text(&late, COUNT), "4");
+    let first = held.hold_a_commit(first);
+    assert_eq!(text(&late, COUNT), "4");
+    first.waits();
+    held.release();
+    first.ends();
+}
+
+#[test]
+fn a_connection_that_begins_to_keep_its_locks_is_no_part_of_a_group() {
+    let held = Held::new();
+    let [keeps, other] = std::array::from_fn(|_| held.connection());
+    keeps
+        .execute_batch("PRAGMA cache_size = 5; BEGIN; PRAGMA cache_spill = 5")
+        .expect("it begins");
+    for _ in 0..40 {
+        // Pages leave the cache.
+        keeps
+            .execute_batch("INSERT INTO t VALUES (3, zeroblob(3000))")
+            .expect("it is kept");
+    }
+    keeps
+        .execute_batch("PRAGMA locking_mode = EXCLUSIVE; COMMIT")
+        .expect("it commits");
+    assert_eq!(text(&keeps, COUNT), "42");
+    let done = other.execute_batch(INSERT);
+    assert_eq!(text(&keeps, COUNT), "42");
+    assert!(is(done, ErrorCode::DatabaseBusy));
+}
+
+#[test]
+fn a_schema_that_found_no_room_is_forgotten() {
+    let mut held = Held::new();
+    let [first, second, third] = std::array::from_fn(|_| held.connection());
+    held.fill(&third);
+    let has_come = held.hold();
+    let first = doing(move || {
+        first.execute_batch(SMALL).expect("there is room for that");
+        first
+    });
+    has_come.recv_timeout(PATIENCE).expect("it commits");
+    let second = doing(move || {
+        second.execute_batch(
+            "BEGIN; CREATE TABLE u (a); INSERT INTO u VALUES (zeroblob(400000)); COMMIT",
+        )
+    });
+    second.waits();
+    let looking = doing(move || {
+        // It may be busy by now, or see the table.
+        if third.execute_batch("BEGIN IMMEDIATE").is_ok() {
+            let _ = third.prepare("SELECT a FROM u");
+            std::thread::sleep(A_WHILE);
+            let _ = third.execute_batch("ROLLBACK");
+        }
+        third
+    });
+    std::thread::sleep(A_WHILE / 2);
+    held.release();
+    let done = second.ends();
+    assert!(is_full(&done), "{done:?}");
+    let (first, third) = (first.ends(), looking.ends());
+    held.medium.give_at_most(None);
+    first
+        .execute_batch("CREATE TABLE v (b); INSERT INTO v VALUES ('of another table')")
+        .expect("there is room");
+    let found = third.query_row("SELECT a FROM u", [], |row| row.get::<_, String>(0));
+    assert!(found.is_err(), "{found:?}");
+    assert_eq!(text(&third, "SELECT b FROM v"), "of another table");
+}
+
+#[test]
+fn who_has_read_what_finds_no_room_reads_no_other_state_after_it() {
+    let mut held = Held::new();
+    let [first, second, third] = std::array::from_fn(|_| held.connection());
+    held.fill(&third);
+    let has_come = held.hold();
+    let first = doing(move || first.execute_batch(SMALL).expect("there is room for that"));
+    has_come.recv_timeout(PATIENCE).expect("it commits");
+    let second = doing(move || second.execute_batch("INSERT INTO t VALUES (5, zeroblob(400000))"));
+    second.waits();
+    third
+        .execute_batch("BEGIN IMMEDIATE")
+        .expect("the turn is free");
+    text(&third, COUNT);
+    held.release();
+    let done = second.ends();
+    assert!(is_full(&done), "{done:?}");
+    first.ends();
+    let sum = "SELECT sum(length(CAST(b AS TEXT))) + sum(unicode(substr(b, 300000))) FROM t";
+    let read = third.query_row(sum, [], |_| Ok(()));
+    assert!(is_full(&read), "{read:?}");
+}
+
+#[test]
+fn nobody_reads_the_first_page_of_a_group_that_the_disk_has_refused() {
+    for operation in 1..4 {
+        let held = Held::new();
+        let [first, reader] = std::array::from_fn(|_| held.connection());
+        let fails = held.medium.operations() + operation;
+        held.medium.fail_at(Some(fails));
+        let done = first.execute_batch("PRAGMA user_version = 7");
+        let read = reader.query_row("PRAGMA user_version", [], |row| row.get::<_, u32>(0));
+        if done.is_err() {
+            assert!(!read.is_ok_and(|read| read == 7), "{operation}");
+        }
+    }
+}
+
+#[test]
+fn who_reads_on_after_it_rolled_back_reads_on_in_one_state() {
+    for finds_room in [true, false] {
+        let mut held = Held::new();
+        let [first, second, third, other] = std::array::from_fn(|_| held.connection());
+        held.fill(&third);
+        let has_come = held.hold();
+        let first = doing(move || first.execute_batch(SMALL).expect("there is room for that"));
+        has_come.recv_timeout(PATIENCE).expect("it commits");
+        let bytes = if finds_room { 10 } else { 400000 };
+        let insert = format!("INSERT INTO t VALUES (5, zeroblob({bytes}))");
+        let second = doing(move || second.execute_batch(&insert));
+        second.waits();
+        third
+            .execute_batch("BEGIN IMMEDIATE")
+            .expect("the turn is free");
+        let rows: u32 = text(&third, COUNT).parse().expect("a number");
+        let mut select = third
+            .prepare("SELECT a FROM t ORDER BY rowid DESC")
+            .expect("it is right");
+        let mut reading = select.query([]).expect("it runs");
+        let newest = reading.next().expect("it runs").expect("a row");
+        assert_eq!(newest.get(0), Ok(5));
+        held.release();
+        let done = second.ends();
+        assert_eq!(done.is_ok(), finds_room, "{done:?}");
+        first.ends();
+        third.execute_batch("ROLLBACK").expect("it ends");
+        other.execute_batch(SMALL).expect("there is room for that");
+        let (mut more, mut failed) = (0, None);
+        loop {
+            match reading.next() {
+                Ok(Some(_)) => more += 1,
+                Ok(None) => break,
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        match finds_room {
+            true => assert_eq!((more, failed), (rows - 1, None)),
+            false => assert!(failed.is_some(), "{more} of {rows}"),
+        }
+    }
 }

@@ -48,6 +48,14 @@ impl<P: Pages> Chunks<P> {
         self.joined.get(&chunk).map(|bytes| &bytes[..])
     }
 
+    /// The bytes of a chunk that the live transaction has changed, if they wait in memory.
+    pub fn waiting(&self, chunk: u64) -> Option<&[u8]> {
+        match self.waiting.get(&chunk)? {
+            Waiting::Bytes(bytes) => Some(bytes),
+            Waiting::Gone => None,
+        }
+    }
+
     /// Forgets that a chunk was changed by those that have joined. The caller answers for it.
     pub fn take_joined(&mut self, chunk: u64) -> Option<Box<[u8]>> {
         self.joined.remove(&chunk)

@@ -67,6 +67,10 @@ impl Joining {
             data.copy_from_slice(&self.own[..page]);
             data[24..28].fill(self.dice.below(255) as u8);
         }
+        if at == 0 && self.own.len() >= page && self.dice.below(8) > 0 {
+            // Any other does not join.
+            data[40..44].copy_from_slice(&self.own[40..44]);
+        }
         data[page - reserved..].fill(0);
         self.file.write(at, &data).expect("room");
         let (at, end) = (at as usize, at as usize + page);
@@ -169,7 +173,7 @@ fn what_joins_is_as_it_would_be_alone_for_any_size_of_page() {
 fn a_transaction_that_grows_large_does_not_join() {
     let mut file = open(&Recorded::default(), Kind::Seal);
     file.keep(true);
-    let mut chunks = 0;
+    let mut chunks = 1;
     while file.may_join() {
         file.write(chunks * 4096, &[1; 4096]).expect("room");
         chunks += 1;
@@ -180,6 +184,32 @@ fn a_transaction_that_grows_large_does_not_join() {
     assert!(!file.may_join());
     file.commit().expect("room");
     assert_eq!(file.size(View::Committed), chunks * 4096);
+}
+
+#[test]
+fn a_transaction_that_changes_the_number_of_the_schema_does_not_join() {
+    let medium = Recorded::default();
+    let mut file = open(&medium, Kind::Seal);
+    let mut page = [1; 4096];
+    let mut write = |file: &mut StoreFile, place: usize| {
+        page[place] += 1;
+        file.keep(true);
+        file.write(0, &page).expect("room");
+        file.may_join()
+    };
+    assert!(!write(&mut file, 43), "the first page is new");
+    file.commit().expect("room");
+    // SQLite looks at the counters first.
+    file.read(View::Own, 24, &mut [0; 16]).expect("it is there");
+    assert!(write(&mut file, 39));
+    file.join();
+    assert!(write(&mut file, 44));
+    assert!(!write(&mut file, 40));
+    file.abort();
+    file.commit_joined().expect("room").carry_out();
+    // Nobody has looked at the first page since.
+    let mut file = open(&medium, Kind::Seal);
+    assert!(!write(&mut file, 60));
 }
 
 #[test]
