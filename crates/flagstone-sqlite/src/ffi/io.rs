@@ -381,7 +381,12 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, arg: *mut c_void) 
     // gives for `op`.
     unsafe {
         let database = database(file);
-        rim(INTERNAL, || match op {
+        let if_it_panics = match op {
+            // SQLite empties its cache.
+            FCNTL_SYNC | FCNTL_COMMIT_PHASETWO => IOERR_FSYNC,
+            _ => INTERNAL,
+        };
+        rim(if_it_panics, || match op {
             FCNTL_LOCKSTATE => {
                 *arg.cast::<c_int>() = database.handle.level() as c_int;
                 OK

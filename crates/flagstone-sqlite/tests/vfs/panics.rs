@@ -2,7 +2,10 @@
 
 use crate::lab::{Hooks, Place, open, put, take_away};
 use crate::support::{assert_well, text};
+use flagstone::commit::Kind;
 use flagstone_store::medium::Recorded;
+use rusqlite::ErrorCode;
+use std::time::Duration;
 
 #[test]
 fn a_store_on_which_a_call_has_panicked_is_not_closed_but_left() {
@@ -25,5 +28,42 @@ fn a_store_on_which_a_call_has_panicked_is_not_closed_but_left() {
     assert_well(&db);
     drop(db);
     assert!(medium.operations() > before, "a close writes");
+    take_away(&path);
+}
+
+#[test]
+fn all_who_wait_for_a_flush_that_panics_hear_of_it() {
+    let medium = Recorded::default();
+    let path = put(Place::Store(medium.clone(), Kind::Seal));
+    let insert = "INSERT INTO t VALUES (1)";
+    let [first, second, third] = std::array::from_fn(|_| open(&path).expect("it opens"));
+    first.execute_batch("CREATE TABLE t (a)").expect("a table");
+    for db in [&first, &second, &third] {
+        db.execute_batch(insert).expect("it commits");
+    }
+    medium.watch(Some(Box::new(|_: &Recorded| {
+        // The others join a group, or wait for the turn to write.
+        std::thread::sleep(Duration::from_millis(20));
+        panic!("a mistake");
+    })));
+    let threads = [first, second, third].map(|db| {
+        std::thread::spawn(move || {
+            let told = db.execute_batch(insert);
+            // Nobody believes to have committed, and nobody goes on.
+            let told = told.expect_err("it is not durable").sqlite_error_code();
+            assert_eq!(told, Some(ErrorCode::SystemIoFailure));
+            db.execute_batch(insert)
+                .expect_err("nobody knows what is half done");
+        })
+    });
+    for thread in threads {
+        thread.join().expect("it hears of it");
+    }
+    take_away(&path);
+    let path = put(Place::Store(medium.snapshot(), Kind::Seal));
+    let db = open(&path).expect("it opens");
+    assert_eq!(text(&db, "SELECT count(*) FROM t"), "3");
+    assert_well(&db);
+    drop(db);
     take_away(&path);
 }
