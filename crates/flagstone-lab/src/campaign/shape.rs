@@ -441,6 +441,10 @@ impl Shape {
         };
         database.steal = (!rewrites).then_some(true);
         database.write_through = rewrites && dice.random_bool(0.5);
+        if database.write_through {
+            // A transaction then has several versions of a page, and each takes room.
+            self.device.spare_blocks += 4;
+        }
         if stack == Stack::Wal && dice.random_bool(0.3) {
             database.granularity = Some(Granularity::Page);
         }
@@ -448,6 +452,6 @@ impl Shape {
             database.settings.set(flag, dice.random_bool(0.3));
         }
         // Pages of the log that are filled up are soon all of it.
-        database.log_pages = Some(2 * LOG_PAGES);
+        database.log_pages = database.log_pages.map(|p| 2 * p);
     }
 }
