@@ -440,9 +440,11 @@ impl Shape {
             Stack::Wal | Stack::CfcEx | Stack::AfcEx => true,
         };
         database.steal = (!rewrites).then_some(true);
-        database.write_through = rewrites && dice.random_bool(0.5);
+        // A transaction then has several versions of a page, and each takes room. Under AFC all of
+        // them do until it ends: the longest fill the device.
+        let keeps_all = matches!(stack, Stack::Force(kind) if kind == Kind::Afc);
+        database.write_through = rewrites && dice.random_bool(0.5) && !keeps_all;
         if database.write_through {
-            // A transaction then has several versions of a page, and each takes room.
             self.device.spare_blocks += 4;
         }
         if stack == Stack::Wal && dice.random_bool(0.3) {
