@@ -91,6 +91,7 @@ def campaign(
     as_published: bool = False,
     sabotage: str | None = None,
     ahead: bool = False,
+    unusual: bool = False,
     progress: bool | Progress | None = None,
 ) -> Records:
     """Cuts the power under protocols, databases or indexes at any flash operation, and checks what
@@ -98,7 +99,7 @@ def campaign(
 
     What was violated is in the records and no exception: `violations` counts, and each of the first
     has its run id, which `flagstone replay` tells as a story. `device` is a preset or a file, for
-    devices like that one.
+    devices like that one. `unusual` gives databases settings that few use.
 
     >>> import flagstone
     >>> [record] = flagstone.campaign("scc", cuts=200)
