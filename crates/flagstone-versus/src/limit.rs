@@ -82,7 +82,9 @@ pub(crate) fn drop_cached(path: &Path) -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    let file = fs::File::open(path)?;
+    let Some(file) = crate::if_there(fs::File::open(path))? else {
+        return Ok(());
+    };
     file.sync_all()?;
     fadvise(&file, 0, None, Advice::DontNeed)?;
     Ok(())

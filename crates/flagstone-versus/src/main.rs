@@ -191,8 +191,18 @@ fn check(name: &str, store: &mut dyn Peer, n: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What was found, unless it is gone: a store may remove files of its own meanwhile.
+pub(crate) fn if_there<T>(found: std::io::Result<T>) -> std::io::Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
 fn size(path: &Path) -> anyhow::Result<u64> {
-    let meta = std::fs::metadata(path)?;
+    let Some(meta) = if_there(std::fs::metadata(path))? else {
+        return Ok(0);
+    };
     if meta.is_file() {
         return Ok(meta.len());
     }
