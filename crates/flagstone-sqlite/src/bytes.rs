@@ -84,8 +84,7 @@ pub trait Bytes: Send {
         Ok(())
     }
 
-    /// Whether transactions can join others: as long as nothing else is called than what is named
-    /// here, they have to.
+    /// Whether transactions can join others ([`Bytes::join`]).
     fn can_join(&self) -> bool {
         false
     }

@@ -357,8 +357,7 @@ impl Handle {
         }
         inner.begin_to_write();
         if !(stays_small && inner.can_keep()) {
-            drop(inner);
-            inner = self.shared.by_itself(self.id)?;
+            inner = self.shared.by_itself(self.id, inner)?;
         }
         match &mut inner.bytes {
             Some(bytes) => act(bytes.as_mut()),
@@ -380,10 +379,11 @@ impl Handle {
     /// databases. Others read meanwhile: who begins before [`Handle::end_commit`] sees what was
     /// committed before.
     pub(crate) fn commit(&mut self, is_of_several: bool) -> Result<(), Trouble> {
-        if self.shared.lock()?.locks.writer() != Some(self.id) {
+        let inner = self.shared.lock()?;
+        if inner.locks.writer() != Some(self.id) {
             return Ok(());
         }
-        let mut inner = self.shared.by_itself(self.id)?;
+        let mut inner = self.shared.by_itself(self.id, inner)?;
         let asked = inner.commit(is_of_several)?;
         // SQLite has in its cache what it has written.
         self.seen = Some(inner.state);
@@ -449,8 +449,7 @@ impl Handle {
         let mut inner = self.shared.lock()?;
         inner.is_misled(self.id)?;
         if inner.must_settle(self.id, wants) {
-            drop(inner);
-            inner = self.shared.settled(self.id)?;
+            inner = self.shared.settled(self.id, inner)?;
         }
         let was_stale = begins && std::mem::take(&mut self.was_stale);
         let mut means_to_write = false;
@@ -459,8 +458,7 @@ impl Handle {
             means_to_write = aim == Aim::Write || aim == Aim::WriteSomewhere && was_stale;
             if !means_to_write && (was_stale || aim == Aim::WriteSomewhere) {
                 // It would be too late to write to what is durable, but may only read.
-                drop(inner);
-                inner = self.shared.next_durable()?;
+                inner = self.shared.next_durable(inner)?;
             }
         }
         let asks = Asks {

@@ -16,21 +16,46 @@ const RESERVED_BYTES: c_int = 64;
 /// The page size for which that is so.
 const PAGE_BYTES: u16 = 4096;
 
+/// The connection that SQLite keeps in a place, if it has said so.
+///
+/// # Safety
+/// The place is one that SQLite named for a file that is open, or null.
+unsafe fn connected(place: *const *mut Sqlite3) -> Option<*mut Sqlite3> {
+    if place.is_null() {
+        return None;
+    }
+    // SAFETY: as for this function: SQLite keeps the connection there while the file is open.
+    let connection = unsafe { *place };
+    (!connection.is_null()).then_some(connection)
+}
+
+/// The file that a connection has for the database of this name.
+///
+/// # Safety
+/// This is in a call of SQLite on that connection.
+unsafe fn file_of(
+    functions: &Functions,
+    connection: *mut Sqlite3,
+    name: &CStr,
+) -> Option<*mut File> {
+    let mut found: *mut File = std::ptr::null_mut();
+    let at: *mut c_void = (&raw mut found).cast();
+    // SAFETY: as for this function; SQLite writes a pointer to a file.
+    let code =
+        unsafe { (functions.file_control)(connection, name.as_ptr(), FCNTL_FILE_POINTER, at) };
+    (code == OK).then_some(found)
+}
+
 /// The connection that uses a database, and the name of the database there.
 ///
 /// # Safety
 /// SQLite has called on `file`, which is open and `database`, in a call on its connection.
 unsafe fn schema(file: *mut File, database: &Database) -> Option<(*mut Sqlite3, &'static CStr)> {
-    // SAFETY: as for this function. Where SQLite keeps the connection it does so while the file is
-    // open. The name is used before SQLite goes on.
+    // SAFETY: as for this function. The name is used before SQLite goes on.
     unsafe {
         let functions = &database.registered.functions;
-        let connection = database.connection;
-        if connection.is_null() || (*connection).is_null() {
-            return None;
-        }
-        let connection = *connection;
-        let is_it = |name: &CStr| is_named(file, functions, connection, name);
+        let connection = connected(database.connection)?;
+        let is_it = |name: &CStr| file_of(functions, connection, name) == Some(file);
         let Some(db_name) = functions.db_name else {
             return is_it(c"main").then_some((connection, c"main"));
         };
@@ -48,24 +73,6 @@ unsafe fn schema(file: *mut File, database: &Database) -> Option<(*mut Sqlite3, 
     }
 }
 
-/// Whether a connection has a file as the database of this name.
-///
-/// # Safety
-/// As for [`schema`].
-unsafe fn is_named(
-    file: *mut File,
-    functions: &Functions,
-    connection: *mut Sqlite3,
-    name: &CStr,
-) -> bool {
-    let mut found: *mut File = std::ptr::null_mut();
-    let at: *mut c_void = (&raw mut found).cast();
-    // SAFETY: as for this function; SQLite writes a pointer to a file.
-    let code =
-        unsafe { (functions.file_control)(connection, name.as_ptr(), FCNTL_FILE_POINTER, at) };
-    code == OK && found == file
-}
-
 /// Whether a connection lets go of its locks when it commits, and reads nothing any more: one
 /// statement runs, and the file is its main database, which is told of each locking mode.
 ///
@@ -75,8 +82,10 @@ pub(super) unsafe fn lets_go(file: *mut File, database: &Database) -> bool {
     let functions = &database.registered.functions;
     // SAFETY: as for this function.
     unsafe {
-        Running::of(functions, database.connection).is_some_and(|running| running.statements == 1)
-            && is_named(file, functions, *database.connection, c"main")
+        connected(database.connection).is_some_and(|connection| {
+            Running::of(functions, connection).statements == 1
+                && file_of(functions, connection, c"main") == Some(file)
+        })
     }
 }
 
@@ -92,10 +101,9 @@ pub(super) unsafe fn writes_to_several(database: &Database) -> bool {
     };
     // SAFETY: as for this function; the names are those of databases of the connection.
     unsafe {
-        if database.connection.is_null() || (*database.connection).is_null() {
+        let Some(connection) = connected(database.connection) else {
             return false;
-        }
-        let connection = *database.connection;
+        };
         let names = (0..).map(|index| db_name(connection, index));
         let names = names.take_while(|name| !name.is_null());
         let written = names.filter(|&name| txn_state(connection, name) == TXN_WRITE);
@@ -144,22 +152,18 @@ struct Running {
 }
 
 impl Running {
-    /// Looks at the statements of a connection. Nothing where it is not known.
+    /// Looks at the statements of a connection.
     ///
     /// # Safety
     /// This is in a call of SQLite on that connection.
-    unsafe fn of(functions: &Functions, connection: *const *mut Sqlite3) -> Option<Running> {
-        // SAFETY: as for this function. Where SQLite keeps the connection it does so while the file
-        // is open, and the statements are those of the connection.
+    unsafe fn of(functions: &Functions, connection: *mut Sqlite3) -> Running {
+        // SAFETY: as for this function; the statements are those of the connection.
         unsafe {
-            if connection.is_null() || (*connection).is_null() {
-                return None;
-            }
             let mut running = Running {
                 statements: 0,
                 may_write: false,
             };
-            let next = |after| (functions.next_stmt)(*connection, after);
+            let next = |after| (functions.next_stmt)(connection, after);
             let mut statement = next(std::ptr::null_mut());
             while !statement.is_null() {
                 if (functions.stmt_busy)(statement) != 0 {
@@ -168,7 +172,7 @@ impl Running {
                 }
                 statement = next(statement);
             }
-            Some(running)
+            running
         }
     }
 }
@@ -177,22 +181,22 @@ impl Running {
 /// means to; no other database may be written to instead, as far as it says.
 ///
 /// # Safety
-/// This is in a call of SQLite on that connection.
-pub(super) unsafe fn aim(functions: &Functions, connection: *const *mut Sqlite3) -> Aim {
-    // SAFETY: as for this function; SQLite writes a pointer to a file.
+/// This is in a call of SQLite on the connection that it keeps there.
+pub(super) unsafe fn aim(functions: &Functions, place: *const *mut Sqlite3) -> Aim {
+    // SAFETY: as for this function.
     unsafe {
-        let running = Running::of(functions, connection);
-        if !running.is_some_and(|running| running.may_write) {
+        let Some(connection) = connected(place) else {
+            return Aim::Read;
+        };
+        if !Running::of(functions, connection).may_write {
             return Aim::Read;
         }
         let has_attached = functions
             .db_name
-            .is_none_or(|db_name| !db_name(*connection, 2).is_null());
-        let mut temporary: *mut File = std::ptr::null_mut();
-        let at: *mut c_void = (&raw mut temporary).cast();
+            .is_none_or(|db_name| !db_name(connection, 2).is_null());
         // There is none before it is needed.
-        let code = (functions.file_control)(*connection, c"temp".as_ptr(), FCNTL_FILE_POINTER, at);
-        match has_attached || code == OK {
+        let has_temporary = file_of(functions, connection, c"temp").is_some();
+        match has_attached || has_temporary {
             true => Aim::WriteSomewhere,
             false => Aim::Write,
         }

@@ -250,41 +250,47 @@ impl Shared {
         Ok(())
     }
 
-    /// The lock on what connections share, once all is durable that they have committed by now.
-    pub(super) fn next_durable(&self) -> Result<MutexGuard<'_, Inner>, Trouble> {
-        let inner = self.lock()?;
-        if inner.is_unsettled() {
-            let newest = inner.groups.newest();
-            drop(inner);
-            // Its members hear what became of it.
-            let _ = self.wait_for(&newest);
-            return self.lock();
+    /// Waits until all is durable that connections have committed by now.
+    pub(super) fn next_durable<'a>(
+        &'a self,
+        inner: MutexGuard<'a, Inner>,
+    ) -> Result<MutexGuard<'a, Inner>, Trouble> {
+        if !inner.is_unsettled() {
+            return Ok(inner);
         }
-        Ok(inner)
+        let newest = inner.groups.newest();
+        drop(inner);
+        // Its members hear what became of it.
+        let _ = self.wait_for(&newest);
+        self.lock()
     }
 
-    /// The lock on what connections share, once all that they have committed is durable. Nobody
-    /// joins meanwhile: the connection has the turn to write, or wants to be alone.
-    pub(super) fn settled(&self, who: u64) -> Result<MutexGuard<'_, Inner>, Trouble> {
+    /// Waits until all that connections have committed is durable. Nobody joins meanwhile: the
+    /// connection has the turn to write, or wants to be alone.
+    pub(super) fn settled<'a>(
+        &'a self,
+        who: u64,
+        mut inner: MutexGuard<'a, Inner>,
+    ) -> Result<MutexGuard<'a, Inner>, Trouble> {
         loop {
-            let mut inner = self.lock()?;
             inner.is_misled(who)?;
             if !inner.is_unsettled() {
                 return Ok(inner);
             }
-            let newest = inner.groups.newest();
             // A leader need not wait for others.
             inner.groups.expected = 0;
             self.one_has_come.notify_one();
-            drop(inner);
-            // Its members hear what became of it.
-            let _ = self.wait_for(&newest);
+            inner = self.next_durable(inner)?;
         }
     }
 
-    /// The lock on what connections share, for a transaction that commits by itself.
-    pub(super) fn by_itself(&self, who: u64) -> Result<MutexGuard<'_, Inner>, Trouble> {
-        let mut inner = self.settled(who)?;
+    /// Has the transaction of a connection commit by itself: waits as [`Shared::settled`] does.
+    pub(super) fn by_itself<'a>(
+        &'a self,
+        who: u64,
+        inner: MutexGuard<'a, Inner>,
+    ) -> Result<MutexGuard<'a, Inner>, Trouble> {
+        let mut inner = self.settled(who, inner)?;
         if let Some(bytes) = &mut inner.bytes {
             bytes.keep(false);
         }
