@@ -117,9 +117,14 @@ impl PageStore {
     fn has_room_for_more(&self) -> bool {
         let ftl = self.device.ftl();
         let short = ftl.free_blocks() <= ftl.collects_below();
+        !short || self.live_but_old() + self.kept_of(self.in_service) < self.in_service
+    }
+
+    /// Live pages, but for old versions that snapshots hold.
+    fn live_but_old(&self) -> u64 {
+        let ftl = self.device.ftl();
         let (_, retained) = ftl.snapshots();
-        let kept = self.kept_of(self.in_service);
-        !short || ftl.live_pages() - retained as u64 + kept < self.in_service
+        ftl.live_pages() - retained as u64
     }
 
     /// Of so many pages in service, those that are kept from new pages where there is no more room.
@@ -170,20 +175,15 @@ impl PageStore {
 
     /// Pages that a transaction may overwrite or trim without more room, if none is live.
     pub(crate) fn room_for_again(&self) -> u64 {
-        let ftl = self.device.ftl();
-        let (_, retained) = ftl.snapshots();
-        let live = ftl.live_pages() - retained as u64;
         let kept = (self.kept_of(self.in_service) as f64 * COLLECTOR_SHARE) as u64;
-        self.in_service.saturating_sub(live + kept)
+        self.in_service.saturating_sub(self.live_but_old() + kept)
     }
 
     fn would_find_room(&self, new: u64, again: u64, highest: Lpn) -> bool {
         if highest.0 >= self.device.pages() {
             return false;
         }
-        let ftl = self.device.ftl();
-        let (_, retained) = ftl.snapshots();
-        let live = ftl.live_pages() - retained as u64 + new + again;
+        let live = self.live_but_old() + new + again;
         let kept = self.kept_of(self.in_service);
         let kept = match new {
             0 => (kept as f64 * COLLECTOR_SHARE) as u64,

@@ -386,17 +386,17 @@ impl ReadTx {
         if let Some((name, record)) = noted.table(name) {
             return Table::new(&name, record, source);
         }
-        let found = catalog.get(name.as_bytes());
-        let found = found.map(|found| found.map(|record| Record::parse(name, &record)));
-        match found.map(Option::transpose) {
-            Ok(Ok(Some(record))) if !record.is_dropped => {
+        let found = catalog.get(name.as_bytes()).map_err(in_table(name, None))?;
+        let record = found
+            .map(|record| Record::parse(name, &record))
+            .transpose()?;
+        match record.filter(|record| !record.is_dropped) {
+            Some(record) => {
                 let name = name.into();
                 noted.note(&name, record);
                 Table::new(&name, record, catalog.images().clone())
             }
-            Ok(Ok(_)) => Err(no_table(name, &self.tables()?)),
-            Ok(Err(error)) => Err(error),
-            Err(error) => Err(in_table(name, None)(error)),
+            None => Err(no_table(name, &self.tables()?)),
         }
     }
 
