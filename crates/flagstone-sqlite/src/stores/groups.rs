@@ -24,19 +24,16 @@
 //! others are durable, and commit by themselves.
 
 use super::Handle;
-use super::shared::{Inner, Shared, Snapshot, not_open};
+use super::shared::{Inner, Shared, Snapshot, not_open, not_poisoned};
 use crate::bytes::{Trouble, TroubleKind};
 use crate::locks::Level;
-use flagstone_store::Asked;
+use flagstone_store::{Asked, Pace};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, MutexGuard, OnceLock};
+use std::time::Instant;
 
 /// What became of a group.
 pub(super) type Outcome = Arc<OnceLock<Result<(), Trouble>>>;
-
-/// The longest time that a leader waits for others.
-const PATIENCE_MAX: Duration = Duration::from_millis(5);
 
 /// Transactions that commit by themselves after a group has found no room.
 const CAREFUL: u32 = 64;
@@ -49,10 +46,7 @@ pub(super) struct Groups {
     /// What becomes of the group that is being flushed.
     flushing: Option<Outcome>,
     has_leader: bool,
-    /// Members that the next group is expected to have.
-    expected: usize,
-    /// How long the last flush took.
-    flush: Duration,
+    pace: Pace,
     /// Transactions that are to commit by themselves.
     careful: u32,
     /// The connection that has the turn to write, and has read what is gone.
@@ -188,9 +182,7 @@ impl Shared {
                 return outcome.clone();
             }
             if inner.groups.has_leader {
-                let waited = self.one_is_done.wait(inner);
-                drop(waited.unwrap_or_else(PoisonError::into_inner));
-                inner = self.lock()?;
+                inner = not_poisoned(self.one_is_done.wait(inner))?;
             } else {
                 inner.groups.has_leader = true;
                 self.lead(inner)?;
@@ -199,28 +191,13 @@ impl Shared {
         }
     }
 
-    /// Waits until as many have joined as are expected, but not for long.
-    fn gather<'a>(
-        &'a self,
-        mut inner: MutexGuard<'a, Inner>,
-    ) -> Result<MutexGuard<'a, Inner>, Trouble> {
-        let until = Instant::now() + (inner.groups.flush / 2).min(PATIENCE_MAX);
-        while inner.groups.members < inner.groups.expected {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            let waited = self.one_has_come.wait_timeout(inner, left);
-            drop(waited.unwrap_or_else(PoisonError::into_inner).0);
-            inner = self.lock()?;
-        }
-        Ok(inner)
-    }
-
     /// Makes the group that forms durable, and says so to all of it.
     fn lead<'a>(&'a self, inner: MutexGuard<'a, Inner>) -> Result<(), Trouble> {
         let leading = Leading(self);
-        let mut inner = self.gather(inner)?;
+        let gathered = Pace::gather(inner, &self.one_has_come, |inner| {
+            (&inner.groups.pace, inner.groups.members)
+        });
+        let mut inner = not_poisoned(gathered)?;
         let members = std::mem::take(&mut inner.groups.members);
         let outcome = std::mem::take(&mut inner.groups.outcome);
         inner.groups.flushing = Some(Arc::clone(&outcome));
@@ -242,8 +219,8 @@ impl Shared {
         let groups = &mut inner.groups;
         groups.flushing = None;
         groups.has_leader = false;
-        groups.flush = began.elapsed();
-        groups.expected = members + groups.members;
+        let meanwhile = groups.members;
+        groups.pace.flushed(members, meanwhile, began.elapsed());
         let _ = outcome.set(committed);
         drop(inner);
         drop(leading);
@@ -278,7 +255,7 @@ impl Shared {
                 return Ok(inner);
             }
             // A leader need not wait for others.
-            inner.groups.expected = 0;
+            inner.groups.pace.hurry();
             self.one_has_come.notify_one();
             inner = self.next_durable(inner)?;
         }
@@ -359,7 +336,7 @@ impl Handle {
         inner.state += 1;
         self.seen = Some(inner.state);
         inner.groups.members += 1;
-        if inner.groups.members >= inner.groups.expected {
+        if inner.groups.pace.has_all(inner.groups.members) {
             self.shared.one_has_come.notify_one();
         }
         let outcome = Arc::clone(&inner.groups.outcome);

@@ -22,7 +22,7 @@ use flagstone_store::Asked;
 use flagstone_store::medium::identity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Condvar, LockResult, Mutex, MutexGuard};
 use std::time::Instant;
 
 /// A database that is open, or waits for another process.
@@ -270,6 +270,16 @@ pub(super) fn not_open() -> Trouble {
     Trouble::new(TroubleKind::Busy, "the store is not open yet")
 }
 
+/// What is under the mutex, unless a call has panicked that had it.
+pub(super) fn not_poisoned<T>(held: LockResult<T>) -> Result<T, Trouble> {
+    held.map_err(|_| {
+        Trouble::new(
+            TroubleKind::Io,
+            "an earlier call panicked: close the database and open it again",
+        )
+    })
+}
+
 impl Shared {
     /// A database that this process is to open in this way.
     pub(super) fn new(path: &Path, how: How) -> Shared {
@@ -298,12 +308,7 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> Result<MutexGuard<'_, Inner>, Trouble> {
-        self.inner.lock().map_err(|_| {
-            Trouble::new(
-                TroubleKind::Io,
-                "an earlier call panicked: close the database and open it again",
-            )
-        })
+        not_poisoned(self.inner.lock())
     }
 
     /// Whether a name leads to this database.

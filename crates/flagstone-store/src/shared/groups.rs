@@ -10,9 +10,6 @@
 //! group. A page that several transactions of a group have changed is written once, as the last of
 //! them left it.
 //!
-//! A leader that has come alone waits a moment if there were more in the group before: threads that
-//! were woken together come back one after the other.
-//!
 //! If a group finds no room, all of it has failed, and with it everything that has read its pages:
 //! the group that forms meanwhile, and the turn that is taken. The store goes on without them. If
 //! the medium fails, the store is broken. If a ticket of a group that failed was dropped, nobody
@@ -21,15 +18,13 @@
 use super::reads::{Core, Durable};
 use super::{Changes, PageBytes};
 use crate::error::StoreError;
+use crate::pace::Pace;
 use flagstone::units::Lpn;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What became of a group.
 pub(super) type Outcome = Arc<OnceLock<Result<(), StoreError>>>;
-
-/// The longest time that a leader waits for others.
-const PATIENCE_MAX: Duration = Duration::from_millis(5);
 
 #[derive(Default)]
 struct Group {
@@ -50,10 +45,7 @@ pub(super) struct State {
     has_leader: bool,
     /// Groups with a dropped ticket: those that are not durable yet, and the first that failed.
     left: Vec<Outcome>,
-    /// Transactions that the next group is expected to have.
-    expected: usize,
-    /// How long the last flush took.
-    flush: Duration,
+    pace: Pace,
 }
 
 impl State {
@@ -212,7 +204,7 @@ impl Groups {
         }
         state.forming.changes.extend(changes);
         state.forming.members += 1;
-        if state.forming.members >= state.expected {
+        if state.pace.has_all(state.forming.members) {
             self.one_has_come.notify_one();
         }
         Ok(Arc::clone(&state.forming.outcome))
@@ -284,16 +276,10 @@ impl Groups {
 
     /// Waits until as many are there as are expected, but not for long.
     fn gather(&self) -> Group {
-        let mut state = self.state();
-        let until = Instant::now() + (state.flush / 2).min(PATIENCE_MAX);
-        while state.forming.members < state.expected {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            let waited = self.one_has_come.wait_timeout(state, left);
-            state = waited.expect("no thread panics here").0;
-        }
+        let gathered = Pace::gather(self.state(), &self.one_has_come, |state| {
+            (&state.pace, state.forming.members)
+        });
+        let mut state = gathered.expect("no thread panics here");
         let mut group = std::mem::take(&mut state.forming);
         let changes = Arc::new(std::mem::take(&mut group.changes));
         state.flushing = Some((Arc::clone(&changes), Arc::clone(&group.outcome)));
@@ -308,8 +294,10 @@ impl Groups {
         let flushed = self.flush(group.members);
         let mut state = self.state();
         state.flushing = None;
-        state.flush = began.elapsed();
-        state.expected = group.members + state.forming.members;
+        let meanwhile = state.forming.members;
+        state
+            .pace
+            .flushed(group.members, meanwhile, began.elapsed());
         if let Err(error) = &flushed {
             state.failures += 1;
             let lost = std::mem::take(&mut state.forming);
@@ -352,7 +340,7 @@ impl Groups {
                 self.acknowledge();
             }
             // Others have the time to believe it.
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(std::time::Duration::from_millis(1));
         }
         if written.is_ok() && core.places.carry_out().is_err() {
             return Err(core.store().failed());
