@@ -442,7 +442,7 @@ impl Shape {
         database.steal = (!rewrites).then_some(true);
         // A transaction then has several versions of a page, and each takes room. Under AFC all of
         // them do until it ends: the longest fill the device.
-        let keeps_all = matches!(stack, Stack::Force(kind) if kind == Kind::Afc);
+        let keeps_all = stack == Stack::Force(Kind::Afc);
         database.write_through = rewrites && dice.random_bool(0.5) && !keeps_all;
         if database.write_through {
             self.device.spare_blocks += 4;
@@ -453,7 +453,7 @@ impl Shape {
         for flag in ["flush_aborted", "log_page_each", "log_padded"] {
             database.settings.set(flag, dice.random_bool(0.3));
         }
-        // Pages of the log that are filled up are soon all of it.
-        database.log_pages = database.log_pages.map(|p| 2 * p);
+        // The least log is drawn as well: pages that are filled up are soon all of it.
+        database.log_pages = database.log_pages.map(|pages| 2 * pages);
     }
 }
