@@ -86,6 +86,12 @@ pub unsafe fn register_as(
     backing: Box<dyn Backing>,
     is_default: bool,
 ) -> Result<(), Trouble> {
+    /// Of two threads that register at once only one makes the VFS: two of one name would have
+    /// stores of their own, and each would find those of the other one locked.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME
+        .lock()
+        .unwrap_or_else(|held| held.into_inner());
     let trouble = |why: &str| Trouble::new(TroubleKind::CannotOpen, why);
     let name = CString::new(name).map_err(|_| trouble("a name has no zeros"))?;
     // SAFETY: SQLite returns a VFS that it knows, or null; what it knows stays where it is.

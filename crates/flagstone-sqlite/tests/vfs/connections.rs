@@ -1,7 +1,11 @@
 //! Several connections, threads, databases and processes.
 
 use crate::support::{Stores, assert_well, plain, text};
+use rusqlite::ffi::{sqlite3_vfs, sqlite3_vfs_find, sqlite3_vfs_register};
 use rusqlite::{Connection, ErrorCode};
+use std::collections::BTreeSet;
+use std::ffi::{c_char, c_int};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -542,4 +546,50 @@ fn a_store_is_copied_and_checked_beside_a_writer() {
     let unnamed = db.query_row("PRAGMA flagstone_backup", [], |_| Ok(()));
     let unnamed = unnamed.expect_err("it has no name").to_string();
     assert!(unnamed.contains("name a new file"), "{unnamed}");
+}
+
+/// What the functions below have given SQLite, by address.
+static REGISTERED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
+/// SQLite's function, with time for another thread to ask as well before the answer is used.
+unsafe extern "C" fn slow_find(name: *const c_char) -> *mut sqlite3_vfs {
+    // SAFETY: as for this function.
+    let found = unsafe { sqlite3_vfs_find(name) };
+    std::thread::sleep(Duration::from_millis(20));
+    found
+}
+
+/// SQLite's function, noted.
+unsafe extern "C" fn noted_register(vfs: *mut sqlite3_vfs, is_default: c_int) -> c_int {
+    let mut registered = REGISTERED.lock().expect("nobody has panicked");
+    registered.insert(vfs.addr());
+    // SAFETY: as for this function.
+    unsafe { sqlite3_vfs_register(vfs, is_default) }
+}
+
+/// Each of two VFSs of one name would have stores of its own, and find those of the other one
+/// locked for ever.
+#[test]
+#[expect(
+    clippy::missing_transmute_annotations,
+    reason = "the types that they become have no public names"
+)]
+fn threads_that_register_at_once_have_one_vfs() {
+    let mut functions = flagstone_sqlite::functions!(rusqlite::ffi);
+    // SAFETY: the types differ in their names only.
+    unsafe {
+        functions.vfs_find = std::mem::transmute(slow_find as *const ());
+        functions.vfs_register = std::mem::transmute(noted_register as *const ());
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let (name, files) = ("flagstone-at-once", Box::new(flagstone_sqlite::Files));
+                // SAFETY: the functions are those of the SQLite that is linked.
+                unsafe { flagstone_sqlite::register_as(&functions, name, files, false) }
+                    .expect("SQLite takes the VFS");
+            });
+        }
+    });
+    assert_eq!(REGISTERED.lock().expect("nobody has panicked").len(), 1);
 }
