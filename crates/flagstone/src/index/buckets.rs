@@ -243,6 +243,11 @@ impl Buckets {
         Ok(self.cache.forget(now, at)?)
     }
 
+    /// Whether [`Buckets::reserve`] finds a page.
+    pub(super) fn has_room(&self) -> bool {
+        !self.spare.is_empty() || self.space.left() > 0
+    }
+
     /// Makes sure that rewriting buckets finds so many more overflow pages than they have.
     pub(super) fn reserve(&mut self, pages: usize) -> Result<(), IndexError> {
         while self.spare.len() < pages {

@@ -105,6 +105,11 @@ impl Journal {
         Ok((journal, all, now))
     }
 
+    /// How many operations it has.
+    pub(super) fn len(&self) -> u32 {
+        self.at * per_page(self.image.len()) as u32 + self.operations as u32
+    }
+
     /// Whether there is no room for one more operation.
     pub(super) fn is_full(&self) -> bool {
         self.at + 1 == self.pages && self.operations == per_page(self.image.len())

@@ -173,7 +173,8 @@ impl Index for Linear {
             return Ok(now);
         };
         let now = self.buckets.remove(now, at, slot)?;
-        if self.buckets.records < self.least {
+        // On a full store a bucket waits until a deletion leaves a page to move it with.
+        if self.buckets.records < self.least && self.buckets.has_room() {
             return self.contract(now);
         }
         Ok(now)

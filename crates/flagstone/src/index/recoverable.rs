@@ -24,6 +24,7 @@ use super::journal::{Journal, Operation};
 use super::store::{Store, StoreError};
 use super::{Index, IndexError, IndexKind, Key, Settings, Value};
 use crate::ftl::Ftl;
+use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos};
 
 /// Pages of a journal.
@@ -138,6 +139,14 @@ pub struct Recoverable {
     live: bool,
     /// The error of the live transaction, or of a rollback.
     failed: Option<IndexError>,
+    mistaken: Mistaken<Mistake>,
+}
+
+/// A mistake on purpose, of a control of the tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mistake {
+    /// No care is taken that a restart finds room for the journal.
+    RoomNotKept,
 }
 
 impl Recoverable {
@@ -164,6 +173,7 @@ impl Recoverable {
             journal: None,
             live: false,
             failed: None,
+            mistaken: Mistaken::NONE,
         };
         // A first settle makes the metadata; until it is there the store is as good as blank.
         now = store.begin(now)?;
@@ -290,11 +300,13 @@ impl Recoverable {
         }
         self.sound()?;
         let found = self.get_alone(now, key);
-        if let Err(IndexError::Store(error)) = &found
-            && !error.is_power_loss()
-        {
-            // If that fails too, the next request returns the error.
-            let _ = self.abort(now);
+        match &found {
+            Ok(_) => {}
+            Err(IndexError::Store(error)) if error.is_power_loss() => {}
+            Err(_) => {
+                // If that fails too, the next request returns the error.
+                let _ = self.abort(now);
+            }
         }
         found
     }
@@ -309,7 +321,7 @@ impl Recoverable {
         let now = self.index().store().begin(now)?;
         let (value, mut now) = self.index().get(now, key)?;
         if self.index().stats().writes != before {
-            now = self.index().settle(now)?;
+            now = self.settle(now)?;
         }
         Ok((value, self.index().store().commit(now)?))
     }
@@ -320,7 +332,7 @@ impl Recoverable {
     /// A store that cannot go on.
     pub fn commit(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
         let now = self.within(|all| {
-            let now = all.index().settle(now)?;
+            let now = all.settle(now)?;
             Ok(all.index().store().commit(now)?)
         })?;
         self.live = false;
@@ -348,13 +360,37 @@ impl Recoverable {
         // Reading may write pages out to make room: they belong to a transaction too.
         let now = store.begin(now)?;
         let now = self.start(store, now)?;
-        let now = self.index().settle(now)?;
+        let now = self.settle(now)?;
         Ok(self.index().store().commit(now)?)
+    }
+
+    /// Settles. A restart has to find room for the operations of the journal: where there may be
+    /// too little, the index is flushed while it has all of them in its buffers, and the journal is
+    /// empty then. If that finds no room, the transaction is the one that fails.
+    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        let index = self.index.as_mut().expect("it is open");
+        match &mut self.journal {
+            Some(journal)
+                if index.may_lack_room(journal.len())
+                    && !self.mistaken.is(Mistake::RoomNotKept)
+                    && journal.len() > 0 =>
+            {
+                let now = index.flush(now)?;
+                journal.clear(beneath(index.as_mut()), now)
+            }
+            _ => index.settle(now),
+        }
     }
 
     fn take_store(&mut self) -> Box<dyn Store> {
         let store = self.index.take().expect("it is open").into_store();
         store.into_below().expect("it lies behind a journal")
+    }
+
+    /// Makes a mistake on purpose from now on.
+    #[cfg(test)]
+    pub(super) fn make(&mut self, mistake: Mistake) {
+        self.mistaken = Some(mistake).into();
     }
 
     /// Gives the store back. A transaction that was begun stays live.

@@ -58,17 +58,16 @@ impl<A: Above> Tree<A> {
         entries: &[(Key, Value)],
     ) -> Result<Nanos, IndexError> {
         let most = 2 * self.shape.leaf_order;
+        if entries.len() <= most {
+            return self.mend_leaf(now, entries);
+        }
         let count = entries.len().div_ceil(most);
         // Every level may split, by fewer parts the higher it is.
         let needed = 2 * count + 2 * self.path.len();
         if (self.space.left() as usize) < needed {
             return Err(self.space.full());
         }
-        if entries.len() > most {
-            self.split_leaf(now, entries, count)
-        } else {
-            self.mend_leaf(now, entries)
-        }
+        self.split_leaf(now, entries, count)
     }
 
     /// Fills an empty tree with pairs, in the order of their keys: as few nodes as can be.

@@ -505,6 +505,13 @@ impl<A: Above> Tree<A> {
         meta.save(cache, self.info.name, self.value_bytes, space, &own, now)
     }
 
+    /// Whether it may take more pages than are free to bring in so many changes, each of a key of
+    /// its own: each may split a leaf, which asks for room on all levels.
+    pub(in super::super) fn may_lack_room(&self, changes: u32) -> bool {
+        let most = 2 * u64::from(changes) + 2 * u64::from(self.height) + 4;
+        u64::from(self.space.left()) < most
+    }
+
     /// Bytes of the structures in memory.
     pub(in super::super) fn memory(&self) -> Vec<(&'static str, u64)> {
         vec![

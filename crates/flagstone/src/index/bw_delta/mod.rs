@@ -107,6 +107,10 @@ pub(super) const LAYOUTS: &[Layout] = &[
     bw_fragment::RECORD,
 ];
 
+/// Segments that insertions leave free: a deletion is a fragment too, and frees bytes only when
+/// others are moved.
+const LEFT_TO_DELETIONS: u32 = 4;
+
 /// No place in memory.
 const NONE: u32 = u32::MAX;
 
@@ -506,6 +510,13 @@ impl Index for BwDelta {
         }
         now = self.finish(now)?;
         self.settle(now)
+    }
+
+    /// A change writes a leaf anew at most.
+    fn may_lack_room(&self, changes: u32) -> bool {
+        let bytes = u64::from(changes) * self.longest() as u64;
+        let most = bytes.div_ceil(self.log.segment_bytes() as u64);
+        u64::from(self.segments_left()) < most + 2 * u64::from(LEFT_TO_DELETIONS)
     }
 
     fn check(&mut self) -> Result<(), String> {

@@ -5,7 +5,7 @@ use super::super::IndexError;
 use super::log::Link;
 use super::node::{Delta, Head, Node, apply};
 use super::waiting::CELL;
-use super::{BwDelta, Mapped, NONE};
+use super::{BwDelta, LEFT_TO_DELETIONS, Mapped, NONE};
 use crate::units::{Lpn, Nanos};
 
 impl BwDelta {
@@ -421,6 +421,11 @@ impl BwDelta {
         Ok(now)
     }
 
+    /// Segments that can still be filled.
+    pub(super) fn segments_left(&self) -> u32 {
+        self.space.fresh() / self.log.segment_pages + self.log.free.len() as u32
+    }
+
     /// The segment to clean, if the log has too many dead bytes for those that live, or the store
     /// little room: the one with the fewest live bytes. What is left empty at the end of a segment
     /// because no fragment fitted is not worth it.
@@ -431,8 +436,9 @@ impl BwDelta {
         if used <= live + spare {
             return None;
         }
-        let left = self.space.fresh() / self.log.segment_pages + self.log.free.len() as u32;
-        if used as f64 <= live as f64 * self.log_factor + spare as f64 && left >= 3 {
+        let left = self.segments_left();
+        let is_short = left <= LEFT_TO_DELETIONS;
+        if used as f64 <= live as f64 * self.log_factor + spare as f64 && !is_short {
             return None;
         }
         let segment = self.log.victim()?;

@@ -1,8 +1,8 @@
 //! The tree above the log: the way to a leaf, consolidation, splits and merges, ranges.
 
 use super::super::{IndexError, Key, Value};
-use super::BwDelta;
 use super::node::Delta;
+use super::{BwDelta, LEFT_TO_DELETIONS};
 use crate::units::Nanos;
 
 impl BwDelta {
@@ -34,6 +34,9 @@ impl BwDelta {
         value: Option<Value>,
         now: Nanos,
     ) -> Result<Nanos, IndexError> {
+        if value.is_some() && self.segments_left() < LEFT_TO_DELETIONS {
+            return Err(self.space.full());
+        }
         let (leaf, mut now) = self.descend(key, now)?;
         let delta = Delta { key, value };
         match self.map[leaf as usize].slot() {

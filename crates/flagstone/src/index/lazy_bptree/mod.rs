@@ -364,6 +364,10 @@ impl Index for LazyTree {
         self.settle(now)
     }
 
+    fn may_lack_room(&self, changes: u32) -> bool {
+        self.tree.may_lack_room(changes)
+    }
+
     fn check(&mut self) -> Result<(), String> {
         let nodes = self.tree.check()?;
         self.tree.above.check(&nodes)

@@ -47,7 +47,9 @@ impl Sal {
             return Ok(done);
         }
         let logs = self.take_logs(set);
-        if pages + logs.len().div_ceil(regions.page_logs) > regions.pages {
+        let needed = logs.len().div_ceil(regions.page_logs);
+        // Where no page is left for logs, a merge frees those of the region.
+        if pages + needed > regions.pages || (self.space.left() as usize) < needed {
             self.counts.full += 1;
             return self.merge_with(now, set, logs);
         }

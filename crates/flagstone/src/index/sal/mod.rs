@@ -387,6 +387,13 @@ impl Index for Sal {
         self.settle(now)
     }
 
+    /// A change takes a page of logs or an overflow page at most, and a merge that it begins frees
+    /// pages only when it has written all.
+    fn may_lack_room(&self, changes: u32) -> bool {
+        let most = u64::from(changes) * 2 + u64::from(self.group()) * 2 + 8;
+        u64::from(self.space.left()) < most
+    }
+
     fn check(&mut self) -> Result<(), String> {
         self.check_all()
     }

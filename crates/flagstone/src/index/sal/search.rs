@@ -30,7 +30,7 @@ impl Sal {
             }
         }
         self.counts.region_lookups += 1;
-        if self.flip(set, pages) {
+        if self.flip(set, pages) && self.may_merge(set) {
             self.counts.coin += 1;
             now = self.merge(now, set)?;
             return Ok((None, self.resize(now)?));
@@ -61,6 +61,13 @@ impl Sal {
                 hazard >= 1.0 || self.draw() < hazard
             }
         }
+    }
+
+    /// Whether there is room for a merge, which a search does not need: pages are free when all
+    /// groups of the set are written, and each bucket may overflow.
+    fn may_merge(&self, set: u32) -> bool {
+        let buckets = self.groups.size(set) << self.options.group_bits;
+        self.space.left() >= 2 * buckets
     }
 
     /// The p of the ski rental: the cost of a merge, in additional reads of a search.

@@ -1,0 +1,303 @@
+//! Recoverable indexes where the store below fails, and where it is full: what is committed stays
+//! there and can be read, rolling back always works, and deletions make room again.
+
+use super::recoverable::Mistake;
+use super::store::{Store, StoreError};
+use super::{DeviceStore, IndexError, IndexKind, Key, Recoverable, Value};
+use crate::commit::{Device, Kind, Options};
+use crate::dice::Dice;
+use crate::ftl::Config;
+use crate::nand::{Geometry, small};
+use crate::units::{Lpn, Nanos};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+/// Which call of the store fails.
+#[derive(Default)]
+struct Plan {
+    /// Calls before it; negative when it has failed.
+    left: Cell<i64>,
+    /// A commit that fails is done nevertheless: the mistake that the test must find.
+    lies: Cell<bool>,
+}
+
+/// A store one of whose calls fails, and changes nothing.
+struct Fails {
+    store: DeviceStore,
+    plan: Rc<Plan>,
+}
+
+impl Fails {
+    fn count(&self) -> Result<(), StoreError> {
+        let left = &self.plan.left;
+        left.set(left.get() - 1);
+        match left.get() {
+            -1 => Err(failure()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn failure() -> StoreError {
+    StoreError::Io("this call fails".into())
+}
+
+impl Store for Fails {
+    fn page_bytes(&self) -> usize {
+        self.store.page_bytes()
+    }
+
+    fn pages(&self) -> u32 {
+        self.store.pages()
+    }
+
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+        self.count()?;
+        self.store.read(now, at, into)
+    }
+
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+        self.count()?;
+        self.store.write(now, pages)
+    }
+
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+        self.count()?;
+        self.store.trim(now, at)
+    }
+
+    fn transactional(&self) -> bool {
+        true
+    }
+
+    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        self.count()?;
+        self.store.begin(now)
+    }
+
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        let counted = self.count();
+        if counted.is_ok() || self.plan.lies.get() {
+            let done = self.store.commit(now)?;
+            return counted.map(|()| done);
+        }
+        counted.map(|()| now)
+    }
+
+    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        self.count()?;
+        self.store.abort(now)
+    }
+}
+
+/// An index, and what is committed in it.
+struct History {
+    what: String,
+    index: Recoverable,
+    now: Nanos,
+    committed: BTreeMap<Key, Value>,
+    dice: Dice,
+    /// Keys are smaller.
+    keys: u64,
+    plan: Rc<Plan>,
+}
+
+impl History {
+    /// A new index in so many pages.
+    fn new(kind: IndexKind, pages: u32, keys: u64, seed: u64) -> History {
+        let what = format!("{kind}, {pages} pages, seed {seed}");
+        let flash = Box::new(small::chip(Geometry {
+            blocks_per_plane: 128,
+            ..small::GEOMETRY
+        }));
+        let (config, options) = (Config::small(pages, None), Options::default());
+        let device = Device::open(flash, Kind::Scc, config, &options, Nanos::ZERO);
+        let plan = Rc::new(Plan::default());
+        plan.left.set(i64::MAX);
+        let store = Box::new(Fails {
+            store: DeviceStore::new(device.expect("a blank device")),
+            plan: Rc::clone(&plan),
+        });
+        let opened = Recoverable::open(kind, store, &kind.info().tiny(), Nanos::ZERO);
+        let (index, now) = opened.expect("a blank store");
+        History {
+            what,
+            index,
+            now,
+            committed: BTreeMap::new(),
+            dice: Dice(seed),
+            keys,
+            plan,
+        }
+    }
+
+    fn get(&mut self, key: Key, of: &BTreeMap<Key, Value>) -> Result<(), IndexError> {
+        let (found, now) = self.index.get(self.now, key)?;
+        assert_eq!(found, of.get(&key).copied(), "{}: {key}", self.what);
+        self.now = now;
+        Ok(())
+    }
+
+    /// Searches by themselves, and a transaction. An error ends it.
+    fn transaction(&mut self) -> Result<(), IndexError> {
+        let mut map = self.committed.clone();
+        for _ in 0..self.dice.below(3) {
+            let key = self.dice.below(self.keys);
+            self.get(key, &map)?;
+        }
+        self.now = self.index.begin(self.now)?;
+        for _ in 0..self.dice.below(25) {
+            let (key, value) = (self.dice.below(self.keys), self.dice.below(1000));
+            self.now = match self.dice.below(8) {
+                0 => {
+                    self.get(key, &map)?;
+                    self.now
+                }
+                1 | 2 => {
+                    map.remove(&key);
+                    self.index.delete(self.now, key)?
+                }
+                _ if map.insert(key, value).is_some() => self.index.update(self.now, key, value)?,
+                _ => self.index.insert(self.now, key, value)?,
+            };
+        }
+        if self.dice.one_in(5) {
+            self.now = self.index.abort(self.now)?;
+        } else {
+            self.now = self.index.commit(self.now)?;
+            self.committed = map;
+        }
+        Ok(())
+    }
+
+    /// A transaction of one change. Whether there was room for it.
+    fn changes(&mut self, key: Key, value: Option<Value>) -> bool {
+        let mut all = || {
+            let now = self.index.begin(self.now)?;
+            let now = match value {
+                Some(value) => self.index.insert(now, key, value)?,
+                None => self.index.delete(now, key)?,
+            };
+            self.index.commit(now)
+        };
+        match all() {
+            Ok(now) => self.now = now,
+            Err(error) => {
+                self.assert_full(&error);
+                self.roll_back();
+                return false;
+            }
+        }
+        match value {
+            Some(value) => self.committed.insert(key, value),
+            None => self.committed.remove(&key),
+        };
+        true
+    }
+
+    fn assert_full(&self, error: &IndexError) {
+        let is_full = matches!(error, IndexError::Full { .. });
+        assert!(is_full, "{}: {error}", self.what);
+    }
+
+    fn roll_back(&mut self) {
+        let aborted = self.index.abort(self.now);
+        self.now = aborted.unwrap_or_else(|error| panic!("{}: {error}", self.what));
+    }
+
+    /// The index has what is committed, and is whole.
+    fn compare(&mut self) {
+        self.index.index().check().expect(&self.what);
+        let committed = self.committed.clone();
+        for key in 0..self.keys {
+            self.get(key, &committed).expect(&self.what);
+        }
+    }
+}
+
+/// Runs a history in which the call of this number fails. Whether there was one.
+fn fails_at(kind: IndexKind, seed: u64, call: i64, lies: bool) -> bool {
+    let mut history = History::new(kind, 700, 120, seed);
+    history.plan.left.set(call);
+    history.plan.lies.set(lies);
+    for _ in 0..20 {
+        let Err(error) = history.transaction() else {
+            continue;
+        };
+        assert_eq!(error, failure().into(), "{}", history.what);
+        if !history.index.is_open() {
+            // What failed was a rollback: it can be opened from its store only.
+            return true;
+        }
+        history.roll_back();
+    }
+    let left = history.plan.left.replace(i64::MAX);
+    history.compare();
+    left < 0
+}
+
+#[test]
+fn whichever_call_fails_an_index_has_what_is_committed() {
+    for &kind in IndexKind::ALL {
+        let fail = |&call: &i64| fails_at(kind, 1, call, false);
+        let calls = (0..).take_while(fail).count() as i64;
+        assert!(calls > 60, "{kind}");
+        let is_found = |call| catch_unwind(|| fails_at(kind, 1, call, true)).is_err();
+        assert!((0..calls).any(is_found), "{kind}: a lie is not found");
+    }
+}
+
+/// Fills an index until it refuses changes, and goes on for a while.
+fn fill(history: &mut History) -> u32 {
+    let mut refused = 0;
+    for _ in 0..200 {
+        if let Err(error) = history.transaction() {
+            history.assert_full(&error);
+            history.roll_back();
+            refused += 1;
+        }
+    }
+    refused
+}
+
+#[test]
+fn a_full_index_has_what_is_committed_and_can_be_emptied() {
+    for &kind in IndexKind::ALL {
+        let mut refused = 0;
+        for (pages, seed) in [(30, 1), (60, 2), (60, 3), (140, 4)] {
+            let mut history = History::new(kind, pages, u64::from(pages) * 30, seed);
+            refused += fill(&mut history);
+            history.compare();
+            let all: Vec<Key> = history.committed.keys().copied().collect();
+            for &key in &all {
+                history.changes(key, None);
+            }
+            history.compare();
+            // SAL never gives buckets back, and may need overflow pages to write some anew.
+            let left = history.committed.len();
+            assert!(
+                left == 0 || kind == IndexKind::Sal && left < all.len() / 2,
+                "{kind}: {left}"
+            );
+        }
+        assert!(refused > 50, "{kind}: {refused}");
+    }
+}
+
+#[test]
+fn a_full_index_that_keeps_no_room_for_its_journal_is_found_out() {
+    for kind in [IndexKind::LazyBPlusTree, IndexKind::Sal, IndexKind::BwDelta] {
+        let found = (0..20).any(|seed| {
+            let mut history = History::new(kind, 60, 1800, seed);
+            history.index.make(Mistake::RoomNotKept);
+            catch_unwind(AssertUnwindSafe(|| {
+                fill(&mut history);
+                history.compare();
+            }))
+            .is_err()
+        });
+        assert!(found, "{kind}");
+    }
+}
