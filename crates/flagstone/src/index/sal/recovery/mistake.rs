@@ -27,4 +27,6 @@ pub enum Mistake {
     UndoneFirst,
     /// A transaction that lives keeps the log from its first update on. Without R5.
     NotCarried,
+    /// Changes are taken for which a restart may have no room.
+    RoomNotKept,
 }

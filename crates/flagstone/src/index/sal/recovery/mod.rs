@@ -245,15 +245,19 @@ impl Transactions {
         self.ring.save(self.below.borrow_mut().store.as_mut(), now)
     }
 
+    fn flush_all(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        let covers = self.ring.end() - 1;
+        let now = self.index.flush(now)?;
+        self.bracket(now, covers)
+    }
+
     /// If a third of the log is in use, flushes all sets and logs again the updates that may have
     /// to be undone. Then no older record is needed.
     fn make_room(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
         if !self.ring.is_third_full() {
             return Ok(now);
         }
-        let covers = self.ring.end() - 1;
-        now = self.index.flush(now)?;
-        now = self.bracket(now, covers)?;
+        now = self.flush_all(now)?;
         if self.mistake.is(Mistake::NotCarried) {
             return self.checkpoint(now);
         }
@@ -335,8 +339,9 @@ impl Transactions {
     ///
     /// # Errors
     /// Another transaction has changed the key, or the rest of the log is kept for undoing live
-    /// transactions: roll back. Or the store cannot go on: then all further requests are refused,
-    /// and the index has to be opened anew.
+    /// transactions: roll back. There is no room for another record: roll back, or delete some. Or
+    /// the store cannot go on: then all further requests are refused, and the index has to be
+    /// opened anew.
     pub fn change(
         &mut self,
         now: Nanos,
@@ -344,7 +349,26 @@ impl Transactions {
         key: Key,
         new: Option<Value>,
     ) -> Result<Nanos, IndexError> {
+        let now = self.sound(|all| all.flush_if_short(now))?;
+        if new.is_some() && self.lacks_room() {
+            return Err(self.index.space.full());
+        }
         self.sound(|all| all.do_change(now, tx, key, new))
+    }
+
+    /// Whether there may be too few pages for the changes that wait, for undoing what lives, and
+    /// for one change more. A restart repeats and undoes no more than these.
+    fn lacks_room(&self) -> bool {
+        let changes = self.index.logs.len() + self.undo.len() + 1;
+        self.index.may_lack_room(changes as u32) && !self.mistake.is(Mistake::RoomNotKept)
+    }
+
+    /// Flushes where room may be lacking: then no change waits.
+    fn flush_if_short(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+        match self.lacks_room() && self.index.logs.len() > 0 {
+            true => self.flush_all(now),
+            false => Ok(now),
+        }
     }
 
     fn do_change(

@@ -3,8 +3,9 @@
 
 use super::{Mistake, Transactions};
 use crate::commit::{Device, Kind, Options};
+use crate::dice::Dice;
 use crate::ftl::Config;
-use crate::index::{DeviceStore, IndexError, IndexKind, Key, Settings, Store, Value};
+use crate::index::{DeviceStore, IndexError, IndexKind, Key, MemStore, Settings, Store, Value};
 use crate::nand::{Cut, PowerCut, Shared, small};
 use crate::units::Nanos;
 use std::collections::BTreeMap;
@@ -34,15 +35,15 @@ fn open(
     flash: &Shared<PowerCut>,
     mistake: Option<Mistake>,
 ) -> Result<(Transactions, Nanos), IndexError> {
-    let store = store(flash)?;
-    Transactions::with(
-        store,
-        &settings(),
-        LOG_PAGES,
-        5,
-        Nanos::ZERO,
-        mistake.into(),
-    )
+    open_on(store(flash)?, mistake, Nanos::ZERO)
+}
+
+fn open_on(
+    store: Box<dyn Store>,
+    mistake: Option<Mistake>,
+    now: Nanos,
+) -> Result<(Transactions, Nanos), IndexError> {
+    Transactions::with(store, &settings(), LOG_PAGES, 5, now, mistake.into())
 }
 
 fn is_power_loss(error: &IndexError) -> bool {
@@ -173,4 +174,79 @@ fn a_transaction_that_stays_does_not_keep_the_log_from_coming_round() {
         error.contains("more than the 120 pages of the log"),
         "{error}"
     );
+}
+
+/// Fills an index until changes are refused, and goes on; restarts come in between, with a
+/// transaction that lives. Returns how many changes were refused.
+fn one_is_full(pages: u32, seed: u64, mistake: Option<Mistake>) -> Result<u32, String> {
+    let say = |error: IndexError| error.to_string();
+    let (keys, mut dice) = (u64::from(pages) * 30, Dice(seed));
+    let mut store: Box<dyn Store> = Box::new(MemStore::new(256, 1 + LOG_PAGES + pages));
+    let (mut map, mut refused, mut now) = (Map::new(), 0, Nanos::ZERO);
+    for _ in 0..12 {
+        let (mut db, done) = open_on(store, mistake, now).map_err(say)?;
+        now = done;
+        for round in 0..40 {
+            let (tx, mut next) = (db.begin(), map.clone());
+            let mut full = false;
+            for _ in 0..dice.below(9) {
+                let (key, value) = (dice.below(keys), dice.next());
+                let new = (!dice.one_in(5)).then_some(value);
+                match db.change(now, tx, key, new) {
+                    Ok(done) => now = done,
+                    Err(IndexError::Full { .. }) => {
+                        full = true;
+                        break;
+                    }
+                    Err(error) => return Err(say(error)),
+                }
+                match new {
+                    Some(value) => next.insert(key, value),
+                    None => next.remove(&key),
+                };
+            }
+            refused += u32::from(full);
+            if round == 39 {
+                break; // It lives when the power goes.
+            }
+            if full || dice.one_in(5) {
+                now = db.abort(now, tx).map_err(say)?;
+            } else {
+                now = db.commit(now, tx).map_err(say)?;
+                map = next;
+            }
+            let key = dice.below(keys);
+            let (found, done) = db.get(now, None, key).map_err(say)?;
+            now = done;
+            if found != map.get(&key).copied() {
+                return Err(format!("key {key} is not as it was committed"));
+            }
+        }
+        store = db.into_store();
+    }
+    let (mut db, mut now) = open_on(store, mistake, now).map_err(say)?;
+    if map.len() < 2 * pages as usize {
+        return Err(format!("{} records are in {pages} pages", map.len()));
+    }
+    for key in 0..keys {
+        let (found, done) = db.get(now, None, key).map_err(say)?;
+        now = done;
+        if found != map.get(&key).copied() {
+            return Err(format!(
+                "key {key} is not as it was committed, after a restart"
+            ));
+        }
+    }
+    db.index().check()?;
+    Ok(refused)
+}
+
+#[test]
+fn a_full_index_restarts_and_has_what_is_committed() {
+    for (pages, seed) in [(60, 1), (60, 3), (100, 4), (200, 5)] {
+        let refused = one_is_full(pages, seed, None).expect("it holds");
+        assert!(refused > 20, "{pages}: {refused}");
+    }
+    let error = one_is_full(60, 3, Some(Mistake::RoomNotKept)).expect_err("the control");
+    assert!(error.contains("are in use"), "{error}");
 }
