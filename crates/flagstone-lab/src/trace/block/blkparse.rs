@@ -33,6 +33,9 @@ pub enum Action {
 }
 
 impl Action {
+    /// All of them.
+    pub const ALL: [Action; 3] = [Action::Queue, Action::Issue, Action::Complete];
+
     /// Its letter in the output of `blkparse`.
     pub fn letter(self) -> &'static str {
         match self {
