@@ -84,50 +84,37 @@ pub enum Measures {
 /// How measured figures are held against a claim. Which keys a rule has depends on the claim's
 /// kind; a claim may have several rules, all of which have to hold.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Rule {
     /// The figure of the paper's experiments that names refer to.
-    #[serde(default)]
     pub figure: String,
     /// Ratio, value: what to measure.
     pub measure: Option<Measures>,
     /// Order: from the lowest to the highest. `a~b` are comparable, `a|b` are in any order.
-    #[serde(default)]
     pub order: Vec<String>,
     /// Trend: series that rise from end to end.
-    #[serde(default)]
     pub rises: Vec<String>,
     /// Trend: series that fall from end to end.
-    #[serde(default)]
     pub falls: Vec<String>,
     /// Trend: series that stay as they are.
-    #[serde(default)]
     pub flat: Vec<String>,
     /// Trend: series that never fall.
-    #[serde(default)]
     pub never_falls: Vec<String>,
     /// Trend: series that rise up to this point of the sweep.
-    #[serde(default)]
     pub rises_until: BTreeMap<String, f64>,
     /// Trend: series that fall up to this point of the sweep.
-    #[serde(default)]
     pub falls_until: BTreeMap<String, f64>,
     /// Trend: series that rise from this point of the sweep on.
-    #[serde(default)]
     pub rises_from: BTreeMap<String, f64>,
     /// Trend: series that are highest at this point of the sweep.
-    #[serde(default)]
     pub peak: BTreeMap<String, f64>,
     /// Cross: the first is below the second before the crossing, and above it behind.
     pub cross: Option<[String; 2]>,
     /// Cross: the two are equal from there on (within the tolerance for comparable series).
-    #[serde(default)]
     pub converge: bool,
     /// Order: points (`series@x`) that a protocol supports.
-    #[serde(default)]
     pub present: Vec<Expr>,
     /// Order: points that it does not support.
-    #[serde(default)]
     pub absent: Vec<Expr>,
 }
 
