@@ -347,12 +347,6 @@ impl Judge<'_> {
 
     /// The values at each point where every group has one; only for series without a point.
     fn rows(&self, groups: &[(bool, Vec<Expr>)]) -> Vec<Vec<(bool, Vec<f64>)>> {
-        let mut names: Vec<&str> = Vec::new();
-        for point in self.data.series.iter().flat_map(|(_, points)| points) {
-            if !names.contains(&point.name.as_str()) {
-                names.push(&point.name);
-            }
-        }
         let at = |name: &str| {
             self.row(groups, &|expr| match expr {
                 Expr::Term(term) if term.at.is_none() => {
@@ -362,7 +356,7 @@ impl Judge<'_> {
                 expr => self.data.eval(expr),
             })
         };
-        let rows = names.into_iter().map(at);
+        let rows = self.data.names().into_iter().map(at);
         rows.filter(|row: &Vec<_>| row.iter().all(|(_, group)| !group.is_empty()))
             .collect()
     }
