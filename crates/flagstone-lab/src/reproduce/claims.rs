@@ -119,6 +119,34 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// What it says of the way of series over the sweep: each series, the words for it, and the
+    /// point of the sweep that they are about.
+    pub fn trends(&self) -> Vec<(&str, &'static str, Option<f64>)> {
+        let lists = [
+            (&self.rises, "rises"),
+            (&self.falls, "falls"),
+            (&self.flat, "flat"),
+            (&self.never_falls, "rises or stays"),
+        ];
+        let places = [
+            (&self.rises_until, "rises until"),
+            (&self.falls_until, "falls until"),
+            (&self.rises_from, "rises from"),
+            (&self.peak, "highest at"),
+        ];
+        let mut all = Vec::new();
+        for (list, what) in lists {
+            all.extend(list.iter().map(|series| (series.as_str(), what, None)));
+        }
+        for (list, what) in places {
+            all.extend(
+                list.iter()
+                    .map(|(series, at)| (series.as_str(), what, Some(*at))),
+            );
+        }
+        all
+    }
+
     /// Every point and series of the figure that it names.
     pub fn terms(&self) -> Vec<Term> {
         let mut exprs: Vec<Expr> = match &self.measure {
@@ -128,16 +156,7 @@ impl Rule {
             Some(Measures::Named(named)) => named.values().cloned().collect(),
         };
         let names = self.order.iter().flat_map(|group| group.split(['~', '|']));
-        let lists = [&self.rises, &self.falls, &self.flat, &self.never_falls];
-        let names = names.chain(lists.into_iter().flatten().map(String::as_str));
-        let names = names.chain(
-            self.peak
-                .keys()
-                .chain(self.rises_until.keys())
-                .chain(self.falls_until.keys())
-                .chain(self.rises_from.keys())
-                .map(String::as_str),
-        );
+        let names = names.chain(self.trends().into_iter().map(|(series, ..)| series));
         let names = names.chain(self.cross.iter().flatten().map(String::as_str));
         exprs.extend(names.filter_map(|name| Expr::parse(name.trim()).ok()));
         exprs.extend(self.present.iter().chain(&self.absent).cloned());
@@ -212,20 +231,12 @@ impl Claim {
             return fail("it has no rule");
         }
         for rule in &self.rule {
-            let trend = !(rule.rises.is_empty()
-                && rule.falls.is_empty()
-                && rule.flat.is_empty()
-                && rule.never_falls.is_empty()
-                && rule.rises_until.is_empty()
-                && rule.falls_until.is_empty()
-                && rule.rises_from.is_empty()
-                && rule.peak.is_empty());
             let right = match self.kind {
                 ClaimKind::Ratio | ClaimKind::Value => rule.measure.is_some(),
                 ClaimKind::Order => {
                     rule.order.len() > 1 || !rule.present.is_empty() || !rule.absent.is_empty()
                 }
-                ClaimKind::Trend => trend,
+                ClaimKind::Trend => !rule.trends().is_empty(),
                 ClaimKind::Cross => rule.cross.is_some(),
             };
             if !right {

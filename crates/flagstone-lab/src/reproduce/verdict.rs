@@ -362,30 +362,9 @@ impl Judge<'_> {
     }
 
     fn trends(&self, rule: &Rule) -> Vec<Part> {
-        let mut parts = Vec::new();
-        let lists = [
-            (&rule.rises, "rises"),
-            (&rule.falls, "falls"),
-            (&rule.flat, "flat"),
-            (&rule.never_falls, "rises or stays"),
-        ];
-        for (list, what) in lists {
-            for series in list {
-                parts.push(self.trend(rule, series, what, None));
-            }
-        }
-        let places = [
-            (&rule.rises_until, "rises until"),
-            (&rule.falls_until, "falls until"),
-            (&rule.rises_from, "rises from"),
-            (&rule.peak, "highest at"),
-        ];
-        for (list, what) in places {
-            for (series, at) in list {
-                parts.push(self.trend(rule, series, what, Some(*at)));
-            }
-        }
-        parts
+        let each = rule.trends().into_iter();
+        each.map(|(series, what, at)| self.trend(rule, series, what, at))
+            .collect()
     }
 
     fn trend(&self, rule: &Rule, series: &str, what: &str, at: Option<f64>) -> Part {
