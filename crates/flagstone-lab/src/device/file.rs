@@ -170,26 +170,23 @@ impl DeviceFile {
     fn geometry(&self, base: Option<&DeviceSpec>) -> Result<Geometry, Wrong> {
         let table = &self.geometry;
         let base = base.map(|spec| &spec.geometry);
-        let count = |key: &'static str, given: Option<u32>, of: fn(&Geometry) -> u32| match given
-            .or(base.map(of))
-        {
-            Some(value) => Ok(value),
-            None => missing("geometry", key),
-        };
+        // What the table has under a key, or what is inherited.
+        macro_rules! count {
+            ($key:ident) => {
+                match table.$key.or(base.map(|geometry| geometry.$key)) {
+                    Some(value) => value,
+                    None => return missing("geometry", stringify!($key)),
+                }
+            };
+        }
         let mut geometry = Geometry {
-            channels: count("channels", table.channels, |g| g.channels)?,
-            packages_per_channel: count("packages_per_channel", table.packages_per_channel, |g| {
-                g.packages_per_channel
-            })?,
-            planes_per_package: count("planes_per_package", table.planes_per_package, |g| {
-                g.planes_per_package
-            })?,
+            channels: count!(channels),
+            packages_per_channel: count!(packages_per_channel),
+            planes_per_package: count!(planes_per_package),
             blocks_per_plane: 4,
-            pages_per_block: count("pages_per_block", table.pages_per_block, |g| {
-                g.pages_per_block
-            })?,
-            page_bytes: count("page_bytes", table.page_bytes, |g| g.page_bytes)?,
-            spare_bytes: count("spare_bytes", table.spare_bytes, |g| g.spare_bytes)?,
+            pages_per_block: count!(pages_per_block),
+            page_bytes: count!(page_bytes),
+            spare_bytes: count!(spare_bytes),
             cell: self.cell(base)?,
             strict_order: table
                 .strict_order
@@ -208,9 +205,7 @@ impl DeviceFile {
                 return wrong("capacity", why.into());
             }
             Some(capacity) => blocks_for(capacity, &geometry)?,
-            None => count("blocks_per_plane", table.blocks_per_plane, |g| {
-                g.blocks_per_plane
-            })?,
+            None => count!(blocks_per_plane),
         };
         check(&geometry)?;
         Ok(geometry)
