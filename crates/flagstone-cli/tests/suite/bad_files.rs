@@ -199,69 +199,46 @@ fn a_file_that_holds_something_is_no_store() {
     let mine = place.file("mine", "mine");
     let folder = place.path("folder");
     fs::create_dir(&folder).unwrap();
-    let bench = |path: &str, more: &[&str]| {
-        let store = format!("file:{path}");
-        let args = format!("index bench --index sal --buffered --store {store}");
-        let args = words(&args);
-        let records = ["--records", "50000", "--memory", "100000"];
-        let all = [&args[..], &records, more].concat();
-        all.iter().map(|arg| arg.to_string()).collect::<Vec<_>>()
+    let bench = |path: &str, more: &str| {
+        format!(
+            "index bench --index sal --buffered --store file:{path} --records 50000 \
+             --memory 100000 {more}"
+        )
     };
-    let refused = |args: Vec<String>| bad(&args.iter().map(|a| a.as_str()).collect::<Vec<_>>());
+    let refused = |line: String| bad(&words(&line));
     let before = place.names();
-    assert!(refused(bench(&mine, &[])).contains("holds something already"));
-    assert!(refused(bench(&folder, &[])).contains("neither a file nor"));
-    assert!(refused(bench("/dev/full", &[])).contains("neither a file nor"));
+    assert!(refused(bench(&mine, "")).contains("holds something already"));
+    assert!(refused(bench(&folder, "")).contains("neither a file nor"));
+    assert!(refused(bench("/dev/full", "")).contains("neither a file nor"));
     // A workload or a setting that cannot be leaves no file.
     let new = place.path("new");
-    assert!(refused(bench(&new, &["--workload", "ycsb-e"])).contains("use a tree"));
-    assert!(refused(bench(&new, &["--set", "group=0"])).contains("group"));
-    assert!(refused(bench(&new, &["--page-bytes", "777"])).contains("multiple of 512"));
+    assert!(refused(bench(&new, "--workload ycsb-e")).contains("use a tree"));
+    assert!(refused(bench(&new, "--set group=0")).contains("group"));
+    assert!(refused(bench(&new, "--page-bytes 777")).contains("multiple of 512"));
     assert_eq!(place.names(), before);
     assert_eq!(fs::read_to_string(&mine).unwrap(), "mine");
-    let args = bench(&new, &[]);
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    good(&args);
+    let line = bench(&new, "");
+    good(&words(&line));
     assert!(fs::metadata(&new).unwrap().len() > 0);
-    assert!(bad(&args).contains("holds something already"));
+    assert!(refused(line).contains("holds something already"));
 }
 
 #[test]
 fn names_that_are_nearly_right_are_suggested() {
     for (args, meant) in [
-        (
-            &["compare", "--protocols", "cfx"][..],
-            "did you mean `cfc`?",
-        ),
-        (
-            &["compare", "--protocols", "plain,lightx"],
-            "did you mean `lighttx`?",
-        ),
-        (&["break", "--protocol", "bpc"], "did you mean `bpcc`?"),
-        (&["device", "show", "smal"], "did you mean `small`?"),
-        (
-            &["index", "bench", "--index", "bptre"],
-            "did you mean `bptree`?",
-        ),
-        (
-            &["index", "bench", "--index", "sal", "--workload", "ycsb-g"],
-            "did you mean `ycsb-",
-        ),
-        (
-            &["index", "bench", "--index", "sal", "--store", "men"],
-            "did you mean `mem`?",
-        ),
-        (
-            &["index", "bench", "--index", "sal", "--protocol", "mxsl"],
-            "did you mean `mixsl`?",
-        ),
-        (
-            &["index", "bench", "--index", "sal", "--set", "bach=3"],
-            "did you mean `batch`?",
-        ),
-        (&["reproduce", "lightx"], "did you mean `lighttx`"),
+        ("compare --protocols cfx", "`cfc`?"),
+        ("compare --protocols plain,lightx", "`lighttx`?"),
+        ("break --protocol bpc", "`bpcc`?"),
+        ("device show smal", "`small`?"),
+        ("index bench --index bptre", "`bptree`?"),
+        ("index bench --index sal --workload ycsb-g", "`ycsb-"),
+        ("index bench --index sal --store men", "`mem`?"),
+        ("index bench --index sal --protocol mxsl", "`mixsl`?"),
+        ("index bench --index sal --set bach=3", "`batch`?"),
+        ("reproduce lightx", "`lighttx`"),
     ] {
-        let said = bad(args);
-        assert!(said.contains(meant), "{args:?}: {said}");
+        let said = bad(&words(args));
+        let meant = format!("did you mean {meant}");
+        assert!(said.contains(&meant), "{args}: {said}");
     }
 }

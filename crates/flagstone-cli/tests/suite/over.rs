@@ -104,29 +104,20 @@ fn a_grid_says_who_wins_and_its_page_needs_nothing_else() {
 fn what_cannot_be_a_grid_is_refused() {
     for (args, why) in [
         (
-            &["--over", "full=1"][..],
+            "--over full=1",
             "there is no setting `full`, did you mean `fill`",
         ),
+        ("--over fill=0..1,clients=1,theta=1", "one or two settings"),
+        ("--over fill=0.1,fill=0.2", "names fill twice"),
+        ("--over fill=0.1:0.2 --fill 0.3", "leave one of them out"),
+        ("--over clients=1:2,load=1:2", "of an open one"),
         (
-            &["--over", "fill=0..1,clients=1,theta=1"],
-            "one or two settings",
-        ),
-        (&["--over", "fill=0.1,fill=0.2"], "names fill twice"),
-        (
-            &["--over", "fill=0.1:0.2", "--fill", "0.3"],
-            "leave one of them out",
-        ),
-        (&["--over", "clients=1:2,load=1:2"], "of an open one"),
-        (
-            &["--over", "transaction-pages=1:2"],
+            "--over transaction-pages=1:2",
             "at transaction-pages 1: --pages-per-transaction",
         ),
-        (
-            &["--over", "fill=0.1:0.2", "--stack", "wal"],
-            "cannot be used with",
-        ),
+        ("--over fill=0.1:0.2 --stack wal", "cannot be used with"),
     ] {
-        let error = bad(&[&["compare"], args].concat());
+        let error = bad(&words(&format!("compare {args}")));
         assert!(error.contains(why), "{args:?}: {error}");
     }
 }

@@ -1,5 +1,6 @@
 //! Running the command in a place of one's own.
 
+use serde_json::Value;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -123,6 +124,19 @@ pub(crate) fn good_with(args: &[&str], input: &str) -> (String, String) {
     let (out, err) = texts(&output);
     assert_eq!(output.status.code(), Some(0), "{args:?}: {err}");
     (out, err)
+}
+
+/// What a command prints that finds something: exit code 1.
+pub(crate) fn found(args: &[&str]) -> (String, String) {
+    let output = flagstone(args);
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {output:?}");
+    texts(&output)
+}
+
+/// What a command that must succeed prints, an object.
+pub(crate) fn json(args: &[&str]) -> Value {
+    let (out, _) = good(args);
+    serde_json::from_str(&out).unwrap()
 }
 
 pub(crate) fn bad(args: &[&str]) -> String {

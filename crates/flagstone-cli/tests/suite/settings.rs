@@ -84,45 +84,43 @@ fn a_setting_of_a_database_is_of_its_manager_its_protocol_or_its_policy() {
 fn what_nothing_has_and_what_cannot_be_is_refused() {
     let index = ["index", "bench", "--index", "sal", "--protocol", "g-mixsl"];
     let few = ["--records", "3000", "--device", "small", "--set"];
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&str, &str); 10] = [
         (
-            &["--protocols", "cfc,aw", "--set", "zone_blocks=9"],
+            "--protocols cfc,aw --set zone_blocks=9",
             "only mhl-d and lighttx have this setting, and none of them is run",
         ),
         (
-            &["--protocols", "lighttx", "--set", "zone_block=9"],
+            "--protocols lighttx --set zone_block=9",
             "did you mean `zone_blocks`?",
         ),
-        (&["--set", "zone_blocks"], "it must be NAME=VALUE"),
-        (&["--set", "cfx.block_flags=true"], "did you mean `cfc`?"),
+        ("--set zone_blocks", "it must be NAME=VALUE"),
+        ("--set cfx.block_flags=true", "did you mean `cfc`?"),
         (
-            &["--protocols", "lighttx,aw", "--set", "zone_blocks=x"],
+            "--protocols lighttx,aw --set zone_blocks=x",
             "zone_blocks of lighttx is `x`: use a number",
         ),
         (
-            &["--stack", "wal", "--set", "max_c=3"],
+            "--stack wal --set max_c=3",
             "only cfc-ex and afc-ex have this setting",
         ),
         (
-            &["--stack", "cfc-ex", "--set", "max_c=9"],
+            "--stack cfc-ex --set max_c=9",
             "max_c of cfc-ex is `9`: use a number from 2 to 8",
         ),
         (
-            &["--stack", "force:lighttx", "--set", "zone_blocks=x"],
+            "--stack force:lighttx --set zone_blocks=x",
             "zone_blocks of lighttx is `x`",
         ),
         (
-            &["--stack", "wal", "--policy", "clock", "--set", "rounds=-1"],
+            "--stack wal --policy clock --set rounds=-1",
             "rounds of clock",
         ),
-        (
-            &["--stack", "wal", "--set", "window=3"],
-            "only cflru has this setting",
-        ),
+        ("--stack wal --set window=3", "only cflru has this setting"),
     ];
     for (args, why) in cases {
-        let workload = ["compare", "--workload", "uniform", "--requests", "99"];
-        let said = bad(&[&workload[..], args].concat());
+        let said = bad(&words(&format!(
+            "compare --workload uniform --requests 99 {args}"
+        )));
         assert!(said.contains(why), "{args:?}: {said}");
     }
     let both = bad(&[&index[..], &few, &["group=4"]].concat());

@@ -1,6 +1,6 @@
 //! `flagstone trace`: import, info and export end to end, and the exit codes.
 
-use super::run::{Place, bad, bad_with, flagstone, good, good_with, says, texts, words};
+use super::run::{Place, bad, bad_with, flagstone, good, good_with, json, says, words};
 
 pub(crate) const WALDUMP: &str = "\
 rmgr: Heap        len (rec/tot):     54/    54, tx:        700, lsn: 0/01, prev 0/00, desc: INSERT off 1, blkref #0: rel 1663/5/16396 blk 8, blkref #1: rel 1663/5/16396 fork vm blk 0
@@ -20,9 +20,7 @@ fn a_dump_is_imported_described_and_exported() {
     says(&err, "skipped: 1 × transactions that never end");
     says(&err, "skipped: 1 × block references to fork vm");
 
-    let (json, _) = good(&["trace", "info", &trace, "--json"]);
-    let info: serde_json::Value = serde_json::from_str(json.trim_end()).unwrap();
-    assert_eq!(json.lines().count(), 1);
+    let info = json(&["trace", "info", &trace, "--json"]);
     assert_eq!((&info["commits"], &info["aborts"]), (&1.into(), &1.into()));
     assert_eq!(info["distinct_pages"]["max"], 1);
     assert_eq!(info["duration_ns"], 1_000_000);
@@ -36,10 +34,8 @@ fn a_dump_is_imported_described_and_exported() {
     assert_eq!(info["trace_sha256"].as_str().unwrap().len(), 64);
 
     let (text, _) = good(&["trace", "info", &trace]);
-    assert!(
-        text.contains("1663/5/16396") && text.contains("p99"),
-        "{text}"
-    );
+    says(&text, "1663/5/16396");
+    says(&text, "p99");
 
     let csv = "time_ns,transaction,op,page,relation\n0,0,write,0,1663/5/16396\n0,0,commit,,\n\
                666000,1,write,1,1663/5/16400\n1000000,1,abort,,\n";
@@ -54,10 +50,8 @@ fn a_dump_is_imported_described_and_exported() {
         )),
         WALDUMP,
     );
-    assert!(
-        err.contains("3 transactions") && err.contains("kept as aborted: 1"),
-        "{err}"
-    );
+    says(&err, "3 transactions");
+    says(&err, "kept as aborted: 1");
     let (_, err) = good_with(
         &words(&format!("trace import waldump - -o {trace} --forks=all")),
         WALDUMP,
@@ -94,14 +88,8 @@ fn every_block_format_is_imported() {
         let input = place.file("input", text);
         let args = [&["trace", "import", format, &input, "-o", &trace], options].concat();
         let (_, err) = good(&args);
-        assert!(
-            err.contains("2 transactions, 5 events, 2 pages of 4096"),
-            "{format}: {err}"
-        );
-        assert!(
-            err.contains("0.001 s, 1000.0 requests/s"),
-            "{format}: {err}"
-        );
+        says(&err, "2 transactions, 5 events, 2 pages of 4096");
+        says(&err, "0.001 s, 1000.0 requests/s");
         let (json, _) = good(&["trace", "info", &trace, "--json"]);
         says(&json, "\"source\":\"input\"");
     }
@@ -153,13 +141,12 @@ fn a_trace_drives_databases_closed_and_open() {
         assert_eq!(lines.len(), 2);
         for (line, stack) in lines.iter().zip(["wal", "force:cfc"]) {
             assert!(line.contains(&format!("\"stack\":\"{stack}\"")), "{line}");
-            says(&line, "\"committed\":1,\"rolled_back\":1");
-            says(&line, speedup);
+            says(line, "\"committed\":1,\"rolled_back\":1");
+            says(line, speedup);
         }
     }
-    let wrong = flagstone(&["compare", &trace, "--stack", "wall"]);
-    assert_eq!(wrong.status.code(), Some(2));
-    assert!(texts(&wrong).1.contains("no stack `wall`"));
+    let wrong = bad(&["compare", &trace, "--stack", "wall"]);
+    says(&wrong, "no stack `wall`");
 }
 
 #[test]
@@ -173,40 +160,20 @@ fn a_saved_device_serves_a_comparison_and_a_wrong_one_is_refused() {
     let (_, said) = good(&fill);
     says(&said, "cfc on small, 5 % full");
     let (out, _) = good(&["compare", &trace, "--image", &image, "--json"]);
-    assert!(
-        out.contains("\"protocol\":\"cfc\"") && out.contains("\"fill\":0.0"),
-        "{out}"
-    );
+    says(&out, "\"protocol\":\"cfc\"");
+    says(&out, "\"fill\":0.0");
 
-    let compare = |image: &str, more: &[&str]| {
-        let args = [&["compare", &trace, "--image", image], more].concat();
-        let output = flagstone(&args);
-        (output.status.code(), texts(&output).1)
-    };
-    let (code, error) = compare(&image, &["--device", "flagcommit-slc"]);
-    assert!(
-        code == Some(2) && error.contains("holds a device of another"),
-        "{error}"
-    );
+    let refused =
+        |image: &str, more: &[&str]| bad(&[&["compare", &trace, "--image", image], more].concat());
+    let error = refused(&image, &["--device", "flagcommit-slc"]);
+    says(&error, "holds a device of another");
     let mut bytes = std::fs::read(&image).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&image, &bytes).unwrap();
-    let (code, error) = compare(&image, &[]);
-    assert!(
-        code == Some(2) && error.contains("make the image again"),
-        "{error}"
-    );
-    let (code, error) = compare(&input, &[]);
-    assert!(
-        code == Some(2) && error.contains("is not the image of a device"),
-        "{error}"
-    );
-    let (code, error) = compare(&place.path("none"), &[]);
-    assert!(
-        code == Some(2) && error.contains("could not be read"),
-        "{error}"
-    );
+    says(&refused(&image, &[]), "make the image again");
+    says(&refused(&input, &[]), "is not the image of a device");
+    says(&refused(&place.path("none"), &[]), "could not be read");
 }
 
 #[test]
@@ -218,8 +185,7 @@ fn what_lies_between_flushes_is_a_transaction_and_reads_are_told_apart() {
     let import = format!("trace import fio - --page-bytes 8192 -o {trace}");
     let import = words(&import);
     good_with(&[&import[..], &["--commit-at", "flush"]].concat(), log);
-    let info: serde_json::Value =
-        serde_json::from_str(&good(&["trace", "info", &trace, "--json"]).0).unwrap();
+    let info = json(&["trace", "info", &trace, "--json"]);
     assert_eq!(info["transactions"], 3);
     assert_eq!(info["read_only"], 1);
     let device = place.file("device.toml", super::run::TINY);

@@ -1,6 +1,6 @@
 //! Options that would change nothing are refused, with the reason.
 
-use super::run::{Place, bad, good, says};
+use super::run::{Place, bad, good, says, words};
 
 const LOG: &str = "fio version 2 iolog\nf read 0 4096\nf write 4096 4096\n";
 
@@ -8,54 +8,38 @@ const LOG: &str = "fio version 2 iolog\nf read 0 4096\nf write 4096 4096\n";
 fn an_option_of_another_store_or_workload_is_refused() {
     let place = Place::new("useless");
     let file = format!("file:{}", place.path("pages"));
-    let bench = |store: &str, more: &[&str]| {
-        let args = ["index", "bench", "--index", "linear", "--records", "300"];
-        let args = [&args[..], &["--store", store], more].concat();
-        args.iter().map(|arg| arg.to_string()).collect::<Vec<_>>()
+    let bench = |store: &str, more: &str| {
+        format!("index bench --index linear --records 300 --store {store} {more}")
     };
-    let plain = ["--workload", "ycsb-c"];
     for (store, option, for_what) in [
-        ("mem", &["--protocol", "cfc"][..], "--store sim"),
-        ("mem", &["--device", "small"], "--store sim"),
-        (&file, &["--protocol", "cfc"], "--store sim"),
-        (&file, &["--device", "small"], "--store sim"),
-        ("sim", &["--page-bytes", "4096"], "--store mem and file"),
-        ("mem", &["--in-flight", "2"], "--store file"),
-        ("sim", &["--in-flight", "2"], "--store file"),
-        ("mem", &["--buffered"], "--store file"),
-        ("mem", &["--searches", "0.5"], "workloads D and E"),
-        ("mem", &["--locality", "0.8"], "workloads C, D, E and H"),
-        ("mem", &["--scattered"], "a locality above 0.5"),
+        ("mem", "--protocol cfc", "--store sim"),
+        ("mem", "--device small", "--store sim"),
+        (&file, "--protocol cfc", "--store sim"),
+        (&file, "--device small", "--store sim"),
+        ("sim", "--page-bytes 4096", "--store mem and file"),
+        ("mem", "--in-flight 2", "--store file"),
+        ("sim", "--in-flight 2", "--store file"),
+        ("mem", "--buffered", "--store file"),
+        ("mem", "--searches 0.5", "workloads D and E"),
+        ("mem", "--locality 0.8", "workloads C, D, E and H"),
+        ("mem", "--scattered", "a locality above 0.5"),
     ] {
-        let args = bench(store, &[&plain[..], option].concat());
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let said = bad(&args);
-        assert!(
-            said.contains(option[0]) && said.contains(for_what),
-            "{said}"
-        );
-        says(&said, "leave it out");
+        let line = bench(store, &format!("--workload ycsb-c {option}"));
+        let said = bad(&words(&line));
+        for part in [words(option)[0], for_what, "leave it out"] {
+            says(&said, part);
+        }
     }
     assert_eq!(place.names(), Vec::<String>::new());
-    for (workload, option, for_what) in [
-        (
-            "A",
-            &["--operations", "9"][..],
-            "other workloads than A and G",
-        ),
-        ("G", &["--operations", "9"], "other workloads than A and G"),
-        ("H", &["--locality", "0.7,0.8"], "the workload C"),
-        ("H", &["--searches", "0.5"], "workloads D and E"),
-        (
-            "C",
-            &["--locality", "0.5", "--scattered"],
-            "a locality above",
-        ),
+    for (more, for_what) in [
+        ("A --operations 9", "other workloads than A and G"),
+        ("G --operations 9", "other workloads than A and G"),
+        ("H --locality 0.7,0.8", "the workload C"),
+        ("H --searches 0.5", "workloads D and E"),
+        ("C --locality 0.5 --scattered", "a locality above"),
     ] {
-        let args = bench("mem", &[&["--workload", workload], option].concat());
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let said = bad(&args);
-        says(&said, for_what);
+        let line = bench("mem", &format!("--workload {more}"));
+        says(&bad(&words(&line)), for_what);
     }
     let ordered = ["index", "bench", "--index", "bptree", "--store", "mem"];
     let trace_c = ["--records", "300", "--workload", "C", "--scattered"];
@@ -64,23 +48,13 @@ fn an_option_of_another_store_or_workload_is_refused() {
     assert!(bad(&[&ordered[..], &twice].concat()).contains("say the same"));
     // Where they do something they are taken.
     for (store, more) in [
-        ("sim", &["--device", "small", "--protocol", "cfc"][..]),
-        ("mem", &["--page-bytes", "512"]),
-        (
-            &file,
-            &["--buffered", "--in-flight", "2", "--page-bytes", "512"],
-        ),
-        (
-            "mem",
-            &["--workload", "C", "--locality", "0.6,0.9", "--scattered"],
-        ),
-        (
-            "mem",
-            &["--workload", "D", "--searches", "0.5", "--locality", "0.8"],
-        ),
+        ("sim", "--device small --protocol cfc"),
+        ("mem", "--page-bytes 512"),
+        (&file, "--buffered --in-flight 2 --page-bytes 512"),
+        ("mem", "--workload C --locality 0.6,0.9 --scattered"),
+        ("mem", "--workload D --searches 0.5 --locality 0.8"),
     ] {
-        let args = bench(store, more);
-        good(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        good(&words(&bench(store, more)));
     }
 }
 
