@@ -21,7 +21,7 @@ use std::io::Write;
 type Import = fn(&[u8]) -> Result<Trace, ImportError>;
 
 /// Every importer, and fio once for each meaning of its waits.
-pub const IMPORTS: [(&str, Import); 7] = [
+const IMPORTS: [(&str, Import); 7] = [
     ("waldump", |text| {
         Ok(waldump::import(text, &waldump::WalOptions::default())?.0)
     }),

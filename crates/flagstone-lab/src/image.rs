@@ -15,6 +15,7 @@
 
 use crate::inputs;
 use crate::output::{self, Output};
+use crate::trace::input::hex;
 use flagstone::commit::{Device, DeviceError, Kind, Options};
 use flagstone::ftl::Config;
 use flagstone::nand::{Cell, Chip, Contents, Damage, Geometry, Pairing, Timing};
@@ -342,8 +343,7 @@ fn head_of(geometry: &Geometry, setup: &Setup) -> Head {
 }
 
 fn sha256(bytes: &[u8]) -> String {
-    let digest = Sha256::digest(bytes);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(bytes))
 }
 
 fn emit(contents: &Contents) -> Vec<u8> {

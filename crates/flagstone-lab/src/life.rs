@@ -49,7 +49,7 @@ pub struct Life {
 }
 
 /// What became of a device.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LifeRecord {
     /// The protocol.
     pub protocol: &'static str,
@@ -164,21 +164,8 @@ impl Life {
                 hours: self.hours,
                 seed: self.seed,
                 scrubs: self.scrubs,
-                cuts: 0,
-                pages: 0,
-                pages_lost: 0,
-                wrong: 0,
-                stopped: None,
-                reads_failed: 0,
-                transactions: 0,
-                host_pages_written: 0,
-                flash: BTreeMap::new(),
-                scrub_programs: 0.0,
-                refreshed: 0,
-                patrolled: 0,
-                corrected_most: 0,
                 ecc_bits,
-                erases: 0,
+                ..LifeRecord::default()
             },
         };
         world.start().map_err(|error| error.to_string())?;

@@ -6,7 +6,6 @@
 use crate::workload::{Request, Workload, WorkloadError};
 use flagstone::commit::{Device, DeviceError};
 use flagstone::units::{Lpn, Nanos, TxId};
-use std::fmt;
 
 /// What a run came to. A run that ended early is an error, never a shorter report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,11 +21,13 @@ pub struct Done {
 }
 
 /// Why a run did not come to its end.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// The workload cannot be drawn.
+    #[error("{0}")]
     Workload(WorkloadError),
     /// The device refused a request.
+    #[error("after {completed} requests the device refused: {error}")]
     Device {
         /// Requests that had been completed before.
         completed: u64,
@@ -34,6 +35,10 @@ pub enum RunError {
         error: DeviceError,
     },
     /// Fewer commits were acknowledged, or fewer requests carried out, than were issued.
+    #[error(
+        "{} requests in {} transactions were issued, {} in {} completed",
+        issued.0, issued.1, completed.0, completed.1
+    )]
     Lost {
         /// Requests and transactions issued.
         issued: (u64, u64),
@@ -42,24 +47,7 @@ pub enum RunError {
     },
 }
 
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RunError::Workload(error) => error.fmt(f),
-            RunError::Device { completed, error } => {
-                write!(f, "after {completed} requests the device refused: {error}")
-            }
-            RunError::Lost { issued, completed } => write!(
-                f,
-                "{} requests in {} transactions were issued, {} in {} completed",
-                issued.0, issued.1, completed.0, completed.1
-            ),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
-
+// By hand: derived, it would name the cause as a source, which is the message already.
 impl From<WorkloadError> for RunError {
     fn from(error: WorkloadError) -> Self {
         RunError::Workload(error)

@@ -70,16 +70,9 @@ impl FromStr for Pattern {
 }
 
 /// A workload that nobody can run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct WorkloadError(pub String);
-
-impl fmt::Display for WorkloadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for WorkloadError {}
 
 fn check_theta(theta: f64) -> Result<(), WorkloadError> {
     if (0.0..=10.0).contains(&theta) {

@@ -1,7 +1,7 @@
 //! `flagstone device age`: a long life on cells whose bit errors grow, with scrubbing and without.
 
 use super::device::load;
-use super::{Failure, protocols_of, say, with_unit};
+use super::{Failure, plain_table, protocols_of, say, with_unit};
 use flagstone::ftl::Operation;
 use flagstone_lab::life::{Life, LifeRecord};
 use std::process::ExitCode;
@@ -71,8 +71,7 @@ pub(crate) fn run(args: &Age) -> Result<ExitCode, Failure> {
 }
 
 fn table(records: &[LifeRecord]) {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
+    let mut table = plain_table();
     table.set_header([
         "protocol",
         "pages",

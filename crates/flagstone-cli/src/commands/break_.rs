@@ -1,6 +1,6 @@
 //! `flagstone break`: power-cut campaigns.
 
-use super::{Failure, device, note, progress_bar, protocols_of, say};
+use super::{Failure, device, named, note, progress_bar, protocols_of, say};
 use flagstone::commit::Kind;
 use flagstone::host::{HostError, Stack};
 use flagstone::index::IndexKind;
@@ -65,8 +65,8 @@ pub(crate) struct Args {
     as_published: bool,
     /// Let the flash lie, or an index on `plain`, a database or SEAL make a mistake: a control
     /// that must fail.
-    #[arg(long, value_parser = Sabotage::all().map(|(_, name)| name).collect::<Vec<_>>(), default_value = "none")]
-    sabotage: String,
+    #[arg(long, value_parser = named(Sabotage::all()), default_value = "none")]
+    sabotage: Sabotage,
     /// Let devices collect ahead of need, in steps between transactions: `seal` and `seal-r`.
     #[arg(long, conflicts_with = "long")]
     ahead: bool,
@@ -135,11 +135,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(device) = &device {
         only_suited(device, &mut subjects)?;
     }
-    let sabotage = Sabotage::by_name(&args.sabotage).expect("clap has checked it");
+    let sabotage = args.sabotage;
     if let Some(subject) = subjects.iter().find(|&&subject| !sabotage.suits(subject)) {
         return Err(Failure::Usage(format!(
             "--sabotage {} is not for {subject}, but for {}",
-            args.sabotage,
+            sabotage.name(),
             sabotage.wants()
         )));
     }

@@ -10,7 +10,7 @@ mod standing;
 mod table;
 
 use super::settings::{Given, Owner};
-use super::{Failure, protocols_of, runs, share};
+use super::{Failure, named, protocols_of, runs, share};
 use flagstone::commit::{Isolation, Kind, Options};
 use flagstone::ftl::PairedPages;
 use flagstone::nand::Pairing;
@@ -51,8 +51,8 @@ pub(crate) struct Args {
     #[arg(long)]
     protocols: Option<String>,
     /// How far transactions may overlap [default: as far as each protocol supports].
-    #[arg(long, value_parser = Isolation::ALL.map(Isolation::name).to_vec())]
-    isolation: Option<String>,
+    #[arg(long, value_parser = named(Isolation::ALL.map(|level| (level, level.name()))))]
+    isolation: Option<Isolation>,
     /// Roll back this share of the transactions, besides those that were rolled back in the trace.
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     abort_ratio: f64,
@@ -397,11 +397,6 @@ fn device_of(args: &Args) -> Result<DeviceSpec, Failure> {
 }
 
 fn setup(args: &Args, set: &Given, device: &DeviceSpec, kind: Kind, seed: u64) -> Setup {
-    let by_name = |name: &String| {
-        Isolation::ALL
-            .into_iter()
-            .find(|level| level.name() == name)
-    };
     let mut options = Options::default();
     options.as_published = args.as_published;
     options.settings = set.of(kind.info());
@@ -409,7 +404,7 @@ fn setup(args: &Args, set: &Given, device: &DeviceSpec, kind: Kind, seed: u64) -
         kind,
         options,
         device: device.clone(),
-        isolation: args.isolation.as_ref().and_then(by_name),
+        isolation: args.isolation,
         terms: Terms {
             clients: args.clients.unwrap_or(CLIENTS),
             speedup: args.speedup,

@@ -2,7 +2,7 @@
 //! ones for later.
 
 use super::settings::{Given, Owner};
-use super::{Failure, mebibytes, note, runs, say, share};
+use super::{Failure, mebibytes, named, note, plain_table, runs, say, share};
 use flagstone::commit::{Kind, Options};
 use flagstone_lab::device::{DEFAULT, DeviceSpec, DeviceSpecError, presets, schema};
 use flagstone_lab::effort::Effort;
@@ -43,8 +43,8 @@ struct Fill {
     /// A preset, or a device file.
     device: String,
     /// The protocol that runs on it.
-    #[arg(long, value_parser = Kind::ALL.iter().map(|kind| kind.info().name).collect::<Vec<_>>())]
-    protocol: String,
+    #[arg(long, value_parser = named(Kind::ALL.iter().map(|kind| (*kind, kind.info().name))))]
+    protocol: Kind,
     /// How full: this share of its logical pages.
     #[arg(long, default_value_t = 0.7, value_parser = share)]
     fill: f64,
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn fill(args: &Fill) -> Result<(), Failure> {
-    let kind = Kind::by_name(&args.protocol).expect("clap has checked it");
+    let kind = args.protocol;
     let set = Given::parse(&args.set)?;
     set.check(&[Owner::of(kind.info())], &Owner::protocols())?;
     let mut options = Options::default();
@@ -127,8 +127,7 @@ pub(crate) fn load(name_or_path: &str) -> Result<DeviceSpec, Failure> {
 }
 
 fn list() {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
+    let mut table = plain_table();
     table.set_header([
         "device", "capacity", "cells", "planes", "page", "block", "read", "program", "erase", "",
     ]);

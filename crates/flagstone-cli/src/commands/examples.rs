@@ -4,393 +4,163 @@
 
 use clap::Command;
 
-/// By the words behind `flagstone`: lines to type, and what they do.
-const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
-    (
-        "compare",
-        &[
-            ("compare", "the shipped trace on every protocol"),
-            (
-                "compare mine.parquet --protocols seal,lighttx --seeds 5",
-                "a trace of your own, and which rows tie",
-            ),
-            (
-                "compare --workload zipf:0.9 --over abort-ratio=0..0.5 --html page.html",
-                "along a setting, drawn",
-            ),
-            (
-                "compare --stack wal,cfc-ex,force:seal",
-                "databases instead of devices",
-            ),
-        ],
-    ),
-    (
-        "break",
-        &[
-            (
-                "break --protocol seal --cuts 20000 --faults all",
-                "power cuts among faults: nothing is lost",
-            ),
-            (
-                "break --protocol scc --as-published --cuts 4000",
-                "a protocol as its paper prints it: finds a loss",
-            ),
-            (
-                "break --protocol seal --sabotage sync-ignored --cuts 2000",
-                "a control, which must find something",
-            ),
-            (
-                "break --protocol seal --device tlc --cuts 2000",
-                "on small devices with the cells, planes and latencies of that one",
-            ),
-        ],
-    ),
-    (
-        "explain",
-        &[
-            (
-                "explain scc",
-                "an example on a protocol, and its printed form, told here",
-            ),
-            (
-                "explain seal --html seal.html",
-                "on a page to play and step through",
-            ),
-        ],
-    ),
-    (
-        "replay",
-        &[(
-            "replay scc.published/g0/b0/w1x2/f1/s3514/n1/c0-86-n",
-            "a run of break, by its run id",
-        )],
-    ),
-    (
-        "reproduce",
-        &[(
-            "reproduce lighttx --quick --out report",
-            "one paper's claims in some minutes, with a page",
-        )],
-    ),
-    (
-        "sweep",
-        &[
-            (
-                "sweep crates/flagstone-lab/sweeps/clients-and-aborts.toml --html map.html",
-                "which protocol wins where",
-            ),
-            (
-                "sweep mine.toml --list --json",
-                "the tasks as data, for machines of your own",
-            ),
-        ],
-    ),
-    (
-        "sensitivity",
-        &[
-            (
-                "sensitivity flagcommit --list",
-                "what a paper leaves open, and within which bounds",
-            ),
-            (
-                "sensitivity flagcommit.fig12a --climb 3 --samples 8",
-                "what one figure hangs on; hours",
-            ),
-        ],
-    ),
-    (
-        "protocols",
-        &[("protocols", "all of them, with their settings")],
-    ),
-    ("device list", &[("device list", "the presets")]),
-    (
-        "device show",
-        &[("device show small", "a preset as a file to change")],
-    ),
-    (
-        "device schema",
-        &[("device schema", "for an editor that checks TOML")],
-    ),
-    (
-        "device fill",
-        &[(
-            "device fill small --protocol cfc -o cfc.image",
-            "a device to start comparisons from",
-        )],
-    ),
-    (
-        "device age",
-        &[
-            ("device age worn --for 1y", "a year on worn flash"),
-            (
-                "device age worn --for 1y --no-scrub",
-                "the control, which loses pages",
-            ),
-        ],
-    ),
-    ("index list", &[("index list", "all of them")]),
-    (
-        "index bench",
-        &[(
-            "index bench --index sal --workload ycsb-a --records 100000",
-            "an index under a workload",
-        )],
-    ),
-    (
-        "trace import waldump",
-        &[(
-            "trace import waldump - -o mine.parquet",
-            "from what pg_waldump prints",
-        )],
-    ),
-    (
-        "trace import disksim",
-        &[(
-            "trace import disksim disk.trace --time-unit ms -o mine.parquet",
-            "DiskSim's own times are in milliseconds",
-        )],
-    ),
-    (
-        "trace import msr",
-        &[(
-            "trace import msr web_0.csv -o web.parquet",
-            "as it is published",
-        )],
-    ),
-    (
-        "trace import blkparse",
-        &[
-            (
-                "trace import blkparse blk.txt -o mine.parquet",
-                "each request alone",
-            ),
-            (
-                "trace import blkparse blk.txt --commit-at flush -o mine.parquet",
-                "what lies between two flushes as a transaction",
-            ),
-        ],
-    ),
-    (
-        "trace import fio",
-        &[(
-            "trace import fio run.log --commit-at flush -o mine.parquet",
-            "what is written between two syncs as a transaction",
-        )],
-    ),
-    (
-        "trace info",
-        &[("trace info mine.parquet", "what is in it")],
-    ),
-    (
-        "trace export csv",
-        &[(
-            "trace export csv mine.parquet -o mine.csv",
-            "for a spreadsheet",
-        )],
-    ),
-    (
-        "store create",
-        &[
-            ("store create pages.flag", "a store that grows"),
-            ("store create /dev/vdb", "on a block device"),
-        ],
-    ),
-    (
-        "store info",
-        &[(
-            "store info pages.flag",
-            "what it is, and whether it was closed",
-        )],
-    ),
-    (
-        "store check",
-        &[(
-            "store check pages.flag",
-            "reads everything; exit code 1 if it is damaged",
-        )],
-    ),
-    (
-        "store tables",
-        &[
-            ("store tables shop.flag", "the tables, with their keys"),
-            ("store tables shop.flag --check", "reads all of them"),
-        ],
-    ),
-    (
-        "store get",
-        &[("store get shop.flag users ada", "the value of a key")],
-    ),
-    (
-        "store put",
-        &[
-            ("store put shop.flag users ada London", "a row"),
-            (
-                "store put shop.flag photos ada <ada.jpg",
-                "a value from a file",
-            ),
-        ],
-    ),
-    (
-        "store scan",
-        &[(
-            "store scan shop.flag users --prefix a --limit 10",
-            "the first rows whose keys begin so",
-        )],
-    ),
-    (
-        "store wear",
-        &[(
-            "store wear pages.flag --endurance-tb 150",
-            "how long the drive lasts at this rate",
-        )],
-    ),
-    (
-        "store dump",
-        &[
-            ("store dump pages.flag", "a line a page"),
-            ("store dump pages.flag --page 7", "the bytes of one"),
-        ],
-    ),
-    (
-        "store compact",
-        &[(
-            "store compact pages.flag --dry-run",
-            "what it would give back",
-        )],
-    ),
-    (
-        "store discard",
-        &[(
-            "store discard pages.flag",
-            "room for others, until the store needs it",
-        )],
-    ),
-    (
-        "store backup",
-        &[("store backup pages.flag copy.flag", "a copy, compared")],
-    ),
-    (
-        "store repair",
-        &[(
-            "store repair damaged.flag salvaged.flag",
-            "what can be read, and what is lost",
-        )],
-    ),
-    (
-        "store rekey",
-        &[(
-            "store rekey pages.flag --key-file old.key --new-key-file new.key",
-            "another key for an encrypted store",
-        )],
-    ),
-    (
-        "store bench",
-        &[
-            (
-                "store bench /var/tmp --pages 1,8",
-                "commits of one page and of eight",
-            ),
-            (
-                "store bench --space 1.2,1.5,2,3",
-                "what room costs, counted in memory",
-            ),
-        ],
-    ),
-    (
-        "store break",
-        &[
-            (
-                "store break --cuts 100000",
-                "power cuts under stores in memory",
-            ),
-            ("store break --tables", "under tables"),
-            (
-                "store break --on-chip --lie landings",
-                "beside a simulated chip: a control that must fail",
-            ),
-        ],
-    ),
-    (
-        "store kill",
-        &[(
-            "store kill kill.flag --times 100 --tables",
-            "a process that is killed, again and again",
-        )],
-    ),
-    (
-        "store soak",
-        &[(
-            "store soak /var/tmp/soak --for 1h",
-            "all at once, for an hour",
-        )],
-    ),
-    (
-        "mtd info",
-        &[(
-            "mtd info /dev/mtd0",
-            "its shape, its ECC and its bad blocks",
-        )],
-    ),
-    (
-        "mtd create",
-        &[("mtd create /dev/mtd0", "erases a blank device")],
-    ),
-    (
-        "mtd check",
-        &[(
-            "mtd check /dev/mtd0",
-            "reads everything; exit code 1 if it is damaged",
-        )],
-    ),
-    (
-        "mtd wear",
-        &[(
-            "mtd wear /dev/mtd0 --rated 100000 --days 90",
-            "how long its blocks last",
-        )],
-    ),
-    (
-        "mtd load",
-        &[("mtd load /dev/mtd0", "transactions that verify knows")],
-    ),
-    (
-        "mtd verify",
-        &[("mtd verify /dev/mtd0", "after a power cut, say")],
-    ),
-    (
-        "completions",
-        &[(
-            "completions bash",
-            "to be sourced, or kept where bash looks for completions",
-        )],
-    ),
-    (
-        "man",
-        &[("man pages", "then: man -l pages/flagstone-compare.1")],
-    ),
-];
+/// What a line does, and the line.
+const EXAMPLES: &str = "\
+# the shipped trace on every protocol
+flagstone compare
+# a trace of your own, and which rows tie
+flagstone compare mine.parquet --protocols seal,lighttx --seeds 5
+# along a setting, drawn
+flagstone compare --workload zipf:0.9 --over abort-ratio=0..0.5 --html page.html
+# databases instead of devices
+flagstone compare --stack wal,cfc-ex,force:seal
+# power cuts among faults: nothing is lost
+flagstone break --protocol seal --cuts 20000 --faults all
+# a protocol as its paper prints it: finds a loss
+flagstone break --protocol scc --as-published --cuts 4000
+# a control, which must find something
+flagstone break --protocol seal --sabotage sync-ignored --cuts 2000
+# on small devices with the cells, planes and latencies of that one
+flagstone break --protocol seal --device tlc --cuts 2000
+# an example on a protocol, and its printed form, told here
+flagstone explain scc
+# on a page to play and step through
+flagstone explain seal --html seal.html
+# a run of break, by its run id
+flagstone replay scc.published/g0/b0/w1x2/f1/s3514/n1/c0-86-n
+# one paper's claims in some minutes, with a page
+flagstone reproduce lighttx --quick --out report
+# which protocol wins where
+flagstone sweep crates/flagstone-lab/sweeps/clients-and-aborts.toml --html map.html
+# the tasks as data, for machines of your own
+flagstone sweep mine.toml --list --json
+# what a paper leaves open, and within which bounds
+flagstone sensitivity flagcommit --list
+# what one figure hangs on; hours
+flagstone sensitivity flagcommit.fig12a --climb 3 --samples 8
+# all of them, with their settings
+flagstone protocols
+# the presets
+flagstone device list
+# a preset as a file to change
+flagstone device show small
+# for an editor that checks TOML
+flagstone device schema
+# a device to start comparisons from
+flagstone device fill small --protocol cfc -o cfc.image
+# a year on worn flash
+flagstone device age worn --for 1y
+# the control, which loses pages
+flagstone device age worn --for 1y --no-scrub
+# all of them
+flagstone index list
+# an index under a workload
+flagstone index bench --index sal --workload ycsb-a --records 100000
+# from what pg_waldump prints
+flagstone trace import waldump - -o mine.parquet
+# DiskSim's own times are in milliseconds
+flagstone trace import disksim disk.trace --time-unit ms -o mine.parquet
+# as it is published
+flagstone trace import msr web_0.csv -o web.parquet
+# each request alone
+flagstone trace import blkparse blk.txt -o mine.parquet
+# what lies between two flushes as a transaction
+flagstone trace import blkparse blk.txt --commit-at flush -o mine.parquet
+# what is written between two syncs as a transaction
+flagstone trace import fio run.log --commit-at flush -o mine.parquet
+# what is in it
+flagstone trace info mine.parquet
+# for a spreadsheet
+flagstone trace export csv mine.parquet -o mine.csv
+# a store that grows
+flagstone store create pages.flag
+# on a block device
+flagstone store create /dev/vdb
+# what it is, and whether it was closed
+flagstone store info pages.flag
+# reads everything; exit code 1 if it is damaged
+flagstone store check pages.flag
+# the tables, with their keys
+flagstone store tables shop.flag
+# reads all of them
+flagstone store tables shop.flag --check
+# the value of a key
+flagstone store get shop.flag users ada
+# a row
+flagstone store put shop.flag users ada London
+# a value from a file
+flagstone store put shop.flag photos ada <ada.jpg
+# the first rows whose keys begin so
+flagstone store scan shop.flag users --prefix a --limit 10
+# how long the drive lasts at this rate
+flagstone store wear pages.flag --endurance-tb 150
+# a line a page
+flagstone store dump pages.flag
+# the bytes of one
+flagstone store dump pages.flag --page 7
+# what it would give back
+flagstone store compact pages.flag --dry-run
+# room for others, until the store needs it
+flagstone store discard pages.flag
+# a copy, compared
+flagstone store backup pages.flag copy.flag
+# what can be read, and what is lost
+flagstone store repair damaged.flag salvaged.flag
+# another key for an encrypted store
+flagstone store rekey pages.flag --key-file old.key --new-key-file new.key
+# commits of one page and of eight
+flagstone store bench /var/tmp --pages 1,8
+# what room costs, counted in memory
+flagstone store bench --space 1.2,1.5,2,3
+# power cuts under stores in memory
+flagstone store break --cuts 100000
+# under tables
+flagstone store break --tables
+# beside a simulated chip: a control that must fail
+flagstone store break --on-chip --lie landings
+# a process that is killed, again and again
+flagstone store kill kill.flag --times 100 --tables
+# all at once, for an hour
+flagstone store soak /var/tmp/soak --for 1h
+# its shape, its ECC and its bad blocks
+flagstone mtd info /dev/mtd0
+# erases a blank device
+flagstone mtd create /dev/mtd0
+# reads everything; exit code 1 if it is damaged
+flagstone mtd check /dev/mtd0
+# how long its blocks last
+flagstone mtd wear /dev/mtd0 --rated 100000 --days 90
+# transactions that verify knows
+flagstone mtd load /dev/mtd0
+# after a power cut, say
+flagstone mtd verify /dev/mtd0
+# to be sourced, or kept where bash looks for completions
+flagstone completions bash
+# then: man -l pages/flagstone-compare.1
+flagstone man pages
+";
 
-/// The examples of a command, as they are printed.
-pub(crate) fn of(path: &str) -> Option<String> {
-    let (_, examples) = EXAMPLES.iter().find(|(words, _)| *words == path)?;
-    let each = examples
-        .iter()
-        .map(|(line, what)| format!("  # {what}\n  flagstone {line}"));
-    Some(format!(
-        "Examples:\n{}",
-        each.collect::<Vec<_>>().join("\n")
-    ))
+/// Each line that can be typed, behind what it does.
+fn examples() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = || EXAMPLES.lines();
+    lines().step_by(2).zip(lines().skip(1).step_by(2))
+}
+
+/// The examples of a command that has none below it, as they are printed. `path` are its words
+/// behind `flagstone`.
+pub(crate) fn of(command: &Command, path: &str) -> Option<String> {
+    let words = format!("flagstone {path} ");
+    let own = examples().filter(|(_, line)| format!("{line} ").starts_with(&words));
+    let each: Vec<String> = own
+        .map(|(what, line)| format!("  {what}\n  {line}"))
+        .collect();
+    let has_some = !command.has_subcommands() && !each.is_empty();
+    has_some.then(|| format!("Examples:\n{}", each.join("\n")))
 }
 
 /// The command and all below it, each with its examples at the end of its help.
 pub(crate) fn with(command: Command) -> Command {
-    let names: Vec<String> = command
-        .get_subcommands()
-        .map(|below| below.get_name().to_string())
-        .collect();
-    names.into_iter().fold(command, |command, name| {
-        command.mut_subcommand(&name, |below| below_with(below, &name))
-    })
+    below_with(command, "")
 }
 
 fn below_with(command: Command, path: &str) -> Command {
@@ -398,7 +168,7 @@ fn below_with(command: Command, path: &str) -> Command {
         .get_subcommands()
         .map(|below| below.get_name().to_string())
         .collect();
-    let command = match of(path) {
+    let command = match of(&command, path) {
         None => command,
         Some(examples) => {
             let behind = |text: Option<&clap::builder::StyledStr>| match text {
@@ -412,7 +182,7 @@ fn below_with(command: Command, path: &str) -> Command {
     };
     names.into_iter().fold(command, |command, name| {
         let path = format!("{path} {name}");
-        command.mut_subcommand(&name, |below| below_with(below, &path))
+        command.mut_subcommand(&name, |below| below_with(below, path.trim()))
     })
 }
 
@@ -438,20 +208,18 @@ mod tests {
         let mut all = Vec::new();
         leaves(&crate::Cli::command(), "", &mut all);
         for path in &all {
-            assert!(of(path).is_some(), "`flagstone {path}` has no example");
-        }
-        for (path, examples) in EXAMPLES {
+            let leaf = Command::new("leaf");
             assert!(
-                all.iter().any(|leaf| leaf == path),
-                "there is no `flagstone {path}`"
+                of(&leaf, path).is_some(),
+                "`flagstone {path}` has no example"
             );
-            for (line, _) in *examples {
-                let words = std::iter::once("flagstone").chain(line.split(' '));
-                let taken = crate::Cli::command().try_get_matches_from(words);
-                assert!(line.starts_with(path), "{line}");
-                assert!(taken.is_ok(), "{line}: {}", taken.unwrap_err());
-            }
         }
+        for (what, line) in examples() {
+            assert!(what.starts_with("# "), "{what}");
+            let taken = crate::Cli::command().try_get_matches_from(line.split(' '));
+            assert!(taken.is_ok(), "{line}: {}", taken.unwrap_err());
+        }
+        assert_eq!(EXAMPLES.lines().count(), 2 * examples().count());
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! `flagstone index`: which indexes there are, and what one costs under a workload.
 
 use super::settings::{Given, Owner, as_json};
-use super::{Failure, device, progress_bar, protocol_of, say, unknown};
-use clap::builder::PossibleValuesParser;
+use super::{Failure, device, named, plain_table, progress_bar, protocol_of, say, unknown};
 use flagstone::commit::{Kind, Options};
 use flagstone::index::{COMMON, IndexError, IndexKind, Info};
 use flagstone_lab::indexing::{
@@ -58,8 +57,8 @@ struct BenchArgs {
     #[arg(long)]
     operations: Option<u64>,
     /// Which keys: uniform, names or ascending [default: the workload's].
-    #[arg(long, value_parser = PossibleValuesParser::new(KeyKind::ALL.map(|(_, name)| name)))]
-    keys: Option<String>,
+    #[arg(long, value_parser = named(KeyKind::ALL))]
+    keys: Option<KeyKind>,
     /// D, E: shares of searches, a window each.
     #[arg(long, value_delimiter = ',')]
     searches: Vec<f64>,
@@ -143,7 +142,6 @@ fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
     if !set.has("memory") {
         settings.set("memory", args.memory.unwrap_or(1 << 20));
     }
-    let keys = args.keys.as_deref().map(KeyKind::by_name).transpose();
     let options = BenchOptions {
         records: args.records,
         operations: args.operations,
@@ -151,7 +149,7 @@ fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
         localities: args.locality.clone(),
         // The sizes of the traces A, B and G are the paper's.
         sizes: Vec::new(),
-        keys: keys.map_err(Failure::Usage)?,
+        keys: args.keys,
         scattered: args.scattered,
         // How the papers load their indexes, and when they look: of experiment files.
         warm_up: None,
@@ -312,12 +310,7 @@ fn list(json: bool) {
         }
         return;
     }
-    let new_table = || {
-        let mut table = comfy_table::Table::new();
-        table.load_style(comfy_table::presets::NOTHING);
-        table
-    };
-    let mut costs = new_table();
+    let mut costs = plain_table();
     costs.set_header([
         "index",
         "paper",
@@ -327,7 +320,7 @@ fn list(json: bool) {
         "split, merge",
         "idea",
     ]);
-    let mut settings = new_table();
+    let mut settings = plain_table();
     settings.set_header(["index", "setting", "default", ""]);
     let mut add = |index: &str, setting: &flagstone::index::Setting| {
         settings.add_row([index, setting.name, setting.default, setting.what]);
@@ -348,7 +341,7 @@ fn list(json: bool) {
     say(&costs.to_string());
     say("\nSettings, given by --set NAME=VALUE:\n");
     say(&settings.to_string());
-    let mut workloads = new_table();
+    let mut workloads = plain_table();
     workloads.set_header(["workload", ""]);
     for (name, what) in WORKLOADS {
         workloads.add_row([name, what]);
@@ -366,8 +359,7 @@ fn table(record: &IndexRecord) {
         "{} under {}, {} keys, on {place}\n",
         record.index, record.workload, record.records
     ));
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
+    let mut table = plain_table();
     table.set_header([
         "window",
         "operations",

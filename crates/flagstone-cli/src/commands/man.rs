@@ -107,7 +107,7 @@ fn page_of(command: &mut Command, name: &str, exit_codes: &str) -> String {
         section("COMMANDS", below.trim_end());
     }
     let words = name.split_once('-').map_or("", |(_, words)| words);
-    if let Some(examples) = examples::of(&words.replace('-', " ")) {
+    if let Some(examples) = examples::of(command, &words.replace('-', " ")) {
         let examples = examples.trim_start_matches("Examples:\n");
         section("EXAMPLES", &format!(".nf\n{}\n.fi", roff(examples)));
     }

@@ -24,6 +24,8 @@ mod winners;
 
 pub(crate) use flagstone_terminal::{Failure, say};
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use comfy_table::{Table, presets};
 use flagstone::commit::Kind;
 use flagstone::host::Stack;
 use flagstone_lab::no_such;
@@ -34,6 +36,25 @@ use flagstone_terminal::{
 /// There is no `what` called `name`: which one was probably meant, and all there are.
 pub(crate) fn unknown<S: AsRef<str>>(what: &str, name: &str, known: &[S]) -> Failure {
     Failure::Usage(no_such(what, name, known))
+}
+
+/// An argument that is one of these, by its name.
+pub(crate) fn named<T: Copy + Send + Sync + 'static>(
+    all: impl IntoIterator<Item = (T, &'static str)>,
+) -> impl TypedValueParser<Value = T> {
+    let all: Vec<(T, &str)> = all.into_iter().collect();
+    let names: Vec<&str> = all.iter().map(|(_, name)| *name).collect();
+    PossibleValuesParser::new(names).map(move |given| {
+        let found = all.iter().find(|(_, name)| *name == given);
+        found.expect("a name that is none is refused").0
+    })
+}
+
+/// A table without lines between its cells.
+pub(crate) fn plain_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table
 }
 
 /// A number followed by one of these units, times what the unit is; nothing if it is none, or too

@@ -1,7 +1,7 @@
 //! `flagstone protocols`: the registry.
 
 use super::settings::as_json;
-use super::{Failure, say};
+use super::{Failure, plain_table, say};
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::{Info, Kind};
 use flagstone::ftl::header;
@@ -41,14 +41,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let new_table = || {
-        let mut table = comfy_table::Table::new();
-        table.load_style(comfy_table::presets::NOTHING);
-        table
-    };
-    let mut settings = new_table();
+    let mut settings = plain_table();
     settings.set_header(["of", "setting", "default", ""]);
-    let mut table = new_table();
+    let mut table = plain_table();
     table.set_header([
         "protocol",
         "paper",
@@ -76,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             settings.add_row([info.name, setting.name, setting.default, setting.what]);
         }
     }
-    let mut above = new_table();
+    let mut above = plain_table();
     above.set_header(["of", "setting", "default", ""]);
     let mut managers: Vec<&ManagerInfo> = Vec::new();
     for stack in Stack::all() {

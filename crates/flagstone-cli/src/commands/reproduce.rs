@@ -1,6 +1,6 @@
 //! `flagstone reproduce`: the papers' evaluations, claim by claim.
 
-use super::{Failure, note, runs, say};
+use super::{Failure, note, plain_table, runs, say};
 use flagstone_lab::output::OutputError;
 use flagstone_lab::reproduce::engine::Run;
 use flagstone_lab::reproduce::execute::execute;
@@ -105,8 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn table(results: &Results) {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
+    let mut table = plain_table();
     table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
     table.set_width(flagstone_terminal::width().unwrap_or(160));
     table.set_header([

@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand};
 use flagstone_lab::output::Output;
 use flagstone_lab::trace::block::CommitAt;
@@ -19,7 +19,7 @@ use flagstone_lab::trace::{Trace, csv, file, notes};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::{Failure, apart, note, progress, say, unless_closed};
+use super::{Failure, apart, named, note, progress, say, unless_closed};
 
 /// Make, describe and export traces of transactions.
 #[derive(Args)]
@@ -74,8 +74,8 @@ struct WaldumpArgs {
     #[arg(long, default_value_t = 8192, value_name = "N", value_parser = page_bytes)]
     page_bytes: u32,
     /// Which forks of a relation to take: main, or all, each as a relation of its own.
-    #[arg(long, default_value = "main", value_parser = PossibleValuesParser::new(["main", "all"]))]
-    forks: String,
+    #[arg(long, default_value = "main", value_parser = named([(Forks::Main, "main"), (Forks::All, "all")]))]
+    forks: Forks,
     /// Keep transactions that never end, as aborted, instead of dropping them.
     #[arg(long)]
     keep_unfinished: bool,
@@ -123,11 +123,11 @@ struct BlkparseArgs {
     block: BlockArgs,
     /// What a transaction is: each request, or what a volume writes between two flushes. Reads are
     /// transactions of their own.
-    #[arg(long, default_value = "request", value_parser = commit_at())]
+    #[arg(long, default_value = "request", value_parser = named(CommitAt::ALL))]
     commit_at: CommitAt,
     /// Which event stands for a request: Q queued, D issued to the device, C completed.
-    #[arg(long, default_value = "D", value_parser = PossibleValuesParser::new(["Q", "D", "C"]))]
-    action: String,
+    #[arg(long, default_value = "D", value_parser = named(Action::ALL.map(|action| (action, action.letter()))))]
+    action: Action,
 }
 
 #[derive(Args)]
@@ -136,12 +136,12 @@ struct FioArgs {
     block: BlockArgs,
     /// What a transaction is: each request, or what is written to a file between two syncs. Reads
     /// are transactions of their own.
-    #[arg(long, default_value = "request", value_parser = commit_at())]
+    #[arg(long, default_value = "request", value_parser = named(CommitAt::ALL))]
     commit_at: CommitAt,
     /// Version 2: what the number of a `wait` counts, which the file does not say: until-ms,
     /// milliseconds after the start (as fio replays it), or for-us, microseconds since the wait
     /// before (as fio's manual has it).
-    #[arg(long, value_parser = waits())]
+    #[arg(long, value_parser = named(Waits::ALL))]
     waits: Option<Waits>,
 }
 
@@ -173,20 +173,7 @@ struct CsvArgs {
 }
 
 fn time_unit() -> impl TypedValueParser<Value = TimeUnit> {
-    PossibleValuesParser::new(TimeUnit::ALL.map(TimeUnit::name))
-        .try_map(|name| TimeUnit::from_name(&name).ok_or("unknown unit"))
-}
-
-fn waits() -> impl TypedValueParser<Value = Waits> {
-    let named = |name: String| Waits::ALL.into_iter().find(|(_, known)| *known == name);
-    PossibleValuesParser::new(Waits::ALL.map(|(_, name)| name))
-        .try_map(move |name| named(name).map(|(waits, _)| waits).ok_or("unknown"))
-}
-
-fn commit_at() -> impl TypedValueParser<Value = CommitAt> {
-    let named = |name: String| CommitAt::ALL.into_iter().find(|(_, known)| *known == name);
-    PossibleValuesParser::new(CommitAt::ALL.map(|(_, name)| name))
-        .try_map(move |name| named(name).map(|(at, _)| at).ok_or("unknown"))
+    named(TimeUnit::ALL.map(|unit| (unit, unit.name())))
 }
 
 fn page_bytes(text: &str) -> Result<u32, String> {
@@ -224,11 +211,7 @@ fn import(from: Import) -> Result<(), Failure> {
         Import::Waldump(args) => {
             let options = waldump::WalOptions {
                 page_bytes: args.page_bytes,
-                forks: if args.forks == "all" {
-                    Forks::All
-                } else {
-                    Forks::Main
-                },
+                forks: args.forks,
                 keep_unfinished: args.keep_unfinished,
                 ..waldump::WalOptions::default()
             };
@@ -253,16 +236,9 @@ fn import(from: Import) -> Result<(), Failure> {
             block,
             commit_at,
             action,
-        }) => {
-            let action = match action.as_str() {
-                "Q" => Action::Queue,
-                "C" => Action::Complete,
-                _ => Action::Issue,
-            };
-            import_block(&block, commit_at, |input, options| {
-                blkparse::import(input, options, action)
-            })
-        }
+        }) => import_block(&block, commit_at, |input, options| {
+            blkparse::import(input, options, action)
+        }),
         Import::Fio(FioArgs {
             block,
             commit_at,

@@ -2,6 +2,7 @@
 //! `sweep`. Ties are drawn as ties.
 
 use super::compare::page::table as html_table;
+use super::plain_table;
 use flagstone_lab::chart::{colour, escape};
 use flagstone_lab::sweep::Side;
 
@@ -133,8 +134,7 @@ pub(crate) fn table(head: Vec<String>, lines: &[Vec<String>], markdown: bool) ->
         all.extend(lines.iter().map(|cells| line(cells)));
         return all;
     }
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
+    let mut table = plain_table();
     table.set_content_arrangement(comfy_table::ContentArrangement::Disabled);
     table.set_header(head);
     table.add_rows(lines.iter().cloned());

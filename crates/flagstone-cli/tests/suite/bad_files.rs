@@ -1,6 +1,6 @@
 //! Files that are wrong, cut short, or not there: one message that says what, and what to do.
 
-use super::run::{Place, TINY, bad, command, flagstone, good, output, texts};
+use super::run::{Place, TINY, bad, command, flagstone, good, output, says, texts, words};
 use super::trace::WALDUMP;
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::process::Command;
 /// A trace, a device and an experiment that are right.
 fn right(place: &Place) -> [String; 3] {
     let (dump, trace) = (place.file("dump.txt", WALDUMP), place.path("t.parquet"));
-    good(&["trace", "import", "waldump", &dump, "-o", &trace], "");
+    good(&["trace", "import", "waldump", &dump, "-o", &trace]);
     let experiment = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../flagstone-lab/experiments/sal.toml"
@@ -35,7 +35,7 @@ fn what_is_no_file_of_the_kind_is_said_to_be_none() {
     let all = right(&place);
     let [trace, device, own] = [&all[0], &all[1], &all[2]].map(String::as_str);
     for args in readers([trace, device, own]) {
-        good(&args, "");
+        good(&args);
     }
     let folder = place.path("folder");
     fs::create_dir(&folder).unwrap();
@@ -56,7 +56,7 @@ fn what_is_no_file_of_the_kind_is_said_to_be_none() {
         (&below, "Not a directory"),
     ] {
         for args in readers([wrong; 3]) {
-            let said = bad(&args, "", 2);
+            let said = bad(&args);
             assert!(said.contains(wrong.as_str()), "{args:?}: {said}");
             assert!(said.contains(why), "{args:?}: {said}");
             assert!(!said.contains('\0'), "{args:?}: {said}");
@@ -65,7 +65,7 @@ fn what_is_no_file_of_the_kind_is_said_to_be_none() {
     // What never ends, and what would wait.
     for endless in ["/dev/zero", "/dev/full"] {
         for args in readers([endless; 3]) {
-            let said = bad(&args, "", 2);
+            let said = bad(&args);
             let why = ["not a regular file", "more than 16777216 bytes"];
             assert!(why.iter().any(|why| said.contains(why)), "{said}");
         }
@@ -79,7 +79,7 @@ fn what_is_no_file_of_the_kind_is_said_to_be_none() {
             .success()
     );
     for args in &readers([&pipe; 3])[..3] {
-        assert!(bad(args, "", 2).contains("not a regular file"));
+        assert!(bad(args).contains("not a regular file"));
     }
 }
 
@@ -91,7 +91,7 @@ fn a_parquet_file_of_which_a_part_is_missing_is_cut_short() {
     let cut = place.path("cut.parquet");
     let info = |bytes: &[u8]| {
         fs::write(&cut, bytes).unwrap();
-        let said = bad(&["trace", "info", &cut], "", 2);
+        let said = bad(&["trace", "info", &cut]);
         assert!(!said.contains("fill whole buffer"), "{said}");
         said
     };
@@ -134,14 +134,14 @@ fn what_was_cut_is_refused_or_reported_by_every_reader() {
         let [trace, device, own] = [&all[0], &all[1], &all[2]].map(String::as_str);
         let readers = readers([trace, device, own]);
         for args in readers.iter().filter(|args| args[0] != "device") {
-            bad(args, "", 2);
+            bad(args);
         }
         // A device of fewer lines may be one.
-        let show = flagstone(&["device", "show", device], "");
+        let show = flagstone(&["device", "show", device]);
         let said = texts(&show).1;
         assert!(!said.contains("panicked"), "{said}");
         fs::write(&gzip, &packed[..packed.len() * tenth / 10]).unwrap();
-        let said = bad(&["trace", "import", "waldump", &gzip, "-o", &out], "", 2);
+        let said = bad(&["trace", "import", "waldump", &gzip, "-o", &out]);
         assert!(
             tenth == 0 || said.contains("incomplete") || said.contains("line 1"),
             "{said}"
@@ -156,7 +156,7 @@ fn an_experiment_that_is_wrong_is_shown() {
     let [_, _, own] = right(&place);
     let text = fs::read_to_string(&own).unwrap();
     let wrong = place.file("wrong.toml", &text.replacen("chart = ", "chat = ", 1));
-    let output = flagstone(&["reproduce", "--list", "--experiment", &wrong], "");
+    let output = flagstone(&["reproduce", "--list", "--experiment", &wrong]);
     let (out, said) = texts(&output);
     assert_eq!(
         (output.status.code(), out.as_str()),
@@ -188,7 +188,7 @@ fn outside_of_a_clone_nothing_is_left_behind() {
         let ended = output(command, "");
         let said = texts(&ended).1;
         assert_eq!(ended.status.code(), Some(2), "{said}");
-        assert!(said.contains("from the root of a clone"), "{said}");
+        says(&said, "from the root of a clone");
         assert_eq!(place.names(), Vec::<String>::new(), "{args:?}");
     }
 }
@@ -199,77 +199,46 @@ fn a_file_that_holds_something_is_no_store() {
     let mine = place.file("mine", "mine");
     let folder = place.path("folder");
     fs::create_dir(&folder).unwrap();
-    let bench = |path: &str, more: &[&str]| {
-        let store = format!("file:{path}");
-        let args = [
-            "index",
-            "bench",
-            "--index",
-            "sal",
-            "--buffered",
-            "--store",
-            &store,
-        ];
-        let records = ["--records", "50000", "--memory", "100000"];
-        let all = [&args[..], &records, more].concat();
-        all.iter().map(|arg| arg.to_string()).collect::<Vec<_>>()
+    let bench = |path: &str, more: &str| {
+        format!(
+            "index bench --index sal --buffered --store file:{path} --records 50000 \
+             --memory 100000 {more}"
+        )
     };
-    let refused =
-        |args: Vec<String>| bad(&args.iter().map(|a| a.as_str()).collect::<Vec<_>>(), "", 2);
+    let refused = |line: String| bad(&words(&line));
     let before = place.names();
-    assert!(refused(bench(&mine, &[])).contains("holds something already"));
-    assert!(refused(bench(&folder, &[])).contains("neither a file nor"));
-    assert!(refused(bench("/dev/full", &[])).contains("neither a file nor"));
+    assert!(refused(bench(&mine, "")).contains("holds something already"));
+    assert!(refused(bench(&folder, "")).contains("neither a file nor"));
+    assert!(refused(bench("/dev/full", "")).contains("neither a file nor"));
     // A workload or a setting that cannot be leaves no file.
     let new = place.path("new");
-    assert!(refused(bench(&new, &["--workload", "ycsb-e"])).contains("use a tree"));
-    assert!(refused(bench(&new, &["--set", "group=0"])).contains("group"));
-    assert!(refused(bench(&new, &["--page-bytes", "777"])).contains("multiple of 512"));
+    assert!(refused(bench(&new, "--workload ycsb-e")).contains("use a tree"));
+    assert!(refused(bench(&new, "--set group=0")).contains("group"));
+    assert!(refused(bench(&new, "--page-bytes 777")).contains("multiple of 512"));
     assert_eq!(place.names(), before);
     assert_eq!(fs::read_to_string(&mine).unwrap(), "mine");
-    let args = bench(&new, &[]);
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    good(&args, "");
+    let line = bench(&new, "");
+    good(&words(&line));
     assert!(fs::metadata(&new).unwrap().len() > 0);
-    assert!(bad(&args, "", 2).contains("holds something already"));
+    assert!(refused(line).contains("holds something already"));
 }
 
 #[test]
 fn names_that_are_nearly_right_are_suggested() {
     for (args, meant) in [
-        (
-            &["compare", "--protocols", "cfx"][..],
-            "did you mean `cfc`?",
-        ),
-        (
-            &["compare", "--protocols", "plain,lightx"],
-            "did you mean `lighttx`?",
-        ),
-        (&["break", "--protocol", "bpc"], "did you mean `bpcc`?"),
-        (&["device", "show", "smal"], "did you mean `small`?"),
-        (
-            &["index", "bench", "--index", "bptre"],
-            "did you mean `bptree`?",
-        ),
-        (
-            &["index", "bench", "--index", "sal", "--workload", "ycsb-g"],
-            "did you mean `ycsb-",
-        ),
-        (
-            &["index", "bench", "--index", "sal", "--store", "men"],
-            "did you mean `mem`?",
-        ),
-        (
-            &["index", "bench", "--index", "sal", "--protocol", "mxsl"],
-            "did you mean `mixsl`?",
-        ),
-        (
-            &["index", "bench", "--index", "sal", "--set", "bach=3"],
-            "did you mean `batch`?",
-        ),
-        (&["reproduce", "lightx"], "did you mean `lighttx`"),
+        ("compare --protocols cfx", "`cfc`?"),
+        ("compare --protocols plain,lightx", "`lighttx`?"),
+        ("break --protocol bpc", "`bpcc`?"),
+        ("device show smal", "`small`?"),
+        ("index bench --index bptre", "`bptree`?"),
+        ("index bench --index sal --workload ycsb-g", "`ycsb-"),
+        ("index bench --index sal --store men", "`mem`?"),
+        ("index bench --index sal --protocol mxsl", "`mixsl`?"),
+        ("index bench --index sal --set bach=3", "`batch`?"),
+        ("reproduce lightx", "`lighttx`"),
     ] {
-        let said = bad(args, "", 2);
-        assert!(said.contains(meant), "{args:?}: {said}");
+        let said = bad(&words(args));
+        let meant = format!("did you mean {meant}");
+        assert!(said.contains(&meant), "{args}: {said}");
     }
 }

@@ -1,12 +1,12 @@
 //! Numbers of any size: a result, or an error with what would work. No run goes on for ever.
 
-use super::run::{Place, TINY, bad, flagstone, good, texts};
+use super::run::{Place, TINY, bad, flagstone, good, says, texts, words};
 
 const HUGE: &str = "99999999999999999999";
 
 /// The protocols that there are.
 fn protocols() -> Vec<String> {
-    let (json, _) = good(&["protocols", "--json"], "");
+    let (json, _) = good(&["protocols", "--json"]);
     let name = |line: &str| {
         let object: serde_json::Value = serde_json::from_str(line).unwrap();
         object["name"].as_str().unwrap().to_string()
@@ -22,37 +22,20 @@ fn a_fill_ends_whatever_share_of_the_blocks_is_to_be_free() {
         let device = place.file("d.toml", &format!("{TINY}gc_threshold = {threshold}\n"));
         for protocol in &protocols() {
             for fill in ["0.001", "0.5", "1"] {
-                let fill = [
-                    "device",
-                    "fill",
-                    &device,
-                    "--protocol",
-                    protocol,
-                    "--fill",
-                    fill,
-                ];
-                good(&[&fill[..], &["-o", &image]].concat(), "");
+                good(&words(&format!(
+                    "device fill {device} --protocol {protocol} --fill {fill} -o {image}"
+                )));
             }
         }
         // Page devices, and those of records under a database.
-        let run = [
-            "compare",
-            "--workload",
-            "uniform",
-            "--requests",
-            "400",
-            "--device",
-            &device,
-        ];
-        let runs = [&run[..], &["--fill", "0.4"]].concat();
-        good(&[&runs[..], &["--gc-threshold", threshold]].concat(), "");
-        let stacks = [
-            "--stack",
-            "cfc-ex,afc-ex,wal,force:mhl-d",
-            "--log-pages",
-            "64",
-        ];
-        good(&[&runs[..], &stacks].concat(), "");
+        for more in [
+            &format!("--gc-threshold {threshold}"),
+            "--stack cfc-ex,afc-ex,wal,force:mhl-d --log-pages 64",
+        ] {
+            good(&words(&format!(
+                "compare --workload uniform --requests 400 --device {device} --fill 0.4 {more}"
+            )));
+        }
     }
 }
 
@@ -73,7 +56,7 @@ fn a_share_that_leaves_no_room_names_one_that_does() {
         let device = with(share);
         let fill = |device: &str| {
             let args = ["device", "fill", device, "--protocol", "scc", "-o", &image];
-            flagstone(&[&args[..], &["--fill", "0.2"]].concat(), "")
+            flagstone(&[&args[..], &["--fill", "0.2"]].concat())
         };
         let refused = fill(&device);
         let said = texts(&refused).1;
@@ -88,63 +71,28 @@ fn a_share_that_leaves_no_room_names_one_that_does() {
         "d.toml",
         "preset = \"small\"\n[ftl]\nover_provision = 0.9999999\n",
     );
-    let said = bad(&["device", "show", &none], "", 2);
-    assert!(said.contains("lower it"), "{said}");
+    let said = bad(&["device", "show", &none]);
+    says(&said, "lower it");
 }
 
 #[test]
 fn numbers_of_a_device_are_right_or_refused_with_their_line() {
     let place = Place::new("device-numbers");
     let image = place.path("image");
-    let tables: [(&str, &[&str]); 4] = [
-        (
-            "geometry",
-            &[
-                "channels",
-                "packages_per_channel",
-                "planes_per_package",
-                "blocks_per_plane",
-                "pages_per_block",
-                "page_bytes",
-                "spare_bytes",
-                "partial_programs",
-            ],
-        ),
-        (
-            "timing",
-            &["read_us", "program_us", "erase_us", "transfer_ns_per_byte"],
-        ),
-        (
-            "ftl",
-            &[
-                "over_provision",
-                "gc_threshold",
-                "victims",
-                "static_wear_gap",
-            ],
-        ),
-        ("reliability", &["ecc_bits", "endurance"]),
+    let geometry = "channels packages_per_channel planes_per_package blocks_per_plane \
+                    pages_per_block page_bytes spare_bytes partial_programs";
+    let tables = [
+        ("geometry", geometry),
+        ("timing", "read_us program_us erase_us transfer_ns_per_byte"),
+        ("ftl", "over_provision gc_threshold victims static_wear_gap"),
+        ("reliability", "ecc_bits endurance"),
     ];
-    let values = [
-        "0",
-        "1",
-        "-1",
-        "0.5",
-        "1.0",
-        "4294967295",
-        "4294967296",
-        HUGE,
-        "1e7",
-        "1e300",
-        "nan",
-        "inf",
-        "-inf",
-        "\"x\"",
-    ];
+    let values = "0 1 -1 0.5 1.0 4294967295 4294967296 1e7 1e300 nan inf -inf \"x\"";
+    let values = [words(values), vec![HUGE]].concat();
     let (mut right, mut refused) = (0, 0);
     for (table, keys) in tables {
-        for key in keys {
-            for value in values {
+        for key in words(keys) {
+            for value in &values {
                 let line = format!("[{table}]\n{key} = {value}\n");
                 let rest = TINY.replace(&format!("[{table}]\n"), &line);
                 let doubled = rest.lines().filter(|other| {
@@ -155,7 +103,7 @@ fn numbers_of_a_device_are_right_or_refused_with_their_line() {
                     text = format!("{text}\n{line}");
                 }
                 let device = place.file("d.toml", &text);
-                let shown = flagstone(&["device", "show", &device], "");
+                let shown = flagstone(&["device", "show", &device]);
                 let said = texts(&shown).1;
                 if shown.status.code() == Some(2) {
                     refused += 1;
@@ -163,16 +111,9 @@ fn numbers_of_a_device_are_right_or_refused_with_their_line() {
                     continue;
                 }
                 assert_eq!(shown.status.code(), Some(0), "{key} = {value}: {said}");
-                let fill = [
-                    "device",
-                    "fill",
-                    &device,
-                    "--protocol",
-                    "scc",
-                    "--fill",
-                    "0.9",
-                ];
-                let filled = flagstone(&[&fill[..], &["-o", &image]].concat(), "");
+                let filled = flagstone(&words(&format!(
+                    "device fill {device} --protocol scc --fill 0.9 -o {image}"
+                )));
                 let said = texts(&filled).1;
                 let code = filled.status.code();
                 assert!(matches!(code, Some(0 | 2)), "{key} = {value}: {said}");
@@ -188,16 +129,8 @@ fn numbers_of_a_device_are_right_or_refused_with_their_line() {
 
 #[test]
 fn numbers_of_an_index_are_right_or_refused() {
-    let bench = [
-        "index",
-        "bench",
-        "--store",
-        "mem",
-        "--records",
-        "2000",
-        "--index",
-    ];
-    let (json, _) = good(&["index", "list", "--json"], "");
+    let bench = words("index bench --store mem --records 2000 --index");
+    let (json, _) = good(&["index", "list", "--json"]);
     let (mut right, mut refused) = (0, 0);
     for line in json.lines() {
         let index: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -207,19 +140,12 @@ fn numbers_of_an_index_are_right_or_refused() {
             .iter()
             .map(|setting| setting["name"].as_str().unwrap());
         for setting in own.chain(["memory", "value_bytes"]) {
-            for value in [
-                "0",
-                "1",
-                "-1",
-                "0.1",
-                "4",
-                "200",
-                "18446744073709551615",
-                HUGE,
-                "nan",
-            ] {
+            for value in words("0 1 -1 0.1 4 200 18446744073709551615 nan")
+                .into_iter()
+                .chain([HUGE])
+            {
                 let set = format!("{setting}={value}");
-                let output = flagstone(&[&bench[..], &[name, "--set", &set]].concat(), "");
+                let output = flagstone(&[&bench[..], &[name, "--set", &set]].concat());
                 let said = texts(&output).1;
                 match output.status.code() {
                     Some(0) => right += 1,
@@ -238,37 +164,21 @@ fn numbers_of_an_index_are_right_or_refused() {
 
 #[test]
 fn a_tree_of_tiny_nodes_has_room() {
-    let bench = [
-        "index",
-        "bench",
-        "--records",
-        "30000",
-        "--operations",
-        "100",
-        "--index",
-    ];
+    let bench = "index bench --records 30000 --operations 100 --index";
     for index in ["bptree", "lazy-bptree"] {
         for store in ["mem", "sim"] {
-            let one = [index, "--store", store, "--set", "order=1"];
-            good(&[&bench[..], &one].concat(), "");
+            good(&words(&format!(
+                "{bench} {index} --store {store} --set order=1"
+            )));
         }
     }
     // A device that is too small says what would do.
     let place = Place::new("tiny-nodes");
     let device = place.file("tiny.toml", TINY);
-    let small = bad(
-        &[
-            &bench[..],
-            &["bptree", "--set", "order=1", "--device", &device],
-        ]
-        .concat(),
-        "",
-        2,
-    );
-    assert!(
-        small.contains("use fewer --records, a larger --device"),
-        "{small}"
-    );
+    let small = bad(&words(&format!(
+        "{bench} bptree --set order=1 --device {device}"
+    )));
+    says(&small, "use fewer --records, a larger --device");
 }
 
 #[test]
@@ -289,39 +199,21 @@ fn numbers_of_the_command_line_are_refused_where_they_are_wrong() {
         ("--seed", "-1"),
         ("--seed", HUGE),
     ] {
-        bad(&[&bench[..], &[option, value]].concat(), "", 2);
+        bad(&[&bench[..], &[option, value]].concat());
     }
     for list in ["-1", "nan", "2", "0.5,-0.1", ""] {
-        bad(
-            &[&bench[..], &["--workload", "D", "--searches", list]].concat(),
-            "",
-            2,
-        );
-        bad(
-            &[&bench[..], &["--workload", "C", "--locality", list]].concat(),
-            "",
-            2,
-        );
+        bad(&[&bench[..], &["--workload", "D", "--searches", list]].concat());
+        bad(&[&bench[..], &["--workload", "C", "--locality", list]].concat());
     }
     let place = Place::new("line-numbers");
     let image = place.path("image");
     for fill in ["-1", "1.1", "nan", "inf", "-0.5", "1e400", "x", ""] {
-        let args = [
-            "device",
-            "fill",
-            "small",
-            "--protocol",
-            "aw",
-            "-o",
-            &image,
-            "--fill",
-            fill,
-        ];
-        let said = bad(&args, "", 2);
+        let args = ["device", "fill", "small", "--protocol", "aw", "-o", &image];
+        let said = bad(&[&args[..], &["--fill", fill]].concat());
         assert!(said.contains("--fill") && !said.contains("tip:"), "{said}");
     }
     assert_eq!(place.names(), Vec::<String>::new());
     for jobs in ["0", "-1", "65536"] {
-        bad(&["reproduce", "sal.fig3", "--jobs", jobs], "", 2);
+        bad(&["reproduce", "sal.fig3", "--jobs", jobs]);
     }
 }

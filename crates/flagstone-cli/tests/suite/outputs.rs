@@ -1,6 +1,6 @@
 //! Files that commands write: whole or not at all, regular ones only, never an input.
 
-use super::run::{Place, TINY, bad, command, good, output, texts};
+use super::run::{Place, TINY, bad, command, good, output, says, texts, words};
 use super::trace::WALDUMP;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
@@ -20,7 +20,7 @@ impl Writers {
     fn new(name: &str) -> Writers {
         let place = Place::new(name);
         let (dump, trace) = (place.file("dump.txt", WALDUMP), place.path("in.parquet"));
-        good(&["trace", "import", "waldump", &dump, "-o", &trace], "");
+        good(&["trace", "import", "waldump", &dump, "-o", &trace]);
         let device = place.file("tiny.toml", TINY);
         Writers {
             place,
@@ -80,8 +80,8 @@ fn what_is_no_regular_file_is_refused_and_stays() {
         let kind = || fs::symlink_metadata(target).unwrap().file_type();
         let was = kind();
         for (args, _) in writers.commands(target) {
-            let said = bad(&args, "", 2);
-            assert!(said.contains(why), "{said}");
+            let said = bad(&args);
+            says(&said, why);
             assert_eq!(kind(), was, "{args:?}");
         }
     }
@@ -104,17 +104,17 @@ fn a_name_that_is_none_is_refused() {
         (&under, "Not a directory"),
     ] {
         for (args, _) in writers.commands(name) {
-            let said = bad(&args, "", 2);
+            let said = bad(&args);
             assert!(said.contains(why), "{args:?}: {said}");
         }
     }
     for (args, _) in writers.commands("-") {
         if args[1] == "export" {
-            let (out, _) = good(&args, "");
+            let (out, _) = good(&args);
             assert!(out.starts_with("time_ns,"), "{out}");
         } else {
-            let said = bad(&args, "", 2);
-            assert!(said.contains("does not go to standard output"), "{said}");
+            let said = bad(&args);
+            says(&said, "does not go to standard output");
         }
     }
     assert!(!Path::new("-").exists());
@@ -135,8 +135,8 @@ fn an_input_is_never_replaced_by_whatever_name() {
         for name in [input, &hard, &soft, &far] {
             let same = |(_, read): &(Vec<&str>, &str)| read == input;
             for (args, _) in writers.commands(name).into_iter().filter(same) {
-                let said = bad(&args, "", 2);
-                assert!(said.contains("which is the same file"), "{said}");
+                let said = bad(&args);
+                says(&said, "which is the same file");
             }
             assert_eq!(fs::read(input).unwrap(), bytes);
         }
@@ -168,10 +168,10 @@ fn a_link_stays_and_leads_to_the_result() {
         .zip(writers.commands(&plain))
     {
         // Dangling at first, then to what the command before has written.
-        good(&through, "");
+        good(&through);
         let kind = fs::symlink_metadata(&link).unwrap().file_type();
         assert!(kind.is_symlink(), "{through:?}");
-        good(&straight, "");
+        good(&straight);
         let there = fs::read(&target).unwrap();
         // A trace has the command that it was made by in it.
         let (same, wrote) = (fs::read(&plain).unwrap(), straight[1]);
@@ -182,7 +182,7 @@ fn a_link_stays_and_leads_to_the_result() {
     symlink(&here, &there).unwrap();
     symlink(&there, &here).unwrap();
     for (args, _) in writers.commands(&here) {
-        bad(&args, "", 2);
+        bad(&args);
     }
 }
 
@@ -199,12 +199,12 @@ fn what_was_there_stays_until_the_result_is_whole() {
         &["trace", "export", "csv", &garbage, "-o", &old],
         &["device", "fill", &garbage, "--protocol", "aw", "-o", &old],
     ] {
-        bad(args, "", 2);
+        bad(args);
         assert_eq!(fs::read_to_string(&old).unwrap(), "before");
     }
     assert_eq!(place.names(), before);
     for (args, _) in writers.commands(&old) {
-        good(&args, "");
+        good(&args);
         let meta = fs::metadata(&old).unwrap();
         assert_ne!(fs::read(&old).unwrap(), b"before");
         assert_eq!(meta.permissions().mode() & 0o777, 0o640, "{args:?}");
@@ -215,7 +215,7 @@ fn what_was_there_stays_until_the_result_is_whole() {
     let kept = fs::read(&old).unwrap();
     if OpenOptions::new().write(true).open(&old).is_err() {
         for (args, _) in writers.commands(&old) {
-            assert!(bad(&args, "", 2).contains("Permission denied"));
+            assert!(bad(&args).contains("Permission denied"));
         }
         assert_eq!(fs::read(&old).unwrap(), kept);
     }
@@ -240,17 +240,10 @@ fn long_log() -> String {
 fn long_results(place: &Place) -> Vec<Vec<String>> {
     let log = place.file("log", &long_log());
     let (trace, device) = (place.path("long.parquet"), place.file("tiny.toml", TINY));
-    good(&["trace", "import", "fio", &log, "-o", &trace], "");
+    good(&["trace", "import", "fio", &log, "-o", &trace]);
     assert!(fs::metadata(&trace).unwrap().len() > 60_000);
-    let fill = [
-        "device",
-        "fill",
-        &device,
-        "--protocol",
-        "scc",
-        "--fill",
-        "0.6",
-    ];
+    let fill = format!("device fill {device} --protocol scc --fill 0.6");
+    let fill = words(&fill);
     [
         &["trace", "import", "fio", &log, "-o"][..],
         &["trace", "export", "csv", &trace, "-o"],
@@ -284,7 +277,7 @@ fn nothing_half_written_stays_where_files_may_not_grow() {
             if !trap.is_empty() {
                 let said = texts(&ended).1;
                 assert_eq!(ended.status.code(), Some(2), "{said}");
-                assert!(said.contains("File too large"), "{said}");
+                says(&said, "File too large");
             }
             assert_eq!(fs::read(&new).unwrap(), b"before", "{args:?}");
             let mut expected = before.clone();
@@ -325,7 +318,7 @@ fn nothing_half_written_stays_on_a_full_disk() {
         let full = ended("40k");
         let (out, said) = texts(&full);
         assert_eq!(full.status.code(), Some(2), "{said}");
-        assert!(said.contains("No space left on device"), "{said}");
+        says(&said, "No space left on device");
         assert_eq!(out, "new\nbefore\n", "{args:?}");
         let roomy = ended("40m");
         assert_eq!(roomy.status.code(), Some(0), "{}", texts(&roomy).1);
@@ -336,18 +329,12 @@ fn nothing_half_written_stays_on_a_full_disk() {
 fn a_report_has_a_place_or_nothing_is_run() {
     let place = Place::new("report");
     let (file, out) = (place.file("file", ""), place.path("out"));
-    let reproduce = |out: &str| bad(&["reproduce", "sal.fig3", "--out", out], "", 2);
+    let reproduce = |out: &str| bad(&["reproduce", "sal.fig3", "--out", out]);
     let inside = reproduce(&format!("{file}/x"));
-    assert!(
-        inside.contains("name another folder with --out"),
-        "{inside}"
-    );
+    says(&inside, "name another folder with --out");
     fs::create_dir_all(format!("{out}/index.html")).unwrap();
     let taken = reproduce(&out);
-    assert!(
-        taken.contains("index.html cannot be written: it is a folder"),
-        "{taken}"
-    );
+    says(&taken, "index.html cannot be written: it is a folder");
     fs::remove_dir(format!("{out}/index.html")).unwrap();
     // An experiment of one's own is not replaced by the report about it.
     let shipped = concat!(
@@ -358,11 +345,11 @@ fn a_report_has_a_place_or_nothing_is_run() {
     fs::copy(shipped, &own).unwrap();
     fs::hard_link(&own, format!("{out}/index.html")).unwrap();
     let args = ["reproduce", "sal.fig3", "--out", &out, "--experiment", &own];
-    let said = bad(&args, "", 2);
-    assert!(said.contains("which is the same file"), "{said}");
+    let said = bad(&args);
+    says(&said, "which is the same file");
     assert_eq!(fs::read(shipped).unwrap(), fs::read(&own).unwrap());
     fs::remove_file(format!("{out}/index.html")).unwrap();
-    good(&args, "");
+    good(&args);
     assert!(fs::metadata(format!("{out}/index.html")).unwrap().len() > 1000);
 }
 
@@ -370,15 +357,7 @@ fn a_report_has_a_place_or_nothing_is_run() {
 fn a_result_that_the_standard_output_does_not_take_is_an_error() {
     let writers = Writers::new("stdout");
     let trace = writers.trace.as_str();
-    let bench = [
-        "index",
-        "bench",
-        "--index",
-        "sal",
-        "--store",
-        "mem",
-        "--records",
-    ];
+    let bench = words("index bench --index sal --store mem --records");
     for args in [
         &["protocols"][..],
         &["device", "list"],
@@ -406,10 +385,7 @@ fn a_result_that_the_standard_output_does_not_take_is_an_error() {
             .into());
         let (_, said) = texts(&full);
         assert_eq!(full.status.code(), Some(2), "{args:?}: {said}");
-        assert!(
-            said.contains("cannot be written to standard output"),
-            "{said}"
-        );
+        says(&said, "cannot be written to standard output");
         // A reader that has gone away is none.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);

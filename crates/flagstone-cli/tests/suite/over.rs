@@ -1,22 +1,14 @@
 //! `flagstone compare --over` and `--html`: a point of a grid is the comparison with its settings,
 //! and pages need nothing else.
 
-use super::run::{Place, TINY, bad, good};
+use super::run::{Place, TINY, bad, good, says, words};
 use serde_json::Value;
 use std::fs;
 
-const WORKLOAD: [&str; 7] = [
-    "compare",
-    "--workload",
-    "uniform",
-    "--requests",
-    "1600",
-    "--protocols",
-    "plain,seal,scc",
-];
+const WORKLOAD: &str = "compare --workload uniform --requests 1600 --protocols plain,seal,scc";
 
 fn records(args: &[&str]) -> Vec<Value> {
-    let (out, _) = good(args, "");
+    let (out, _) = good(args);
     let lines = out.lines().map(serde_json::from_str);
     lines.collect::<Result<_, _>>().expect("an object a line")
 }
@@ -26,7 +18,7 @@ fn a_point_of_a_grid_is_the_comparison_with_its_settings() {
     let place = Place::new("over-point");
     let device = place.file("device.toml", TINY);
     let of = |more: &[&str]| {
-        let args = [&WORKLOAD[..], &["--device", &device, "--json"], more].concat();
+        let args = [&words(WORKLOAD)[..], &["--device", &device, "--json"], more].concat();
         records(&args)
     };
     let grid = of(&["--over", "abort-ratio=0:0.25,fill=0.3..0.6:3"]);
@@ -58,7 +50,7 @@ fn grids_print_the_same_bytes_on_any_number_of_threads() {
         for over in ["clients=1:4", "clients=1:4,transaction-pages=1:8"] {
             let run = |threads| {
                 let more = ["--device", &device, "--over", over, "--threads", threads];
-                good(&[&WORKLOAD[..], &more, format].concat(), "").0
+                good(&[&words(WORKLOAD)[..], &more, format].concat()).0
             };
             let one = run("1");
             assert_eq!(one, run("4"), "{over}");
@@ -80,8 +72,8 @@ fn a_grid_says_who_wins_and_its_page_needs_nothing_else() {
     ] {
         let path = place.path("grid.html");
         let more = ["--device", &device, "--over", over, "--html", &path];
-        let (out, _) = good(&[&WORKLOAD[..], &more].concat(), "");
-        assert!(out.contains("First or tied, of "), "{out}");
+        let (out, _) = good(&[&words(WORKLOAD)[..], &more].concat());
+        says(&out, "First or tied, of ");
         assert!(
             !out.contains("plain at "),
             "it keeps nothing together: {out}"
@@ -98,8 +90,11 @@ fn a_grid_says_who_wins_and_its_page_needs_nothing_else() {
     }
     let path = place.path("one.html");
     let (out, _) = good(
-        &[&WORKLOAD[..], &["--device", &device, "--html", &path]].concat(),
-        "",
+        &[
+            &words(WORKLOAD)[..],
+            &["--device", &device, "--html", &path],
+        ]
+        .concat(),
     );
     let page = fs::read_to_string(&path).expect("a page");
     assert!(out.contains("takes") && page.contains("class=\"bar\"") && page.contains("seal"));
@@ -109,29 +104,20 @@ fn a_grid_says_who_wins_and_its_page_needs_nothing_else() {
 fn what_cannot_be_a_grid_is_refused() {
     for (args, why) in [
         (
-            &["--over", "full=1"][..],
+            "--over full=1",
             "there is no setting `full`, did you mean `fill`",
         ),
+        ("--over fill=0..1,clients=1,theta=1", "one or two settings"),
+        ("--over fill=0.1,fill=0.2", "names fill twice"),
+        ("--over fill=0.1:0.2 --fill 0.3", "leave one of them out"),
+        ("--over clients=1:2,load=1:2", "of an open one"),
         (
-            &["--over", "fill=0..1,clients=1,theta=1"],
-            "one or two settings",
-        ),
-        (&["--over", "fill=0.1,fill=0.2"], "names fill twice"),
-        (
-            &["--over", "fill=0.1:0.2", "--fill", "0.3"],
-            "leave one of them out",
-        ),
-        (&["--over", "clients=1:2,load=1:2"], "of an open one"),
-        (
-            &["--over", "transaction-pages=1:2"],
+            "--over transaction-pages=1:2",
             "at transaction-pages 1: --pages-per-transaction",
         ),
-        (
-            &["--over", "fill=0.1:0.2", "--stack", "wal"],
-            "cannot be used with",
-        ),
+        ("--over fill=0.1:0.2 --stack wal", "cannot be used with"),
     ] {
-        let error = bad(&[&["compare"], args].concat(), "", 2);
+        let error = bad(&words(&format!("compare {args}")));
         assert!(error.contains(why), "{args:?}: {error}");
     }
 }

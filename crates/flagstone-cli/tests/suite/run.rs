@@ -1,5 +1,6 @@
 //! Running the command in a place of one's own.
 
+use serde_json::Value;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -57,7 +58,17 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command
 }
 
-pub(crate) fn flagstone(args: &[&str], input: &str) -> Output {
+/// The words of a line as it is typed. None has a blank in it.
+pub(crate) fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+pub(crate) fn flagstone(args: &[&str]) -> Output {
+    flagstone_with(args, "")
+}
+
+/// Runs a command with this standard input.
+fn flagstone_with(args: &[&str], input: &str) -> Output {
     let mut command = command(args);
     command.stdin(Stdio::piped());
     output(command, input)
@@ -103,26 +114,54 @@ fn wait(child: &mut Child, command: &Command) -> std::process::ExitStatus {
     }
 }
 
-pub(crate) fn good(args: &[&str], input: &str) -> (String, String) {
-    let output = flagstone(args, input);
+pub(crate) fn good(args: &[&str]) -> (String, String) {
+    good_with(args, "")
+}
+
+/// Runs a command that must succeed with this standard input.
+pub(crate) fn good_with(args: &[&str], input: &str) -> (String, String) {
+    let output = flagstone_with(args, input);
     let (out, err) = texts(&output);
     assert_eq!(output.status.code(), Some(0), "{args:?}: {err}");
     (out, err)
 }
 
-/// Runs a command that must fail with this exit code and one message, and gives that in one line.
-pub(crate) fn bad(args: &[&str], input: &str, code: i32) -> String {
-    let output = flagstone(args, input);
+/// What a command prints that finds something: exit code 1.
+pub(crate) fn found(args: &[&str]) -> (String, String) {
+    let output = flagstone(args);
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {output:?}");
+    texts(&output)
+}
+
+/// What a command that must succeed prints, an object.
+pub(crate) fn json(args: &[&str]) -> Value {
+    let (out, _) = good(args);
+    serde_json::from_str(&out).unwrap()
+}
+
+pub(crate) fn bad(args: &[&str]) -> String {
+    bad_with(args, "")
+}
+
+/// Runs a command that must fail with exit code 2 and one message, and gives that in one line.
+pub(crate) fn bad_with(args: &[&str], input: &str) -> String {
+    let output = flagstone_with(args, input);
     let (out, err) = texts(&output);
     assert_eq!(
         (output.status.code(), out.as_str()),
-        (Some(code), ""),
+        (Some(2), ""),
         "{args:?}: {err}"
     );
     let errors = err.lines().filter(|line| line.starts_with("error: "));
     assert_eq!(errors.count(), 1, "{args:?}: {err}");
     assert!(!err.contains("panicked"), "{args:?}: {err}");
     err.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a text has a part.
+#[track_caller]
+pub(crate) fn says(text: &str, part: &str) {
+    assert!(text.contains(part), "`{part}` is not in: {text}");
 }
 
 pub(crate) fn texts(output: &Output) -> (String, String) {

@@ -1,7 +1,7 @@
 //! `flagstone sweep` and `flagstone sensitivity`: tasks as data, results that are whole or an
 //! error, maps, and what is refused.
 
-use super::run::{Place, bad, command, good};
+use super::run::{Place, bad, command, good, says, words};
 use serde_json::Value;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -50,29 +50,20 @@ fn a_sweep_prints_and_writes_the_same_bytes_on_any_number_of_threads() {
     let file = place.file("sweep.toml", FILE);
     let run = |name: &str, threads: &str| {
         let out = place.path(name);
-        let args = [
-            "sweep",
-            &file,
-            "--out",
-            &out,
-            "--threads",
-            threads,
-            "--json",
-        ];
-        (good(&args, "").0, files(&out))
+        let args = format!("sweep {file} --out {out} --threads {threads} --json");
+        let args = words(&args);
+        (good(&args).0, files(&out))
     };
     let one = run("one", "1");
     assert_eq!(one, run("many", "4"));
     assert_eq!(one.1.len(), 18);
     assert_eq!(one.0.lines().count(), 18);
-    let tasks = good(&["sweep", &file, "--list", "--json"], "").0;
+    let tasks = good(&["sweep", &file, "--list", "--json"]).0;
     for (task, result) in tasks.lines().zip(one.0.lines()) {
         let of = |line: &str| -> Value { serde_json::from_str(line).expect("an object") };
         let (task, result) = (of(task), of(result));
-        assert_eq!(
-            (&task["hash"], &task["at"]),
-            (&result["task"], &result["at"])
-        );
+        assert_eq!(task["hash"], result["task"]);
+        assert_eq!(task["at"], result["at"]);
         assert!(
             result["metrics"]["throughput_tps"].as_f64() > Some(0.0),
             "{result}"
@@ -81,7 +72,7 @@ fn a_sweep_prints_and_writes_the_same_bytes_on_any_number_of_threads() {
     // One task alone is the same.
     let hash = one.1[5].0.trim_end_matches(".json");
     let out = place.path("alone");
-    good(&["sweep", &file, "--out", &out, "--only", hash], "");
+    good(&["sweep", &file, "--out", &out, "--only", hash]);
     assert_eq!(files(&out), [one.1[5].clone()]);
 }
 
@@ -90,7 +81,7 @@ fn a_sweep_that_was_killed_goes_on_and_a_changed_result_is_found() {
     let place = Place::new("sweep-kill");
     let file = place.file("sweep.toml", &FILE.replace("1_600", "60_000"));
     let whole = place.path("whole");
-    good(&["sweep", &file, "--out", &whole, "--json"], "");
+    good(&["sweep", &file, "--out", &whole, "--json"]);
     let out = place.path("killed");
     let mut child = command(&["sweep", &file, "--out", &out, "--threads", "1"])
         .stdout(std::process::Stdio::null())
@@ -116,7 +107,7 @@ fn a_sweep_that_was_killed_goes_on_and_a_changed_result_is_found() {
         "killed in the middle: {}",
         before.len()
     );
-    good(&["sweep", &file, "--out", &out, "--json"], "");
+    good(&["sweep", &file, "--out", &out, "--json"]);
     assert_eq!(files(&out), files(&whole));
     // The control: a figure that was changed by hand.
     let (name, bytes) = &before[0];
@@ -124,11 +115,9 @@ fn a_sweep_that_was_killed_goes_on_and_a_changed_result_is_found() {
     let changed = text.replacen("\"committed\": ", "\"committed\": 9", 1);
     assert_ne!(changed, text);
     fs::write(format!("{out}/{name}"), &changed).expect("written");
-    let error = bad(&["sweep", &file, "--out", &out], "", 2);
-    assert!(
-        error.contains(name) && error.contains("changed after"),
-        "{error}"
-    );
+    let error = bad(&["sweep", &file, "--out", &out]);
+    says(&error, name);
+    says(&error, "changed after");
     assert_eq!(
         fs::read_to_string(format!("{out}/{name}")).expect("text"),
         changed
@@ -140,29 +129,18 @@ fn a_map_says_who_wins_and_its_page_needs_nothing_else() {
     let place = Place::new("sweep-map");
     let file = place.file("sweep.toml", FILE);
     let (out, page) = (place.path("out"), place.path("map.html"));
-    let args = [
-        "sweep",
-        &file,
-        "--out",
-        &out,
-        "--map",
-        "clients,abort_ratio",
-        "--html",
-        &page,
-    ];
-    let (text, _) = good(&args, "");
-    assert!(
-        text.contains("throughput_tps over clients and abort_ratio"),
-        "{text}"
-    );
-    assert!(text.contains("First or tied, of 6 points"), "{text}");
+    let args = format!("sweep {file} --out {out} --map clients,abort_ratio --html {page}");
+    let args = words(&args);
+    let (text, _) = good(&args);
+    says(&text, "throughput_tps over clients and abort_ratio");
+    says(&text, "First or tied, of 6 points");
     assert!(!text.contains("plain at"), "{text}");
     let page = fs::read_to_string(&page).expect("a page");
     assert!(page.contains("class=\"map\"") && page.contains("All figures"));
     assert!(!page.contains("://") && !page.contains("<script src"));
     // Without a map: a line a task.
-    let (text, _) = good(&["sweep", &file, "--out", &out], "");
-    assert!(text.contains("18 tasks"), "{text}");
+    let (text, _) = good(&["sweep", &file, "--out", &out]);
+    says(&text, "18 tasks");
 }
 
 #[test]
@@ -186,27 +164,21 @@ fn what_cannot_be_swept_is_refused() {
         (&["sensitivity", "flagcommit.fig12"], "did you mean"),
         (&["sensitivity", "all"], "one paper at a time"),
         (
-            &[
-                "sensitivity",
-                "flagcommit",
-                "--setting",
-                "hot_row",
-                "--list",
-            ],
+            &words("sensitivity flagcommit --setting hot_row --list"),
             "did you mean `hot_rows`",
         ),
     ] {
-        let error = bad(args, "", 2);
+        let error = bad(args);
         assert!(error.contains(why), "{args:?}: {error}");
     }
     let kept = ["sensitivity", "flagcommit.fig12a", "--kept", "--out", &out];
-    let error = bad(&kept, "", 2);
-    assert!(error.contains("without --kept first"), "{error}");
+    let error = bad(&kept);
+    says(&error, "without --kept first");
 }
 
 #[test]
 fn what_a_paper_leaves_open_is_listed_with_its_reasons() {
-    let (text, _) = good(&["sensitivity", "flagcommit", "--list"], "");
+    let (text, _) = good(&["sensitivity", "flagcommit", "--list"]);
     for word in [
         "insert_targets: ",
         "over_provision: 0.12 to 0.16",
@@ -219,20 +191,20 @@ fn what_a_paper_leaves_open_is_listed_with_its_reasons() {
 
 #[test]
 fn claims_that_no_analysis_has_judged_are_listed_with_what_they_take() {
-    let (all, _) = good(&["sensitivity", "--unanswered"], "");
-    assert!(all.contains(" of 106 claims are in no analysis"), "{all}");
+    let (all, _) = good(&["sensitivity", "--unanswered"]);
+    says(&all, " of 106 claims are in no analysis");
     let listed = |line: &&str| line.ends_with(" runs a point");
     if let Some(first) = all.lines().find(listed) {
         let (claim, _) = first.trim().split_once(": ").unwrap();
-        let (one, _) = good(&["sensitivity", "--unanswered", claim], "");
+        let (one, _) = good(&["sensitivity", "--unanswered", claim]);
         assert!(
             one.starts_with("1 of 1 claims") && one.contains(first),
             "{one}"
         );
     }
     // The control: a claim with an answer is not in the list.
-    let (none, _) = good(&["sensitivity", "--unanswered", "flagcommit.fig12a"], "");
+    let (none, _) = good(&["sensitivity", "--unanswered", "flagcommit.fig12a"]);
     assert!(none.starts_with("0 of 4 claims"), "{none}");
-    let error = bad(&["sensitivity", "--unanswered", "--kept"], "", 2);
-    assert!(error.contains("--kept"), "{error}");
+    let error = bad(&["sensitivity", "--unanswered", "--kept"]);
+    says(&error, "--kept");
 }

@@ -1,6 +1,6 @@
 //! `flagstone trace`: import, info and export end to end, and the exit codes.
 
-use super::run::{Place, bad, flagstone, good, texts};
+use super::run::{Place, bad, bad_with, flagstone, good, good_with, json, says, words};
 
 pub(crate) const WALDUMP: &str = "\
 rmgr: Heap        len (rec/tot):     54/    54, tx:        700, lsn: 0/01, prev 0/00, desc: INSERT off 1, blkref #0: rel 1663/5/16396 blk 8, blkref #1: rel 1663/5/16396 fork vm blk 0
@@ -14,24 +14,13 @@ rmgr: Transaction len (rec/tot):     34/    34, tx:        702, lsn: 0/05, prev 
 fn a_dump_is_imported_described_and_exported() {
     let place = Place::new("import");
     let trace = place.path("a.parquet");
-    let (out, err) = good(&["trace", "import", "waldump", "-", "-o", &trace], WALDUMP);
+    let (out, err) = good_with(&["trace", "import", "waldump", "-", "-o", &trace], WALDUMP);
     assert_eq!(out, "");
-    assert!(
-        err.contains("2 transactions, 4 events, 2 pages of 8192 bytes"),
-        "{err}"
-    );
-    assert!(
-        err.contains("skipped: 1 × transactions that never end"),
-        "{err}"
-    );
-    assert!(
-        err.contains("skipped: 1 × block references to fork vm"),
-        "{err}"
-    );
+    says(&err, "2 transactions, 4 events, 2 pages of 8192 bytes");
+    says(&err, "skipped: 1 × transactions that never end");
+    says(&err, "skipped: 1 × block references to fork vm");
 
-    let (json, _) = good(&["trace", "info", &trace, "--json"], "");
-    let info: serde_json::Value = serde_json::from_str(json.trim_end()).unwrap();
-    assert_eq!(json.lines().count(), 1);
+    let info = json(&["trace", "info", &trace, "--json"]);
     assert_eq!((&info["commits"], &info["aborts"]), (&1.into(), &1.into()));
     assert_eq!(info["distinct_pages"]["max"], 1);
     assert_eq!(info["duration_ns"], 1_000_000);
@@ -44,48 +33,30 @@ fn a_dump_is_imported_described_and_exported() {
     );
     assert_eq!(info["trace_sha256"].as_str().unwrap().len(), 64);
 
-    let (text, _) = good(&["trace", "info", &trace], "");
-    assert!(
-        text.contains("1663/5/16396") && text.contains("p99"),
-        "{text}"
-    );
+    let (text, _) = good(&["trace", "info", &trace]);
+    says(&text, "1663/5/16396");
+    says(&text, "p99");
 
     let csv = "time_ns,transaction,op,page,relation\n0,0,write,0,1663/5/16396\n0,0,commit,,\n\
                666000,1,write,1,1663/5/16400\n1000000,1,abort,,\n";
-    assert_eq!(good(&["trace", "export", "csv", &trace], "").0, csv);
+    assert_eq!(good(&["trace", "export", "csv", &trace]).0, csv);
     let file = place.path("a.csv");
-    good(&["trace", "export", "csv", &trace, "-o", &file], "");
+    good(&["trace", "export", "csv", &trace, "-o", &file]);
     assert_eq!(std::fs::read_to_string(file).unwrap(), csv);
 
-    let (_, err) = good(
-        &[
-            "trace",
-            "import",
-            "waldump",
-            "-",
-            "-o",
-            &trace,
-            "--keep-unfinished",
-        ],
+    let (_, err) = good_with(
+        &words(&format!(
+            "trace import waldump - -o {trace} --keep-unfinished"
+        )),
         WALDUMP,
     );
-    assert!(
-        err.contains("3 transactions") && err.contains("kept as aborted: 1"),
-        "{err}"
-    );
-    let (_, err) = good(
-        &[
-            "trace",
-            "import",
-            "waldump",
-            "-",
-            "-o",
-            &trace,
-            "--forks=all",
-        ],
+    says(&err, "3 transactions");
+    says(&err, "kept as aborted: 1");
+    let (_, err) = good_with(
+        &words(&format!("trace import waldump - -o {trace} --forks=all")),
         WALDUMP,
     );
-    assert!(err.contains("3 pages"), "{err}");
+    says(&err, "3 pages");
 }
 
 #[test]
@@ -116,17 +87,11 @@ fn every_block_format_is_imported() {
     ] {
         let input = place.file("input", text);
         let args = [&["trace", "import", format, &input, "-o", &trace], options].concat();
-        let (_, err) = good(&args, "");
-        assert!(
-            err.contains("2 transactions, 5 events, 2 pages of 4096"),
-            "{format}: {err}"
-        );
-        assert!(
-            err.contains("0.001 s, 1000.0 requests/s"),
-            "{format}: {err}"
-        );
-        let (json, _) = good(&["trace", "info", &trace, "--json"], "");
-        assert!(json.contains("\"source\":\"input\""), "{json}");
+        let (_, err) = good(&args);
+        says(&err, "2 transactions, 5 events, 2 pages of 4096");
+        says(&err, "0.001 s, 1000.0 requests/s");
+        let (json, _) = good(&["trace", "info", &trace, "--json"]);
+        says(&json, "\"source\":\"input\"");
     }
 }
 
@@ -135,149 +100,80 @@ fn wrong_use_and_wrong_input_are_2() {
     let place = Place::new("wrong");
     let trace = place.path("a.parquet");
     let text = place.file("text", "hello\n");
-    let unit = bad(&["trace", "import", "disksim", &text, "-o", &trace], "", 2);
-    assert!(unit.contains("--time-unit"), "{unit}");
-    bad(
-        &[
-            "trace",
-            "import",
-            "disksim",
-            &text,
-            "-o",
-            &trace,
-            "--time-unit",
-            "min",
-        ],
-        "",
-        2,
-    );
-    let page = bad(
-        &[
-            "trace",
-            "import",
-            "fio",
-            &text,
-            "-o",
-            &trace,
-            "--page-bytes=3000",
-        ],
-        "",
-        2,
-    );
-    assert!(page.contains("a power of two"), "{page}");
-    assert_eq!(flagstone(&["trace"], "").status.code(), Some(2));
-    bad(&["trace", "import", "waldump", "-"], "", 2);
+    let unit = bad(&["trace", "import", "disksim", &text, "-o", &trace]);
+    says(&unit, "--time-unit");
+    bad(&words(&format!(
+        "trace import disksim {text} -o {trace} --time-unit min"
+    )));
+    let page = bad(&words(&format!(
+        "trace import fio {text} -o {trace} --page-bytes=3000"
+    )));
+    says(&page, "a power of two");
+    assert_eq!(flagstone(&["trace"]).status.code(), Some(2));
+    bad(&["trace", "import", "waldump", "-"]);
 
-    let foreign = bad(&["trace", "import", "waldump", &text, "-o", &trace], "", 2);
-    assert!(
-        foreign.contains("line 1: not the output of pg_waldump"),
-        "{foreign}"
-    );
-    let absent = bad(
-        &["trace", "import", "waldump", "no-such-file", "-o", &trace],
-        "",
-        2,
-    );
-    assert!(
-        absent.contains("no-such-file cannot be read: No such file"),
-        "{absent}"
-    );
-    let info = bad(&["trace", "info", &text], "", 2);
-    assert!(info.contains("not a Parquet file"), "{info}");
+    let foreign = bad(&["trace", "import", "waldump", &text, "-o", &trace]);
+    says(&foreign, "line 1: not the output of pg_waldump");
+    let absent = bad(&["trace", "import", "waldump", "no-such-file", "-o", &trace]);
+    says(&absent, "no-such-file cannot be read: No such file");
+    let info = bad(&["trace", "info", &text]);
+    says(&info, "not a Parquet file");
     assert!(!std::path::Path::new(&trace).exists());
     let nowhere = place.path("no/such/place.parquet");
-    let nowhere = bad(
+    let nowhere = bad_with(
         &["trace", "import", "waldump", "-", "-o", &nowhere],
         WALDUMP,
-        2,
     );
-    assert!(nowhere.contains("there is no folder"), "{nowhere}");
+    says(&nowhere, "there is no folder");
 }
 
 #[test]
 fn a_trace_drives_databases_closed_and_open() {
     let place = Place::new("stacks");
     let (input, trace) = (place.file("wal.txt", WALDUMP), place.path("t.parquet"));
-    good(&["trace", "import", "waldump", &input, "-o", &trace], "");
-    let compare = [
-        "compare",
-        &trace,
-        "--stack",
-        "wal,force:cfc",
-        "--fill",
-        "0.01",
-        "--json",
-    ];
-    let (closed, _) = good(&compare, "");
-    let (open, _) = good(&[&compare[..], &["--speedup", "0.5"]].concat(), "");
+    good(&["trace", "import", "waldump", &input, "-o", &trace]);
+    let compare = format!("compare {trace} --stack wal,force:cfc --fill 0.01 --json");
+    let compare = words(&compare);
+    let (closed, _) = good(&compare);
+    let (open, _) = good(&[&compare[..], &["--speedup", "0.5"]].concat());
     for (out, speedup) in [(&closed, "\"speedup\":null"), (&open, "\"speedup\":0.5")] {
         let lines: Vec<&str> = out.lines().collect();
         assert_eq!(lines.len(), 2);
         for (line, stack) in lines.iter().zip(["wal", "force:cfc"]) {
             assert!(line.contains(&format!("\"stack\":\"{stack}\"")), "{line}");
-            assert!(line.contains("\"committed\":1,\"rolled_back\":1"), "{line}");
-            assert!(line.contains(speedup), "{line}");
+            says(line, "\"committed\":1,\"rolled_back\":1");
+            says(line, speedup);
         }
     }
-    let wrong = flagstone(&["compare", &trace, "--stack", "wall"], "");
-    assert_eq!(wrong.status.code(), Some(2));
-    assert!(texts(&wrong).1.contains("no stack `wall`"));
+    let wrong = bad(&["compare", &trace, "--stack", "wall"]);
+    says(&wrong, "no stack `wall`");
 }
 
 #[test]
 fn a_saved_device_serves_a_comparison_and_a_wrong_one_is_refused() {
     let place = Place::new("image");
     let (input, trace) = (place.file("wal.txt", WALDUMP), place.path("t.parquet"));
-    good(&["trace", "import", "waldump", &input, "-o", &trace], "");
+    good(&["trace", "import", "waldump", &input, "-o", &trace]);
     let image = place.path("cfc.image");
-    let fill = [
-        "device",
-        "fill",
-        "small",
-        "--protocol",
-        "cfc",
-        "--fill",
-        "0.05",
-        "-o",
-        &image,
-    ];
-    let (_, said) = good(&fill, "");
-    assert!(said.contains("cfc on small, 5 % full"), "{said}");
-    let (out, _) = good(&["compare", &trace, "--image", &image, "--json"], "");
-    assert!(
-        out.contains("\"protocol\":\"cfc\"") && out.contains("\"fill\":0.0"),
-        "{out}"
-    );
+    let fill = format!("device fill small --protocol cfc --fill 0.05 -o {image}");
+    let fill = words(&fill);
+    let (_, said) = good(&fill);
+    says(&said, "cfc on small, 5 % full");
+    let (out, _) = good(&["compare", &trace, "--image", &image, "--json"]);
+    says(&out, "\"protocol\":\"cfc\"");
+    says(&out, "\"fill\":0.0");
 
-    let compare = |image: &str, more: &[&str]| {
-        let args = [&["compare", &trace, "--image", image], more].concat();
-        let output = flagstone(&args, "");
-        (output.status.code(), texts(&output).1)
-    };
-    let (code, error) = compare(&image, &["--device", "flagcommit-slc"]);
-    assert!(
-        code == Some(2) && error.contains("holds a device of another"),
-        "{error}"
-    );
+    let refused =
+        |image: &str, more: &[&str]| bad(&[&["compare", &trace, "--image", image], more].concat());
+    let error = refused(&image, &["--device", "flagcommit-slc"]);
+    says(&error, "holds a device of another");
     let mut bytes = std::fs::read(&image).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&image, &bytes).unwrap();
-    let (code, error) = compare(&image, &[]);
-    assert!(
-        code == Some(2) && error.contains("make the image again"),
-        "{error}"
-    );
-    let (code, error) = compare(&input, &[]);
-    assert!(
-        code == Some(2) && error.contains("is not the image of a device"),
-        "{error}"
-    );
-    let (code, error) = compare(&place.path("none"), &[]);
-    assert!(
-        code == Some(2) && error.contains("could not be read"),
-        "{error}"
-    );
+    says(&refused(&image, &[]), "make the image again");
+    says(&refused(&input, &[]), "is not the image of a device");
+    says(&refused(&place.path("none"), &[]), "could not be read");
 }
 
 #[test]
@@ -286,52 +182,24 @@ fn what_lies_between_flushes_is_a_transaction_and_reads_are_told_apart() {
     let trace = place.path("f.parquet");
     let log = "fio version 3 iolog\n0 a add\n1 a open\n2 a write 0 16384\n3 a read 0 8192\n\
                4 a write 16384 8192\n5 a datasync\n6 a write 0 8192\n7 a datasync\n";
-    let import = [
-        "trace",
-        "import",
-        "fio",
-        "-",
-        "--page-bytes",
-        "8192",
-        "-o",
-        &trace,
-    ];
-    good(&[&import[..], &["--commit-at", "flush"]].concat(), log);
-    let info: serde_json::Value =
-        serde_json::from_str(&good(&["trace", "info", &trace, "--json"], "").0).unwrap();
-    assert_eq!(
-        (&info["transactions"], &info["read_only"]),
-        (&3.into(), &1.into())
-    );
+    let import = format!("trace import fio - --page-bytes 8192 -o {trace}");
+    let import = words(&import);
+    good_with(&[&import[..], &["--commit-at", "flush"]].concat(), log);
+    let info = json(&["trace", "info", &trace, "--json"]);
+    assert_eq!(info["transactions"], 3);
+    assert_eq!(info["read_only"], 1);
     let device = place.file("device.toml", super::run::TINY);
-    let compare = [
-        "compare",
-        &trace,
-        "--device",
-        &device,
-        "--protocols",
-        "seal",
-    ];
-    let (out, err) = good(&compare, "");
-    assert!(
-        out.contains("3 committed and 0 rolled back transactions (1 of all only read)"),
-        "{out}"
+    let compare = format!("compare {trace} --device {device} --protocols seal");
+    let compare = words(&compare);
+    let (out, err) = good(&compare);
+    says(
+        &out,
+        "3 committed and 0 rolled back transactions (1 of all only read)",
     );
-    assert!(err.contains("pages of the trace have 8192 bytes"), "{err}");
-    assert!(err.contains("each becomes"), "{err}");
-    let error = bad(
-        &[
-            "trace",
-            "import",
-            "msr",
-            "-",
-            "-o",
-            &trace,
-            "--commit-at",
-            "flush",
-        ],
-        "",
-        2,
-    );
-    assert!(error.contains("unexpected argument"), "{error}");
+    says(&err, "pages of the trace have 8192 bytes");
+    says(&err, "each becomes");
+    let error = bad(&words(&format!(
+        "trace import msr - -o {trace} --commit-at flush"
+    )));
+    says(&error, "unexpected argument");
 }

@@ -170,26 +170,23 @@ impl DeviceFile {
     fn geometry(&self, base: Option<&DeviceSpec>) -> Result<Geometry, Wrong> {
         let table = &self.geometry;
         let base = base.map(|spec| &spec.geometry);
-        let count = |key: &'static str, given: Option<u32>, of: fn(&Geometry) -> u32| match given
-            .or(base.map(of))
-        {
-            Some(value) => Ok(value),
-            None => missing("geometry", key),
-        };
+        // What the table has under a key, or what is inherited.
+        macro_rules! count {
+            ($key:ident) => {
+                match table.$key.or(base.map(|geometry| geometry.$key)) {
+                    Some(value) => value,
+                    None => return missing("geometry", stringify!($key)),
+                }
+            };
+        }
         let mut geometry = Geometry {
-            channels: count("channels", table.channels, |g| g.channels)?,
-            packages_per_channel: count("packages_per_channel", table.packages_per_channel, |g| {
-                g.packages_per_channel
-            })?,
-            planes_per_package: count("planes_per_package", table.planes_per_package, |g| {
-                g.planes_per_package
-            })?,
+            channels: count!(channels),
+            packages_per_channel: count!(packages_per_channel),
+            planes_per_package: count!(planes_per_package),
             blocks_per_plane: 4,
-            pages_per_block: count("pages_per_block", table.pages_per_block, |g| {
-                g.pages_per_block
-            })?,
-            page_bytes: count("page_bytes", table.page_bytes, |g| g.page_bytes)?,
-            spare_bytes: count("spare_bytes", table.spare_bytes, |g| g.spare_bytes)?,
+            pages_per_block: count!(pages_per_block),
+            page_bytes: count!(page_bytes),
+            spare_bytes: count!(spare_bytes),
             cell: self.cell(base)?,
             strict_order: table
                 .strict_order
@@ -208,9 +205,7 @@ impl DeviceFile {
                 return wrong("capacity", why.into());
             }
             Some(capacity) => blocks_for(capacity, &geometry)?,
-            None => count("blocks_per_plane", table.blocks_per_plane, |g| {
-                g.blocks_per_plane
-            })?,
+            None => count!(blocks_per_plane),
         };
         check(&geometry)?;
         Ok(geometry)
@@ -413,64 +408,53 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_with_its_line() {
-        let unknown = error("preset = \"small\"\n[geometry]\npage_size = 4096\n");
-        assert!(
-            unknown.contains("line 3") && unknown.contains("page_size"),
-            "{unknown}"
-        );
-        let typed = error("preset = \"small\"\n\n[timing]\nread_us = \"fast\"\n");
-        assert!(typed.contains("line 4"), "{typed}");
-        let range = error("preset = \"small\"\n[geometry]\n# comment\npage_bytes = 3\n");
-        assert!(
-            range.starts_with("line 4: page_bytes is 3, it must be"),
-            "{range}"
-        );
+        let bare = error("[timing]\nread_us = 1\n");
+        assert!(bare.contains("geometry.channels is missing"), "{bare}");
         let preset = error("preset = \"smal\"\n");
         assert!(
             preset.contains("line 1") && preset.contains("`small`"),
             "{preset}"
         );
-        let size = error("preset = \"small\"\ncapacity = \"2 GB\"\n");
-        assert!(size.starts_with("line 2: capacity is \"2 GB\""), "{size}");
-        let both =
-            error("preset = \"small\"\ncapacity = \"2GiB\"\n[geometry]\nblocks_per_plane=9\n");
+        let typed = error("preset = \"small\"\n\n[timing]\nread_us = \"fast\"\n");
+        assert!(typed.contains("line 4"), "{typed}");
+        let unknown = error("preset = \"small\"\n[geometry]\npage_size = 4096\n");
         assert!(
-            both.starts_with("line 2: capacity and blocks_per_plane"),
-            "{both}"
+            unknown.contains("line 3") && unknown.contains("page_size"),
+            "{unknown}"
         );
-        let share = error("preset = \"small\"\n[ftl]\nover_provision = 1.5\n");
-        assert!(
-            share.starts_with("line 3: over_provision is 1.5"),
-            "{share}"
-        );
-        let tight = error("preset = \"small\"\n[ftl]\nover_provision = 0.01\n");
-        assert!(
-            tight.starts_with("line 3: ") && tight.contains("do not fit"),
-            "{tight}"
-        );
-        let bad = error("preset = \"small\"\n[reliability]\nfactory_bad = [4096]\n");
-        assert!(
-            bad.contains("line 3: factory_bad names block 4096"),
-            "{bad}"
-        );
-        let bare = error("[timing]\nread_us = 1\n");
-        assert!(bare.contains("geometry.channels is missing"), "{bare}");
-        let slc =
-            error("preset = \"small\"\n[geometry]\npairing = \"tlc\"\npages_per_block = 66\n");
-        assert!(slc.starts_with("line 3: pairing is tlc"), "{slc}");
-        let none = error("preset = \"small\"\n[ftl]\npaired_pages = \"closed\"\n");
-        assert!(
-            none.contains("line 3: paired_pages is closed, but"),
-            "{none}"
-        );
-        let huge = error("preset = \"small\"\n[geometry]\nblocks_per_plane = 16777216\n");
-        assert!(
-            huge.starts_with("line 3: ") && huge.contains("at most"),
-            "{huge}"
-        );
-        let time = error("preset = \"small\"\n[timing]\nerase_us = -1\n");
-        assert!(time.starts_with("line 3: erase_us is -1"), "{time}");
-        let huge = error("preset = \"small\"\ncapacity = \"99999999 TiB\"\n");
-        assert!(huge.starts_with("line 2: capacity is"), "{huge}");
+        let both = "capacity = \"2GiB\"\n[geometry]\nblocks_per_plane=9";
+        for (rest, line, why) in [
+            (
+                "[geometry]\n# comment\npage_bytes = 3",
+                4,
+                "page_bytes is 3, it must be",
+            ),
+            ("capacity = \"2 GB\"", 2, "capacity is \"2 GB\""),
+            ("capacity = \"99999999 TiB\"", 2, "capacity is"),
+            (both, 2, "capacity and blocks_per_plane"),
+            ("[ftl]\nover_provision = 1.5", 3, "over_provision is 1.5"),
+            ("[ftl]\nover_provision = 0.01", 3, "do not fit"),
+            (
+                "[reliability]\nfactory_bad = [4096]",
+                3,
+                "factory_bad names block 4096",
+            ),
+            (
+                "[geometry]\npairing = \"tlc\"\npages_per_block = 66",
+                3,
+                "pairing is tlc",
+            ),
+            (
+                "[ftl]\npaired_pages = \"closed\"",
+                3,
+                "paired_pages is closed, but",
+            ),
+            ("[geometry]\nblocks_per_plane = 16777216", 3, "at most"),
+            ("[timing]\nerase_us = -1", 3, "erase_us is -1"),
+        ] {
+            let said = error(&format!("preset = \"small\"\n{rest}\n"));
+            assert!(said.starts_with(&format!("line {line}: ")), "{said}");
+            assert!(said.contains(why), "{said}");
+        }
     }
 }

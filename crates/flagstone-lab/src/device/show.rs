@@ -25,19 +25,17 @@ impl DeviceSpec {
             };
         };
         let micros = |time: Nanos| (time.0 as f64 / 1000.0).to_string();
-        put("channels", geometry.channels.to_string());
-        put(
-            "packages_per_channel",
-            geometry.packages_per_channel.to_string(),
-        );
-        put(
-            "planes_per_package",
-            geometry.planes_per_package.to_string(),
-        );
-        put("blocks_per_plane", geometry.blocks_per_plane.to_string());
-        put("pages_per_block", geometry.pages_per_block.to_string());
-        put("page_bytes", geometry.page_bytes.to_string());
-        put("spare_bytes", geometry.spare_bytes.to_string());
+        for (key, number) in [
+            ("channels", geometry.channels),
+            ("packages_per_channel", geometry.packages_per_channel),
+            ("planes_per_package", geometry.planes_per_package),
+            ("blocks_per_plane", geometry.blocks_per_plane),
+            ("pages_per_block", geometry.pages_per_block),
+            ("page_bytes", geometry.page_bytes),
+            ("spare_bytes", geometry.spare_bytes),
+        ] {
+            put(key, number.to_string());
+        }
         put("cell", format!("{:?}", geometry.cell.to_string()));
         if let Cell::Slc { partial_programs } = geometry.cell {
             put("partial_programs", partial_programs.to_string());

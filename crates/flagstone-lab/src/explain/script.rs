@@ -5,6 +5,8 @@
 use super::subject::{Form, Machine, Subject};
 use super::tale::{Remark, Shown, Tale, image};
 use crate::campaign::{name_of, payload};
+use flagstone::commit::DeviceError;
+use flagstone::ftl::FtlError;
 use flagstone::nand::{Chip, Cut, Flash, PowerCut, Shared, Tracer};
 use flagstone::units::Nanos;
 use std::collections::BTreeMap;
@@ -259,7 +261,7 @@ fn play(
         };
         match outcome {
             Ok(done) => latest = latest.max(done),
-            Err(error) if error.is_power_lost() => {
+            Err(DeviceError::Ftl(FtlError::PowerLost)) => {
                 failed_at = Some(now);
                 break;
             }

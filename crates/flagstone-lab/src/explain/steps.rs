@@ -245,6 +245,14 @@ impl Making<'_> {
         }
     }
 
+    /// Whose a page is, as it is told behind the page.
+    fn of_owner(&self, kept: &Kept) -> String {
+        let owner = self.teller.reader.owner(kept, &self.names);
+        owner.map_or(String::new(), |name| {
+            format!(" of {}", self.names.name(name))
+        })
+    }
+
     /// A page with its owner.
     fn subject(&self, at: Ppn) -> String {
         let doomed = self.doomed.as_ref().filter(|(page, _)| *page == at);
@@ -252,10 +260,7 @@ impl Making<'_> {
         let Some(kept) = kept.or(self.flash[at.index()].as_ref()) else {
             return format!("p{at}");
         };
-        let owner = self.teller.reader.owner(kept, &self.names);
-        let owner = owner.map_or(String::new(), |name| {
-            format!(" of {}", self.names.name(name))
-        });
+        let owner = self.of_owner(kept);
         match Header::parse(&kept.spare) {
             Some(head) if head.is_version() => format!("page {}{owner} (p{at})", head.lpn),
             Some(head) => format!("{} page (p{at})", kind_word(&head)),
@@ -365,10 +370,7 @@ impl Making<'_> {
         if !head.is_version() {
             return format!("program a {} page at {place}", kind_word(&head));
         }
-        let owner = self.teller.reader.owner(kept, &self.names);
-        let owner = owner.map_or(String::new(), |name| {
-            format!(" of {}", self.names.name(name))
-        });
+        let owner = self.of_owner(kept);
         let is_original = |other: &Option<Kept>| {
             other.as_ref().is_some_and(|other| {
                 let head_of_other = Header::parse(&other.spare);

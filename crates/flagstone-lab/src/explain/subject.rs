@@ -6,7 +6,7 @@ use flagstone::commit::{
     Device, DeviceError, Field, Kind, MergedPage, Options, Pending, RecordDevice, RecordKind,
     RecordOptions, Row, Ruling, Table,
 };
-use flagstone::ftl::{BlockState, Cause, Config, Ftl, FtlError, Operation};
+use flagstone::ftl::{BlockState, Cause, Config, Ftl, Operation};
 use flagstone::nand::{Cell, Chip, Flash, Geometry, Pairing};
 use flagstone::page::Page;
 use flagstone::units::{Lpn, Nanos, Pbn, TxId};
@@ -164,17 +164,6 @@ impl Subject {
     }
 }
 
-/// Why a device did not do what it was asked.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct Refused(#[from] DeviceError);
-
-impl Refused {
-    pub(super) fn is_power_lost(&self) -> bool {
-        matches!(self.0, DeviceError::Ftl(FtlError::PowerLost))
-    }
-}
-
 enum Running {
     Pages(Device),
     Records(Records),
@@ -203,7 +192,7 @@ impl Machine {
         subject: &Subject,
         form: Form,
         flash: Box<dyn Flash>,
-    ) -> Result<Machine, Refused> {
+    ) -> Result<Machine, DeviceError> {
         let published = form == Form::Published;
         let running = match subject.what {
             What::Pages(kind) => {
@@ -272,7 +261,7 @@ impl Machine {
         self.ftl().block_state(Pbn(block)) != BlockState::Meta
     }
 
-    pub(super) fn begin(&mut self, now: Nanos, name: u64) -> Result<Nanos, Refused> {
+    pub(super) fn begin(&mut self, now: Nanos, name: u64) -> Result<Nanos, DeviceError> {
         let tx = match &mut self.running {
             Running::Pages(device) => device.begin(now)?,
             Running::Records(records) => records.device.begin(now)?,
@@ -291,7 +280,7 @@ impl Machine {
         name: u64,
         page: u32,
         bytes: &[u8],
-    ) -> Result<Nanos, Refused> {
+    ) -> Result<Nanos, DeviceError> {
         let tx = self.tx(name);
         match &mut self.running {
             Running::Pages(device) => Ok(device.write(now, tx, Lpn(page), bytes)?.done),
@@ -308,7 +297,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn commit(&mut self, now: Nanos, name: u64) -> Result<Nanos, Refused> {
+    pub(super) fn commit(&mut self, now: Nanos, name: u64) -> Result<Nanos, DeviceError> {
         let tx = self.tx(name);
         match &mut self.running {
             Running::Pages(device) => match device.commit(now, tx)? {
@@ -330,7 +319,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn abort(&mut self, now: Nanos, name: u64) -> Result<Nanos, Refused> {
+    pub(super) fn abort(&mut self, now: Nanos, name: u64) -> Result<Nanos, DeviceError> {
         let tx = self.tx(name);
         match &mut self.running {
             Running::Pages(device) => Ok(device.abort(now, tx)?),
@@ -346,7 +335,7 @@ impl Machine {
     }
 
     /// The write that a page holds: the name of its transaction, and its number there.
-    pub(super) fn read(&mut self, page: u32) -> Result<Option<(u64, u16)>, Refused> {
+    pub(super) fn read(&mut self, page: u32) -> Result<Option<(u64, u16)>, DeviceError> {
         let now = self.recovered_at();
         match &mut self.running {
             Running::Pages(device) => {

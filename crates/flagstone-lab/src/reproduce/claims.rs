@@ -84,54 +84,69 @@ pub enum Measures {
 /// How measured figures are held against a claim. Which keys a rule has depends on the claim's
 /// kind; a claim may have several rules, all of which have to hold.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Rule {
     /// The figure of the paper's experiments that names refer to.
-    #[serde(default)]
     pub figure: String,
     /// Ratio, value: what to measure.
     pub measure: Option<Measures>,
     /// Order: from the lowest to the highest. `a~b` are comparable, `a|b` are in any order.
-    #[serde(default)]
     pub order: Vec<String>,
     /// Trend: series that rise from end to end.
-    #[serde(default)]
     pub rises: Vec<String>,
     /// Trend: series that fall from end to end.
-    #[serde(default)]
     pub falls: Vec<String>,
     /// Trend: series that stay as they are.
-    #[serde(default)]
     pub flat: Vec<String>,
     /// Trend: series that never fall.
-    #[serde(default)]
     pub never_falls: Vec<String>,
     /// Trend: series that rise up to this point of the sweep.
-    #[serde(default)]
     pub rises_until: BTreeMap<String, f64>,
     /// Trend: series that fall up to this point of the sweep.
-    #[serde(default)]
     pub falls_until: BTreeMap<String, f64>,
     /// Trend: series that rise from this point of the sweep on.
-    #[serde(default)]
     pub rises_from: BTreeMap<String, f64>,
     /// Trend: series that are highest at this point of the sweep.
-    #[serde(default)]
     pub peak: BTreeMap<String, f64>,
     /// Cross: the first is below the second before the crossing, and above it behind.
     pub cross: Option<[String; 2]>,
     /// Cross: the two are equal from there on (within the tolerance for comparable series).
-    #[serde(default)]
     pub converge: bool,
     /// Order: points (`series@x`) that a protocol supports.
-    #[serde(default)]
     pub present: Vec<Expr>,
     /// Order: points that it does not support.
-    #[serde(default)]
     pub absent: Vec<Expr>,
 }
 
 impl Rule {
+    /// What it says of the way of series over the sweep: each series, the words for it, and the
+    /// point of the sweep that they are about.
+    pub fn trends(&self) -> Vec<(&str, &'static str, Option<f64>)> {
+        let lists = [
+            (&self.rises, "rises"),
+            (&self.falls, "falls"),
+            (&self.flat, "flat"),
+            (&self.never_falls, "rises or stays"),
+        ];
+        let places = [
+            (&self.rises_until, "rises until"),
+            (&self.falls_until, "falls until"),
+            (&self.rises_from, "rises from"),
+            (&self.peak, "highest at"),
+        ];
+        let mut all = Vec::new();
+        for (list, what) in lists {
+            all.extend(list.iter().map(|series| (series.as_str(), what, None)));
+        }
+        for (list, what) in places {
+            all.extend(
+                list.iter()
+                    .map(|(series, at)| (series.as_str(), what, Some(*at))),
+            );
+        }
+        all
+    }
+
     /// Every point and series of the figure that it names.
     pub fn terms(&self) -> Vec<Term> {
         let mut exprs: Vec<Expr> = match &self.measure {
@@ -141,16 +156,7 @@ impl Rule {
             Some(Measures::Named(named)) => named.values().cloned().collect(),
         };
         let names = self.order.iter().flat_map(|group| group.split(['~', '|']));
-        let lists = [&self.rises, &self.falls, &self.flat, &self.never_falls];
-        let names = names.chain(lists.into_iter().flatten().map(String::as_str));
-        let names = names.chain(
-            self.peak
-                .keys()
-                .chain(self.rises_until.keys())
-                .chain(self.falls_until.keys())
-                .chain(self.rises_from.keys())
-                .map(String::as_str),
-        );
+        let names = names.chain(self.trends().into_iter().map(|(series, ..)| series));
         let names = names.chain(self.cross.iter().flatten().map(String::as_str));
         exprs.extend(names.filter_map(|name| Expr::parse(name.trim()).ok()));
         exprs.extend(self.present.iter().chain(&self.absent).cloned());
@@ -225,20 +231,12 @@ impl Claim {
             return fail("it has no rule");
         }
         for rule in &self.rule {
-            let trend = !(rule.rises.is_empty()
-                && rule.falls.is_empty()
-                && rule.flat.is_empty()
-                && rule.never_falls.is_empty()
-                && rule.rises_until.is_empty()
-                && rule.falls_until.is_empty()
-                && rule.rises_from.is_empty()
-                && rule.peak.is_empty());
             let right = match self.kind {
                 ClaimKind::Ratio | ClaimKind::Value => rule.measure.is_some(),
                 ClaimKind::Order => {
                     rule.order.len() > 1 || !rule.present.is_empty() || !rule.absent.is_empty()
                 }
-                ClaimKind::Trend => trend,
+                ClaimKind::Trend => !rule.trends().is_empty(),
                 ClaimKind::Cross => rule.cross.is_some(),
             };
             if !right {

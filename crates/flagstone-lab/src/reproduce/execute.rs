@@ -194,8 +194,8 @@ mod tests {
 
     #[test]
     fn a_second_campaign_finds_what_the_first_has_made() {
-        let folder = std::env::temp_dir().join(format!("flagstone-execute-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
         let runs: BTreeMap<String, Run> =
             [("aw", "strict"), ("aw", "serializable"), ("scc", "strict")]
                 .map(|(protocol, isolation)| run(protocol, isolation))
@@ -213,7 +213,7 @@ mod tests {
                 found.swap(0, Ordering::Relaxed),
             )
         };
-        let first = execute(&runs, 2, &folder, &watch).unwrap();
+        let first = execute(&runs, 2, folder, &watch).unwrap();
         assert_eq!(counts(), (3, 0));
         let committed = |outcome: &Outcome| outcome.metric("committed");
         let all: Vec<Option<f64>> = first.values().map(committed).collect();
@@ -226,7 +226,7 @@ mod tests {
         // What is damaged is made again; the rest is taken as it is.
         let one = runs.keys().next().unwrap();
         fs::write(folder.join(format!("{one}.json")), "{").unwrap();
-        let second = execute(&runs, 1, &folder, &watch).unwrap();
+        let second = execute(&runs, 1, folder, &watch).unwrap();
         assert_eq!(counts(), (1, 2));
         let metrics = |all: &BTreeMap<String, Outcome>| -> Vec<Option<f64>> {
             all.values()
@@ -234,7 +234,6 @@ mod tests {
                 .collect()
         };
         assert_eq!(metrics(&first), metrics(&second));
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
@@ -244,7 +243,8 @@ mod tests {
                     overwrite = false\ndevice = { preset = \"small\" }\n";
         let run = Settings(toml::from_str(text).unwrap()).run().unwrap();
         runs.insert(run.hash(), run);
-        let folder = std::env::temp_dir().join(format!("flagstone-failing-{}", std::process::id()));
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("results");
         let error = execute(&runs, 1, &folder, &|_, _| {}).unwrap_err();
         assert!(error.contains("none.parquet is not here"), "{error}");
         assert!(!folder.exists(), "nothing is made for runs that cannot be");

@@ -131,18 +131,15 @@ pub enum Chart {
 
 /// What an axis or the series run over: values of one key, or named points that set several.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Axis {
     /// What it is, with its unit.
-    #[serde(default)]
     pub label: String,
     /// The key that the values are given to; dots lead into tables.
     pub key: Option<String>,
     /// The values.
-    #[serde(default)]
     pub values: Vec<Value>,
     /// Points with a name of their own.
-    #[serde(default)]
     pub points: Vec<Named>,
 }
 

@@ -159,6 +159,17 @@ pub struct Data {
 }
 
 impl Data {
+    /// The points of the sweep as they are written, in their order.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for point in self.series.iter().flat_map(|(_, points)| points) {
+            if !names.contains(&point.name.as_str()) {
+                names.push(&point.name);
+            }
+        }
+        names
+    }
+
     /// The points of a series.
     pub fn points(&self, series: &str) -> Option<&[Point]> {
         let found = self.series.iter().find(|(name, _)| name == series);

@@ -347,12 +347,6 @@ impl Judge<'_> {
 
     /// The values at each point where every group has one; only for series without a point.
     fn rows(&self, groups: &[(bool, Vec<Expr>)]) -> Vec<Vec<(bool, Vec<f64>)>> {
-        let mut names: Vec<&str> = Vec::new();
-        for point in self.data.series.iter().flat_map(|(_, points)| points) {
-            if !names.contains(&point.name.as_str()) {
-                names.push(&point.name);
-            }
-        }
         let at = |name: &str| {
             self.row(groups, &|expr| match expr {
                 Expr::Term(term) if term.at.is_none() => {
@@ -362,36 +356,15 @@ impl Judge<'_> {
                 expr => self.data.eval(expr),
             })
         };
-        let rows = names.into_iter().map(at);
+        let rows = self.data.names().into_iter().map(at);
         rows.filter(|row: &Vec<_>| row.iter().all(|(_, group)| !group.is_empty()))
             .collect()
     }
 
     fn trends(&self, rule: &Rule) -> Vec<Part> {
-        let mut parts = Vec::new();
-        let lists = [
-            (&rule.rises, "rises"),
-            (&rule.falls, "falls"),
-            (&rule.flat, "flat"),
-            (&rule.never_falls, "rises or stays"),
-        ];
-        for (list, what) in lists {
-            for series in list {
-                parts.push(self.trend(rule, series, what, None));
-            }
-        }
-        let places = [
-            (&rule.rises_until, "rises until"),
-            (&rule.falls_until, "falls until"),
-            (&rule.rises_from, "rises from"),
-            (&rule.peak, "highest at"),
-        ];
-        for (list, what) in places {
-            for (series, at) in list {
-                parts.push(self.trend(rule, series, what, Some(*at)));
-            }
-        }
-        parts
+        let each = rule.trends().into_iter();
+        each.map(|(series, what, at)| self.trend(rule, series, what, at))
+            .collect()
     }
 
     fn trend(&self, rule: &Rule, series: &str, what: &str, at: Option<f64>) -> Part {

@@ -12,6 +12,12 @@ fn claim(kind: &str, rest: &str) -> Claim {
     parse(&(head + rest)).unwrap().remove(0)
 }
 
+/// That `a` over `b` is so much.
+fn ratio(published: f64) -> Claim {
+    let rule = "rule = [{ figure = \"f\", measure = \"a / b\" }]";
+    claim("ratio", &format!("published = {published}\n{rule}"))
+}
+
 fn verdict(claim: &Claim, figure: &Data) -> Verdict {
     let tolerances = Tolerances::shipped();
     judge(claim, &tolerances, &|name| {
@@ -26,10 +32,7 @@ fn quotient(value: f64) -> Data {
 
 #[test]
 fn a_ratio_has_a_direction_and_a_size() {
-    let more = claim(
-        "ratio",
-        "published = 1.35\nrule = [{ figure = \"f\", measure = \"a / b\" }]",
-    );
+    let more = ratio(1.35);
     for (value, wanted) in [
         (1.35, Holds),
         (1.22, Holds),
@@ -42,10 +45,7 @@ fn a_ratio_has_a_direction_and_a_size() {
     ] {
         assert_eq!(verdict(&more, &quotient(value)), wanted, "{value}");
     }
-    let less = claim(
-        "ratio",
-        "published = 0.5\nrule = [{ figure = \"f\", measure = \"a / b\" }]",
-    );
+    let less = ratio(0.5);
     for (value, wanted) in [
         (0.45, Holds),
         (0.9, Direction),
@@ -55,16 +55,10 @@ fn a_ratio_has_a_direction_and_a_size() {
         assert_eq!(verdict(&less, &quotient(value)), wanted, "{value}");
     }
     // A small effect holds only on its own side of 1; "the same" may be on either.
-    let slight = claim(
-        "ratio",
-        "published = 1.015\nrule = [{ figure = \"f\", measure = \"a / b\" }]",
-    );
+    let slight = ratio(1.015);
     assert_eq!(verdict(&slight, &quotient(1.001)), Holds);
     assert_eq!(verdict(&slight, &quotient(0.999)), Differs);
-    let same = claim(
-        "ratio",
-        "published = 1.0\nrule = [{ figure = \"f\", measure = \"a / b\" }]",
-    );
+    let same = ratio(1.0);
     assert_eq!(verdict(&same, &quotient(0.96)), Holds);
     assert_eq!(verdict(&same, &quotient(0.90)), Differs);
 }
@@ -120,54 +114,34 @@ fn an_order_holds_at_every_point_or_on_average() {
         "says = \"\"\nrule = [{ figure = \"f\", order = [\"a~b\", \"c\"] }]",
     );
     let xs = [1.0, 2.0];
-    let with = |a: &[f64], b: &[f64], c: &[f64]| data(&xs, &[("a", a), ("b", b), ("c", c)]);
-    assert_eq!(
-        verdict(&order, &with(&[1.0, 1.0], &[1.1, 1.0], &[2.0, 1.1])),
-        Holds
-    );
-    // Not comparable; out of order at one point; out of order on average; nothing to compare.
-    assert_eq!(
-        verdict(&order, &with(&[1.0, 1.0], &[1.5, 1.0], &[2.0, 1.6])),
-        Direction
-    );
-    assert_eq!(
-        verdict(&order, &with(&[1.0, 1.0], &[1.0, 1.0], &[3.0, 0.9])),
-        Direction
-    );
-    assert_eq!(
-        verdict(&order, &with(&[1.0, 1.0], &[1.0, 1.0], &[0.9, 0.9])),
-        Differs
-    );
-    // Nought is in every order; of one that is more there is something to tell.
-    assert_eq!(
-        verdict(&order, &with(&[0.0, 0.0], &[0.0, 0.0], &[0.0, 0.0])),
-        NotMeasured
-    );
-    assert_eq!(
-        verdict(&order, &with(&[0.0, 0.0], &[0.0, 0.0], &[0.0, 1.0])),
-        Holds
-    );
-    // A tie the wrong way round is no order, whether a sweep has one point or several.
+    let nan = f64::NAN;
+    let of = |claim, [a, b, c]: [[f64; 2]; 3]| {
+        verdict(claim, &data(&xs, &[("a", &a), ("b", &b), ("c", &c)]))
+    };
+    for (series, wanted) in [
+        ([[1.0, 1.0], [1.1, 1.0], [2.0, 1.1]], Holds),
+        // Not comparable; out of order at one point; out of order on average; nothing to compare.
+        ([[1.0, 1.0], [1.5, 1.0], [2.0, 1.6]], Direction),
+        ([[1.0, 1.0], [1.0, 1.0], [3.0, 0.9]], Direction),
+        ([[1.0, 1.0], [1.0, 1.0], [0.9, 0.9]], Differs),
+        ([[1.0, 1.0], [1.0, 1.0], [nan, nan]], NotMeasured),
+        // Nought is in every order; of one that is more there is something to tell.
+        ([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]], NotMeasured),
+        ([[0.0, 0.0], [0.0, 0.0], [0.0, 1.0]], Holds),
+        // A tie the wrong way round is no order.
+        ([[1.0, 1.0], [1.0, 1.0], [0.99, 0.99]], Differs),
+    ] {
+        assert_eq!(of(&order, series), wanted, "{series:?}");
+    }
+    // Whether a sweep has one point or several.
     let single = |c: f64| data(&[1.0], &[("a", &[1.0]), ("b", &[1.0]), ("c", &[c])]);
     assert_eq!(verdict(&order, &single(1.01)), Holds);
     assert_eq!(verdict(&order, &single(0.99)), Differs);
-    assert_eq!(
-        verdict(&order, &with(&[1.0, 1.0], &[1.0, 1.0], &[0.99, 0.99])),
-        Differs
-    );
-    let none = [f64::NAN, f64::NAN];
-    assert_eq!(
-        verdict(&order, &with(&[1.0, 1.0], &[1.0, 1.0], &none)),
-        NotMeasured
-    );
     let any = claim(
         "order",
         "says = \"\"\nrule = [{ figure = \"f\", order = [\"a|b\", \"c\"] }]",
     );
-    assert_eq!(
-        verdict(&any, &with(&[1.0, 1.0], &[1.5, 1.0], &[2.0, 1.6])),
-        Holds
-    );
+    assert_eq!(of(&any, [[1.0, 1.0], [1.5, 1.0], [2.0, 1.6]]), Holds);
 }
 
 #[test]

@@ -46,16 +46,13 @@ struct File {
 
 /// One setting that is varied: by a list, by a range, or by named points that set several keys.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Axis {
     /// What results and maps call it; the key if left out.
-    #[serde(default)]
     pub name: String,
     /// The key that is varied; dots lead into tables.
-    #[serde(default)]
     pub key: String,
     /// Its values.
-    #[serde(default)]
     pub values: Vec<Value>,
     /// A range: its lower end.
     pub from: Option<f64>,
@@ -64,13 +61,10 @@ pub struct Axis {
     /// How many values of the range a grid has, both ends among them.
     pub steps: Option<u32>,
     /// Whether the range is gone through by factors and not by differences.
-    #[serde(default)]
     pub log: bool,
     /// Whether its values are whole numbers.
-    #[serde(default)]
     pub whole: bool,
     /// Points with names of their own.
-    #[serde(default)]
     pub points: Vec<Named>,
 }
 

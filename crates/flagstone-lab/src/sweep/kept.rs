@@ -5,6 +5,7 @@ use super::{Plan, Task};
 use crate::output::{Output, make_folder};
 use crate::reproduce::engine::{Outcome, Run};
 use crate::reproduce::execute::{Keeping, Step, all};
+use crate::trace::input::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -78,8 +79,7 @@ impl Kept {
             sha256: String::new(),
             ..self.clone()
         };
-        let digest = Sha256::digest(blank.text());
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&Sha256::digest(blank.text()))
     }
 
     /// The bytes of its file.

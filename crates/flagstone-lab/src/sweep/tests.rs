@@ -168,16 +168,12 @@ fn a_map_draws_ties_as_ties_and_the_control_never_wins() {
     let plan = Plan::parse(TEXT).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (results, _) = made(&plan, 2, folder.path());
-    let spec = plan.map.clone().unwrap();
-    let wide = Map::of(
-        &plan,
-        &MapSpec {
-            margin: 0.999,
-            ..spec.clone()
-        },
-        &results,
-    )
-    .unwrap();
+    let with = |change: fn(&mut MapSpec)| {
+        let mut spec = plan.map.clone().unwrap();
+        change(&mut spec);
+        Map::of(&plan, &spec, &results)
+    };
+    let wide = with(|spec| spec.margin = 0.999).unwrap();
     assert_eq!(wide.across.values, ["1", "16"]);
     assert_eq!(wide.down.values, ["0", "0.5"]);
     assert_eq!(wide.cells.len(), 4);
@@ -190,32 +186,12 @@ fn a_map_draws_ties_as_ties_and_the_control_never_wins() {
         );
         assert_eq!(cell.means[0], ("plain".into(), None));
     }
-    let exact = Map::of(
-        &plan,
-        &MapSpec {
-            margin: 0.0,
-            ..spec.clone()
-        },
-        &results,
-    )
-    .unwrap();
+    let exact = with(|spec| spec.margin = 0.0).unwrap();
     assert!(exact.cells.iter().any(|cell| cell.winners.len() == 1));
-    let lower = MapSpec {
-        better: Better::Lower,
-        margin: 0.0,
-        ..spec.clone()
-    };
-    let lower = Map::of(&plan, &lower, &results).unwrap();
+    let lower = with(|spec| (spec.better, spec.margin) = (Better::Lower, 0.0)).unwrap();
     assert_ne!(lower.cells[0].winners[0], exact.cells[0].winners[0]);
-    let none = MapSpec {
-        metric: "throughput".into(),
-        ..spec
-    };
-    assert!(
-        Map::of(&plan, &none, &results)
-            .unwrap_err()
-            .contains("no result has")
-    );
+    let none = with(|spec| spec.metric = "throughput".into()).unwrap_err();
+    assert!(none.contains("no result has"), "{none}");
 }
 
 #[test]

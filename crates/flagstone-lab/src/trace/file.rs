@@ -13,6 +13,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Display;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +26,6 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
@@ -61,13 +61,6 @@ mod key {
     pub(super) const PROVENANCE: &str = "flagstone.provenance.";
     /// The value of [`FORMAT`].
     pub(super) const TRACE: &str = "trace";
-}
-
-/// A relation as it is written in the metadata.
-#[derive(Serialize, Deserialize)]
-struct RelationEntry {
-    name: String,
-    pages: u32,
 }
 
 /// A trace file that cannot be read or written.
@@ -201,31 +194,19 @@ fn column<T: DataType>(
 }
 
 fn properties(trace: &Trace) -> Result<WriterProperties, Problem> {
-    let relations: Vec<RelationEntry> = trace
-        .relations
-        .iter()
-        .map(|relation| RelationEntry {
-            name: relation.name.clone(),
-            pages: relation.pages,
-        })
-        .collect();
-    let relations = serde_json::to_string(&relations).map_err(io::Error::from)?;
+    let relations = serde_json::to_string(&trace.relations).map_err(io::Error::from)?;
+    let entry = |key: &str, value: &dyn Display| KeyValue::new(key.into(), value.to_string());
     let mut entries = vec![
-        KeyValue::new(key::FORMAT.to_string(), key::TRACE.to_string()),
-        KeyValue::new(key::VERSION.to_string(), VERSION.to_string()),
-        KeyValue::new(key::PAGE_BYTES.to_string(), trace.page_bytes.to_string()),
-        KeyValue::new(key::PAGES.to_string(), trace.pages.to_string()),
-        KeyValue::new(
-            key::TRANSACTIONS.to_string(),
-            trace.transactions.to_string(),
-        ),
-        KeyValue::new(key::RELATIONS.to_string(), relations),
+        entry(key::FORMAT, &key::TRACE),
+        entry(key::VERSION, &VERSION),
+        entry(key::PAGE_BYTES, &trace.page_bytes),
+        entry(key::PAGES, &trace.pages),
+        entry(key::TRANSACTIONS, &trace.transactions),
+        entry(key::RELATIONS, &relations),
     ];
-    entries.extend(
-        trace.provenance.iter().map(|(name, value)| {
-            KeyValue::new(format!("{}{name}", key::PROVENANCE), value.clone())
-        }),
-    );
+    for (name, value) in &trace.provenance {
+        entries.push(entry(&format!("{}{name}", key::PROVENANCE), value));
+    }
     let column = |name: &str| ColumnPath::from(name);
     Ok(WriterProperties::builder()
         .set_created_by("flagstone".to_string())

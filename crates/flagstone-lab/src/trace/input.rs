@@ -251,6 +251,16 @@ impl<R: BufRead> Lines<R> {
 }
 
 impl Line<'_> {
+    /// What was read of a part of this line; if nothing was, the error that the part is none.
+    pub(crate) fn read<T>(
+        &self,
+        part: &str,
+        what: &str,
+        read: Option<T>,
+    ) -> Result<T, ImportError> {
+        read.ok_or_else(|| self.wrong(format!("`{part}` is no {what}")))
+    }
+
     /// The error that this line is wrong.
     pub(crate) fn wrong(&self, problem: impl Into<String>) -> ImportError {
         ImportError::Line {

@@ -9,14 +9,13 @@ pub mod block;
 pub mod bpftrace;
 pub mod check;
 pub mod csv;
-#[cfg(test)]
-mod damage;
 pub mod file;
 pub mod info;
 pub mod input;
 pub mod notes;
 pub mod waldump;
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What one event does.
@@ -73,8 +72,9 @@ pub struct Event {
     pub page: u32,
 }
 
-/// A named range of dense pages: a relation of the database, or a volume of a block trace.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A named range of dense pages: a relation of the database, or a volume of a block trace. Trace
+/// files have it in this form.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Relation {
     /// Its name, for example `1663/5/16396` or a table's name where it is known.
     pub name: String,

@@ -1,34 +1,22 @@
 //! Power cuts on cells whose bit errors grow: nothing is lost where the device scrubs, and
 //! something is where it does not.
 
-use super::campaign::run_until_found;
+use super::campaign::{campaign, run_until_found};
 use flagstone::commit::Kind;
-use flagstone_lab::campaign::{Campaign, Cuts, Faults, RunId, Sabotage, Subject, replay};
-
-fn campaign(kind: Kind) -> Campaign {
-    Campaign {
-        subject: Subject::Protocol(kind),
-        variant: None,
-        published: false,
-        cuts: Cuts::Sampled(400),
-        depth: 3,
-        ahead: false,
-        unusual: false,
-        device: None,
-        faults: Faults {
-            aging: true,
-            ..Faults::ALL
-        },
-        seed: 5,
-        sabotage: Sabotage::None,
-        stop_early: false,
-    }
-}
+use flagstone_lab::campaign::{Campaign, Cuts, Faults, RunId, Sabotage, replay};
 
 #[test]
 fn every_protocol_that_scrubs_survives_cuts_while_its_data_fade_and_none_does_otherwise() {
     for &kind in Kind::ALL.iter().filter(|kind| kind.info().atomic) {
-        let scrubs = campaign(kind);
+        let scrubs = Campaign {
+            cuts: Cuts::Sampled(400),
+            faults: Faults {
+                aging: true,
+                ..Faults::ALL
+            },
+            seed: 5,
+            ..campaign(kind)
+        };
         let found = scrubs.run(&|_| {});
         assert_eq!(found.violations, [], "{kind}");
         assert!(found.work.cuts >= 400, "{kind}");

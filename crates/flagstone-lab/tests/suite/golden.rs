@@ -2,6 +2,7 @@
 //! own version and finds what they held, and refuses all others with their version in the message.
 //! data/golden/README.md says how they are made.
 
+use super::golden_files;
 use flagstone::commit::Kind;
 use flagstone::ftl::{FORMAT_VERSION, header};
 use flagstone::fuzzing::sample::{self, Records};
@@ -12,8 +13,9 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/golden")
+/// The devices of this version.
+fn own() -> PathBuf {
+    golden_files::path(&format!("v{FORMAT_VERSION}"))
 }
 
 fn file_of(stack: Stack) -> String {
@@ -39,35 +41,29 @@ fn lines(records: &Records) -> String {
 }
 
 /// Writes the devices of this version that are not there: each is written once.
-fn make(folder: &Path) {
-    fs::create_dir_all(folder).expect("it can be made");
+fn make() {
     for stack in Stack::all() {
-        if folder.join(file_of(stack)).exists() {
-            continue;
-        }
-        let bytes = image::to_bytes(&sample::contents(stack));
-        let packed = zstd::stream::encode_all(&bytes[..], 19).expect("a vector takes it");
-        fs::write(folder.join(file_of(stack)), packed).expect("it can be written");
-        let records = lines(&sample::records(stack));
-        fs::write(folder.join(records_of(stack)), records).expect("it can be written");
+        golden_files::make(&own().join(file_of(stack)), || {
+            let records = lines(&sample::records(stack));
+            fs::create_dir_all(own()).expect("it can be made");
+            fs::write(own().join(records_of(stack)), records).expect("it can be written");
+            image::to_bytes(&sample::contents(stack))
+        });
     }
 }
 
 fn contents(folder: &Path, stack: Stack) -> Option<Contents> {
-    let packed = fs::read(folder.join(file_of(stack))).ok()?;
-    let bytes = zstd::stream::decode_all(&packed[..]).expect("a golden device is whole");
+    let path = folder.join(file_of(stack));
+    let bytes = path.exists().then(|| golden_files::read(&path))?;
     let contents = image::from_bytes(&bytes, &sample::geometry(stack));
     Some(contents.expect("it fits its chip"))
 }
 
 #[test]
 fn a_golden_device_is_opened_with_what_it_held_or_refused_by_its_version() {
-    let own = golden().join(format!("v{FORMAT_VERSION}"));
-    if std::env::var_os("FLAGSTONE_BLESS").is_some() {
-        make(&own);
-    }
+    make();
     let (mut opened, mut versions) = (0, 0);
-    for entry in fs::read_dir(golden()).expect("there are golden devices") {
+    for entry in fs::read_dir(golden_files::path("")).expect("there are golden devices") {
         let folder = entry.expect("readable").path();
         let name = folder
             .file_name()
@@ -104,10 +100,9 @@ fn a_golden_device_is_opened_with_what_it_held_or_refused_by_its_version() {
 
 #[test]
 fn a_device_of_another_version_is_refused_whatever_the_stack() {
-    let own = golden().join(format!("v{FORMAT_VERSION}"));
     for version in (0..7).filter(|&version| version != FORMAT_VERSION) {
         for stack in Stack::all() {
-            let mut contents = contents(&own, stack).expect("there is one of each");
+            let mut contents = contents(&own(), stack).expect("there is one of each");
             let kept = contents.spare_kept;
             for area in contents.spare.chunks_exact_mut(kept) {
                 let kind = &mut area[header::KIND.start];
@@ -125,8 +120,7 @@ fn a_device_of_another_version_is_refused_whatever_the_stack() {
 /// The control of both: the same damage without the version opens, and finds nothing.
 #[test]
 fn a_device_whose_pages_are_blank_is_not_refused() {
-    let own = golden().join(format!("v{FORMAT_VERSION}"));
-    let mut blank = contents(&own, Stack::Wal).expect("there is one of each");
+    let mut blank = contents(&own(), Stack::Wal).expect("there is one of each");
     blank.spare.fill(0xff);
     blank.summary.fill(0);
     assert_eq!(sample::open(Stack::Wal, blank), Ok(Records::new()));

@@ -2,10 +2,10 @@
 //! those of all versions that it reads, and finds what they held.
 //! data/golden/README.md says how they are made.
 
+use super::golden_files;
 use flagstone_store::medium::{Landing, Recorded};
 use flagstone_store::{OpenOptions, PageStore, StoreError, Volume};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The version of the format of disks that this program writes.
 const VERSION: u64 = 1;
@@ -15,8 +15,7 @@ const BYTES: u64 = 300 * 1024 + 512;
 const REQUESTS: u64 = 120;
 
 fn path(version: u64) -> PathBuf {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/golden");
-    golden.join(format!("disk-v{version}/store.zst"))
+    golden_files::path(&format!("disk-v{version}/store.zst"))
 }
 
 /// The request of this number: where it begins, how long it is, and the byte that it writes;
@@ -61,15 +60,9 @@ fn make() -> Result<(Vec<u8>, Vec<u8>), StoreError> {
 #[test]
 fn golden_disks_are_opened_with_what_they_held() {
     let (bytes, held) = make().expect("a disk");
-    if std::env::var_os("FLAGSTONE_BLESS").is_some() && !path(VERSION).exists() {
-        let packed = zstd::stream::encode_all(&bytes[..], 19).expect("a vector takes it");
-        let path = path(VERSION);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("it can be made");
-        fs::write(&path, packed).expect("it can be written");
-    }
+    golden_files::make(&path(VERSION), || bytes);
     for version in 1..=VERSION {
-        let packed = fs::read(path(version)).expect("a golden disk");
-        let golden = zstd::stream::decode_all(&packed[..]).expect("it is whole");
+        let golden = golden_files::read(&path(version));
         for options in [OpenOptions::existing().reading(), OpenOptions::existing()] {
             let medium = Recorded::with(&golden);
             let store = PageStore::on(Box::new(medium), &options).expect("it opens");

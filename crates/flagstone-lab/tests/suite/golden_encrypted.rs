@@ -1,11 +1,11 @@
 //! Golden stores that are encrypted, by a key and by a passphrase: a program opens them and finds
 //! what they held, and nothing by another key. data/golden/README.md says how they are made.
 
+use super::golden_files;
 use flagstone::units::Lpn;
 use flagstone_store::medium::{Landing, Recorded};
 use flagstone_store::{Key, OpenOptions, PageStore, StoreError};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The version of the format of encrypted stores, as their superblock has it.
 const VERSION: u64 = 3;
@@ -14,8 +14,7 @@ const PAGES: u32 = 7;
 const TRANSACTIONS: u32 = 12;
 
 fn path(kind: &str) -> PathBuf {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/golden");
-    golden.join(format!("encrypted-v{VERSION}/{kind}.zst"))
+    golden_files::path(&format!("encrypted-v{VERSION}/{kind}.zst"))
 }
 
 fn key(kind: &str) -> Key {
@@ -57,14 +56,8 @@ fn make(kind: &str) -> Result<Vec<u8>, StoreError> {
 #[test]
 fn golden_encrypted_stores_are_opened_by_their_key_alone() {
     for kind in ["key", "passphrase"] {
-        if std::env::var_os("FLAGSTONE_BLESS").is_some() && !path(kind).exists() {
-            let bytes = make(kind).expect("a store");
-            let packed = zstd::stream::encode_all(&bytes[..], 19).expect("a vector takes it");
-            fs::create_dir_all(path(kind).parent().expect("a folder")).expect("it can be made");
-            fs::write(path(kind), packed).expect("it can be written");
-        }
-        let packed = fs::read(path(kind)).expect("a golden store");
-        let golden = zstd::stream::decode_all(&packed[..]).expect("it is whole");
+        golden_files::make(&path(kind), || make(kind).expect("a store"));
+        let golden = golden_files::read(&path(kind));
         let mut held = vec![None; PAGES as usize];
         for (at, bytes) in (0..TRANSACTIONS - 1).map(write) {
             held[at.index()] = Some(bytes);

@@ -3,20 +3,21 @@
 //! which it is.
 //! data/golden/README.md says how it is made.
 
+use super::golden_files;
 use flagstone::units::Lpn;
 use flagstone_store::medium::{Landing, Recorded};
 use flagstone_store::{MEDIUM_PAGE_BYTES, OpenOptions, PageStore, STORE_VERSION, StoreError};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Pages of the golden store.
 const PAGES: u32 = 40;
 /// Its transactions, the last of which is not committed.
 const TRANSACTIONS: u32 = 60;
 
-fn folder(version: u64) -> PathBuf {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/golden");
-    golden.join(format!("store-v{version}"))
+/// A golden store that was closed, or one that was not.
+fn path(version: u64, closed: bool) -> PathBuf {
+    let name = if closed { "closed" } else { "store" };
+    golden_files::path(&format!("store-v{version}/{name}.zst"))
 }
 
 /// The pages that a transaction writes, and the byte that fills them.
@@ -76,32 +77,14 @@ fn compare(store: &mut PageStore) {
     assert!(store.check().expect("it can be read").is_well());
 }
 
-/// The name of a golden store.
-fn name(closed: bool) -> &'static str {
-    match closed {
-        true => "closed.zst",
-        false => "store.zst",
-    }
-}
-
-fn golden(version: u64, closed: bool) -> Vec<u8> {
-    let packed = fs::read(folder(version).join(name(closed))).expect("a golden store");
-    zstd::stream::decode_all(&packed[..]).expect("a golden store is whole")
-}
-
 #[test]
 fn a_golden_store_is_opened_with_what_it_held_or_refused_by_its_version() {
     for closed in [false, true] {
-        let path = folder(STORE_VERSION).join(name(closed));
-        if std::env::var_os("FLAGSTONE_BLESS").is_some() && !path.exists() {
-            let bytes = make(closed).expect("a store");
-            let packed = zstd::stream::encode_all(&bytes[..], 19).expect("a vector takes it");
-            fs::create_dir_all(folder(STORE_VERSION)).expect("it can be made");
-            fs::write(&path, packed).expect("it can be written");
-        }
+        let path = path(STORE_VERSION, closed);
+        golden_files::make(&path, || make(closed).expect("a store"));
     }
     for version in 1..=STORE_VERSION {
-        let (medium, store) = open(&golden(version, false));
+        let (medium, store) = open(&golden_files::read(&path(version, false)));
         let mut store = store.expect("it opens");
         compare(&mut store);
         // None of them was closed; version 1 did not say.
@@ -126,7 +109,7 @@ fn a_golden_store_is_opened_with_what_it_held_or_refused_by_its_version() {
             (Some(true), 2, true)
         );
     }
-    let mut bytes = golden(STORE_VERSION, false);
+    let mut bytes = golden_files::read(&path(STORE_VERSION, false));
     // Superblocks of another version. The next one is that of stores that are encrypted.
     for head in bytes.chunks_mut(MEDIUM_PAGE_BYTES).take(2) {
         head[8] += 2;
@@ -145,7 +128,7 @@ fn a_golden_store_is_opened_with_what_it_held_or_refused_by_its_version() {
 
 #[test]
 fn a_golden_store_that_was_closed_is_opened_from_the_tables_that_it_left() {
-    let (_, store) = open(&golden(STORE_VERSION, true));
+    let (_, store) = open(&golden_files::read(&path(STORE_VERSION, true)));
     let mut store = store.expect("it opens");
     compare(&mut store);
     let info = store.info();

@@ -3,13 +3,13 @@
 //! when it writes to them. It refuses one of a later version.
 //! data/golden/README.md says how they are made.
 
+use super::golden_files;
 use flagstone::units::Lpn;
 use flagstone_store::medium::{Landing, Recorded};
 use flagstone_store::tables::VERSION;
 use flagstone_store::{Kind, OpenOptions, PageStore, Store, StoreError};
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Transactions of the history.
 const TRANSACTIONS: u32 = 40;
@@ -23,8 +23,7 @@ const TABLES: [(&str, Kind); 2] = [("ordered", Kind::Ordered), ("hashed", Kind::
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn path(version: u64) -> PathBuf {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/golden");
-    golden.join(format!("tables-v{version}/store.zst"))
+    golden_files::path(&format!("tables-v{version}/store.zst"))
 }
 
 /// What a transaction does to a table: a key, and its value or nothing.
@@ -74,11 +73,6 @@ fn make() -> Result<Vec<u8>, StoreError> {
     Ok(medium.cut(Landing::Sectors(1)).to_vec())
 }
 
-fn golden(version: u64) -> Vec<u8> {
-    let packed = fs::read(path(version)).expect("a golden store");
-    zstd::stream::decode_all(&packed[..]).expect("a golden store is whole")
-}
-
 fn open(medium: &Recorded, options: &OpenOptions) -> Result<Store, StoreError> {
     Store::on(Box::new(medium.clone()), options)
 }
@@ -107,16 +101,10 @@ fn says(medium: &Recorded) -> u64 {
 
 #[test]
 fn golden_tables_are_opened_with_what_they_held_or_refused_by_their_version() {
-    if std::env::var_os("FLAGSTONE_BLESS").is_some() && !path(VERSION).exists() {
-        let bytes = make().expect("a store");
-        let packed = zstd::stream::encode_all(&bytes[..], 19).expect("a vector takes it");
-        let path = path(VERSION);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("it can be made");
-        fs::write(&path, packed).expect("it can be written");
-    }
+    golden_files::make(&path(VERSION), || make().expect("a store"));
     let existing = OpenOptions::existing();
     for version in 1..=VERSION {
-        let medium = Recorded::with(&golden(version));
+        let medium = Recorded::with(&golden_files::read(&path(version)));
         compare(&open(&medium, &existing.clone().reading()).expect("it opens"));
         compare(&open(&medium, &existing).expect("it opens"));
         assert_eq!(says(&medium), version, "nothing was written to a table");
@@ -132,7 +120,7 @@ fn golden_tables_are_opened_with_what_they_held_or_refused_by_their_version() {
         compare(&open(&medium, &existing).expect("it opens"));
     }
     // One of a version that is still to come. The next one is that of stores that drop tables.
-    let medium = Recorded::with(&golden(VERSION));
+    let medium = Recorded::with(&golden_files::read(&path(VERSION)));
     let opened = PageStore::on(Box::new(medium.clone()), &existing);
     let (mut store, mut head) = (opened.expect("it opens"), vec![0; PageStore::PAGE_BYTES]);
     let read = store.read(None, HEAD, &mut head).expect("it can be read");

@@ -8,25 +8,18 @@ use flagstone_lab::image::{self, ImageError, Setup};
 use flagstone_lab::output::Output;
 use flagstone_lab::steady;
 use flagstone_lab::workload::Workload;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 
-struct File(PathBuf);
-
-impl File {
-    fn new(name: &str) -> File {
-        let name = format!("flagstone-{}-{name}.image", std::process::id());
-        File(std::env::temp_dir().join(name))
-    }
-
-    fn output(&self) -> Output {
-        Output::new(&self.0, &[]).unwrap()
-    }
+/// A folder, and the path of an image in it.
+fn file() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    (folder, path)
 }
 
-impl Drop for File {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+fn save(path: &Path, device: &Device, setup: &Setup) {
+    image::save(&Output::new(path, &[]).unwrap(), device, setup).unwrap();
 }
 
 fn setup(kind: Kind) -> Setup {
@@ -37,8 +30,8 @@ fn setup(kind: Kind) -> Setup {
     }
 }
 
-fn load(file: &File, setup: &Setup) -> Result<Device, ImageError> {
-    image::load(&file.0, &GEOMETRY, TIMING, setup)
+fn load(path: &Path, setup: &Setup) -> Result<Device, ImageError> {
+    image::load(path, &GEOMETRY, TIMING, setup)
 }
 
 fn contents(device: &mut Device, now: Nanos) -> Vec<Option<Vec<u8>>> {
@@ -74,10 +67,10 @@ fn a_loaded_device_holds_what_it_held_and_goes_on() {
                 None => first.acknowledged(now, true).unwrap()[0].1,
             };
         }
-        let file = File::new(kind.info().name);
-        image::save(&file.output(), &first, &setup).unwrap();
+        let (_folder, path) = file();
+        save(&path, &first, &setup);
         let expected = contents(&mut first, now);
-        let mut loaded = load(&file, &setup).unwrap();
+        let mut loaded = load(&path, &setup).unwrap();
         let now = loaded.recovered_at();
         assert_eq!(contents(&mut loaded, now), expected, "{kind}");
         loaded.check().unwrap();
@@ -90,14 +83,14 @@ fn a_loaded_device_holds_what_it_held_and_goes_on() {
 #[test]
 fn a_file_that_is_not_this_device_is_refused_with_the_reason() {
     let right = setup(Kind::Plain);
-    let file = File::new("refused");
+    let (folder, path) = file();
     let mut device = device(Kind::Plain, right.config);
     steady::age(&mut device, 100, 0.0, 3, Nanos::ZERO).unwrap();
-    image::save(&file.output(), &device, &right).unwrap();
-    let whole = std::fs::read(&file.0).unwrap();
+    save(&path, &device, &right);
+    let whole = std::fs::read(&path).unwrap();
     let refuse = |bytes: &[u8], setup: &Setup| {
-        std::fs::write(&file.0, bytes).unwrap();
-        load(&file, setup).err().expect("refused").to_string()
+        std::fs::write(&path, bytes).unwrap();
+        load(&path, setup).err().expect("refused").to_string()
     };
     assert!(refuse(b"a text file", &right).contains("not the image"));
     assert!(refuse(b"", &right).contains("not the image"));
@@ -135,13 +128,13 @@ fn a_file_that_is_not_this_device_is_refused_with_the_reason() {
         blocks_per_plane: 64,
         ..GEOMETRY
     };
-    let error = image::load(&file.0, &geometry, TIMING, &right)
+    let error = image::load(&path, &geometry, TIMING, &right)
         .err()
         .expect("another shape");
     assert!(
         error.to_string().contains("128 in the file, 64 asked for"),
         "{error}"
     );
-    let missing = image::load(&File::new("missing").0, &GEOMETRY, TIMING, &right);
+    let missing = load(&folder.path().join("missing"), &right);
     assert!(missing.err().unwrap().to_string().contains("be read"));
 }

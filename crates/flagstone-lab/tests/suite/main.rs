@@ -7,6 +7,7 @@ mod databases;
 mod fuzzing;
 mod golden;
 mod golden_disk;
+mod golden_files;
 #[cfg(feature = "encryption")]
 mod golden_encrypted;
 mod golden_store;

@@ -1,7 +1,7 @@
 //! Pages that share cells: what every protocol loses where nothing is done about them, and that
 //! closed pairs and lower pages alone prevent it.
 
-use super::campaign::run_until_found;
+use super::campaign::{campaign_on, run_until_found};
 use flagstone::commit::Kind;
 use flagstone::host::Stack;
 use flagstone::index::IndexKind;
@@ -9,21 +9,13 @@ use flagstone_lab::campaign::{Below, Campaign, Cuts, Faults, RunId, Sabotage, Su
 
 fn campaign(subject: Subject, variant: Option<&'static str>) -> Campaign {
     Campaign {
-        subject,
         variant,
-        published: false,
         cuts: Cuts::Sampled(500),
-        depth: 3,
-        ahead: false,
-        unusual: false,
-        device: None,
         faults: Faults {
             paired: true,
             ..Faults::ALL
         },
-        seed: 11,
-        sabotage: Sabotage::None,
-        stop_early: false,
+        ..campaign_on(subject)
     }
 }
 

@@ -138,28 +138,6 @@ fn plain_amplifies_writes_as_the_bare_loop_does() {
     }
 }
 
-#[test]
-fn two_runs_with_one_seed_are_the_same_to_the_byte() {
-    for &kind in Kind::ALL {
-        let config = config(kind, true);
-        if kind.suits(&GEOMETRY, &config).is_err() {
-            continue;
-        }
-        let run = || {
-            let mut device = device(kind, config);
-            let workload = Workload {
-                pattern: Pattern::Zipf { theta: 0.9 },
-                read_share: 0.3,
-                pages_per_transaction: 4,
-                ..Workload::uniform_writes(device.pages(), 40_000, 9)
-            };
-            let done = run_device(&mut device, 1.0, &workload);
-            (done, format!("{:?} {:?}", device.stats(), device.memory()))
-        };
-        assert_eq!(run(), run(), "{kind}");
-    }
-}
-
 /// Single-page transactions make the same copies as plain writes, where a protocol adds nothing to
 /// what the collector sees. Mapping pages and logs lie in an area of their own and are left out.
 #[test]

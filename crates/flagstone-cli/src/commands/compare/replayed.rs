@@ -1,6 +1,6 @@
 //! What a comparison of protocols prints: its columns, and what a row costs in words.
 
-use super::standing::{Figure, Measured, Row, Standing, measured};
+use super::standing::{Measured, Row, Standing, measured};
 use super::table::{Cell, Column, hundredths, millis, tenths, whole};
 use flagstone::ftl::{Cause, Operation};
 use flagstone_lab::replay::{Latency, ReplayRecord, by_cause};
@@ -20,60 +20,20 @@ pub(super) const COLUMNS: &[Column<ReplayRecord>] = &[
         rank: 6,
         cell: Cell::Word(|r| r.isolation.into()),
     },
-    Column {
-        heading: "tx/s",
-        says: "transactions committed in a second",
-        rank: 1,
-        cell: Cell::Number(|r| r.throughput_tps, whole),
-    },
-    Column {
-        heading: "tx/s range",
-        says: "least and most tx/s over the seeds",
-        rank: 2,
-        cell: Cell::Range(Figure::Rate, tenths),
-    },
-    Column {
-        heading: "keeps up",
-        says: "whether as much ends as arrives",
-        rank: 2,
-        cell: Cell::KeepsUp,
-    },
-    Column {
-        heading: "relative",
-        says: "tx/s beside the first row's; at an arrival rate, p99 beside the first row's",
-        rank: 15,
-        cell: Cell::Relative,
-    },
+    Column::RATE,
+    Column::RATE_RANGE,
+    Column::KEEPS_UP,
+    Column::RELATIVE,
     Column {
         heading: "tx ms",
         says: "mean response time of committed transactions, all waits included",
         rank: 3,
         cell: Cell::Committed(|r| r.response_ns.mean, millis),
     },
-    Column {
-        heading: "p50",
-        says: "median of the response times",
-        rank: 14,
-        cell: Cell::Committed(|r| r.response_ns.p50 as f64, millis),
-    },
-    Column {
-        heading: "p99",
-        says: "99th percentile of the response times",
-        rank: 1,
-        cell: Cell::Committed(|r| r.response_ns.p99 as f64, millis),
-    },
-    Column {
-        heading: "p99 range",
-        says: "least and most p99 over the seeds",
-        rank: 2,
-        cell: Cell::Range(Figure::Tail, millis),
-    },
-    Column {
-        heading: "p99.9",
-        says: "99.9th percentile of the response times",
-        rank: 13,
-        cell: Cell::Committed(|r| r.response_ns.p999 as f64, millis),
-    },
+    Column::MEDIAN,
+    Column::TAIL,
+    Column::TAIL_RANGE,
+    Column::FAR_TAIL,
     Column {
         heading: "wait ms",
         says: "of tx ms, until isolation lets a transaction begin",

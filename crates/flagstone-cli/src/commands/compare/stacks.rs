@@ -1,11 +1,11 @@
 //! `flagstone compare --stack`: the same transactions on databases, side by side.
 
 use super::report::{Outcome, Printed, Refusal, report, run_all};
-use super::standing::{Figure, Measured, measured};
-use super::table::{Cell, Column, hundredths, millis, tenths, whole};
+use super::standing::{Measured, measured};
+use super::table::{Cell, Column, hundredths, millis, tenths};
 use super::{Args, Failure, Input, Seeds, checks, device_of, elsewhere, input_of, least_of};
 use crate::commands::settings::{Given, Owner, once_each};
-use crate::commands::{runs, stacks_of};
+use crate::commands::{named, runs, stacks_of};
 use flagstone::buffer::PolicyKind;
 use flagstone::commit::{DeviceError, Options};
 use flagstone::ftl::{Cause, Operation};
@@ -28,8 +28,8 @@ pub(super) struct HostArgs {
     pub frames: Option<u32>,
     /// Which page leaves the pool [default: lru].
     #[arg(long,
-          value_parser = PolicyKind::ALL.iter().map(|kind| kind.info().name).collect::<Vec<_>>())]
-    pub policy: Option<String>,
+          value_parser = named(PolicyKind::ALL.iter().map(|kind| (*kind, kind.info().name))))]
+    pub policy: Option<PolicyKind>,
     /// Pages of the log, of stacks that have one [default: 1024].
     #[arg(long)]
     pub log_pages: Option<u32>,
@@ -40,12 +40,7 @@ pub(super) struct HostArgs {
 
 impl HostArgs {
     fn policy(&self) -> PolicyKind {
-        let named = self.policy.as_ref().map(|name| {
-            let mut all = PolicyKind::ALL.iter();
-            *all.find(|kind| kind.info().name == name)
-                .expect("clap has checked it")
-        });
-        named.unwrap_or(Terms::default().policy)
+        self.policy.unwrap_or(Terms::default().policy)
     }
 
     fn log_pages(&self) -> u32 {
@@ -219,60 +214,20 @@ pub(super) const COLUMNS: &[Column<ClosedRecord>] = &[
         rank: 0,
         cell: Cell::Word(|r| r.stack.clone()),
     },
-    Column {
-        heading: "tx/s",
-        says: "transactions committed in a second",
-        rank: 1,
-        cell: Cell::Number(|r| r.throughput_tps, whole),
-    },
-    Column {
-        heading: "tx/s range",
-        says: "least and most tx/s over the seeds",
-        rank: 2,
-        cell: Cell::Range(Figure::Rate, tenths),
-    },
-    Column {
-        heading: "keeps up",
-        says: "whether as much ends as arrives",
-        rank: 2,
-        cell: Cell::KeepsUp,
-    },
-    Column {
-        heading: "relative",
-        says: "tx/s beside the first row's; at an arrival rate, p99 beside the first row's",
-        rank: 14,
-        cell: Cell::Relative,
-    },
+    Column::RATE,
+    Column::RATE_RANGE,
+    Column::KEEPS_UP,
+    Column::RELATIVE,
     Column {
         heading: "tx ms",
         says: "mean response time of committed transactions, all waits and restarts included",
         rank: 3,
         cell: Cell::Committed(|r| r.response_ns.mean, millis),
     },
-    Column {
-        heading: "p50",
-        says: "median of the response times",
-        rank: 13,
-        cell: Cell::Committed(|r| r.response_ns.p50 as f64, millis),
-    },
-    Column {
-        heading: "p99",
-        says: "99th percentile of the response times",
-        rank: 1,
-        cell: Cell::Committed(|r| r.response_ns.p99 as f64, millis),
-    },
-    Column {
-        heading: "p99 range",
-        says: "least and most p99 over the seeds",
-        rank: 2,
-        cell: Cell::Range(Figure::Tail, millis),
-    },
-    Column {
-        heading: "p99.9",
-        says: "99.9th percentile of the response times",
-        rank: 12,
-        cell: Cell::Committed(|r| r.response_ns.p999 as f64, millis),
-    },
+    Column::MEDIAN,
+    Column::TAIL,
+    Column::TAIL_RANGE,
+    Column::FAR_TAIL,
     Column {
         heading: "wait ms",
         says: "of tx ms, waits for locks and for a place on the device",

@@ -3,6 +3,7 @@
 
 use super::page;
 use super::standing::{Figure, Measured, Row, Standing};
+use crate::commands::plain_table;
 use flagstone_lab::chart::escape;
 use serde::Serialize;
 use serde_json::Value;
@@ -104,6 +105,65 @@ impl<R: Measured> Column<R> {
     }
 }
 
+/// The columns that protocols and databases have in common.
+impl<R: Measured> Column<R> {
+    pub(super) const RATE: Column<R> = Column {
+        heading: "tx/s",
+        says: "transactions committed in a second",
+        rank: 1,
+        cell: Cell::Number(R::rate, whole),
+    };
+
+    pub(super) const RATE_RANGE: Column<R> = Column {
+        heading: "tx/s range",
+        says: "least and most tx/s over the seeds",
+        rank: 2,
+        cell: Cell::Range(Figure::Rate, tenths),
+    };
+
+    pub(super) const KEEPS_UP: Column<R> = Column {
+        heading: "keeps up",
+        says: "whether as much ends as arrives",
+        rank: 2,
+        cell: Cell::KeepsUp,
+    };
+
+    pub(super) const RELATIVE: Column<R> = Column {
+        heading: "relative",
+        says: "tx/s beside the first row's; at an arrival rate, p99 beside the first row's",
+        rank: 15,
+        cell: Cell::Relative,
+    };
+
+    pub(super) const MEDIAN: Column<R> = Column {
+        heading: "p50",
+        says: "median of the response times",
+        rank: 14,
+        cell: Cell::Committed(|r| r.response().p50 as f64, millis),
+    };
+
+    pub(super) const TAIL: Column<R> = Column {
+        heading: "p99",
+        says: "99th percentile of the response times",
+        rank: 1,
+        cell: Cell::Committed(|r| r.response().p99 as f64, millis),
+    };
+
+    pub(super) const TAIL_RANGE: Column<R> = Column {
+        heading: "p99 range",
+        says: "least and most p99 over the seeds",
+        rank: 2,
+        cell: Cell::Range(Figure::Tail, millis),
+    };
+
+    pub(super) const FAR_TAIL: Column<R> = Column {
+        heading: "p99.9",
+        says: "99.9th percentile of the response times",
+        rank: 13,
+        cell: Cell::Committed(|r| r.response().p999 as f64, millis),
+    };
+}
+
 /// A table with all the columns that say something of its rows.
 pub(super) struct Table<R: 'static> {
     columns: Vec<&'static Column<R>>,
@@ -150,8 +210,7 @@ impl<R: Measured> Table<R> {
 
     /// For people.
     pub(super) fn lines(&self) -> Vec<String> {
-        let mut table = comfy_table::Table::new();
-        table.load_style(comfy_table::presets::NOTHING);
+        let mut table = plain_table();
         table.set_content_arrangement(comfy_table::ContentArrangement::Disabled);
         table.set_header(self.columns.iter().map(|column| column.heading));
         table.add_rows(self.cells.clone());

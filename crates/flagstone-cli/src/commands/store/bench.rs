@@ -1,7 +1,6 @@
 //! How fast a store commits here, as a table.
 
-use super::table;
-use crate::commands::{Failure, mebibytes, note, progress_bar, protocol_of, say};
+use crate::commands::{Failure, mebibytes, note, plain_table, progress_bar, protocol_of, say};
 use flagstone_lab::stores::bench::{Bench as Run, Measured, Times};
 use flagstone_lab::stores::counted::Count;
 use flagstone_store::OpenOptions;
@@ -100,7 +99,7 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let mut shown = table();
+    let mut shown = plain_table();
     let mut header = vec![
         "pages",
         "commits/s",
@@ -181,7 +180,7 @@ fn count(args: &Bench) -> Result<ExitCode, Failure> {
     }
     let all = runs.iter().map(|run| 2 * run.commits()).sum();
     let bar = progress_bar(all, "counting");
-    let mut shown = table();
+    let mut shown = plain_table();
     shown.set_header(vec![
         "pages", "space", "collects", "size", "written", "blocks", "p50", "p99", "p99.9", "most",
         "syncs",

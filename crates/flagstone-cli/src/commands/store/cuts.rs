@@ -1,7 +1,7 @@
 //! Power cuts under stores in memory, and processes that are killed while they commit to a file.
 
 use super::key::no_encryption;
-use crate::commands::{Failure, protocols_of, say};
+use crate::commands::{Failure, named, protocols_of, say};
 use flagstone_lab::stores::kill::{Mistakes, Verifier, listening, work};
 use flagstone_lab::stores::{Campaign, ENCRYPTS, Findings, Landed, Lie, RunId, Subject, suits};
 use flagstone_terminal::progress_bar;
@@ -49,8 +49,8 @@ pub(super) struct Break {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Let the medium lie: a control that must fail.
-    #[arg(long, value_parser = Lie::ALL.map(|(_, name)| name).to_vec(), default_value = "none")]
-    lie: String,
+    #[arg(long, value_parser = named(Lie::ALL), default_value = "none")]
+    lie: Lie,
     /// Cut stores of tables, under `seal`: transactions with savepoints, snapshots, and commits
     /// that share a flush.
     #[arg(long, conflicts_with = "protocol")]
@@ -101,12 +101,12 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
             }
         }
     }
-    let lie = Lie::by_name(&args.lie).expect("clap has checked it");
+    let lie = args.lie;
     let subject = subject(args.tables);
     if !subject.has(lie) {
         return Err(Failure::Usage(format!(
             "`--lie {}` is a control of tables: add --tables",
-            args.lie
+            lie.name()
         )));
     }
     no_chip_for(subject, lie, args.on_chip)?;

@@ -2,8 +2,7 @@
 
 use super::key::KeyArgs;
 use super::{Of, as_json, open};
-use crate::commands::{Failure, mebibytes, note, say, unless_closed};
-use comfy_table::{Table, presets};
+use crate::commands::{Failure, mebibytes, note, plain_table, say, unless_closed};
 use flagstone::ftl::EndOfLife;
 use flagstone::units::Lpn;
 use flagstone_store::{CheckReport, Holds, OpenOptions, PageFacts, PageStore, Store, StoreError};
@@ -61,12 +60,6 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(super) fn table() -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table
-}
-
 /// What is to be known of a database with the ends of its pages apart.
 pub(super) const APART: &str = "The ends of its pages are apart, which costs a page more a commit: \
                                 `VACUUM` mends that for pages of 4096 bytes";
@@ -97,7 +90,7 @@ pub(super) fn info(of: &Of) -> Result<ExitCode, Failure> {
         say(&info.to_string());
         return Ok(ExitCode::SUCCESS);
     }
-    let mut table = table();
+    let mut table = plain_table();
     let held = info.pages * PageStore::PAGE_BYTES as u64;
     table.add_row(["protocol".into(), info.protocol.info().name.to_string()]);
     let holds = match (holds, apart) {
@@ -293,7 +286,7 @@ pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
         .to_string());
         return Ok(code);
     }
-    let mut table = table();
+    let mut table = plain_table();
     table.add_row(["given to write".into(), mebibytes(life.user_bytes)]);
     table.add_row(["written to the medium".into(), mebibytes(life.medium_bytes)]);
     let factor = life.write_amplification();

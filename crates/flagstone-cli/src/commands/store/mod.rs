@@ -14,7 +14,6 @@ use super::Failure;
 use flagstone_store::{OpenOptions, PageStore, StoreInfo};
 use indicatif::ProgressBar;
 use key::KeyArgs;
-use look::table;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -2,8 +2,8 @@
 //! of one row.
 
 use super::key::KeyArgs;
-use super::look::{TABLES_WELL, table};
-use crate::commands::{Failure, note, say, unless_closed};
+use super::look::TABLES_WELL;
+use crate::commands::{Failure, note, plain_table, say, unless_closed};
 use flagstone_store::tables::{KeyRange, Kind, Pair};
 use flagstone_store::{OpenOptions, Store, Table};
 use serde_json::json;
@@ -138,7 +138,7 @@ pub(super) fn tables(args: &Tables) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::from(u8::from(checked.is_err())));
     }
     let read = store.read()?;
-    let mut rows = table();
+    let mut rows = plain_table();
     for (name, kind) in read.tables()? {
         let keys = read.table(&name)?.len()?;
         match args.json {

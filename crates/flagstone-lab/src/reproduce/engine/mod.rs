@@ -16,6 +16,7 @@ pub use replay::ReplayRun;
 use crate::closed::{Closed, History, Past};
 use crate::replay::{Causes, Script};
 use crate::tpcc::pages::{self, Pages};
+use crate::trace::input::hex;
 use flagstone::nand::Chip;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -162,11 +163,7 @@ impl Run {
             hash.update(run.checksum());
         }
         hash.update(env!("FLAGSTONE_MODEL"));
-        let digest = hash.finalize();
-        digest[..10]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        hex(&hash.finalize()[..10])
     }
 
     /// In one line, for progress.

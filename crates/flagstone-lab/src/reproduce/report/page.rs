@@ -274,12 +274,7 @@ fn setting(measured: &Measured) -> String {
 }
 
 fn data(measured: &Measured) -> String {
-    let mut names: Vec<&str> = Vec::new();
-    for point in measured.data.series.iter().flat_map(|(_, points)| points) {
-        if !names.contains(&point.name.as_str()) {
-            names.push(&point.name);
-        }
-    }
+    let names = measured.data.names();
     let cell = |name: &str| format!("<th>{}</th>", escape(name));
     let head: String = names.iter().map(|name| cell(name)).collect();
     let mut rows = String::new();

@@ -206,36 +206,15 @@ fn a_population_is_the_same_every_time_and_another_for_another_seed() {
 
 #[test]
 fn impossible_scales_are_refused_in_words() {
-    for (scale, word) in [
-        (
-            Scale {
-                warehouses: 0,
-                ..Scale::standard(1)
-            },
-            "warehouse",
-        ),
-        (
-            Scale {
-                warehouses: 40_000,
-                ..Scale::standard(1)
-            },
-            "warehouses",
-        ),
-        (
-            Scale {
-                customers: 10,
-                ..Scale::standard(1)
-            },
-            "customers",
-        ),
-        (
-            Scale {
-                items: 0,
-                ..Scale::standard(1)
-            },
-            "items",
-        ),
-    ] {
+    let changes: [(fn(&mut Scale), &str); 4] = [
+        (|scale| scale.warehouses = 0, "warehouse"),
+        (|scale| scale.warehouses = 40_000, "warehouses"),
+        (|scale| scale.customers = 10, "customers"),
+        (|scale| scale.items = 0, "items"),
+    ];
+    for (change, word) in changes {
+        let mut scale = Scale::standard(1);
+        change(&mut scale);
         assert!(scale.check().unwrap_err().to_string().contains(word));
     }
     assert_eq!(Scale::standard(5).check(), Ok(()));

@@ -19,6 +19,13 @@ fn small() -> PagesOptions {
     }
 }
 
+/// The small database with something else than usual.
+fn with(change: impl FnOnce(&mut PagesOptions)) -> Result<Pages, PagesError> {
+    let mut options = small();
+    change(&mut options);
+    Pages::new(&options)
+}
+
 const CLIENTS: u32 = 5;
 
 /// Plays transactions one after the other and says what does not add up: records that are read or
@@ -146,11 +153,7 @@ fn hot_rows_and_early_rollbacks_leave_a_database_that_adds_up() {
 #[test]
 fn hot_rows_are_asked_for_first_or_last_and_nothing_else_changes() {
     let deal = |hot_rows: HotRows| {
-        let mut pages = Pages::new(&PagesOptions {
-            hot_rows,
-            ..small()
-        })
-        .unwrap();
+        let mut pages = with(|options| options.hot_rows = hot_rows).unwrap();
         let mut all = Vec::new();
         for client in (0..300).map(|n| n % 7) {
             let mut transaction = Transaction::default();
@@ -186,11 +189,7 @@ fn hot_rows_are_asked_for_first_or_last_and_nothing_else_changes() {
 #[test]
 fn a_rollback_ends_a_transaction_where_it_is_told_to() {
     let dealt = |share: f64| {
-        let mut pages = Pages::new(&PagesOptions {
-            rolled_back_after: share,
-            ..small()
-        })
-        .unwrap();
+        let mut pages = with(|options| options.rolled_back_after = share).unwrap();
         let mut transaction = Transaction::default();
         let mut deal = |roll_back| {
             pages.deal(0, roll_back, &mut transaction).unwrap();
@@ -222,7 +221,7 @@ fn a_rollback_that_is_forgotten_is_found_out() {
 #[test]
 fn a_seed_fixes_all_accesses() {
     let deal = |seed| {
-        let mut pages = Pages::new(&PagesOptions { seed, ..small() }).unwrap();
+        let mut pages = with(|options| options.seed = seed).unwrap();
         let deal = |client| {
             let mut transaction = Transaction::default();
             pages.deal(client, false, &mut transaction).unwrap();
@@ -237,11 +236,7 @@ fn a_seed_fixes_all_accesses() {
 #[test]
 fn updates_of_a_row_go_round_its_versions_and_readers_meet_none_of_them() {
     let named = |versions: u16| {
-        let mut pages = Pages::new(&PagesOptions {
-            versions,
-            ..small()
-        })
-        .unwrap();
+        let mut pages = with(|options| options.versions = versions).unwrap();
         let mut transaction = Transaction::default();
         let mut all: Vec<(Verb, Rid)> = Vec::new();
         for _ in 0..400 {
@@ -278,11 +273,7 @@ fn updates_of_a_row_go_round_its_versions_and_readers_meet_none_of_them() {
 #[test]
 fn whoever_changes_a_heap_reads_it_first_if_asked_to() {
     let deal = |reads_first: bool| {
-        let options = PagesOptions {
-            reads_first,
-            ..small()
-        };
-        let mut pages = Pages::new(&options).unwrap();
+        let mut pages = with(|options| options.reads_first = reads_first).unwrap();
         let mut transaction = Transaction::default();
         pages.deal(0, false, &mut transaction).unwrap();
         let heap = |access: &Access| pages.relation_of(access.at.page).is_heap();
@@ -304,11 +295,7 @@ fn whoever_changes_a_heap_reads_it_first_if_asked_to() {
 #[test]
 fn clients_that_share_insertion_targets_meet_in_the_pages_that_are_added() {
     let meet = |insert_targets: u32| {
-        let mut pages = Pages::new(&PagesOptions {
-            insert_targets,
-            ..small()
-        })
-        .unwrap();
+        let mut pages = with(|options| options.insert_targets = insert_targets).unwrap();
         let loaded = pages.pages();
         let mut transaction = Transaction::default();
         let mut clients: BTreeMap<Lpn, BTreeSet<u32>> = BTreeMap::new();
@@ -351,12 +338,10 @@ fn what_is_written_names_its_transaction_and_access() {
 /// done. By what it has done none would ever be, and the search for one would have no end.
 #[test]
 fn a_transaction_that_is_cut_to_nothing_has_the_size_of_the_whole() {
-    let mut pages = Pages::new(&PagesOptions {
-        sizes: Sizes::MoreThan(10),
-        rolled_back_after: 0.0,
-        ..small()
-    })
-    .unwrap();
+    let long = |options: &mut PagesOptions| {
+        (options.sizes, options.rolled_back_after) = (Sizes::MoreThan(10), 0.0);
+    };
+    let mut pages = with(long).unwrap();
     let mut transaction = Transaction::default();
     pages.deal(0, true, &mut transaction).unwrap();
     assert!(!transaction.commits && transaction.accesses.is_empty());
@@ -365,7 +350,7 @@ fn a_transaction_that_is_cut_to_nothing_has_the_size_of_the_whole() {
 #[test]
 fn sizes_split_the_stream_in_two() {
     let count = |sizes| {
-        let mut pages = Pages::new(&PagesOptions { sizes, ..small() }).unwrap();
+        let mut pages = with(|options| options.sizes = sizes).unwrap();
         let (mut transaction, mut written) = (Transaction::default(), Vec::new());
         let mut numbers = Vec::new();
         while transaction.number < 1_000 {
@@ -392,42 +377,18 @@ fn sizes_split_the_stream_in_two() {
 
 #[test]
 fn impossible_options_and_full_databases_are_refused_in_words() {
-    let refuse = |options: PagesOptions| Pages::new(&options).unwrap_err().to_string();
-    let pages_max = 10;
-    let text = refuse(PagesOptions {
-        pages_max,
-        ..small()
-    });
-    assert!(
-        text.contains("2 warehouses takes") && text.contains("room for 10"),
-        "{text}"
-    );
-    assert!(
-        refuse(PagesOptions {
-            page_bytes: 512,
-            ..small()
-        })
-        .contains("512")
-    );
-    assert!(
-        refuse(PagesOptions {
-            hot_fill: 0,
-            ..small()
-        })
-        .contains("percent")
-    );
-    let scale = Scale {
-        warehouses: 0,
-        ..small().scale
-    };
-    assert!(refuse(PagesOptions { scale, ..small() }).contains("warehouse"));
-
+    let changes: [(fn(&mut PagesOptions), &str); 4] = [
+        (|options| options.pages_max = 10, "2 warehouses takes"),
+        (|options| options.page_bytes = 512, "512"),
+        (|options| options.hot_fill = 0, "percent"),
+        (|options| options.scale.warehouses = 0, "warehouse"),
+    ];
+    for (change, why) in changes {
+        let said = with(change).unwrap_err().to_string();
+        assert!(said.contains(why), "{said}");
+    }
     let pages_max = Pages::new(&small()).unwrap().pages() + 20;
-    let mut pages = Pages::new(&PagesOptions {
-        pages_max,
-        ..small()
-    })
-    .unwrap();
+    let mut pages = with(|options| options.pages_max = pages_max).unwrap();
     let mut transaction = Transaction::default();
     let full = (0..)
         .find_map(|_| pages.deal(0, false, &mut transaction).err())

@@ -33,6 +33,9 @@ pub enum Action {
 }
 
 impl Action {
+    /// All of them.
+    pub const ALL: [Action; 3] = [Action::Queue, Action::Issue, Action::Complete];
+
     /// Its letter in the output of `blkparse`.
     pub fn letter(self) -> &'static str {
         match self {
@@ -99,8 +102,7 @@ pub fn import(
             _ if kind.contains('W') => Op::Write,
             _ if kind.contains('R') => Op::Read,
             _ if kind.contains('F') => {
-                let volume = collector.volume(device);
-                collector.flush(time_ns, volume);
+                collector.flush(time_ns, device);
                 continue;
             }
             _ => {
@@ -130,22 +132,21 @@ pub fn import(
         let (Some(offset), Some(bytes)) = (bytes(sector), bytes(sectors)) else {
             return Err(line.wrong(format!("`{sector} + {sectors}` is no range of sectors")));
         };
-        let volume = collector.volume(device);
         if flushed_before && collector.takes_flushes() {
-            collector.flush(time_ns, volume);
+            collector.flush(time_ns, device);
         }
         collector.push(
             &line,
             Request {
                 time_ns,
-                volume,
+                volume: device,
                 op,
                 offset,
                 bytes,
             },
         )?;
         if flushed_after && collector.takes_flushes() {
-            collector.flush(time_ns, volume);
+            collector.flush(time_ns, device);
         }
     }
     if taken == 0 && events > 0 {

@@ -18,11 +18,11 @@ const RATE_MAX: f64 = 20e6;
 const RATE_MIN: f64 = 1.0 / 900.0;
 
 /// A request as its line says it.
-pub(super) struct Request {
+pub(super) struct Request<'a> {
     /// Nanoseconds from any zero.
     pub time_ns: u64,
-    /// The volume, from [`Collector::volume`].
-    pub volume: u32,
+    /// The name of the volume.
+    pub volume: &'a str,
     /// Read, write or trim.
     pub op: Op,
     /// The first byte.
@@ -83,7 +83,7 @@ impl<'a> Collector<'a> {
     }
 
     /// The number of the volume of that name.
-    pub(super) fn volume(&mut self, name: &str) -> u32 {
+    fn volume(&mut self, name: &str) -> u32 {
         if let Some(number) = self.volumes.get(name) {
             return *number;
         }
@@ -116,21 +116,28 @@ impl<'a> Collector<'a> {
     }
 
     /// Takes a flush of a volume.
-    pub(super) fn flush(&mut self, time_ns: u64, volume: u32) {
+    pub(super) fn flush(&mut self, time_ns: u64, volume: &str) {
         match self.options.commit_at {
             CommitAt::Request => self.skip("flushes and other requests without data"),
-            CommitAt::Flush => self.requests.push(Pages {
-                time_ns,
-                volume,
-                op: Op::Commit,
-                first: 0,
-                end: 0,
-            }),
+            CommitAt::Flush => {
+                let volume = self.volume(volume);
+                self.requests.push(Pages {
+                    time_ns,
+                    volume,
+                    op: Op::Commit,
+                    first: 0,
+                    end: 0,
+                });
+            }
         }
     }
 
     /// Takes the request of a line.
-    pub(super) fn push(&mut self, line: &Line<'_>, request: Request) -> Result<(), ImportError> {
+    pub(super) fn push(
+        &mut self,
+        line: &Line<'_>,
+        request: Request<'_>,
+    ) -> Result<(), ImportError> {
         let Request {
             time_ns,
             volume,
@@ -163,6 +170,7 @@ impl<'a> Collector<'a> {
             self.skip("trims of less than a page");
             return Ok(());
         }
+        let volume = self.volume(volume);
         self.requests.push(Pages {
             time_ns,
             volume,

@@ -38,36 +38,28 @@ pub fn import(
             collector.wrong(&line, problem)?;
             continue;
         };
-        let Some(time_ns) = unit.nanoseconds(time) else {
-            return Err(line.wrong(format!("`{time}` is no time in {}", unit.name())));
-        };
-        if device.parse::<u32>().is_err() {
-            return Err(line.wrong(format!("`{device}` is no device number")));
-        }
+        let what = format!("time in {}", unit.name());
+        let time_ns = line.read(time, &what, unit.nanoseconds(time))?;
+        line.read(device, "device number", device.parse::<u32>().ok())?;
         let bytes = |field: &str| {
             field
                 .parse::<u64>()
                 .ok()?
                 .checked_mul(u64::from(sector_bytes))
         };
-        let Some(offset) = bytes(sector) else {
-            return Err(line.wrong(format!("`{sector}` is no sector, or too far out")));
-        };
-        let Some(bytes) = bytes(sectors) else {
-            return Err(line.wrong(format!("`{sectors}` is no number of sectors, or too large")));
-        };
+        let offset = line.read(sector, "sector, or too far out", bytes(sector))?;
+        let bytes = line.read(sectors, "number of sectors, or too large", bytes(sectors))?;
         let hexadecimal = flags.trim_start_matches("0x");
         let op = match u32::from_str_radix(hexadecimal, 16) {
             Ok(flags) if flags & 1 == 1 => Op::Read,
             Ok(_) => Op::Write,
             Err(_) => return Err(line.wrong(format!("`{flags}` are no hexadecimal flags"))),
         };
-        let volume = collector.volume(&format!("device {device}"));
         collector.push(
             &line,
             Request {
                 time_ns,
-                volume,
+                volume: &format!("device {device}"),
                 op,
                 offset,
                 bytes,

@@ -123,12 +123,9 @@ pub fn import(
         } else {
             Some(now_ns)
         };
-        let Some(time_ns) = time_ns else {
-            return Err(line.wrong(format!("`{time}` is no time in microseconds")));
-        };
+        let time_ns = line.read(time, "time in microseconds", time_ns)?;
         if op == Op::Commit {
-            let volume = collector.volume(file);
-            collector.flush(time_ns, volume);
+            collector.flush(time_ns, file);
             continue;
         }
         let [offset, bytes] = *numbers else {
@@ -136,18 +133,13 @@ pub fn import(
             collector.wrong(&line, problem)?;
             continue;
         };
-        let Ok(offset) = offset.parse() else {
-            return Err(line.wrong(format!("`{offset}` is no offset in bytes")));
-        };
-        let Ok(bytes) = bytes.parse() else {
-            return Err(line.wrong(format!("`{bytes}` is no length in bytes")));
-        };
-        let volume = collector.volume(file);
+        let offset = line.read(offset, "offset in bytes", offset.parse().ok())?;
+        let bytes = line.read(bytes, "length in bytes", bytes.parse().ok())?;
         collector.push(
             &line,
             Request {
                 time_ns,
-                volume,
+                volume: file,
                 op,
                 offset,
                 bytes,

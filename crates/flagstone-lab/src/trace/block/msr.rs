@@ -42,9 +42,8 @@ pub fn import(
             collector.wrong(&line, problem)?;
             continue;
         };
-        let Some(time_ns) = counts.nanoseconds(time) else {
-            return Err(line.wrong(format!("`{time}` is no time in {}", counts.name())));
-        };
+        let what = format!("time in {}", counts.name());
+        let time_ns = line.read(time, &what, counts.nanoseconds(time))?;
         if unit.is_none() && !FILETIMES_NS.contains(&time_ns) {
             return Err(line.wrong(format!(
                 "`{time}` is no Windows file time (100 ns since 1601): state its unit with \
@@ -56,18 +55,13 @@ pub fn import(
             _ if kind.eq_ignore_ascii_case("write") => Op::Write,
             _ => return Err(line.wrong(format!("type `{kind}` is neither Read nor Write"))),
         };
-        let Ok(offset) = offset.parse() else {
-            return Err(line.wrong(format!("`{offset}` is no offset in bytes")));
-        };
-        let Ok(bytes) = bytes.parse() else {
-            return Err(line.wrong(format!("`{bytes}` is no size in bytes")));
-        };
-        let volume = collector.volume(&format!("{host}.{disk}"));
+        let offset = line.read(offset, "offset in bytes", offset.parse().ok())?;
+        let bytes = line.read(bytes, "size in bytes", bytes.parse().ok())?;
         collector.push(
             &line,
             Request {
                 time_ns,
-                volume,
+                volume: &format!("{host}.{disk}"),
                 op,
                 offset,
                 bytes,

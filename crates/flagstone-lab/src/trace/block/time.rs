@@ -36,11 +36,6 @@ impl TimeUnit {
         }
     }
 
-    /// The unit of that name.
-    pub fn from_name(name: &str) -> Option<TimeUnit> {
-        TimeUnit::ALL.into_iter().find(|unit| unit.name() == name)
-    }
-
     /// How many nanoseconds it has.
     pub fn ns(self) -> u64 {
         match self {

@@ -13,11 +13,11 @@ use parquet::data_type::DataType;
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
-use super::{FileError, Problem, RelationEntry, VERSION, key};
+use super::{FileError, Problem, VERSION, key};
 use crate::campaign::quietly;
 use crate::inputs;
 use crate::trace::check::MAX_COUNT;
-use crate::trace::{Event, Op, Relation, Trace};
+use crate::trace::{Event, Op, Trace};
 
 /// Values read at once.
 const BATCH: usize = 1 << 16;
@@ -138,13 +138,9 @@ fn head(metadata: &ParquetMetaData, trace: &mut Trace) -> Result<Declared, Probl
     };
     trace.page_bytes = page_bytes;
     if let Some(text) = text(key::RELATIONS) {
-        let relations: Vec<RelationEntry> = serde_json::from_str(text).map_err(|error| {
+        trace.relations = serde_json::from_str(text).map_err(|error| {
             Problem::Foreign(format!("metadata entry `{}`: {error}", key::RELATIONS))
         })?;
-        trace.relations = relations
-            .into_iter()
-            .map(|RelationEntry { name, pages }| Relation { name, pages })
-            .collect();
     }
     for entry in entries {
         if let (Some(name), Some(value)) = (entry.key.strip_prefix(key::PROVENANCE), &entry.value) {
