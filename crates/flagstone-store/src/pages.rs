@@ -373,8 +373,10 @@ impl PageStore {
     /// store does the same, but tells nobody what failed. Transactions that live are rolled back.
     ///
     /// # Errors
-    /// The medium fails. The store is then one that was not closed: what was acknowledged is there.
+    /// The medium fails, or has failed before. The store is then one that was not closed: what was
+    /// acknowledged is there.
     pub fn close(mut self) -> Result<(), StoreError> {
+        self.is_well()?;
         self.come_to_rest()?;
         let notes = self.notes.clone();
         drop(self);

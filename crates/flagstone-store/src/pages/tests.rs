@@ -213,7 +213,8 @@ fn a_medium_that_fails_is_named_and_what_was_acknowledged_is_there() {
         );
         assert!(matches!(store.begin(), Err(StoreError::Broken(_))));
         medium.fail_at(None);
-        drop(store);
+        // Nor is it closed as if nothing had happened.
+        assert!(matches!(store.close(), Err(StoreError::Broken(_))));
         let mut store = PageStore::on(Box::new(medium), &small(Kind::Seal)).expect("a store");
         assert!(store.check().expect("it can be read").is_well());
     }
