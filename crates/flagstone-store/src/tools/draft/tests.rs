@@ -3,7 +3,6 @@
 use super::*;
 use crate::medium::identity;
 use crate::tools::{Hints, Progress, Source, backup, compact, compare, fill, repair};
-use flagstone::units::Lpn;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,18 +11,14 @@ use std::time::Duration;
 /// A store with one page.
 fn store(path: &Path, data: &[u8]) {
     let mut store = PageStore::open(path, &OpenOptions::default()).expect("a store");
-    let tx = store.begin().expect("it begins");
-    store.write(tx, Lpn(3), data).expect("room");
-    store.commit(tx).expect("room");
+    store.put(3, data);
     store.close().expect("a close");
 }
 
 fn page(path: &Path) -> Vec<u8> {
     let reading = OpenOptions::existing().reading();
     let mut store = PageStore::open(path, &reading).expect("a store");
-    let mut page = vec![0; PageStore::PAGE_BYTES];
-    let bytes = store.read(None, Lpn(3), &mut page).expect("it reads");
-    page[..bytes.expect("it is there")].to_vec()
+    store.page(3).expect("it reads")
 }
 
 fn mode(path: &Path) -> Option<u32> {
