@@ -13,6 +13,7 @@
 
 mod super_journal;
 
+use flagstone_store::pieces;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -30,21 +31,6 @@ pub(crate) struct Journal {
     super_journal: Option<PathBuf>,
 }
 
-/// The pieces of a range: number, offset within it, bytes.
-fn pieces(at: u64, len: usize) -> impl Iterator<Item = (usize, usize, usize)> {
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        let place = at + done as u64;
-        let (piece, offset) = (
-            (place / PIECE as u64) as usize,
-            (place % PIECE as u64) as usize,
-        );
-        let bytes = (PIECE - offset).min(len - done);
-        done += bytes;
-        (bytes > 0).then_some((piece, offset, bytes))
-    })
-}
-
 impl Journal {
     /// Bytes that it has.
     pub(crate) fn size(&self) -> u64 {
@@ -55,9 +41,9 @@ impl Journal {
     pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> usize {
         let has = self.size.saturating_sub(at).min(into.len() as u64) as usize;
         let mut rest = &mut into[..has];
-        for (piece, offset, bytes) in pieces(at, has) {
+        for (piece, offset, bytes) in pieces(PIECE, at, has as u64) {
             let (now, later) = rest.split_at_mut(bytes);
-            now.copy_from_slice(&self.pieces[piece][offset..offset + bytes]);
+            now.copy_from_slice(&self.pieces[piece as usize][offset..offset + bytes]);
             rest = later;
         }
         into[has..].fill(0);
@@ -106,9 +92,9 @@ impl Journal {
             self.pieces.push(vec![0; PIECE].into_boxed_slice());
         }
         let mut rest = data;
-        for (piece, offset, bytes) in pieces(at, data.len()) {
+        for (piece, offset, bytes) in pieces(PIECE, at, data.len() as u64) {
             let (now, later) = rest.split_at(bytes);
-            self.pieces[piece][offset..offset + bytes].copy_from_slice(now);
+            self.pieces[piece as usize][offset..offset + bytes].copy_from_slice(now);
             rest = later;
         }
         self.size = self.size.max(end);

@@ -133,83 +133,53 @@ impl Locks {
 mod tests {
     use super::*;
 
+    use Level::{Exclusive, None as Nothing, Pending, Reserved, Shared};
+
     #[test]
     fn readers_and_one_writer() {
         let mut locks = Locks::default();
-        assert_eq!(
-            locks.raise(1, Level::None, Level::Shared, false),
-            Level::Shared
-        );
-        assert_eq!(
-            locks.raise(2, Level::None, Level::Shared, false),
-            Level::Shared
-        );
-        assert_eq!(
-            locks.raise(1, Level::Shared, Level::Reserved, false),
-            Level::Reserved
-        );
-        assert_eq!(
-            locks.raise(2, Level::Shared, Level::Reserved, false),
-            Level::Shared
-        );
+        let raise = |locks: &mut Locks, who, has, wants| locks.raise(who, has, wants, false);
+        assert_eq!(raise(&mut locks, 1, Nothing, Shared), Shared);
+        assert_eq!(raise(&mut locks, 2, Nothing, Shared), Shared);
+        assert_eq!(raise(&mut locks, 1, Shared, Reserved), Reserved);
+        assert_eq!(raise(&mut locks, 2, Shared, Reserved), Shared);
         // A reader comes while another means to write, none while it waits for readers to end.
-        assert_eq!(
-            locks.raise(3, Level::None, Level::Shared, false),
-            Level::Shared
-        );
-        assert_eq!(
-            locks.raise(1, Level::Reserved, Level::Exclusive, false),
-            Level::Pending
-        );
-        assert_eq!(
-            locks.raise(4, Level::None, Level::Shared, false),
-            Level::None
-        );
-        locks.lower(3, Level::Shared, Level::None);
-        assert_eq!(
-            locks.raise(1, Level::Pending, Level::Exclusive, false),
-            Level::Pending
-        );
-        locks.lower(2, Level::Shared, Level::None);
-        assert_eq!(
-            locks.raise(1, Level::Pending, Level::Exclusive, false),
-            Level::Exclusive
-        );
+        assert_eq!(raise(&mut locks, 3, Nothing, Shared), Shared);
+        assert_eq!(raise(&mut locks, 1, Reserved, Exclusive), Pending);
+        assert_eq!(raise(&mut locks, 4, Nothing, Shared), Nothing);
+        locks.lower(3, Shared, Nothing);
+        assert_eq!(raise(&mut locks, 1, Pending, Exclusive), Pending);
+        locks.lower(2, Shared, Nothing);
+        assert_eq!(raise(&mut locks, 1, Pending, Exclusive), Exclusive);
         assert!(locks.is_reserved() && !locks.is_idle());
-        locks.lower(1, Level::Exclusive, Level::Shared);
+        locks.lower(1, Exclusive, Shared);
         assert!(!locks.is_reserved());
-        assert_eq!(
-            locks.raise(4, Level::None, Level::Shared, false),
-            Level::Shared
-        );
-        locks.lower(1, Level::Shared, Level::None);
-        locks.lower(4, Level::Shared, Level::None);
+        assert_eq!(raise(&mut locks, 4, Nothing, Shared), Shared);
+        locks.lower(1, Shared, Nothing);
+        locks.lower(4, Shared, Nothing);
         assert!(locks.is_idle());
     }
 
     #[test]
     fn nobody_waits_for_readers_that_have_snapshots() {
         let mut locks = Locks::default();
-        locks.raise(2, Level::None, Level::Shared, true);
-        let writer = locks.raise(1, Level::None, Level::Exclusive, true);
-        assert_eq!((writer, locks.is_exclusive()), (Level::Exclusive, true));
-        let third = locks.raise(3, Level::None, Level::Reserved, true);
-        assert_eq!(third, Level::Shared, "one writer");
+        locks.raise(2, Nothing, Shared, true);
+        let writer = locks.raise(1, Nothing, Exclusive, true);
+        assert_eq!((writer, locks.is_exclusive()), (Exclusive, true));
+        assert_eq!(
+            locks.raise(3, Nothing, Reserved, true),
+            Shared,
+            "one writer"
+        );
         assert_eq!(locks.others(1).collect::<Vec<_>>(), [2, 3]);
     }
 
     #[test]
     fn two_readers_that_want_to_write_do_not_both() {
         let mut locks = Locks::default();
-        locks.raise(1, Level::None, Level::Shared, false);
-        locks.raise(2, Level::None, Level::Shared, false);
-        assert_eq!(
-            locks.raise(1, Level::Shared, Level::Exclusive, false),
-            Level::Pending
-        );
-        assert_eq!(
-            locks.raise(2, Level::Shared, Level::Exclusive, false),
-            Level::Shared
-        );
+        locks.raise(1, Nothing, Shared, false);
+        locks.raise(2, Nothing, Shared, false);
+        assert_eq!(locks.raise(1, Shared, Exclusive, false), Pending);
+        assert_eq!(locks.raise(2, Shared, Exclusive, false), Shared);
     }
 }

@@ -102,15 +102,19 @@ impl Cut {
 
     /// The chunks of a range of bytes: number, offset within it, bytes.
     pub fn chunks(&self, at: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize)> + use<> {
-        let (size, mut done) = (self.chunk(), 0);
-        std::iter::from_fn(move || {
-            let place = at + done as u64;
-            let (chunk, offset) = (place / size as u64, (place % size as u64) as usize);
-            let bytes = (size - offset).min(len - done);
-            done += bytes;
-            (bytes > 0).then_some((chunk, offset, bytes))
-        })
+        pieces(self.chunk(), at, len as u64)
     }
+}
+
+/// The pieces of so many bytes that a range touches: number, offset within it, bytes of the range.
+pub fn pieces(size: usize, at: u64, len: u64) -> impl Iterator<Item = (u64, usize, usize)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let (piece, offset) = ((at + done) / size as u64, (at + done) % size as u64);
+        let bytes = (size as u64 - offset).min(len - done);
+        done += bytes;
+        (bytes > 0).then_some((piece, offset as usize, bytes as usize))
+    })
 }
 
 /// A chunk whose change the pages do not have yet.

@@ -77,6 +77,18 @@ fn at_key(key: Option<&str>) -> String {
     key.map_or(String::new(), |key| format!(", key `{key}`"))
 }
 
+/// What a call of the system was for, where it fails.
+pub(crate) trait Doing<T> {
+    /// The answer, or the error with what was tried.
+    fn doing(self, what: impl Into<String>) -> Result<T, StoreError>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, what: impl Into<String>) -> Result<T, StoreError> {
+        self.map_err(|error| StoreError::io(what, error))
+    }
+}
+
 impl From<IndexError> for StoreError {
     fn from(error: IndexError) -> Self {
         StoreError::Index(error)

@@ -4,7 +4,7 @@
 //! the medium into errors that name it, and otherwise does what its device does.
 
 use crate::encryption;
-use crate::error::StoreError;
+use crate::error::{Doing, StoreError};
 mod beside;
 mod create;
 mod idle;
@@ -84,9 +84,7 @@ impl PageStore {
         // Nothing was written to it yet: its file may have been made just now, or by somebody who
         // did not come as far as this.
         if !options.read_only && store.opened.superblock.boot == 0 {
-            let synced = sync_folder_of(path);
-            synced
-                .map_err(|error| StoreError::io("making the name of the store durable", error))?;
+            sync_folder_of(path).doing("making the name of the store durable")?;
         }
         Ok(store)
     }
@@ -131,16 +129,15 @@ impl PageStore {
         let is_whole = head.superblock.closed == Some(true) && head.superblock.boot > 0;
         let is_doubtful = !is_whole && !is_new;
         if is_doubtful || options.uncached {
-            let refreshed = medium.refresh();
-            let what = "making durable what an earlier opening left";
-            refreshed.map_err(|error| StoreError::io(what, error))?;
+            medium
+                .refresh()
+                .doing("making durable what an earlier opening left")?;
             head = Superblock::read(medium.as_ref())?.unwrap_or(head);
         }
         let superblock = head.superblock;
         look::doubt_head(medium.as_ref(), &head)?;
         let left = Left::read(medium.as_ref(), &superblock);
-        let what = "reading what the last close has left";
-        let left = left.map_err(|error| StoreError::io(what, error))?;
+        let left = left.doing("reading what the last close has left")?;
         // An opening that is to read the medium believes nothing that it can find out, and
         // compares. Tables are not believed beside a damaged superblock either: that one may have
         // been the newer one, which took them back.
@@ -373,8 +370,10 @@ impl PageStore {
     /// store does the same, but tells nobody what failed. Transactions that live are rolled back.
     ///
     /// # Errors
-    /// The medium fails. The store is then one that was not closed: what was acknowledged is there.
+    /// The medium fails, or has failed before. The store is then one that was not closed: what was
+    /// acknowledged is there.
     pub fn close(mut self) -> Result<(), StoreError> {
+        self.is_well()?;
         self.come_to_rest()?;
         let notes = self.notes.clone();
         drop(self);

@@ -111,8 +111,9 @@ impl SharedPages {
     /// meanwhile waits for it.
     ///
     /// # Errors
-    /// As there.
+    /// As there, or this process was forked since the store was opened.
     pub fn idle(&self, pages: u32) -> Result<u32, StoreError> {
+        self.must_be_ours()?;
         let core = self.0.0.core();
         let moved = core.store().idle(pages)?;
         match core.places.carry_out() {
@@ -240,8 +241,10 @@ impl Ticket {
     /// # Errors
     /// The store is full ([`StoreError::Full`]): nothing has changed, and what later turns have
     /// read of this transaction is gone with it. Or the medium fails: whether the transaction has
-    /// committed is open until the store is opened again.
+    /// committed is open until the store is opened again. Or this process was forked since: the
+    /// commit is up to the one that opened the store.
     pub fn wait(mut self) -> Result<(), StoreError> {
+        self.pages.must_be_ours()?;
         let outcome = self.outcome.take().expect("a ticket is waited for once");
         self.pages.0.0.wait(&outcome)
     }

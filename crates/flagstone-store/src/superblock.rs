@@ -5,7 +5,7 @@
 //! with the higher sequence counts. A record lies in one sector, which a power cut does not tear:
 //! a copy that is neither valid nor zeros was damaged.
 
-use crate::error::StoreError;
+use crate::error::{Doing, StoreError};
 use crate::medium::Medium;
 use crate::medium::gaps::is_bad_sector;
 use flagstone::commit::Kind;
@@ -146,7 +146,7 @@ pub(crate) fn read_heads(
                 page.fill(0xff);
                 unread = Some(error);
             }
-            read => read.map_err(|error| StoreError::io(READING_HEAD, error))?,
+            read => read.doing(READING_HEAD)?,
         }
     }
     Ok((pages, unread))

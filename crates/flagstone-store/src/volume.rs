@@ -21,7 +21,7 @@
 //! A disk that cannot keep what it had accepted refuses everything until it is opened again. A
 //! caller would otherwise take a later flush for a promise about writes that were lost.
 
-use crate::chunks::{Chunks, Cut, Pages, Version};
+use crate::chunks::{Chunks, Cut, Pages, Version, pieces};
 use crate::error::StoreError;
 use crate::holds::Holds;
 use crate::medium::SECTOR_BYTES;
@@ -268,19 +268,15 @@ impl<P: Pages> Volume<P> {
     /// As [`Volume::write`].
     pub fn trim(&mut self, at: u64, bytes: u64) -> Result<(), StoreError> {
         self.may(at, bytes)?;
-        let (size, end) = (self.chunk() as u64, at + bytes);
-        let mut at = at;
-        while at < end {
-            let (chunk, offset) = (at / size, (at % size) as usize);
-            let before = (size - at % size).min(end - at);
-            at += before;
+        for (chunk, offset, bytes) in pieces(self.chunk(), at, bytes) {
             if !self.chunks.may_hold(chunk) {
                 continue;
             }
-            self.change(chunk, before == size, |chunks| match before == size {
+            let is_whole = bytes == self.chunk();
+            self.change(chunk, is_whole, |chunks| match is_whole {
                 true => chunks.remove(chunk),
                 false => {
-                    chunks.waiting_chunk(chunk)?[offset..][..before as usize].fill(0);
+                    chunks.waiting_chunk(chunk)?[offset..][..bytes].fill(0);
                     Ok(())
                 }
             })?;

@@ -68,11 +68,18 @@ fn what_a_forked_process_lets_go_of_waits_for_nobody_and_writes_nothing() {
             let other = store.clone();
             let (mut commit, mut reader, mut turn) = (Some(commit), Some(reader), Some(turn));
             let ended = forked(|| {
-                drop(commit.take());
+                // To wait for a commit may be to carry it out.
+                let waited = commit.take().map(|commit| match round % 2 {
+                    0 => commit.wait().err(),
+                    _ => other.write().err(),
+                });
                 drop(reader.take());
                 drop(turn.take());
-                let refused = other.write().err();
-                matches!(refused, Some(StoreError::Broken(_))) && other.close().is_ok()
+                let refused = [waited.flatten(), other.write().err(), other.idle(8).err()];
+                let are_refused = refused
+                    .iter()
+                    .all(|refused| matches!(refused, Some(StoreError::Broken(_))));
+                are_refused && other.close().is_ok()
             });
             all_end_well &= ended;
             drop(turn);

@@ -5,7 +5,6 @@ use flagstone::commit::{Info, Kind};
 use flagstone::units::{Lpn, TxId};
 use flagstone_store::medium::{Landing, Medium, Recorded};
 use flagstone_store::{OpenOptions, PageStore, Pages, StoreError, Version, Volume};
-use std::io;
 
 const CHUNK: u64 = 4096;
 
@@ -20,44 +19,14 @@ impl Dice {
     }
 }
 
-/// A medium whose end is known, as that of a device is.
-struct Ended(Recorded, u64);
-
-impl Medium for Ended {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.0.read_at(offset, into)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_at(offset, bytes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.0.sync()
-    }
-
-    fn most(&self) -> Option<u64> {
-        Some(self.1)
-    }
-
-    fn bytes(&self) -> io::Result<u64> {
-        self.0.bytes()
-    }
-
-    fn reserve(&self, bytes: u64) -> io::Result<()> {
-        self.0.reserve(bytes)
-    }
-}
-
 /// A store in a file, or on a device, which has four mebibytes.
 fn open(medium: &Recorded, kind: Kind, ends: bool) -> PageStore {
     let mut options = OpenOptions::default().with_protocol(kind);
     options.pages_per_block = 16;
-    let on: Box<dyn Medium> = match ends {
-        true => Box::new(Ended(medium.clone(), 4 << 20)),
-        false => Box::new(medium.clone()),
-    };
-    PageStore::on(on, &options).expect("a store")
+    if ends {
+        medium.end_at(4 << 20);
+    }
+    PageStore::on(Box::new(medium.clone()), &options).expect("a store")
 }
 
 /// A disk, and what it has to hold.

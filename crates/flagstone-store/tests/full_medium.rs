@@ -5,38 +5,6 @@ use flagstone::commit::{DeviceError, Kind};
 use flagstone::units::Lpn;
 use flagstone_store::medium::{Landing, Medium, Recorded};
 use flagstone_store::{OpenOptions, PageStore, StoreError};
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A medium that gives so many bytes more at a time, once there is a number.
-#[derive(Clone)]
-struct Stingy(Recorded, Arc<AtomicU64>);
-
-impl Medium for Stingy {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.0.read_at(offset, into)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_at(offset, bytes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.0.sync()
-    }
-
-    fn bytes(&self) -> io::Result<u64> {
-        self.0.bytes()
-    }
-
-    fn reserve(&self, bytes: u64) -> io::Result<()> {
-        match bytes.saturating_sub(self.0.bytes()?) > self.1.load(Ordering::Relaxed) {
-            true => Err(io::ErrorKind::StorageFull.into()),
-            false => self.0.reserve(bytes),
-        }
-    }
-}
 
 /// A medium of so many bytes, as `left` is or blank.
 fn bounded(left: Option<&Recorded>, bytes: u64) -> Recorded {
@@ -275,22 +243,20 @@ fn new_pages_take_the_room_of_old_snapshots() {
 }
 
 /// A store with so many pages, on a medium that gives so many bytes more at a time from now on.
-fn on_stingy(kind: Kind, pages: u32, bytes: u64) -> (Stingy, PageStore) {
-    let medium = Stingy(Recorded::default(), Arc::new(AtomicU64::new(u64::MAX)));
-    let mut store = reopen(&medium, kind);
+fn on_stingy(kind: Kind, pages: u32, bytes: u64) -> (Recorded, PageStore) {
+    let medium = Recorded::default();
+    let mut store = open(&medium, kind, 16, 1.1);
     for first in (0..pages).step_by(20) {
         let new: Vec<u32> = (first..first + 20).collect();
         commit(&mut store, &new, 1).expect("there is room");
     }
-    medium.1.store(bytes, Ordering::Relaxed);
+    medium.give_at_a_time(Some(bytes));
     (medium, store)
 }
 
-fn reopen(medium: &Stingy, kind: Kind) -> PageStore {
-    let mut options = OpenOptions::default().with_protocol(kind);
-    options.pages_per_block = 16;
-    options.space = 1.1;
-    PageStore::on(Box::new(medium.clone()), &options).expect("it opens")
+/// The store that a cut leaves.
+fn cut(medium: &Recorded, kind: Kind) -> PageStore {
+    open(&medium.cut(Landing::Nothing), kind, 16, 1.1)
 }
 
 /// A write that found no room is made again once the store has grown. Some protocols had noted the
@@ -307,8 +273,7 @@ fn a_store_that_grows_block_by_block_forgets_no_page() {
                 done.unwrap_or_else(|error| panic!("{kind}, {pages}: {error}"));
                 must_hold(&mut store, &vec![tag; pages as usize]);
             }
-            let left = Stingy(medium.0.cut(Landing::Nothing), medium.1);
-            must_hold(&mut reopen(&left, kind), &vec![4; pages as usize]);
+            must_hold(&mut cut(&medium, kind), &vec![4; pages as usize]);
         }
     }
 }
@@ -326,11 +291,10 @@ fn a_commit_that_found_no_room_can_be_made_again() {
                 continue;
             }
             refused += 1;
-            medium.1.store(u64::MAX, Ordering::Relaxed);
+            medium.give_at_a_time(None);
             store.commit(tx).expect("there is room");
             must_hold(&mut store, &vec![2; pages as usize]);
-            let left = Stingy(medium.0.cut(Landing::Nothing), medium.1);
-            must_hold(&mut reopen(&left, kind), &vec![2; pages as usize]);
+            must_hold(&mut cut(&medium, kind), &vec![2; pages as usize]);
         }
     }
     assert!(refused >= 3, "{refused}");

@@ -117,32 +117,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let folder = tempfile::tempdir_in(&args.folder)?;
     let mut virtual_time = virtual_time::Recorder::new(args, &engines, folder.path());
-    let mut of_rows = Vec::new();
+    let mut databases = Databases::new(&engines, folder.path(), false);
     let mut report = Vec::new();
     for (workload, name) in workloads {
-        let mut of_tpcc = Vec::new();
-        let lanes = match workload {
-            Workload::Rows(mix) => {
-                if of_rows.is_empty() {
-                    of_rows = fill(&engines, folder.path(), "rows", false, |lane| {
-                        rows::fill(lane, args)
-                    })?;
-                }
-                for lane in &mut of_rows {
-                    lane.clients = rows::clients(lane, mix, args)?;
-                }
-                &mut of_rows
-            }
-            Workload::Tpcc => {
-                of_tpcc = fill(&engines, folder.path(), "tpcc", false, |lane| {
-                    tpcc::fill(lane, args)
-                })?;
-                for lane in &mut of_tpcc {
-                    lane.clients = tpcc::clients(lane, args)?;
-                }
-                &mut of_tpcc
-            }
-        };
+        let lanes = databases.lanes(workload, args)?;
         lane::measure(lanes, name, args.transactions, folder.path())?;
         let played = virtual_time.play(workload, name)?;
         for (at, lane) in lanes.iter_mut().enumerate() {
@@ -152,7 +130,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 false => report.push(row),
             }
         }
-        for lane in of_tpcc {
+        for lane in databases.of_tpcc.drain(..) {
             tpcc::check(&lane)?;
             lane.remove()?;
         }
@@ -163,22 +141,72 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes a database for each of the ways, and fills it.
-fn fill(
-    engines: &[(Engine, &'static str)],
-    folder: &Path,
-    what: &str,
-    is_recorded: bool,
-    fill: impl Fn(&mut Lane) -> Result<(), Failure>,
-) -> Result<Vec<Lane>, Failure> {
-    let bar = progress_bar(engines.len() as u64, "filling");
-    let mut lanes = Vec::new();
-    for &(engine, name) in engines {
-        let mut lane = Lane::open(engine, folder.join(format!("{what}-{name}")), is_recorded)?;
-        fill(&mut lane)?;
-        lanes.push(lane);
-        bar.inc(1);
+/// Databases of each of the ways, which are made when they are needed.
+struct Databases<'a> {
+    engines: &'a [(Engine, &'static str)],
+    folder: &'a Path,
+    /// Whether what is written to them is recorded, and not timed.
+    are_recorded: bool,
+    of_rows: Vec<Lane>,
+    /// They are of one workload, which takes them away.
+    of_tpcc: Vec<Lane>,
+}
+
+impl<'a> Databases<'a> {
+    fn new(
+        engines: &'a [(Engine, &'static str)],
+        folder: &'a Path,
+        are_recorded: bool,
+    ) -> Databases<'a> {
+        Databases {
+            engines,
+            folder,
+            are_recorded,
+            of_rows: Vec::new(),
+            of_tpcc: Vec::new(),
+        }
     }
-    bar.finish_and_clear();
-    Ok(lanes)
+
+    /// Those of a workload, filled, with its clients.
+    fn lanes(&mut self, workload: Workload, args: &Args) -> Result<&mut [Lane], Failure> {
+        let lanes = match workload {
+            Workload::Rows(mix) => {
+                if self.of_rows.is_empty() {
+                    self.of_rows = self.fill("rows", |lane| rows::fill(lane, args))?;
+                }
+                for lane in &mut self.of_rows {
+                    lane.clients = rows::clients(lane, mix, args)?;
+                }
+                &mut self.of_rows
+            }
+            Workload::Tpcc => {
+                self.of_tpcc = self.fill("tpcc", |lane| tpcc::fill(lane, args))?;
+                for lane in &mut self.of_tpcc {
+                    lane.clients = tpcc::clients(lane, args)?;
+                }
+                &mut self.of_tpcc
+            }
+        };
+        Ok(lanes)
+    }
+
+    /// Makes a database for each of the ways, and fills it.
+    fn fill(
+        &self,
+        what: &str,
+        fill: impl Fn(&mut Lane) -> Result<(), Failure>,
+    ) -> Result<Vec<Lane>, Failure> {
+        let bar = progress_bar(self.engines.len() as u64, "filling");
+        let beside = if self.are_recorded { "-recorded" } else { "" };
+        let mut lanes = Vec::new();
+        for &(engine, name) in self.engines {
+            let path = self.folder.join(format!("{what}{beside}-{name}"));
+            let mut lane = Lane::open(engine, path, self.are_recorded)?;
+            fill(&mut lane)?;
+            lanes.push(lane);
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        Ok(lanes)
+    }
 }

@@ -1,7 +1,6 @@
 //! The workloads once more, by one client, recorded and played on simulated NAND.
 
-use super::lane::{self, Lane};
-use super::{Args, Workload, fill, rows, tpcc};
+use super::{Args, Databases, Workload, lane};
 use crate::engine::Engine;
 use crate::nand::{self, Played, Trace};
 use flagstone_terminal::Failure;
@@ -11,9 +10,7 @@ use std::path::Path;
 pub(super) struct Recorder<'a> {
     /// As they were asked for, with one client.
     args: Args,
-    engines: &'a [(Engine, &'static str)],
-    folder: &'a Path,
-    of_rows: Vec<Lane>,
+    databases: Databases<'a>,
 }
 
 impl<'a> Recorder<'a> {
@@ -27,9 +24,7 @@ impl<'a> Recorder<'a> {
                 threads: 1,
                 ..args.clone()
             },
-            engines,
-            folder,
-            of_rows: Vec::new(),
+            databases: Databases::new(engines, folder, true),
         }
     }
 
@@ -44,33 +39,9 @@ impl<'a> Recorder<'a> {
 
     /// Has each of the ways carry a workload out, recorded.
     fn record(&mut self, workload: Workload, name: &str) -> Result<Vec<(Engine, Trace)>, Failure> {
-        let args = &self.args;
-        let (engines, folder) = (self.engines, self.folder);
-        let mut of_tpcc = Vec::new();
-        let lanes = match workload {
-            Workload::Rows(mix) => {
-                if self.of_rows.is_empty() {
-                    self.of_rows = fill(engines, folder, "rows-recorded", true, |lane| {
-                        rows::fill(lane, args)
-                    })?;
-                }
-                for lane in &mut self.of_rows {
-                    lane.clients = rows::clients(lane, mix, args)?;
-                }
-                &mut self.of_rows
-            }
-            Workload::Tpcc => {
-                of_tpcc = fill(engines, folder, "tpcc-recorded", true, |lane| {
-                    tpcc::fill(lane, args)
-                })?;
-                for lane in &mut of_tpcc {
-                    lane.clients = tpcc::clients(lane, args)?;
-                }
-                &mut of_tpcc
-            }
-        };
-        let traces = lane::record(lanes, name, args.transactions)?;
-        for lane in of_tpcc {
+        let lanes = self.databases.lanes(workload, &self.args)?;
+        let traces = lane::record(lanes, name, self.args.transactions)?;
+        for lane in self.databases.of_tpcc.drain(..) {
             lane.remove()?;
         }
         Ok(traces)

@@ -304,67 +304,33 @@ unsafe extern "C" fn access(
     }
 }
 
-unsafe extern "C" fn full_pathname(
-    vfs: *mut Vfs,
-    name: *const c_char,
-    bytes: c_int,
-    out: *mut c_char,
-) -> c_int {
-    // SAFETY: the arguments are those of SQLite, handed on.
-    unsafe {
-        let below = registered(vfs).below;
-        ((*below).full_pathname)(below, name, bytes, out)
-    }
+/// Functions that hand their arguments on to the other VFS. What one that it may lack returns then
+/// stands behind `or`.
+macro_rules! hand_on {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty $(, or $otherwise:expr)?;)*) => {
+        $(unsafe extern "C" fn $name(vfs: *mut Vfs, $($arg: $type),*) -> $out {
+            // SAFETY: the arguments are those of SQLite, handed on.
+            unsafe {
+                let below = registered(vfs).below;
+                hand_on!(@ (*below).$name, (below, $($arg),*) $(, $otherwise)?)
+            }
+        })*
+    };
+    (@ $call:expr, $args:tt) => { $call $args };
+    (@ $call:expr, ($($arg:expr),*), $otherwise:expr) => {
+        $call.map_or($otherwise, |call| call($($arg),*))
+    };
 }
 
-unsafe extern "C" fn dl_open(vfs: *mut Vfs, name: *const c_char) -> *mut c_void {
-    // SAFETY: the arguments are those of SQLite, handed on.
-    unsafe {
-        let below = registered(vfs).below;
-        (*below)
-            .dl_open
-            .map_or(std::ptr::null_mut(), |open| open(below, name))
-    }
-}
-
-unsafe extern "C" fn dl_error(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) {
-    // SAFETY: the arguments are those of SQLite, handed on.
-    unsafe {
-        let below = registered(vfs).below;
-        if let Some(error) = (*below).dl_error {
-            error(below, bytes, out);
-        }
-    }
-}
-
-unsafe extern "C" fn dl_sym(
-    vfs: *mut Vfs,
-    library: *mut c_void,
-    symbol: *const c_char,
-) -> Option<unsafe extern "C" fn()> {
-    // SAFETY: the arguments are those of SQLite, handed on.
-    unsafe {
-        let below = registered(vfs).below;
-        (*below).dl_sym.and_then(|sym| sym(below, library, symbol))
-    }
-}
-
-unsafe extern "C" fn dl_close(vfs: *mut Vfs, library: *mut c_void) {
-    // SAFETY: the arguments are those of SQLite, handed on.
-    unsafe {
-        let below = registered(vfs).below;
-        if let Some(close) = (*below).dl_close {
-            close(below, library);
-        }
-    }
-}
-
-unsafe extern "C" fn randomness(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) -> c_int {
-    // SAFETY: the arguments are those of SQLite, handed on.
-    unsafe {
-        let below = registered(vfs).below;
-        ((*below).randomness)(below, bytes, out)
-    }
+hand_on! {
+    full_pathname(name: *const c_char, bytes: c_int, out: *mut c_char) -> c_int;
+    dl_open(name: *const c_char) -> *mut c_void, or std::ptr::null_mut();
+    dl_error(bytes: c_int, out: *mut c_char) -> (), or ();
+    dl_sym(library: *mut c_void, symbol: *const c_char) -> Option<unsafe extern "C" fn()>, or None;
+    dl_close(library: *mut c_void) -> (), or ();
+    randomness(bytes: c_int, out: *mut c_char) -> c_int;
+    current_time(out: *mut f64) -> c_int;
+    current_time_64(out: *mut i64) -> c_int, or ERROR;
 }
 
 unsafe extern "C" fn sleep(vfs: *mut Vfs, microseconds: c_int) -> c_int {
@@ -376,25 +342,6 @@ unsafe extern "C" fn sleep(vfs: *mut Vfs, microseconds: c_int) -> c_int {
     unsafe {
         let below = registered(vfs).below;
         ((*below).sleep)(below, microseconds)
-    }
-}
-
-unsafe extern "C" fn current_time(vfs: *mut Vfs, out: *mut f64) -> c_int {
-    // SAFETY: the arguments are those of SQLite, handed on.
-    unsafe {
-        let below = registered(vfs).below;
-        ((*below).current_time)(below, out)
-    }
-}
-
-unsafe extern "C" fn current_time_64(vfs: *mut Vfs, out: *mut i64) -> c_int {
-    // SAFETY: the arguments are those of SQLite, handed on; the other VFS has the function, or this
-    // one would not be registered.
-    unsafe {
-        let below = registered(vfs).below;
-        (*below)
-            .current_time_64
-            .map_or(ERROR, |time| time(below, out))
     }
 }
 

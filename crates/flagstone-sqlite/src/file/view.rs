@@ -114,11 +114,13 @@ impl Bytes for StoreFile {
     }
 
     fn may_join(&self) -> bool {
-        StoreFile::may_join(self)
+        self.is_one_that_joins()
     }
 
     fn join(&mut self) {
-        self.join_live();
+        self.chunks.join();
+        self.joined_size = Some(self.own_size);
+        self.keeps = false;
     }
 
     fn has_joined(&self) -> bool {
@@ -126,11 +128,21 @@ impl Bytes for StoreFile {
     }
 
     fn commit_joined(&mut self) -> Result<Asked, Trouble> {
-        self.try_commit_joined()
+        if let Some(size) = self.joined_size.take() {
+            self.chunks.pages_mut().leave_work(true);
+            let committed = self.commit_all_joined(size);
+            self.chunks.pages_mut().leave_work(false);
+            committed.inspect_err(|_| self.drop_joined())?;
+        }
+        Ok(self.chunks.pages().asked())
     }
 
     fn drop_joined(&mut self) {
-        self.drop_all_joined();
+        self.chunks.drop_joined();
+        self.joined_size = None;
+        if !self.has_tx() {
+            self.set_own_size(self.size);
+        }
     }
 
     fn snapshot(&mut self) -> Result<Option<u64>, Trouble> {

@@ -2,7 +2,7 @@
 //! cut could still take back.
 
 use crate::lab::{Early, Place, open, put, take_away};
-use crate::support::{Stores, text};
+use crate::support::{Sql, Stores, text};
 use flagstone::commit::Kind;
 use flagstone_store::medium::{Landing, Recorded};
 use rusqlite::Connection;
@@ -50,7 +50,7 @@ fn counts_while_rows_are_committed(
     let medium = Recorded::default();
     let path = put(place(medium.clone()));
     let writer = open(&path).expect("it opens");
-    writer.execute_batch("CREATE TABLE t (a)").expect("a table");
+    writer.run("CREATE TABLE t (a)");
     let (ask, asked) = channel();
     let uri = format!("file:{}?vfs=flagstone-lab{parameters}", path.display());
     let counted = count_for(Connection::open(uri).expect("it opens"), asked);
@@ -66,9 +66,7 @@ fn counts_while_rows_are_committed(
         })
     }));
     for row in 0..20 {
-        writer
-            .execute_batch(&format!("INSERT INTO t VALUES ({row})"))
-            .expect("it commits");
+        writer.run(&format!("INSERT INTO t VALUES ({row})"));
     }
     medium.watch(None);
     drop(writer);
@@ -111,7 +109,7 @@ fn a_copy_beside_a_commit_that_waits_is_of_what_is_durable() {
     let medium = Recorded::default();
     let path = put(Place::Store(medium.clone(), Kind::Seal));
     let writer = open(&path).expect("it opens");
-    writer.execute_batch("CREATE TABLE t (a)").expect("a table");
+    writer.run("CREATE TABLE t (a)");
     let other = Mutex::new(open(&path).expect("it opens"));
     let seen = Arc::new(Mutex::new(Vec::new()));
     medium.watch(Some({
@@ -123,9 +121,7 @@ fn a_copy_beside_a_commit_that_waits_is_of_what_is_durable() {
         })
     }));
     for row in 0..5 {
-        writer
-            .execute_batch(&format!("INSERT INTO t VALUES ({row})"))
-            .expect("it commits");
+        writer.run(&format!("INSERT INTO t VALUES ({row})"));
     }
     medium.watch(None);
     drop(writer);

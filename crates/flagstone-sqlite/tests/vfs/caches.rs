@@ -2,11 +2,11 @@
 //! another one, and not before.
 
 use crate::lab::{Hooks, Place, open, open_elsewhere, put, take_away};
-use crate::support::{Stores, plain, text};
+use crate::support::{BUSY, Sql, Stores, plain, text};
 use flagstone::commit::Kind;
 use flagstone_sqlite::{Trouble, TroubleKind};
 use flagstone_store::medium::Recorded;
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::Connection;
 use std::time::Duration;
 
 const VERSION: &str = "PRAGMA data_version";
@@ -15,19 +15,16 @@ const VERSION: &str = "PRAGMA data_version";
 fn only_what_others_commit_is_another_version_of_the_data() {
     let stores = Stores::new();
     let [one, other] = [stores.open("a.flag"), stores.open("a.flag")];
-    one.execute_batch("CREATE TABLE t (a)").expect("a table");
+    one.run("CREATE TABLE t (a)");
     text(&one, "SELECT count(*) FROM t");
     let mut version = text(&one, VERSION);
     for _ in 0..3 {
         for sql in ["SELECT count(*) FROM t", "SELECT a FROM t LIMIT 0; VACUUM"] {
-            one.execute_batch(sql).expect("it works");
-            one.execute_batch("INSERT INTO t VALUES (1); BEGIN; DELETE FROM t; ROLLBACK")
-                .expect("it works");
+            one.run(sql);
+            one.run("INSERT INTO t VALUES (1); BEGIN; DELETE FROM t; ROLLBACK");
             assert_eq!(text(&one, VERSION), version, "{sql}");
         }
-        other
-            .execute_batch("INSERT INTO t VALUES (2)")
-            .expect("it commits");
+        other.run("INSERT INTO t VALUES (2)");
         let now = text(&one, VERSION);
         assert_ne!(now, version);
         version = now;
@@ -51,9 +48,7 @@ fn a_store_that_another_process_had_meanwhile_is_read_anew() {
         let (medium, hooks) = (Recorded::default(), Hooks::default());
         let path = put(Place::Hooked(medium.clone(), hooks.clone()));
         let insert = "CREATE TABLE t (v); INSERT INTO t VALUES ('old')";
-        open(&path)
-            .and_then(|db| db.execute_batch(insert))
-            .expect("a table");
+        open(&path).expect("it opens").run(insert);
         let reader = read_only(&path);
         assert_eq!(text(&reader, "SELECT v FROM t"), "old");
         // One that writes comes, and the store is closed for it. Another process is quicker, and
@@ -61,9 +56,8 @@ fn a_store_that_another_process_had_meanwhile_is_read_anew() {
         let other = put(Place::Store(medium, Kind::Seal));
         let (again, theirs) = (hooks.clone(), other.clone());
         hooks.at_open(move || {
-            open_elsewhere(&theirs)
-                .and_then(|db| db.execute_batch("UPDATE t SET v = 'new'"))
-                .expect("it commits");
+            let other = open_elsewhere(&theirs).expect("it opens");
+            other.run("UPDATE t SET v = 'new'");
             if is_slow {
                 again.at_open(in_use);
             }
@@ -83,10 +77,7 @@ const VALUES: &str = "SELECT group_concat(v) FROM t";
 /// A store with two rows whose values are 0, and a connection that has read them.
 fn two_rows(stores: &Stores) -> Connection {
     let db = stores.open("a.flag");
-    db.execute_batch(
-        "CREATE TABLE t (id INTEGER PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 0), (2, 0)",
-    )
-    .expect("a table");
+    db.run("CREATE TABLE t (id INTEGER PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 0), (2, 0)");
     assert_eq!(text(&db, VALUES), "0,0");
     db
 }
@@ -102,16 +93,13 @@ fn transactions_that_sqlite_does_not_count_are_seen() {
         "ATTACH '{}' AS s; PRAGMA locking_mode = EXCLUSIVE",
         stores.uri("a.flag", "")
     );
-    db.execute_batch(&settings).expect("settings");
+    db.run(&settings);
     for value in 1..4 {
-        db.execute_batch(&format!("UPDATE s.t SET v = {value} WHERE id = 1"))
-            .expect("it commits");
+        db.run(&format!("UPDATE s.t SET v = {value} WHERE id = 1"));
         assert_eq!(text(&other, VALUES), format!("{value},0"));
     }
     drop(db);
-    other
-        .execute_batch("UPDATE t SET v = 9 WHERE id = 2")
-        .expect("it commits");
+    other.run("UPDATE t SET v = 9 WHERE id = 2");
     assert_eq!(text(&stores.open("a.flag"), VALUES), "3,9");
 }
 
@@ -120,21 +108,16 @@ fn who_has_kept_its_locks_is_alone_until_it_lets_them_go() {
     let stores = Stores::new();
     let other = two_rows(&stores);
     other.busy_timeout(Duration::ZERO).expect("a setting");
-    let is_busy = || {
-        let error = other.query_row(VALUES, [], |_| Ok(())).err();
-        error.and_then(|error| error.sqlite_error_code()) == Some(ErrorCode::DatabaseBusy)
-    };
+    let is_busy = || other.refused(VALUES) == BUSY;
     let attached = plain(&stores.path("main.db"));
     let attach = format!("ATTACH '{}' AS s", stores.uri("a.flag", ""));
-    attached.execute_batch(&attach).expect("attached");
+    attached.run(&attach);
     for (db, schema) in [(stores.open("a.flag"), "main"), (attached, "s")] {
         let mode = |mode| {
-            db.execute_batch(&format!("PRAGMA {schema}.locking_mode = {mode}"))
-                .expect("a setting");
+            db.run(&format!("PRAGMA {schema}.locking_mode = {mode}"));
         };
         let update = |value| {
-            db.execute_batch(&format!("UPDATE t SET v = {value} WHERE id = 1"))
-                .expect("it commits");
+            db.run(&format!("UPDATE t SET v = {value} WHERE id = 1"));
         };
         mode("EXCLUSIVE");
         update(1);
@@ -150,8 +133,6 @@ fn who_has_kept_its_locks_is_alone_until_it_lets_them_go() {
         mode("NORMAL");
         assert!(!is_busy());
     }
-    other
-        .execute_batch("UPDATE t SET v = 9 WHERE id = 2")
-        .expect("it commits");
+    other.run("UPDATE t SET v = 9 WHERE id = 2");
     assert_eq!(text(&stores.open("a.flag"), VALUES), "2,9");
 }

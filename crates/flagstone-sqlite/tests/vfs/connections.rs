@@ -1,6 +1,6 @@
 //! Several connections, threads, databases and processes.
 
-use crate::support::{Stores, assert_well, plain, text};
+use crate::support::{BUSY, Sql, Stores, assert_well, plain, text};
 use rusqlite::ffi::{sqlite3_vfs, sqlite3_vfs_find, sqlite3_vfs_register};
 use rusqlite::{Connection, ErrorCode};
 use std::collections::BTreeSet;
@@ -9,47 +9,26 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-fn code(error: &rusqlite::Error) -> Option<ErrorCode> {
-    error.sqlite_error_code()
-}
-
 #[test]
 fn readers_see_what_is_committed_and_writers_take_turns() {
     let stores = Stores::new();
-    let writer = stores.open("a.flag");
-    let reader = stores.open("a.flag");
-    for db in [&writer, &reader] {
-        db.busy_timeout(Duration::ZERO).expect("a setting");
-    }
-    writer
-        .execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)")
-        .expect("a table");
-    writer
-        .execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES (2)")
-        .expect("it works");
+    let [writer, reader] = [(); 2].map(|()| stores.impatient("a.flag"));
+    writer.run("CREATE TABLE t (a); INSERT INTO t VALUES (1)");
+    writer.run("BEGIN IMMEDIATE; INSERT INTO t VALUES (2)");
     // Beside a writer that has not begun to write out, others read, and cannot mean to write.
     assert_eq!(text(&reader, "SELECT count(*) FROM t"), "1");
-    let second = reader
-        .execute_batch("BEGIN IMMEDIATE")
-        .expect_err("one writer");
-    assert_eq!(code(&second), Some(ErrorCode::DatabaseBusy));
+    assert_eq!(reader.refused("BEGIN IMMEDIATE"), BUSY, "one writer");
     // A reader goes on seeing what it saw, and another one what was committed since.
-    reader.execute_batch("BEGIN").expect("it begins");
+    reader.run("BEGIN");
     assert_eq!(text(&reader, "SELECT count(*) FROM t"), "1");
-    writer.execute_batch("COMMIT").expect("nobody waits");
+    writer.run("COMMIT");
     assert_eq!(text(&reader, "SELECT count(*) FROM t"), "1");
     let late = stores.open("a.flag");
     assert_eq!(text(&late, "SELECT count(*) FROM t"), "2");
     // It cannot write on the strength of what is out of date.
-    let stale = reader.execute_batch("INSERT INTO t VALUES (3)");
-    assert_eq!(
-        code(&stale.expect_err("it reads an old state")),
-        Some(ErrorCode::DatabaseBusy)
-    );
-    reader.execute_batch("COMMIT").expect("it ends");
-    reader
-        .execute_batch("INSERT INTO t VALUES (3)")
-        .expect("it reads the newest state first");
+    assert_eq!(reader.refused("INSERT INTO t VALUES (3)"), BUSY);
+    reader.run("COMMIT");
+    reader.run("INSERT INTO t VALUES (3)");
     assert_eq!(text(&late, "SELECT count(*) FROM t"), "3");
     assert_well(&reader);
 }
@@ -58,15 +37,13 @@ fn readers_see_what_is_committed_and_writers_take_turns() {
 fn a_store_is_copied_as_it_was_while_others_commit() {
     let stores = Stores::new();
     let [writer, reader] = [stores.open("a.flag"), stores.open("a.flag")];
-    writer
-        .execute_batch(
-            "CREATE TABLE t (id INTEGER PRIMARY KEY, a);
+    writer.run(
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, a);
              INSERT INTO t WITH RECURSIVE n (x) AS (VALUES (1) UNION ALL
              SELECT x + 1 FROM n WHERE x < 300) SELECT x, zeroblob(1500) FROM n",
-        )
-        .expect("a table");
+    );
     let sum = "SELECT count(*) || ' ' || sum(length(a)) FROM t";
-    reader.execute_batch("BEGIN").expect("it begins");
+    reader.run("BEGIN");
     let before = text(&reader, sum);
     let mut copy = plain(&stores.path("copy.db"));
     {
@@ -74,17 +51,13 @@ fn a_store_is_copied_as_it_was_while_others_commit() {
         let mut steps = 0;
         while backup.step(7).expect("nobody waits") == rusqlite::backup::StepResult::More {
             steps += 1;
-            writer
-                .execute_batch(
-                    "UPDATE t SET a = a || 'more' WHERE id % 3 = 0; DELETE FROM t WHERE id = 5",
-                )
-                .expect("nobody waits");
+            writer.run("UPDATE t SET a = a || 'more' WHERE id % 3 = 0; DELETE FROM t WHERE id = 5");
         }
         assert!(steps > 10, "{steps} commits while it was copied");
     }
     assert_eq!(text(&copy, sum), before);
     assert_well(&copy);
-    reader.execute_batch("COMMIT").expect("it ends");
+    reader.run("COMMIT");
     assert_eq!(text(&reader, sum), text(&writer, sum));
     assert_ne!(text(&reader, sum), before);
 }
@@ -92,13 +65,8 @@ fn a_store_is_copied_as_it_was_while_others_commit() {
 #[test]
 fn who_keeps_its_locks_is_alone() {
     let stores = Stores::new();
-    let [alone, other] = [stores.open("a.flag"), stores.open("a.flag")];
-    for db in [&alone, &other] {
-        db.busy_timeout(Duration::ZERO).expect("a setting");
-    }
-    alone
-        .execute_batch("CREATE TABLE t (a); PRAGMA locking_mode = EXCLUSIVE")
-        .expect("a table");
+    let [alone, other] = [(); 2].map(|()| stores.impatient("a.flag"));
+    alone.run("CREATE TABLE t (a); PRAGMA locking_mode = EXCLUSIVE");
     assert_eq!(text(&alone, "SELECT count(*) FROM t"), "0");
     // It reads, and goes on to hold the lock for that: nobody else commits.
     assert_eq!(outcome(&other, "INSERT INTO t VALUES (1)"), "busy");
@@ -106,9 +74,7 @@ fn who_keeps_its_locks_is_alone() {
     // It has written: nobody else reads.
     assert_eq!(outcome(&alone, "INSERT INTO t VALUES (1)"), "done");
     assert_eq!(outcome(&other, "SELECT count(*) FROM t"), "busy");
-    alone
-        .execute_batch("PRAGMA locking_mode = NORMAL; SELECT 1 FROM t")
-        .expect("it lets them go");
+    alone.run("PRAGMA locking_mode = NORMAL; SELECT 1 FROM t");
     assert_eq!(outcome(&other, "INSERT INTO t VALUES (2)"), "done");
     assert_eq!(text(&alone, "SELECT count(*) FROM t"), "2");
 }
@@ -117,20 +83,16 @@ fn who_keeps_its_locks_is_alone() {
 fn a_read_sees_one_state_whatever_is_done_to_the_database_meanwhile() {
     let stores = Stores::new();
     let writer = stores.open("a.flag");
-    writer
-        .execute_batch(
-            "CREATE TABLE t (id INTEGER PRIMARY KEY, a); PRAGMA cache_size = 5;
+    writer.run(
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, a); PRAGMA cache_size = 5;
              INSERT INTO t WITH RECURSIVE n (x) AS (VALUES (1) UNION ALL
              SELECT x + 1 FROM n WHERE x < 400) SELECT x, zeroblob(2000) FROM n",
-        )
-        .expect("a table");
+    );
     let readers: Vec<Connection> = (0..3).map(|_| stores.open("a.flag")).collect();
     let sum = "SELECT count(*) || ' ' || sum(length(a)) || ' ' || sum(unicode(a)) FROM t";
     let mut seen = Vec::new();
     for (round, reader) in readers.iter().enumerate() {
-        reader
-            .execute_batch("PRAGMA cache_size = 5; BEGIN")
-            .expect("it begins");
+        reader.run("PRAGMA cache_size = 5; BEGIN");
         seen.push(text(reader, sum));
         // Larger than the cache, so that it is written out before it commits; then a shrunk file.
         let change = [
@@ -138,13 +100,13 @@ fn a_read_sees_one_state_whatever_is_done_to_the_database_meanwhile() {
             "DELETE FROM t WHERE id % 3 > 0; VACUUM",
             "INSERT INTO t (a) SELECT 'more' FROM t; DROP TABLE IF EXISTS u; CREATE TABLE u (b)",
         ][round];
-        writer.execute_batch(change).expect("nobody waits");
+        writer.run(change);
     }
     for (reader, seen) in readers.iter().zip(&seen) {
         assert_eq!(&text(reader, sum), seen);
         assert_well(reader);
         assert_eq!(&text(reader, sum), seen);
-        reader.execute_batch("COMMIT").expect("it ends");
+        reader.run("COMMIT");
         assert_eq!(text(reader, sum), text(&writer, sum));
     }
     assert_eq!(
@@ -160,7 +122,7 @@ fn outcome(db: &Connection, sql: &str) -> String {
     match value {
         Ok(value) => value.to_string(),
         Err(rusqlite::Error::QueryReturnedNoRows) => "done".into(),
-        Err(error) if code(&error) == Some(ErrorCode::DatabaseBusy) => "busy".into(),
+        Err(error) if error.sqlite_error_code() == BUSY => "busy".into(),
         Err(error) => panic!("{sql}: {error}"),
     }
 }
@@ -187,9 +149,7 @@ fn who_waits_for_whom_is_as_the_table_says() {
         let rows = "SELECT count(*) FROM t";
         let fill = "INSERT INTO t WITH RECURSIVE n (x) AS (VALUES (1) UNION ALL
             SELECT x + 1 FROM n WHERE x < 40) SELECT zeroblob(3000) FROM n";
-        writer
-            .execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1); PRAGMA cache_size = 5")
-            .expect("a table");
+        writer.run("CREATE TABLE t (a); INSERT INTO t VALUES (1); PRAGMA cache_size = 5");
         [
             // Beside a transaction that fits into the cache.
             outcome(&writer, "BEGIN IMMEDIATE"),
@@ -231,26 +191,19 @@ fn threads_share_a_store_and_lose_nothing() {
     let stores = Stores::new();
     stores
         .open("a.flag")
-        .execute_batch("CREATE TABLE t (a, b); CREATE INDEX i ON t (a)")
-        .expect("a table");
+        .run("CREATE TABLE t (a, b); CREATE INDEX i ON t (a)");
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let db = stores.open("a.flag");
             scope.spawn(move || {
                 db.busy_timeout(Duration::from_secs(60)).expect("a setting");
                 for number in 0..EACH {
-                    db.execute_batch("BEGIN IMMEDIATE").expect("its turn comes");
-                    let sum: u32 = text(&db, "SELECT count(*) FROM t")
-                        .parse()
-                        .expect("a number");
-                    db.execute(
-                        "INSERT INTO t VALUES (?1, ?2)",
-                        [thread * EACH + number, sum],
-                    )
-                    .expect("a row");
+                    db.run("BEGIN IMMEDIATE");
+                    let sum = text(&db, "SELECT count(*) FROM t");
+                    let row = thread * EACH + number;
+                    db.run(&format!("INSERT INTO t VALUES ({row}, {sum})"));
                     let undone = number % 5 == 4;
-                    db.execute_batch(if undone { "ROLLBACK" } else { "COMMIT" })
-                        .expect("it ends");
+                    db.run(if undone { "ROLLBACK" } else { "COMMIT" });
                 }
             });
         }
@@ -270,14 +223,13 @@ fn commits_before_another(stores: &Stores, times: usize) -> Vec<u64> {
     for db in [&busy, &other] {
         db.busy_timeout(Duration::from_secs(60)).expect("a setting");
     }
-    busy.execute_batch("CREATE TABLE t (a)").expect("a table");
+    busy.run("CREATE TABLE t (a)");
     let (commits, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let (commits, is_over) = (&commits, &is_over);
         scope.spawn(move || {
             while !is_over.load(Ordering::SeqCst) {
-                busy.execute_batch("INSERT INTO t VALUES (1)")
-                    .expect("its turn comes");
+                busy.run("INSERT INTO t VALUES (1)");
                 commits.fetch_add(1, Ordering::SeqCst);
             }
         });
@@ -285,9 +237,7 @@ fn commits_before_another(stores: &Stores, times: usize) -> Vec<u64> {
             // The busy one goes on by itself.
             std::thread::sleep(Duration::from_millis(2));
             let before = commits.load(Ordering::SeqCst);
-            other
-                .execute_batch("INSERT INTO t VALUES (2)")
-                .expect("its turn comes");
+            other.run("INSERT INTO t VALUES (2)");
             commits.load(Ordering::SeqCst) - before
         });
         let waited = waited.collect();
@@ -308,12 +258,11 @@ fn who_waits_to_write_is_next() {
 #[test]
 fn who_has_given_up_waiting_holds_nobody_up() {
     let stores = Stores::new();
-    let [one, other] = [stores.open("a.flag"), stores.open("a.flag")];
-    one.busy_timeout(Duration::ZERO).expect("a setting");
+    let [one, other] = [stores.impatient("a.flag"), stores.open("a.flag")];
     other
         .busy_timeout(Duration::from_millis(5))
         .expect("a setting");
-    one.execute_batch("CREATE TABLE t (a)").expect("a table");
+    one.run("CREATE TABLE t (a)");
     for _ in 0..10 {
         assert_eq!(outcome(&one, "BEGIN IMMEDIATE"), "done");
         assert_eq!(outcome(&other, "BEGIN IMMEDIATE"), "busy");
@@ -326,15 +275,13 @@ fn who_has_given_up_waiting_holds_nobody_up() {
 fn a_connection_that_is_closed_in_a_transaction_leaves_nothing() {
     let stores = Stores::new();
     let db = stores.open("a.flag");
-    db.execute_batch("CREATE TABLE t (a PRIMARY KEY, b); INSERT INTO t VALUES (1, 1)")
-        .expect("a table");
+    db.run("CREATE TABLE t (a PRIMARY KEY, b); INSERT INTO t VALUES (1, 1)");
     let other = stores.open("a.flag");
-    db.execute_batch(
+    db.run(
         "PRAGMA cache_size = 3; BEGIN;
          INSERT INTO t WITH RECURSIVE n(x) AS (VALUES (2) UNION ALL
            SELECT x + 1 FROM n WHERE x < 50) SELECT x, randomblob(4000) FROM n",
-    )
-    .expect("it spills");
+    );
     drop(db);
     assert_eq!(text(&other, "SELECT count(*) FROM t"), "1");
     assert_well(&other);
@@ -344,11 +291,10 @@ fn a_connection_that_is_closed_in_a_transaction_leaves_nothing() {
 fn attached_stores_are_atomic_each_by_itself() {
     let stores = Stores::new();
     let db = stores.open("a.flag");
-    db.execute("ATTACH ?1 AS b", [stores.uri("b.flag", "")])
-        .expect("attached");
+    db.run(&format!("ATTACH '{}' AS b", stores.uri("b.flag", "")));
     let plain_uri = format!("file:{}?vfs=unix", stores.path("c.db").display());
-    db.execute("ATTACH ?1 AS c", [plain_uri]).expect("attached");
-    db.execute_batch(
+    db.run(&format!("ATTACH '{plain_uri}' AS c"));
+    db.run(
         "CREATE TABLE main.t (a); CREATE TABLE b.t (a); CREATE TABLE c.t (a);
          BEGIN; INSERT INTO main.t VALUES (1);
          INSERT INTO b.t VALUES (1); INSERT INTO c.t VALUES (1);
@@ -356,8 +302,7 @@ fn attached_stores_are_atomic_each_by_itself() {
          BEGIN; INSERT INTO main.t VALUES (2);
          INSERT INTO b.t VALUES (2); INSERT INTO c.t VALUES (2);
          ROLLBACK",
-    )
-    .expect("it works");
+    );
     drop(db);
     for db in [
         stores.open("a.flag"),
@@ -375,27 +320,18 @@ fn many_may_read_where_nobody_writes() {
     let stores = Stores::new();
     stores
         .open("a.flag")
-        .execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)")
-        .expect("a table");
+        .run("CREATE TABLE t (a); INSERT INTO t VALUES (1)");
     let reader = Connection::open(stores.uri("a.flag", "&mode=ro")).expect("a database");
     assert_eq!(text(&reader, "SELECT a FROM t"), "1");
-    let error = reader
-        .execute("INSERT INTO t VALUES (2)", [])
-        .expect_err("it only reads");
-    assert_eq!(code(&error), Some(ErrorCode::ReadOnly));
+    let refused = reader.refused("INSERT INTO t VALUES (2)");
+    assert_eq!(refused, Some(ErrorCode::ReadOnly));
     // One that writes comes, waits for a reader, and the reader sees what it wrote.
-    reader.execute_batch("BEGIN").expect("it begins");
+    reader.run("BEGIN");
     assert_eq!(text(&reader, "SELECT a FROM t"), "1");
-    let writer = stores.open("a.flag");
-    writer.busy_timeout(Duration::ZERO).expect("a setting");
-    let waits = writer
-        .execute("INSERT INTO t VALUES (3)", [])
-        .expect_err("somebody reads");
-    assert_eq!(code(&waits), Some(ErrorCode::DatabaseBusy));
-    reader.execute_batch("COMMIT").expect("it ends");
-    writer
-        .execute("INSERT INTO t VALUES (3)", [])
-        .expect("nobody reads");
+    let writer = stores.impatient("a.flag");
+    assert_eq!(writer.refused("INSERT INTO t VALUES (3)"), BUSY);
+    reader.run("COMMIT");
+    writer.run("INSERT INTO t VALUES (3)");
     assert_eq!(text(&reader, "SELECT group_concat(a) FROM t"), "1,3");
     assert_well(&reader);
 }
@@ -405,20 +341,15 @@ fn a_store_that_another_opened_is_busy_until_it_is_closed() {
     let stores = Stores::new();
     stores
         .open("a.flag")
-        .execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)")
-        .expect("a table");
+        .run("CREATE TABLE t (a); INSERT INTO t VALUES (1)");
     // As another process would: the library locks the file, not the name.
     let other = flagstone_store::PageStore::open(
         &stores.path("a.flag"),
         &flagstone_store::OpenOptions::existing(),
     )
     .expect("a store");
-    let db = stores.open("a.flag");
-    db.busy_timeout(Duration::ZERO).expect("a setting");
-    let busy = db
-        .query_row("SELECT a FROM t", [], |_| Ok(()))
-        .expect_err("it is in use");
-    assert_eq!(code(&busy), Some(ErrorCode::DatabaseBusy));
+    let db = stores.impatient("a.flag");
+    assert_eq!(db.refused("SELECT a FROM t"), BUSY, "it is in use");
     db.busy_timeout(Duration::from_secs(60)).expect("a setting");
     let closing = std::thread::scope(|scope| {
         let waits = scope.spawn(|| text(&stores.open("a.flag"), "SELECT a FROM t"));
@@ -434,7 +365,7 @@ fn a_store_that_another_opened_is_busy_until_it_is_closed() {
 fn those_who_wait_for_another_process_share_the_store_then() {
     let stores = Stores::new();
     let sql = "CREATE TABLE t (a); INSERT INTO t VALUES (1)";
-    stores.open("a.flag").execute_batch(sql).expect("a table");
+    stores.open("a.flag").run(sql);
     std::fs::hard_link(stores.path("a.flag"), stores.path("b.flag")).expect("a link");
     let options = flagstone_store::OpenOptions::existing();
     let other = flagstone_store::PageStore::open(&stores.path("a.flag"), &options);
@@ -452,15 +383,13 @@ fn those_who_wait_for_another_process_share_the_store_then() {
 fn links_lead_to_the_same_store_and_a_new_file_is_another() {
     let stores = Stores::new();
     let db = stores.open("a.flag");
-    db.execute_batch("CREATE TABLE t (a)").expect("a table");
+    db.run("CREATE TABLE t (a)");
     std::os::unix::fs::symlink(stores.path("a.flag"), stores.path("soft.flag")).expect("a link");
     std::fs::hard_link(stores.path("a.flag"), stores.path("hard.flag")).expect("a link");
     for name in ["soft.flag", "hard.flag"] {
-        let other = stores.open(name);
-        other.busy_timeout(Duration::ZERO).expect("a setting");
-        other
-            .execute("INSERT INTO t VALUES (?1)", [name])
-            .expect("the same store");
+        stores
+            .impatient(name)
+            .run(&format!("INSERT INTO t VALUES ('{name}')"));
     }
     assert_eq!(text(&db, "SELECT count(*) FROM t"), "2");
     for name in ["a.flag", "soft.flag", "hard.flag"] {
@@ -468,7 +397,7 @@ fn links_lead_to_the_same_store_and_a_new_file_is_another() {
     }
     let new = stores.open("a.flag");
     assert_eq!(text(&new, "SELECT count(*) FROM sqlite_schema"), "0");
-    new.execute_batch("CREATE TABLE u (a)").expect("a table");
+    new.run("CREATE TABLE u (a)");
     assert_eq!(text(&db, "SELECT count(*) FROM t"), "2");
 }
 
@@ -477,7 +406,7 @@ fn a_store_without_its_name_is_not_written_to() {
     let stores = Stores::new();
     let [first, second] = ["a.flag", "b.flag"].map(|name| stores.path(name));
     let db = stores.open("a.flag");
-    db.execute_batch("CREATE TABLE t (a)").expect("a table");
+    db.run("CREATE TABLE t (a)");
     std::fs::hard_link(&first, &second).expect("a link");
     let linked = stores.open("b.flag");
     let insert = "INSERT INTO t VALUES (1)";
@@ -492,11 +421,11 @@ fn a_store_without_its_name_is_not_written_to() {
     refused(&db);
     std::fs::write(&first, "another").expect("a file");
     refused(&db);
-    linked.execute_batch(insert).expect("it has its name");
+    linked.run(insert);
     // Back again.
     std::fs::rename(&second, &first).expect("a name");
     refused(&linked);
-    db.execute_batch(insert).expect("it has its name");
+    db.run(insert);
     assert_eq!(text(&db, "SELECT count(*) FROM t"), "2");
     assert_well(&db);
 }
@@ -507,16 +436,15 @@ fn a_store_is_copied_and_checked_beside_a_writer() {
     let db = stores.open("a.flag");
     let rows = "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000) \
                 INSERT INTO t SELECT i, 0, zeroblob(200) FROM n";
-    db.execute_batch("CREATE TABLE t (i INTEGER PRIMARY KEY, a, b)")
-        .and_then(|()| db.execute_batch(rows))
-        .expect("a table");
+    db.run("CREATE TABLE t (i INTEGER PRIMARY KEY, a, b)");
+    db.run(rows);
     let ends = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let db = stores.open("a.flag");
             let mut rounds = 0;
             while !ends.load(std::sync::atomic::Ordering::Relaxed) {
-                db.execute_batch("UPDATE t SET a = a + 1").expect("room");
+                db.run("UPDATE t SET a = a + 1");
                 rounds += 1;
             }
             rounds

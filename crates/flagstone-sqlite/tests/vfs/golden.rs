@@ -1,7 +1,7 @@
 //! Golden databases in stores: with the ends of their pages in the pages, and apart. A program
 //! opens them and finds what they held. data/golden/README.md says how they are made.
 
-use crate::support::{Stores, assert_well, plain, text};
+use crate::support::{Sql, Stores, assert_well, plain, text};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -42,18 +42,18 @@ fn make(form: &str) -> Vec<u8> {
     let stores = Stores::new();
     if form == "apart" {
         let app = plain(&stores.path("app.db"));
-        app.execute_batch(ROWS).expect("room");
+        app.run(ROWS);
         let into = format!("VACUUM INTO '{}'", stores.uri("app.flag", ""));
-        app.execute_batch(&into).expect("room");
+        app.run(&into);
     }
     let db = stores.open("app.flag");
     if form == "store" {
-        db.execute_batch(ROWS).expect("room");
+        db.run(ROWS);
     }
     let spill = "PRAGMA cache_size = 10; BEGIN; CREATE TABLE later (x); \
          WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 90) \
          INSERT INTO later SELECT zeroblob(2000) FROM n;";
-    db.execute_batch(spill).expect("room");
+    db.run(spill);
     fs::read(stores.path("app.flag")).expect("a file")
 }
 
@@ -74,8 +74,7 @@ fn golden_databases_are_opened_with_what_they_held() {
             assert_eq!(text(&db, asked), answer, "{form}: {asked}");
         }
         assert_well(&db);
-        db.execute_batch("INSERT INTO people VALUES ('another', 1)")
-            .expect("room");
+        db.run("INSERT INTO people VALUES ('another', 1)");
         assert_eq!(text(&db, "SELECT count(*) FROM people"), "401");
     }
 }

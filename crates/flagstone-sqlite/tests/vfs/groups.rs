@@ -6,9 +6,10 @@
 //! told, or a reader saw, says how high the counts must be.
 
 use crate::lab::{Early, Place, open, put, take_away};
+use crate::support::{BUSY, FULL, Sql};
 use flagstone::commit::Kind;
 use flagstone_store::medium::{Landing, Recorded};
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -65,12 +66,11 @@ fn counts(db: &Connection) -> Result<Counts, String> {
 
 fn make_tables(path: &Path) {
     let db = open(path).expect("it opens");
-    db.execute_batch(
+    db.run(
         "CREATE TABLE counts (id INTEGER PRIMARY KEY, n INT);
          CREATE TABLE log (thread INT, n INT, data);
          INSERT INTO counts VALUES (0, 0), (1, 0), (2, 0), (3, 0), (100, 0)",
-    )
-    .expect("tables");
+    );
 }
 
 /// A transaction of a thread, with a blob of so many bytes in its log.
@@ -93,10 +93,6 @@ fn raise(
         db.execute_batch("ROLLBACK")?;
     }
     done
-}
-
-fn is(error: &rusqlite::Error, code: ErrorCode) -> bool {
-    error.sqlite_error_code() == Some(code)
 }
 
 /// What a thread does, so many times; it ends when a commit fails with anything but BUSY and FULL.
@@ -132,8 +128,8 @@ fn work(path: &Path, thread: usize, rounds: u64, told: &Told) -> (u64, u64) {
                     told.tell(thread, done);
                     break;
                 }
-                Err(error) if is(&error, ErrorCode::DatabaseBusy) => {}
-                Err(error) if is(&error, ErrorCode::DiskFull) => {
+                Err(error) if error.sqlite_error_code() == BUSY => {}
+                Err(error) if error.sqlite_error_code() == FULL => {
                     full += 1;
                     break;
                 }

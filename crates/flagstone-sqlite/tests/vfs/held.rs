@@ -1,10 +1,10 @@
 //! What other connections may do while a group of transactions waits for the disk.
 
 use crate::lab::{Place, open, put, take_away};
-use crate::support::text;
+use crate::support::{BUSY, FULL, Sql, text};
 use flagstone::commit::Kind;
 use flagstone_store::medium::Recorded;
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::Connection;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -32,7 +32,7 @@ impl Held {
         let medium = Recorded::default();
         let path = put(Place::Store(medium.clone(), Kind::Seal));
         let db = open(&path).expect("it opens");
-        db.execute_batch("CREATE TABLE t (a, b)").expect("a table");
+        db.run("CREATE TABLE t (a, b)");
         Held {
             medium,
             path,
@@ -43,7 +43,7 @@ impl Held {
     /// A connection that has committed a row, and does not wait for others.
     fn connection(&self) -> Connection {
         let db = open(&self.path).expect("it opens");
-        db.execute_batch(INSERT).expect("it commits");
+        db.run(INSERT);
         db.busy_timeout(Duration::ZERO).expect("a setting");
         db
     }
@@ -67,7 +67,7 @@ impl Held {
     /// Has a connection commit a row, and holds the disk as soon as it waits for that.
     fn hold_a_commit(&mut self, db: Connection) -> Doing<()> {
         let has_come = self.hold();
-        let doing = doing(move || db.execute_batch(INSERT).expect("it commits"));
+        let doing = doing(move || db.run(INSERT));
         has_come.recv_timeout(PATIENCE).expect("it commits");
         doing
     }
@@ -85,7 +85,7 @@ impl Held {
         while db.execute_batch(fill).is_ok() {}
         // They commit by themselves for a while after that.
         for _ in 0..80 {
-            db.execute_batch(SMALL).expect("there is room for that");
+            db.run(SMALL);
         }
     }
 }
@@ -120,29 +120,18 @@ impl<T> Doing<T> {
     }
 }
 
-fn is(done: rusqlite::Result<()>, code: ErrorCode) -> bool {
-    done.is_err_and(|error| error.sqlite_error_code() == Some(code))
-}
-
-fn is_full(done: &rusqlite::Result<()>) -> bool {
-    let error = done.as_ref().err();
-    error.and_then(|error| error.sqlite_error_code()) == Some(ErrorCode::DiskFull)
-}
-
 #[test]
 fn who_reads_waits_for_nobody_and_who_writes_reads_what_is_newest() {
     let mut held = Held::new();
     let [first, second, writer, reader] = std::array::from_fn(|_| held.connection());
     let first = held.hold_a_commit(first);
     assert_eq!(text(&reader, COUNT), "4");
-    let second = doing(move || second.execute_batch(INSERT).expect("it commits"));
+    let second = doing(move || second.run(INSERT));
     second.waits();
-    writer
-        .execute_batch("BEGIN IMMEDIATE")
-        .expect("the turn is free");
+    writer.run("BEGIN IMMEDIATE");
     assert_eq!(text(&writer, COUNT), "6");
     assert_eq!(text(&reader, COUNT), "4");
-    let writer = doing(move || writer.execute_batch("ROLLBACK").expect("nothing failed"));
+    let writer = doing(move || writer.run("ROLLBACK"));
     // It was shown what is not durable.
     writer.waits();
     first.waits();
@@ -159,11 +148,11 @@ fn who_has_read_what_is_durable_is_too_late_to_write() {
     let mut held = Held::new();
     let [first, late] = std::array::from_fn(|_| held.connection());
     let first = held.hold_a_commit(first);
-    late.execute_batch("BEGIN").expect("it begins");
+    late.run("BEGIN");
     assert_eq!(text(&late, COUNT), "2");
-    assert!(is(late.execute_batch(INSERT), ErrorCode::DatabaseBusy));
-    late.execute_batch("ROLLBACK").expect("it ends");
-    let late = doing(move || late.execute_batch(INSERT).expect("it is not late any more"));
+    assert_eq!(late.refused(INSERT), BUSY);
+    late.run("ROLLBACK");
+    let late = doing(move || late.run(INSERT));
     late.waits();
     held.release();
     first.ends();
@@ -175,9 +164,7 @@ fn who_has_read_what_is_durable_is_too_late_to_write() {
 fn who_reads_but_seemed_to_write_waits_for_the_disk() {
     let mut held = Held::new();
     let [first, reader] = std::array::from_fn(|_| held.connection());
-    reader
-        .execute_batch("CREATE TEMP TABLE own (a)")
-        .expect("a table");
+    reader.run("CREATE TEMP TABLE own (a)");
     assert_eq!(text(&reader, COUNT), "2");
     let first = held.hold_a_commit(first);
     let reading = doing(move || {
@@ -218,18 +205,18 @@ fn what_is_no_small_transaction_of_one_database_waits_for_the_group() {
     ] {
         let mut held = Held::new();
         let [first, other, reader] = std::array::from_fn(|_| held.connection());
-        other.execute_batch(before).expect(before);
+        other.run(before);
         let seen: u64 = text(&reader, COUNT).parse().expect("a number");
         let first = held.hold_a_commit(first);
         let act = act.to_string();
         let other = doing(move || {
-            other.execute_batch(&act).expect(&act);
+            other.run(&act);
             if !other.is_autocommit() {
                 // While it reads on, its commit is no part of a group.
                 let mut rows = other.prepare("SELECT a FROM t").expect("it is right");
                 let mut rows = rows.query([]).expect("it runs");
                 assert!(rows.next().expect("it runs").is_some());
-                other.execute_batch("COMMIT").expect("it commits");
+                other.run("COMMIT");
                 let mut left = 0;
                 while rows.next().expect("it reads on").is_some() {
                     left += 1;
@@ -255,32 +242,27 @@ fn who_has_read_what_finds_no_room_begins_again() {
     let rows: u64 = text(&third, COUNT).parse().expect("a number");
     let has_come = held.hold();
     let first = doing(move || {
-        first
-            .execute_batch("UPDATE t SET a = 7 WHERE rowid = 1")
-            .expect("there is room for that");
+        first.run("UPDATE t SET a = 7 WHERE rowid = 1");
         first
     });
     has_come.recv_timeout(PATIENCE).expect("it commits");
     let second = doing(move || {
-        let done = second.execute_batch("INSERT INTO t VALUES (5, zeroblob(400000))");
-        (done, second)
+        let refused = second.refused("INSERT INTO t VALUES (5, zeroblob(400000))");
+        (refused, second)
     });
     second.waits();
-    third
-        .execute_batch("BEGIN IMMEDIATE")
-        .expect("the turn is free");
+    third.run("BEGIN IMMEDIATE");
     assert_eq!(text(&third, COUNT), (rows + 1).to_string());
     held.release();
-    let (done, second) = second.ends();
-    assert!(is_full(&done), "{done:?}");
-    let misled = third.execute_batch(&format!("{INSERT}; COMMIT"));
-    assert!(is_full(&misled), "{misled:?}");
+    let (refused, second) = second.ends();
+    assert_eq!(refused, FULL);
+    assert_eq!(third.refused(&format!("{INSERT}; COMMIT")), FULL);
     assert!(third.is_autocommit() || third.execute_batch("ROLLBACK").is_ok());
     let first = first.ends();
     held.medium.give_at_most(None);
     for (db, more) in [(&third, 1), (&second, 2), (&first, 3)] {
         assert_eq!(text(db, COUNT), (rows + more - 1).to_string());
-        db.execute_batch(INSERT).expect("there is room");
+        db.run(INSERT);
         assert_eq!(text(db, "PRAGMA integrity_check"), "ok");
     }
     assert_eq!(text(&first, "SELECT count(*) FROM t WHERE a = 5"), "0");
@@ -298,7 +280,7 @@ fn small_transactions_share_flushes() {
         let db = open(&held.path).expect("it opens");
         std::thread::spawn(move || {
             for _ in 0..50 {
-                db.execute_batch(INSERT).expect("it commits");
+                db.run(INSERT);
             }
         })
     });
@@ -316,9 +298,7 @@ fn who_seems_to_write_reads_one_state_while_another_writes_out() {
     for other in [INSERT, "BEGIN EXCLUSIVE; ROLLBACK"] {
         let mut held = Held::new();
         let [first, writer, reader] = std::array::from_fn(|_| held.connection());
-        reader
-            .execute_batch("CREATE TEMP TABLE own (a)")
-            .expect("a table");
+        reader.run("CREATE TEMP TABLE own (a)");
         let first = held.hold_a_commit(first);
         let reading = doing(move || {
             let insert = "INSERT INTO own VALUES (1), (2) RETURNING a";
@@ -331,14 +311,14 @@ fn who_seems_to_write_reads_one_state_while_another_writes_out() {
             (seen, reader)
         });
         reading.waits();
-        let writer = doing(move || writer.execute_batch(other).expect("it is done"));
+        let writer = doing(move || writer.run(other));
         writer.waits();
         held.release();
         let (seen, reader) = reading.ends();
         assert_eq!(seen, "4", "{other}");
         writer.ends();
         first.ends();
-        reader.execute_batch(INSERT).expect("it commits");
+        reader.run(INSERT);
         let rows = 5 + i32::from(other == INSERT);
         assert_eq!(text(&reader, COUNT), rows.to_string(), "{other}");
         assert_eq!(text(&held.connection(), COUNT), (rows + 1).to_string());
@@ -351,21 +331,17 @@ fn who_seems_to_write_is_shown_nothing_of_the_first_page_before_the_disk_has_it(
         let mut held = Held::new();
         let [first, reader] = std::array::from_fn(|_| held.connection());
         let other = held.connection();
-        reader
-            .execute_batch("CREATE TEMP TABLE own (a)")
-            .expect("a table");
+        reader.run("CREATE TEMP TABLE own (a)");
         if is_late {
-            reader.execute_batch("BEGIN").expect("it begins");
+            reader.run("BEGIN");
             assert_eq!(text(&reader, COUNT), "3");
-            other.execute_batch(INSERT).expect("it commits");
-            assert!(is(reader.execute_batch(INSERT), ErrorCode::DatabaseBusy));
-            reader.execute_batch("ROLLBACK").expect("it ends");
+            other.run(INSERT);
+            assert_eq!(reader.refused(INSERT), BUSY);
+            reader.run("ROLLBACK");
         }
         let has_come = held.hold();
         let first = doing(move || {
-            first
-                .execute_batch("PRAGMA user_version = 7")
-                .expect("it commits");
+            first.run("PRAGMA user_version = 7");
         });
         has_come.recv_timeout(PATIENCE).expect("it commits");
         let reading = doing(move || {
@@ -389,11 +365,11 @@ fn who_seems_to_write_is_shown_nothing_of_the_first_page_before_the_disk_has_it(
 fn who_was_too_late_to_write_once_waits_for_nobody_later() {
     let mut held = Held::new();
     let [first, late, other] = std::array::from_fn(|_| held.connection());
-    late.execute_batch("BEGIN").expect("it begins");
+    late.run("BEGIN");
     assert_eq!(text(&late, COUNT), "3");
-    other.execute_batch(INSERT).expect("it commits");
-    assert!(is(late.execute_batch(INSERT), ErrorCode::DatabaseBusy));
-    late.execute_batch("ROLLBACK").expect("it ends");
+    other.run(INSERT);
+    assert_eq!(late.refused(INSERT), BUSY);
+    late.run("ROLLBACK");
     assert_eq!(text(&late, COUNT), "4");
     let first = held.hold_a_commit(first);
     assert_eq!(text(&late, COUNT), "4");
@@ -406,22 +382,16 @@ fn who_was_too_late_to_write_once_waits_for_nobody_later() {
 fn a_connection_that_begins_to_keep_its_locks_is_no_part_of_a_group() {
     let held = Held::new();
     let [keeps, other] = std::array::from_fn(|_| held.connection());
-    keeps
-        .execute_batch("PRAGMA cache_size = 5; BEGIN; PRAGMA cache_spill = 5")
-        .expect("it begins");
+    keeps.run("PRAGMA cache_size = 5; BEGIN; PRAGMA cache_spill = 5");
     for _ in 0..40 {
         // Pages leave the cache.
-        keeps
-            .execute_batch("INSERT INTO t VALUES (3, zeroblob(3000))")
-            .expect("it is kept");
+        keeps.run("INSERT INTO t VALUES (3, zeroblob(3000))");
     }
-    keeps
-        .execute_batch("PRAGMA locking_mode = EXCLUSIVE; COMMIT")
-        .expect("it commits");
+    keeps.run("PRAGMA locking_mode = EXCLUSIVE; COMMIT");
     assert_eq!(text(&keeps, COUNT), "42");
-    let done = other.execute_batch(INSERT);
+    let refused = other.refused(INSERT);
     assert_eq!(text(&keeps, COUNT), "42");
-    assert!(is(done, ErrorCode::DatabaseBusy));
+    assert_eq!(refused, BUSY);
 }
 
 #[test]
@@ -431,14 +401,12 @@ fn a_schema_that_found_no_room_is_forgotten() {
     held.fill(&third);
     let has_come = held.hold();
     let first = doing(move || {
-        first.execute_batch(SMALL).expect("there is room for that");
+        first.run(SMALL);
         first
     });
     has_come.recv_timeout(PATIENCE).expect("it commits");
     let second = doing(move || {
-        second.execute_batch(
-            "BEGIN; CREATE TABLE u (a); INSERT INTO u VALUES (zeroblob(400000)); COMMIT",
-        )
+        second.refused("BEGIN; CREATE TABLE u (a); INSERT INTO u VALUES (zeroblob(400000)); COMMIT")
     });
     second.waits();
     let looking = doing(move || {
@@ -452,13 +420,10 @@ fn a_schema_that_found_no_room_is_forgotten() {
     });
     std::thread::sleep(A_WHILE / 2);
     held.release();
-    let done = second.ends();
-    assert!(is_full(&done), "{done:?}");
+    assert_eq!(second.ends(), FULL);
     let (first, third) = (first.ends(), looking.ends());
     held.medium.give_at_most(None);
-    first
-        .execute_batch("CREATE TABLE v (b); INSERT INTO v VALUES ('of another table')")
-        .expect("there is room");
+    first.run("CREATE TABLE v (b); INSERT INTO v VALUES ('of another table')");
     let found = third.query_row("SELECT a FROM u", [], |row| row.get::<_, String>(0));
     assert!(found.is_err(), "{found:?}");
     assert_eq!(text(&third, "SELECT b FROM v"), "of another table");
@@ -470,21 +435,17 @@ fn who_has_read_what_finds_no_room_reads_no_other_state_after_it() {
     let [first, second, third] = std::array::from_fn(|_| held.connection());
     held.fill(&third);
     let has_come = held.hold();
-    let first = doing(move || first.execute_batch(SMALL).expect("there is room for that"));
+    let first = doing(move || first.run(SMALL));
     has_come.recv_timeout(PATIENCE).expect("it commits");
-    let second = doing(move || second.execute_batch("INSERT INTO t VALUES (5, zeroblob(400000))"));
+    let second = doing(move || second.refused("INSERT INTO t VALUES (5, zeroblob(400000))"));
     second.waits();
-    third
-        .execute_batch("BEGIN IMMEDIATE")
-        .expect("the turn is free");
+    third.run("BEGIN IMMEDIATE");
     text(&third, COUNT);
     held.release();
-    let done = second.ends();
-    assert!(is_full(&done), "{done:?}");
+    assert_eq!(second.ends(), FULL);
     first.ends();
     let sum = "SELECT sum(length(CAST(b AS TEXT))) + sum(unicode(substr(b, 300000))) FROM t";
-    let read = third.query_row(sum, [], |_| Ok(()));
-    assert!(is_full(&read), "{read:?}");
+    assert_eq!(third.refused(sum), FULL);
 }
 
 #[test]
@@ -509,15 +470,13 @@ fn who_reads_on_after_it_rolled_back_reads_on_in_one_state() {
         let [first, second, third, other] = std::array::from_fn(|_| held.connection());
         held.fill(&third);
         let has_come = held.hold();
-        let first = doing(move || first.execute_batch(SMALL).expect("there is room for that"));
+        let first = doing(move || first.run(SMALL));
         has_come.recv_timeout(PATIENCE).expect("it commits");
         let bytes = if finds_room { 10 } else { 400000 };
         let insert = format!("INSERT INTO t VALUES (5, zeroblob({bytes}))");
-        let second = doing(move || second.execute_batch(&insert));
+        let second = doing(move || second.refused(&insert));
         second.waits();
-        third
-            .execute_batch("BEGIN IMMEDIATE")
-            .expect("the turn is free");
+        third.run("BEGIN IMMEDIATE");
         let rows: u32 = text(&third, COUNT).parse().expect("a number");
         let mut select = third
             .prepare("SELECT a FROM t ORDER BY rowid DESC")
@@ -526,11 +485,11 @@ fn who_reads_on_after_it_rolled_back_reads_on_in_one_state() {
         let newest = reading.next().expect("it runs").expect("a row");
         assert_eq!(newest.get(0), Ok(5));
         held.release();
-        let done = second.ends();
-        assert_eq!(done.is_ok(), finds_room, "{done:?}");
+        let refused = second.ends();
+        assert_eq!(refused, FULL.filter(|_| !finds_room));
         first.ends();
-        third.execute_batch("ROLLBACK").expect("it ends");
-        other.execute_batch(SMALL).expect("there is room for that");
+        third.run("ROLLBACK");
+        other.run(SMALL);
         let (mut more, mut failed) = (0, None);
         loop {
             match reading.next() {

@@ -1,17 +1,16 @@
 //! What a store does for a database while its application has nothing else to do.
 
-use crate::support::{Stores, text};
+use crate::support::{Sql, Stores, text};
 
 #[test]
 fn a_store_collects_ahead_when_it_is_told_to() {
     let stores = Stores::new();
     let db = stores.open("app.flag");
-    db.execute_batch(
+    db.run(
         "CREATE TABLE t (id INTEGER PRIMARY KEY, bytes);
          WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 8000)
          INSERT INTO t SELECT i, zeroblob(900) FROM n;",
-    )
-    .expect("rows");
+    );
     for round in 0..40 {
         let some = "UPDATE t SET bytes = zeroblob(901) WHERE id % 40 = ?1";
         db.execute(some, [round * 7 % 40]).expect("an update");

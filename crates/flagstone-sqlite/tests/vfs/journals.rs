@@ -1,7 +1,7 @@
 //! A journal ends with its transaction, whatever mode it came by.
 
 use crate::lab::{Hooks, Place, full, open, put, take_away};
-use crate::support::{Stores, assert_well, plain, text};
+use crate::support::{Sql, Stores, assert_well, plain, text};
 use flagstone_store::medium::Recorded;
 
 #[test]
@@ -10,25 +10,23 @@ fn a_journal_of_a_transaction_that_failed_is_not_played_back_later() {
         let (stores, hooks) = (Stores::new(), Hooks::default());
         let path = put(Place::Hooked(Recorded::default(), hooks.clone()));
         let other = open(&path).expect("it opens");
-        other
-            .execute_batch(
-                "CREATE TABLE t (id INTEGER PRIMARY KEY, v INT, b);
+        other.run(
+            "CREATE TABLE t (id INTEGER PRIMARY KEY, v INT, b);
                  INSERT INTO t WITH RECURSIVE n (x) AS (VALUES (1) UNION ALL
                  SELECT x + 1 FROM n WHERE x < 200) SELECT x, 0, zeroblob(3000) FROM n",
-            )
-            .expect("a table");
+        );
         let db = plain(&stores.path("main.db"));
         let settings = format!(
             "ATTACH 'file:{}?vfs=flagstone-lab' AS s; PRAGMA journal_mode = {mode};
              PRAGMA s.cache_size = 10",
             path.display()
         );
-        db.execute_batch(&settings).expect("settings");
+        db.run(&settings);
         // It fails when it has written some pages out.
         hooks.at_write(20, full);
         db.execute_batch("UPDATE s.t SET v = 1")
             .expect_err("there is no room");
-        other.execute_batch("UPDATE t SET v = 7").expect("there is");
+        other.run("UPDATE t SET v = 7");
         let sevens = "SELECT count(*) FROM t WHERE v = 7";
         for db in [&db, &other] {
             assert_eq!(text(db, sevens), "200", "{mode}");

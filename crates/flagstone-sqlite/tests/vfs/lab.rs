@@ -1,11 +1,9 @@
 //! Databases that tests keep themselves, on media that can be cut, fail, and be full, by way of a
 //! VFS of their own: `flagstone-lab`.
 
-mod early;
 mod hooked;
 
-pub(crate) use early::Early;
-pub(crate) use hooked::{Hooks, full};
+pub(crate) use hooked::{Early, Hooks, full};
 
 use flagstone::commit::Kind;
 use flagstone_sqlite::{Backing, Bytes, How, StoreFile, Trouble, TroubleKind, View};

@@ -1,7 +1,7 @@
 //! A call that panics on a store.
 
 use crate::lab::{Hooks, Place, open, put, take_away};
-use crate::support::{assert_well, text};
+use crate::support::{Sql, assert_well, text};
 use flagstone::commit::Kind;
 use flagstone_store::medium::Recorded;
 use rusqlite::ErrorCode;
@@ -12,8 +12,7 @@ fn a_store_on_which_a_call_has_panicked_is_not_closed_but_left() {
     let (medium, hooks) = (Recorded::default(), Hooks::default());
     let path = put(Place::Hooked(medium.clone(), hooks.clone()));
     let db = open(&path).expect("it opens");
-    db.execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)")
-        .expect("a table");
+    db.run("CREATE TABLE t (a); INSERT INTO t VALUES (1)");
     hooks.at_commit(|| panic!("a mistake"));
     db.execute_batch("INSERT INTO t VALUES (2)")
         .expect_err("it is not committed");
@@ -37,9 +36,9 @@ fn all_who_wait_for_a_flush_that_panics_hear_of_it() {
     let path = put(Place::Store(medium.clone(), Kind::Seal));
     let insert = "INSERT INTO t VALUES (1)";
     let [first, second, third] = std::array::from_fn(|_| open(&path).expect("it opens"));
-    first.execute_batch("CREATE TABLE t (a)").expect("a table");
+    first.run("CREATE TABLE t (a)");
     for db in [&first, &second, &third] {
-        db.execute_batch(insert).expect("it commits");
+        db.run(insert);
     }
     medium.watch(Some(Box::new(|_: &Recorded| {
         // The others join a group, or wait for the turn to write.

@@ -1,13 +1,15 @@
 //! SQLite on stores: what SQL does, for one connection.
 
-use crate::support::{Stores, assert_well, plain, text};
+use crate::support::{Sql, Stores, assert_well, plain, text};
 use rusqlite::Connection;
+use std::path::Path;
+use std::time::Duration;
 
 #[test]
 fn transactions_savepoints_and_rollbacks() {
     let stores = Stores::new();
     let db = stores.open("a.flag");
-    db.execute_batch(
+    db.run(
         "CREATE TABLE t (a INTEGER PRIMARY KEY, b);
          INSERT INTO t VALUES (1, 'one'), (2, 'two');
          BEGIN; UPDATE t SET b = 'changed'; ROLLBACK;
@@ -16,70 +18,75 @@ fn transactions_savepoints_and_rollbacks() {
            SAVEPOINT s; UPDATE t SET b = 'inner'; ROLLBACK TO s; RELEASE s;
            SAVEPOINT u; INSERT INTO t VALUES (4, 'four'); RELEASE u;
          COMMIT",
-    )
-    .expect("it works");
-    assert!(
-        db.execute("INSERT INTO t VALUES (9, 'nine'), (1, 'one again')", [])
-            .is_err()
     );
-    assert_eq!(
-        text(&db, "SELECT group_concat(b) FROM t"),
-        "one,two,three,four"
-    );
+    let twice = db.execute_batch("INSERT INTO t VALUES (9, 'nine'), (1, 'one again')");
+    twice.expect_err("there is one already");
+    let all = "SELECT group_concat(b) FROM t";
+    assert_eq!(text(&db, all), "one,two,three,four");
     drop(db);
     let db = stores.open("a.flag");
-    assert_eq!(
-        text(&db, "SELECT group_concat(b) FROM t"),
-        "one,two,three,four"
-    );
+    assert_eq!(text(&db, all), "one,two,three,four");
     assert_well(&db);
     assert_eq!(stores.names(), ["a.flag"]);
 }
 
 /// Fills a table with blobs that a number determines, some of them large.
 fn fill(db: &Connection, rows: u32) {
-    db.execute_batch(
+    db.run(
         "CREATE TABLE IF NOT EXISTS t (a INTEGER PRIMARY KEY, b BLOB, c TEXT);
          CREATE INDEX IF NOT EXISTS i ON t (c)",
-    )
-    .expect("a table");
+    );
     let sql = "WITH RECURSIVE n(x) AS (VALUES (1) UNION ALL SELECT x + 1 FROM n WHERE x < ?1)
                INSERT INTO t (b, c) SELECT zeroblob(x * 7919 % 9000), hex(x * 7919) FROM n";
     db.execute(sql, [rows]).expect("rows");
 }
 
 fn sum(db: &Connection) -> String {
-    text(
-        db,
-        "SELECT count(*) || ',' || total(length(b)) || ',' || max(c) FROM t",
-    )
+    let sql = "SELECT count(*) || ',' || total(length(b)) || ',' || max(c) FROM t";
+    text(db, sql)
+}
+
+fn page_count(db: &Connection) -> u32 {
+    let pages = text(db, "PRAGMA page_count");
+    pages.parse().expect("a number")
+}
+
+/// Copies a database into a plain file.
+fn vacuum_into_plain(db: &Connection, path: &Path) {
+    db.run(&format!("VACUUM INTO 'file:{}?vfs=unix'", path.display()));
+}
+
+/// Copies a database page by page.
+fn back_up(from: &Connection, to: &mut Connection, pages: i32) {
+    let backup = rusqlite::backup::Backup::new(from, to).expect("a backup");
+    let copied = backup.run_to_completion(pages, Duration::ZERO, None);
+    copied.expect("it is copied");
+}
+
+/// Bytes that a plain database reserves in each page.
+fn reserved_in(path: &Path) -> u8 {
+    std::fs::read(path).expect("a file")[20]
 }
 
 #[test]
 fn a_transaction_may_be_larger_than_the_cache() {
     let stores = Stores::new();
     let db = stores.open("a.flag");
-    db.execute_batch("PRAGMA cache_size = 5")
-        .expect("a setting");
+    db.run("PRAGMA cache_size = 5");
     fill(&db, 300);
     let before = sum(&db);
-    db.execute_batch(
-        "BEGIN; UPDATE t SET b = randomblob(6000), c = hex(a); DELETE FROM t WHERE a % 3",
-    )
-    .expect("it works");
+    db.run("BEGIN; UPDATE t SET b = randomblob(6000), c = hex(a); DELETE FROM t WHERE a % 3");
     // It reads its own writes, which left the cache, and undoes a part and all of them.
     assert_eq!(text(&db, "SELECT count(*) FROM t"), "100");
-    db.execute_batch("SAVEPOINT s; UPDATE t SET b = randomblob(8000); ROLLBACK TO s")
-        .expect("undone");
+    db.run("SAVEPOINT s; UPDATE t SET b = randomblob(8000); ROLLBACK TO s");
     assert_eq!(text(&db, "SELECT total(length(b)) FROM t"), "600000");
-    db.execute_batch("ROLLBACK").expect("undone");
+    db.run("ROLLBACK");
     assert_eq!(sum(&db), before);
     assert_well(&db);
     drop(db);
     let db = stores.open("a.flag");
     assert_eq!(sum(&db), before);
-    db.execute_batch("PRAGMA cache_size = 5; BEGIN; UPDATE t SET b = zeroblob(5000)")
-        .expect("it works");
+    db.run("PRAGMA cache_size = 5; BEGIN; UPDATE t SET b = zeroblob(5000)");
     // Closed in the middle: nothing of it stays.
     drop(db);
     let db = stores.open("a.flag");
@@ -92,26 +99,19 @@ fn pages_of_any_size_with_vacuum() {
     for page in [512, 1024, 2048, 4096, 8192, 65536] {
         let stores = Stores::new();
         let db = stores.open("a.flag");
-        db.execute_batch(&format!("PRAGMA page_size = {page}"))
-            .expect("a setting");
+        db.run(&format!("PRAGMA page_size = {page}"));
         fill(&db, 120);
         assert_eq!(text(&db, "PRAGMA page_size"), page.to_string());
         let before = sum(&db);
-        db.execute_batch("DELETE FROM t WHERE a > 60; VACUUM; PRAGMA cache_size = 7")
-            .expect("it shrinks");
-        let pages: u32 = text(&db, "PRAGMA page_count").parse().expect("a number");
+        db.run("DELETE FROM t WHERE a > 60; VACUUM; PRAGMA cache_size = 7");
+        let pages = page_count(&db);
         assert_well(&db);
         fill(&db, 60);
         drop(db);
         let db = stores.open("a.flag");
         assert_well(&db);
         assert_eq!(text(&db, "SELECT count(*) FROM t"), "120");
-        assert!(
-            text(&db, "PRAGMA page_count")
-                .parse::<u32>()
-                .expect("a number")
-                >= pages
-        );
+        assert!(page_count(&db) >= pages);
         assert_ne!(before, "");
     }
 }
@@ -121,13 +121,14 @@ fn a_new_database_has_reserved_bytes_without_being_asked() {
     let stores = Stores::new();
     let db = stores.open("a.flag");
     fill(&db, 50);
-    db.execute_batch("VACUUM").expect("it works");
+    db.run("VACUUM");
     // Without a VFS it is another store.
-    db.execute("VACUUM INTO ?1", [stores.path("b.flag").to_string_lossy()])
-        .expect("it is copied");
+    db.run(&format!(
+        "VACUUM INTO '{}'",
+        stores.path("b.flag").display()
+    ));
     assert_eq!(sum(&stores.open("b.flag")), sum(&db));
-    let out = format!("file:{}?vfs=unix", stores.path("plain.db").display());
-    db.execute("VACUUM INTO ?1", [&out]).expect("it is copied");
+    vacuum_into_plain(&db, &stores.path("plain.db"));
     let bytes = std::fs::read(stores.path("plain.db")).expect("a file");
     assert_eq!((bytes[20], bytes.len() % 4096), (64, 0));
     assert!(bytes.chunks(4096).all(|page| page[4032..] == [0; 64]));
@@ -141,81 +142,49 @@ fn vacuum_into_a_store_reserves_bytes_too() {
     let stores = Stores::new();
     let db = plain(&stores.path("plain.db"));
     fill(&db, 80);
-    db.execute("VACUUM INTO ?1", [stores.uri("in.flag", "")])
-        .expect("it is copied");
+    let into = format!("VACUUM INTO '{}'", stores.uri("in.flag", ""));
+    db.run(&into);
     let store = stores.open("in.flag");
     assert_well(&store);
     assert_eq!(sum(&store), sum(&db));
-    let back = format!("file:{}?vfs=unix", stores.path("back.db").display());
-    store
-        .execute("VACUUM INTO ?1", [&back])
-        .expect("it is copied");
-    assert_eq!(
-        std::fs::read(stores.path("back.db")).expect("a file")[20],
-        64
-    );
+    vacuum_into_plain(&store, &stores.path("back.db"));
+    assert_eq!(reserved_in(&stores.path("back.db")), 64);
     // A second time it is refused, as for any file.
-    let again = db.execute("VACUUM INTO ?1", [stores.uri("in.flag", "")]);
-    assert!(
-        again
-            .expect_err("it is not empty")
-            .to_string()
-            .contains("already exists")
-    );
+    let again = db.execute_batch(&into).expect_err("it is not empty");
+    assert!(again.to_string().contains("already exists"), "{again}");
 }
 
 /// Bytes that a database reserves in each page.
 fn reserved(stores: &Stores, db: &Connection) -> u8 {
     // Page by page: VACUUM INTO would copy the number that is wanted.
-    let mut out = plain(&stores.path("header.db"));
-    let backup = rusqlite::backup::Backup::new(db, &mut out).expect("a backup");
-    backup
-        .run_to_completion(100, std::time::Duration::ZERO, None)
-        .expect("it is copied");
-    drop(backup);
-    drop(out);
-    let bytes = std::fs::read(stores.path("header.db")).expect("a file");
-    std::fs::remove_file(stores.path("header.db")).expect("a file");
-    bytes[20]
+    let path = stores.path("header.db");
+    back_up(db, &mut plain(&path), 100);
+    let bytes = reserved_in(&path);
+    std::fs::remove_file(path).expect("a file");
+    bytes
 }
 
 #[test]
 fn a_backup_goes_both_ways_and_vacuum_reserves_bytes_later() {
     let stores = Stores::new();
     let from = plain(&stores.path("plain.db"));
-    from.execute_batch("PRAGMA journal_mode = WAL")
-        .expect("a mode");
+    from.run("PRAGMA journal_mode = WAL");
     fill(&from, 80);
     let mut store = stores.open("in.flag");
-    {
-        let backup = rusqlite::backup::Backup::new(&from, &mut store).expect("a backup");
-        backup
-            .run_to_completion(5, std::time::Duration::ZERO, None)
-            .expect("it is copied");
-    }
+    back_up(&from, &mut store, 5);
     assert_well(&store);
     assert_eq!(sum(&store), sum(&from));
     // Apart at first. VACUUM makes room for the store.
     assert_eq!(reserved(&stores, &store), 0);
-    store
-        .execute_batch("INSERT INTO t (b) VALUES ('more'); VACUUM")
-        .expect("it works");
+    store.run("INSERT INTO t (b) VALUES ('more'); VACUUM");
     assert_eq!(reserved(&stores, &store), 64);
     assert_well(&store);
     let mut back = plain(&stores.path("back.db"));
-    {
-        let backup = rusqlite::backup::Backup::new(&store, &mut back).expect("a backup");
-        backup
-            .run_to_completion(100, std::time::Duration::ZERO, None)
-            .expect("it is copied");
-    }
+    back_up(&store, &mut back, 100);
     assert_well(&back);
     assert_eq!(sum(&store), sum(&back));
     drop(back);
-    assert_eq!(
-        std::fs::read(stores.path("back.db")).expect("a file")[20],
-        64
-    );
+    assert_eq!(reserved_in(&stores.path("back.db")), 64);
 }
 
 #[test]
@@ -224,18 +193,15 @@ fn no_journal_mode_is_silently_unsafe() {
     let db = stores.open("a.flag");
     fill(&db, 20);
     assert_eq!(text(&db, "PRAGMA journal_mode"), "memory");
+    let nines = "SELECT count(*) FROM t WHERE length(b) = 9000";
     for mode in ["DELETE", "TRUNCATE", "PERSIST", "MEMORY", "OFF"] {
         assert_eq!(
             text(&db, &format!("PRAGMA journal_mode = {mode}")),
             "memory",
             "{mode}"
         );
-        db.execute_batch("PRAGMA cache_size = 3; BEGIN; UPDATE t SET b = zeroblob(9000); ROLLBACK")
-            .expect("undone");
-        assert_eq!(
-            text(&db, "SELECT count(*) FROM t WHERE length(b) = 9000"),
-            "0"
-        );
+        db.run("PRAGMA cache_size = 3; BEGIN; UPDATE t SET b = zeroblob(9000); ROLLBACK");
+        assert_eq!(text(&db, nines), "0");
     }
     let wal = db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()));
     assert!(
@@ -248,12 +214,11 @@ fn no_journal_mode_is_silently_unsafe() {
         ("NORMAL", "OFF"),
         ("EXCLUSIVE", "OFF"),
     ] {
-        db.execute_batch(&format!(
+        db.run(&format!(
             "PRAGMA locking_mode = {locking}; PRAGMA synchronous = {synchronous};
              BEGIN; UPDATE t SET b = zeroblob(9000); ROLLBACK;
              UPDATE t SET c = '{locking}{synchronous}'; VACUUM"
-        ))
-        .expect("it works");
+        ));
         assert_well(&db);
     }
     drop(db);
@@ -262,30 +227,23 @@ fn no_journal_mode_is_silently_unsafe() {
         text(&db, "SELECT count(*) FROM t WHERE c = 'EXCLUSIVEOFF'"),
         "20"
     );
-    assert_eq!(
-        text(&db, "SELECT count(*) FROM t WHERE length(b) = 9000"),
-        "0"
-    );
+    assert_eq!(text(&db, nines), "0");
 }
 
 #[test]
 fn modes_that_come_by_way_of_a_plain_database_are_not_unsafe_either() {
     let stores = Stores::new();
     let db = plain(&stores.path("plain.db"));
-    db.execute("ATTACH ?1 AS store", [stores.uri("a.flag", "")])
-        .expect("attached");
-    db.execute_batch("CREATE TABLE store.t (a); INSERT INTO store.t VALUES (1)")
-        .expect("a table");
+    db.run(&format!("ATTACH '{}' AS store", stores.uri("a.flag", "")));
+    db.run("CREATE TABLE store.t (a); INSERT INTO store.t VALUES (1)");
     assert_eq!(text(&db, "PRAGMA journal_mode = OFF"), "off");
     let write = db.execute("INSERT INTO store.t VALUES (2)", []);
     write.expect_err("a store is not written to without a journal");
     assert_eq!(text(&db, "SELECT group_concat(a) FROM store.t"), "1");
     assert!(text(&db, "PRAGMA store.flagstone_error").contains("journal_mode=OFF"));
     assert_eq!(text(&db, "PRAGMA store.journal_mode = MEMORY"), "memory");
-    db.execute("INSERT INTO store.t VALUES (3)", [])
-        .expect("it has a journal");
-    db.execute_batch("PRAGMA locking_mode = EXCLUSIVE")
-        .expect("a setting");
+    db.run("INSERT INTO store.t VALUES (3)");
+    db.run("PRAGMA locking_mode = EXCLUSIVE");
     let _ = db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()));
     let _ = db.execute("INSERT INTO store.t VALUES (4)", []);
     drop(db);
@@ -299,27 +257,20 @@ fn auto_vacuum_gives_pages_back() {
     for mode in ["FULL", "INCREMENTAL"] {
         let stores = Stores::new();
         let db = stores.open("a.flag");
-        db.execute_batch(&format!("PRAGMA auto_vacuum = {mode}"))
-            .expect("a setting");
+        db.run(&format!("PRAGMA auto_vacuum = {mode}"));
         fill(&db, 200);
-        let pages = |db: &Connection| {
-            text(db, "PRAGMA page_count")
-                .parse::<u32>()
-                .expect("a number")
-        };
-        let before = pages(&db);
-        db.execute_batch("DELETE FROM t WHERE a > 20")
-            .expect("it works");
+        let before = page_count(&db);
+        db.run("DELETE FROM t WHERE a > 20");
         let mut vacuum = db.prepare("PRAGMA incremental_vacuum").expect("a pragma");
         let mut rows = vacuum.query([]).expect("it works");
         while rows.next().expect("it works").is_some() {}
         drop(rows);
         drop(vacuum);
-        assert!(pages(&db) < before / 2);
+        assert!(page_count(&db) < before / 2);
         assert_well(&db);
         drop(db);
         let db = stores.open("a.flag");
-        assert!(pages(&db) < before / 2);
+        assert!(page_count(&db) < before / 2);
         assert_well(&db);
     }
 }
@@ -403,25 +354,20 @@ fn an_older_sqlite_is_safe_too() {
     fill(&db, 30);
     assert_eq!(reserved(&stores, &db), 64);
     assert_eq!(text(&db, "PRAGMA journal_mode = MEMORY"), "memory");
-    db.execute("UPDATE t SET c = 'changed'", [])
-        .expect("it has a journal");
+    db.run("UPDATE t SET c = 'changed'");
     drop(db);
     let db = plain(&stores.path("plain.db"));
-    db.execute("ATTACH ?1 AS b", [uri("b.flag")])
-        .expect("attached");
-    db.execute_batch("CREATE TABLE b.t (a); INSERT INTO b.t VALUES (1)")
-        .expect("it has a journal");
+    let attach = format!("ATTACH '{}' AS b", uri("b.flag"));
+    db.run(&attach);
+    db.run("CREATE TABLE b.t (a); INSERT INTO b.t VALUES (1)");
     assert_eq!(text(&db, "PRAGMA b.journal_mode = MEMORY"), "memory");
-    db.execute("INSERT INTO b.t VALUES (2)", [])
-        .expect("it has a journal");
+    db.run("INSERT INTO b.t VALUES (2)");
     assert_eq!(text(&db, "PRAGMA journal_mode = OFF"), "off");
     db.execute("INSERT INTO b.t VALUES (3)", [])
         .expect_err("it may have none");
-    db.execute_batch("DETACH b").expect("detached");
-    db.execute("ATTACH ?1 AS b", [uri("b.flag")])
-        .expect("attached");
-    db.execute("INSERT INTO b.t VALUES (4)", [])
-        .expect("it has a journal");
+    db.run("DETACH b");
+    db.run(&attach);
+    db.run("INSERT INTO b.t VALUES (4)");
     assert_eq!(text(&db, "SELECT group_concat(a) FROM b.t"), "1,2,4");
     assert_eq!(text(&db, "PRAGMA b.integrity_check"), "ok");
 }

@@ -1,7 +1,8 @@
 //! What tests of the VFS share: connections, and a folder for stores.
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A folder of stores, with the VFS registered.
@@ -33,6 +34,13 @@ impl Stores {
         Connection::open(self.uri(name, "")).expect("a database")
     }
 
+    /// A connection that does not wait for others.
+    pub(crate) fn impatient(&self, name: &str) -> Connection {
+        let db = self.open(name);
+        db.busy_timeout(Duration::ZERO).expect("a setting");
+        db
+    }
+
     /// Names in the folder, in order.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.folder.path()).expect("a folder");
@@ -55,7 +63,35 @@ pub(crate) fn plain(path: &Path) -> Connection {
     Connection::open_with_flags_and_vfs(path, flags, c"unix").expect("a database")
 }
 
+/// What becomes of statements.
+pub(crate) trait Sql {
+    /// Carries them out, which must succeed.
+    fn run(&self, sql: &str);
+
+    /// The code of their error; nothing if they succeed.
+    fn refused(&self, sql: &str) -> Option<ErrorCode>;
+}
+
+impl Sql for Connection {
+    #[track_caller]
+    fn run(&self, sql: &str) {
+        let done = self.execute_batch(sql);
+        done.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    fn refused(&self, sql: &str) -> Option<ErrorCode> {
+        self.execute_batch(sql).err()?.sqlite_error_code()
+    }
+}
+
+/// What is told to who does not wait and is in the way of others.
+pub(crate) const BUSY: Option<ErrorCode> = Some(ErrorCode::DatabaseBusy);
+
+/// What is told to who finds no room.
+pub(crate) const FULL: Option<ErrorCode> = Some(ErrorCode::DiskFull);
+
 /// The first value of the first row, as text.
+#[track_caller]
 pub(crate) fn text(db: &Connection, sql: &str) -> String {
     let value = db.query_row(sql, [], |row| row.get::<_, rusqlite::types::Value>(0));
     match value.unwrap_or_else(|error| panic!("{sql}: {error}")) {

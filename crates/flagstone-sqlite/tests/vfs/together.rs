@@ -2,10 +2,10 @@
 //! none of the databases and not for a moment.
 
 use crate::lab::{Hooks, Place, full, open, put, super_journals, take_away};
-use crate::support::{Stores, assert_well, plain, text};
+use crate::support::{FULL, Sql, Stores, assert_well, plain, text};
 use flagstone::commit::Kind;
 use flagstone_store::medium::Recorded;
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 
 /// Stores of the lab, the first of which is the main database of a connection and the others are
@@ -40,7 +40,7 @@ impl Together {
         let db = open(&self.paths[0]).expect("it opens");
         for (number, path) in self.paths.iter().enumerate().skip(1) {
             let attach = format!("ATTACH '{}' AS s{number}", uri(path));
-            db.execute_batch(&attach).expect("attached");
+            db.run(&attach);
         }
         db
     }
@@ -49,14 +49,9 @@ impl Together {
     fn filled(stores: usize) -> (Together, Connection) {
         let together = Together::new(stores);
         for path in &together.paths {
-            open(path)
-                .and_then(|db| {
-                    db.execute_batch(
-                        "CREATE TABLE t (id INTEGER PRIMARY KEY, v INT);
-                         INSERT INTO t VALUES (1, 0), (2, 0)",
-                    )
-                })
-                .expect("a table");
+            let db = open(path).expect("it opens");
+            db.run("CREATE TABLE t (id INTEGER PRIMARY KEY, v INT)");
+            db.run("INSERT INTO t VALUES (1, 0), (2, 0)");
         }
         let db = together.connect();
         (together, db)
@@ -102,7 +97,7 @@ fn count_up(stores: usize) -> String {
 fn fails(db: &Connection, sql: &str) {
     db.execute_batch(sql).expect_err("it does not commit");
     if !db.is_autocommit() {
-        db.execute_batch("ROLLBACK").expect("it ends");
+        db.run("ROLLBACK");
     }
 }
 
@@ -110,13 +105,12 @@ fn fails(db: &Connection, sql: &str) {
 fn a_store_without_syncs_that_fails_fails_the_transaction() {
     let (together, db) = Together::filled(3);
     // Of the main database alone: the transaction has a super-journal for the others.
-    db.execute_batch("PRAGMA synchronous = OFF")
-        .expect("a setting");
+    db.run("PRAGMA synchronous = OFF");
     assert_eq!(text(&db, "PRAGMA s1.synchronous"), "2");
     together.hooks[0].at_commit(full);
     fails(&db, &count_up(3));
     assert_eq!(together.values(), ["0,0"; 3]);
-    db.execute_batch(&count_up(3)).expect("there is room");
+    db.run(&count_up(3));
     assert_eq!(together.values(), ["100,0"; 3]);
 }
 
@@ -135,7 +129,7 @@ enum Reader {
 /// when another one has committed, and what is there when it has written as well.
 fn reads_beside_a_failure(which: Reader, settings: &str) -> [String; 3] {
     let (together, db) = Together::filled(2);
-    db.execute_batch(settings).expect("settings");
+    db.run(settings);
     let path = together.paths[0].clone();
     let reader = (which != Reader::New).then(|| open(&path).expect("it opens"));
     if let (Reader::Old, Some(reader)) = (which, &reader) {
@@ -150,13 +144,10 @@ fn reads_beside_a_failure(which: Reader, settings: &str) -> [String; 3] {
     });
     fails(&db, &count_up(2));
     let (reader, between) = told.recv().expect("the store was asked");
-    db.execute_batch("UPDATE t SET v = 7 WHERE id = 2")
-        .expect("it commits");
+    db.run("UPDATE t SET v = 7 WHERE id = 2");
     let seen = text(&reader, VALUES);
     // From what the reader has in its cache, unless it sees that this is out of date.
-    reader
-        .execute_batch("UPDATE t SET v = v + 1 WHERE id = 1")
-        .expect("it commits");
+    reader.run("UPDATE t SET v = v + 1 WHERE id = 1");
     drop((db, reader));
     [between, seen, together.values().swap_remove(0)]
 }
@@ -181,7 +172,7 @@ fn stores_before_the_one_that_fails_take_the_transaction_back() {
         assert_eq!(together.values(), ["0,0"; 4], "store {failing} fails");
         assert_eq!(super_journals(&together.paths[0]), 0);
     }
-    db.execute_batch(&count_up(4)).expect("there is room");
+    db.run(&count_up(4));
     assert_eq!(together.values(), ["100,0"; 4]);
     assert_eq!(super_journals(&together.paths[0]), 0);
 }
@@ -195,14 +186,13 @@ fn a_store_that_cannot_take_it_back_keeps_what_it_has_committed() {
         first.at_commit(full);
         full()
     });
-    let error = db.execute_batch(&count_up(2)).expect_err("no room");
-    assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DiskFull));
+    assert_eq!(db.refused(&count_up(2)), FULL);
     assert!(db.is_autocommit());
     for db in [&db, &reader] {
         assert_eq!(text(db, VALUES), "100,0");
     }
     assert_eq!(super_journals(&together.paths[0]), 0);
-    db.execute_batch(&count_up(2)).expect("there is room");
+    db.run(&count_up(2));
     assert_eq!(text(&reader, VALUES), "200,0");
     assert_eq!(together.values(), ["200,0", "100,0"]);
 }
@@ -210,14 +200,9 @@ fn a_store_that_cannot_take_it_back_keeps_what_it_has_committed() {
 /// A plain database `p` with as much as the stores.
 fn attach_plain(db: &Connection, path: &Path) {
     let attach = format!("ATTACH 'file:{}?vfs=unix' AS p", path.display());
-    db.execute_batch(&attach)
-        .and_then(|()| {
-            db.execute_batch(
-                "CREATE TABLE p.t (id INTEGER PRIMARY KEY, v INT);
-                 INSERT INTO p.t VALUES (1, 0), (2, 0)",
-            )
-        })
-        .expect("a table");
+    db.run(&attach);
+    db.run("CREATE TABLE p.t (id INTEGER PRIMARY KEY, v INT)");
+    db.run("INSERT INTO p.t VALUES (1, 0), (2, 0)");
 }
 
 /// What a plain database holds when SQLite alone opens it.
@@ -242,9 +227,9 @@ fn a_plain_database_takes_back_what_a_store_cannot_commit() {
         let db = open(&together.paths[0]).expect("it opens");
         attach_plain(&db, &path);
         let attach = format!("ATTACH '{}' AS s1", uri(&together.paths[1]));
-        db.execute_batch(&attach).expect("attached");
+        db.run(&attach);
         let mode = format!("PRAGMA p.journal_mode = {mode}");
-        db.execute_batch(&mode).expect("a setting");
+        db.run(&mode);
         // What a cut would leave while the last store commits.
         let left = stores.path("left");
         let (of, at) = (together.paths[0].clone(), left.clone());
@@ -300,19 +285,18 @@ fn stores_beside_a_plain_main_database_leave_no_super_journal() {
             let db = plain(&stores.path("p.db"));
             for (number, path) in together.paths.iter().enumerate() {
                 let attach = format!("ATTACH '{}' AS s{number}", uri(path));
-                db.execute_batch(&attach).expect("attached");
+                db.run(&attach);
             }
             // For the stores as well.
             let settings = format!("PRAGMA journal_mode = {mode}; PRAGMA locking_mode = {locking}");
-            db.execute_batch(&settings).expect("settings");
+            db.run(&settings);
             for failing in [1, 0] {
                 together.hooks[failing].at_commit(full);
                 fails(&db, &count_up(2).replace("main", "s0"));
                 assert_eq!(together.values(), ["0,0"; 2], "{settings}");
                 assert_eq!(beside(&stores), [""; 0], "{settings}");
             }
-            db.execute_batch(&count_up(2).replace("main", "s0"))
-                .expect("there is room");
+            db.run(&count_up(2).replace("main", "s0"));
             assert_eq!(together.values(), ["100,0"; 2]);
             assert_eq!(beside(&stores), [""; 0], "{settings}");
         }

@@ -2,7 +2,7 @@
 
 use super::lock;
 use super::medium::{Encrypted, is_proven};
-use crate::error::StoreError;
+use crate::error::{Doing, StoreError};
 use crate::medium::{Disk, Medium};
 use crate::pages::{OpenOptions, config, doubt_blank, doubt_head};
 use crate::superblock::{ENCRYPTED_VERSION, MAGIC, MEDIUM_PAGE_BYTES, superblock};
@@ -373,8 +373,7 @@ pub(super) fn rekey_on(medium: Box<dyn Medium>, old: &Key, new: &Key) -> Result<
     // The tables at rest are of the superblock that comes to lie under these.
     superblock.rested = 0;
     for _ in 0..2 {
-        let written = superblock.write(&medium);
-        written.map_err(|error| StoreError::io("writing the superblock", error))?;
+        superblock.write(&medium).doing("writing the superblock")?;
     }
     Ok(())
 }

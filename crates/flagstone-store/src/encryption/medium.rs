@@ -11,6 +11,7 @@
 
 use super::key::{LOCK_AT, LOCK_BYTES, Lock, Secret, cipher, locked};
 use super::{lock, sealed_end};
+use crate::chunks::pieces;
 use crate::flash::{mark, trailer};
 use crate::medium::{Expecting, Medium};
 use crate::superblock::{ENCRYPTED_VERSION, MEDIUM_PAGE_BYTES, STORE_VERSION, superblock};
@@ -269,17 +270,17 @@ impl Medium for Encrypted {
         let mut pages = vec![[0; MEDIUM_PAGE_BYTES]; (end - first) as usize];
         self.inner
             .read_at(first * page_bytes, pages.as_flattened_mut())?;
-        let (from, to) = (offset, offset + into.len() as u64);
-        for (page, place) in pages.iter_mut().zip(first..) {
-            let begin = (place * page_bytes).max(from);
-            let until = ((place + 1) * page_bytes).min(to);
+        let mut rest = into;
+        let parts = pieces(MEDIUM_PAGE_BYTES, offset, rest.len() as u64);
+        for (page, (place, inside, bytes)) in pages.iter_mut().zip(parts) {
+            let (now, later) = rest.split_at_mut(bytes);
+            rest = later;
             // The first bytes of a page where marks lie are read for a mark.
-            match until - begin == mark::SIZE as u64 && self.is_mark(place) {
+            match bytes == mark::SIZE && self.is_mark(place) {
                 true => self.open_mark(place, page),
                 false => self.open(place, page),
             }
-            let part = (begin - place * page_bytes) as usize..(until - place * page_bytes) as usize;
-            into[(begin - from) as usize..(until - from) as usize].copy_from_slice(&page[part]);
+            now.copy_from_slice(&page[inside..inside + bytes]);
         }
         Ok(())
     }

@@ -5,11 +5,11 @@ use super::{Key, lock};
 use crate::error::StoreError;
 use crate::flash::{generation_in, mark, mark_page, page_sum, trailer};
 use crate::medium::{Landing, Medium, Recorded};
-use crate::pages::tests::Dice;
+use crate::pages::tests::cut;
 use crate::pages::{OpenOptions, PageStore};
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock, superblock};
 use crate::tools::{Hints, backup, compact, repair};
-use flagstone::commit::{DeviceError, Kind};
+use flagstone::commit::Kind;
 use flagstone::layout::{get, put};
 use flagstone::units::Lpn;
 use std::collections::BTreeMap;
@@ -32,22 +32,6 @@ fn options(key: Option<Key>) -> OpenOptions {
 
 fn open(medium: &Recorded, key: Option<Key>) -> Result<PageStore, StoreError> {
     PageStore::on(Box::new(medium.clone()), &options(key))
-}
-
-fn commit(store: &mut PageStore, at: u32, data: &[u8]) {
-    let tx = store.begin().expect("it begins");
-    store.write(tx, Lpn(at), data).expect("room");
-    store.commit(tx).expect("room");
-}
-
-/// What a page holds; nothing if it cannot be read.
-fn page(store: &mut PageStore, at: u32) -> Option<Vec<u8>> {
-    let mut page = vec![0; PageStore::PAGE_BYTES];
-    match store.read(None, Lpn(at), &mut page) {
-        Ok(bytes) => Some(page[..bytes.unwrap_or(0)].to_vec()),
-        Err(StoreError::Device(DeviceError::Unreadable(_))) => None,
-        Err(other) => panic!("{other}"),
-    }
 }
 
 fn refusal(opened: Result<PageStore, StoreError>) -> String {
@@ -89,8 +73,8 @@ fn only_the_key_opens_a_store() {
     ] {
         let medium = Recorded::default();
         let mut store = open(&medium, right.clone()).expect("it is made");
-        commit(&mut store, 3, b"this is a secret of nobody else");
-        commit(&mut store, 4, &[7; 4032]);
+        store.put(3, b"this is a secret of nobody else");
+        store.put(4, &[7; 4032]);
         store.close().expect("a close");
         for other in others {
             let before = medium.to_vec();
@@ -104,10 +88,10 @@ fn only_the_key_opens_a_store() {
         assert!(!bytes.windows(64).any(|window| window == [7; 64]));
         let mut store = open(&medium, right).expect("it opens");
         assert_eq!(
-            page(&mut store, 3).as_deref(),
+            store.page(3).as_deref(),
             Some(&b"this is a secret of nobody else"[..])
         );
-        assert_eq!(page(&mut store, 4), Some(vec![7; 4032]));
+        assert_eq!(store.page(4), Some(vec![7; 4032]));
         assert!(store.check().expect("it reads").is_well());
     }
     let medium = Recorded::default();
@@ -142,10 +126,10 @@ fn a_protocol_whose_spare_area_has_no_room_is_refused() {
         let options = options(raw(1)).with_protocol(protocol);
         match PageStore::on(Box::new(medium.clone()), &options) {
             Ok(mut store) => {
-                commit(&mut store, 1, b"one");
+                store.put(1, b"one");
                 store.close().expect("a close");
                 assert_eq!(
-                    page(&mut open(&medium, raw(1)).expect("it"), 1),
+                    open(&medium, raw(1)).expect("it").page(1),
                     Some(b"one".into())
                 );
             }
@@ -161,7 +145,7 @@ fn a_page_with_any_bit_flipped_is_lost_and_no_other() {
     let medium = Recorded::default();
     let mut store = open(&medium, raw(1)).expect("it is made");
     for at in 0..8 {
-        commit(&mut store, at, &[at as u8 + 1; 4000]);
+        store.put(at, &[at as u8 + 1; 4000]);
     }
     let (offset, _) = place(&store, 5);
     store.close().expect("a close");
@@ -172,7 +156,7 @@ fn a_page_with_any_bit_flipped_is_lost_and_no_other() {
         for at in 0..8 {
             let right = (at != 5).then(|| vec![at as u8 + 1; 4000]);
             // What reads as blank is no version at all: then there is nothing, and no older one.
-            let held = page(&mut store, at).filter(|bytes| !bytes.is_empty());
+            let held = store.page(at).filter(|bytes| !bytes.is_empty());
             assert_eq!(held, right, "byte {byte}, page {at}");
         }
     }
@@ -184,7 +168,7 @@ fn a_check_finds_zeros_that_are_in_the_place_of_a_page_since_the_close() {
     let medium = Recorded::default();
     let mut store = open(&medium, raw(1)).expect("it is made");
     for at in 0..30 {
-        commit(&mut store, at, &[at as u8 + 1; 4000]);
+        store.put(at, &[at as u8 + 1; 4000]);
     }
     let (offset, _) = place(&store, 29);
     store.close().expect("a close");
@@ -203,8 +187,8 @@ fn a_check_finds_zeros_that_are_in_the_place_of_a_page_since_the_close() {
 fn forged(key: Option<Key>) -> Option<Vec<u8>> {
     let medium = Recorded::default();
     let mut store = open(&medium, key.clone()).expect("it is made");
-    commit(&mut store, 1, b"a hundred");
-    commit(&mut store, 2, b"a thousand");
+    store.put(1, b"a hundred");
+    store.put(2, b"a thousand");
     let ((from, _), (to, number)) = (place(&store, 2), place(&store, 1));
     store.close().expect("a close");
     let (from, mut forged) = (read(&medium, from), read(&medium, to));
@@ -221,7 +205,7 @@ fn forged(key: Option<Key>) -> Option<Vec<u8>> {
         }
     }
     let mut store = open(&with(&medium, to, &forged), key).expect("it opens");
-    page(&mut store, 1)
+    store.page(1)
 }
 
 #[test]
@@ -239,18 +223,14 @@ fn replayed(key: Option<Key>, as_it_was: bool) -> Option<Vec<u8>> {
     // Pages of the medium, by offset, as they were first written: number of the write.
     let mut first: BTreeMap<u64, (u32, Vec<u8>)> = BTreeMap::new();
     for round in 0_u32..4000 {
-        commit(
-            &mut store,
-            round % 40,
-            &[&round.to_le_bytes()[..], &[9; 3000]].concat(),
-        );
+        store.put(round % 40, &[&round.to_le_bytes()[..], &[9; 3000]].concat());
         let (offset, number) = place(&store, round % 40);
         let Some((then, old)) = first.get(&offset) else {
             first.insert(offset, (round, read(&medium, offset)));
             continue;
         };
         // Erased meanwhile, and followed by another page, so that a blank would be seen.
-        commit(&mut store, 100, b"behind it");
+        store.put(100, b"behind it");
         if place(&store, 100).0 != offset + 4096 {
             continue;
         }
@@ -274,7 +254,7 @@ fn replayed(key: Option<Key>, as_it_was: bool) -> Option<Vec<u8>> {
         let (logical, before) = (round % 40, then.to_le_bytes());
         store.close().expect("a close");
         let mut store = open(&with(&medium, offset, &old), key).expect("it opens");
-        let read = page(&mut store, logical);
+        let read = store.page(logical);
         return read.map(|bytes| match bytes.get(..4) == Some(&before[..]) {
             true => b"old".to_vec(),
             false => bytes,
@@ -296,7 +276,7 @@ fn marks_and_superblocks_that_were_changed_are_not_believed() {
     let medium = Recorded::default();
     let mut store = open(&medium, raw(1)).expect("it is made");
     for at in 0..20 {
-        commit(&mut store, at, &[at as u8 + 1; 4000]);
+        store.put(at, &[at as u8 + 1; 4000]);
     }
     let block = store.facts(Lpn(3)).expect("it is there").block;
     store.close().expect("a close");
@@ -360,7 +340,7 @@ fn another_key_needs_no_data_to_be_written() {
     let medium = Recorded::default();
     let mut store = open(&medium, raw(1)).expect("it is made");
     for at in 0..200 {
-        commit(&mut store, at, &[at as u8; 3000]);
+        store.put(at, &[at as u8; 3000]);
     }
     store.close().expect("a close");
     let before = medium.to_vec();
@@ -377,7 +357,7 @@ fn another_key_needs_no_data_to_be_written() {
                 let left = medium.cut(landing);
                 let opens = |key: &Key| {
                     let store = open(&left, Some(key.clone()));
-                    store.is_ok_and(|mut store| page(&mut store, 9) == Some(vec![9; 3000]))
+                    store.is_ok_and(|mut store| store.page(9) == Some(vec![9; 3000]))
                 };
                 found.lock().expect("one").push((opens(&one), opens(&two)));
             }
@@ -392,7 +372,7 @@ fn another_key_needs_no_data_to_be_written() {
     refusal(open(&medium, Some(one)));
     let mut store = open(&medium, Some(two)).expect("it opens");
     for at in 0..200 {
-        assert_eq!(page(&mut store, at), Some(vec![at as u8; 3000]));
+        assert_eq!(store.page(at), Some(vec![at as u8; 3000]));
     }
     assert!(store.check().expect("it reads").is_well());
 }
@@ -406,7 +386,7 @@ fn copies_are_encrypted_too_and_damaged_stores_are_salvaged() {
     let keyed = options(raw(1));
     let mut store = PageStore::open(&path, &keyed).expect("it is made");
     for at in 0..300 {
-        commit(&mut store, at, &[at as u8; 3000]);
+        store.put(at, &[at as u8; 3000]);
     }
     let block = store.facts(Lpn(7)).expect("it is there").block;
     store.close().expect("a close");
@@ -422,7 +402,7 @@ fn copies_are_encrypted_too_and_damaged_stores_are_salvaged() {
             },
         );
         let store = store.as_mut().expect("it opens");
-        (0..300).all(|at| page(store, at) == Some(vec![at as u8; 3000]))
+        (0..300).all(|at| store.page(at) == Some(vec![at as u8; 3000]))
     };
     let refused = backup(&path, &copy, &OpenOptions::existing(), false, quiet);
     assert!(matches!(refused, Err(StoreError::Key(_))));
@@ -455,64 +435,12 @@ fn without_a_key_it_is_no_damaged_store() {
     assert!(matches!(Superblock::read(&medium), Err(StoreError::Key(_))));
 }
 
-/// Commits on a medium that is cut at its operations: what was acknowledged is there, the one under
-/// way whole or not at all. Returns the cuts, and those after which it was not so.
-fn cuts(medium: &Recorded, rounds: u32) -> (u32, u32) {
-    let mut store = open(medium, raw(1)).expect("it is made");
-    type Model = BTreeMap<u32, Vec<u8>>;
-    let right: Arc<Mutex<(Model, Model)>> = Arc::default();
-    let found: Arc<Mutex<(u32, u32)>> = Arc::default();
-    medium.watch(Some({
-        let (right, found) = (Arc::clone(&right), Arc::clone(&found));
-        let mut dice = Dice(4);
-        Box::new(move |medium: &Recorded| {
-            let landing = match dice.below(4) {
-                0 => Landing::Nothing,
-                1 => Landing::First(dice.below(medium.pending() + 1)),
-                _ => Landing::Sectors(dice.below(1 << 30)),
-            };
-            let (right, mut found) = (right.lock().expect("one"), found.lock().expect("one"));
-            found.0 += 1;
-            let holds = open(&medium.cut(landing), raw(1)).is_ok_and(|mut store| {
-                let held: Vec<Lpn> = store.held().collect();
-                let held = held
-                    .into_iter()
-                    .map(|at| Some((at.0, page(&mut store, at.0)?)));
-                let held: Option<Model> = held.collect();
-                held.is_some_and(|held| held == right.0 || held == right.1)
-            });
-            found.1 += u32::from(!holds);
-        })
-    }));
-    let mut dice = Dice(9);
-    for _ in 0..rounds {
-        let mut model = right.lock().expect("one").0.clone();
-        let tx = store.begin().expect("it begins");
-        for _ in 0..=dice.below(5) {
-            let (at, data) = (dice.below(60) as u32, vec![dice.below(255) as u8; 2000]);
-            store.write(tx, Lpn(at), &data).expect("room");
-            model.insert(at, data);
-        }
-        right.lock().expect("one").1 = model.clone();
-        store.commit(tx).expect("room");
-        *right.lock().expect("one") = (model.clone(), model);
-    }
-    medium.watch(None);
-    *found.lock().expect("one")
-}
-
 #[test]
 fn a_cut_leaves_all_of_a_transaction_or_nothing() {
-    let (done, wrong) = cuts(&Recorded::default(), 150);
+    let (done, wrong) = cut(&options(raw(1)), 30, false);
     assert!(done > 300 && wrong == 0, "{wrong} of {done}");
     // The control: a medium whose syncs do nothing.
-    let medium = Recorded::default();
-    open(&medium, raw(1))
-        .expect("it is made")
-        .close()
-        .expect("a close");
-    medium.lie();
-    let (done, wrong) = cuts(&medium, 60);
+    let (done, wrong) = cut(&options(raw(1)), 10, true);
     assert!(wrong > 0, "{wrong} of {done}");
 }
 

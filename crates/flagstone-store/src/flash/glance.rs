@@ -2,8 +2,8 @@
 //! campaign learns here which programs and erases have landed.
 
 use super::{DAMAGED, DATA_BYTES, Judged, NEVER, generation_in, judge, mark_at, mark_page};
-use crate::StoreError;
 use crate::encryption;
+use crate::error::{Doing, StoreError};
 use crate::medium::Medium;
 use crate::pages::OpenOptions;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
@@ -60,8 +60,7 @@ impl Glance {
 
     fn generation(&self, block: Pbn) -> Result<u64, StoreError> {
         let place = mark_page(self.superblock.pages_per_block, block.0);
-        let mark = mark_at(self.medium.as_ref(), place);
-        let mark = mark.map_err(|error| StoreError::io("reading a mark", error))?;
+        let mark = mark_at(self.medium.as_ref(), place).doing("reading a mark")?;
         Ok(generation_in(&mark, block.0))
     }
 
@@ -87,8 +86,9 @@ impl Glance {
         let generation = self.generation(block)?;
         let place = mark_page(pages, block.0) + 1 + u64::from(at.0 % pages);
         let mut page = [0; MEDIUM_PAGE_BYTES];
-        let read = (self.medium).read_at(place * MEDIUM_PAGE_BYTES as u64, &mut page);
-        read.map_err(|error| StoreError::io("reading a page", error))?;
+        (self.medium)
+            .read_at(place * MEDIUM_PAGE_BYTES as u64, &mut page)
+            .doing("reading a page")?;
         let (data, end) = page.split_at(DATA_BYTES);
         Ok(match judge(data, end, at, generation) {
             Judged::Blank => Shown::Blank,

@@ -7,6 +7,7 @@
 //! [`Gaps`].
 
 use super::{Expecting, Medium};
+use crate::chunks::pieces;
 use crate::superblock::MEDIUM_PAGE_BYTES;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -59,11 +60,11 @@ impl Gaps {
 
     /// Reads the parts of a range that lie in one page each.
     fn read_by_pages(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        const PAGE: u64 = MEDIUM_PAGE_BYTES as u64;
-        let (mut at, mut rest) = (offset, into);
-        while !rest.is_empty() {
-            let bytes = ((PAGE - at % PAGE) as usize).min(rest.len());
+        let mut rest = into;
+        for (page, inside, bytes) in pieces(MEDIUM_PAGE_BYTES, offset, rest.len() as u64) {
             let (part, behind) = rest.split_at_mut(bytes);
+            rest = behind;
+            let at = page * MEDIUM_PAGE_BYTES as u64 + inside as u64;
             match self.below.read_at(at, part) {
                 Err(error) if is_bad_sector(&error) => {
                     self.misreads.note("reading what is left", &error);
@@ -71,7 +72,6 @@ impl Gaps {
                 }
                 read => read?,
             }
-            (at, rest) = (at + bytes as u64, behind);
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Bytes whose copies share what neither has written to.
 
+use crate::chunks::pieces;
 use std::sync::Arc;
 
 const PAGE: usize = 4096;
@@ -30,34 +31,26 @@ impl Image {
         self.pages.resize(pages.max(self.pages.len()), None);
     }
 
-    /// Calls `each` with the parts of a range: the page, the part within it, and the part of the
-    /// range.
-    fn parts(offset: usize, len: usize) -> impl Iterator<Item = (usize, usize, usize, usize)> {
-        let mut done = 0;
-        std::iter::from_fn(move || {
-            let (at, from) = (offset + done, done);
-            let inside = at % PAGE;
-            let count = (PAGE - inside).min(len - done);
-            done += count;
-            (count > 0).then_some((at / PAGE, inside, from, count))
-        })
-    }
-
     pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.reserve(offset + bytes.len());
-        for (page, inside, from, count) in Image::parts(offset, bytes.len()) {
-            let page = self.pages[page].get_or_insert_with(|| Arc::new([0; PAGE]));
-            Arc::make_mut(page)[inside..inside + count].copy_from_slice(&bytes[from..from + count]);
+        let mut rest = bytes;
+        for (page, inside, count) in pieces(PAGE, offset as u64, bytes.len() as u64) {
+            let (now, later) = rest.split_at(count);
+            rest = later;
+            let page = self.pages[page as usize].get_or_insert_with(|| Arc::new([0; PAGE]));
+            Arc::make_mut(page)[inside..inside + count].copy_from_slice(now);
         }
     }
 
     /// What lies behind the end reads as zeros.
     pub(super) fn read(&self, offset: usize, into: &mut [u8]) {
-        for (page, inside, from, count) in Image::parts(offset, into.len()) {
-            let into = &mut into[from..from + count];
-            match self.pages.get(page).and_then(Option::as_ref) {
-                Some(page) => into.copy_from_slice(&page[inside..inside + count]),
-                None => into.fill(0),
+        let mut rest = into;
+        for (page, inside, count) in pieces(PAGE, offset as u64, rest.len() as u64) {
+            let (now, later) = rest.split_at_mut(count);
+            rest = later;
+            match self.pages.get(page as usize).and_then(Option::as_ref) {
+                Some(page) => now.copy_from_slice(&page[inside..inside + count]),
+                None => now.fill(0),
             }
         }
     }

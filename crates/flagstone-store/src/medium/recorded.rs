@@ -58,7 +58,12 @@ struct State {
     syncs: u64,
     fails_at: Option<u64>,
     lies: bool,
-    /// Bytes that it gives at most.
+    /// Whether it shows what it has in its cache after a refresh as well.
+    keeps_cache: bool,
+    /// Bytes that it gives at most, and that it gives more at a time.
+    room: Option<u64>,
+    at_a_time: Option<u64>,
+    /// Bytes that it can ever have, as it says.
     most: Option<u64>,
     /// Pages that cannot be read.
     refused: BTreeSet<u64>,
@@ -140,7 +145,23 @@ impl Recorded {
 
     /// Lets it have so many bytes and no more, or as many as one likes: a full file system.
     pub fn give_at_most(&self, bytes: Option<u64>) {
-        self.state().most = bytes;
+        self.state().room = bytes;
+    }
+
+    /// Lets it give so many bytes more at a time, or as many as one likes.
+    pub fn give_at_a_time(&self, bytes: Option<u64>) {
+        self.state().at_a_time = bytes;
+    }
+
+    /// Has it say that it can have so many bytes and no more, as a device does.
+    pub fn end_at(&self, bytes: u64) {
+        self.state().most = Some(bytes);
+    }
+
+    /// Lets what was written be read as before when a sync has failed and it was refreshed, or not:
+    /// a cache that does not forget, for controls.
+    pub fn keep_cache(&self, keeps: bool) {
+        self.state().keeps_cache = keeps;
     }
 
     /// Lets reads of these pages of 4096 bytes fail (EIO), and of no others. A page can be read
@@ -274,13 +295,19 @@ impl Medium for Recorded {
         Ok(())
     }
 
+    fn most(&self) -> Option<u64> {
+        self.state().most
+    }
+
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.state().current.bytes() as u64)
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         let mut state = self.state();
-        if state.most.is_some_and(|most| bytes > most) {
+        let more = bytes.saturating_sub(state.current.bytes() as u64);
+        let is_more = state.at_a_time.is_some_and(|most| more > most);
+        if is_more || state.room.is_some_and(|room| bytes > room) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         state.current.reserve(bytes as usize);
@@ -296,7 +323,7 @@ impl Medium for Recorded {
     fn refresh(&self) -> io::Result<()> {
         self.sync()?;
         let mut state = self.state();
-        if !state.lies {
+        if !state.lies && !state.keeps_cache {
             state.current = state.durable.clone();
         }
         Ok(())

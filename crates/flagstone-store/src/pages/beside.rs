@@ -28,6 +28,7 @@ impl Looked {
 }
 
 /// What a commit has asked of the medium, and what nobody has done yet.
+#[derive(Clone)]
 #[must_use = "the commit is durable when this was carried out"]
 pub struct Asked(Arc<Places>);
 

@@ -1,7 +1,7 @@
 //! A new store on a blank medium.
 
 use super::{FIRST_BLOCKS, OpenOptions, config, look};
-use crate::error::StoreError;
+use crate::error::{Doing, StoreError};
 use crate::flash::{clear_marks, geometry, medium_bytes};
 use crate::medium::Medium;
 use crate::superblock::{Head, Lifetime, MEDIUM_PAGE_BYTES, Superblock};
@@ -51,8 +51,7 @@ pub(super) fn create(medium: &dyn Medium, options: &OpenOptions) -> Result<Head,
     }
     suits(blocks).map_err(StoreError::Options)?;
     let bytes = medium_bytes(options.pages_per_block, blocks);
-    let reserved = medium.reserve(bytes);
-    reserved.map_err(|error| StoreError::io("reserving room for a store", error))?;
+    medium.reserve(bytes).doing("reserving room for a store")?;
     let mut superblock = Superblock {
         pages_per_block: options.pages_per_block,
         blocks,
@@ -66,13 +65,11 @@ pub(super) fn create(medium: &dyn Medium, options: &OpenOptions) -> Result<Head,
             ..Lifetime::default()
         },
     };
-    let cleared = clear_marks(medium, options.pages_per_block, 0..blocks);
-    cleared.map_err(|error| StoreError::io("clearing marks of an older store", error))?;
+    clear_marks(medium, options.pages_per_block, 0..blocks)
+        .doing("clearing marks of an older store")?;
     // The superblock must not speak of room that a cut takes away.
-    let synced = medium.sync();
-    synced.map_err(|error| StoreError::io("making the room of a store durable", error))?;
-    let written = superblock.write(medium);
-    written.map_err(|error| StoreError::io("writing the superblock", error))?;
+    medium.sync().doing("making the room of a store durable")?;
+    superblock.write(medium).doing("writing the superblock")?;
     Ok(Head {
         superblock,
         damaged: None,

@@ -1,7 +1,7 @@
 //! What a store is and holds, whether it is whole, and what an opening must not believe.
 
 use super::{OpenOptions, PageStore};
-use crate::error::StoreError;
+use crate::error::{Doing, StoreError};
 use crate::flash::{DAMAGED, NEVER, Notes, generation_in, geometry};
 use crate::flash::{mark_at, mark_page, medium_bytes};
 use crate::medium::{Expecting, Medium};
@@ -100,8 +100,7 @@ pub(crate) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
     geometry(pages, blocks)
         .validate()
         .map_err(|error| StoreError::Damaged(format!("the superblock is wrong: {error}")))?;
-    let has = medium.bytes();
-    let has = has.map_err(|error| StoreError::io("asking for the length", error))?;
+    let has = medium.bytes().doing("asking for the length")?;
     let wanted = medium_bytes(pages, blocks);
     if has < wanted {
         return Err(StoreError::Damaged(format!(
@@ -112,8 +111,7 @@ pub(crate) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
     if head.damaged.is_some() {
         // The one that is damaged may have been the newer one, by which the store had grown.
         for block in blocks..blocks.saturating_add((blocks / 8).max(8)) {
-            let read = mark_at(medium, mark_page(pages, block));
-            let mark = read.map_err(|error| StoreError::io("reading a mark", error))?;
+            let mark = mark_at(medium, mark_page(pages, block)).doing("reading a mark")?;
             if !matches!(generation_in(&mark, block), NEVER | DAMAGED) {
                 return Err(newest_is_lost());
             }
@@ -127,13 +125,11 @@ pub(crate) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
 /// # Errors
 /// There are blocks of a store whose superblocks are gone.
 pub(crate) fn doubt_blank(medium: &dyn Medium) -> Result<(), StoreError> {
-    let has = medium.bytes();
-    let has = has.map_err(|error| StoreError::io("asking for the length", error))?;
+    let has = medium.bytes().doing("asking for the length")?;
     // As much as a new store takes, in which there is a mark if there is any.
     let end = (has / MEDIUM_PAGE_BYTES as u64).min(mark_page(128, super::FIRST_BLOCKS));
     for place in mark_page(128, 0)..end {
-        let read = mark_at(medium, place);
-        let bytes = read.map_err(|error| StoreError::io("looking for an older store", error))?;
+        let bytes = mark_at(medium, place).doing("looking for an older store")?;
         let block = get(&bytes, crate::flash::mark::BLOCK) as u32;
         if !matches!(generation_in(&bytes, block), NEVER | DAMAGED) {
             return Err(StoreError::NotAStore(

@@ -5,6 +5,7 @@ use super::*;
 use crate::medium::{Landing, Memory, Recorded};
 use flagstone::commit::Kind;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 fn small(protocol: Kind) -> OpenOptions {
@@ -28,20 +29,42 @@ impl Dice {
 }
 
 /// What the pages hold; nothing for one that cannot be read.
-type Pages = BTreeMap<u32, Option<Vec<u8>>>;
+pub(crate) type Pages = BTreeMap<u32, Option<Vec<u8>>>;
 
-fn contents(store: &mut PageStore) -> Pages {
-    let mut page = vec![0; PageStore::PAGE_BYTES];
+pub(crate) fn contents(store: &mut PageStore) -> Pages {
     let held: Vec<Lpn> = store.held().collect();
-    let read = |at: Lpn| match store.read(None, at, &mut page) {
-        Ok(bytes) => {
-            let bytes = bytes.expect("it holds something");
-            (at.0, Some(page[..bytes].to_vec()))
+    held.into_iter()
+        .map(|at| (at.0, store.page(at.0)))
+        .collect()
+}
+
+impl PageStore {
+    /// Gives a page its bytes, in a transaction of its own.
+    #[track_caller]
+    pub(crate) fn put(&mut self, at: u32, data: &[u8]) {
+        self.put_all(at..at + 1, data);
+    }
+
+    /// Gives pages the same bytes, in one transaction.
+    #[track_caller]
+    pub(crate) fn put_all(&mut self, pages: Range<u32>, data: &[u8]) {
+        let tx = self.begin().expect("it begins");
+        for at in pages {
+            self.write(tx, Lpn(at), data).expect("room");
         }
-        Err(StoreError::Device(DeviceError::Unreadable(_))) => (at.0, None),
-        Err(other) => panic!("{other}"),
-    };
-    held.into_iter().map(read).collect()
+        self.commit(tx).expect("it commits");
+    }
+
+    /// What a page holds, no bytes if it holds nothing; nothing if it cannot be read.
+    #[track_caller]
+    pub(crate) fn page(&mut self, at: u32) -> Option<Vec<u8>> {
+        let mut page = vec![0; PageStore::PAGE_BYTES];
+        match self.read(None, Lpn(at), &mut page) {
+            Ok(bytes) => Some(page[..bytes.unwrap_or(0)].to_vec()),
+            Err(StoreError::Device(DeviceError::Unreadable(_))) => None,
+            Err(other) => panic!("{other}"),
+        }
+    }
 }
 
 /// A transaction of a few pages, drawn, and what the store holds after it.
@@ -65,9 +88,9 @@ fn transaction(store: &mut PageStore, dice: &mut Dice, pages: &Pages) -> (TxId, 
 /// Cuts the power at every operation of the medium while transactions run, in several ways, and
 /// returns how many cuts there were and how many left something else than the state before or
 /// after the transaction in doubt.
-fn cut(protocol: Kind, transactions: usize, lies: bool) -> (u64, u64) {
+pub(crate) fn cut(options: &OpenOptions, transactions: usize, lies: bool) -> (u64, u64) {
     let medium = Recorded::default();
-    let mut store = PageStore::on(Box::new(medium.clone()), &small(protocol)).expect("a store");
+    let mut store = PageStore::on(Box::new(medium.clone()), options).expect("a store");
     if lies {
         medium.lie();
     }
@@ -89,7 +112,7 @@ fn cut(protocol: Kind, transactions: usize, lies: bool) -> (u64, u64) {
             ] {
                 cuts += 1;
                 let left = medium.cut(landing);
-                let is_right = match PageStore::on(Box::new(left), &small(protocol)) {
+                let is_right = match PageStore::on(Box::new(left), options) {
                     Ok(mut store) => {
                         let found = contents(&mut store);
                         let report = store.check().expect("it can be read");
@@ -127,7 +150,7 @@ fn cut(protocol: Kind, transactions: usize, lies: bool) -> (u64, u64) {
 #[test]
 fn a_cut_leaves_all_of_a_transaction_or_nothing() {
     for protocol in [Kind::Seal, Kind::LightTx, Kind::Scc] {
-        let (cuts, bad) = cut(protocol, 60, false);
+        let (cuts, bad) = cut(&small(protocol), 60, false);
         assert!(cuts > 1_000, "{cuts}");
         assert_eq!(bad, 0, "of {cuts} under {protocol}");
     }
@@ -135,7 +158,7 @@ fn a_cut_leaves_all_of_a_transaction_or_nothing() {
 
 #[test]
 fn a_medium_that_does_not_mean_its_syncs_loses_transactions() {
-    let (cuts, bad) = cut(Kind::Seal, 20, true);
+    let (cuts, bad) = cut(&small(Kind::Seal), 20, true);
     assert!(bad > cuts / 20, "{bad} of {cuts}");
 }
 
@@ -147,14 +170,12 @@ fn a_store_grows_and_what_it_holds_bounds_it() {
     let mut dice = Dice(3);
     let mut page = vec![1; PageStore::PAGE_BYTES];
     for round in 0..6_000u32 {
-        let tx = store.begin().expect("it begins");
         let at = match round < 2_000 {
             true => round,
             false => dice.below(2_000) as u32,
         };
         page[..4].copy_from_slice(&round.to_le_bytes());
-        store.write(tx, Lpn(at), &page).expect("room");
-        store.commit(tx).expect("it commits");
+        store.put(at, &page);
     }
     let info = store.info();
     assert_eq!(info.pages, 2_000);
@@ -167,20 +188,14 @@ fn a_store_grows_and_what_it_holds_bounds_it() {
         let medium = Box::new(Memory::default());
         let mut store = PageStore::on(medium, &small(protocol)).expect("a store");
         for at in 0..3_000 {
-            let tx = store.begin().expect("it begins");
-            store.write(tx, Lpn(at), &page).expect("room");
-            store.commit(tx).expect("it commits");
+            store.put(at, &page);
         }
         assert!(store.check().expect("it can be read").is_well());
     }
     // One transaction that is larger than the store.
     let medium = Memory::default();
     let mut store = PageStore::on(Box::new(medium), &small(Kind::Seal)).expect("a store");
-    let tx = store.begin().expect("it begins");
-    for at in 0..20_000 {
-        store.write(tx, Lpn(at), &page).expect("room");
-    }
-    store.commit(tx).expect("it commits");
+    store.put_all(0..20_000, &page);
     assert_eq!(store.highest(), Some(Lpn(19_999)));
     assert!(store.check().expect("it can be read").is_well());
 }
@@ -213,7 +228,8 @@ fn a_medium_that_fails_is_named_and_what_was_acknowledged_is_there() {
         );
         assert!(matches!(store.begin(), Err(StoreError::Broken(_))));
         medium.fail_at(None);
-        drop(store);
+        // Nor is it closed as if nothing had happened.
+        assert!(matches!(store.close(), Err(StoreError::Broken(_))));
         let mut store = PageStore::on(Box::new(medium), &small(Kind::Seal)).expect("a store");
         assert!(store.check().expect("it can be read").is_well());
     }
@@ -242,9 +258,7 @@ fn a_file_has_one_writer_or_many_readers() {
     let missing = PageStore::open(&path, &OpenOptions::existing());
     assert!(matches!(missing, Err(StoreError::Io { .. })));
     let mut store = PageStore::open(&path, &OpenOptions::default()).expect("a store");
-    let tx = store.begin().expect("it begins");
-    store.write(tx, Lpn(3), b"three").expect("room");
-    store.commit(tx).expect("it commits");
+    store.put(3, b"three");
     for options in [OpenOptions::existing(), OpenOptions::existing().reading()] {
         let Err(StoreError::InUse { pid, .. }) = PageStore::open(&path, &options) else {
             panic!("it is opened twice");
@@ -255,9 +269,9 @@ fn a_file_has_one_writer_or_many_readers() {
     let reading = OpenOptions::existing().reading();
     let mut one = PageStore::open(&path, &reading).expect("a reader");
     let mut two = PageStore::open(&path, &reading).expect("another");
-    let mut page = vec![0; PageStore::PAGE_BYTES];
-    assert!(matches!(one.read(None, Lpn(3), &mut page), Ok(Some(5))));
-    assert!(matches!(two.read(None, Lpn(3), &mut page), Ok(Some(5))));
+    for reader in [&mut one, &mut two] {
+        assert_eq!(reader.page(3).as_deref(), Some(&b"three"[..]));
+    }
     assert!(matches!(one.begin(), Err(StoreError::ReadOnly)));
 }
 

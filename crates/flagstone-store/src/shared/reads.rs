@@ -85,7 +85,6 @@ impl Core {
 
     /// Closes the store, and says what fails, or has failed before.
     pub(super) fn close(self) -> Result<(), StoreError> {
-        self.is_well()?;
         let store = self.store.into_inner();
         store.expect("no thread panics here").close()
     }

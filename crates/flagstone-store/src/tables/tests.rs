@@ -13,6 +13,25 @@ fn store() -> Store {
     Store::on(Box::new(Memory::default()), &OpenOptions::default()).expect("a new store")
 }
 
+/// A table as it is now.
+#[track_caller]
+fn table_of(store: &Store, name: &str) -> Table {
+    let read = store.read().expect("a snapshot");
+    read.table(name).expect("a table")
+}
+
+#[track_caller]
+fn assert_value(found: Result<Option<Value>, StoreError>, value: impl AsRef<[u8]>) {
+    assert_eq!(found.expect("a table").as_deref(), Some(value.as_ref()));
+}
+
+/// Adds to a counter of a table.
+#[track_caller]
+fn add(tx: &mut WriteTx, table: &str, by: i64) {
+    let mut table = tx.table(table).expect("a table");
+    table.add(b"sum", by).expect("room");
+}
+
 fn pairs(range: impl Iterator<Item = Result<Pair, StoreError>>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let pair = |pair: Result<Pair, StoreError>| {
         let (key, value) = pair.expect("a pair");
@@ -37,18 +56,11 @@ fn a_commit_is_seen_by_later_snapshots_only() {
     let mut tx = store.write().expect("a turn");
     let mut table = tx.table("t").expect("a new table");
     assert!(!table.insert(b"key", b"one").expect("room"));
-    assert_eq!(
-        table.get(b"key").expect("a table").as_deref(),
-        Some(&b"one"[..])
-    );
+    assert_value(table.get(b"key"), b"one");
     assert!(store.read().expect("a snapshot").table("t").is_err());
     tx.commit().expect("room");
     assert!(before.table("t").is_err());
-    let first = store
-        .read()
-        .expect("a snapshot")
-        .table("t")
-        .expect("a table");
+    let first = table_of(&store, "t");
     let mut tx = store.write().expect("a turn");
     assert!(
         tx.table("t")
@@ -65,19 +77,9 @@ fn a_commit_is_seen_by_later_snapshots_only() {
             .expect("room")
     );
     drop(tx);
-    assert_eq!(
-        first.get(b"key").expect("a table").as_deref(),
-        Some(&b"one"[..])
-    );
-    let last = store
-        .read()
-        .expect("a snapshot")
-        .table("t")
-        .expect("a table");
-    assert_eq!(
-        last.get(b"key").expect("a table").as_deref(),
-        Some(&b"two"[..])
-    );
+    assert_value(first.get(b"key"), b"one");
+    let last = table_of(&store, "t");
+    assert_value(last.get(b"key"), b"two");
 }
 
 #[test]
@@ -92,11 +94,7 @@ fn iterators_go_both_ways_within_any_bounds() {
     let all: Vec<u16> = (0..3000).step_by(3).collect();
     assert_eq!(keys(table.iter().expect("a table")), all);
     tx.commit().expect("room");
-    let table = store
-        .read()
-        .expect("a snapshot")
-        .table("numbers")
-        .expect("a table");
+    let table = table_of(&store, "numbers");
     assert_eq!(keys(table.iter()), all);
     let mut down = all.clone();
     down.reverse();
@@ -167,10 +165,7 @@ fn a_savepoint_of_another_transaction_is_refused() {
     };
     let mut tx = store.write().expect("a turn");
     let own = tx.savepoint();
-    tx.table("t")
-        .expect("a table")
-        .add(b"sum", 1)
-        .expect("room");
+    add(&mut tx, "t", 1);
     for savepoint in strange {
         for refused in [tx.rollback_to(savepoint), tx.release(savepoint)] {
             assert!(
@@ -240,11 +235,7 @@ fn values_have_any_length_and_their_pages_come_back() {
         }
         tx.commit().expect("room");
         store.check().expect("each page is used once or free");
-        let table = store
-            .read()
-            .expect("a snapshot")
-            .table("long")
-            .expect("a table");
+        let table = table_of(&store, "long");
         for n in lengths {
             let value = table.get(n.to_string().as_bytes()).expect("a table");
             assert!(value.expect("it is there") == long(n), "{n} bytes, {kind}");
@@ -282,21 +273,14 @@ fn keys_of_one_hash_share_a_place_and_nothing_else() {
         assert!(!table.remove(two).expect("a table"));
         assert!(!table.insert(two, b"two").expect("room"));
         assert!(table.insert(one, &[1; 3000]).expect("room"));
-        assert_eq!(
-            table.get(two).expect("a table").as_deref(),
-            Some(&b"two"[..])
-        );
+        assert_value(table.get(two), b"two");
         assert_eq!(
             table.get(one).expect("a table").as_deref(),
             Some(&[1; 3000][..])
         );
         tx.commit().expect("room");
         let mut found = Vec::new();
-        let table = store
-            .read()
-            .expect("a snapshot")
-            .table("t")
-            .expect("a table");
+        let table = table_of(&store, "t");
         for (key, _) in pairs(table.iter()) {
             found.push(key);
         }
@@ -307,16 +291,9 @@ fn keys_of_one_hash_share_a_place_and_nothing_else() {
         let many = table.get_many(&[two, one]).expect("a table");
         assert!(many[0].as_deref() == Some(b"two") && many[1].as_deref() == Some(&[1; 3000]));
         assert!(store.remove("t", one).expect("room"));
-        let table = store
-            .read()
-            .expect("a snapshot")
-            .table("t")
-            .expect("a table");
+        let table = table_of(&store, "t");
         assert!(table.get(one).expect("a table").is_none());
-        assert_eq!(
-            table.get(two).expect("a table").as_deref(),
-            Some(&b"two"[..])
-        );
+        assert_value(table.get(two), b"two");
         assert!(store.remove("t", two).expect("room"));
         store.check().expect("each page is used once or free");
     }
@@ -349,10 +326,7 @@ fn errors_name_the_table_and_the_key_and_change_nothing() {
         .expect("a new table");
     hashed.insert(&long, b"long").expect("keys of any length");
     assert!(hashed.range(..b"x").is_err());
-    assert_eq!(
-        hashed.get(&long).expect("a table").as_deref(),
-        Some(&b"long"[..])
-    );
+    assert_value(hashed.get(&long), b"long");
     tx.commit().expect("room");
     let read = store.read().expect("a snapshot");
     let refused = read.table("user").err().expect("refused").to_string();
@@ -389,11 +363,7 @@ fn a_store_says_what_it_holds() {
         ("database.flag", 1, &b"SQLite format 3\0 and so on"[..]),
         ("pages.flag", 7, b"a layout of its own"),
     ] {
-        let mut pages = pages(name);
-        let tx = pages.begin().expect("it may write");
-        let at = flagstone::units::Lpn(at);
-        pages.write(tx, at, bytes).expect("room");
-        pages.commit(tx).expect("room");
+        pages(name).put(at, bytes);
     }
     drop(Volume::create(pages("disk.flag"), 1 << 20).expect("a disk"));
     drop(Store::open(path("tables.flag")).expect("a new store"));
@@ -493,11 +463,7 @@ fn calls_that_are_transactions_of_their_own_do_what_transactions_do() {
     assert!(!store.update("t", b"other", longer).expect("room"));
     assert!(store.update("t", b"sum", |_| None).expect("room"));
     assert!(!store.remove("t", b"sum").expect("room"));
-    let table = store
-        .read()
-        .expect("a snapshot")
-        .table("t")
-        .expect("a table");
+    let table = table_of(&store, "t");
     let wanted: [(&[u8], &[u8]); 2] = [(b"key", b"2!"), (b"other", b"none!")];
     let found = pairs(table.iter());
     let found: Vec<(&[u8], &[u8])> = found.iter().map(|(k, v)| (&k[..], &v[..])).collect();
@@ -516,11 +482,7 @@ fn calls_that_are_transactions_of_their_own_do_what_transactions_do() {
             });
         }
     });
-    let table = store
-        .read()
-        .expect("a snapshot")
-        .table("counts")
-        .expect("a table");
+    let table = table_of(&store, "counts");
     assert!(
         pairs(table.iter())
             .iter()
@@ -560,14 +522,6 @@ fn pairs_that_threads_write_by_one_call_each_are_all_there() {
     // All or nothing: the last key is too long.
     let long = [(vec![1], vec![1]), (vec![2; 1 << 20], vec![1])];
     assert!(store.insert_all("t", &long).is_err());
-    assert!(
-        !store
-            .read()
-            .expect("one")
-            .table("t")
-            .expect("it")
-            .contains(&[1])
-            .expect("it")
-    );
+    assert!(!table_of(&store, "t").contains(&[1]).expect("it"));
     store.check().expect("all is in order");
 }

@@ -74,8 +74,9 @@ impl Draft {
         Ok(draft)
     }
 
-    /// Whether what is at the target now, if anything, can be replaced.
-    fn may_replace(&self) -> Result<(), StoreError> {
+    /// Whether what is at the target now, if anything, can be replaced. Nobody opens it to write as
+    /// long as what is returned is there.
+    fn may_replace(&self) -> Result<Option<Disk>, StoreError> {
         let refuse = |why: &str| {
             Err(StoreError::Options(format!(
                 "{}: {why}",
@@ -83,7 +84,7 @@ impl Draft {
             )))
         };
         let Ok(there) = std::fs::metadata(&self.target) else {
-            return Ok(());
+            return Ok(None);
         };
         if let Some(input) = &self.input {
             let input = std::fs::metadata(input).map_err(io_error("looking at", input))?;
@@ -96,10 +97,9 @@ impl Draft {
             (true, false) => refuse("there is a file already; `--force` replaces it"),
             (true, true) if self.input.is_some() => {
                 // A store that somebody has open is not to be replaced under him.
-                drop(Disk::open(&self.target, false, true)?);
-                Ok(())
+                Disk::open(&self.target, false, true).map(Some)
             }
-            (true, true) => Ok(()),
+            (true, true) => Ok(None),
         }
     }
 
@@ -169,7 +169,7 @@ impl Draft {
             file.set_permissions(like.permissions()).map_err(failed)?;
         }
         file.sync_all().map_err(failed)?;
-        self.may_replace()?;
+        let _replaced = self.may_replace()?;
         if !is_named(file, &self.path).map_err(failed)? {
             let other = "another file has taken the name of its draft";
             return Err(failed(io::Error::other(other)));

@@ -13,7 +13,7 @@ mod repair;
 pub use live::{Access, Act, backup_live, backup_of, check_live, check_of};
 pub use repair::{Hints, Repaired, repair};
 
-use crate::error::StoreError;
+use crate::error::{Doing, StoreError};
 use crate::flash::{geometry, medium_bytes};
 use crate::pages::{OpenOptions, PageStore, StoreInfo};
 use crate::superblock::Lifetime;
@@ -77,9 +77,9 @@ pub fn compact(
     progress: Progress<'_>,
 ) -> Result<Copied, StoreError> {
     let named = path;
-    let io = |error| StoreError::io(format!("opening {}", named.display()), error);
     // The file is replaced and not a link to it.
-    let path = &path.canonicalize().map_err(io)?;
+    let real = path.canonicalize();
+    let path = &real.doing(format!("opening {}", named.display()))?;
     let existing = OpenOptions::existing().with_key_of(opening);
     let mut store = PageStore::open(path, &existing)?;
     let meta = metadata(path)?;
@@ -131,8 +131,7 @@ pub fn bytes_of_copy(store: &PageStore) -> u64 {
 }
 
 fn metadata(path: &Path) -> Result<Metadata, StoreError> {
-    let meta = std::fs::metadata(path);
-    meta.map_err(|error| StoreError::io(format!("looking at {}", path.display()), error))
+    std::fs::metadata(path).doing(format!("looking at {}", path.display()))
 }
 
 /// Pages to be copied: those of one moment.

@@ -5,7 +5,7 @@
 use super::AT_ONCE;
 use super::draft::Draft;
 use super::patched::Patched;
-use crate::error::StoreError;
+use crate::error::{Doing, StoreError};
 use crate::flash::{DATA_BYTES, generation_in, mark_at, mark_page, page_generation, trailer};
 use crate::medium::Medium;
 use crate::pages::{OpenOptions, PageStore};
@@ -22,8 +22,9 @@ type Versions = BTreeMap<u32, (u64, Option<u64>)>;
 type Page = [u8; MEDIUM_PAGE_BYTES];
 
 fn read(medium: &Patched, place: u64, into: &mut [u8]) -> Result<(), StoreError> {
-    let read = medium.read_at(place * MEDIUM_PAGE_BYTES as u64, into);
-    read.map_err(|error| StoreError::io("reading a page", error))
+    medium
+        .read_at(place * MEDIUM_PAGE_BYTES as u64, into)
+        .doing("reading a page")
 }
 
 /// Looks at all pages of the medium.
@@ -32,8 +33,7 @@ fn versions(medium: &Patched, superblock: &Superblock) -> Result<Versions, Store
     let pages = superblock.pages_per_block;
     let mut page: Page = [0; MEDIUM_PAGE_BYTES];
     for block in 0..superblock.blocks {
-        let bytes = mark_at(medium, mark_page(pages, block));
-        let bytes = bytes.map_err(|error| StoreError::io("reading a page", error))?;
+        let bytes = mark_at(medium, mark_page(pages, block)).doing("reading a page")?;
         let generation = generation_in(&bytes, block);
         for number in 0..pages {
             let place = mark_page(pages, block) + 1 + u64::from(number);

@@ -13,7 +13,7 @@ use super::draft::Draft;
 use super::patched::Patched;
 use super::{Progress, Source, compare, fill, metadata, newest};
 use crate::encryption;
-use crate::error::StoreError;
+use crate::error::{Doing, StoreError};
 use crate::flash::{DAMAGED, NEVER, emit_mark, generation_in, geometry, mark, mark_at, mark_page};
 use crate::flash::{medium_bytes, page_generation};
 use crate::medium::gaps::{Gaps, Misreads};
@@ -77,8 +77,8 @@ pub fn repair(
 ) -> Result<Repaired, StoreError> {
     let disk = Disk::open(from, false, true)?;
     let misreads = Misreads::default();
-    let refreshed = disk.refresh();
-    refreshed.map_err(|error| StoreError::io("dropping what is cached", error).at(from))?;
+    let refreshed = disk.refresh().doing("dropping what is cached");
+    refreshed.map_err(|error| error.at(from))?;
     let draft = Draft::new(to, Some(from), replaces, opening)?;
     let opening = OpenOptions::existing().reading().with_key_of(opening);
     let disk = encryption::dress(
@@ -139,8 +139,7 @@ fn patch(
     hints: &Hints,
     report: &mut Repaired,
 ) -> Result<Patched, StoreError> {
-    let bytes = disk.bytes();
-    let bytes = bytes.map_err(|error| StoreError::io("asking for the length", error))?;
+    let bytes = disk.bytes().doing("asking for the length")?;
     let mut superblock = head(disk.as_ref(), bytes, hints, report)?;
     let pages = superblock.pages_per_block;
     let there = blocks_in(bytes, pages);
@@ -152,8 +151,7 @@ fn patch(
     let mut boot = superblock.boot;
     for block in 0..known.min(there) {
         let place = mark_page(pages, block);
-        let read = mark_at(disk.as_ref(), place);
-        let bytes = read.map_err(|error| StoreError::io("reading a mark", error))?;
+        let bytes = mark_at(disk.as_ref(), place).doing("reading a mark")?;
         let mut generation = generation_in(&bytes, block);
         if generation == DAMAGED {
             let found;
@@ -213,8 +211,8 @@ fn head(
     let mut page = vec![0; MEDIUM_PAGE_BYTES];
     let (mut best, mut damaged): (Option<Superblock>, u32) = (None, 0);
     for copy in 0..2 {
-        let read = disk.read_at(copy * MEDIUM_PAGE_BYTES as u64, &mut page);
-        read.map_err(|error| StoreError::io("reading the head of the store", error))?;
+        disk.read_at(copy * MEDIUM_PAGE_BYTES as u64, &mut page)
+            .doing("reading the head of the store")?;
         match Superblock::parse(&page)? {
             Some(found) if best.is_none_or(|best| found.sequence > best.sequence) => {
                 best = Some(found);
@@ -286,8 +284,7 @@ fn head(
 /// Pages of a block, by the place of the first mark of a block that is not the first.
 fn distance_of_marks(disk: &dyn Medium, bytes: u64) -> Result<u32, StoreError> {
     for place in mark_page(0, 0) + 1..bytes.div_ceil(MEDIUM_PAGE_BYTES as u64) {
-        let read = mark_at(disk, place);
-        let page = read.map_err(|error| StoreError::io("looking for marks", error))?;
+        let page = mark_at(disk, place).doing("looking for marks")?;
         let block = flagstone::layout::get(&page, mark::BLOCK) as u32;
         if block == 0 || matches!(generation_in(&page, block), NEVER | DAMAGED) {
             continue;
@@ -307,8 +304,7 @@ fn distance_of_marks(disk: &dyn Medium, bytes: u64) -> Result<u32, StoreError> {
 /// Blocks up to the last one with a mark.
 fn last_mark(disk: &dyn Medium, bytes: u64, pages_per_block: u32) -> Result<u32, StoreError> {
     for block in (0..blocks_in(bytes, pages_per_block)).rev() {
-        let read = mark_at(disk, mark_page(pages_per_block, block));
-        let page = read.map_err(|error| StoreError::io("reading a mark", error))?;
+        let page = mark_at(disk, mark_page(pages_per_block, block)).doing("reading a mark")?;
         if !matches!(generation_in(&page, block), NEVER | DAMAGED) {
             return Ok(block + 1);
         }
@@ -326,8 +322,7 @@ fn generation_of_pages(
     let mut bytes = [0; MEDIUM_PAGE_BYTES];
     for page in 0..pages {
         let place = (mark_page(pages, block) + 1 + u64::from(page)) * MEDIUM_PAGE_BYTES as u64;
-        let read = disk.read_at(place, &mut bytes);
-        read.map_err(|error| StoreError::io("reading a page", error))?;
+        disk.read_at(place, &mut bytes).doing("reading a page")?;
         let Some(generation) = page_generation(&bytes, block * pages + page) else {
             continue;
         };

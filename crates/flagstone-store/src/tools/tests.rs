@@ -41,13 +41,10 @@ fn used(path: &Path, transactions: u32) -> Contents {
 fn contents(path: &Path) -> Contents {
     let mut store = PageStore::open(path, &OpenOptions::existing().reading()).expect("a store");
     assert!(store.check().expect("it can be read").is_well());
-    let mut page = vec![0; PageStore::PAGE_BYTES];
-    let held: Vec<Lpn> = store.held().collect();
-    let mut read = |at: Lpn| {
-        let bytes = store.read(None, at, &mut page).expect("a page");
-        (at.0, page[..bytes.expect("it holds something")].to_vec())
-    };
-    held.into_iter().map(&mut read).collect()
+    let pages = crate::pages::tests::contents(&mut store).into_iter();
+    pages
+        .map(|(at, page)| (at, page.expect("it can be read")))
+        .collect()
 }
 
 fn quiet() -> impl FnMut(u64, u64) {
@@ -82,11 +79,7 @@ fn salvage(path: &Path, to: &Path) -> Repaired {
 fn a_compaction_keeps_everything_but_room() {
     let (folder, path, mut pages) = place();
     let mut store = PageStore::open(&path, &OpenOptions::existing()).expect("the store");
-    let tx = store.begin().expect("it begins");
-    for at in 300..3_000 {
-        store.write(tx, Lpn(at), &[1; 4000]).expect("room");
-    }
-    store.commit(tx).expect("it commits");
+    store.put_all(300..3_000, &[1; 4000]);
     let tx = store.begin().expect("it begins");
     for at in 400..3_000 {
         store.trim(tx, Lpn(at)).expect("room");
@@ -160,11 +153,7 @@ fn a_store_of_any_protocol_is_compacted_to_what_it_holds() {
         let mut store = PageStore::open(&path, &options).expect("a store");
         let first = store.device().geometry().blocks();
         for first in (0..2_000).step_by(20) {
-            let tx = store.begin().expect("a transaction");
-            for at in (first..first + 20).map(flagstone::units::Lpn) {
-                store.write(tx, at, b"there").expect("it grows");
-            }
-            store.commit(tx).expect("room");
+            store.put_all(first..first + 20, b"there");
         }
         assert!(store.device().geometry().blocks() > 3 * first, "{kind}");
         for first in (40..2_000).step_by(20) {
@@ -560,10 +549,8 @@ fn the_newest_versions_are_there_where_no_recovery_is() {
     let mut store = PageStore::open(&path, &options).expect("a store");
     let mut pages = Contents::new();
     for number in 0..500_u32 {
-        let tx = store.begin().expect("it begins");
         let data = vec![number as u8; 1 + number as usize * 7];
-        store.write(tx, Lpn(number * 7 % 60), &data).expect("room");
-        store.commit(tx).expect("it commits");
+        store.put(number * 7 % 60, &data);
         pages.insert(number * 7 % 60, data);
     }
     store.close().expect("it closes");

@@ -231,9 +231,7 @@ fn what_is_no_disk_is_said() {
     let refused = Volume::open(pages()).err().expect("there is none");
     assert!(refused.to_string().contains("it is empty"), "{refused}");
     let mut other = pages();
-    let tx = other.begin().expect("it begins");
-    other.write(tx, Lpn(9), b"something").expect("room");
-    other.commit(tx).expect("room");
+    other.put(9, b"something");
     let refused = Volume::open(other).err().expect("it is none");
     assert!(
         refused.to_string().contains("pages of another kind"),

@@ -1,9 +1,19 @@
 //! A store that asks a test before it is opened, written to or committed: the test looks around, or
-//! refuses.
+//! refuses. Or a store that makes a mistake on purpose, for controls.
 
 use flagstone_sqlite::{Bytes, StoreFile, Trouble, TroubleKind, View};
-use flagstone_store::{Asked, Looked, PageStore};
+use flagstone_store::medium::Memory;
+use flagstone_store::{Asked, Looked, OpenOptions, PageStore};
 use std::sync::{Arc, Mutex};
+
+/// What is done before it is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Early {
+    /// Readers see a commit.
+    Shows,
+    /// Groups of transactions are acknowledged.
+    Acknowledges,
+}
 
 /// What a test does then.
 type Hook = Box<dyn FnOnce() -> Result<(), Trouble> + Send>;
@@ -62,28 +72,56 @@ impl Hooks {
 
     /// A store that asks these.
     pub(super) fn over(&self, file: StoreFile) -> Hooked {
-        Hooked(file, self.clone())
+        Hooked {
+            file,
+            hooks: self.clone(),
+            mistake: None,
+        }
     }
 }
 
-pub(super) struct Hooked(StoreFile, Hooks);
+impl Early {
+    /// A store that makes this mistake.
+    pub(super) fn of(self, file: StoreFile) -> Hooked {
+        let nothing = PageStore::on(Box::new(Memory::default()), &OpenOptions::default());
+        Hooked {
+            file,
+            hooks: Hooks::default(),
+            mistake: Some((self, nothing.expect("memory").asked())),
+        }
+    }
+}
+
+pub(super) struct Hooked {
+    file: StoreFile,
+    hooks: Hooks,
+    /// With what a store has asked for that asks nothing of its medium.
+    mistake: Option<(Early, Asked)>,
+}
 
 impl Hooked {
+    fn view(&self, view: View) -> View {
+        match (view, &self.mistake) {
+            (View::Snapshot(_), Some((Early::Shows, _))) => View::Committed,
+            (other, _) => other,
+        }
+    }
+
     /// A store that is refused something has rolled back before it says so.
     fn or_abort(&mut self, asked: Result<(), Trouble>) -> Result<(), Trouble> {
         if asked.is_err() {
-            self.0.abort();
+            self.file.abort();
         }
         asked
     }
 
     fn ask_to_commit(&mut self) -> Result<(), Trouble> {
-        let hook = self.1.asks().commit.take();
+        let hook = self.hooks.asks().commit.take();
         self.or_abort(act(hook))
     }
 
     fn ask_to_write(&mut self) -> Result<(), Trouble> {
-        let mut asks = self.1.asks();
+        let mut asks = self.hooks.asks();
         let hook = match asks.write.take() {
             Some((0, hook)) => Some(hook),
             Some((after, hook)) => {
@@ -99,65 +137,99 @@ impl Hooked {
 
 impl Bytes for Hooked {
     fn size(&self, view: View) -> u64 {
-        self.0.size(view)
+        self.file.size(self.view(view))
     }
 
     fn read(&mut self, view: View, at: u64, into: &mut [u8]) -> Result<usize, Trouble> {
-        self.0.read(view, at, into)
+        let view = self.view(view);
+        self.file.read(view, at, into)
     }
 
     fn look(&self, view: View, at: u64, bytes: usize) -> Result<Option<Looked>, Trouble> {
-        self.0.look(view, at, bytes)
+        self.file.look(self.view(view), at, bytes)
     }
 
     fn write(&mut self, at: u64, data: &[u8]) -> Result<(), Trouble> {
         self.ask_to_write()?;
-        self.0.write(at, data)
+        self.file.write(at, data)
     }
 
     fn truncate(&mut self, size: u64) -> Result<(), Trouble> {
-        self.0.truncate(size)
+        self.file.truncate(size)
     }
 
     fn has_changes(&self) -> bool {
-        self.0.has_changes()
+        self.file.has_changes()
     }
 
     fn commit(&mut self) -> Result<(), Trouble> {
         self.ask_to_commit()?;
-        self.0.commit()
+        self.file.commit()
     }
 
     fn commit_apart(&mut self) -> Result<Option<Asked>, Trouble> {
         self.ask_to_commit()?;
-        self.0.commit_apart()
+        self.file.commit_apart()
     }
 
     fn outcome(&mut self) -> Result<(), Trouble> {
-        self.0.outcome()
+        self.file.outcome()
+    }
+
+    /// One that asks a test commits each transaction by itself.
+    fn can_join(&self) -> bool {
+        self.mistake.is_some() && self.file.can_join()
+    }
+
+    fn keep(&mut self, keeps: bool) {
+        self.file.keep(keeps);
+    }
+
+    fn may_join(&self) -> bool {
+        self.file.may_join()
+    }
+
+    fn join(&mut self) {
+        self.file.join();
+    }
+
+    fn has_joined(&self) -> bool {
+        self.file.has_joined()
+    }
+
+    fn commit_joined(&mut self) -> Result<Asked, Trouble> {
+        let asked = self.file.commit_joined()?;
+        match &self.mistake {
+            Some((Early::Acknowledges, nothing)) => Ok(nothing.clone()),
+            _ => Ok(asked),
+        }
+    }
+
+    fn drop_joined(&mut self) {
+        self.file.drop_joined();
     }
 
     fn abort(&mut self) {
-        self.0.abort();
+        self.file.abort();
     }
 
     fn snapshot(&mut self) -> Result<Option<u64>, Trouble> {
-        self.0.snapshot()
+        self.file.snapshot()
     }
 
     fn share_snapshot(&mut self, snapshot: u64) {
-        self.0.share_snapshot(snapshot);
+        self.file.share_snapshot(snapshot);
     }
 
     fn is_current(&self, snapshot: u64) -> bool {
-        self.0.is_current(snapshot)
+        self.file.is_current(snapshot)
     }
 
     fn store(&mut self) -> Option<&mut PageStore> {
-        Bytes::store(&mut self.0)
+        Bytes::store(&mut self.file)
     }
 
     fn end_snapshot(&mut self, snapshot: u64) {
-        self.0.end_snapshot(snapshot);
+        self.file.end_snapshot(snapshot);
     }
 }

@@ -32,14 +32,14 @@ fn closed_store() -> Recorded {
     let medium = Recorded::default();
     let mut store = open(&medium, raw(1)).expect("it is made");
     for at in 0..200 {
-        commit(&mut store, at, &[at as u8 + 1; 4000]);
+        store.put(at, &[at as u8 + 1; 4000]);
     }
     store.close().expect("a close");
     medium
 }
 
 fn has_all_pages(store: &mut PageStore) -> bool {
-    (0..200).all(|at| page(store, at) == Some(vec![at as u8 + 1; 4000]))
+    (0..200).all(|at| store.page(at) == Some(vec![at as u8 + 1; 4000]))
 }
 
 /// Such a store was opened as an empty one, and the first writes of that went over its blocks.
@@ -57,7 +57,7 @@ fn the_shape_of_a_store_is_that_of_a_superblock_that_is_proven() {
             "{report:?}"
         );
         for at in 0..200 {
-            commit(&mut store, at, &[at as u8 + 1; 4000]);
+            store.put(at, &[at as u8 + 1; 4000]);
         }
         store.close().expect("a close");
         let mut store = open(&forged, raw(1)).expect("it opens");
@@ -123,7 +123,7 @@ fn another_key_is_refused_where_the_newest_superblock_is_lost() {
     // Until one lies behind the end that the older superblock knows.
     let mut at = 0;
     loop {
-        commit(&mut store, at, &[7; 4000]);
+        store.put(at, &[7; 4000]);
         if store.facts(Lpn(at)).expect("it is there").block >= blocks {
             break;
         }
@@ -161,7 +161,7 @@ fn another_key_is_refused_where_the_newest_superblock_is_lost() {
     // The control.
     rekey(&killed).expect("it is whole");
     let mut store = open(&killed, raw(2)).expect("it opens");
-    assert_eq!(page(&mut store, at), Some(vec![7; 4000]));
+    assert_eq!(store.page(at), Some(vec![7; 4000]));
 }
 
 /// The work of a passphrase is done before anything is verified, so it is bounded.
@@ -170,7 +170,7 @@ fn a_lock_that_asks_for_too_much_work_is_refused() {
     let key = || Some(Key::passphrase("one".into()));
     let medium = Recorded::default();
     let mut store = open(&medium, key()).expect("it is made");
-    commit(&mut store, 1, b"one");
+    store.put(1, b"one");
     store.close().expect("a close");
     let asking = |memory: u64, passes: u64| {
         let asks = move |page: &mut [u8]| {
@@ -189,7 +189,7 @@ fn a_lock_that_asks_for_too_much_work_is_refused() {
         let asked = format!("{memory} KiB and {passes} passes");
         assert!(refused.to_string().contains(&asked), "{refused}");
         let mut store = open(&one, key()).expect("by the other lock");
-        assert_eq!(page(&mut store, 1), Some(b"one".to_vec()));
+        assert_eq!(store.page(1), Some(b"one".to_vec()));
     }
     // The control: work within the bound is done, and the lock is none of this key.
     let (_, both) = asking(64, 16);

@@ -107,37 +107,11 @@ fn says_so_again_at_once(store: &mut PageStore, medium: &Failing, error: &StoreE
     assert_eq!(medium.calls().len(), calls, "it asks the medium again");
 }
 
-/// A medium whose cache stays as it is, whatever is durable: a control.
-struct Stale(Recorded);
-
-impl Medium for Stale {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
-        self.0.read_at(offset, into)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
-        self.0.write_at(offset, bytes)
-    }
-
-    fn sync(&self) -> std::io::Result<()> {
-        self.0.sync()
-    }
-
-    fn bytes(&self) -> std::io::Result<u64> {
-        self.0.bytes()
-    }
-
-    fn reserve(&self, bytes: u64) -> std::io::Result<()> {
-        self.0.reserve(bytes)
-    }
-}
-
+/// Opens a store. With `is_stale` the cache of the medium stays as it is, whatever is durable: a
+/// control.
 fn open(medium: &Recorded, is_stale: bool) -> Result<PageStore, StoreError> {
-    let on: Box<dyn Medium> = match is_stale {
-        true => Box::new(Stale(medium.clone())),
-        false => Box::new(medium.clone()),
-    };
-    PageStore::on(on, &small(Kind::Seal))
+    medium.keep_cache(is_stale);
+    PageStore::on(Box::new(medium.clone()), &small(Kind::Seal))
 }
 
 /// What is there of a store, if it is whole.

@@ -27,12 +27,9 @@ impl History {
     /// A store of many pages.
     fn large(&mut self) -> PageStore {
         let mut store = self.open();
-        let tx = store.begin().expect("it begins");
-        for at in 200..1_800 {
-            store.write(tx, Lpn(at), b"filler").expect("room");
-            self.pages.insert(at, Some(b"filler".to_vec()));
-        }
-        store.commit(tx).expect("it commits");
+        store.put_all(200..1_800, b"filler");
+        let filled = (200..1_800).map(|at| (at, Some(b"filler".to_vec())));
+        self.pages.extend(filled);
         store
     }
 
@@ -103,9 +100,7 @@ fn tables_that_were_taken_back_are_not_believed_beside_a_lost_superblock() {
         store.close().expect("no fault");
         assert_eq!(history.look(Landing::Nothing, &reading()), (true, true));
         let mut store = history.open();
-        let tx = store.begin().expect("it begins");
-        store.write(tx, Lpn(7), b"since").expect("room");
-        store.commit(tx).expect("it commits");
+        store.put(7, b"since");
         history.pages.insert(7, Some(b"since".to_vec()));
         std::mem::forget(store);
         let mut bytes = history.medium.to_vec();
@@ -264,10 +259,8 @@ fn tables_that_are_written_in_several_parts_are_read_again() {
     assert!(medium.operations() - before >= 5);
     let mut store = open();
     assert!(store.info().resumed);
-    let mut page = [0; PageStore::PAGE_BYTES];
     for at in 0..4000_u32 {
-        let bytes = store.read(None, Lpn(at), &mut page).expect("it is there");
-        assert_eq!(page[..bytes.expect("it was written")], at.to_le_bytes());
+        assert_eq!(store.page(at), Some(at.to_le_bytes().to_vec()));
     }
     drop(store);
     let checked = PageStore::on(Box::new(medium.clone()), &small(Kind::Seal).uncached());
@@ -285,12 +278,9 @@ fn a_store_grows_over_what_was_left() {
     assert!(store.info().resumed);
     let before = store.info().blocks;
     for first in (200..800).step_by(4) {
-        let tx = store.begin().expect("it begins");
-        for at in first..first + 4 {
-            store.write(tx, Lpn(at), &[7; 4032]).expect("room");
-            history.pages.insert(at, Some(vec![7; 4032]));
-        }
-        store.commit(tx).expect("it commits");
+        store.put_all(first..first + 4, &[7; 4032]);
+        let written = (first..first + 4).map(|at| (at, Some(vec![7; 4032])));
+        history.pages.extend(written);
     }
     assert!(store.info().blocks > before);
     assert_eq!(history.look(Landing::Nothing, &reading()), (false, true));
@@ -306,9 +296,7 @@ fn an_opening_that_writes_little_leaves_nothing() {
     store.close().expect("no fault");
     assert_eq!(history.look(Landing::Nothing, &reading()), (true, true));
     let mut store = history.open();
-    let tx = store.begin().expect("it begins");
-    store.write(tx, Lpn(1), b"one").expect("room");
-    store.commit(tx).expect("it commits");
+    store.put(1, b"one");
     history.pages.insert(1, Some(b"one".to_vec()));
     store.close().expect("no fault");
     assert_eq!(history.look(Landing::Nothing, &reading()), (false, true));

@@ -34,16 +34,10 @@ fn threads_take_turns_and_no_reader_sees_half_of_a_transaction() {
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     let mut tx = store.write().expect("a turn");
-                    tx.table("ones")
-                        .expect("a table")
-                        .add(b"sum", 1)
-                        .expect("room");
+                    add(&mut tx, "ones", 1);
                     let wanted = tx.table("ones").expect("a table").get(b"sum");
                     let wanted = wanted.expect("a table").expect("it is there");
-                    tx.table("tens")
-                        .expect("a table")
-                        .add(b"sum", 10)
-                        .expect("room");
+                    add(&mut tx, "tens", 10);
                     match round % 3 {
                         0 => tx.rollback(),
                         1 => tx.commit().expect("durable"),
@@ -91,11 +85,7 @@ fn what_finds_no_room_is_gone_and_the_store_goes_on() {
         .expect("durable");
     store.check().expect("each page is used once or free");
     let found = |store: &Store| {
-        let table = store
-            .read()
-            .expect("a snapshot")
-            .table("t")
-            .expect("a table");
+        let table = table_of(store, "t");
         pairs(table.iter())
             .into_iter()
             .map(|(key, _)| key)
@@ -121,10 +111,7 @@ fn a_close_says_that_a_commit_is_lost_that_nobody_waited_for() {
         for goes_on in [true, false] {
             let (store, _) = bounded(2 << 20);
             let mut tx = store.write().expect("a turn");
-            tx.table("t")
-                .expect("a table")
-                .add(b"sum", 1)
-                .expect("room");
+            add(&mut tx, "t", 1);
             let first = tx.commit_later().expect("it is taken");
             let kept = (!is_dropped).then_some(first);
             let mut tx = store.write().expect("a turn");

@@ -1,26 +1,24 @@
 //! Who can read a draft, and what becomes of two for one name.
 
 use super::*;
+use crate::medium::identity;
 use crate::tools::{Hints, Progress, Source, backup, compact, compare, fill, repair};
-use flagstone::units::Lpn;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A store with one page.
 fn store(path: &Path, data: &[u8]) {
     let mut store = PageStore::open(path, &OpenOptions::default()).expect("a store");
-    let tx = store.begin().expect("it begins");
-    store.write(tx, Lpn(3), data).expect("room");
-    store.commit(tx).expect("room");
+    store.put(3, data);
     store.close().expect("a close");
 }
 
 fn page(path: &Path) -> Vec<u8> {
     let reading = OpenOptions::existing().reading();
     let mut store = PageStore::open(path, &reading).expect("a store");
-    let mut page = vec![0; PageStore::PAGE_BYTES];
-    let bytes = store.read(None, Lpn(3), &mut page).expect("it reads");
-    page[..bytes.expect("it is there")].to_vec()
+    store.page(3).expect("it reads")
 }
 
 fn mode(path: &Path) -> Option<u32> {
@@ -125,4 +123,36 @@ fn a_file_that_was_put_in_the_place_of_a_draft_gets_no_name() {
     assert!(!copy.exists());
     let left = std::fs::read(&hidden).expect("nobody has removed it");
     assert_eq!(left, b"of somebody else");
+}
+
+/// Such a store was opened between the look at it and the exchange: what was committed to it then
+/// was gone with it.
+#[test]
+fn a_store_is_not_replaced_while_somebody_has_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (from, to) = (folder.path().join("a.flag"), folder.path().join("b.flag"));
+    store(&from, b"from");
+    let (is_over, opening) = (AtomicBool::new(false), OpenOptions::default());
+    std::thread::scope(|scope| {
+        let holder = scope.spawn(|| {
+            let (mut held, moment) = (0, Duration::from_micros(10));
+            while !is_over.load(Ordering::Relaxed) {
+                if let Ok(_locked) = Disk::open(&to, true, false) {
+                    let file = identity(&to);
+                    std::thread::sleep(moment);
+                    assert_eq!(identity(&to), file, "it was exchanged after {held}");
+                    held += 1;
+                }
+                std::thread::sleep(moment);
+            }
+            held
+        });
+        let mut replaced = 0;
+        while replaced < 500 && !holder.is_finished() {
+            let draft = Draft::new(&to, Some(&from), true, &opening);
+            replaced += u32::from(draft.and_then(|draft| draft.finish(None)).is_ok());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(holder.join().expect("nothing was exchanged") > 0);
+    });
 }

@@ -100,9 +100,7 @@ fn an_open_store_of_pages_is_copied_without_what_is_not_committed() {
         let path = folder.path().join("store.flag");
         let options = OpenOptions::default().with_protocol(kind);
         let mut store = PageStore::open(&path, &options).expect("a store");
-        let tx = store.begin().expect("a transaction");
-        store.write(tx, Lpn(3), b"committed").expect("room");
-        store.commit(tx).expect("room");
+        store.put(3, b"committed");
         let tx = store.begin().expect("a transaction");
         store.write(tx, Lpn(4), b"not yet").expect("room");
         let own = store.backup(&path, true, &mut quiet()).expect_err("itself");
