@@ -14,7 +14,7 @@
 //!
 //! Departures  none.
 
-use super::show::{Rulings, row};
+use super::show::{Rulings, rows};
 use super::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Write};
 use crate::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
@@ -36,18 +36,10 @@ pub(super) const INFO: Info = Info {
     tail: &[],
     log: &[],
     root: None,
-    recovery: &[
-        row(
-            "newest",
-            "the highest sequence of its logical page",
-            "counts",
-        ),
-        row(
-            "older",
-            "another version has a higher sequence",
-            "does not count",
-        ),
-    ],
+    recovery: rows! {
+        "newest": "the highest sequence of its logical page" => "counts";
+        "older": "another version has a higher sequence" => "does not count";
+    },
     flag: None,
 };
 

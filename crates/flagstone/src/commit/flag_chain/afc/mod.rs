@@ -63,7 +63,7 @@ mod recover;
 mod tests;
 
 use super::{Link, Tables, Tail, read_shadow, spare};
-use crate::commit::show::{LIVE, live_row, row};
+use crate::commit::show::{LIVE, live_row, rows};
 use crate::commit::{Found, Info, Protocol, Table, Taken, Write, table_bytes};
 use crate::ftl::{Cause, Ftl, FtlError, Slot, Stream};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
@@ -75,14 +75,10 @@ pub(in crate::commit) const INFO: Info = Info {
     name: "afc",
     idea: "pages are linked backwards; the first is FALSE until a reprogram commits them all",
     section: "3.2, 3.4",
-    recovery: &[
-        row("@A", "no page of the part is FALSE", "committed"),
-        row(
-            "@B",
-            "some page of the part is FALSE",
-            "uncommitted: in progress, or aborted",
-        ),
-    ],
+    recovery: rows! {
+        "@A": "no page of the part is FALSE" => "committed";
+        "@B": "some page of the part is FALSE" => "uncommitted: in progress, or aborted";
+    },
     flag: Some(|flag| if is_true(flag) { "TRUE" } else { "FALSE" }),
     ..super::INFO
 };
