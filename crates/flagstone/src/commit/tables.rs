@@ -2,6 +2,7 @@
 //! them, on a device of many planes on which copies take longer than a checkpoint.
 
 use super::{Device, DeviceError, Kind, Options};
+use crate::dice::Dice;
 use crate::forward_flash;
 use crate::ftl::{Config, Header, Kind as PageKind};
 use crate::nand::{Cell, Chip, Flash, FlashError, Geometry, Timing, small};
@@ -79,14 +80,13 @@ fn churn(kind: Kind, zone_blocks: u32) -> Result<Seen, DeviceError> {
     };
     let mut device = Device::open(Box::new(flash), kind, config, &options, Nanos::ZERO)?;
     let mut now = device.recovered_at();
-    let mut dice = 1u32;
+    let mut dice = Dice(1);
     for i in 0..6_000 {
-        dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let at = if i < PAGES { i } else { (dice >> 16) % PAGES };
+        let at = if i < PAGES { i } else { dice.pick(PAGES) };
         let tx = device.begin(now)?;
         device.write(now, tx, Lpn(at), &[1])?;
         device.commit(now, tx)?;
-        now += Nanos::from_micros(u64::from(dice >> 24));
+        now += Nanos::from_micros(dice.below(256));
     }
     drop(device);
     Ok(Arc::into_inner(seen)
