@@ -5,20 +5,14 @@ use super::small_device::{EVERYTHING, NOTHING, Small, unwaited};
 use super::{Config, DeviceError, Kind};
 use crate::dice::Dice;
 use crate::ftl::{EndOfLife, FtlError, Wear};
-use crate::nand::{Cell, Geometry, small};
+use crate::nand::{Geometry, small};
 use crate::units::{Lpn, Pbn};
 
 const PAGES: u32 = 96;
 
 const GEOMETRY: Geometry = Geometry {
-    channels: 2,
-    packages_per_channel: 1,
-    planes_per_package: 1,
     blocks_per_plane: 30,
     pages_per_block: 6,
-    cell: Cell::Slc {
-        partial_programs: 2,
-    },
     strict_order: false,
     ..small::GEOMETRY
 };

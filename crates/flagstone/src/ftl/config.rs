@@ -375,19 +375,6 @@ mod tests {
     use super::*;
     use crate::nand::Cell;
 
-    const GEOMETRY: Geometry = Geometry {
-        channels: 2,
-        packages_per_channel: 1,
-        planes_per_package: 2,
-        blocks_per_plane: 100,
-        pages_per_block: 32,
-        page_bytes: 4096,
-        spare_bytes: 128,
-        cell: Cell::Mlc,
-        strict_order: false,
-        pairing: Pairing::None,
-    };
-
     /// The numbers after some words of an error.
     fn advised(error: &str, words: &str) -> Option<f64> {
         let (_, rest) = error.split_once(words)?;
@@ -401,6 +388,12 @@ mod tests {
             logs: 1,
             ..Format::default()
         };
+        let geometry = Geometry {
+            blocks_per_plane: 100,
+            pages_per_block: 32,
+            cell: Cell::Mlc,
+            ..Geometry::default()
+        };
         let mut seen = 0;
         for format in [Format::default(), persisted] {
             for over_provision in [0.0, 0.05, 0.1, 0.3] {
@@ -411,7 +404,7 @@ mod tests {
                         ..Config::default()
                     };
                     let fits = |config: &Config| {
-                        let sizes = Sizes::new(&GEOMETRY, config, &format, GEOMETRY.blocks());
+                        let sizes = Sizes::new(&geometry, config, &format, geometry.blocks());
                         sizes.map(|_| ()).map_err(|error| error.0)
                     };
                     let Err(error) = fits(&config) else {

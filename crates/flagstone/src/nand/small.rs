@@ -19,6 +19,18 @@ pub(crate) const GEOMETRY: Geometry = Geometry {
     pairing: Pairing::None,
 };
 
+/// A few pages on two planes, which may be programmed in any order.
+pub(crate) const TINY: Geometry = Geometry {
+    channels: 1,
+    planes_per_package: 2,
+    blocks_per_plane: 4,
+    pages_per_block: 4,
+    page_bytes: 64,
+    spare_bytes: 16,
+    strict_order: false,
+    ..GEOMETRY
+};
+
 /// A single-level part; transfers take no time.
 pub(crate) const TIMING: Timing = Timing {
     read: Nanos::from_micros(25),

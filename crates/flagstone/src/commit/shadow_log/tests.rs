@@ -6,20 +6,17 @@ use crate::commit::small_device::{EVERYTHING, NOTHING, Small};
 use crate::commit::{Kind, Options};
 use crate::ftl::{Cause, Config, Operation, header};
 use crate::layout::get;
-use crate::nand::{Cell, Geometry, Pairing, small};
+use crate::nand::{Cell, Geometry, small};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
 
 const GEOMETRY: Geometry = Geometry {
     channels: 1,
-    packages_per_channel: 1,
     planes_per_package: 2,
     blocks_per_plane: 40,
     pages_per_block: 4,
     page_bytes: 64,
-    spare_bytes: 64,
     cell: Cell::Mlc,
-    strict_order: true,
-    pairing: Pairing::None,
+    ..small::GEOMETRY
 };
 
 fn bench(kind: Kind, options: Options) -> Small {

@@ -18,8 +18,6 @@ const FORMAT: Format = Format {
 fn geometry(pairing: Pairing, pages_per_block: u32) -> Geometry {
     Geometry {
         channels: 1,
-        packages_per_channel: 1,
-        planes_per_package: 1,
         blocks_per_plane: 40,
         pages_per_block,
         page_bytes: 512,

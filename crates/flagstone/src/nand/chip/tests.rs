@@ -1,25 +1,10 @@
 //! The rules, the clock and the memory of the perfect device.
 
 use super::*;
-use crate::nand::small::TIMING;
-use crate::nand::{Cell, Pairing};
+use crate::nand::small::{TIMING, TINY};
 
 fn chip() -> Chip {
-    let geometry = Geometry {
-        channels: 1,
-        packages_per_channel: 1,
-        planes_per_package: 2,
-        blocks_per_plane: 4,
-        pages_per_block: 4,
-        page_bytes: 64,
-        spare_bytes: 16,
-        cell: Cell::Slc {
-            partial_programs: 2,
-        },
-        strict_order: false,
-        pairing: Pairing::None,
-    };
-    Chip::new(geometry, TIMING, 8)
+    Chip::new(TINY, TIMING, 8)
 }
 
 #[test]

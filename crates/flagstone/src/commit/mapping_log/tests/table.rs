@@ -63,7 +63,6 @@ const TABLE: [Case<Facts, Verdict>; 4] = cases! { |facts|
 
 const GEOMETRY: Geometry = Geometry {
     channels: 1,
-    blocks_per_plane: 64,
     cell: Cell::Mlc,
     ..small::GEOMETRY
 };

@@ -37,7 +37,6 @@ impl Bench {
     fn chip_of(max_c: u8, planes: u32) -> Chip {
         small::chip(Geometry {
             channels: planes,
-            packages_per_channel: 1,
             blocks_per_plane: 4 + 36 / planes,
             pages_per_block: 5,
             spare_bytes: 40,
