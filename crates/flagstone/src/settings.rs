@@ -50,6 +50,45 @@ macro_rules! configurable {
 }
 pub(crate) use configurable;
 
+/// Declares a registry: an enum whose variants have a description each, `INFO` of a module, and are
+/// found by the name in it.
+macro_rules! registry {
+    ($(#[$about:meta])* $Kind:ident: $Info:ty {
+        $($(#[$doc:meta])* $variant:ident => $($module:ident)::+;)+
+    }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum $Kind {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl $Kind {
+            /// All of them.
+            pub const ALL: &[$Kind] = &[$($Kind::$variant),+];
+
+            /// Its description.
+            pub const fn info(self) -> &'static $Info {
+                match self {
+                    $($Kind::$variant => &$($module)::+::INFO,)+
+                }
+            }
+
+            /// The one of a name.
+            pub fn by_name(name: &str) -> Option<$Kind> {
+                $Kind::ALL.iter().copied().find(|kind| kind.info().name == name)
+            }
+        }
+
+        impl std::fmt::Display for $Kind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.info().name)
+            }
+        }
+    };
+}
+pub(crate) use registry;
+
 /// A setting that its owner does not have, or a value that the setting cannot have. The text says
 /// what would be right.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -92,6 +92,7 @@ use crate::ftl::{
 };
 use crate::layout::Layout;
 use crate::nand::Geometry;
+use crate::settings::registry;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::fmt;
 
@@ -451,24 +452,14 @@ pub(crate) fn table_bytes<K, V>(entries: usize) -> u64 {
 
 macro_rules! protocols {
     ($($(#[$doc:meta])* $variant:ident => $($module:ident)::+;)+) => {
-        /// The registry of commit protocols.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[non_exhaustive]
-        pub enum Kind {
-            $($(#[$doc])* $variant,)+
+        registry! {
+            /// The registry of commit protocols.
+            Kind: Info {
+                $($(#[$doc])* $variant => $($module)::+;)+
+            }
         }
 
         impl Kind {
-            /// All protocols.
-            pub const ALL: &[Kind] = &[$(Kind::$variant),+];
-
-            /// Its description.
-            pub const fn info(self) -> &'static Info {
-                match self {
-                    $(Kind::$variant => &$($module)::+::INFO,)+
-                }
-            }
-
             /// Recovers the protocol's state from a mounted device, blank or not.
             ///
             /// # Errors
@@ -517,26 +508,12 @@ protocols! {
 }
 
 impl Kind {
-    /// Finds a protocol by its name.
-    pub fn by_name(name: &str) -> Option<Kind> {
-        Kind::ALL
-            .iter()
-            .copied()
-            .find(|kind| kind.info().name == name)
-    }
-
     /// Whether a device's cells and spare areas suit the protocol.
     ///
     /// # Errors
     /// Says what does not.
     pub fn suits(self, geometry: &Geometry, config: &Config) -> Result<(), String> {
         self.info().suits(geometry, config)
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.info().name)
     }
 }
 
