@@ -13,6 +13,21 @@ pub(crate) struct Case<F, V> {
     pub(crate) verdict: fn(&F) -> V,
 }
 
+/// A recovery table: the code of each row, what holds of facts that are the row's, and the verdict.
+macro_rules! cases {
+    (|$facts:ident| $($row:literal: $holds:expr => $verdict:expr;)+) => {
+        [$($crate::cases::Case {
+            row: $row,
+            holds: |$facts| $holds,
+            verdict: |$facts| {
+                let _ = $facts;
+                $verdict
+            },
+        }),+]
+    };
+}
+pub(crate) use cases;
+
 /// The row and the verdict of a table for some facts.
 ///
 /// # Panics
@@ -78,18 +93,10 @@ pub(crate) fn rows_that_differ<F: Debug, V: Debug + PartialEq>(
 mod tests {
     use super::*;
 
-    const SIGN: [Case<i32, bool>; 2] = [
-        Case {
-            row: "@A",
-            holds: |n| *n < 0,
-            verdict: |_| false,
-        },
-        Case {
-            row: "@B",
-            holds: |n| *n >= 0,
-            verdict: |_| true,
-        },
-    ];
+    const SIGN: [Case<i32, bool>; 2] = cases! { |n|
+        "@A": *n < 0 => false;
+        "@B": *n >= 0 => true;
+    };
 
     #[test]
     fn a_table_is_proved_by_code_that_agrees_with_it() {

@@ -58,9 +58,8 @@
 
 #[cfg(test)]
 mod cases;
-#[cfg(test)]
-mod dice;
 
+mod dice;
 pub mod units;
 pub mod layout;
 pub mod settings;

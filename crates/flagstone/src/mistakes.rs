@@ -103,6 +103,25 @@ impl<M: Copy + fmt::Debug> fmt::Debug for Mistaken<M> {
     }
 }
 
+/// Declares an enum of mistakes with the name that commands use for each, and `ALL` of them.
+macro_rules! mistakes {
+    ($(#[$about:meta])* pub enum $Mistake:ident {
+        $($(#[$rule:meta])* $one:ident: $name:literal,)+
+    }) => {
+        $(#[$about])*
+        pub enum $Mistake {
+            $($(#[$rule])* $one,)+
+        }
+
+        impl $Mistake {
+            /// All of them, with the names that commands use.
+            pub const ALL: [($Mistake, &'static str); [$($name),+].len()] =
+                [$(($Mistake::$one, $name)),+];
+        }
+    };
+}
+pub(crate) use mistakes;
+
 #[cfg(test)]
 mod tests {
     use super::*;

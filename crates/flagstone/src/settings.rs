@@ -50,6 +50,71 @@ macro_rules! configurable {
 }
 pub(crate) use configurable;
 
+/// Of an enum with `NAMES`: shows a value by its name, and finds it by that. Says of another name
+/// which there are.
+macro_rules! named {
+    ($Kind:ident, |$name:ident, $names:ident| $unknown:expr) => {
+        impl std::fmt::Display for $Kind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let named = $Kind::NAMES.iter().find(|(_, kind)| kind == self);
+                f.write_str(named.expect("all are named").0)
+            }
+        }
+
+        impl std::str::FromStr for $Kind {
+            type Err = String;
+
+            fn from_str($name: &str) -> Result<Self, String> {
+                let named = $Kind::NAMES.iter().find(|(known, _)| *known == $name);
+                named.map(|&(_, kind)| kind).ok_or_else(|| {
+                    let $names = $Kind::NAMES.map(|(name, _)| name).join(", ");
+                    $unknown
+                })
+            }
+        }
+    };
+}
+pub(crate) use named;
+
+/// Declares a registry: an enum whose variants have a description each, `INFO` of a module, and are
+/// found by the name in it.
+macro_rules! registry {
+    ($(#[$about:meta])* $Kind:ident: $Info:ty {
+        $($(#[$doc:meta])* $variant:ident => $($module:ident)::+;)+
+    }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum $Kind {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl $Kind {
+            /// All of them.
+            pub const ALL: &[$Kind] = &[$($Kind::$variant),+];
+
+            /// Its description.
+            pub const fn info(self) -> &'static $Info {
+                match self {
+                    $($Kind::$variant => &$($module)::+::INFO,)+
+                }
+            }
+
+            /// The one of a name.
+            pub fn by_name(name: &str) -> Option<$Kind> {
+                $Kind::ALL.iter().copied().find(|kind| kind.info().name == name)
+            }
+        }
+
+        impl std::fmt::Display for $Kind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.info().name)
+            }
+        }
+    };
+}
+pub(crate) use registry;
+
 /// A setting that its owner does not have, or a value that the setting cannot have. The text says
 /// what would be right.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -50,9 +50,8 @@ mod clock;
 
 pub use pool::{Evictions, Pool, PoolStats};
 
-use crate::settings::{BadSetting, Setting, Settings, configurable};
+use crate::settings::{BadSetting, Setting, Settings, configurable, registry};
 use crate::units::Lpn;
-use std::fmt;
 
 /// A frame: the slot of the pool that holds a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -111,24 +110,14 @@ configurable!(PolicyInfo);
 
 macro_rules! policies {
     ($($(#[$doc:meta])* $variant:ident => $module:ident;)+) => {
-        /// The registry of eviction policies.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[non_exhaustive]
-        pub enum PolicyKind {
-            $($(#[$doc])* $variant,)+
+        registry! {
+            /// The registry of eviction policies.
+            PolicyKind: PolicyInfo {
+                $($(#[$doc])* $variant => $module;)+
+            }
         }
 
         impl PolicyKind {
-            /// All policies.
-            pub const ALL: &[PolicyKind] = &[$(PolicyKind::$variant),+];
-
-            /// Its description.
-            pub const fn info(self) -> &'static PolicyInfo {
-                match self {
-                    $(PolicyKind::$variant => &$module::INFO,)+
-                }
-            }
-
             /// A policy for a pool of so many frames.
             ///
             /// # Errors
@@ -158,20 +147,4 @@ policies! {
     FdBuffer => fd_buffer;
     /// Second chance.
     Clock => clock;
-}
-
-impl PolicyKind {
-    /// Finds a policy by its name.
-    pub fn by_name(name: &str) -> Option<PolicyKind> {
-        PolicyKind::ALL
-            .iter()
-            .copied()
-            .find(|kind| kind.info().name == name)
-    }
-}
-
-impl fmt::Display for PolicyKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.info().name)
-    }
 }

@@ -1,11 +1,10 @@
 //! Every protocol on a device with checksums: what it programs is what it reads, after collections,
 //! power cuts and restarts, and no checksum is ever wrong.
 
-use super::small_device::{EVERYTHING, PAGES, Small};
-use super::{Config, Kind, Options};
+use super::small_device::{EVERYTHING, PAGES, Small, unwaited};
+use super::{Config, Kind};
 use crate::ftl::Format;
-use crate::nand::{Cell, Chip, Cut, Geometry, small};
-use crate::settings::Settings;
+use crate::nand::{Chip, Cut, Geometry, Timing, small};
 
 /// A chip that keeps no more of a spare area than is used.
 fn small(kind: Kind, config: Config) -> Small {
@@ -15,19 +14,11 @@ fn small(kind: Kind, config: Config) -> Small {
         packages_per_channel: 2,
         blocks_per_plane: 32,
         pages_per_block: 5,
-        cell: Cell::Slc {
-            partial_programs: 2,
-        },
         strict_order: false,
         ..small::GEOMETRY
     };
-    let chip = Chip::new(geometry, small::TIMING, format.spare_bytes(&config));
-    let options = Options {
-        // A group of one is waited for by nobody.
-        settings: Settings::new().with("group", 1).keep_those_of(kind.info()),
-        ..Options::default()
-    };
-    Small::on(chip, config, kind, options)
+    let chip = Chip::new(geometry, Timing::default(), format.spare_bytes(&config));
+    Small::on(chip, config, kind, unwaited(kind))
 }
 
 #[test]

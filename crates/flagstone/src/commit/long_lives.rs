@@ -6,19 +6,14 @@ use super::small_device::{EVERYTHING, NOTHING, PAGES, Small, unwaited};
 use super::{Config, Device, DeviceError, Kind, Options};
 use crate::dice::Dice;
 use crate::ftl::FtlError;
-use crate::nand::{Cell, Chip, Flash, Geometry, PowerCut, Shared, Timing, small};
+use crate::nand::{Chip, Flash, Geometry, PowerCut, Shared, Timing, small};
 use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Pbn};
 
 const GEOMETRY: Geometry = Geometry {
-    channels: 2,
-    packages_per_channel: 1,
     planes_per_package: 2,
     blocks_per_plane: 20,
     pages_per_block: 6,
-    cell: Cell::Slc {
-        partial_programs: 2,
-    },
     strict_order: false,
     ..small::GEOMETRY
 };
@@ -57,8 +52,7 @@ fn a_transaction_outlives_many_zone_slides() {
                 [value, value, value, value, value, value, 1]
             );
             small.churn(20..PAGES, |device| device.stats().checkpoints > 40);
-            let mut small = small.restart(dice);
-            assert_eq!(small.values(6), [value; 6], "{kind}");
+            assert_eq!(small.restart(dice).values(6), [value; 6], "{kind}");
         }
     }
 }

@@ -92,6 +92,7 @@ use crate::ftl::{
 };
 use crate::layout::Layout;
 use crate::nand::Geometry;
+use crate::settings::registry;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::fmt;
 
@@ -318,7 +319,10 @@ pub trait Protocol: Owner + Duplicate {
     }
 
     /// A transaction starts.
-    fn begin(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<(), FtlError>;
+    fn begin(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<(), FtlError> {
+        let _ = (ftl, now, tx);
+        Ok(())
+    }
 
     /// The work that the device has to do before a transaction writes or commits. It is asked again
     /// after each piece of work, and `round` counts from 0. A protocol never starts the collector
@@ -451,24 +455,14 @@ pub(crate) fn table_bytes<K, V>(entries: usize) -> u64 {
 
 macro_rules! protocols {
     ($($(#[$doc:meta])* $variant:ident => $($module:ident)::+;)+) => {
-        /// The registry of commit protocols.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[non_exhaustive]
-        pub enum Kind {
-            $($(#[$doc])* $variant,)+
+        registry! {
+            /// The registry of commit protocols.
+            Kind: Info {
+                $($(#[$doc])* $variant => $($module)::+;)+
+            }
         }
 
         impl Kind {
-            /// All protocols.
-            pub const ALL: &[Kind] = &[$(Kind::$variant),+];
-
-            /// Its description.
-            pub const fn info(self) -> &'static Info {
-                match self {
-                    $(Kind::$variant => &$($module)::+::INFO,)+
-                }
-            }
-
             /// Recovers the protocol's state from a mounted device, blank or not.
             ///
             /// # Errors
@@ -517,26 +511,12 @@ protocols! {
 }
 
 impl Kind {
-    /// Finds a protocol by its name.
-    pub fn by_name(name: &str) -> Option<Kind> {
-        Kind::ALL
-            .iter()
-            .copied()
-            .find(|kind| kind.info().name == name)
-    }
-
     /// Whether a device's cells and spare areas suit the protocol.
     ///
     /// # Errors
     /// Says what does not.
     pub fn suits(self, geometry: &Geometry, config: &Config) -> Result<(), String> {
         self.info().suits(geometry, config)
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.info().name)
     }
 }
 

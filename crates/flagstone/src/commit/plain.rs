@@ -14,7 +14,7 @@
 //!
 //! Departures  none.
 
-use super::show::{Rulings, row};
+use super::show::{Rulings, rows};
 use super::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Write};
 use crate::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
@@ -36,18 +36,10 @@ pub(super) const INFO: Info = Info {
     tail: &[],
     log: &[],
     root: None,
-    recovery: &[
-        row(
-            "newest",
-            "the highest sequence of its logical page",
-            "counts",
-        ),
-        row(
-            "older",
-            "another version has a higher sequence",
-            "does not count",
-        ),
-    ],
+    recovery: rows! {
+        "newest": "the highest sequence of its logical page" => "counts";
+        "older": "another version has a higher sequence" => "does not count";
+    },
     flag: None,
 };
 
@@ -104,10 +96,6 @@ pub(super) fn recover(
 }
 
 impl Protocol for Plain {
-    fn begin(&mut self, _: &mut Ftl, _: Nanos, _: TxId) -> Result<(), FtlError> {
-        Ok(())
-    }
-
     fn write(
         &mut self,
         ftl: &mut Ftl,
@@ -174,8 +162,9 @@ mod tests {
     use super::super::small_device::Small;
     use super::super::{Config, Device};
     use super::*;
+    use crate::dice::Dice;
     use crate::ftl::{Cause, Operation, Stats};
-    use crate::nand::{Cell, Chip, Geometry, Pairing, Timing, small};
+    use crate::nand::{Cell, Chip, Geometry, Timing, small};
 
     #[test]
     fn a_commit_waits_for_its_own_writes_only() {
@@ -257,12 +246,11 @@ mod tests {
         let (flash, options) = (Box::new(small::chip(small::GEOMETRY)), Options::default());
         let opened = Device::open(flash, Kind::Plain, config, &options, Nanos::ZERO);
         let mut device = opened.unwrap();
-        let (mut now, mut strayed, mut dice) = (device.recovered_at(), 0, 1u32);
+        let (mut now, mut strayed, mut dice) = (device.recovered_at(), 0, Dice(1));
         let pages = device.pages() * 3 / 4;
         let mut planes = vec![None; pages as usize];
         for _ in 0..6_000 {
-            dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let at = (dice >> 8) % pages;
+            let at = dice.pick(pages);
             let tx = device.begin(now).unwrap();
             device.write(now, tx, Lpn(at), &[]).unwrap();
             now = device.commit(now, tx).unwrap().expect("nothing is grouped");
@@ -298,15 +286,9 @@ mod tests {
     fn time_of_all_operations(copy_back: bool) -> u64 {
         let geometry = Geometry {
             channels: 1,
-            packages_per_channel: 1,
-            planes_per_package: 1,
-            blocks_per_plane: 64,
-            pages_per_block: 8,
             page_bytes: 512,
-            spare_bytes: 64,
             cell: Cell::Mlc,
-            strict_order: true,
-            pairing: Pairing::None,
+            ..small::GEOMETRY
         };
         let timing = Timing {
             read: Nanos(25_000),

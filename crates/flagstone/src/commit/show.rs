@@ -20,14 +20,13 @@ pub struct Row {
     pub verdict: &'static str,
 }
 
-/// A row of a recovery table.
-pub(super) const fn row(code: &'static str, facts: &'static str, verdict: &'static str) -> Row {
-    Row {
-        code,
-        facts,
-        verdict,
-    }
+/// A recovery table: the code of each row, the facts that it is about, and the verdict.
+macro_rules! rows {
+    ($($code:literal: $facts:literal => $verdict:literal;)+) => {
+        &[$($crate::commit::Row { code: $code, facts: $facts, verdict: $verdict }),+]
+    };
 }
+pub(super) use rows;
 
 /// What a restart decided, and by which row.
 #[derive(Debug, Clone, PartialEq, Eq)]

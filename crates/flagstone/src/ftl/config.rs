@@ -72,25 +72,27 @@ pub struct Scrub {
 
 impl Default for Config {
     fn default() -> Self {
-        Config {
-            over_provision: 0.10,
-            logical_pages: None,
-            gc_threshold: 0.05,
-            victims: VictimPolicy::WEAR_AWARE,
-            static_wear_gap: Some(64),
-            copies_stay: false,
-            summary_pages: true,
-            checksums: false,
-            paired_pages: PairedPages::Ignored,
-            thin: false,
-            works_ahead: false,
-            scrub: None,
-            mistake: Mistaken::NONE,
-        }
+        Config::DEFAULT
     }
 }
 
 impl Config {
+    const DEFAULT: Config = Config {
+        over_provision: 0.10,
+        logical_pages: None,
+        gc_threshold: 0.05,
+        victims: VictimPolicy::WEAR_AWARE,
+        static_wear_gap: Some(64),
+        copies_stay: false,
+        summary_pages: true,
+        checksums: false,
+        paired_pages: PairedPages::Ignored,
+        thin: false,
+        works_ahead: false,
+        scrub: None,
+        mistake: Mistaken::NONE,
+    };
+
     /// The settings of a small device: so many logical pages, no spare room, and no refinements.
     pub(crate) const fn small(logical_pages: u32, static_wear_gap: Option<u32>) -> Config {
         Config {
@@ -99,14 +101,7 @@ impl Config {
             gc_threshold: 0.0,
             victims: VictimPolicy::Greedy,
             static_wear_gap,
-            copies_stay: false,
-            summary_pages: true,
-            checksums: false,
-            paired_pages: PairedPages::Ignored,
-            thin: false,
-            works_ahead: false,
-            scrub: None,
-            mistake: Mistaken::NONE,
+            ..Config::DEFAULT
         }
     }
 }
@@ -375,19 +370,6 @@ mod tests {
     use super::*;
     use crate::nand::Cell;
 
-    const GEOMETRY: Geometry = Geometry {
-        channels: 2,
-        packages_per_channel: 1,
-        planes_per_package: 2,
-        blocks_per_plane: 100,
-        pages_per_block: 32,
-        page_bytes: 4096,
-        spare_bytes: 128,
-        cell: Cell::Mlc,
-        strict_order: false,
-        pairing: Pairing::None,
-    };
-
     /// The numbers after some words of an error.
     fn advised(error: &str, words: &str) -> Option<f64> {
         let (_, rest) = error.split_once(words)?;
@@ -401,6 +383,12 @@ mod tests {
             logs: 1,
             ..Format::default()
         };
+        let geometry = Geometry {
+            blocks_per_plane: 100,
+            pages_per_block: 32,
+            cell: Cell::Mlc,
+            ..Geometry::default()
+        };
         let mut seen = 0;
         for format in [Format::default(), persisted] {
             for over_provision in [0.0, 0.05, 0.1, 0.3] {
@@ -411,7 +399,7 @@ mod tests {
                         ..Config::default()
                     };
                     let fits = |config: &Config| {
-                        let sizes = Sizes::new(&GEOMETRY, config, &format, GEOMETRY.blocks());
+                        let sizes = Sizes::new(&geometry, config, &format, geometry.blocks());
                         sizes.map(|_| ()).map_err(|error| error.0)
                     };
                     let Err(error) = fits(&config) else {

@@ -3,7 +3,7 @@
 use super::{HostError, flag_ex, force, log, wal};
 use crate::buffer::PolicyKind;
 use crate::commit::{Kind, RecordKind, RecordMistake, RecordOptions};
-use crate::mistakes::Mistaken;
+use crate::mistakes::{Mistaken, mistakes};
 use crate::settings::{BadSetting, Setting, Settings, configurable};
 use crate::units::Lpn;
 use std::fmt;
@@ -146,60 +146,44 @@ pub struct HostConfig {
     pub mistake: Mistaken<Mistake>,
 }
 
-/// Mistakes of a database that tests and campaigns make on purpose: each control must find a
-/// violation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mistake {
-    /// A page is written before the log records of its changes are durable.
-    PageBeforeLog,
-    /// A commit is acknowledged before it is durable.
-    EarlyAcknowledgement,
-    /// Compensation records are undone like others.
-    UndoCompensation,
-    /// A restart does not undo.
-    NoUndo,
-    /// Flags are set before the log that the commit needs is durable.
-    FlagsBeforeLog,
-    /// A committed record that is only in the buffer is forgotten when it is written again.
-    NoBeforeImage,
-    /// A restart redoes changes that a newer copy already has.
-    RedoAll,
-    /// A restart continues the log at its end, without a gap.
-    NoGap,
-    /// A checkpoint counts before the changes that it leaves out are durable.
-    EarlyCheckpoint,
-    /// `cfc-ex`: a collection does not hand on the last TRUE flag of a transaction.
-    FlagLost,
-    /// `cfc-ex`: it hands no flag on where any page of the transaction is dead.
-    OneDeath,
-    /// `cfc-ex`, `afc-ex`: an erase does not wait for the flags that are set elsewhere in place of
-    /// those that it destroys.
-    FlagInFlight,
-    /// `cfc-ex`, `afc-ex`: flags that a cut has torn stay where they are.
-    TornFlagStays,
-    /// `cfc-ex`, `afc-ex`: a page waits for the newest commit in it, not for all.
-    NewestCommit,
+mistakes! {
+    /// Mistakes of a database that tests and campaigns make on purpose: each control must find a
+    /// violation.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Mistake {
+        /// A page is written before the log records of its changes are durable.
+        PageBeforeLog: "page-before-log",
+        /// A commit is acknowledged before it is durable.
+        EarlyAcknowledgement: "early-acknowledgement",
+        /// Compensation records are undone like others.
+        UndoCompensation: "compensation-undone",
+        /// A restart does not undo.
+        NoUndo: "losers-stay",
+        /// Flags are set before the log that the commit needs is durable.
+        FlagsBeforeLog: "flags-before-log",
+        /// A committed record that is only in the buffer is forgotten when it is written again.
+        NoBeforeImage: "no-before-image",
+        /// A restart redoes changes that a newer copy already has.
+        RedoAll: "redo-all",
+        /// A restart continues the log at its end, without a gap.
+        NoGap: "no-gap",
+        /// A checkpoint counts before the changes that it leaves out are durable.
+        EarlyCheckpoint: "early-checkpoint",
+        /// `cfc-ex`: a collection does not hand on the last TRUE flag of a transaction.
+        FlagLost: "flag-lost",
+        /// `cfc-ex`: it hands no flag on where any page of the transaction is dead.
+        OneDeath: "one-death",
+        /// `cfc-ex`, `afc-ex`: an erase does not wait for the flags that are set elsewhere in place
+        /// of those that it destroys.
+        FlagInFlight: "flag-in-flight",
+        /// `cfc-ex`, `afc-ex`: flags that a cut has torn stay where they are.
+        TornFlagStays: "torn-flag-stays",
+        /// `cfc-ex`, `afc-ex`: a page waits for the newest commit in it, not for all.
+        NewestCommit: "newest-commit",
+    }
 }
 
 impl Mistake {
-    /// All of them, with the names that commands use.
-    pub const ALL: [(Mistake, &'static str); 14] = [
-        (Mistake::PageBeforeLog, "page-before-log"),
-        (Mistake::EarlyAcknowledgement, "early-acknowledgement"),
-        (Mistake::UndoCompensation, "compensation-undone"),
-        (Mistake::NoUndo, "losers-stay"),
-        (Mistake::FlagsBeforeLog, "flags-before-log"),
-        (Mistake::NoBeforeImage, "no-before-image"),
-        (Mistake::RedoAll, "redo-all"),
-        (Mistake::NoGap, "no-gap"),
-        (Mistake::EarlyCheckpoint, "early-checkpoint"),
-        (Mistake::FlagLost, "flag-lost"),
-        (Mistake::OneDeath, "one-death"),
-        (Mistake::FlagInFlight, "flag-in-flight"),
-        (Mistake::TornFlagStays, "torn-flag-stays"),
-        (Mistake::NewestCommit, "newest-commit"),
-    ];
-
     /// Whether a stack can make it.
     pub fn is_of(self, stack: Stack) -> bool {
         match self {

@@ -77,7 +77,7 @@ pub use store::{MemStore, Store, StoreError};
 
 use crate::buffer::PoolStats;
 use crate::layout::Layout;
-use crate::settings::BadSetting;
+use crate::settings::{BadSetting, registry};
 use crate::units::{Lpn, Nanos};
 use std::fmt;
 
@@ -388,24 +388,14 @@ use of_cache;
 
 macro_rules! indexes {
     ($($(#[$doc:meta])* $variant:ident => $module:ident;)*) => {
-        /// The registry of indexes.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[non_exhaustive]
-        pub enum IndexKind {
-            $($(#[$doc])* $variant,)*
+        registry! {
+            /// The registry of indexes.
+            IndexKind: Info {
+                $($(#[$doc])* $variant => $module;)*
+            }
         }
 
         impl IndexKind {
-            /// All indexes.
-            pub const ALL: &[IndexKind] = &[$(IndexKind::$variant),*];
-
-            /// Its description.
-            pub const fn info(self) -> &'static Info {
-                match self {
-                    $(IndexKind::$variant => &$module::INFO,)*
-                }
-            }
-
             /// Opens the index that is in a store, or makes an empty one in a blank store.
             ///
             /// # Errors
@@ -443,20 +433,4 @@ indexes! {
     PrefixBPlusTree => prefix_bptree;
     /// SAL-hashing.
     Sal => sal;
-}
-
-impl IndexKind {
-    /// Finds an index by its name.
-    pub fn by_name(name: &str) -> Option<IndexKind> {
-        IndexKind::ALL
-            .iter()
-            .copied()
-            .find(|kind| kind.info().name == name)
-    }
-}
-
-impl fmt::Display for IndexKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.info().name)
-    }
 }

@@ -20,6 +20,7 @@
 //! alike. An aging device has no copy-back, which would hand errors on past the ECC.
 
 use super::{Chip, Flash, FlashError, Geometry, PowerCut, Read};
+use crate::dice::{STEP, mix};
 use crate::forward_flash;
 use crate::units::{Nanos, Pbn, Ppn};
 use std::ops::Range;
@@ -164,13 +165,10 @@ impl Ages {
     }
 }
 
-/// A number from 0 to below 1 that depends on a seed and a place (splitmix64).
+/// A number from 0 to below 1 that depends on a seed and a place.
 fn quantile(seed: u64, place: u64) -> f64 {
-    let mut x = seed.wrapping_add(place.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    for factor in [0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB] {
-        x = (x ^ (x >> 30)).wrapping_mul(factor);
-    }
-    ((x ^ (x >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    let mixed = mix(seed.wrapping_add(place.wrapping_mul(STEP)));
+    (mixed >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// The quantile of a Poisson distribution, or one above `most` if it is greater.

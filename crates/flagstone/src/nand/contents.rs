@@ -125,33 +125,11 @@ impl Chip {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nand::{Cell, Flash, Pairing};
+    use crate::nand::{Flash, small};
     use crate::units::Nanos;
 
-    const GEOMETRY: Geometry = Geometry {
-        channels: 1,
-        packages_per_channel: 1,
-        planes_per_package: 2,
-        blocks_per_plane: 4,
-        pages_per_block: 4,
-        page_bytes: 64,
-        spare_bytes: 16,
-        cell: Cell::Slc {
-            partial_programs: 2,
-        },
-        strict_order: false,
-        pairing: Pairing::None,
-    };
-    const TIMING: Timing = Timing {
-        read: Nanos(1),
-        program: Nanos(2),
-        reprogram: Nanos(2),
-        erase: Nanos(3),
-        transfer_ps_per_byte: 0,
-    };
-
     fn written() -> Chip {
-        let mut chip = Chip::new(GEOMETRY, TIMING, 8).with_factory_bad(vec![Pbn(7)]);
+        let mut chip = Chip::new(small::TINY, Timing::default(), 8).with_factory_bad(vec![Pbn(7)]);
         for page in 0..3u8 {
             chip.program(Nanos::ZERO, Ppn(page.into()), &[9; 64], &[page, 7])
                 .unwrap();
@@ -168,10 +146,11 @@ mod tests {
     fn a_chip_with_the_contents_of_another_reads_the_same() {
         let chip = written();
         let contents = chip.contents();
-        let mut copy = Chip::with_contents(GEOMETRY, TIMING, contents.clone()).unwrap();
+        let mut copy =
+            Chip::with_contents(small::TINY, Timing::default(), contents.clone()).unwrap();
         assert_eq!(copy.contents(), contents);
         let mut chip = written();
-        for page in 0..GEOMETRY.pages() {
+        for page in 0..small::TINY.pages() {
             let (mut data, mut other) = ([0; 64], [0; 64]);
             let (mut spare, mut other_spare) = ([0; 8], [0; 8]);
             let read = chip.read(Nanos::ZERO, Ppn(page), &mut data, &mut spare);
@@ -194,7 +173,7 @@ mod tests {
         let refuse = |change: fn(&mut Contents)| {
             let mut bad = good.clone();
             change(&mut bad);
-            Chip::with_contents(GEOMETRY, TIMING, bad).unwrap_err()
+            Chip::with_contents(small::TINY, Timing::default(), bad).unwrap_err()
         };
         assert!(refuse(|c| c.spare.truncate(5)).contains("5 spare bytes"));
         assert!(refuse(|c| c.programs[1] = 3).contains("page 1"));

@@ -21,6 +21,7 @@ pub use moment::Moment;
 
 use super::chip::{Damage, SavedBlock};
 use super::{Cells, Chip, Flash, FlashError, Read};
+use crate::dice::Dice;
 use crate::forward_flash;
 use crate::units::{Nanos, Pbn, Ppn};
 
@@ -363,7 +364,10 @@ impl PowerCut {
                 let (bytes, programs) = match torn {
                     None => (old, programs),
                     Some(bits) => {
-                        let mixed = old.iter().zip(&new).map(|(&o, &n)| n | (o & bits.byte()));
+                        let mixed = old
+                            .iter()
+                            .zip(&new)
+                            .map(|(&o, &n)| n | (o & bits.next() as u8));
                         let mixed: Vec<u8> = mixed.collect();
                         // A pulse that cleared no bit leaves no trace, so that it does not count.
                         let pulses = u8::from(mixed != old);
@@ -438,23 +442,6 @@ fn orders(earlier: &InFlight, later: &InFlight) -> bool {
             Undo::Program { at: a, .. } | Undo::Reprogram { at: a, .. },
             Undo::Program { at: b, .. } | Undo::Reprogram { at: b, .. },
         ) => a == b,
-    }
-}
-
-/// A stream of bits from one number (splitmix64): which of the possible outcomes a cut has.
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn byte(&mut self) -> u8 {
-        self.next() as u8
     }
 }
 

@@ -1,7 +1,8 @@
 //! For tests: a chip that is soon full.
 
-use super::{Cell, Chip, Cut, Geometry, Pairing, PowerCut, Shared, Timing};
-use crate::units::Nanos;
+use super::{Cell, Chip, Cut, Flash, FlashError, Geometry, Pairing, PowerCut, Shared, Timing};
+use crate::forward_flash;
+use crate::units::{Nanos, Ppn};
 
 /// What tests change what they need of.
 pub(crate) const GEOMETRY: Geometry = Geometry {
@@ -19,23 +20,66 @@ pub(crate) const GEOMETRY: Geometry = Geometry {
     pairing: Pairing::None,
 };
 
-/// A single-level part; transfers take no time.
-pub(crate) const TIMING: Timing = Timing {
-    read: Nanos::from_micros(25),
-    program: Nanos::from_micros(200),
-    reprogram: Nanos::from_micros(200),
-    erase: Nanos::from_micros(1500),
-    transfer_ps_per_byte: 0,
+/// A few pages on two planes, which may be programmed in any order.
+pub(crate) const TINY: Geometry = Geometry {
+    channels: 1,
+    planes_per_package: 2,
+    blocks_per_plane: 4,
+    pages_per_block: 4,
+    page_bytes: 64,
+    spare_bytes: 16,
+    strict_order: false,
+    ..GEOMETRY
 };
 
 /// A blank chip that keeps all spare bytes.
 pub(crate) fn chip(geometry: Geometry) -> Chip {
-    Chip::new(geometry, TIMING, geometry.spare_bytes as usize)
+    Chip::new(geometry, Timing::default(), geometry.spare_bytes as usize)
 }
 
 /// A blank chip of these tests whose power can fail.
 pub(crate) fn flash() -> Shared<PowerCut> {
     Shared::new(PowerCut::new(chip(GEOMETRY)))
+}
+
+/// A program as [`Watched`] sees it: when and where, the bytes, and when it will be done.
+pub(crate) struct Programmed<'a> {
+    pub(crate) now: Nanos,
+    pub(crate) at: Ppn,
+    pub(crate) data: &'a [u8],
+    pub(crate) spare: &'a [u8],
+    pub(crate) done: Nanos,
+}
+
+/// A chip whose programs a test looks at. Those of which it says so fail.
+pub(crate) struct Watched<C, F> {
+    pub(crate) chip: C,
+    pub(crate) fails: F,
+}
+
+impl<C: Flash, F: FnMut(&Programmed<'_>) -> bool + Send> Flash for Watched<C, F> {
+    forward_flash!([chip]: geometry read reprogram erase sync is_factory_bad peek);
+
+    fn program(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        let done = self.chip.program(now, at, data, spare)?;
+        let programmed = Programmed {
+            now,
+            at,
+            data,
+            spare,
+            done,
+        };
+        match (self.fails)(&programmed) {
+            true => Err(FlashError::ProgramFailed { at, done }),
+            false => Ok(done),
+        }
+    }
 }
 
 /// The power of a device fails now, if it has not, and comes on again. With `cut` it will fail once

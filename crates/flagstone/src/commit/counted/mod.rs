@@ -17,7 +17,7 @@ mod recovery;
 pub(super) mod zones;
 
 use super::active::{HeldBack, TxTable, Writes};
-use super::show::{LIVE, Rulings, live_row, places, row};
+use super::show::{LIVE, Rulings, live_row, places, rows};
 use super::{Found, Info, Isolation, Options, Protocol, Recovered, Table, Taken, Way, Write};
 use crate::ftl::{Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
 use crate::layout;
@@ -51,43 +51,16 @@ const INFO: Info = Info {
     settings: &[ZONE_BLOCKS],
     tail: &[count_record::RECORD],
     root: Some(zones::fields),
-    recovery: &[
-        row(
-            "@A",
-            "no page of the transaction in the zones has a TxCnt, and not @G",
-            "not committed",
-        ),
-        row(
-            "@B",
-            "TxCnt is not the number of its pages that are there, and not @G",
-            "not committed",
-        ),
-        row(
-            "@C",
-            "TxCnt is that number, TxVer is above ckptVer",
-            "redone, by TxVer",
-        ),
-        row(
-            "@D",
-            "TxCnt is that number, TxVer is not above ckptVer",
-            "in the mapping table",
-        ),
-        row(
-            "@E",
-            "a page of no transaction, TxVer is above ckptVer",
-            "redone, by TxVer",
-        ),
-        row(
-            "@F",
-            "a page of no transaction, TxVer is not above ckptVer",
-            "in the mapping table",
-        ),
-        row(
-            "@G",
-            "as @A or @B, and the mapping table of the checkpoint has one of its pages",
-            "in the mapping table",
-        ),
-    ],
+    recovery: rows! {
+        "@A": "no page of the transaction in the zones has a TxCnt, and not @G" => "not committed";
+        "@B": "TxCnt is not the number of its pages that are there, and not @G" => "not committed";
+        "@C": "TxCnt is that number, TxVer is above ckptVer" => "redone, by TxVer";
+        "@D": "TxCnt is that number, TxVer is not above ckptVer" => "in the mapping table";
+        "@E": "a page of no transaction, TxVer is above ckptVer" => "redone, by TxVer";
+        "@F": "a page of no transaction, TxVer is not above ckptVer" => "in the mapping table";
+        "@G": "as @A or @B, and the mapping table of the checkpoint has one of its pages"
+            => "in the mapping table";
+    },
     format: Format {
         tail_bytes: count_record::SIZE,
         persist_map: true,

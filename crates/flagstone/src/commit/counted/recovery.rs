@@ -169,7 +169,7 @@ fn tell(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cases::{Case, prove, prove_rows, rows_that_differ};
+    use crate::cases::{Case, cases, prove, prove_rows, rows_that_differ};
     use crate::units::Ppn;
 
     /// Pages of a transaction that are in the zones, or one page of none.
@@ -187,46 +187,16 @@ mod tests {
     }
 
     /// The table in the header of LightTx. The verdict is whether the pages are redone.
-    const TABLE: [Case<Facts, bool>; 7] = [
-        Case {
-            row: "@A",
-            holds: |facts| facts.has_tx && facts.count == 0 && !facts.is_mapped,
-            verdict: |_| false,
-        },
-        Case {
-            row: "@B",
-            holds: |facts| {
-                let is_part = facts.count > 0 && facts.count != facts.pages;
-                facts.has_tx && is_part && !facts.is_mapped
-            },
-            verdict: |_| false,
-        },
-        Case {
-            row: "@C",
-            holds: |facts| facts.has_tx && facts.count == facts.pages && facts.version > 17,
-            verdict: |_| true,
-        },
-        Case {
-            row: "@D",
-            holds: |facts| facts.has_tx && facts.count == facts.pages && facts.version <= 17,
-            verdict: |_| false,
-        },
-        Case {
-            row: "@E",
-            holds: |facts| !facts.has_tx && facts.version > 17,
-            verdict: |_| true,
-        },
-        Case {
-            row: "@F",
-            holds: |facts| !facts.has_tx && facts.version <= 17,
-            verdict: |_| false,
-        },
-        Case {
-            row: "@G",
-            holds: |facts| facts.has_tx && facts.count != facts.pages && facts.is_mapped,
-            verdict: |_| false,
-        },
-    ];
+    const TABLE: [Case<Facts, bool>; 7] = cases! { |facts|
+        "@A": facts.has_tx && facts.count == 0 && !facts.is_mapped => false;
+        "@B": facts.has_tx && facts.count > 0 && facts.count != facts.pages && !facts.is_mapped
+            => false;
+        "@C": facts.has_tx && facts.count == facts.pages && facts.version > 17 => true;
+        "@D": facts.has_tx && facts.count == facts.pages && facts.version <= 17 => false;
+        "@E": !facts.has_tx && facts.version > 17 => true;
+        "@F": !facts.has_tx && facts.version <= 17 => false;
+        "@G": facts.has_tx && facts.count != facts.pages && facts.is_mapped => false;
+    };
 
     impl Facts {
         fn all() -> Vec<Facts> {

@@ -5,7 +5,7 @@ use super::{Version, Versions};
 use crate::commit::small_device::Small;
 use crate::commit::{Kind, Options};
 use crate::ftl::Config;
-use crate::nand::{Cell, Geometry, Pairing, small};
+use crate::nand::{Cell, Geometry, small};
 use crate::units::Lpn;
 
 pub(super) fn version(page: u32, number: u32) -> Version {
@@ -66,15 +66,11 @@ pub(super) fn every_ring(mut see: impl FnMut(&[(u32, u32)], bool)) {
 
 const GEOMETRY: Geometry = Geometry {
     channels: 1,
-    packages_per_channel: 1,
     planes_per_package: 2,
     blocks_per_plane: 12,
     pages_per_block: 5,
-    page_bytes: 256,
-    spare_bytes: 64,
     cell: Cell::Mlc,
-    strict_order: true,
-    pairing: Pairing::None,
+    ..small::GEOMETRY
 };
 
 /// Dice of a cut after which everything that was in flight is there.

@@ -4,23 +4,16 @@ use super::{Link, Tail, spare};
 use crate::commit::small_device::Small;
 use crate::commit::{Kind, Options};
 use crate::ftl::{Cause, Config, Header, Kind as PageKind, Operation, header};
-use crate::nand::{Cell, Chip, Flash, Geometry, Pairing, small};
+use crate::nand::{Chip, Flash, Geometry, small};
 use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
 const GEOMETRY: Geometry = Geometry {
     channels: 1,
-    packages_per_channel: 1,
-    planes_per_package: 1,
     blocks_per_plane: 32,
     pages_per_block: 5,
-    page_bytes: 256,
-    spare_bytes: 64,
-    cell: Cell::Slc {
-        partial_programs: 2,
-    },
     strict_order: false,
-    pairing: Pairing::None,
+    ..small::GEOMETRY
 };
 
 /// A page laid out by hand, in the block and at the place given.

@@ -29,7 +29,7 @@ mod protocol;
 mod tests;
 
 use super::active::{Version, Writes};
-use super::show::{Row, Rulings, row};
+use super::show::{Row, Rulings, rows};
 use crate::ftl::{Ftl, FtlError, LogPage, Mounted, Slot, Stream, doubt_number};
 use crate::layout;
 use crate::layout::{get, put};
@@ -67,24 +67,13 @@ layout! {
 }
 
 /// The recovery table of both protocols.
-const RECOVERY: &[Row] = &[
-    row(
-        "@A",
-        "all parts are there, and it is called durable or all of its pages are there",
-        "applied, by its number",
-    ),
-    row("@B", "a part is missing or cannot be read", "absent"),
-    row(
-        "@C",
-        "a part was written before the checkpoint",
-        "in the mapping table",
-    ),
-    row(
-        "@D",
-        "it is not called durable, and a page is not there",
-        "absent",
-    ),
-];
+const RECOVERY: &[Row] = rows! {
+    "@A": "all parts are there, and it is called durable or all of its pages are there"
+        => "applied, by its number";
+    "@B": "a part is missing or cannot be read" => "absent";
+    "@C": "a part was written before the checkpoint" => "in the mapping table";
+    "@D": "it is not called durable, and a page is not there" => "absent";
+};
 
 /// Pages are programmed without a log page or a checkpoint between them so many times at the most,
 /// so that no write sequence is given out twice by two starts of a device.

@@ -90,7 +90,7 @@ pub(super) use format::{entry_head, is_list, read_tail, restored, spare};
 
 use self::book::Owned;
 use self::versions::Versions;
-use super::show::{Field, Row, fields_of, row};
+use super::show::{Field, Row, fields_of, rows};
 use crate::ftl::{Format, Ftl, FtlError, Written, header};
 use crate::mistakes::Mistaken;
 use crate::page::SlotNo;
@@ -124,19 +124,11 @@ pub struct RecordInfo {
 }
 
 /// The recovery table of both protocols.
-const RECOVERY: &[Row] = &[
-    row(
-        "@A",
-        "the flags of the transaction say committed",
-        "committed",
-    ),
-    row(
-        "@B",
-        "they do not, and the host's log says committed",
-        "committed: its flags are set",
-    ),
-    row("@C", "neither does", "aborted"),
-];
+const RECOVERY: &[Row] = rows! {
+    "@A": "the flags of the transaction say committed" => "committed";
+    "@B": "they do not, and the host's log says committed" => "committed: its flags are set";
+    "@C": "neither does" => "aborted";
+};
 
 impl RecordInfo {
     /// The rows of the recovery table.

@@ -354,7 +354,7 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cases::{Case, prove, prove_rows, rows_that_differ};
+    use crate::cases::{Case, cases, prove, prove_rows, rows_that_differ};
     use crate::nand::small;
     use crate::units::Ppn;
 
@@ -385,6 +385,11 @@ mod tests {
     impl Facts {
         fn is_of_many(&self) -> bool {
             self.has_tx && !self.is_single
+        }
+
+        /// Whether neither its own block nor the root says where it counts.
+        fn is_open(&self) -> bool {
+            self.is_of_many() && !self.has_verdict && !self.is_listed
         }
 
         fn is_whole(&self) -> bool {
@@ -473,55 +478,16 @@ mod tests {
     }
 
     /// The table in the header of the protocol. The verdict is the place of the page.
-    const TABLE: [Case<Facts, Option<u64>>; 7] = [
-        Case {
-            row: "@A",
-            holds: |facts| facts.is_of_many() && facts.has_verdict,
-            verdict: |_| Some(CV),
-        },
-        Case {
-            row: "@B",
-            holds: |facts| !facts.is_of_many(),
-            verdict: |_| Some(SEQ),
-        },
-        Case {
-            row: "@C",
-            holds: |facts| facts.is_of_many() && !facts.has_verdict && facts.is_listed,
-            verdict: |_| Some(CV),
-        },
-        Case {
-            row: "@D",
-            holds: |facts| {
-                let is_open = facts.is_of_many() && !facts.has_verdict && !facts.is_listed;
-                is_open && facts.has_witness
-            },
-            verdict: |_| Some(CV),
-        },
-        Case {
-            row: "@E",
-            holds: |facts| {
-                let is_open = facts.is_of_many() && !facts.has_verdict && !facts.is_listed;
-                is_open && !facts.has_witness && facts.is_whole()
-            },
-            verdict: |_| Some(CV),
-        },
-        Case {
-            row: "@F",
-            holds: |facts| {
-                let is_open = facts.is_of_many() && !facts.has_verdict && !facts.is_listed;
-                is_open && !facts.has_witness && !facts.is_whole() && facts.is_mapped
-            },
-            verdict: |_| None,
-        },
-        Case {
-            row: "@G",
-            holds: |facts| {
-                let is_open = facts.is_of_many() && !facts.has_verdict && !facts.is_listed;
-                is_open && !facts.has_witness && !facts.is_whole() && !facts.is_mapped
-            },
-            verdict: |_| None,
-        },
-    ];
+    const TABLE: [Case<Facts, Option<u64>>; 7] = cases! { |facts|
+        "@A": facts.is_of_many() && facts.has_verdict => Some(CV);
+        "@B": !facts.is_of_many() => Some(SEQ);
+        "@C": facts.is_of_many() && !facts.has_verdict && facts.is_listed => Some(CV);
+        "@D": facts.is_open() && facts.has_witness => Some(CV);
+        "@E": facts.is_open() && !facts.has_witness && facts.is_whole() => Some(CV);
+        "@F": facts.is_open() && !facts.has_witness && !facts.is_whole() && facts.is_mapped => None;
+        "@G": facts.is_open() && !facts.has_witness && !facts.is_whole() && !facts.is_mapped
+            => None;
+    };
 
     #[test]
     fn every_row_of_the_recovery_table() {

@@ -3,43 +3,22 @@
 use super::Seal;
 use super::evidence::Witness;
 use crate::commit::Table;
-use crate::commit::show::{LIVE, Row, live_row, places, row};
+use crate::commit::show::{LIVE, Row, live_row, places, rows};
 use crate::ftl::Ftl;
 
 /// The rows of the header's recovery table.
-pub(super) const RECOVERY: &[Row] = &[
-    row(
-        "@A",
-        "the summary of its block has a verdict for it",
-        "counts, its place is said there",
-    ),
-    row(
-        "@B",
-        "it belongs to no transaction, or is alone in its own",
-        "counts, at its sequence",
-    ),
-    row(
-        "@C",
-        "the newest root lists its transaction",
-        "counts, its place is said there",
-    ),
-    row(
-        "@D",
-        "the summary of another block has a verdict for its transaction",
-        "counts, at that place",
-    ),
-    row(
-        "@E",
-        "as many pages of its transaction are there as the last one says",
-        "counts, at the sequence of the last",
-    ),
-    row(
-        "@F",
-        "none of these, and the mapping table on flash (of seal-r) has it",
-        "counts, in the mapping table",
-    ),
-    row("@G", "otherwise", "does not count"),
-];
+pub(super) const RECOVERY: &[Row] = rows! {
+    "@A": "the summary of its block has a verdict for it" => "counts, its place is said there";
+    "@B": "it belongs to no transaction, or is alone in its own" => "counts, at its sequence";
+    "@C": "the newest root lists its transaction" => "counts, its place is said there";
+    "@D": "the summary of another block has a verdict for its transaction"
+        => "counts, at that place";
+    "@E": "as many pages of its transaction are there as the last one says"
+        => "counts, at the sequence of the last";
+    "@F": "none of these, and the mapping table on flash (of seal-r) has it"
+        => "counts, in the mapping table";
+    "@G": "otherwise" => "does not count";
+};
 
 pub(super) fn tables(seal: &Seal, ftl: &Ftl) -> Vec<Table> {
     let live = seal

@@ -27,7 +27,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use super::show::{LIVE, Rulings, arrow, live_row, row};
+use super::show::{LIVE, Rulings, arrow, live_row, rows};
 use super::{Found, Info, Isolation, Table, Taken, Write, table_bytes};
 use crate::ftl::{
     BlockState, Format, Ftl, FtlError, Header, Kind as PageKind, Mounted, Owner, Slot, Stream,
@@ -60,19 +60,12 @@ pub(super) const INFO: Info = Info {
     tail: &[tail::RECORD],
     log: &[record::log_page::RECORD, record::log_record::RECORD],
     root: Some(aborted::fields),
-    recovery: &[
-        row(
-            "@A",
-            "no record says that its transaction has committed, and the root does not either",
-            "not committed",
-        ),
-        row(
-            "@B",
-            "committed, and the highest committed sequence of its page",
-            "current",
-        ),
-        row("@C", "committed, and any other", "obsolete, or a copy"),
-    ],
+    recovery: rows! {
+        "@A": "no record says that its transaction has committed, and the root does not either"
+            => "not committed";
+        "@B": "committed, and the highest committed sequence of its page" => "current";
+        "@C": "committed, and any other" => "obsolete, or a copy";
+    },
     format: Format {
         tail_bytes: tail::SIZE,
         logs: 1,

@@ -2,7 +2,7 @@
 //! transaction, and of what else there is of the logical page.
 
 use super::*;
-use crate::cases::{Case, prove, rows_that_differ};
+use crate::cases::{Case, cases, prove, rows_that_differ};
 
 /// What the root says of transaction 5.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,23 +36,11 @@ struct Facts {
 }
 
 /// The table in the header of MixSL.
-const TABLE: [Case<Facts, Verdict>; 3] = [
-    Case {
-        row: "@A",
-        holds: |facts| !facts.is_committed(),
-        verdict: |_| Verdict::Aborted,
-    },
-    Case {
-        row: "@B",
-        holds: |facts| facts.is_committed() && !facts.is_superseded(),
-        verdict: |_| Verdict::Current,
-    },
-    Case {
-        row: "@C",
-        holds: |facts| facts.is_committed() && facts.is_superseded(),
-        verdict: |_| Verdict::Obsolete,
-    },
-];
+const TABLE: [Case<Facts, Verdict>; 3] = cases! { |facts|
+    "@A": !facts.is_committed() => Verdict::Aborted;
+    "@B": facts.is_committed() && !facts.is_superseded() => Verdict::Current;
+    "@C": facts.is_committed() && facts.is_superseded() => Verdict::Obsolete;
+};
 
 impl Facts {
     fn all() -> Vec<Facts> {

@@ -6,20 +6,17 @@ use crate::commit::small_device::{EVERYTHING, NOTHING, Small};
 use crate::commit::{Kind, Options};
 use crate::ftl::{Cause, Config, Operation, header};
 use crate::layout::get;
-use crate::nand::{Cell, Geometry, Pairing, small};
+use crate::nand::{Cell, Geometry, small};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
 
 const GEOMETRY: Geometry = Geometry {
     channels: 1,
-    packages_per_channel: 1,
     planes_per_package: 2,
     blocks_per_plane: 40,
     pages_per_block: 4,
     page_bytes: 64,
-    spare_bytes: 64,
     cell: Cell::Mlc,
-    strict_order: true,
-    pairing: Pairing::None,
+    ..small::GEOMETRY
 };
 
 fn bench(kind: Kind, options: Options) -> Small {
@@ -147,8 +144,10 @@ fn a_compacted_log_still_tells_the_aborted_from_the_committed() {
     // What is logged after a compaction must count beside what was before.
     bench.put(&[(6, 6)]);
     let mut bench = bench.restart(EVERYTHING);
-    let found: Vec<_> = [0, 1, 2, 5, 6].map(|page| bench.value(page)).into();
-    assert_eq!(found, [1, 1, 0, 5, 6]);
+    assert_eq!(
+        [0, 1, 2, 5, 6].map(|page| bench.value(page)),
+        [1, 1, 0, 5, 6]
+    );
     // Nor does the transaction that was live then ever count.
     while bench.checkpoints() == 0 {
         bench.put(&[(7, 7)]);
@@ -277,7 +276,5 @@ fn a_group_ends_at_its_deadline_or_when_the_host_asks() {
     let fourth = bench.begin();
     bench.write(fourth, 2, 1);
     assert_eq!(commit(&mut bench, fourth), None);
-    let mut bench = bench.restart(EVERYTHING);
-    let found: Vec<_> = [0, 1, 2].map(|page| bench.value(page)).into();
-    assert_eq!(found, [1, 1, 0]);
+    assert_eq!(bench.restart(EVERYTHING).values(3), [1, 1, 0]);
 }

@@ -2,12 +2,11 @@
 
 use super::*;
 use crate::commit::roots::Lines;
-use crate::commit::small_device::{EVERYTHING, NOTHING, Small};
+use crate::commit::small_device::{EVERYTHING, NOTHING, Small, unwaited};
 use crate::commit::{Config, Kind, Options};
 use crate::dice::Dice;
 use crate::ftl::{BlockState, Header, Kind as PageKind, RootImage, root_part};
-use crate::nand::{Cell, Chip, Cut, Flash, Geometry, small};
-use crate::settings::Settings;
+use crate::nand::{Chip, Cut, Flash, Geometry, small};
 use crate::units::Pbn;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,19 +16,12 @@ fn device(kind: Kind) -> Small {
     let chip = small::chip(Geometry {
         blocks_per_plane: 30,
         pages_per_block: 6,
-        cell: Cell::Slc {
-            partial_programs: 2,
-        },
         strict_order: false,
         ..small::GEOMETRY
     });
     let options = Options {
-        settings: Settings::new()
-            .with("group", 1)
-            .with("zone_blocks", 8)
-            .keep_those_of(kind.info()),
         tells: true,
-        ..Options::default()
+        ..unwaited(kind)
     };
     let config = Config::small(PAGES, Some(3));
     Small::on(chip, config, kind, options)

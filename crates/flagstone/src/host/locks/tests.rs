@@ -2,6 +2,7 @@
 
 use super::Mode::{Counted, Exclusive, Shared};
 use super::*;
+use crate::dice::Dice;
 use std::collections::BTreeMap;
 
 const PAGE: Resource = Resource::Page(Lpn(7));
@@ -358,18 +359,9 @@ impl Naive {
     }
 }
 
-/// A random number from a step of a seeded sequence (splitmix64).
-fn random(seed: &mut u64, below: u64) -> u64 {
-    *seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut x = *seed;
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    (x ^ (x >> 31)) % below
-}
-
 /// Plays a random history. The first step at which table and model differ, and what was counted.
 fn play(seed: u64, is_unfair: bool) -> (Option<u64>, LockStats) {
-    let (mut locks, mut dice) = (Checked::default(), seed);
+    let (mut locks, mut dice) = (Checked::default(), Dice(seed));
     let mut naive = Naive {
         is_unfair,
         ..Naive::default()
@@ -385,16 +377,13 @@ fn play(seed: u64, is_unfair: bool) -> (Option<u64>, LockStats) {
             .filter(|&tx| locks.0.awaited(tx).is_none())
             .collect();
         assert!(!running.is_empty(), "seed {seed}: everyone waits");
-        let tx = running[random(&mut dice, running.len() as u64) as usize];
-        let request = match random(&mut dice, 10) {
+        let tx = running[dice.below(running.len() as u64) as usize];
+        let request = match dice.below(10) {
             // A transaction that ends; now and then one that waits, as if the client had gone.
             0 | 1 => None,
-            2 => Some((
-                Resource::Updaters(Lpn(random(&mut dice, 2) as u32)),
-                Counted(3),
-            )),
+            2 => Some((Resource::Updaters(Lpn(dice.pick(2))), Counted(3))),
             some => {
-                let slot = random(&mut dice, 6) as u16;
+                let slot = dice.below(6) as u16;
                 let mode = if some % 3 == 0 { Exclusive } else { Shared };
                 Some((Resource::Record(Lpn(0), slot), mode))
             }
@@ -410,9 +399,7 @@ fn play(seed: u64, is_unfair: bool) -> (Option<u64>, LockStats) {
                     Grant::Granted | Grant::Waits => None,
                 }
             }
-            None if random(&mut dice, 5) == 0 => {
-                Some(live[random(&mut dice, live.len() as u64) as usize])
-            }
+            None if dice.below(5) == 0 => Some(live[dice.below(live.len() as u64) as usize]),
             None => Some(tx),
         };
         if let Some(gone) = gone {

@@ -1,25 +1,10 @@
 //! The rules, the clock and the memory of the perfect device.
 
 use super::*;
-use crate::nand::small::TIMING;
-use crate::nand::{Cell, Pairing};
+use crate::nand::small::TINY;
 
 fn chip() -> Chip {
-    let geometry = Geometry {
-        channels: 1,
-        packages_per_channel: 1,
-        planes_per_package: 2,
-        blocks_per_plane: 4,
-        pages_per_block: 4,
-        page_bytes: 64,
-        spare_bytes: 16,
-        cell: Cell::Slc {
-            partial_programs: 2,
-        },
-        strict_order: false,
-        pairing: Pairing::None,
-    };
-    Chip::new(geometry, TIMING, 8)
+    Chip::new(TINY, Timing::default(), 8)
 }
 
 #[test]
@@ -83,7 +68,7 @@ fn bytes_of_any_length_come_back_from_a_chip_of_many_pages() {
         blocks_per_plane: 3000,
         ..*chip().geometry()
     };
-    let mut chip = Chip::new(geometry, TIMING, 8).with_forgetting();
+    let mut chip = Chip::new(geometry, Timing::default(), 8).with_forgetting();
     // Whole pages, shorter ones, and none.
     let bytes = |page: u32, lap: u32| -> Vec<u8> {
         let len = match (page + lap) % 5 {

@@ -1,6 +1,7 @@
 //! What a cut program does to the pages that share cells with its own.
 
-use super::{Dice, InFlight, PowerCut, Undo};
+use super::{InFlight, PowerCut, Undo};
+use crate::dice::Dice;
 use crate::nand::{Damage, Flash};
 use crate::units::Nanos;
 

@@ -50,7 +50,7 @@ mod recovery;
 mod tests;
 
 use super::{Rule, Tables, Version};
-use crate::commit::show::row;
+use crate::commit::show::rows;
 use crate::commit::{Info, Mode, Options, Recovered, table_bytes};
 use crate::ftl::{Format, Ftl, FtlError, Mounted};
 use crate::layout;
@@ -81,42 +81,17 @@ pub(in crate::commit) const INFO: Info = Info {
     idea: "pages name each other in a ring; a back pointer passes over uncommitted versions",
     section: "back pointer cyclic commit",
     tail: &[super::link::RECORD, back::RECORD],
-    recovery: &[
-        row(
-            "@A",
-            "a newer version of the named page points back past the named one",
-            "uncommitted",
-        ),
-        row(
-            "@B",
-            "the highest version of the page it names is older, or there is none",
-            "uncommitted: the ring is open",
-        ),
-        row(
-            "@C",
-            "the highest version of the page it names is newer",
-            "committed",
-        ),
-        row(
-            "@D",
-            "it is the named one, and the walk has been there",
-            "committed: the ring is closed",
-        ),
-        row(
-            "@E",
-            "it is the named one, and the walk has not been there",
-            "as that version",
-        ),
-    ],
+    recovery: rows! {
+        "@A": "a newer version of the named page points back past the named one" => "uncommitted";
+        "@B": "the highest version of the page it names is older, or there is none"
+            => "uncommitted: the ring is open";
+        "@C": "the highest version of the page it names is newer" => "committed";
+        "@D": "it is the named one, and the walk has been there" => "committed: the ring is closed";
+        "@E": "it is the named one, and the walk has not been there" => "as that version";
+    },
     modes: &[
-        Mode {
-            name: "straddling",
-            settings: &[],
-        },
-        Mode {
-            name: "all",
-            settings: &[(KEEPS_OBSOLETE.name, "all")],
-        },
+        Mode::new("straddling", &[]),
+        Mode::new("all", &[(KEEPS_OBSOLETE.name, "all")]),
     ],
     settings: &[KEEPS_OBSOLETE],
     format: Format {

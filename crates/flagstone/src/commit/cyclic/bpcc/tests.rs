@@ -2,7 +2,7 @@
 
 use super::recovery::link;
 use super::*;
-use crate::cases::{Case, prove, rows_that_differ};
+use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::commit::Kind;
 use crate::commit::cyclic::bench::{LANDS, Walk, bench, bench_with, every_ring, judged, version};
 use crate::commit::cyclic::{Seen, Verdict, Versions};
@@ -46,36 +46,16 @@ struct Facts {
 
 /// The table in the header of the protocol. The verdict is which version of P counts: 7 is its
 /// newest one, 4 the one that its back pointer names.
-const TABLE: [Case<Facts, u32>; 5] = [
-    Case {
-        row: "@A",
-        holds: |facts| facts.is_straddled(),
-        verdict: Facts::back,
-    },
-    Case {
-        row: "@B",
-        holds: |facts| !facts.is_straddled() && facts.highest() < 3,
-        verdict: Facts::back,
-    },
-    Case {
-        row: "@C",
-        holds: |facts| !facts.is_straddled() && facts.highest() > 3,
-        verdict: |_| 7,
-    },
-    Case {
-        row: "@D",
-        holds: |facts| facts.highest() == 3 && facts.walk == Walk::HasBeen,
-        verdict: |_| 7,
-    },
-    Case {
-        row: "@E",
-        holds: |facts| facts.highest() == 3 && facts.walk != Walk::HasBeen,
-        verdict: |facts| match facts.walk {
-            Walk::Committed => 7,
-            _ => facts.back(),
-        },
-    },
-];
+const TABLE: [Case<Facts, u32>; 5] = cases! { |facts|
+    "@A": facts.is_straddled() => facts.back();
+    "@B": !facts.is_straddled() && facts.highest() < 3 => facts.back();
+    "@C": !facts.is_straddled() && facts.highest() > 3 => 7;
+    "@D": facts.highest() == 3 && facts.walk == Walk::HasBeen => 7;
+    "@E": facts.highest() == 3 && facts.walk != Walk::HasBeen => match facts.walk {
+        Walk::Committed => 7,
+        _ => facts.back(),
+    };
+};
 
 impl Facts {
     fn all() -> Vec<Facts> {

@@ -39,7 +39,7 @@
 mod tests;
 
 use super::{Rule, Seen, Tables, Verdict, Version, Versions};
-use crate::commit::show::row;
+use crate::commit::show::rows;
 use crate::commit::{Info, Options, Recovered, Way};
 use crate::ftl::{BlockState, Ftl, FtlError, Mounted, Slot};
 use crate::settings::BadSetting;
@@ -50,28 +50,13 @@ pub(in crate::commit) const INFO: Info = Info {
     idea: "pages name each other in a ring; uncommitted ones are erased before the next version",
     section: "simple cyclic commit",
     tail: &[super::link::RECORD],
-    recovery: &[
-        row(
-            "@A",
-            "the highest version of the page it names is older, or there is none",
-            "uncommitted: the ring is open",
-        ),
-        row(
-            "@B",
-            "the highest version of the page it names is newer",
-            "committed",
-        ),
-        row(
-            "@C",
-            "it is the named one, and the walk has been there",
-            "committed: the ring is closed",
-        ),
-        row(
-            "@D",
-            "it is the named one, and the walk has not been there",
-            "as that version",
-        ),
-    ],
+    recovery: rows! {
+        "@A": "the highest version of the page it names is older, or there is none"
+            => "uncommitted: the ring is open";
+        "@B": "the highest version of the page it names is newer" => "committed";
+        "@C": "it is the named one, and the walk has been there" => "committed: the ring is closed";
+        "@D": "it is the named one, and the walk has not been there" => "as that version";
+    },
     ..super::INFO
 };
 

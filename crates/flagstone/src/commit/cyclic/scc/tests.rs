@@ -1,7 +1,7 @@
 //! SCC's recovery table, case by case, and its departures.
 
 use super::*;
-use crate::cases::{Case, prove, rows_that_differ};
+use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::commit::Kind;
 use crate::commit::cyclic::bench::{LANDS, Walk, bench, every_ring, judged, version};
 use crate::ftl::{Cause, Operation};
@@ -37,31 +37,15 @@ struct Facts {
 
 /// The table in the header of the protocol. The verdict is which version of P counts: 7 is its
 /// newest one, 6 the one below.
-const TABLE: [Case<Facts, u32>; 4] = [
-    Case {
-        row: "@A",
-        holds: |facts| facts.highest < facts.named,
-        verdict: Facts::older,
-    },
-    Case {
-        row: "@B",
-        holds: |facts| facts.highest > facts.named,
-        verdict: |_| 7,
-    },
-    Case {
-        row: "@C",
-        holds: |facts| facts.highest == facts.named && facts.walk == Walk::HasBeen,
-        verdict: |_| 7,
-    },
-    Case {
-        row: "@D",
-        holds: |facts| facts.highest == facts.named && facts.walk != Walk::HasBeen,
-        verdict: |facts| match facts.walk {
-            Walk::Committed => 7,
-            _ => facts.older(),
-        },
-    },
-];
+const TABLE: [Case<Facts, u32>; 4] = cases! { |facts|
+    "@A": facts.highest < facts.named => facts.older();
+    "@B": facts.highest > facts.named => 7;
+    "@C": facts.highest == facts.named && facts.walk == Walk::HasBeen => 7;
+    "@D": facts.highest == facts.named && facts.walk != Walk::HasBeen => match facts.walk {
+        Walk::Committed => 7,
+        _ => facts.older(),
+    };
+};
 
 impl Facts {
     fn all() -> Vec<Facts> {

@@ -1,7 +1,7 @@
 //! AFC's recovery table and its departures, case by case.
 
 use super::*;
-use crate::cases::{Case, prove, rows_that_differ};
+use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::commit::Kind;
 use crate::commit::flag_chain::bench::{
     LANDS, Laid, Three, bench, churn, count, laid, link_to, page_flags, shapes,
@@ -57,18 +57,10 @@ struct Facts {
 }
 
 /// The table in the header of the protocol. The verdict is whether the page counts.
-const TABLE: [Case<Facts, bool>; 2] = [
-    Case {
-        row: "@A",
-        holds: |facts| facts.part().iter().all(|&flag| flag == TRUE),
-        verdict: |_| true,
-    },
-    Case {
-        row: "@B",
-        holds: |facts| facts.part().iter().any(|&flag| flag != TRUE),
-        verdict: |_| false,
-    },
-];
+const TABLE: [Case<Facts, bool>; 2] = cases! { |facts|
+    "@A": facts.part().iter().all(|&flag| flag == TRUE) => true;
+    "@B": facts.part().iter().any(|&flag| flag != TRUE) => false;
+};
 
 impl Facts {
     fn all() -> Vec<Facts> {

@@ -59,7 +59,7 @@ mod tests;
 
 use super::{Link, Shadow, Tables, Tail, read_shadow, spare};
 use crate::commit::active::Spare;
-use crate::commit::show::{LIVE, live_row, row};
+use crate::commit::show::{LIVE, live_row, rows};
 use crate::commit::{Found, Held, Info, Protocol, Table, Taken, Write, table_bytes};
 use crate::ftl::{Cause, Ftl, FtlError, Slot, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
@@ -71,23 +71,11 @@ pub(in crate::commit) const INFO: Info = Info {
     name: "cfc",
     idea: "pages are linked backwards; a flag reprogrammed on the last one commits them",
     section: "3.1, 3.4",
-    recovery: &[
-        row(
-            "@A",
-            "none of the heads of the transaction is TRUE",
-            "aborted: never flagged",
-        ),
-        row(
-            "@B",
-            "all heads are TRUE",
-            "committed, with every page they lead to",
-        ),
-        row(
-            "@C",
-            "some are TRUE, some FALSE",
-            "aborted: the cut fell between two flags",
-        ),
-    ],
+    recovery: rows! {
+        "@A": "none of the heads of the transaction is TRUE" => "aborted: never flagged";
+        "@B": "all heads are TRUE" => "committed, with every page they lead to";
+        "@C": "some are TRUE, some FALSE" => "aborted: the cut fell between two flags";
+    },
     flag: Some(|flag| if is_true(flag) { "TRUE" } else { "FALSE" }),
     ..super::INFO
 };
@@ -381,10 +369,8 @@ impl Cfc {
         }
         open.safe_at = open.safe_at.max(to.done);
         row.pages += 1;
-        if self
-            .tables
-            .wrote(ftl, tx, page.lpn, Slot::of(page.kind, to.at))
-        {
+        let slot = Slot::of(page.kind, to.at);
+        if self.tables.dirty.write(ftl, tx, page.lpn, slot) {
             open.lpns.push(page.lpn);
         }
         Ok((to, flagged))

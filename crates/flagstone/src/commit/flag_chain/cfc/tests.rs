@@ -1,7 +1,7 @@
 //! CFC's recovery table and its departures, case by case.
 
 use super::*;
-use crate::cases::{Case, prove, rows_that_differ};
+use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::commit::flag_chain::bench::{
     LANDS, Laid, Three, bench, churn, count, laid, link_to, page_flags, shapes,
 };
@@ -32,23 +32,11 @@ fn a_flag_is_what_most_of_its_bits_say() {
 }
 
 /// The table in the header of the protocol. The verdict is whether the transaction counts.
-const TABLE: [Case<Three, bool>; 3] = [
-    Case {
-        row: "@A",
-        holds: |facts| !heads(facts).contains(&true),
-        verdict: |_| false,
-    },
-    Case {
-        row: "@B",
-        holds: |facts| !heads(facts).contains(&false),
-        verdict: |_| true,
-    },
-    Case {
-        row: "@C",
-        holds: |facts| heads(facts).contains(&true) && heads(facts).contains(&false),
-        verdict: |_| false,
-    },
-];
+const TABLE: [Case<Three, bool>; 3] = cases! { |facts|
+    "@A": !heads(facts).contains(&true) => false;
+    "@B": !heads(facts).contains(&false) => true;
+    "@C": heads(facts).contains(&true) && heads(facts).contains(&false) => false;
+};
 
 /// Invariant 4: no two pages link to the same one.
 fn all() -> Vec<Three> {
@@ -166,8 +154,7 @@ fn d4_a_commit_waits_for_the_erase_of_blocks_that_it_was_moved_out_of() {
     bench.commit(tx);
     let flags = count(&mut bench, Operation::Reprogram, Cause::Commit);
     assert!(flags >= 2, "copies are heads of their own: {flags} flags");
-    let mut bench = bench.restart(LANDS);
-    assert_eq!(bench.values(3), [1, 1, 1]);
+    assert_eq!(bench.restart(LANDS).values(3), [1, 1, 1]);
 }
 
 #[test]

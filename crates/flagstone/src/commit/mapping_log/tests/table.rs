@@ -2,7 +2,7 @@
 //! group of two log pages and of the pages that it names.
 
 use super::*;
-use crate::cases::{Case, prove, rows_that_differ};
+use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::commit::show::Rulings;
 use crate::ftl::{Config, Header, Kind as PageKind, header};
 use crate::nand::{Cell, Flash, Geometry, small};
@@ -53,38 +53,16 @@ enum Verdict {
 }
 
 /// The table in the headers of the protocols.
-const TABLE: [Case<Facts, Verdict>; 4] = [
-    Case {
-        row: "@A",
-        holds: |facts| {
-            let landed = facts.is_called_durable || facts.all_landed();
-            facts.parts == [Part::There; 2] && landed
-        },
-        verdict: |_| Verdict::New,
-    },
-    Case {
-        row: "@B",
-        holds: |facts| facts.parts.contains(&Part::Missing) && !facts.parts.contains(&Part::Before),
-        verdict: |_| Verdict::Absent,
-    },
-    Case {
-        row: "@C",
-        holds: |facts| facts.parts.contains(&Part::Before),
-        verdict: |_| Verdict::New,
-    },
-    Case {
-        row: "@D",
-        holds: |facts| {
-            let landed = facts.is_called_durable || facts.all_landed();
-            facts.parts == [Part::There; 2] && !landed
-        },
-        verdict: |_| Verdict::Absent,
-    },
-];
+const TABLE: [Case<Facts, Verdict>; 4] = cases! { |facts|
+    "@A": facts.parts == [Part::There; 2] && facts.is_durable() => Verdict::New;
+    "@B": facts.parts.contains(&Part::Missing) && !facts.parts.contains(&Part::Before)
+        => Verdict::Absent;
+    "@C": facts.parts.contains(&Part::Before) => Verdict::New;
+    "@D": facts.parts == [Part::There; 2] && !facts.is_durable() => Verdict::Absent;
+};
 
 const GEOMETRY: Geometry = Geometry {
     channels: 1,
-    blocks_per_plane: 64,
     cell: Cell::Mlc,
     ..small::GEOMETRY
 };
@@ -118,9 +96,9 @@ impl Facts {
         all
     }
 
-    fn all_landed(&self) -> bool {
+    fn is_durable(&self) -> bool {
         let has_landed = |landed: &Landed| matches!(landed, Landed::There | Landed::Trim);
-        self.landed.iter().all(has_landed)
+        self.is_called_durable || self.landed.iter().all(has_landed)
     }
 
     /// Where the group says that a page is.

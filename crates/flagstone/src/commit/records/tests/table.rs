@@ -2,9 +2,9 @@
 //! the host's log says.
 
 use super::*;
-use crate::cases::{Case, prove, rows_that_differ};
+use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::ftl::header;
-use crate::nand::Flash;
+use crate::nand::{Flash, Timing};
 
 /// A transaction with an entry in each of two pages.
 #[derive(Debug, Clone, Copy)]
@@ -20,23 +20,11 @@ struct Facts {
 type Counts = [bool; 2];
 
 /// The table in the header of `commit::records`.
-const TABLE: [Case<Facts, Counts>; 3] = [
-    Case {
-        row: "@A",
-        holds: |facts| facts.flags_commit(),
-        verdict: |_| [true; 2],
-    },
-    Case {
-        row: "@B",
-        holds: |facts| !facts.flags_commit() && facts.is_logged,
-        verdict: |_| [true; 2],
-    },
-    Case {
-        row: "@C",
-        holds: |facts| !facts.flags_commit() && !facts.is_logged,
-        verdict: |_| [false; 2],
-    },
-];
+const TABLE: [Case<Facts, Counts>; 3] = cases! { |facts|
+    "@A": facts.flags_commit() => [true; 2];
+    "@B": !facts.flags_commit() && facts.is_logged => [true; 2];
+    "@C": !facts.flags_commit() && !facts.is_logged => [false; 2];
+};
 
 impl Facts {
     fn all() -> Vec<Facts> {
@@ -108,7 +96,7 @@ impl Bench {
             let first = at.index() * contents.spare_kept + header::SIZE + spare::FLAGS.start;
             contents.spare[first] = flag;
         }
-        let chip = Chip::with_contents(geometry, small::TIMING, contents);
+        let chip = Chip::with_contents(geometry, Timing::default(), contents);
         self.flash = Shared::new(PowerCut::new(chip.expect("flags are free")));
         self.open().expect("there is no cut");
     }

@@ -2,7 +2,7 @@
 //! the flags say of a transaction, and of what is known of the record of a change.
 
 use super::*;
-use crate::cases::{Case, prove, rows_that_differ};
+use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::commit::{MergedPage, Pending};
 use crate::host::flag_ex::restart::changes;
 use crate::host::log::{LogRecord, Lsn, Tape, What};
@@ -31,18 +31,10 @@ struct Facts {
 type Counts = [bool; 2];
 
 /// The first two rows of the table in the header of the folder.
-const TRANSACTIONS: [Case<Facts, Counts>; 2] = [
-    Case {
-        row: "@A",
-        holds: |facts| facts.commits || facts.flags,
-        verdict: |_| [true; 2],
-    },
-    Case {
-        row: "@B",
-        holds: |facts| !facts.commits && !facts.flags,
-        verdict: |_| [false; 2],
-    },
-];
+const TRANSACTIONS: [Case<Facts, Counts>; 2] = cases! { |facts|
+    "@A": facts.commits || facts.flags => [true; 2];
+    "@B": !facts.commits && !facts.flags => [false; 2];
+};
 
 /// A log with these records behind a checkpoint.
 fn tape(records: &[(bool, LogRecord<'_>)]) -> Tape {
@@ -175,18 +167,10 @@ struct Change {
 }
 
 /// The last two rows of the table. The verdict is whether the change is redone.
-const CHANGES: [Case<Change, bool>; 2] = [
-    Case {
-        row: "@C",
-        holds: |change| change.by == By::Log && change.newer < 0,
-        verdict: |_| true,
-    },
-    Case {
-        row: "@D",
-        holds: |change| change.by != By::Log || change.newer >= 0,
-        verdict: |_| false,
-    },
-];
+const CHANGES: [Case<Change, bool>; 2] = cases! { |change|
+    "@C": change.by == By::Log && change.newer < 0 => true;
+    "@D": change.by != By::Log || change.newer >= 0 => false;
+};
 
 impl Change {
     fn all() -> Vec<Change> {

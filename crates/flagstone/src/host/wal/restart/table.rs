@@ -2,7 +2,7 @@
 //! is known of the page of a change.
 
 use super::*;
-use crate::cases::{Case, prove, rows_that_differ};
+use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::layout::put;
 
 /// What a restart makes of a transaction.
@@ -30,23 +30,11 @@ enum Listed {
 }
 
 /// The first table in the header of the file.
-const TABLE: [Case<Facts, Verdict>; 3] = [
-    Case {
-        row: "@A",
-        holds: |facts| facts.commits && !facts.ends,
-        verdict: |_| Verdict::Counts,
-    },
-    Case {
-        row: "@B",
-        holds: |facts| facts.ends,
-        verdict: |_| Verdict::Over,
-    },
-    Case {
-        row: "@C",
-        holds: |facts| !facts.commits && !facts.ends,
-        verdict: |_| Verdict::Undone,
-    },
-];
+const TABLE: [Case<Facts, Verdict>; 3] = cases! { |facts|
+    "@A": facts.commits && !facts.ends => Verdict::Counts;
+    "@B": facts.ends => Verdict::Over;
+    "@C": !facts.commits && !facts.ends => Verdict::Undone;
+};
 
 impl Facts {
     fn all() -> Vec<Facts> {
@@ -131,23 +119,11 @@ struct Change {
 }
 
 /// The second table in the header of the file. The verdict is whether the change is redone.
-const CHANGES: [Case<Change, bool>; 3] = [
-    Case {
-        row: "@D",
-        holds: |change| !change.is_dirty(),
-        verdict: |_| false,
-    },
-    Case {
-        row: "@E",
-        holds: |change| change.is_dirty() && change.page >= 50,
-        verdict: |_| false,
-    },
-    Case {
-        row: "@F",
-        holds: |change| change.is_dirty() && change.page < 50,
-        verdict: |_| true,
-    },
-];
+const CHANGES: [Case<Change, bool>; 3] = cases! { |change|
+    "@D": !change.is_dirty() => false;
+    "@E": change.is_dirty() && change.page >= 50 => false;
+    "@F": change.is_dirty() && change.page < 50 => true;
+};
 
 impl Change {
     fn all() -> Vec<Change> {
