@@ -17,7 +17,7 @@
 use super::bucket::{Shape, walk};
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, IndexError, Info, Key, Settings, Store, Value};
+use super::{Cache, IndexError, Info, Key, Result, Settings, Store, Value};
 use crate::layout;
 use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
@@ -95,7 +95,7 @@ impl Buckets {
         info: &'static Info,
         settings: &Settings,
         now: Nanos,
-    ) -> Result<(Buckets, Nanos), IndexError> {
+    ) -> Result<(Buckets, Nanos)> {
         let value_bytes = settings.value_bytes(info)?;
         let (page_bytes, pages) = (store.page_bytes(), store.pages());
         let frames = settings.memory(info)? as usize / page_bytes;
@@ -150,7 +150,7 @@ impl Buckets {
 
     /// One more bucket; its number. Its page is not written: one never written reads as zeros,
     /// which are an empty bucket, and one that was a bucket before was trimmed or will be written.
-    pub(super) fn append(&mut self) -> Result<u32, IndexError> {
+    pub(super) fn append(&mut self) -> Result<u32> {
         let bucket = self.count;
         let (run, _, pages) = run_of(bucket);
         if run == self.runs.len() {
@@ -162,12 +162,7 @@ impl Buckets {
 
     /// Looks for a key in a bucket, to the end of its list.
     #[inline]
-    pub(super) fn seek(
-        &mut self,
-        now: Nanos,
-        bucket: u32,
-        key: Key,
-    ) -> Result<(Lookup, Nanos), IndexError> {
+    pub(super) fn seek(&mut self, now: Nanos, bucket: u32, key: Key) -> Result<(Lookup, Nanos)> {
         let (shape, first, overflow) = (self.shape, self.page(bucket), self.overflow);
         let mut room = None;
         let ((last, record), now) = walk(
@@ -195,7 +190,7 @@ impl Buckets {
         found: Lookup,
         key: Key,
         value: Value,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let shape = self.shape;
         if let Some((at, slot, _)) = found.record {
             let (page, done) = self.cache.change(now, at)?;
@@ -220,7 +215,7 @@ impl Buckets {
     }
 
     /// Removes a record; an overflow page that is empty then leaves its list.
-    pub(super) fn remove(&mut self, now: Nanos, at: Lpn, slot: usize) -> Result<Nanos, IndexError> {
+    pub(super) fn remove(&mut self, now: Nanos, at: Lpn, slot: usize) -> Result<Nanos> {
         let shape = self.shape;
         let (page, mut now) = self.cache.change(now, at)?;
         shape.remove(page, slot);
@@ -244,7 +239,7 @@ impl Buckets {
     }
 
     /// Makes sure that rewriting buckets finds so many more overflow pages than they have.
-    pub(super) fn reserve(&mut self, pages: usize) -> Result<(), IndexError> {
+    pub(super) fn reserve(&mut self, pages: usize) -> Result<()> {
         while self.spare.len() < pages {
             self.spare.push(self.space.take()?);
         }
@@ -257,7 +252,7 @@ impl Buckets {
         mut now: Nanos,
         bucket: u32,
         into: &mut Vec<(Key, Value)>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let first = self.page(bucket);
         let mut at = first;
         loop {
@@ -290,7 +285,7 @@ impl Buckets {
         bucket: u32,
         records: &[(Key, Value)],
         mut own: impl FnMut(Key) -> bool,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let shape = self.shape;
         let mut at = self.page(bucket);
         let (mut page, done) = self.cache.fill(now, at)?;
@@ -317,7 +312,7 @@ impl Buckets {
     }
 
     /// Gives back the overflow pages that no bucket needed.
-    pub(super) fn release(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn release(&mut self, mut now: Nanos) -> Result<Nanos> {
         while let Some(page) = self.spare.pop() {
             self.space.give(page);
             now = self.cache.forget(now, page)?;
@@ -326,14 +321,14 @@ impl Buckets {
     }
 
     /// Takes the last bucket away. Its records were gathered.
-    pub(super) fn drop_last(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn drop_last(&mut self, now: Nanos) -> Result<Nanos> {
         self.count -= 1;
         let page = self.page(self.count);
         Ok(self.cache.forget(now, page)?)
     }
 
     /// Writes changed pages, and the metadata.
-    pub(super) fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         let now = self.cache.write_all(now)?;
         let mut own = vec![0; buckets_head::SIZE];
         put(&mut own, buckets_head::BUCKETS, u64::from(self.count));

@@ -24,7 +24,7 @@
 //! # Ok::<(), IndexError>(())
 //! ```
 
-use super::IndexError;
+use super::Result;
 use crate::units::Nanos;
 
 /// The longest key and the longest value of an index, in bytes.
@@ -53,27 +53,22 @@ pub trait ByteIndex {
     /// Gives a key a value, whether it had one or not.
     ///
     /// # Errors
-    /// [`IndexError::TooLong`], no room, or the store cannot go on. After the first two nothing has
-    /// changed.
-    fn insert(&mut self, now: Nanos, key: &[u8], value: &[u8]) -> Result<Nanos, IndexError>;
+    /// [`TooLong`](super::IndexError::TooLong), no room, or the store cannot go on. After the first
+    /// two nothing has changed.
+    fn insert(&mut self, now: Nanos, key: &[u8], value: &[u8]) -> Result<Nanos>;
 
     /// Removes a key; says whether it was there.
     ///
     /// # Errors
     /// A store that cannot go on.
-    fn delete(&mut self, now: Nanos, key: &[u8]) -> Result<(bool, Nanos), IndexError>;
+    fn delete(&mut self, now: Nanos, key: &[u8]) -> Result<(bool, Nanos)>;
 
     /// Writes the value of a key into `into`, in place of its old contents. Says whether the key
     /// has a value.
     ///
     /// # Errors
     /// A store that cannot go on.
-    fn get(
-        &mut self,
-        now: Nanos,
-        key: &[u8],
-        into: &mut Vec<u8>,
-    ) -> Result<(bool, Nanos), IndexError>;
+    fn get(&mut self, now: Nanos, key: &[u8], into: &mut Vec<u8>) -> Result<(bool, Nanos)>;
 
     /// Calls `each` for the pairs with `from <= key`, and `key < to` if there is a `to`, by
     /// ascending key. It stops when `each` returns `false`.
@@ -86,5 +81,5 @@ pub trait ByteIndex {
         from: &[u8],
         to: Option<&[u8]>,
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<Nanos, IndexError>;
+    ) -> Result<Nanos>;
 }

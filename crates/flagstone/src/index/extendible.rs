@@ -17,7 +17,9 @@
 use super::bucket::{Seat, Shape, hash, pass, walk};
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, Index, IndexError, Info, Key, Setting, Settings, Store, Value, of_cache};
+use super::{
+    Cache, Index, IndexError, Info, Key, Result, Setting, Settings, Store, Value, of_cache,
+};
 use crate::units::{Lpn, Nanos};
 
 pub(super) const INFO: Info = Info {
@@ -54,7 +56,7 @@ pub(super) fn open(
     store: Box<dyn Store>,
     settings: &Settings,
     now: Nanos,
-) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+) -> Result<(Box<dyn Index>, Nanos)> {
     let value_bytes = settings.value_bytes(&INFO)?;
     let (page_bytes, pages) = (store.page_bytes(), store.pages());
     let frames = settings.memory(&INFO)? as usize / page_bytes;
@@ -106,7 +108,7 @@ impl Extendible {
     }
 
     /// Where a key is, or would be.
-    fn seek(&mut self, now: Nanos, key: Key) -> Result<(Seat, Nanos), IndexError> {
+    fn seek(&mut self, now: Nanos, key: Key) -> Result<(Seat, Nanos)> {
         let (shape, first, used) = (self.shape, self.bucket(key), self.space.used());
         let list = (&mut self.cache, shape);
         walk(list, now, first, used.into(), |_, page| {
@@ -115,7 +117,7 @@ impl Extendible {
     }
 
     /// Splits the bucket of a key, which is full, by one more bit.
-    fn split(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn split(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         let old = self.bucket(key);
         let new = self.space.take()?;
         let (page, now) = self.cache.read(now, old)?;
@@ -157,7 +159,7 @@ impl Index for Extendible {
         &INFO
     }
 
-    fn insert(&mut self, mut now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn insert(&mut self, mut now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         loop {
             let ((at, slot), done) = self.seek(now, key)?;
             now = done;
@@ -186,7 +188,7 @@ impl Index for Extendible {
         }
     }
 
-    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         let ((at, slot), mut now) = self.seek(now, key)?;
         if let Some((slot, _)) = slot {
             let (page, done) = self.cache.change(now, at)?;
@@ -196,12 +198,12 @@ impl Index for Extendible {
         Ok(now)
     }
 
-    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         let ((_, found), now) = self.seek(now, key)?;
         Ok((found.map(|(_, value)| value), now))
     }
 
-    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         let now = self.cache.write_all(now)?;
         let mut own = self.depth.to_le_bytes().to_vec();
         for page in &self.directory {

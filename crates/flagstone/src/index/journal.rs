@@ -5,7 +5,7 @@
 //! belong into a store with transactions. A flush begins a new generation at the first page.
 
 use super::store::Store;
-use super::{IndexError, Key, Value};
+use super::{IndexError, Key, Result, Value};
 use crate::layout;
 use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
@@ -62,7 +62,7 @@ impl Journal {
         store: &mut dyn Store,
         pages: u32,
         mut now: Nanos,
-    ) -> Result<(Journal, Vec<Operation>, Nanos), IndexError> {
+    ) -> Result<(Journal, Vec<Operation>, Nanos)> {
         let mut journal = Journal {
             pages,
             generation: 0,
@@ -122,7 +122,7 @@ impl Journal {
         store: &mut dyn Store,
         operation: Operation,
         now: Nanos,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         assert!(!self.is_full(), "the journal is full");
         if self.operations == per_page(self.image.len()) {
             (self.at, self.operations) = (self.at + 1, 0);
@@ -146,14 +146,14 @@ impl Journal {
     ///
     /// # Errors
     /// A store that cannot go on.
-    pub(super) fn clear(&mut self, store: &mut dyn Store, now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn clear(&mut self, store: &mut dyn Store, now: Nanos) -> Result<Nanos> {
         (self.at, self.operations) = (0, 0);
         self.generation += 1;
         self.image.fill(0);
         self.write(store, now)
     }
 
-    fn write(&mut self, store: &mut dyn Store, now: Nanos) -> Result<Nanos, IndexError> {
+    fn write(&mut self, store: &mut dyn Store, now: Nanos) -> Result<Nanos> {
         put(&mut self.image, journal_head::GENERATION, self.generation);
         let operations = self.operations as u64;
         put(&mut self.image, journal_head::OPERATIONS, operations);

@@ -28,7 +28,7 @@
 
 use super::bucket::{address, hash};
 use super::buckets::{Buckets, Lookup};
-use super::{Index, IndexError, Info, Key, Setting, Settings, Store, Value, of_cache};
+use super::{Index, Info, Key, Result, Setting, Settings, Store, Value, of_cache};
 use crate::units::Nanos;
 
 pub(super) const INFO: Info = Info {
@@ -73,7 +73,7 @@ pub(super) fn open(
     store: Box<dyn Store>,
     settings: &Settings,
     now: Nanos,
-) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+) -> Result<(Box<dyn Index>, Nanos)> {
     let (buckets, now) = Buckets::open(store, &INFO, settings, now)?;
     let mut index = LazySplit {
         buckets,
@@ -118,7 +118,7 @@ impl LazySplit {
     /// Looks for a key along its list, up to the first bucket that has it or, if `room` is enough,
     /// that has room. If there is neither, what it gives ends with the newest bucket's last page.
     #[inline]
-    fn seek(&mut self, now: Nanos, key: Key, room: bool) -> Result<(Lookup, Nanos), IndexError> {
+    fn seek(&mut self, now: Nanos, key: Key, room: bool) -> Result<(Lookup, Nanos)> {
         let mut bucket = address(hash(key), self.buckets.count);
         let (first, mut now) = self.buckets.seek(now, bucket, key)?;
         let mut found = first;
@@ -139,7 +139,7 @@ impl LazySplit {
     }
 
     /// Appends a bucket, and splits all that wait if there are enough of them.
-    fn append(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn append(&mut self, now: Nanos) -> Result<Nanos> {
         self.buckets.append()?;
         self.appended += 1;
         self.set_limit();
@@ -150,7 +150,7 @@ impl LazySplit {
     }
 
     /// Moves every record into the bucket that its hash names.
-    fn split_all(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    fn split_all(&mut self, mut now: Nanos) -> Result<Nanos> {
         let old = self.buckets.cursor + 1;
         let count = self.buckets.count;
         for base in 0..old {
@@ -181,7 +181,7 @@ impl Index for LazySplit {
         &INFO
     }
 
-    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         let (found, now) = self.seek(now, key, true)?;
         self.overflow_taken += u64::from(found.record.is_none() && found.room.is_none());
         let now = self.buckets.put(now, found, key, value)?;
@@ -191,7 +191,7 @@ impl Index for LazySplit {
         Ok(now)
     }
 
-    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         let (found, now) = self.seek(now, key, false)?;
         match found.record {
             Some(_) => self.buckets.put(now, found, key, value),
@@ -199,7 +199,7 @@ impl Index for LazySplit {
         }
     }
 
-    fn delete(&mut self, mut now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn delete(&mut self, mut now: Nanos, key: Key) -> Result<Nanos> {
         // Older values further down the list have to go as well.
         loop {
             let (found, done) = self.seek(now, key, false)?;
@@ -211,12 +211,12 @@ impl Index for LazySplit {
         }
     }
 
-    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         let (found, now) = self.seek(now, key, false)?;
         Ok((found.record.map(|(_, _, value)| value), now))
     }
 
-    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         self.buckets.settle(now)
     }
 

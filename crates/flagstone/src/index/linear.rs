@@ -21,7 +21,7 @@
 
 use super::bucket::{address, hash};
 use super::buckets::Buckets;
-use super::{Index, IndexError, Info, Key, Setting, Settings, Store, Value, of_cache};
+use super::{Index, Info, Key, Result, Setting, Settings, Store, Value, of_cache};
 use crate::units::Nanos;
 
 pub(super) const INFO: Info = Info {
@@ -70,7 +70,7 @@ pub(super) fn open(
     store: Box<dyn Store>,
     settings: &Settings,
     now: Nanos,
-) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+) -> Result<(Box<dyn Index>, Nanos)> {
     let load_factor = settings.number(&INFO, "load_factor", 0.1, 4.0)?;
     let (buckets, now) = Buckets::open(store, &INFO, settings, now)?;
     let mut index = Linear {
@@ -118,7 +118,7 @@ impl Linear {
     }
 
     /// Splits the bucket whose turn it is.
-    fn split(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn split(&mut self, now: Nanos) -> Result<Nanos> {
         self.buckets.reserve(1)?;
         let new = self.buckets.append()?;
         let old = origin(new);
@@ -135,7 +135,7 @@ impl Linear {
     }
 
     /// Takes the last split back.
-    fn contract(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn contract(&mut self, now: Nanos) -> Result<Nanos> {
         self.buckets.reserve(1)?;
         let last = self.buckets.count - 1;
         let old = origin(last);
@@ -155,7 +155,7 @@ impl Index for Linear {
         &INFO
     }
 
-    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         let bucket = self.bucket(key);
         let (found, now) = self.buckets.seek(now, bucket, key)?;
         self.overflow_taken += u64::from(found.record.is_none() && found.room.is_none());
@@ -166,7 +166,7 @@ impl Index for Linear {
         Ok(now)
     }
 
-    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         let bucket = self.bucket(key);
         let (found, now) = self.buckets.seek(now, bucket, key)?;
         let Some((at, slot, _)) = found.record else {
@@ -179,13 +179,13 @@ impl Index for Linear {
         Ok(now)
     }
 
-    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         let bucket = self.bucket(key);
         let (found, now) = self.buckets.seek(now, bucket, key)?;
         Ok((found.record.map(|(_, _, value)| value), now))
     }
 
-    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         self.buckets.settle(now)
     }
 

@@ -3,7 +3,7 @@
 //! by side.
 
 use super::space::Space;
-use super::{Cache, IndexError};
+use super::{Cache, IndexError, Result};
 use crate::layout;
 use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
@@ -49,7 +49,7 @@ impl Meta {
         name: &str,
         value_bytes: usize,
         mut now: Nanos,
-    ) -> Result<(Meta, Option<Loaded>, Nanos), IndexError> {
+    ) -> Result<(Meta, Option<Loaded>, Nanos)> {
         let store_pages = cache.store().pages();
         let mut meta = Meta {
             pages: Vec::new(),
@@ -135,7 +135,7 @@ impl Meta {
         space: &mut Space,
         own: &[u8],
         now: Nanos,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let room = cache.page_bytes() - meta_head::SIZE;
         let mut bytes = Vec::new();
         loop {

@@ -199,6 +199,9 @@ pub enum IndexError {
     Store(StoreError),
 }
 
+/// What a call of an index gives: most give an answer, and the instant at which it is there.
+pub type Result<T, E = IndexError> = std::result::Result<T, E>;
+
 impl fmt::Display for IndexError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -260,14 +263,14 @@ pub trait Index {
     ///
     /// # Errors
     /// There is no room, or the store cannot go on.
-    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError>;
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos>;
 
     /// Fills an empty index with pairs, in the order of their keys, each once. A tree packs them
     /// into full nodes, as bulk loads do; others insert one after the other.
     ///
     /// # Errors
     /// As [`Index::insert`].
-    fn build(&mut self, mut now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos, IndexError> {
+    fn build(&mut self, mut now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos> {
         for &(key, value) in pairs {
             now = self.insert(now, key, value)?;
         }
@@ -279,7 +282,7 @@ pub trait Index {
     ///
     /// # Errors
     /// As [`Index::insert`].
-    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.insert(now, key, value)
     }
 
@@ -287,13 +290,13 @@ pub trait Index {
     ///
     /// # Errors
     /// As [`Index::insert`].
-    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError>;
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos>;
 
     /// The value of a key.
     ///
     /// # Errors
     /// A store that cannot go on.
-    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError>;
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)>;
 
     /// Appends the pairs with `from <= key <= to` to `into`, by ascending key.
     ///
@@ -305,7 +308,7 @@ pub trait Index {
         from: Key,
         to: Key,
         into: &mut Vec<(Key, Value)>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let _ = (now, from, to, into);
         Err(IndexError::Unordered(self.info().name))
     }
@@ -321,13 +324,13 @@ pub trait Index {
     ///
     /// # Errors
     /// As [`Index::insert`].
-    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError>;
+    fn settle(&mut self, now: Nanos) -> Result<Nanos>;
 
     /// Brings all changes into the structure and settles.
     ///
     /// # Errors
     /// As [`Index::insert`].
-    fn flush(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn flush(&mut self, now: Nanos) -> Result<Nanos> {
         self.settle(now)
     }
 
@@ -407,7 +410,7 @@ macro_rules! indexes {
                 store: Box<dyn Store>,
                 settings: &Settings,
                 now: Nanos,
-            ) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+            ) -> Result<(Box<dyn Index>, Nanos)> {
                 settings.check(self.info())?;
                 match self {
                     $(IndexKind::$variant => $module::open(store, settings, now),)*

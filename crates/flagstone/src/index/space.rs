@@ -1,7 +1,7 @@
 //! The pages of a store that an index uses, and those that are free: single pages, and runs of
 //! consecutive ones.
 
-use super::IndexError;
+use super::{IndexError, Result};
 use crate::layout;
 use crate::layout::{Layout, get, put};
 use crate::units::Lpn;
@@ -42,7 +42,7 @@ impl Space {
     }
 
     /// A page.
-    pub(super) fn take(&mut self) -> Result<Lpn, IndexError> {
+    pub(super) fn take(&mut self) -> Result<Lpn> {
         if let Some(page) = self.free.pop() {
             return Ok(page);
         }
@@ -50,7 +50,7 @@ impl Space {
     }
 
     /// The first of so many pages with consecutive numbers.
-    pub(super) fn take_run(&mut self, pages: u32) -> Result<Lpn, IndexError> {
+    pub(super) fn take_run(&mut self, pages: u32) -> Result<Lpn> {
         let first = self.next;
         let next = first.checked_add(pages).filter(|&next| next <= self.pages);
         self.next = next.ok_or_else(|| self.full())?;

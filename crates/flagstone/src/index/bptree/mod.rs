@@ -32,7 +32,7 @@ mod range;
 mod tests;
 mod tree;
 
-use super::{Index, IndexError, Info, Key, Setting, Settings, Store, Value, of_cache};
+use super::{Index, Info, Key, Result, Setting, Settings, Store, Value, of_cache};
 use crate::layout::Layout;
 use crate::units::Nanos;
 
@@ -57,7 +57,7 @@ pub(super) const READ_AHEAD: Setting = Setting {
 };
 
 /// Leaves that a range asks for at once.
-pub(super) fn read_ahead(settings: &Settings, info: &Info) -> Result<usize, IndexError> {
+pub(super) fn read_ahead(settings: &Settings, info: &Info) -> Result<usize> {
     Ok(settings.number(info, READ_AHEAD.name, 1, 1 << 16)?)
 }
 
@@ -84,7 +84,7 @@ fn open_tree(
     settings: &Settings,
     info: &'static Info,
     now: Nanos,
-) -> Result<(Tree<()>, Nanos), IndexError> {
+) -> Result<(Tree<()>, Nanos)> {
     let frames = settings.memory(info)? as usize / store.page_bytes();
     Tree::open(store, info, settings, frames, now, |_, _, _| ())
 }
@@ -102,7 +102,7 @@ pub(super) fn open(
     store: Box<dyn Store>,
     settings: &Settings,
     now: Nanos,
-) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+) -> Result<(Box<dyn Index>, Nanos)> {
     let read_ahead = read_ahead(settings, &INFO)?;
     let (tree, now) = open_tree(store, settings, &INFO, now)?;
     Ok((Box::new(BPlusTree { tree, read_ahead }), now))
@@ -113,19 +113,19 @@ impl Index for BPlusTree {
         &INFO
     }
 
-    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.tree.insert(now, key, value)
     }
 
-    fn build(&mut self, now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos, IndexError> {
+    fn build(&mut self, now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos> {
         self.tree.build(now, pairs)
     }
 
-    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         self.tree.delete(now, key)
     }
 
-    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         self.tree.get(now, key)
     }
 
@@ -135,14 +135,14 @@ impl Index for BPlusTree {
         from: Key,
         to: Key,
         into: &mut Vec<(Key, Value)>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         if from > to {
             return Ok(now);
         }
         self.tree.range(now, (from, to), self.read_ahead, into)
     }
 
-    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         self.tree.settle(now)
     }
 

@@ -2,7 +2,7 @@
 //! refused.
 
 use super::super::model::{History, assert_reads_ahead, assert_recovers, figure};
-use super::super::{IndexKind, MemStore};
+use super::super::{IndexError, IndexKind, MemStore};
 use super::*;
 use crate::dice::Dice;
 

@@ -3,7 +3,7 @@
 
 use super::super::meta::Meta;
 use super::super::space::Space;
-use super::super::{Cache, IndexError, Info, Key, Settings, Store, Value};
+use super::super::{Cache, IndexError, Info, Key, Result, Settings, Store, Value};
 use super::node::{Change, PAGES_MAX, Shape};
 use crate::layout;
 use crate::layout::{Layout, get, put};
@@ -121,7 +121,7 @@ pub(super) fn bisection(len: usize) -> u64 {
     u64::from(usize::BITS - len.leading_zeros())
 }
 
-pub(super) fn damaged<T>(at: Lpn, why: &str) -> Result<T, IndexError> {
+pub(super) fn damaged<T>(at: Lpn, why: &str) -> Result<T> {
     let why = why.to_string();
     Err(IndexError::Damaged { at, why })
 }
@@ -152,7 +152,7 @@ impl<A: Above> Tree<A> {
         frames: usize,
         now: Nanos,
         above: impl FnOnce(Lpn, u32, Shape) -> A,
-    ) -> Result<(Tree<A>, Nanos), IndexError> {
+    ) -> Result<(Tree<A>, Nanos)> {
         let value_bytes = settings.value_bytes(info)?;
         let order = settings.number(info, "order", 0, 1 << 13)?;
         let shape = Shape::new(store.page_bytes(), value_bytes, order)?;
@@ -214,7 +214,7 @@ impl<A: Above> Tree<A> {
         now: Nanos,
         at: Lpn,
         look: impl FnOnce(&mut A, &[u8], Shape) -> Option<T>,
-    ) -> Result<(T, Nanos), IndexError> {
+    ) -> Result<(T, Nanos)> {
         let (above, kept, shape) = (&mut self.above, &self.kept, self.shape);
         let first = |cache: &mut Cache| last_chance(cache, above, kept, shape);
         let (page, now) = self.cache.read_after(now, at, first)?;
@@ -225,14 +225,14 @@ impl<A: Above> Tree<A> {
     }
 
     /// A page to change.
-    pub(super) fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
+    pub(super) fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos)> {
         let (above, kept, shape) = (&mut self.above, &self.kept, self.shape);
         let first = |cache: &mut Cache| last_chance(cache, above, kept, shape);
         Ok(self.cache.change_after(now, at, first)?)
     }
 
     /// A page to write anew.
-    pub(super) fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
+    pub(super) fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos)> {
         if A::WATCHES && !self.cache.holds(at) {
             last_chance(&mut self.cache, &mut self.above, &self.kept, self.shape);
         }
@@ -246,7 +246,7 @@ impl<A: Above> Tree<A> {
 
     /// Goes from the root to the leaf that has a key, along `path`.
     #[inline]
-    pub(super) fn descend(&mut self, mut now: Nanos, key: Key) -> Result<(Lpn, Nanos), IndexError> {
+    pub(super) fn descend(&mut self, mut now: Nanos, key: Key) -> Result<(Lpn, Nanos)> {
         self.path.clear();
         let mut span = Span {
             at: self.root,
@@ -280,7 +280,7 @@ impl<A: Above> Tree<A> {
         level: u32,
         key: Key,
         mut passed: impl FnMut(&mut A, Lpn, &[u8], Shape),
-    ) -> Result<(Span, Nanos), IndexError> {
+    ) -> Result<(Span, Nanos)> {
         for _ in 0..level {
             let ((len, child), done) = self.look(now, span.at, |above, page, shape| {
                 let len = shape.inner_len(page)?;
@@ -304,7 +304,7 @@ impl<A: Above> Tree<A> {
         now: Nanos,
         leaf: Lpn,
         key: Key,
-    ) -> Result<(Option<Value>, usize, Nanos), IndexError> {
+    ) -> Result<(Option<Value>, usize, Nanos)> {
         let ((len, value), now) = self.look(now, leaf, |_, page, shape| {
             let len = shape.leaf_len(page)?;
             let slot = shape.find(page, len, key).ok();
@@ -316,23 +316,14 @@ impl<A: Above> Tree<A> {
 
     /// The value of a key.
     #[inline]
-    pub(super) fn get(
-        &mut self,
-        now: Nanos,
-        key: Key,
-    ) -> Result<(Option<Value>, Nanos), IndexError> {
+    pub(super) fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         let (leaf, now) = self.descend(now, key)?;
         let (value, _, now) = self.get_in(now, leaf, key)?;
         Ok((value, now))
     }
 
     /// Gives a key a value.
-    pub(in super::super) fn insert(
-        &mut self,
-        now: Nanos,
-        key: Key,
-        value: Value,
-    ) -> Result<Nanos, IndexError> {
+    pub(in super::super) fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         let (leaf, now) = self.descend(now, key)?;
         let ((len, slot), now) = self.look(now, leaf, |_, page, shape| {
             let len = shape.leaf_len(page)?;
@@ -356,7 +347,7 @@ impl<A: Above> Tree<A> {
     }
 
     /// Removes a key.
-    pub(in super::super) fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    pub(in super::super) fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         let (leaf, now) = self.descend(now, key)?;
         let ((len, slot), now) = self.look(now, leaf, |_, page, shape| {
             let len = shape.leaf_len(page)?;
@@ -382,7 +373,7 @@ impl<A: Above> Tree<A> {
         now: Nanos,
         leaf: Lpn,
         changes: &[Change],
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         self.change_at(now, leaf, changes, false)
     }
 
@@ -392,7 +383,7 @@ impl<A: Above> Tree<A> {
         now: Nanos,
         key: Key,
         changes: &[Change],
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let (leaf, now) = self.descend(now, key)?;
         self.change_at(now, leaf, changes, true)
     }
@@ -404,7 +395,7 @@ impl<A: Above> Tree<A> {
         leaf: Lpn,
         changes: &[Change],
         on_path: bool,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let Some(&(key, _)) = changes.first() else {
             return Ok(now);
         };
@@ -446,12 +437,7 @@ impl<A: Above> Tree<A> {
 
     /// Does a few changes to a leaf one after the other, if it keeps between d and 2d entries; says
     /// whether they are done.
-    fn change_few(
-        &mut self,
-        now: Nanos,
-        leaf: Lpn,
-        changes: &[Change],
-    ) -> Result<(bool, Nanos), IndexError> {
+    fn change_few(&mut self, now: Nanos, leaf: Lpn, changes: &[Change]) -> Result<(bool, Nanos)> {
         let ((mut len, after, differs), now) = self.look(now, leaf, |_, page, shape| {
             let len = shape.leaf_len(page)?;
             let (mut after, mut differs) = (len, false);
@@ -493,7 +479,7 @@ impl<A: Above> Tree<A> {
     }
 
     /// Writes changed pages.
-    pub(in super::super) fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    pub(in super::super) fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         let now = self.cache.write_all(now)?;
         let mut own = [0; tree_meta::SIZE];
         put(&mut own, tree_meta::ROOT, u64::from(self.root.0));

@@ -181,7 +181,7 @@ fn a_list_without_an_end_is_an_error_for_every_hash_index() {
             let store = Box::new(Patient { store, reads });
             kind.open(store, &settings, Nanos::ZERO).expect("whole").0
         };
-        let damaged = |result: Result<Nanos, IndexError>| match result {
+        let damaged = |result: Result<Nanos>| match result {
             Ok(_) => false,
             Err(IndexError::Damaged { .. }) => true,
             Err(error) => panic!("{kind:?}: {error}"),

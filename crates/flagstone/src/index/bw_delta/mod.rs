@@ -58,7 +58,7 @@ mod waiting;
 
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, Index, IndexError, IndexStats, Info, Key, Settings, Store, Value};
+use super::{Cache, Index, IndexError, IndexStats, Info, Key, Result, Settings, Store, Value};
 use crate::buffer::PoolStats;
 use crate::layout;
 use crate::layout::{Layout, get, put};
@@ -200,16 +200,12 @@ pub(super) fn open(
     store: Box<dyn Store>,
     settings: &Settings,
     now: Nanos,
-) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+) -> Result<(Box<dyn Index>, Nanos)> {
     let (index, now) = start(store, settings, now)?;
     Ok((Box::new(index), now))
 }
 
-fn start(
-    store: Box<dyn Store>,
-    settings: &Settings,
-    now: Nanos,
-) -> Result<(BwDelta, Nanos), IndexError> {
+fn start(store: Box<dyn Store>, settings: &Settings, now: Nanos) -> Result<(BwDelta, Nanos)> {
     let value_bytes = settings.value_bytes(&INFO)?;
     if settings.text(&INFO, "buffer") != "lru" {
         return Err(IndexError::Settings(
@@ -254,12 +250,7 @@ fn start(
 }
 
 impl BwDelta {
-    fn new(
-        cache: Cache,
-        codec: Codec,
-        pages: u32,
-        settings: &Settings,
-    ) -> Result<BwDelta, IndexError> {
+    fn new(cache: Cache, codec: Codec, pages: u32, settings: &Settings) -> Result<BwDelta> {
         let node_max = settings.number(&INFO, "node_max", 3, 4000)?;
         Ok(BwDelta {
             log: Log::new(cache.page_bytes(), 1),
@@ -324,7 +315,7 @@ impl BwDelta {
     }
 
     /// Restores the state that the metadata has.
-    fn resume(&mut self, own: &[u8], now: Nanos) -> Result<Nanos, IndexError> {
+    fn resume(&mut self, own: &[u8], now: Nanos) -> Result<Nanos> {
         let damaged = || IndexError::Damaged {
             at: Lpn(0),
             why: "the map of nodes or the table of segments makes no sense".to_string(),
@@ -424,11 +415,11 @@ impl Index for BwDelta {
         &INFO
     }
 
-    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.change(key, Some(value), now)
     }
 
-    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         let now = if self.pairs {
             self.change(key, None, now)?
         } else {
@@ -437,11 +428,11 @@ impl Index for BwDelta {
         self.change(key, Some(value), now)
     }
 
-    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         self.change(key, None, now)
     }
 
-    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         let (leaf, now) = self.descend(key, now)?;
         let entry = self.map[leaf as usize];
         if entry.waiting > 0 {
@@ -474,14 +465,14 @@ impl Index for BwDelta {
         from: Key,
         to: Key,
         into: &mut Vec<(Key, Value)>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         if from > to {
             return Ok(now);
         }
         self.collect(self.root, self.height, (from, to), into, now)
     }
 
-    fn settle(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    fn settle(&mut self, mut now: Nanos) -> Result<Nanos> {
         while let Some(&number) = self.pending.last() {
             if let Some(slot) = self.map[number as usize].slot()
                 && self.nodes[slot as usize].structural
@@ -497,7 +488,7 @@ impl Index for BwDelta {
         meta.save(cache, INFO.name, self.codec.value_bytes, space, &own, now)
     }
 
-    fn flush(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    fn flush(&mut self, mut now: Nanos) -> Result<Nanos> {
         for number in 1..self.map.len() as u32 {
             now = match self.map[number as usize].slot() {
                 Some(slot) => self.flush_node(slot, now)?,

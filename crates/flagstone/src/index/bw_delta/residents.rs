@@ -1,7 +1,7 @@
 //! Nodes in memory: which are there and in which order they were used, how they come from the log
 //! and get back to it, and the cleaning of the log.
 
-use super::super::IndexError;
+use super::super::{IndexError, Result};
 use super::log::Link;
 use super::node::{Delta, Head, Node, apply};
 use super::waiting::CELL;
@@ -107,12 +107,7 @@ impl BwDelta {
 
     /// A node's place in memory, where it is afterwards; it is used now.
     #[inline]
-    pub(super) fn whole(
-        &mut self,
-        number: u32,
-        level: u8,
-        now: Nanos,
-    ) -> Result<(u32, Nanos), IndexError> {
+    pub(super) fn whole(&mut self, number: u32, level: u8, now: Nanos) -> Result<(u32, Nanos)> {
         if let Some(slot) = self.map[number as usize].slot() {
             self.touch(slot);
             return Ok((slot, now));
@@ -122,7 +117,7 @@ impl BwDelta {
     }
 
     /// Reads the fragments of a node, the newest first, and takes the deltas that wait.
-    fn load(&mut self, number: u32, level: u8, mut now: Nanos) -> Result<(u32, Nanos), IndexError> {
+    fn load(&mut self, number: u32, level: u8, mut now: Nanos) -> Result<(u32, Nanos)> {
         self.loads += 1;
         let mut link = self.map[number as usize].link;
         let (mut records, mut links) = (Vec::new(), Vec::new());
@@ -193,7 +188,7 @@ impl BwDelta {
     }
 
     /// Writes the deltas that wait for a leaf, if there are any, as one fragment.
-    pub(super) fn flush_waiting(&mut self, leaf: u32, now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn flush_waiting(&mut self, leaf: u32, now: Nanos) -> Result<Nanos> {
         let entry = self.map[leaf as usize];
         if entry.waiting == 0 {
             return Ok(now);
@@ -235,7 +230,7 @@ impl BwDelta {
     }
 
     /// Writes an eighth of the deltas that wait, those of the leaves with the most.
-    fn flush_most(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    fn flush_most(&mut self, mut now: Nanos) -> Result<Nanos> {
         let goal = self.waiting.used.div_ceil(8);
         let threshold = self.waiting.threshold(goal);
         let end = self.waiting.used - goal;
@@ -261,7 +256,7 @@ impl BwDelta {
     }
 
     /// Brings a node to the log: its deltas in a fragment that names the one before it, or a base.
-    pub(super) fn flush_node(&mut self, slot: u32, now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn flush_node(&mut self, slot: u32, now: Nanos) -> Result<Nanos> {
         let node = &self.nodes[slot as usize];
         if !node.is_dirty() {
             return Ok(now);
@@ -341,7 +336,7 @@ impl BwDelta {
     /// After an operation: what is too much for the memory goes, and the log is cleaned where it
     /// has to be.
     #[inline]
-    pub(super) fn finish(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn finish(&mut self, now: Nanos) -> Result<Nanos> {
         let mut now = self.fit(now)?;
         for _ in 0..4 {
             let Some(segment) = self.to_clean() else {
@@ -355,7 +350,7 @@ impl BwDelta {
 
     /// Deltas and nodes go until the rest fits.
     #[inline]
-    pub(super) fn fit(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn fit(&mut self, mut now: Nanos) -> Result<Nanos> {
         loop {
             if self.waiting.used > self.delta_room() {
                 now = self.flush_most(now)?;
@@ -385,7 +380,7 @@ impl BwDelta {
 
     /// The leaf that was not used for the longest time leaves the memory. New deltas of a leaf
     /// wait there, if they may.
-    fn evict(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn evict(&mut self, now: Nanos) -> Result<Nanos> {
         // Leaves go first: an inner node saves a read of each search below it.
         while self.used > self.inner && self.nodes[self.oldest as usize].level > 0 {
             let inner = self.oldest;
@@ -441,7 +436,7 @@ impl BwDelta {
     }
 
     /// Cleans a segment: each node that has a fragment there gets one new fragment with all of it.
-    fn clean(&mut self, segment: u32, mut now: Nanos) -> Result<Nanos, IndexError> {
+    fn clean(&mut self, segment: u32, mut now: Nanos) -> Result<Nanos> {
         if self.log.segments[segment as usize].live > 0 {
             now = self.log.clean(&mut self.cache, segment, now)?;
             let mut offset = 0;
@@ -469,12 +464,7 @@ impl BwDelta {
     }
 
     /// Merges all fragments of a node into one at the end of the log.
-    pub(super) fn relocate(
-        &mut self,
-        number: u32,
-        level: u8,
-        now: Nanos,
-    ) -> Result<Nanos, IndexError> {
+    pub(super) fn relocate(&mut self, number: u32, level: u8, now: Nanos) -> Result<Nanos> {
         let was_here = self.map[number as usize].slot();
         let (slot, now) = match was_here {
             Some(slot) => (slot, now),

@@ -1,6 +1,6 @@
 //! The tree above the log: the way to a leaf, consolidation, splits and merges, ranges.
 
-use super::super::{IndexError, Key, Value};
+use super::super::{Key, Result, Value};
 use super::BwDelta;
 use super::node::Delta;
 use crate::units::Nanos;
@@ -9,7 +9,7 @@ impl BwDelta {
     /// The number of the key's leaf; the inner nodes on the way are in `path`, all of them in
     /// memory. The leaf is not read.
     #[inline]
-    pub(super) fn descend(&mut self, key: Key, mut now: Nanos) -> Result<(u32, Nanos), IndexError> {
+    pub(super) fn descend(&mut self, key: Key, mut now: Nanos) -> Result<(u32, Nanos)> {
         self.path.clear();
         let mut number = self.root;
         for level in (1..=self.height).rev() {
@@ -28,12 +28,7 @@ impl BwDelta {
     }
 
     /// Gives a key a value, or none, in its leaf.
-    pub(super) fn change(
-        &mut self,
-        key: Key,
-        value: Option<Value>,
-        now: Nanos,
-    ) -> Result<Nanos, IndexError> {
+    pub(super) fn change(&mut self, key: Key, value: Option<Value>, now: Nanos) -> Result<Nanos> {
         let (leaf, mut now) = self.descend(key, now)?;
         let delta = Delta { key, value };
         match self.map[leaf as usize].slot() {
@@ -57,7 +52,7 @@ impl BwDelta {
 
     /// Makes a new base of a node, of the right size. `depth` is how many nodes of `path` are
     /// above it.
-    fn consolidate(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos, IndexError> {
+    fn consolidate(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos> {
         let level = self.height - depth as u8;
         let (slot, now) = self.whole(number, level, now)?;
         self.rebase(slot);
@@ -81,7 +76,7 @@ impl BwDelta {
     }
 
     /// Splits a node into as many as its records need.
-    fn split(&mut self, slot: u32, depth: usize, now: Nanos) -> Result<Nanos, IndexError> {
+    fn split(&mut self, slot: u32, depth: usize, now: Nanos) -> Result<Nanos> {
         let node = &self.nodes[slot as usize];
         let (number, level) = (node.number, node.level);
         let (records, pieces) = (
@@ -127,7 +122,7 @@ impl BwDelta {
     }
 
     /// Merges a node with a neighbour below the same parent, or takes records from it.
-    fn merge(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos, IndexError> {
+    fn merge(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos> {
         let parent = self.path[depth - 1];
         let above = self.slot_of(parent);
         let entries = &self.nodes[above as usize].records;
@@ -179,7 +174,7 @@ impl BwDelta {
 
     /// After a change below it: consolidates an inner node that has to be, and takes a root away
     /// that has one child.
-    fn balance(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos, IndexError> {
+    fn balance(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos> {
         let slot = self.slot_of(number);
         let node = &self.nodes[slot as usize];
         let records = node.records.len();
@@ -203,7 +198,7 @@ impl BwDelta {
         (from, to): (Key, Key),
         into: &mut Vec<(Key, Value)>,
         now: Nanos,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let (slot, now) = self.whole(number, level, now)?;
         let records = &self.nodes[slot as usize].records;
         self.cache.compared(records.len() as u64);

@@ -58,7 +58,7 @@ mod super_group;
 mod tests;
 
 use super::bptree::{Change, ORDER, Shape, Span, Tree};
-use super::{Index, IndexError, Info, Key, Setting, Settings, Store, Value, of_cache};
+use super::{Index, IndexError, Info, Key, Result, Setting, Settings, Store, Value, of_cache};
 use crate::units::Nanos;
 use pool::{BlockId, CancelOut, Policy, Pool, Request, Rules, Waiting};
 use super_group::SuperGroups;
@@ -149,17 +149,13 @@ pub(super) fn open(
     store: Box<dyn Store>,
     settings: &Settings,
     now: Nanos,
-) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+) -> Result<(Box<dyn Index>, Nanos)> {
     let (tree, now) = LazyTree::open(store, settings, now)?;
     Ok((Box::new(tree), now))
 }
 
 impl LazyTree {
-    fn open(
-        store: Box<dyn Store>,
-        settings: &Settings,
-        now: Nanos,
-    ) -> Result<(LazyTree, Nanos), IndexError> {
+    fn open(store: Box<dyn Store>, settings: &Settings, now: Nanos) -> Result<(LazyTree, Nanos)> {
         let policy = settings.choice(
             &INFO,
             "policy",
@@ -242,7 +238,7 @@ impl LazyTree {
     }
 
     /// Takes a request, after making room (algorithm 1).
-    fn request(&mut self, now: Nanos, key: Key, request: Request) -> Result<Nanos, IndexError> {
+    fn request(&mut self, now: Nanos, key: Key, request: Request) -> Result<Nanos> {
         let now = self.make_room(now)?;
         self.tree.cache.compared(self.comparisons());
         self.tree.above.put(key, request);
@@ -260,11 +256,7 @@ impl LazyTree {
 
     /// The leaf of a key, from the deepest node that the pool knows of; lists of blocks on the way
     /// are divided (algorithm 4). If that node is the leaf, its group is told.
-    fn leaf_of(
-        &mut self,
-        now: Nanos,
-        key: Key,
-    ) -> Result<(Span, Option<BlockId>, Nanos), IndexError> {
+    fn leaf_of(&mut self, now: Nanos, key: Key) -> Result<(Span, Option<BlockId>, Nanos)> {
         let id = self.tree.above.locate(key);
         let block = self.tree.above.block(id);
         let (mut span, mut level) = (block.span, u32::from(block.level));
@@ -292,23 +284,23 @@ impl Index for LazyTree {
         &INFO
     }
 
-    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.request(now, key, Request::Insert(value))
     }
 
-    fn build(&mut self, now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos, IndexError> {
+    fn build(&mut self, now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos> {
         self.tree.build(now, pairs)
     }
 
-    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.request(now, key, Request::Overwrite(value))
     }
 
-    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         self.request(now, key, Request::Delete)
     }
 
-    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         self.tree.cache.compared(self.comparisons());
         if let Some(request) = self.tree.above.requests.get(key) {
             return Ok((request.value(), now));
@@ -331,7 +323,7 @@ impl Index for LazyTree {
         from: Key,
         to: Key,
         into: &mut Vec<(Key, Value)>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         if from > to {
             return Ok(now);
         }
@@ -355,11 +347,11 @@ impl Index for LazyTree {
         Ok(now)
     }
 
-    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         self.tree.settle(now)
     }
 
-    fn flush(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn flush(&mut self, now: Nanos) -> Result<Nanos> {
         let now = self.commit_everything(now)?;
         self.settle(now)
     }

@@ -1,6 +1,6 @@
 //! Searches and changes of a tree of byte strings over any pages, and values in pages of their own.
 
-use super::super::{IndexError, Limits};
+use super::super::{IndexError, Limits, Result};
 use super::INFO;
 use super::apart::{Apart, Cut, Entry};
 use super::node::{self, Kind, Node, Value, entry_bytes, page_list};
@@ -26,7 +26,7 @@ impl Root {
     /// # Errors
     /// It has no height that can be.
     #[inline]
-    pub(super) fn doubt(self) -> Result<(), IndexError> {
+    pub(super) fn doubt(self) -> Result<()> {
         match self.height {
             1..=HEIGHT_MAX => Ok(()),
             _ => damaged(self.at, "the tree has no height that can be"),
@@ -72,7 +72,7 @@ impl Sizes {
     /// # Errors
     /// The page is too small.
     #[inline]
-    pub(super) fn new(page: usize) -> Result<Sizes, IndexError> {
+    pub(super) fn new(page: usize) -> Result<Sizes> {
         let room = node::room(page);
         let (entry, short) = (room / 2, room / 4);
         // Half of a short one for the key, the other half for the pages of a value.
@@ -119,7 +119,7 @@ impl Sizes {
         leaf: Lpn,
         bytes: usize,
         named: &[Lpn],
-    ) -> Result<(usize, usize), IndexError> {
+    ) -> Result<(usize, usize)> {
         if bytes > self.limits.value {
             return damaged(leaf, "a value is longer than a value can be");
         }
@@ -131,7 +131,7 @@ impl Sizes {
         Ok((count, lists))
     }
 
-    fn check(self, key: &[u8], value: &[u8]) -> Result<(), IndexError> {
+    fn check(self, key: &[u8], value: &[u8]) -> Result<()> {
         let (limits, page) = (self.limits, self.page);
         for (what, bytes, most) in [
             ("key", key.len(), limits.key),
@@ -172,7 +172,7 @@ pub(super) fn named_pages(image: &[u8]) -> impl Iterator<Item = Lpn> + '_ {
 ///
 /// # Errors
 /// One of them is there twice.
-pub(super) fn doubt_pages(leaf: Lpn, pages: &[Lpn]) -> Result<(), IndexError> {
+pub(super) fn doubt_pages(leaf: Lpn, pages: &[Lpn]) -> Result<()> {
     let mut pages = pages.to_vec();
     pages.sort_unstable();
     match pages.is_sorted_by(|before, after| before < after) {
@@ -181,7 +181,7 @@ pub(super) fn doubt_pages(leaf: Lpn, pages: &[Lpn]) -> Result<(), IndexError> {
     }
 }
 
-pub(super) fn damaged<T>(at: Lpn, why: &str) -> Result<T, IndexError> {
+pub(super) fn damaged<T>(at: Lpn, why: &str) -> Result<T> {
     let why = why.to_string();
     Err(IndexError::Damaged { at, why })
 }
@@ -221,7 +221,7 @@ impl<N: Nodes> ByteTree<N> {
     ///
     /// # Errors
     /// The pages are too small or too large, or the root has no height that can be.
-    pub fn over(nodes: N, root: Root) -> Result<ByteTree<N>, IndexError> {
+    pub fn over(nodes: N, root: Root) -> Result<ByteTree<N>> {
         root.doubt()?;
         let sizes = Sizes::new(nodes.page_bytes())?;
         Ok(ByteTree::new(nodes, sizes, root))
@@ -253,7 +253,7 @@ impl<N: Nodes> ByteTree<N> {
         at: Lpn,
         kind: Kind,
         look: impl FnOnce(Node<'_>) -> T,
-    ) -> Result<(T, Nanos), IndexError> {
+    ) -> Result<(T, Nanos)> {
         let (page, now) = self.nodes.read(now, at)?;
         let Some(node) = Node::of(page, kind) else {
             return damaged(at, "it is not the node that its parent names");
@@ -267,11 +267,7 @@ impl<N: Nodes> ByteTree<N> {
 
     /// Goes from the root to the leaf that has a key, along `path`.
     #[inline]
-    pub(super) fn descend(
-        &mut self,
-        mut now: Nanos,
-        key: &[u8],
-    ) -> Result<(Lpn, Nanos), IndexError> {
+    pub(super) fn descend(&mut self, mut now: Nanos, key: &[u8]) -> Result<(Lpn, Nanos)> {
         self.path.clear();
         let mut at = self.root;
         for _ in 1..self.height {
@@ -292,12 +288,7 @@ impl<N: Nodes> ByteTree<N> {
     ///
     /// # Errors
     /// Pages that cannot go on, or are damaged.
-    pub fn get(
-        &mut self,
-        now: Nanos,
-        key: &[u8],
-        into: &mut Vec<u8>,
-    ) -> Result<(bool, Nanos), IndexError> {
+    pub fn get(&mut self, now: Nanos, key: &[u8], into: &mut Vec<u8>) -> Result<(bool, Nanos)> {
         into.clear();
         let (leaf, now) = self.descend(now, key)?;
         let (found, now) = self.look(now, leaf, Kind::Leaf, |node| {
@@ -324,7 +315,7 @@ impl<N: Nodes> ByteTree<N> {
         now: Nanos,
         leaf: Lpn,
         (bytes, named): (usize, Vec<Lpn>),
-    ) -> Result<(Vec<Lpn>, Nanos), IndexError> {
+    ) -> Result<(Vec<Lpn>, Nanos)> {
         let (count, lists) = self.sizes.pages_named(leaf, bytes, &named)?;
         if lists == 0 {
             return Ok((named, now));
@@ -342,7 +333,7 @@ impl<N: Nodes> ByteTree<N> {
         now: Nanos,
         leaf: Lpn,
         (bytes, named): (usize, Vec<Lpn>),
-    ) -> Result<(Vec<Lpn>, Nanos), IndexError> {
+    ) -> Result<(Vec<Lpn>, Nanos)> {
         let lists = self.sizes.pages_of(bytes).1;
         let (mut pages, now) = self.value_pages(now, leaf, (bytes, named.clone()))?;
         if lists > 0 {
@@ -358,7 +349,7 @@ impl<N: Nodes> ByteTree<N> {
         leaf: Lpn,
         (bytes, named): (usize, Vec<Lpn>),
         into: &mut Vec<u8>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let (pages, now) = self.value_pages(now, leaf, (bytes, named))?;
         let from = into.len();
         into.resize(from + pages.len() * self.sizes.page, 0);
@@ -374,7 +365,7 @@ impl<N: Nodes> ByteTree<N> {
         now: Nanos,
         value: &[u8],
         had: &mut Vec<Lpn>,
-    ) -> Result<(Vec<u8>, Nanos), IndexError> {
+    ) -> Result<(Vec<u8>, Nanos)> {
         let size = self.sizes.page;
         let (count, lists) = self.sizes.pages_of(value.len());
         let left = had.split_off((count + lists).min(had.len()));
@@ -407,7 +398,7 @@ impl<N: Nodes> ByteTree<N> {
         now: Nanos,
         key: &[u8],
         value: Option<&[u8]>,
-    ) -> Result<(bool, Nanos), IndexError> {
+    ) -> Result<(bool, Nanos)> {
         self.sizes.check(key, value.unwrap_or_default())?;
         let (leaf, now) = self.descend(now, key)?;
         let (found, mut now) = self.look(now, leaf, Kind::Leaf, |node| {
@@ -491,7 +482,7 @@ impl<N: Nodes> ByteTree<N> {
     /// Whether there are pages for what comes: for a value, and a split at each level with a root
     /// above. What grows the tree leaves enough for what shrinks it, where a longer key between
     /// two nodes may split their parent, and so on.
-    fn make_sure(&self, pages: usize, splits: bool, grows: bool) -> Result<(), IndexError> {
+    fn make_sure(&self, pages: usize, splits: bool, grows: bool) -> Result<()> {
         if pages == 0 && !splits {
             return Ok(());
         }
@@ -503,16 +494,11 @@ impl<N: Nodes> ByteTree<N> {
         Ok(())
     }
 
-    pub(super) fn apart(
-        &mut self,
-        now: Nanos,
-        at: Lpn,
-        kind: Kind,
-    ) -> Result<(Apart, Nanos), IndexError> {
+    pub(super) fn apart(&mut self, now: Nanos, at: Lpn, kind: Kind) -> Result<(Apart, Nanos)> {
         self.look(now, at, kind, |node| Apart::of(node, kind))
     }
 
-    pub(super) fn drop_page(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, IndexError> {
+    pub(super) fn drop_page(&mut self, now: Nanos, at: Lpn) -> Result<Nanos> {
         self.nodes.give(now, at)
     }
 }

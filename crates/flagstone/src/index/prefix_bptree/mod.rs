@@ -56,7 +56,7 @@ mod tree;
 mod walk;
 
 use super::bptree::READ_AHEAD;
-use super::{ByteIndex, Index, IndexError, Info, Key, Limits};
+use super::{ByteIndex, Index, IndexError, Info, Key, Limits, Result};
 use super::{Setting, Settings, Store, Value, of_cache};
 use crate::layout::Layout;
 use crate::units::{Lpn, Nanos};
@@ -108,12 +108,7 @@ struct PrefixBPlusTree {
     scratch: Vec<u8>,
 }
 
-fn lengths(
-    settings: &Settings,
-    name: &str,
-    least: usize,
-    most: usize,
-) -> Result<Lengths, IndexError> {
+fn lengths(settings: &Settings, name: &str, least: usize, most: usize) -> Result<Lengths> {
     let text = settings.text(&INFO, name);
     let lengths = Lengths::parse(text).filter(|l| l.least >= least && l.most <= most);
     lengths.ok_or_else(|| {
@@ -129,7 +124,7 @@ pub(super) fn open(
     store: Box<dyn Store>,
     settings: &Settings,
     now: Nanos,
-) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+) -> Result<(Box<dyn Index>, Nanos)> {
     let limits = Sizes::new(store.page_bytes())?.limits;
     let numbers = Numbers {
         key: lengths(settings, "key_bytes", 8, limits.key)?,
@@ -150,7 +145,7 @@ pub(super) fn open(
 
 impl PrefixBPlusTree {
     /// Of a key whose bytes were not written as those of a number.
-    fn strange<T>(&self) -> Result<T, IndexError> {
+    fn strange<T>(&self) -> Result<T> {
         let at = self.tree.bytes.path.last().map_or(Lpn(0), |step| step.at);
         damaged(
             at,
@@ -165,19 +160,19 @@ impl Index for PrefixBPlusTree {
         &INFO
     }
 
-    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.numbers.key(key, &mut self.key);
         self.numbers.value(key, value, &mut self.value);
         let (_, now) = self.tree.change(now, &self.key, Some(&self.value))?;
         Ok(now)
     }
 
-    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         self.numbers.key(key, &mut self.key);
         Ok(self.tree.change(now, &self.key, None)?.1)
     }
 
-    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         self.numbers.key(key, &mut self.key);
         let (found, now) = self.tree.bytes.get(now, &self.key, &mut self.value)?;
         if !found {
@@ -195,7 +190,7 @@ impl Index for PrefixBPlusTree {
         from: Key,
         to: Key,
         into: &mut Vec<(Key, Value)>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         if from > to {
             return Ok(now);
         }
@@ -226,7 +221,7 @@ impl Index for PrefixBPlusTree {
         Some(&mut self.tree)
     }
 
-    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         self.tree.settle(now)
     }
 
@@ -273,20 +268,15 @@ impl ByteIndex for Tree {
         self.len
     }
 
-    fn insert(&mut self, now: Nanos, key: &[u8], value: &[u8]) -> Result<Nanos, IndexError> {
+    fn insert(&mut self, now: Nanos, key: &[u8], value: &[u8]) -> Result<Nanos> {
         Ok(self.change(now, key, Some(value))?.1)
     }
 
-    fn delete(&mut self, now: Nanos, key: &[u8]) -> Result<(bool, Nanos), IndexError> {
+    fn delete(&mut self, now: Nanos, key: &[u8]) -> Result<(bool, Nanos)> {
         self.change(now, key, None)
     }
 
-    fn get(
-        &mut self,
-        now: Nanos,
-        key: &[u8],
-        into: &mut Vec<u8>,
-    ) -> Result<(bool, Nanos), IndexError> {
+    fn get(&mut self, now: Nanos, key: &[u8], into: &mut Vec<u8>) -> Result<(bool, Nanos)> {
         self.bytes.get(now, key, into)
     }
 
@@ -296,7 +286,7 @@ impl ByteIndex for Tree {
         from: &[u8],
         to: Option<&[u8]>,
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         // `each` may have seen enough long before `to`: no more than half is read in vain.
         Tree::range(self, now, from, to, 1, each)
     }

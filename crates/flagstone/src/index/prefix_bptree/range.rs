@@ -1,6 +1,6 @@
 //! Ranges: several leaves at once, where the node above names them.
 
-use super::super::IndexError;
+use super::super::Result;
 use super::byte_tree::{Step, damaged};
 use super::node::{Kind, Node};
 use super::tree::Tree;
@@ -25,7 +25,7 @@ impl Tree {
         to: Option<&[u8]>,
         first: usize,
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         // What is read does not drive out all else, nor itself.
         let most = self
             .read_ahead
@@ -71,12 +71,7 @@ impl Tree {
 
     /// The leaf at the end of the path and those beside it under the same node, as far as they have
     /// keys before `to`.
-    fn leaves_from(
-        &mut self,
-        now: Nanos,
-        leaf: Lpn,
-        to: Option<&[u8]>,
-    ) -> Result<(Next, Nanos), IndexError> {
+    fn leaves_from(&mut self, now: Nanos, leaf: Lpn, to: Option<&[u8]>) -> Result<(Next, Nanos)> {
         let Some(&Step { at, slot }) = self.bytes.path.iter().nth_back(1) else {
             let (leaves, more) = (vec![leaf], false);
             return Ok((Next { leaves, more }, now));
@@ -101,7 +96,7 @@ impl Tree {
         page: &[u8],
         (from, to): (&[u8], Option<&[u8]>),
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(bool, Nanos), IndexError> {
+    ) -> Result<(bool, Nanos)> {
         let Some(node) = Node::of(page, Kind::Leaf) else {
             return damaged(leaf, "it is not the node that its parent names");
         };
@@ -131,7 +126,7 @@ impl Tree {
 
     /// The key that the node above the leaf at the end of the path ends before: that of the nearest
     /// node above it that has one.
-    fn end_of_path(&mut self, mut now: Nanos) -> Result<(Option<Vec<u8>>, Nanos), IndexError> {
+    fn end_of_path(&mut self, mut now: Nanos) -> Result<(Option<Vec<u8>>, Nanos)> {
         for depth in (0..self.bytes.path.len().saturating_sub(2)).rev() {
             let Step { at, slot } = self.bytes.path[depth];
             let (end, done) = self.bytes.look(now, at, Kind::Inner, |node| {

@@ -3,7 +3,7 @@
 use super::super::bptree::read_ahead;
 use super::super::meta::Meta;
 use super::super::space::Space;
-use super::super::{Cache, IndexError, Settings, Store};
+use super::super::{Cache, Result, Settings, Store};
 use super::INFO;
 use super::byte_tree::{ByteTree, Root, Sizes, damaged, write_empty};
 use super::nodes::Framed;
@@ -40,7 +40,7 @@ impl Tree {
         store: Box<dyn Store>,
         settings: &Settings,
         now: Nanos,
-    ) -> Result<(Tree, Nanos), IndexError> {
+    ) -> Result<(Tree, Nanos)> {
         let value_bytes = settings.value_bytes(&INFO)?;
         let sizes = Sizes::new(store.page_bytes())?;
         let pages = store.pages();
@@ -84,14 +84,14 @@ impl Tree {
         now: Nanos,
         key: &[u8],
         value: Option<&[u8]>,
-    ) -> Result<(bool, Nanos), IndexError> {
+    ) -> Result<(bool, Nanos)> {
         let (there, now) = self.bytes.change(now, key, value)?;
         self.len = (self.len + u64::from(value.is_some())).saturating_sub(u64::from(there));
         Ok((there, now))
     }
 
     /// Writes changed pages.
-    pub(super) fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         let now = self.bytes.nodes.cache.write_all(now)?;
         let mut own = [0; prefix_tree_meta::SIZE];
         put(

@@ -4,7 +4,7 @@
 use super::logs::Log;
 use super::{Sal, set_of};
 use crate::index::bucket::{hash, pass};
-use crate::index::{IndexError, Key, Value};
+use crate::index::{IndexError, Key, Result, Value};
 use crate::units::{Lpn, Nanos};
 
 type Records = Vec<(Key, Value)>;
@@ -19,7 +19,7 @@ struct Gathered {
 
 impl Sal {
     /// Writes the buffered logs of a set to its log region; if they have no room there, merges it.
-    pub(super) fn flush_set(&mut self, mut now: Nanos, set: u32) -> Result<Nanos, IndexError> {
+    pub(super) fn flush_set(&mut self, mut now: Nanos, set: u32) -> Result<Nanos> {
         let (head_at, regions) = (self.head_page(set), self.regions);
         let count = self.logs.count(set) as usize;
         let mut last = None;
@@ -72,11 +72,7 @@ impl Sal {
     }
 
     /// The head of a set's log region, which has a page at least.
-    pub(super) fn region_head(
-        &mut self,
-        now: Nanos,
-        set: u32,
-    ) -> Result<(&[u8], Nanos), IndexError> {
+    pub(super) fn region_head(&mut self, now: Nanos, set: u32) -> Result<(&[u8], Nanos)> {
         let (at, regions) = (self.head_page(set), self.regions);
         let (head, now) = self.cache.read(now, at)?;
         if !regions.is_head(head, set) {
@@ -100,17 +96,12 @@ impl Sal {
 
     /// Merges the logs of a set, from the log buffer and its log region, into the buckets, and
     /// splits the set.
-    pub(super) fn merge(&mut self, now: Nanos, set: u32) -> Result<Nanos, IndexError> {
+    pub(super) fn merge(&mut self, now: Nanos, set: u32) -> Result<Nanos> {
         let logs = self.take_logs(set);
         self.merge_with(now, set, logs)
     }
 
-    fn merge_with(
-        &mut self,
-        now: Nanos,
-        set: u32,
-        mut logs: Vec<Log>,
-    ) -> Result<Nanos, IndexError> {
+    fn merge_with(&mut self, now: Nanos, set: u32, mut logs: Vec<Log>) -> Result<Nanos> {
         let (log_pages, mut now) = self.read_region(now, set, &mut logs)?;
         let merged = logs.len();
         // Newest first of each key: the buffer's, then the region's from the last page on.
@@ -157,7 +148,7 @@ impl Sal {
         now: Nanos,
         set: u32,
         logs: &mut Vec<Log>,
-    ) -> Result<(Vec<Lpn>, Nanos), IndexError> {
+    ) -> Result<(Vec<Lpn>, Nanos)> {
         if !self.groups.has_region(set) {
             return Ok((Vec::new(), now));
         }
@@ -192,12 +183,7 @@ impl Sal {
 
     /// Reads the buckets of a set's first group with their overflow pages, and spreads the records
     /// over so many groups.
-    fn gather(
-        &mut self,
-        mut now: Nanos,
-        set: u32,
-        members: usize,
-    ) -> Result<(Gathered, Nanos), IndexError> {
+    fn gather(&mut self, mut now: Nanos, set: u32, members: usize) -> Result<(Gathered, Nanos)> {
         let (group, size) = (self.group(), self.cache.page_bytes());
         let mut gathered = Gathered {
             records: vec![Vec::new(); members << self.options.group_bits],
@@ -264,7 +250,7 @@ impl Sal {
         group: u32,
         records: &mut [Records],
         spare: &mut Vec<Lpn>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let (size, room) = (self.cache.page_bytes(), self.shape.capacity());
         let (bits, first) = (self.options.group_bits, self.group_page(group).0);
         let next_bit = bits + self.groups.depth(group);
@@ -301,7 +287,7 @@ impl Sal {
         Ok(end)
     }
 
-    fn take_page(&mut self, spare: &mut Vec<Lpn>) -> Result<Lpn, IndexError> {
+    fn take_page(&mut self, spare: &mut Vec<Lpn>) -> Result<Lpn> {
         match spare.pop() {
             Some(page) => Ok(page),
             None => self.space.take(),
@@ -314,7 +300,7 @@ impl Sal {
         image: &mut [u8],
         records: &[(Key, Value)],
         spare: &mut Vec<Lpn>,
-    ) -> Result<Option<(Lpn, Records)>, IndexError> {
+    ) -> Result<Option<(Lpn, Records)>> {
         let (fit, rest) = records.split_at(records.len().min(self.shape.capacity()));
         for &(key, value) in fit {
             self.shape.push(image, key, value);

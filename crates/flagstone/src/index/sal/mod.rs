@@ -59,7 +59,7 @@ mod tests;
 use super::bucket::{Shape, hash};
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, Index, IndexError, Info, Key, Settings, Store, Value, of_cache};
+use super::{Cache, Index, IndexError, Info, Key, Result, Settings, Store, Value, of_cache};
 use crate::layout::Layout;
 use crate::units::{Lpn, Nanos};
 use costs::Costs;
@@ -138,16 +138,12 @@ pub(super) fn open(
     store: Box<dyn Store>,
     settings: &Settings,
     now: Nanos,
-) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+) -> Result<(Box<dyn Index>, Nanos)> {
     let (index, now) = start(store, settings, now)?;
     Ok((Box::new(index), now))
 }
 
-fn start(
-    store: Box<dyn Store>,
-    settings: &Settings,
-    now: Nanos,
-) -> Result<(Sal, Nanos), IndexError> {
+fn start(store: Box<dyn Store>, settings: &Settings, now: Nanos) -> Result<(Sal, Nanos)> {
     let value_bytes = settings.value_bytes(&INFO)?;
     let options = Options::new(settings)?;
     let (page_bytes, pages) = (store.page_bytes(), store.pages());
@@ -160,7 +156,7 @@ fn start(
             .to_string(),
         )
     })?;
-    let given = |name: &str| -> Result<Option<f64>, IndexError> {
+    let given = |name: &str| -> Result<Option<f64>> {
         let number: f64 = settings.number(&INFO, name, 0.0, 1000.0)?;
         Ok((number > 0.0).then_some(number))
     };
@@ -241,7 +237,7 @@ impl Sal {
     }
 
     /// Takes the pages of the next batch: buckets, and a head for each group.
-    fn take_batch(&mut self) -> Result<(), IndexError> {
+    fn take_batch(&mut self) -> Result<()> {
         let (batch, _, groups) = self.batch(match self.batches.len() {
             0 => 0,
             _ => self.groups.len(),
@@ -287,7 +283,7 @@ impl Sal {
     }
 
     /// Adds a group if there are too many records for those there are. Algorithms 1 and 2.
-    fn grow(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    fn grow(&mut self, mut now: Nanos) -> Result<Nanos> {
         if self.records() < self.limit {
             return Ok(now);
         }
@@ -316,7 +312,7 @@ impl Sal {
     }
 
     /// Takes a change into the log buffer.
-    fn log(&mut self, mut now: Nanos, log: Log) -> Result<Nanos, IndexError> {
+    fn log(&mut self, mut now: Nanos, log: Log) -> Result<Nanos> {
         let hash = hash(log.key);
         let set = self.set_of(hash);
         let region = self.groups.has_region(set);
@@ -340,23 +336,23 @@ impl Index for Sal {
         &INFO
     }
 
-    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         let now = self.grow(now)?;
         let change = Change::Insert;
         self.log(now, Log { key, value, change })
     }
 
-    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         let change = Change::Update;
         self.log(now, Log { key, value, change })
     }
 
-    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         let (value, change) = (0, Change::Delete);
         self.log(now, Log { key, value, change })
     }
 
-    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         let (reads, writes) = self.cache.transfers();
         let (value, done) = self.seek(now, key)?;
         if done > now {
@@ -367,14 +363,14 @@ impl Index for Sal {
         Ok((value, done))
     }
 
-    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         let now = self.cache.write_all(now)?;
         let own = self.emit();
         let (meta, cache, space) = (&mut self.meta, &mut self.cache, &mut self.space);
         meta.save(cache, INFO.name, self.value_bytes, space, &own, now)
     }
 
-    fn flush(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    fn flush(&mut self, mut now: Nanos) -> Result<Nanos> {
         let merges = self.options.split == Split::Eager;
         for set in 0..self.groups.len() {
             let waits = self.logs.count(set) > 0;

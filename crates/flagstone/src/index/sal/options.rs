@@ -1,6 +1,6 @@
 //! Settings of SAL-hashing, and its description.
 
-use crate::index::{IndexError, Info, Setting, Settings};
+use crate::index::{IndexError, Info, Result, Setting, Settings};
 
 const fn setting(name: &'static str, default: &'static str, what: &'static str) -> Setting {
     Setting {
@@ -125,8 +125,8 @@ pub(super) struct Options {
 
 impl Options {
     /// Reads them from the settings.
-    pub(super) fn new(settings: &Settings) -> Result<Options, IndexError> {
-        let power = |name: &str, most: u32| -> Result<u32, IndexError> {
+    pub(super) fn new(settings: &Settings) -> Result<Options> {
+        let power = |name: &str, most: u32| -> Result<u32> {
             let number: u32 = settings.number(&INFO, name, 1, most)?;
             if !number.is_power_of_two() {
                 return Err(IndexError::Settings(format!(

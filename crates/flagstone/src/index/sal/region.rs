@@ -3,7 +3,7 @@
 
 use super::logs::{Change, Log};
 use crate::index::bucket::hash;
-use crate::index::{IndexError, Key, Value};
+use crate::index::{IndexError, Key, Result, Value};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::Lpn;
@@ -226,13 +226,7 @@ impl Regions {
     ///
     /// # Errors
     /// It is not, and must not be taken for one.
-    pub(super) fn check_page(
-        self,
-        page: &[u8],
-        set: u32,
-        at: Lpn,
-        logs: usize,
-    ) -> Result<(), IndexError> {
+    pub(super) fn check_page(self, page: &[u8], set: u32, at: Lpn, logs: usize) -> Result<()> {
         if self.is_page(page, set, logs) {
             return Ok(());
         }

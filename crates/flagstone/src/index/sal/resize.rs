@@ -3,7 +3,7 @@
 use super::analysis::{UpdateCost, lookups_threshold, overflow_bound};
 use super::logs::ENTRY_BYTES;
 use super::{INFO, Options, Sal};
-use crate::index::{IndexError, Settings};
+use crate::index::{Result, Settings};
 use crate::units::Nanos;
 
 /// How the memory is divided between log buffer and page frames.
@@ -40,9 +40,9 @@ impl Budget {
         page_bytes: usize,
         capacity: usize,
         options: Options,
-    ) -> Result<Budget, IndexError> {
+    ) -> Result<Budget> {
         let memory = settings.memory(&INFO)? as usize;
-        let share = |name: &str| -> Result<usize, IndexError> {
+        let share = |name: &str| -> Result<usize> {
             let share: f64 = settings.number(&INFO, name, 0.0, 0.9)?;
             Ok(((memory as f64 * share) as usize / page_bytes).max(1))
         };
@@ -118,7 +118,7 @@ impl Sal {
     }
 
     /// Flushes a set.
-    pub(super) fn make_room(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn make_room(&mut self, now: Nanos) -> Result<Nanos> {
         let set = self.victim();
         self.flush_set(now, set)
     }
@@ -205,7 +205,7 @@ impl Sal {
     }
 
     /// Gives the log buffer the memory that it is to have. What has no room there is flushed.
-    pub(super) fn resize(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn resize(&mut self, mut now: Nanos) -> Result<Nanos> {
         let (pages, wanted) = (self.budget.pages, self.budget.wanted);
         // A page more or less of hundreds is not worth the work.
         if wanted.abs_diff(pages) <= pages / 32 {

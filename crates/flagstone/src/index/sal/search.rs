@@ -5,7 +5,7 @@ use super::options::Split;
 use super::region::FILTERS;
 use super::{Sal, analysis};
 use crate::index::bucket::{Shape, hash, walk};
-use crate::index::{IndexError, Key, Value};
+use crate::index::{Key, Result, Value};
 use crate::units::{Lpn, Nanos};
 
 impl Sal {
@@ -16,7 +16,7 @@ impl Sal {
         now: Nanos,
         set: u32,
         key: Key,
-    ) -> Result<(Option<Option<Value>>, Nanos), IndexError> {
+    ) -> Result<(Option<Option<Value>>, Nanos)> {
         let regions = self.regions;
         let (head, mut now) = self.region_head(now, set)?;
         let pages = regions.len(head);
@@ -74,11 +74,7 @@ impl Sal {
     }
 
     /// The value of a key.
-    pub(super) fn seek(
-        &mut self,
-        now: Nanos,
-        key: Key,
-    ) -> Result<(Option<Value>, Nanos), IndexError> {
+    pub(super) fn seek(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         let hash = hash(key);
         let set = self.set_of(hash);
         let mut now = now;

@@ -4,7 +4,7 @@
 use super::{Mistake, Transactions};
 use crate::commit::{Device, Kind, Options};
 use crate::ftl::Config;
-use crate::index::{DeviceStore, IndexError, IndexKind, Key, Settings, Store, Value};
+use crate::index::{DeviceStore, IndexError, IndexKind, Key, Result, Settings, Store, Value};
 use crate::nand::{Cut, PowerCut, Shared, small};
 use crate::units::Nanos;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ const LOG_PAGES: u32 = 120;
 
 type Map = BTreeMap<Key, Value>;
 
-fn store(flash: &Shared<PowerCut>) -> Result<Box<dyn Store>, IndexError> {
+fn store(flash: &Shared<PowerCut>) -> Result<Box<dyn Store>> {
     let config = Config {
         over_provision: 0.3,
         logical_pages: None,
@@ -30,10 +30,7 @@ fn settings() -> Settings {
     IndexKind::Sal.info().tiny().with("memory", 4096)
 }
 
-fn open(
-    flash: &Shared<PowerCut>,
-    mistake: Option<Mistake>,
-) -> Result<(Transactions, Nanos), IndexError> {
+fn open(flash: &Shared<PowerCut>, mistake: Option<Mistake>) -> Result<(Transactions, Nanos)> {
     let store = store(flash)?;
     Transactions::with(
         store,
