@@ -86,6 +86,8 @@ pub(super) struct Buckets {
     pub(super) overflow: u64,
     /// Overflow pages that may be used again, while buckets are written anew.
     spare: Vec<Lpn>,
+    /// Records that came to no bucket with room.
+    pub(super) overflow_taken: u64,
 }
 
 impl Buckets {
@@ -114,6 +116,7 @@ impl Buckets {
             records: 0,
             overflow: 0,
             spare: Vec::new(),
+            overflow_taken: 0,
         };
         let Some((space, own)) = loaded else {
             buckets.append()?;
@@ -203,6 +206,7 @@ impl Buckets {
             self.records += 1;
             return Ok(done);
         }
+        self.overflow_taken += 1;
         let new = self.space.take()?;
         let (page, now) = self.cache.change(now, found.last)?;
         shape.set_next(page, Some(new));
@@ -408,6 +412,16 @@ impl Buckets {
             ));
         }
         Ok(())
+    }
+
+    /// How many there are of each.
+    pub(super) fn figures(&self) -> [(&'static str, f64); 4] {
+        [
+            ("overflow_taken", self.overflow_taken as f64),
+            ("overflow_pages", self.overflow as f64),
+            ("buckets", f64::from(self.count)),
+            ("records", self.records as f64),
+        ]
     }
 
     /// Bytes of each structure in memory.

@@ -17,9 +17,8 @@
 use super::bucket::{Seat, Shape, hash, pass, walk};
 use super::meta::Meta;
 use super::space::Space;
-use super::{
-    Cache, Index, IndexError, Info, Key, Result, Setting, Settings, Store, Value, of_cache,
-};
+use super::{Cache, Index, IndexError, Info, Key, Result};
+use super::{Setting, Settings, Store, Value, counters, of_cache};
 use crate::units::{Lpn, Nanos};
 
 pub(super) const INFO: Info = Info {
@@ -48,8 +47,14 @@ struct Extendible {
     /// Bits that the directory uses.
     depth: u32,
     directory: Vec<Lpn>,
-    splits: u64,
-    doublings: u64,
+    counts: Counts,
+}
+
+counters! {
+    struct Counts {
+        splits,
+        doublings,
+    }
 }
 
 pub(super) fn open(
@@ -71,8 +76,7 @@ pub(super) fn open(
         depth_max: settings.number(&INFO, "depth_max", 1, 30)?,
         depth: 0,
         directory: Vec::new(),
-        splits: 0,
-        doublings: 0,
+        counts: Counts::default(),
     };
     match loaded {
         Some((space, own)) => {
@@ -131,9 +135,9 @@ impl Extendible {
         if depth == self.depth {
             self.directory.extend_from_within(..);
             self.depth += 1;
-            self.doublings += 1;
+            self.counts.doublings += 1;
         }
-        self.splits += 1;
+        self.counts.splits += 1;
         let shape = self.shape;
         let mut now = now;
         for (at, bit) in [(old, 0), (new, 1)] {
@@ -155,10 +159,6 @@ impl Extendible {
 }
 
 impl Index for Extendible {
-    fn info(&self) -> &'static Info {
-        &INFO
-    }
-
     fn insert(&mut self, mut now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         loop {
             let ((at, slot), done) = self.seek(now, key)?;
@@ -247,12 +247,7 @@ impl Index for Extendible {
         self.space.check(used)
     }
 
-    of_cache!(cache);
-
-    fn reset_stats(&mut self) {
-        self.cache.reset_stats();
-        (self.splits, self.doublings) = (0, 0);
-    }
+    of_cache!(cache, counts);
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         vec![
@@ -266,10 +261,7 @@ impl Index for Extendible {
     }
 
     fn figures(&self) -> Vec<(&'static str, f64)> {
-        vec![
-            ("splits", self.splits as f64),
-            ("doublings", self.doublings as f64),
-        ]
+        self.counts.figures()
     }
 }
 

@@ -28,7 +28,7 @@
 
 use super::bucket::{address, hash};
 use super::buckets::{Buckets, Lookup};
-use super::{Index, Info, Key, Result, Setting, Settings, Store, Value, of_cache};
+use super::{Index, Info, Key, Result, Setting, Settings, Store, Value, counters, of_cache};
 use crate::units::Nanos;
 
 pub(super) const INFO: Info = Info {
@@ -58,15 +58,20 @@ struct LazySplit {
     most: u64,
     /// Records on their way from one bucket to four.
     moved: Vec<(Key, Value)>,
-    global_splits: u64,
-    appended: u64,
-    overflow_taken: u64,
-    /// Old values that a global split dropped.
-    shadowed: u64,
-    /// Lists looked through, and buckets on the way.
-    lists: u64,
-    probes: u64,
-    longest: u32,
+    counts: Counts,
+}
+
+counters! {
+    struct Counts {
+        global_splits,
+        appended,
+        /// Old values that a global split dropped.
+        shadowed,
+        /// Lists looked through, and buckets on the way.
+        lists,
+        probes,
+        longest_list,
+    }
 }
 
 pub(super) fn open(
@@ -80,13 +85,7 @@ pub(super) fn open(
         load_factor: settings.number(&INFO, "load_factor", 0.1, 4.0)?,
         most: 0,
         moved: Vec::new(),
-        global_splits: 0,
-        appended: 0,
-        overflow_taken: 0,
-        shadowed: 0,
-        lists: 0,
-        probes: 0,
-        longest: 0,
+        counts: Counts::default(),
     };
     index.set_limit();
     // What is in the store may have been made with another load factor.
@@ -132,16 +131,17 @@ impl LazySplit {
             length += 1;
             (found, now) = self.buckets.seek(now, bucket, key)?;
         }
-        self.lists += 1;
-        self.probes += u64::from(length);
-        self.longest = self.longest.max(length);
+        let counts = &mut self.counts;
+        counts.lists += 1;
+        counts.probes += length;
+        counts.longest_list = counts.longest_list.max(length);
         Ok((found, now))
     }
 
     /// Appends a bucket, and splits all that wait if there are enough of them.
     fn append(&mut self, now: Nanos) -> Result<Nanos> {
         self.buckets.append()?;
-        self.appended += 1;
+        self.counts.appended += 1;
         self.set_limit();
         if self.buckets.count == 4 * (self.buckets.cursor + 1) {
             return self.split_all(now);
@@ -163,7 +163,7 @@ impl LazySplit {
             let all = self.moved.len();
             self.moved.sort_by_key(|&(key, _)| key);
             self.moved.dedup_by_key(|&mut (key, _)| key);
-            self.shadowed += (all - self.moved.len()) as u64;
+            self.counts.shadowed += (all - self.moved.len()) as u64;
             for bucket in [0, 1, 2, 3].map(|part| base + part * old) {
                 let own = |key| address(hash(key), count) == bucket;
                 now = self.buckets.rewrite(now, bucket, &self.moved, own)?;
@@ -171,19 +171,14 @@ impl LazySplit {
             now = self.buckets.release(now)?;
         }
         self.buckets.cursor = count - 1;
-        self.global_splits += 1;
+        self.counts.global_splits += 1;
         Ok(now)
     }
 }
 
 impl Index for LazySplit {
-    fn info(&self) -> &'static Info {
-        &INFO
-    }
-
     fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         let (found, now) = self.seek(now, key, true)?;
-        self.overflow_taken += u64::from(found.record.is_none() && found.room.is_none());
         let now = self.buckets.put(now, found, key, value)?;
         if self.buckets.records > self.most {
             return self.append(now);
@@ -243,31 +238,16 @@ impl Index for LazySplit {
         self.buckets.check_load(self.load_factor, self.most)
     }
 
-    of_cache!(buckets.cache);
-
-    fn reset_stats(&mut self) {
-        self.buckets.cache.reset_stats();
-        (self.global_splits, self.appended, self.overflow_taken) = (0, 0, 0);
-        (self.shadowed, self.lists, self.probes, self.longest) = (0, 0, 0, 0);
-    }
+    of_cache!(buckets.cache, counts, buckets.overflow_taken);
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         self.buckets.memory()
     }
 
     fn figures(&self) -> Vec<(&'static str, f64)> {
-        vec![
-            ("global_splits", self.global_splits as f64),
-            ("appended", self.appended as f64),
-            ("overflow_taken", self.overflow_taken as f64),
-            ("overflow_pages", self.buckets.overflow as f64),
-            ("shadowed", self.shadowed as f64),
-            ("lists", self.lists as f64),
-            ("probes", self.probes as f64),
-            ("longest_list", f64::from(self.longest)),
-            ("buckets", f64::from(self.buckets.count)),
-            ("records", self.buckets.records as f64),
-        ]
+        let mut figures = self.counts.figures();
+        figures.extend(self.buckets.figures());
+        figures
     }
 }
 

@@ -21,7 +21,7 @@
 
 use super::bucket::{address, hash};
 use super::buckets::Buckets;
-use super::{Index, Info, Key, Result, Setting, Settings, Store, Value, of_cache};
+use super::{Index, Info, Key, Result, Setting, Settings, Store, Value, counters, of_cache};
 use crate::units::Nanos;
 
 pub(super) const INFO: Info = Info {
@@ -61,9 +61,14 @@ struct Linear {
     least: u64,
     /// Records on their way from one bucket to two, or back.
     moved: Vec<(Key, Value)>,
-    splits: u64,
-    contractions: u64,
-    overflow_taken: u64,
+    counts: Counts,
+}
+
+counters! {
+    struct Counts {
+        splits,
+        contractions,
+    }
 }
 
 pub(super) fn open(
@@ -80,9 +85,7 @@ pub(super) fn open(
         most: 0,
         least: 0,
         moved: Vec::new(),
-        splits: 0,
-        contractions: 0,
-        overflow_taken: 0,
+        counts: Counts::default(),
     };
     index.set_limits();
     // What is in the store may have been made with another load factor.
@@ -129,7 +132,7 @@ impl Linear {
             let own = |key| address(hash(key), count) == bucket;
             now = self.buckets.rewrite(now, bucket, &self.moved, own)?;
         }
-        self.splits += 1;
+        self.counts.splits += 1;
         self.set_limits();
         self.buckets.release(now)
     }
@@ -144,21 +147,16 @@ impl Linear {
         let now = self.buckets.gather(now, last, &mut self.moved)?;
         let now = self.buckets.drop_last(now)?;
         let now = self.buckets.rewrite(now, old, &self.moved, |_| true)?;
-        self.contractions += 1;
+        self.counts.contractions += 1;
         self.set_limits();
         self.buckets.release(now)
     }
 }
 
 impl Index for Linear {
-    fn info(&self) -> &'static Info {
-        &INFO
-    }
-
     fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         let bucket = self.bucket(key);
         let (found, now) = self.buckets.seek(now, bucket, key)?;
-        self.overflow_taken += u64::from(found.record.is_none() && found.room.is_none());
         let now = self.buckets.put(now, found, key, value)?;
         if self.buckets.records > self.most {
             return self.split(now);
@@ -201,26 +199,16 @@ impl Index for Linear {
         self.buckets.check_load(self.load_factor, self.most)
     }
 
-    of_cache!(buckets.cache);
-
-    fn reset_stats(&mut self) {
-        self.buckets.cache.reset_stats();
-        (self.splits, self.contractions, self.overflow_taken) = (0, 0, 0);
-    }
+    of_cache!(buckets.cache, counts, buckets.overflow_taken);
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         self.buckets.memory()
     }
 
     fn figures(&self) -> Vec<(&'static str, f64)> {
-        vec![
-            ("splits", self.splits as f64),
-            ("contractions", self.contractions as f64),
-            ("overflow_taken", self.overflow_taken as f64),
-            ("overflow_pages", self.buckets.overflow as f64),
-            ("buckets", f64::from(self.buckets.count)),
-            ("records", self.buckets.records as f64),
-        ]
+        let mut figures = self.counts.figures();
+        figures.extend(self.buckets.figures());
+        figures
     }
 }
 

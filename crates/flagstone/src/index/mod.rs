@@ -362,23 +362,53 @@ pub trait Index {
     fn into_store(self: Box<Self>) -> Box<dyn Store>;
 }
 
-/// In an implementation of [`Index`]: the methods that are those of the cache in this field.
+/// In an implementation of [`Index`]: its description, and the methods that are those of the cache
+/// in the first field. In the other fields is what it counts besides.
 macro_rules! of_cache {
-    ($($field:ident).+) => {
+    ($($cache:ident).+ $(, $($counts:ident).+)*) => {
+        fn info(&self) -> &'static $crate::index::Info {
+            &INFO
+        }
+
         fn stats(&self) -> $crate::index::IndexStats {
-            self.$($field).+.stats()
+            self.$($cache).+.stats()
+        }
+
+        fn reset_stats(&mut self) {
+            self.$($cache).+.reset_stats();
+            $(self.$($counts).+ = Default::default();)*
         }
 
         fn store(&mut self) -> &mut dyn $crate::index::Store {
-            self.$($field).+.store()
+            self.$($cache).+.store()
         }
 
         fn into_store(self: Box<Self>) -> Box<dyn $crate::index::Store> {
-            self.$($field).+.into_store()
+            self.$($cache).+.into_store()
         }
     };
 }
 use of_cache;
+
+/// Declares what an index counts. `figures` gives the counters by the names of the fields.
+macro_rules! counters {
+    ($(#[$doc:meta])* $vis:vis struct $name:ident {
+        $($(#[$of_field:meta])* $field:ident,)+
+    }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, Default)]
+        $vis struct $name {
+            $($(#[$of_field])* $vis $field: u64,)+
+        }
+
+        impl $name {
+            $vis fn figures(&self) -> Vec<(&'static str, f64)> {
+                vec![$((stringify!($field), self.$field as f64)),+]
+            }
+        }
+    };
+}
+use counters;
 
 macro_rules! indexes {
     ($($(#[$doc:meta])* $variant:ident => $module:ident;)*) => {

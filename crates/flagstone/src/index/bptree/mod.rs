@@ -109,10 +109,6 @@ pub(super) fn open(
 }
 
 impl Index for BPlusTree {
-    fn info(&self) -> &'static Info {
-        &INFO
-    }
-
     fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.tree.insert(now, key, value)
     }
@@ -150,18 +146,13 @@ impl Index for BPlusTree {
         self.tree.check().map(|_| ())
     }
 
-    of_cache!(tree.cache);
-
-    fn reset_stats(&mut self) {
-        self.tree.cache.reset_stats();
-        self.tree.counts = tree::Counts::default();
-    }
+    of_cache!(tree.cache, tree.counts);
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         self.tree.memory()
     }
 
     fn figures(&self) -> Vec<(&'static str, f64)> {
-        self.tree.counts.figures().to_vec()
+        self.tree.counts.figures()
     }
 }

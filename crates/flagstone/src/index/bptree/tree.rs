@@ -3,7 +3,7 @@
 
 use super::super::meta::Meta;
 use super::super::space::Space;
-use super::super::{Cache, IndexError, Info, Key, Result, Settings, Store, Value};
+use super::super::{Cache, IndexError, Info, Key, Result, Settings, Store, Value, counters};
 use super::node::{Change, PAGES_MAX, Shape};
 use crate::layout;
 use crate::layout::{Layout, get, put};
@@ -66,28 +66,17 @@ pub(super) struct Step {
     pub(super) slot: usize,
 }
 
-/// What was counted.
-#[derive(Debug, Clone, Copy, Default)]
-pub(in super::super) struct Counts {
-    /// Nodes that came of splits, leaves and inner nodes.
-    pub(in super::super) splits: u64,
-    pub(in super::super) merges: u64,
-    pub(in super::super) redistributions: u64,
-    /// How often the tree became higher.
-    pub(in super::super) grown: u64,
-    /// How often it became lower.
-    pub(in super::super) shrunk: u64,
-}
-
-impl Counts {
-    pub(in super::super) fn figures(&self) -> [(&'static str, f64); 5] {
-        [
-            ("splits", self.splits as f64),
-            ("merges", self.merges as f64),
-            ("redistributions", self.redistributions as f64),
-            ("grown", self.grown as f64),
-            ("shrunk", self.shrunk as f64),
-        ]
+counters! {
+    /// What was counted.
+    pub(in super::super) struct Counts {
+        /// Nodes that came of splits, leaves and inner nodes.
+        splits,
+        merges,
+        redistributions,
+        /// How often the tree became higher.
+        grown,
+        /// How often it became lower.
+        shrunk,
     }
 }
 

@@ -58,7 +58,9 @@ mod waiting;
 
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, Index, IndexError, IndexStats, Info, Key, Result, Settings, Store, Value};
+use super::{
+    Cache, Index, IndexError, IndexStats, Info, Key, Result, Settings, Store, Value, counters,
+};
 use crate::buffer::PoolStats;
 use crate::layout;
 use crate::layout::{Layout, get, put};
@@ -179,21 +181,27 @@ struct BwDelta {
     found: Vec<Delta>,
     bytes: Vec<u8>,
     accesses: PoolStats,
-    hits: u64,
-    misses: u64,
-    blind: u64,
-    delta_hits: u64,
-    loads: u64,
-    fragments_read: u64,
-    consolidations: u64,
-    splits: u64,
-    merges: u64,
-    redistributions: u64,
-    bases_flushed: u64,
-    deltas_flushed: u64,
-    evictions: u64,
-    cleaned: u64,
-    relocated: u64,
+    counts: Counts,
+}
+
+counters! {
+    struct Counts {
+        node_hits,
+        node_misses,
+        blind_deltas,
+        delta_hits,
+        loads,
+        fragments_read,
+        consolidations,
+        splits,
+        merges,
+        redistributions,
+        bases_flushed,
+        deltas_flushed,
+        evictions,
+        segments_cleaned,
+        nodes_relocated,
+    }
 }
 
 pub(super) fn open(
@@ -282,21 +290,7 @@ impl BwDelta {
             found: Vec::new(),
             bytes: Vec::new(),
             accesses: PoolStats::default(),
-            hits: 0,
-            misses: 0,
-            blind: 0,
-            delta_hits: 0,
-            loads: 0,
-            fragments_read: 0,
-            consolidations: 0,
-            splits: 0,
-            merges: 0,
-            redistributions: 0,
-            bases_flushed: 0,
-            deltas_flushed: 0,
-            evictions: 0,
-            cleaned: 0,
-            relocated: 0,
+            counts: Counts::default(),
         })
     }
 
@@ -441,7 +435,7 @@ impl Index for BwDelta {
             let found = deltas.find(|delta| delta.key == key);
             drop(deltas);
             if let Some(delta) = found {
-                self.delta_hits += 1;
+                self.counts.delta_hits += 1;
                 self.accesses.read_hits += 1;
                 return Ok((delta.value, self.finish(now)?));
             }
@@ -515,12 +509,8 @@ impl Index for BwDelta {
     fn reset_stats(&mut self) {
         self.cache.reset_stats();
         self.accesses = PoolStats::default();
-        (self.hits, self.misses, self.blind, self.delta_hits) = (0, 0, 0, 0);
-        (self.loads, self.fragments_read, self.evictions) = (0, 0, 0);
-        (self.consolidations, self.splits) = (0, 0);
-        (self.merges, self.redistributions) = (0, 0);
-        (self.bases_flushed, self.deltas_flushed, self.log.sealed) = (0, 0, 0);
-        (self.cleaned, self.relocated) = (0, 0);
+        self.counts = Counts::default();
+        self.log.sealed = 0;
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
@@ -537,30 +527,16 @@ impl Index for BwDelta {
     }
 
     fn figures(&self) -> Vec<(&'static str, f64)> {
-        [
-            ("node_hits", self.hits),
-            ("node_misses", self.misses),
-            ("blind_deltas", self.blind),
-            ("delta_hits", self.delta_hits),
-            ("loads", self.loads),
-            ("fragments_read", self.fragments_read),
-            ("consolidations", self.consolidations),
-            ("splits", self.splits),
-            ("merges", self.merges),
-            ("redistributions", self.redistributions),
-            ("bases_flushed", self.bases_flushed),
-            ("deltas_flushed", self.deltas_flushed),
-            ("evictions", self.evictions),
-            ("segments_sealed", self.log.sealed),
-            ("segments_cleaned", self.cleaned),
-            ("nodes_relocated", self.relocated),
-            ("height", u64::from(self.height)),
-            ("nodes", (self.map.len() - 1 - self.unused.len()) as u64),
-            ("live_bytes", self.log.live),
-            ("log_bytes", self.log.used()),
-        ]
-        .map(|(name, count)| (name, count as f64))
-        .to_vec()
+        let mut figures = self.counts.figures();
+        let nodes = self.map.len() - 1 - self.unused.len();
+        figures.extend([
+            ("segments_sealed", self.log.sealed as f64),
+            ("height", f64::from(self.height)),
+            ("nodes", nodes as f64),
+            ("live_bytes", self.log.live as f64),
+            ("log_bytes", self.log.used() as f64),
+        ]);
+        figures
     }
 
     fn store(&mut self) -> &mut dyn Store {

@@ -83,7 +83,7 @@ impl BwDelta {
     /// A node in memory is used now.
     #[inline]
     pub(super) fn touch(&mut self, slot: u32) {
-        self.hits += 1;
+        self.counts.node_hits += 1;
         if self.newest != slot {
             self.unlink(slot);
             self.push_newest(slot);
@@ -112,20 +112,20 @@ impl BwDelta {
             self.touch(slot);
             return Ok((slot, now));
         }
-        self.misses += 1;
+        self.counts.node_misses += 1;
         self.load(number, level, now)
     }
 
     /// Reads the fragments of a node, the newest first, and takes the deltas that wait.
     fn load(&mut self, number: u32, level: u8, mut now: Nanos) -> Result<(u32, Nanos)> {
-        self.loads += 1;
+        self.counts.loads += 1;
         let mut link = self.map[number as usize].link;
         let (mut records, mut links) = (Vec::new(), Vec::new());
         self.found.clear();
         loop {
             let (bytes, done) = self.log.read(&mut self.cache, link, now)?;
             now = done;
-            self.fragments_read += 1;
+            self.counts.fragments_read += 1;
             let head = Head::parse(bytes).filter(|head| {
                 let is_it = head.node == number && head.level == level;
                 // Each fragment of a chain has a delta or more.
@@ -183,7 +183,7 @@ impl BwDelta {
         let entry = &mut self.map[leaf as usize];
         entry.at = self.waiting.push(entry.at, entry.waiting, delta);
         entry.waiting += 1;
-        self.blind += 1;
+        self.counts.blind_deltas += 1;
         u16::from(entry.chain) + u16::from(entry.waiting)
     }
 
@@ -218,7 +218,7 @@ impl BwDelta {
             waiting: 0,
             ..entry
         };
-        self.deltas_flushed += 1;
+        self.counts.deltas_flushed += 1;
         Ok(done)
     }
 
@@ -281,7 +281,7 @@ impl BwDelta {
             node.chain = chain;
             let entry = &mut self.map[number as usize];
             (entry.link, entry.version, entry.chain) = (link, version, chain as u8);
-            self.bases_flushed += 1;
+            self.counts.bases_flushed += 1;
             self.count(slot);
             return Ok(done);
         }
@@ -302,7 +302,7 @@ impl BwDelta {
         node.structural = false;
         let entry = &mut self.map[number as usize];
         (entry.link, entry.chain) = (link, node.chain as u8);
-        self.deltas_flushed += 1;
+        self.counts.deltas_flushed += 1;
         self.count(slot);
         Ok(done)
     }
@@ -388,7 +388,7 @@ impl BwDelta {
             self.push_newest(inner);
         }
         let slot = self.oldest;
-        self.evictions += 1;
+        self.counts.evictions += 1;
         let dirty = self.nodes[slot as usize].is_dirty();
         let evicted = &mut self.accesses.evicted_for_reads;
         match dirty {
@@ -459,7 +459,7 @@ impl BwDelta {
             }
         }
         self.log.cleaned(segment);
-        self.cleaned += 1;
+        self.counts.segments_cleaned += 1;
         Ok(now)
     }
 
@@ -477,7 +477,7 @@ impl BwDelta {
         if was_here.is_none() {
             self.drop_resident(slot);
         }
-        self.relocated += 1;
+        self.counts.nodes_relocated += 1;
         Ok(now)
     }
 

@@ -199,7 +199,7 @@ fn leaves_are_mended_late_and_inner_nodes_at_once() {
             }
         }
     }
-    assert!(small_leaves > 0 && index.merges > 0);
+    assert!(small_leaves > 0 && index.counts.merges > 0);
     assert_eq!(index.check(), Ok(()));
 }
 

@@ -56,7 +56,7 @@ impl BwDelta {
         let level = self.height - depth as u8;
         let (slot, now) = self.whole(number, level, now)?;
         self.rebase(slot);
-        self.consolidations += 1;
+        self.counts.consolidations += 1;
         let records = self.nodes[slot as usize].records.len();
         if records > self.node_max {
             return self.split(slot, depth, now);
@@ -111,7 +111,7 @@ impl BwDelta {
             self.nodes[right as usize].records = moved;
             self.count(right);
             self.prepend(above, delta);
-            self.splits += 1;
+            self.counts.splits += 1;
         }
         self.nodes[slot as usize]
             .records
@@ -155,7 +155,7 @@ impl BwDelta {
         self.prepend(above, delta);
         if all <= self.node_max {
             self.discard(right_slot);
-            self.merges += 1;
+            self.counts.merges += 1;
         } else {
             let moved = self.nodes[left as usize].records.split_off(all / 2);
             let delta = Delta {
@@ -166,7 +166,7 @@ impl BwDelta {
             self.mark(right_slot);
             self.count(right_slot);
             self.prepend(above, delta);
-            self.redistributions += 1;
+            self.counts.redistributions += 1;
         }
         self.count(left);
         self.balance(parent, depth - 1, now)

@@ -54,8 +54,8 @@ impl LazyTree {
         };
         let pool = &mut self.tree.above;
         if done.is_ok() {
-            pool.counts.groups += 1;
-            pool.counts.committed += taken.len() as u64;
+            pool.counts.groups_committed += 1;
+            pool.counts.requests_committed += taken.len() as u64;
         } else {
             pool.restore(&taken);
         }
@@ -81,8 +81,8 @@ impl LazyTree {
     /// earlier commit may have changed them.
     fn commit_super_group(&mut self, mut now: Nanos, groups: &[BlockId]) -> Result<Nanos> {
         let pool = &mut self.tree.above;
-        pool.counts.super_groups += 1;
-        pool.counts.super_members += groups.len() as u64;
+        pool.counts.super_groups_committed += 1;
+        pool.counts.super_group_members += groups.len() as u64;
         let mut ranges: Vec<(Key, Key)> = groups
             .iter()
             .map(|&id| pool.block(id).span)

@@ -280,10 +280,6 @@ impl LazyTree {
 }
 
 impl Index for LazyTree {
-    fn info(&self) -> &'static Info {
-        &INFO
-    }
-
     fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.request(now, key, Request::Insert(value))
     }
@@ -361,13 +357,7 @@ impl Index for LazyTree {
         self.tree.above.check(&nodes)
     }
 
-    of_cache!(tree.cache);
-
-    fn reset_stats(&mut self) {
-        self.tree.cache.reset_stats();
-        self.tree.counts = Default::default();
-        self.tree.above.counts = Default::default();
-    }
+    of_cache!(tree.cache, tree.counts, tree.above.counts);
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         let (requests, blocks) = self.tree.above.memory();
@@ -379,27 +369,15 @@ impl Index for LazyTree {
     fn figures(&self) -> Vec<(&'static str, f64)> {
         let (pool, tree) = (&self.tree.above, &self.tree.counts);
         let counts = &pool.counts;
-        let groups = counts.groups + counts.evicted;
         let rebalancings = tree.splits + tree.merges + tree.redistributions;
-        let mut figures: Vec<(&'static str, f64)> = [
-            ("requests", counts.requests),
-            ("cancelled", counts.cancelled),
-            ("requests_committed", counts.committed),
-            ("groups_committed", groups),
-            ("committed_on_eviction", counts.evicted),
-            ("super_groups_committed", counts.super_groups),
-            ("super_group_members", counts.super_members),
-            ("rebalancings", rebalancings),
-            ("pool_requests", pool.requests.len() as u64),
-            ("pool_capacity", pool.capacity as u64),
-            ("blocks_divided", counts.divided),
-            ("blocks_pruned", counts.pruned),
-            ("requests_pulled_down", counts.pulled),
-        ]
-        .map(|(name, count)| (name, count as f64))
-        .to_vec();
-        let each = counts.committed as f64 / (groups.max(1)) as f64;
-        figures.push(("requests_per_commit", each));
+        let per_commit = counts.requests_committed as f64 / counts.groups_committed.max(1) as f64;
+        let mut figures = counts.figures();
+        figures.extend([
+            ("rebalancings", rebalancings as f64),
+            ("pool_requests", pool.requests.len() as f64),
+            ("pool_capacity", pool.capacity as f64),
+            ("requests_per_commit", per_commit),
+        ]);
         figures.extend(tree.figures());
         figures
     }

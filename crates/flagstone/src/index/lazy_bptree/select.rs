@@ -136,7 +136,7 @@ impl LazyTree {
             if let Some(best) = best.filter(|_| skip) {
                 let least = self.tree.above.least(id);
                 if best.is_ahead(&least, exact_ties) {
-                    self.tree.above.counts.pruned += least.lists;
+                    self.tree.above.counts.blocks_pruned += least.lists;
                     continue;
                 }
             }
@@ -147,7 +147,7 @@ impl LazyTree {
                 if may {
                     now = self.divide(now, id)?;
                 } else {
-                    self.tree.above.counts.pruned += 1;
+                    self.tree.above.counts.blocks_pruned += 1;
                 }
             }
             let Some(block) = self.tree.above.get(id) else {

@@ -1,6 +1,6 @@
 //! Searches and changes of a tree of byte strings over any pages, and values in pages of their own.
 
-use super::super::{IndexError, Limits, Result};
+use super::super::{IndexError, Limits, Result, counters};
 use super::INFO;
 use super::apart::{Apart, Cut, Entry};
 use super::node::{self, Kind, Node, Value, entry_bytes, page_list};
@@ -41,16 +41,17 @@ pub(super) struct Step {
     pub(super) slot: usize,
 }
 
-/// What was counted.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Counts {
-    pub(super) splits: u64,
-    pub(super) merges: u64,
-    pub(super) redistributions: u64,
-    pub(super) grown: u64,
-    pub(super) shrunk: u64,
-    /// Values that were written to pages of their own.
-    pub(super) large: u64,
+counters! {
+    /// What was counted.
+    pub(super) struct Counts {
+        splits,
+        merges,
+        redistributions,
+        grown,
+        shrunk,
+        /// Values that were written to pages of their own.
+        large_values,
+    }
 }
 
 /// How much fits, from the bytes of a page.
@@ -383,7 +384,7 @@ impl<N: Nodes> ByteTree<N> {
         let all = pages.iter().chain(&lists).copied();
         let parts: Vec<(Lpn, &[u8])> = all.zip(image.chunks(size)).collect();
         let now = self.nodes.write_past(now, &parts)?;
-        self.counts.large += 1;
+        self.counts.large_values += 1;
         let named = if lists.is_empty() { &pages } else { &lists };
         Ok((page_list(value.len(), named), now))
     }

@@ -60,7 +60,7 @@ use super::{ByteIndex, Index, IndexError, Info, Key, Limits, Result};
 use super::{Setting, Settings, Store, Value, of_cache};
 use crate::layout::Layout;
 use crate::units::{Lpn, Nanos};
-use byte_tree::{Counts, Sizes, damaged};
+use byte_tree::{Sizes, damaged};
 use numbers::{Lengths, Numbers};
 use tree::Tree;
 
@@ -156,10 +156,6 @@ impl PrefixBPlusTree {
 }
 
 impl Index for PrefixBPlusTree {
-    fn info(&self) -> &'static Info {
-        &INFO
-    }
-
     fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.numbers.key(key, &mut self.key);
         self.numbers.value(key, value, &mut self.value);
@@ -229,12 +225,7 @@ impl Index for PrefixBPlusTree {
         self.tree.check()
     }
 
-    of_cache!(tree.bytes.nodes.cache);
-
-    fn reset_stats(&mut self) {
-        self.tree.bytes.nodes.cache.reset_stats();
-        self.tree.bytes.counts = Counts::default();
-    }
+    of_cache!(tree.bytes.nodes.cache, tree.bytes.counts);
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         vec![
@@ -244,18 +235,10 @@ impl Index for PrefixBPlusTree {
     }
 
     fn figures(&self) -> Vec<(&'static str, f64)> {
-        let counts = self.tree.bytes.counts;
-        [
-            ("splits", counts.splits),
-            ("merges", counts.merges),
-            ("redistributions", counts.redistributions),
-            ("grown", counts.grown),
-            ("shrunk", counts.shrunk),
-            ("large_values", counts.large),
-            ("pages", u64::from(self.tree.bytes.nodes.space.used())),
-        ]
-        .map(|(name, count)| (name, count as f64))
-        .to_vec()
+        let mut figures = self.tree.bytes.counts.figures();
+        let pages = self.tree.bytes.nodes.space.used();
+        figures.push(("pages", f64::from(pages)));
+        figures
     }
 }
 

@@ -31,7 +31,7 @@ impl Sal {
             now = done;
         }
         self.counts.flushes += 1;
-        self.counts.flushed += count as u64;
+        self.counts.logs_flushed += count as u64;
         if let Some((at, has)) = last
             && has + count <= regions.page_logs
         {
@@ -48,7 +48,7 @@ impl Sal {
         }
         let logs = self.take_logs(set);
         if pages + logs.len().div_ceil(regions.page_logs) > regions.pages {
-            self.counts.full += 1;
+            self.counts.merges_full += 1;
             return self.merge_with(now, set, logs);
         }
         if pages == 0 {
@@ -136,7 +136,7 @@ impl Sal {
             now = self.cache.forget(now, page)?;
             self.space.give(page);
         }
-        self.counts.merged += merged as u64;
+        self.counts.logs_merged += merged as u64;
         self.merged(merged);
         Ok(now)
     }
@@ -309,7 +309,7 @@ impl Sal {
             return Ok(None);
         }
         let page = self.take_page(spare)?;
-        self.counts.chained += 1;
+        self.counts.chained_pages += 1;
         self.shape.set_next(image, Some(page));
         Ok(Some((page, rest.to_vec())))
     }

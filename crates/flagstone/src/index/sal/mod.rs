@@ -59,7 +59,7 @@ mod tests;
 use super::bucket::{Shape, hash};
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, Index, IndexError, Info, Key, Result, Settings, Store, Value, of_cache};
+use super::{Cache, Index, IndexError, Key, Result, Settings, Store, Value, counters, of_cache};
 use crate::layout::Layout;
 use crate::units::{Lpn, Nanos};
 use costs::Costs;
@@ -85,25 +85,28 @@ pub const LAYOUTS: &[Layout] = &[
     recovery::LAYOUTS[3],
 ];
 
-/// What it did.
-#[derive(Debug, Clone, Copy, Default)]
-struct Counts {
-    flushes: u64,
-    flushed: u64,
-    /// Merges: of full regions, by the coin, and for a group that was added.
-    full: u64,
-    coin: u64,
-    eager: u64,
-    merged: u64,
-    /// Merges that spread a set over several groups.
-    lazy_splits: u64,
-    groups: u64,
-    region_lookups: u64,
-    log_pages_read: u64,
-    /// Those in which the key was not.
-    wrong: u64,
-    virtual_splits: u64,
-    chained: u64,
+counters! {
+    /// What it did.
+    struct Counts {
+        flushes,
+        logs_flushed,
+        /// Merges: of full regions, by the coin, and for a group that was added.
+        merges_full,
+        merges_coin,
+        merges_eager,
+        logs_merged,
+        /// Merges that spread a set over several groups.
+        lazy_splits,
+        groups_added,
+        region_lookups,
+        log_pages_read,
+        /// Those in which the key was not.
+        filters_wrong,
+        virtual_splits,
+        chained_pages,
+        log_buffer_grown,
+        log_buffer_shrunk,
+    }
 }
 
 struct Sal {
@@ -292,10 +295,10 @@ impl Sal {
             self.take_batch()?;
         }
         let set = self.groups.add();
-        self.counts.groups += 1;
+        self.counts.groups_added += 1;
         self.grown();
         if self.options.split == Split::Eager {
-            self.counts.eager += 1;
+            self.counts.merges_eager += 1;
             now = self.merge(now, set)?;
         }
         if !self.logs.suits(self.groups.sets()) {
@@ -332,10 +335,6 @@ fn set_of(groups: &Groups, group_bits: u32, hash: u64) -> u32 {
 }
 
 impl Index for Sal {
-    fn info(&self) -> &'static Info {
-        &INFO
-    }
-
     fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         let now = self.grow(now)?;
         let change = Change::Insert;
@@ -387,13 +386,7 @@ impl Index for Sal {
         self.check_all()
     }
 
-    of_cache!(cache);
-
-    fn reset_stats(&mut self) {
-        self.cache.reset_stats();
-        self.counts = Counts::default();
-        self.budget.reset_counts();
-    }
+    of_cache!(cache, counts);
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         vec![
@@ -406,36 +399,21 @@ impl Index for Sal {
     }
 
     fn figures(&self) -> Vec<(&'static str, f64)> {
-        let counts = &self.counts;
-        let (grown, shrunk) = self.budget.resizes();
         let regions = (0..self.groups.len()).filter(|&x| self.groups.has_region(x));
-        vec![
+        let mut figures = self.counts.figures();
+        figures.extend([
             ("records", self.records() as f64),
             ("pages_used", f64::from(self.space.used())),
             ("groups", f64::from(self.groups.len())),
             ("sets", self.groups.sets() as f64),
             ("log_regions", regions.count() as f64),
-            ("groups_added", counts.groups as f64),
-            ("flushes", counts.flushes as f64),
-            ("logs_flushed", counts.flushed as f64),
-            ("merges_full", counts.full as f64),
-            ("merges_coin", counts.coin as f64),
-            ("merges_eager", counts.eager as f64),
-            ("logs_merged", counts.merged as f64),
-            ("lazy_splits", counts.lazy_splits as f64),
-            ("region_lookups", counts.region_lookups as f64),
-            ("log_pages_read", counts.log_pages_read as f64),
-            ("filters_wrong", counts.wrong as f64),
-            ("virtual_splits", counts.virtual_splits as f64),
             ("overflow_entries", self.overflows.len() as f64),
             ("overflow_memory_pages", self.overflows.pages() as f64),
             ("cluster_splits", self.overflows.splits() as f64),
-            ("chained_pages", counts.chained as f64),
             ("log_buffer_pages", self.budget.pages() as f64),
-            ("log_buffer_grown", grown as f64),
-            ("log_buffer_shrunk", shrunk as f64),
             ("speedup", self.costs.speedup()),
             ("write_read", self.costs.ratio()),
-        ]
+        ]);
+        figures
     }
 }

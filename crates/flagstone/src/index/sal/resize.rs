@@ -30,8 +30,6 @@ pub(super) struct Budget {
     most_logs: usize,
     /// Where the clock of victims stands.
     hand: u32,
-    grown: u64,
-    shrunk: u64,
 }
 
 impl Budget {
@@ -64,8 +62,6 @@ impl Budget {
             calm: true,
             most_logs: 0,
             hand: 0,
-            grown: 0,
-            shrunk: 0,
         })
     }
 
@@ -83,15 +79,6 @@ impl Budget {
 
     pub(super) fn pages(&self) -> usize {
         self.pages
-    }
-
-    /// Times that the log buffer has grown and shrunk.
-    pub(super) fn resizes(&self) -> (u64, u64) {
-        (self.grown, self.shrunk)
-    }
-
-    pub(super) fn reset_counts(&mut self) {
-        (self.grown, self.shrunk) = (0, 0);
     }
 
     /// Half of the way to `target`, as far as there is memory.
@@ -213,9 +200,9 @@ impl Sal {
         }
         self.budget.pages = wanted;
         if wanted > pages {
-            self.budget.grown += 1;
+            self.counts.log_buffer_grown += 1;
         } else {
-            self.budget.shrunk += 1;
+            self.counts.log_buffer_shrunk += 1;
         }
         let capacity = self.budget.logs(self.groups.len()).max(4);
         while self.logs.len() >= capacity {

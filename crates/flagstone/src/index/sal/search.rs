@@ -31,7 +31,7 @@ impl Sal {
         }
         self.counts.region_lookups += 1;
         if self.flip(set, pages) {
-            self.counts.coin += 1;
+            self.counts.merges_coin += 1;
             now = self.merge(now, set)?;
             return Ok((None, self.resize(now)?));
         }
@@ -44,7 +44,7 @@ impl Sal {
             if answer.is_some() {
                 return Ok((answer, now));
             }
-            self.counts.wrong += 1;
+            self.counts.filters_wrong += 1;
         }
         Ok((None, now))
     }

@@ -200,7 +200,7 @@ impl Transactions {
                 false => _ = self.dirty.remove(&set),
             }
         }
-        let merged = std::mem::replace(&mut self.merged, self.index.counts.full);
+        let merged = std::mem::replace(&mut self.merged, self.index.counts.merges_full);
         let unlogged = self.mistake.is(Mistake::FlushNotLogged)
             || self.mistake.is(Mistake::MergeNotLogged) && merged != self.merged;
         if !unlogged {
