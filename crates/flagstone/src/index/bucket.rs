@@ -1,7 +1,7 @@
 //! A bucket page of the hash indexes: records in any order, and the number of the next page of the
 //! bucket. Also the hash function of all hash indexes.
 
-use super::{Cache, IndexError, Key, Result, Value};
+use super::{Cache, IndexError, Key, Result, Value, damaged};
 use crate::layout;
 use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
@@ -51,8 +51,7 @@ pub(super) fn address(hash: u64, buckets: u32) -> u32 {
 pub(super) fn pass(passed: &mut u64, overflow: u64, at: Lpn) -> Result<()> {
     *passed += 1;
     if *passed > overflow {
-        let why = "its list of overflow pages has no end".to_string();
-        return Err(IndexError::Damaged { at, why });
+        return damaged(at, "its list of overflow pages has no end");
     }
     Ok(())
 }

@@ -17,7 +17,7 @@
 use super::bucket::{Shape, walk};
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, IndexError, Info, Key, Result, Settings, Store, Value};
+use super::{Cache, IndexError, Info, Key, Result, Settings, Store, Value, damaged};
 use crate::layout;
 use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
@@ -266,8 +266,7 @@ impl Buckets {
             let behind = u64::from(at != first);
             let left = self.records.checked_sub(self.shape.len(page) as u64);
             let (Some(left), Some(pages)) = (left, self.overflow.checked_sub(behind)) else {
-                let why = "its bucket has more than the whole index".to_string();
-                return Err(IndexError::Damaged { at, why });
+                return damaged(at, "its bucket has more than the whole index");
             };
             (self.records, self.overflow) = (left, pages);
             into.extend(self.shape.records(page));

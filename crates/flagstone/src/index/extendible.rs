@@ -17,8 +17,8 @@
 use super::bucket::{Seat, Shape, hash, pass, walk};
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, Index, IndexError, Info, Key, Result};
-use super::{Setting, Settings, Store, Value, counters, of_cache};
+use super::{Cache, Index, Info, Key, Result, Setting};
+use super::{Settings, Store, Value, counters, damaged, of_cache};
 use crate::units::{Lpn, Nanos};
 
 pub(super) const INFO: Info = Info {
@@ -89,10 +89,10 @@ pub(super) fn open(
                 .first()
                 .is_some_and(|&depth| depth <= 30 && words.len() == 1 + (1usize << depth));
             if !sound {
-                return Err(IndexError::Damaged {
-                    at: Lpn(0),
-                    why: "the directory has not as many entries as its depth says".to_string(),
-                });
+                return damaged(
+                    Lpn(0),
+                    "the directory has not as many entries as its depth says",
+                );
             }
             index.depth = words[0];
             index.directory = words[1..].iter().map(|&page| Lpn(page)).collect();
@@ -130,7 +130,7 @@ impl Extendible {
         let depth = u32::from(self.shape.tag(page));
         if depth > self.depth {
             let why = format!("a bucket of {depth} bits, the directory has {}", self.depth);
-            return Err(IndexError::Damaged { at: old, why });
+            return damaged(old, why);
         }
         if depth == self.depth {
             self.directory.extend_from_within(..);

@@ -3,7 +3,7 @@
 //! by side.
 
 use super::space::Space;
-use super::{Cache, IndexError, Result};
+use super::{Cache, IndexError, Result, damaged};
 use crate::layout;
 use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
@@ -58,12 +58,6 @@ impl Meta {
         let mut bytes = Vec::new();
         let (mut at, mut total) = (Lpn(0), 0);
         loop {
-            let damaged = |why: &str| {
-                Err(IndexError::Damaged {
-                    at,
-                    why: why.to_string(),
-                })
-            };
             let mut image = vec![0; cache.page_bytes()];
             now = cache.read_past(now, &[at], &mut image)?;
             if at.0 == 0 {
@@ -89,7 +83,7 @@ impl Meta {
                 }
                 total = get(&image, meta_head::BYTES) as usize;
             } else if get(&image, meta_head::MAGIC) != magic(name) {
-                return damaged("it is no page of metadata");
+                return damaged(at, "it is no page of metadata");
             }
             let next = Lpn(get(&image, meta_head::NEXT) as u32);
             bytes.extend_from_slice(&image[meta_head::SIZE..]);
@@ -99,15 +93,12 @@ impl Meta {
                 break;
             }
             if next.0 >= store_pages || meta.pages.contains(&next) {
-                return damaged("it names a next page that cannot be");
+                return damaged(at, "it names a next page that cannot be");
             }
             at = next;
         }
         if bytes.len() < total {
-            return Err(IndexError::Damaged {
-                at,
-                why: "the metadata ends early".to_string(),
-            });
+            return damaged(at, "the metadata ends early");
         }
         // Pages that were needed once and are not now stay in the chain.
         bytes.truncate(total);
@@ -116,10 +107,7 @@ impl Meta {
                 let rest = rest.to_vec();
                 Ok((meta, Some((space, rest)), now))
             }
-            None => Err(IndexError::Damaged {
-                at: Lpn(0),
-                why: "its free pages make no sense".to_string(),
-            }),
+            None => damaged(Lpn(0), "its free pages make no sense"),
         }
     }
 

@@ -202,6 +202,12 @@ pub enum IndexError {
 /// What a call of an index gives: most give an answer, and the instant at which it is there.
 pub type Result<T, E = IndexError> = std::result::Result<T, E>;
 
+/// The error of a page that does not have what the index wrote there.
+fn damaged<T>(at: Lpn, why: impl Into<String>) -> Result<T> {
+    let why = why.into();
+    Err(IndexError::Damaged { at, why })
+}
+
 impl fmt::Display for IndexError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

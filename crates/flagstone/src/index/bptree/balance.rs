@@ -4,9 +4,9 @@
 //! A step replaces nodes side by side under one parent by others with the same keys in all, tells
 //! what stands above, and then does the same to the parent's list of children.
 
-use super::super::{Key, Result, Value};
+use super::super::{Key, Result, Value, damaged};
 use super::node::{Links, Shape};
-use super::tree::{Above, Span, Step, Tree, damaged};
+use super::tree::{Above, Span, Step, Tree};
 use crate::units::{Lpn, Nanos};
 use std::ops::Range;
 

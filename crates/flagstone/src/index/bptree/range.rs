@@ -1,8 +1,8 @@
 //! Ranges: along the links of the leaves, or several leaves at once where their parent names them.
 
-use super::super::{Key, Result, Value};
+use super::super::{Key, Result, Value, damaged};
 use super::node::Shape;
-use super::tree::{Above, Tree, bisection, damaged};
+use super::tree::{Above, Tree, bisection};
 use crate::units::{Lpn, Nanos};
 
 /// What a range finds in a leaf.

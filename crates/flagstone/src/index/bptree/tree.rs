@@ -3,7 +3,9 @@
 
 use super::super::meta::Meta;
 use super::super::space::Space;
-use super::super::{Cache, IndexError, Info, Key, Result, Settings, Store, Value, counters};
+use super::super::{
+    Cache, IndexError, Info, Key, Result, Settings, Store, Value, counters, damaged,
+};
 use super::node::{Change, PAGES_MAX, Shape};
 use crate::layout;
 use crate::layout::{Layout, get, put};
@@ -108,11 +110,6 @@ pub(in super::super) struct Tree<A> {
 #[inline]
 pub(super) fn bisection(len: usize) -> u64 {
     u64::from(usize::BITS - len.leading_zeros())
-}
-
-pub(super) fn damaged<T>(at: Lpn, why: &str) -> Result<T> {
-    let why = why.to_string();
-    Err(IndexError::Damaged { at, why })
 }
 
 /// Before a frame is taken: what stands above may still change the page that goes.

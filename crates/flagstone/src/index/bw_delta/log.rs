@@ -4,7 +4,7 @@
 //! [`super::residents`]) and filled again.
 
 use super::super::space::Space;
-use super::super::{Cache, IndexError, Result};
+use super::super::{Cache, Result, damaged};
 use crate::units::{Lpn, Nanos};
 
 /// Where a fragment is: its position in the log and its length, in a word. Zero is none.
@@ -182,6 +182,11 @@ impl Log {
         self.live -= link.length() as u64;
     }
 
+    /// The page of the log with the first byte of a fragment.
+    pub(super) fn page_of(&self, link: Link) -> Lpn {
+        Lpn((link.at() / self.page_bytes) as u32)
+    }
+
     /// Whether a link names bytes of one segment.
     fn holds(&self, link: Link) -> bool {
         let (segment, at) = (
@@ -201,10 +206,7 @@ impl Log {
         let segment = (link.at() / self.segment_bytes()) as u32;
         let at = link.at() % self.segment_bytes();
         if !self.holds(link) {
-            return Err(IndexError::Damaged {
-                at: Lpn((link.at() / self.page_bytes) as u32),
-                why: "a link leads out of the log".to_string(),
-            });
+            return damaged(self.page_of(link), "a link leads out of the log");
         }
         if segment == self.current {
             return Ok((&self.buffer[at..][..link.length()], now));

@@ -1,12 +1,12 @@
 //! Nodes in memory: which are there and in which order they were used, how they come from the log
 //! and get back to it, and the cleaning of the log.
 
-use super::super::{IndexError, Result};
+use super::super::{Result, damaged};
 use super::log::Link;
 use super::node::{Delta, Head, Node, apply};
 use super::waiting::CELL;
 use super::{BwDelta, Mapped, NONE};
-use crate::units::{Lpn, Nanos};
+use crate::units::Nanos;
 
 impl BwDelta {
     pub(super) fn entry(&self, number: u32) -> &Mapped {
@@ -134,10 +134,8 @@ impl BwDelta {
                     && links.len() <= usize::from(u8::MAX)
             });
             let Some(head) = head else {
-                return Err(IndexError::Damaged {
-                    at: Lpn((link.at() / self.cache.page_bytes()) as u32),
-                    why: format!("the log has no fragment of node {number} there"),
-                });
+                let why = format!("the log has no fragment of node {number} there");
+                return damaged(self.log.page_of(link), why);
             };
             links.push(link);
             if head.is_base {
@@ -159,7 +157,7 @@ impl BwDelta {
         let nodes = 1..self.map.len() as u64;
         let leads_on = !records.is_empty() && records.iter().all(|(_, at)| nodes.contains(at));
         if level > 0 && !leads_on {
-            return Err(self.damaged(number, "names a child that cannot be"));
+            return self.damaged(number, "names a child that cannot be");
         }
         let slot = self.admit(number, level);
         let node = &mut self.nodes[slot as usize];
@@ -170,12 +168,9 @@ impl BwDelta {
     }
 
     /// The error of a node that makes no sense.
-    pub(super) fn damaged(&self, number: u32, what: &str) -> IndexError {
-        let at = self.map[number as usize].link.at();
-        IndexError::Damaged {
-            at: Lpn((at / self.cache.page_bytes()) as u32),
-            why: format!("node {number} {what}"),
-        }
+    pub(super) fn damaged<T>(&self, number: u32, what: &str) -> Result<T> {
+        let at = self.log.page_of(self.map[number as usize].link);
+        damaged(at, format!("node {number} {what}"))
     }
 
     /// A delta waits for a leaf that is not in memory. How many deltas the leaf has.
@@ -452,10 +447,11 @@ impl BwDelta {
             }
             if self.log.segments[segment as usize].live > 0 {
                 self.log.stop_cleaning();
-                return Err(IndexError::Damaged {
-                    at: self.log.segments[segment as usize].first,
-                    why: "a segment of the log has live bytes that no fragment has".to_string(),
-                });
+                let at = self.log.segments[segment as usize].first;
+                return damaged(
+                    at,
+                    "a segment of the log has live bytes that no fragment has",
+                );
             }
         }
         self.log.cleaned(segment);

@@ -21,7 +21,7 @@ impl BwDelta {
             self.path.push(number);
             number = match node.child(key) {
                 Some(at) => node.records[at].1 as u32,
-                None => return Err(self.damaged(number, "begins above a key that leads to it")),
+                None => return self.damaged(number, "begins above a key that leads to it"),
             };
         }
         Ok((number, now))

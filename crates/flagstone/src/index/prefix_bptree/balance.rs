@@ -7,9 +7,9 @@
 //! A key that is longer than the one that it replaces may split the parent, whatever happened
 //! below: also where keys were deleted.
 
-use super::super::Result;
+use super::super::{Result, damaged};
 use super::apart::{Apart, Cut, Entry};
-use super::byte_tree::{ByteTree, Step, damaged};
+use super::byte_tree::{ByteTree, Step};
 use super::node::Kind;
 use super::nodes::Nodes;
 use crate::units::{Lpn, Nanos};

@@ -1,6 +1,6 @@
 //! Searches and changes of a tree of byte strings over any pages, and values in pages of their own.
 
-use super::super::{IndexError, Limits, Result, counters};
+use super::super::{IndexError, Limits, Result, counters, damaged};
 use super::INFO;
 use super::apart::{Apart, Cut, Entry};
 use super::node::{self, Kind, Node, Value, entry_bytes, page_list};
@@ -180,11 +180,6 @@ pub(super) fn doubt_pages(leaf: Lpn, pages: &[Lpn]) -> Result<()> {
         true => Ok(()),
         false => damaged(leaf, "a value has a page twice"),
     }
-}
-
-pub(super) fn damaged<T>(at: Lpn, why: &str) -> Result<T> {
-    let why = why.to_string();
-    Err(IndexError::Damaged { at, why })
 }
 
 /// What a change finds in the leaf.

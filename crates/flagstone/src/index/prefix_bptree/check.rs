@@ -2,10 +2,10 @@
 //! and each page used once, those of long values included.
 
 use super::apart::Apart;
-use super::byte_tree::{ByteTree, damaged, named_pages};
+use super::byte_tree::{ByteTree, named_pages};
 use super::node::{Kind, Node, entry_bytes};
 use super::nodes::Nodes;
-use crate::index::Result;
+use crate::index::{Result, damaged};
 use crate::units::{Lpn, Nanos};
 use std::collections::BTreeSet;
 

@@ -57,10 +57,10 @@ mod walk;
 
 use super::bptree::READ_AHEAD;
 use super::{ByteIndex, Index, IndexError, Info, Key, Limits, Result};
-use super::{Setting, Settings, Store, Value, of_cache};
+use super::{Setting, Settings, Store, Value, damaged, of_cache};
 use crate::layout::Layout;
 use crate::units::{Lpn, Nanos};
-use byte_tree::{Sizes, damaged};
+use byte_tree::Sizes;
 use numbers::{Lengths, Numbers};
 use tree::Tree;
 

@@ -1,7 +1,7 @@
 //! Ranges: several leaves at once, where the node above names them.
 
-use super::super::Result;
-use super::byte_tree::{Step, damaged};
+use super::super::{Result, damaged};
+use super::byte_tree::Step;
 use super::node::{Kind, Node};
 use super::tree::Tree;
 use crate::units::{Lpn, Nanos};

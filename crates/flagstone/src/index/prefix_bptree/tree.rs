@@ -3,9 +3,9 @@
 use super::super::bptree::read_ahead;
 use super::super::meta::Meta;
 use super::super::space::Space;
-use super::super::{Cache, Result, Settings, Store};
+use super::super::{Cache, Result, Settings, Store, damaged};
 use super::INFO;
-use super::byte_tree::{ByteTree, Root, Sizes, damaged, write_empty};
+use super::byte_tree::{ByteTree, Root, Sizes, write_empty};
 use super::nodes::Framed;
 use crate::layout;
 use crate::layout::{Layout, get, put};

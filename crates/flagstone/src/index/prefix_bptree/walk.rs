@@ -4,8 +4,8 @@
 //! A [`Walk`] is the tree of a snapshot. It takes pages by handles that can be kept, so that a
 //! value is not copied from its page, and any number of readers share the pages.
 
-use super::super::{IndexError, Result};
-use super::byte_tree::{Root, Sizes, damaged, doubt_pages, named_pages};
+use super::super::{IndexError, Result, damaged};
+use super::byte_tree::{Root, Sizes, doubt_pages, named_pages};
 use super::node::{Kind, Node, Value};
 use crate::units::Lpn;
 use std::ops::{Deref, Range};

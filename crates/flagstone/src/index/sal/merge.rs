@@ -4,7 +4,7 @@
 use super::logs::Log;
 use super::{Sal, set_of};
 use crate::index::bucket::{hash, pass};
-use crate::index::{IndexError, Key, Result, Value};
+use crate::index::{Key, Result, Value, damaged};
 use crate::units::{Lpn, Nanos};
 
 type Records = Vec<(Key, Value)>;
@@ -76,8 +76,10 @@ impl Sal {
         let (at, regions) = (self.head_page(set), self.regions);
         let (head, now) = self.cache.read(now, at)?;
         if !regions.is_head(head, set) {
-            let why = format!("it is not the head of the log region of set {set}");
-            return Err(IndexError::Damaged { at, why });
+            return damaged(
+                at,
+                format!("it is not the head of the log region of set {set}"),
+            );
         }
         Ok((head, now))
     }
@@ -130,8 +132,7 @@ impl Sal {
         self.groups.set_region(set, false);
         for page in log_pages.into_iter().chain(gathered.pages) {
             if !self.space.has_taken(page) {
-                let why = "it is in use and was never taken".to_string();
-                return Err(IndexError::Damaged { at: page, why });
+                return damaged(page, "it is in use and was never taken");
             }
             now = self.cache.forget(now, page)?;
             self.space.give(page);
@@ -205,8 +206,7 @@ impl Sal {
                 for (key, value) in self.shape.records(page) {
                     let target = self.target(set, hash(key));
                     let Some(own) = gathered.records.get_mut(target) else {
-                        let why = format!("key {key} is in set {set}, whose it is not");
-                        return Err(IndexError::Damaged { at, why });
+                        return damaged(at, format!("key {key} is in set {set}, whose it is not"));
                     };
                     own.push((key, value));
                 }

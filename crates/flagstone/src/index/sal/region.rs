@@ -3,7 +3,7 @@
 
 use super::logs::{Change, Log};
 use crate::index::bucket::hash;
-use crate::index::{IndexError, Key, Result, Value};
+use crate::index::{Key, Result, Value, damaged};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::Lpn;
@@ -230,8 +230,10 @@ impl Regions {
         if self.is_page(page, set, logs) {
             return Ok(());
         }
-        let why = format!("it is not a log page of set {set} with {logs} logs");
-        Err(IndexError::Damaged { at, why })
+        damaged(
+            at,
+            format!("it is not a log page of set {set} with {logs} logs"),
+        )
     }
 }
 
