@@ -182,9 +182,16 @@ impl Log {
         self.live -= link.length() as u64;
     }
 
-    /// The page of the log with the first byte of a fragment.
+    /// The page with the first byte of a fragment. Of a link that leads out of the log the first
+    /// page of the metadata, where links begin.
     pub(super) fn page_of(&self, link: Link) -> Lpn {
-        Lpn((link.at() / self.page_bytes) as u32)
+        let (segment, at) = (
+            link.at() / self.segment_bytes(),
+            link.at() % self.segment_bytes(),
+        );
+        let pages = (at / self.page_bytes) as u32;
+        let segment = self.segments.get(segment);
+        segment.map_or(Lpn(0), |segment| Lpn(segment.first.0 + pages))
     }
 
     /// Whether a link names bytes of one segment.
