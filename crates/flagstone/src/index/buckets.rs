@@ -74,8 +74,6 @@ pub(super) struct Buckets {
     pub(super) shape: Shape,
     meta: Meta,
     space: Space,
-    info: &'static Info,
-    value_bytes: usize,
     /// The first page of each run.
     runs: Vec<Lpn>,
     /// How many buckets there are.
@@ -99,17 +97,15 @@ impl Buckets {
         now: Nanos,
     ) -> Result<(Buckets, Nanos)> {
         let value_bytes = settings.value_bytes(info)?;
-        let (page_bytes, pages) = (store.page_bytes(), store.pages());
+        let page_bytes = store.page_bytes();
         let frames = settings.memory(info)? as usize / page_bytes;
         let mut cache = Cache::new(store, frames, settings.buffer(info)?);
-        let (meta, loaded, now) = Meta::load(&mut cache, info.name, value_bytes, now)?;
+        let ((meta, space, own), now) = Meta::load(&mut cache, info.name, value_bytes, now)?;
         let mut buckets = Buckets {
             cache,
             shape: Shape::new(page_bytes, value_bytes),
             meta,
-            space: Space::new(1, pages),
-            info,
-            value_bytes,
+            space,
             runs: Vec::new(),
             count: 0,
             cursor: 0,
@@ -118,11 +114,10 @@ impl Buckets {
             spare: Vec::new(),
             overflow_taken: 0,
         };
-        let Some((space, own)) = loaded else {
+        let Some(own) = own else {
             buckets.append()?;
             return Ok((buckets, now));
         };
-        buckets.space = space;
         let damaged = || IndexError::Damaged {
             at: Lpn(0),
             why: "it has not the runs of pages that its number of buckets needs".to_string(),
@@ -332,7 +327,6 @@ impl Buckets {
 
     /// Writes changed pages, and the metadata.
     pub(super) fn settle(&mut self, now: Nanos) -> Result<Nanos> {
-        let now = self.cache.write_all(now)?;
         let mut own = vec![0; buckets_head::SIZE];
         put(&mut own, buckets_head::BUCKETS, u64::from(self.count));
         put(&mut own, buckets_head::CURSOR, u64::from(self.cursor));
@@ -341,8 +335,8 @@ impl Buckets {
         for run in &self.runs {
             own.extend_from_slice(&run.0.to_le_bytes());
         }
-        let (meta, cache, space) = (&mut self.meta, &mut self.cache, &mut self.space);
-        meta.save(cache, self.info.name, self.value_bytes, space, &own, now)
+        self.meta
+            .settle(&mut self.cache, &mut self.space, &own, now)
     }
 
     /// Checks pages, lists and counts. `each` sees the keys of a bucket in the order of its list.

@@ -42,7 +42,6 @@ struct Extendible {
     meta: Meta,
     space: Space,
     shape: Shape,
-    value_bytes: usize,
     depth_max: u32,
     /// Bits that the directory uses.
     depth: u32,
@@ -63,24 +62,22 @@ pub(super) fn open(
     now: Nanos,
 ) -> Result<(Box<dyn Index>, Nanos)> {
     let value_bytes = settings.value_bytes(&INFO)?;
-    let (page_bytes, pages) = (store.page_bytes(), store.pages());
+    let page_bytes = store.page_bytes();
     let frames = settings.memory(&INFO)? as usize / page_bytes;
     let mut cache = Cache::new(store, frames, settings.buffer(&INFO)?);
-    let (meta, loaded, now) = Meta::load(&mut cache, INFO.name, value_bytes, now)?;
+    let ((meta, space, own), now) = Meta::load(&mut cache, INFO.name, value_bytes, now)?;
     let mut index = Extendible {
         cache,
         meta,
-        space: Space::new(1, pages),
+        space,
         shape: Shape::new(page_bytes, value_bytes),
-        value_bytes,
         depth_max: settings.number(&INFO, "depth_max", 1, 30)?,
         depth: 0,
         directory: Vec::new(),
         counts: Counts::default(),
     };
-    match loaded {
-        Some((space, own)) => {
-            index.space = space;
+    match own {
+        Some(own) => {
             let words: Vec<u32> = own
                 .chunks_exact(4)
                 .map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")))
@@ -204,13 +201,12 @@ impl Index for Extendible {
     }
 
     fn settle(&mut self, now: Nanos) -> Result<Nanos> {
-        let now = self.cache.write_all(now)?;
         let mut own = self.depth.to_le_bytes().to_vec();
         for page in &self.directory {
             own.extend_from_slice(&page.0.to_le_bytes());
         }
-        let (meta, cache, space) = (&mut self.meta, &mut self.cache, &mut self.space);
-        meta.save(cache, INFO.name, self.value_bytes, space, &own, now)
+        self.meta
+            .settle(&mut self.cache, &mut self.space, &own, now)
     }
 
     fn check(&mut self) -> Result<(), String> {

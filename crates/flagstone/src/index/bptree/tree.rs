@@ -92,8 +92,6 @@ pub(in super::super) struct Tree<A> {
     pub(super) meta: Meta,
     pub(super) space: Space,
     pub(in super::super) shape: Shape,
-    info: &'static Info,
-    value_bytes: usize,
     pub(in super::super) root: Lpn,
     /// Levels.
     pub(in super::super) height: u32,
@@ -144,9 +142,11 @@ impl<A: Above> Tree<A> {
         let shape = Shape::new(store.page_bytes(), value_bytes, order)?;
         let pages = store.pages().min(PAGES_MAX);
         let mut cache = Cache::new(store, frames, settings.buffer(info)?);
-        let (meta, loaded, mut now) = Meta::load(&mut cache, info.name, value_bytes, now)?;
-        let (space, root, height) = match loaded {
-            Some((mut space, own)) => {
+        let ((meta, mut space, own), mut now) =
+            Meta::load(&mut cache, info.name, value_bytes, now)?;
+        space.limit(pages);
+        let (root, height) = match own {
+            Some(own) => {
                 if own.len() != tree_meta::SIZE {
                     return damaged(Lpn(0), "the metadata is not that of a tree");
                 }
@@ -160,16 +160,14 @@ impl<A: Above> Tree<A> {
                         shape.leaf_order, shape.inner_order
                     )));
                 }
-                space.limit(pages);
-                (space, Lpn(field(tree_meta::ROOT)), field(tree_meta::HEIGHT))
+                (Lpn(field(tree_meta::ROOT)), field(tree_meta::HEIGHT))
             }
             None => {
-                let mut space = Space::new(1, pages);
                 let root = space.take()?;
                 let (page, done) = cache.fill(now, root)?;
                 Shape::set_leaf_len(page, 0);
                 now = done;
-                (space, root, 1)
+                (root, 1)
             }
         };
         if height == 0 || height > 64 {
@@ -181,8 +179,6 @@ impl<A: Above> Tree<A> {
             meta,
             space,
             shape,
-            info,
-            value_bytes,
             root,
             height,
             path: Vec::new(),
@@ -466,15 +462,14 @@ impl<A: Above> Tree<A> {
 
     /// Writes changed pages.
     pub(in super::super) fn settle(&mut self, now: Nanos) -> Result<Nanos> {
-        let now = self.cache.write_all(now)?;
         let mut own = [0; tree_meta::SIZE];
         put(&mut own, tree_meta::ROOT, u64::from(self.root.0));
         put(&mut own, tree_meta::HEIGHT, u64::from(self.height));
         let (leaf, inner) = (self.shape.leaf_order, self.shape.inner_order);
         put(&mut own, tree_meta::LEAF_ORDER, leaf as u64);
         put(&mut own, tree_meta::INNER_ORDER, inner as u64);
-        let (meta, cache, space) = (&mut self.meta, &mut self.cache, &mut self.space);
-        meta.save(cache, self.info.name, self.value_bytes, space, &own, now)
+        self.meta
+            .settle(&mut self.cache, &mut self.space, &own, now)
     }
 
     /// Bytes of the structures in memory.

@@ -222,21 +222,16 @@ fn start(store: Box<dyn Store>, settings: &Settings, now: Nanos) -> Result<(BwDe
                 .to_string(),
         ));
     }
-    let (page_bytes, pages) = (store.page_bytes(), store.pages());
+    let page_bytes = store.page_bytes();
     let memory = settings.memory(&INFO)? as usize;
     // The log's buffers take an eighth of the memory at most.
     let most = (memory / 16 / page_bytes).max(2) as u32;
     let segment_pages = settings.number(&INFO, "segment_pages", 2, 4096)?.min(most);
-    let cache = Cache::new(store, 4, settings.buffer(&INFO)?);
-    let mut index = BwDelta::new(cache, Codec { value_bytes }, pages, settings)?;
-    let (meta, loaded, now) = Meta::load(&mut index.cache, INFO.name, value_bytes, now)?;
-    index.meta = meta;
-    let mut now = now;
-    match loaded {
-        Some((space, own)) => {
-            index.space = space;
-            now = index.resume(&own, now)?;
-        }
+    let mut cache = Cache::new(store, 4, settings.buffer(&INFO)?);
+    let ((meta, space, own), mut now) = Meta::load(&mut cache, INFO.name, value_bytes, now)?;
+    let mut index = BwDelta::new(cache, meta, space, Codec { value_bytes }, settings)?;
+    match own {
+        Some(own) => now = index.resume(&own, now)?,
         None => {
             index.log = Log::new(page_bytes, segment_pages);
             index.log.start(&mut index.space)?;
@@ -258,13 +253,19 @@ fn start(store: Box<dyn Store>, settings: &Settings, now: Nanos) -> Result<(BwDe
 }
 
 impl BwDelta {
-    fn new(cache: Cache, codec: Codec, pages: u32, settings: &Settings) -> Result<BwDelta> {
+    fn new(
+        cache: Cache,
+        meta: Meta,
+        space: Space,
+        codec: Codec,
+        settings: &Settings,
+    ) -> Result<BwDelta> {
         let node_max = settings.number(&INFO, "node_max", 3, 4000)?;
         Ok(BwDelta {
             log: Log::new(cache.page_bytes(), 1),
             cache,
-            meta: Meta::default(),
-            space: Space::new(1, pages),
+            meta,
+            space,
             codec,
             chain_max: settings.number(&INFO, "chain_max", 1, 200)?,
             node_max,
@@ -478,8 +479,8 @@ impl Index for BwDelta {
         now = self.fit(now)?;
         now = self.log.write(&mut self.cache, now)?;
         let own = self.metadata();
-        let (meta, cache, space) = (&mut self.meta, &mut self.cache, &mut self.space);
-        meta.save(cache, INFO.name, self.codec.value_bytes, space, &own, now)
+        self.meta
+            .settle(&mut self.cache, &mut self.space, &own, now)
     }
 
     fn flush(&mut self, mut now: Nanos) -> Result<Nanos> {

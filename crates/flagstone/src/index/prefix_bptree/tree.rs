@@ -2,7 +2,6 @@
 
 use super::super::bptree::read_ahead;
 use super::super::meta::Meta;
-use super::super::space::Space;
 use super::super::{Cache, Result, Settings, Store, damaged};
 use super::INFO;
 use super::byte_tree::{ByteTree, Root, Sizes, write_empty};
@@ -27,7 +26,6 @@ pub(super) const LAYOUTS: &[Layout] = &[prefix_tree_meta::RECORD];
 pub(super) struct Tree {
     pub(super) bytes: ByteTree<Framed>,
     pub(super) meta: Meta,
-    value_bytes: usize,
     /// Leaves that a range asks for at once.
     pub(super) read_ahead: usize,
     /// Keys.
@@ -43,27 +41,26 @@ impl Tree {
     ) -> Result<(Tree, Nanos)> {
         let value_bytes = settings.value_bytes(&INFO)?;
         let sizes = Sizes::new(store.page_bytes())?;
-        let pages = store.pages();
         let frames = settings.memory(&INFO)? as usize / store.page_bytes();
         let mut cache = Cache::new(store, frames, settings.buffer(&INFO)?);
-        let (meta, loaded, mut now) = Meta::load(&mut cache, INFO.name, value_bytes, now)?;
-        let (space, root, height, len) = match loaded {
-            Some((space, own)) => {
+        let ((meta, mut space, own), mut now) =
+            Meta::load(&mut cache, INFO.name, value_bytes, now)?;
+        let (root, height, len) = match own {
+            Some(own) => {
                 if own.len() != prefix_tree_meta::SIZE {
                     return damaged(Lpn(0), "the metadata is not that of a tree");
                 }
                 let field = |field| get(&own, field);
                 let root = Lpn(field(prefix_tree_meta::ROOT) as u32);
                 let height = field(prefix_tree_meta::HEIGHT) as u32;
-                (space, root, height, field(prefix_tree_meta::LEN))
+                (root, height, field(prefix_tree_meta::LEN))
             }
             None => {
-                let mut space = Space::new(1, pages);
                 let root = space.take()?;
                 let (page, done) = cache.fill(now, root)?;
                 write_empty(page);
                 now = done;
-                (space, root, 1, 0)
+                (root, 1, 0)
             }
         };
         let root = Root { at: root, height };
@@ -71,7 +68,6 @@ impl Tree {
         let tree = Tree {
             bytes: ByteTree::new(Framed { cache, space }, sizes, root),
             meta,
-            value_bytes,
             read_ahead: read_ahead(settings, &INFO)?,
             len,
         };
@@ -92,7 +88,6 @@ impl Tree {
 
     /// Writes changed pages.
     pub(super) fn settle(&mut self, now: Nanos) -> Result<Nanos> {
-        let now = self.bytes.nodes.cache.write_all(now)?;
         let mut own = [0; prefix_tree_meta::SIZE];
         put(
             &mut own,
@@ -106,8 +101,7 @@ impl Tree {
         );
         put(&mut own, prefix_tree_meta::LEN, self.len);
         let Framed { cache, space } = &mut self.bytes.nodes;
-        let (name, value_bytes) = (INFO.name, self.value_bytes);
-        self.meta.save(cache, name, value_bytes, space, &own, now)
+        self.meta.settle(cache, space, &own, now)
     }
 
     /// Checks everything: the nodes, the number of keys, and that each page is used once or free.

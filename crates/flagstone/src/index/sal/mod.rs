@@ -115,7 +115,6 @@ struct Sal {
     space: Space,
     shape: Shape,
     regions: Regions,
-    value_bytes: usize,
     options: Options,
     groups: Groups,
     /// The first page of each batch: its buckets, then the heads of its groups' log regions.
@@ -149,7 +148,7 @@ pub(super) fn open(
 fn start(store: Box<dyn Store>, settings: &Settings, now: Nanos) -> Result<(Sal, Nanos)> {
     let value_bytes = settings.value_bytes(&INFO)?;
     let options = Options::new(settings)?;
-    let (page_bytes, pages) = (store.page_bytes(), store.pages());
+    let page_bytes = store.page_bytes();
     let shape = Shape::new(page_bytes, value_bytes);
     let regions = Regions::new(page_bytes, value_bytes, options.false_positive);
     let regions = regions.ok_or_else(|| {
@@ -166,14 +165,13 @@ fn start(store: Box<dyn Store>, settings: &Settings, now: Nanos) -> Result<(Sal,
     let costs = Costs::new(given("speedup")?, given("write_read")?);
     let budget = Budget::new(settings, page_bytes, shape.capacity(), options)?;
     let mut cache = Cache::new(store, budget.frames(0), settings.buffer(&INFO)?);
-    let (meta, loaded, now) = Meta::load(&mut cache, INFO.name, value_bytes, now)?;
+    let ((meta, space, own), now) = Meta::load(&mut cache, INFO.name, value_bytes, now)?;
     let mut index = Sal {
         cache,
         meta,
-        space: Space::new(1, pages),
+        space,
         shape,
         regions,
-        value_bytes,
         options,
         groups: Groups::new(),
         batches: Vec::new(),
@@ -189,11 +187,8 @@ fn start(store: Box<dyn Store>, settings: &Settings, now: Nanos) -> Result<(Sal,
         drained: Vec::new(),
         tells: false,
     };
-    match loaded {
-        Some((space, own)) => {
-            index.space = space;
-            index.restore(&own)?;
-        }
+    match own {
+        Some(own) => index.restore(&own)?,
         None => index.take_batch()?,
     }
     index.grown();
@@ -363,10 +358,9 @@ impl Index for Sal {
     }
 
     fn settle(&mut self, now: Nanos) -> Result<Nanos> {
-        let now = self.cache.write_all(now)?;
         let own = self.emit();
-        let (meta, cache, space) = (&mut self.meta, &mut self.cache, &mut self.space);
-        meta.save(cache, INFO.name, self.value_bytes, space, &own, now)
+        self.meta
+            .settle(&mut self.cache, &mut self.space, &own, now)
     }
 
     fn flush(&mut self, mut now: Nanos) -> Result<Nanos> {
