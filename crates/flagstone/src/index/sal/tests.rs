@@ -1,10 +1,9 @@
 //! Long histories on small pages, in which everything that the index can do happens.
 
 use crate::dice::Dice;
-use crate::index::model::{History, assert_recovers, figure};
-use crate::index::{Index, IndexKind, Key, MemStore, Settings, Value};
+use crate::index::model::{History, Mirrored, assert_recovers, figure};
+use crate::index::{Index, IndexKind, MemStore, Settings};
 use crate::units::Nanos;
-use std::collections::BTreeMap;
 
 fn tiny() -> Settings {
     IndexKind::Sal.info().tiny()
@@ -43,38 +42,27 @@ fn transactions_survive_or_are_gone() {
 
 /// Plays changes and searches by turns, so many of a hundred searches, and gives the index.
 fn play(settings: &Settings, seed: u64, turns: &[(u64, u64, u64)]) -> Box<dyn Index> {
-    let store = Box::new(MemStore::new(256, 1 << 20));
-    let (mut index, mut now) = IndexKind::Sal
-        .open(store, settings, Nanos::ZERO)
-        .expect("a blank store");
-    let mut map: BTreeMap<Key, Value> = BTreeMap::new();
+    let mut both = Mirrored::open(IndexKind::Sal, settings, 256).expect("a blank store");
     let mut dice = Dice(seed);
     for &(operations, keys, searches) in turns {
         for i in 0..operations {
             let (key, value) = (dice.below(keys), dice.below(1 << 40));
-            if dice.below(100) < searches {
-                let (found, done) = index.get(now, key).expect("get");
-                assert_eq!(found, map.get(&key).copied(), "key {key}, operation {i}");
-                now = done;
-            } else {
-                map.insert(key, value);
-                now = index.insert(now, key, value).expect("insert");
-            }
+            let done = match dice.below(100) < searches {
+                true => both.get(key),
+                false => both.insert(key, value),
+            };
+            done.unwrap_or_else(|what| panic!("operation {i}: {what}"));
             if i % 997 == 0 {
-                index
-                    .check()
-                    .unwrap_or_else(|what| panic!("operation {i}: {what}"));
+                let checked = both.index.check();
+                checked.unwrap_or_else(|what| panic!("operation {i}: {what}"));
             }
         }
     }
-    index.check().expect("whole");
-    for key in 0..turns.iter().map(|turn| turn.1).max().unwrap_or(0) {
-        let (found, done) = index.get(now, key).expect("get");
-        assert_eq!(found, map.get(&key).copied(), "key {key}");
-        now = done;
-    }
-    index.check().expect("whole");
-    index
+    let keys = turns.iter().map(|turn| turn.1).max().unwrap_or(0);
+    both.compare(0..keys).expect("whole");
+    // What was searched may be merged.
+    both.index.check().expect("whole");
+    both.index
 }
 
 #[test]
