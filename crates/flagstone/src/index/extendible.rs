@@ -17,8 +17,9 @@
 use super::bucket::{Seat, Shape, hash, pass, walk};
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, Index, Info, Key, Result, Setting};
+use super::{Cache, Index, Info, Key, Result};
 use super::{Settings, Store, Value, counters, damaged, of_cache};
+use crate::settings::settings;
 use crate::units::{Lpn, Nanos};
 
 pub(super) const INFO: Info = Info {
@@ -28,11 +29,10 @@ pub(super) const INFO: Info = Info {
     ordered: false,
     buffers: false,
     recovers: false,
-    settings: &[Setting {
-        name: "depth_max",
-        default: "24",
-        what: "bits of the hash that the directory uses at most, 1 to 30; beyond, buckets overflow",
-    }],
+    settings: settings! {
+        depth_max: "24",
+            "bits of the hash that the directory uses at most, 1 to 30; beyond, buckets overflow";
+    },
     tiny: &[("depth_max", "4")],
     costs: ["1 read", "1 read, 1 program", "2 programs"],
 };

@@ -28,7 +28,8 @@
 
 use super::bucket::{address, hash};
 use super::buckets::{Buckets, Lookup};
-use super::{Index, Info, Key, Result, Setting, Settings, Store, Value, counters, of_cache};
+use super::{Index, Info, Key, Result, Settings, Store, Value, counters, of_cache};
+use crate::settings::settings;
 use crate::units::Nanos;
 
 pub(super) const INFO: Info = Info {
@@ -38,11 +39,10 @@ pub(super) const INFO: Info = Info {
     ordered: false,
     buffers: false,
     recovers: false,
-    settings: &[Setting {
-        name: "load_factor",
-        default: "0.75",
-        what: "records for each place in a bucket page, beyond which one is appended, 0.1 to 4",
-    }],
+    settings: settings! {
+        load_factor: "0.75",
+            "records for each place in a bucket page, beyond which one is appended, 0.1 to 4";
+    },
     tiny: &[],
     costs: [
         "1 to 3 reads, 1 for each overflow page passed",

@@ -21,7 +21,8 @@
 
 use super::bucket::{address, hash};
 use super::buckets::Buckets;
-use super::{Index, Info, Key, Result, Setting, Settings, Store, Value, counters, of_cache};
+use super::{Index, Info, Key, Result, Settings, Store, Value, counters, of_cache};
+use crate::settings::settings;
 use crate::units::Nanos;
 
 pub(super) const INFO: Info = Info {
@@ -31,18 +32,12 @@ pub(super) const INFO: Info = Info {
     ordered: false,
     buffers: false,
     recovers: false,
-    settings: &[
-        Setting {
-            name: "load_factor",
-            default: "0.75",
-            what: "records for each place in a bucket page, beyond which a bucket splits, 0.1 to 4",
-        },
-        Setting {
-            name: "contract_below",
-            default: "0.5",
-            what: "the same, below which the last split is taken back, 0 (never) to load_factor",
-        },
-    ],
+    settings: settings! {
+        load_factor: "0.75",
+            "records for each place in a bucket page, beyond which a bucket splits, 0.1 to 4";
+        contract_below: "0.5",
+            "the same, below which the last split is taken back, 0 (never) to load_factor";
+    },
     tiny: &[],
     costs: [
         "1 read, 1 for each overflow page passed",

@@ -58,7 +58,8 @@ mod super_group;
 mod tests;
 
 use super::bptree::{Change, ORDER, Shape, Span, Tree};
-use super::{Index, IndexError, Info, Key, Result, Setting, Settings, Store, Value, of_cache};
+use super::{Index, IndexError, Info, Key, Result, Settings, Store, Value, of_cache};
+use crate::settings::settings;
 use crate::units::Nanos;
 use pool::{BlockId, CancelOut, Policy, Pool, Request, Rules, Waiting};
 use super_group::SuperGroups;
@@ -70,49 +71,22 @@ pub(super) const INFO: Info = Info {
     ordered: true,
     buffers: true,
     recovers: false,
-    settings: &[
-        ORDER,
-        Setting {
-            name: "pool_share",
-            default: "0.5",
-            what: "part of the memory for requests that wait, 0 to 0.99",
-        },
-        Setting {
-            name: "policy",
-            default: "cost",
-            what: "which group is committed: big, cost, lru or fifo",
-        },
-        Setting {
-            name: "prune",
-            default: "true",
-            what: "whether groups are formed, and leaves read, only where a victim may be",
-        },
-        Setting {
-            name: "ties",
-            default: "published",
-            what: "with prune and cost: published passes over groups as good as the best, exact not",
-        },
-        Setting {
-            name: "super_group",
-            default: "none",
-            what: "groups committed together: none, first (of the victim) or second (as victims)",
-        },
-        Setting {
-            name: "on_eviction",
-            default: "true",
-            what: "whether requests are committed to a dirty leaf that leaves the memory",
-        },
-        Setting {
-            name: "from_root",
-            default: "none",
-            what: "what goes down from the root past the pool's blocks: none, commits or all",
-        },
-        Setting {
-            name: "cancel_out",
-            default: "sound",
-            what: "pairs of one key: sound, new-keys (inserted ones are new) or as-published",
-        },
-    ],
+    settings: settings! {
+        ..ORDER;
+        pool_share: "0.5", "part of the memory for requests that wait, 0 to 0.99";
+        policy: "cost", "which group is committed: big, cost, lru or fifo";
+        prune: "true", "whether groups are formed, and leaves read, only where a victim may be";
+        ties: "published",
+            "with prune and cost: published passes over groups as good as the best, exact not";
+        super_group: "none",
+            "groups committed together: none, first (of the victim) or second (as victims)";
+        on_eviction: "true",
+            "whether requests are committed to a dirty leaf that leaves the memory";
+        from_root: "none",
+            "what goes down from the root past the pool's blocks: none, commits or all";
+        cancel_out: "sound",
+            "pairs of one key: sound, new-keys (inserted ones are new) or as-published";
+    },
     tiny: &[("order", "2"), ("pool_share", "0.2")],
     costs: [
         "0 to height reads",

@@ -57,8 +57,9 @@ mod walk;
 
 use super::bptree::READ_AHEAD;
 use super::{ByteIndex, Index, IndexError, Info, Key, Limits, Result};
-use super::{Setting, Settings, Store, Value, damaged, of_cache};
+use super::{Settings, Store, Value, damaged, of_cache};
 use crate::layout::Layout;
+use crate::settings::settings;
 use crate::units::{Lpn, Nanos};
 use byte_tree::Sizes;
 use numbers::{Lengths, Numbers};
@@ -78,19 +79,13 @@ pub(super) const INFO: Info = Info {
     ordered: true,
     buffers: false,
     recovers: false,
-    settings: &[
-        READ_AHEAD,
-        Setting {
-            name: "key_bytes",
-            default: "8",
-            what: "bytes of a byte string that stands for a key, 8 or more, or lengths as 9..60",
-        },
-        Setting {
-            name: "record_bytes",
-            default: "0",
-            what: "bytes that a value is filled up to, or lengths as 20..2000, short ones more often",
-        },
-    ],
+    settings: settings! {
+        ..READ_AHEAD;
+        key_bytes: "8",
+            "bytes of a byte string that stands for a key, 8 or more, or lengths as 9..60";
+        record_bytes: "0",
+            "bytes that a value is filled up to, or lengths as 20..2000, short ones more often";
+    },
     tiny: &[("key_bytes", "8..20"), ("record_bytes", "8..300")],
     costs: [
         "height reads, 1 more of a long value",
