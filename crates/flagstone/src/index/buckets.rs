@@ -233,7 +233,7 @@ impl Buckets {
             now = done;
         }
         self.overflow -= 1;
-        self.space.give(at);
+        self.space.give(at)?;
         Ok(self.cache.forget(now, at)?)
     }
 
@@ -312,7 +312,7 @@ impl Buckets {
     /// Gives back the overflow pages that no bucket needed.
     pub(super) fn release(&mut self, mut now: Nanos) -> Result<Nanos> {
         while let Some(page) = self.spare.pop() {
-            self.space.give(page);
+            self.space.give(page)?;
             now = self.cache.forget(now, page)?;
         }
         Ok(now)

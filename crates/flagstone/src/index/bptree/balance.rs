@@ -269,6 +269,9 @@ impl<A: Above> Tree<A> {
         let Span { at, low, high } = self.path[depth].span;
         let (mut node, mut now) = self.inner(now, at)?;
         let Replaced { slot, old, new } = replaced;
+        if slot + old > node.children.len() {
+            return damaged(at, "it has fewer children than it had");
+        }
         node.children
             .splice(slot..slot + old, new.iter().map(|span| span.at));
         node.keys
@@ -376,7 +379,7 @@ impl<A: Above> Tree<A> {
     }
 
     fn drop_page(&mut self, now: Nanos, at: Lpn) -> Result<Nanos> {
-        self.space.give(at);
+        self.space.give(at)?;
         Ok(self.cache.forget(now, at)?)
     }
 }

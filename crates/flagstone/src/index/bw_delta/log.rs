@@ -176,10 +176,18 @@ impl Log {
     }
 
     /// A fragment does not belong to a node any more.
-    pub(super) fn kill(&mut self, link: Link) {
-        let segment = link.at() / self.segment_bytes();
-        self.segments[segment].live -= link.length() as u32;
-        self.live -= link.length() as u64;
+    pub(super) fn kill(&mut self, link: Link) -> Result<()> {
+        let (segment, length) = (link.at() / self.segment_bytes(), link.length() as u32);
+        let segment = &mut self.segments[segment];
+        let Some(left) = segment.live.checked_sub(length) else {
+            return damaged(
+                segment.first,
+                "its segment has more live bytes than it should",
+            );
+        };
+        segment.live = left;
+        self.live -= u64::from(length);
+        Ok(())
     }
 
     /// The page with the first byte of a fragment. Of a link that leads out of the log the first

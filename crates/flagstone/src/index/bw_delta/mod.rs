@@ -365,6 +365,11 @@ impl BwDelta {
                 .iter()
                 .all(|s| u64::from(s.first.0) + u64::from(segment_pages) <= u64::from(pages))
             && self
+                .log
+                .segments
+                .iter()
+                .all(|s| s.live as usize <= self.log.segment_bytes())
+            && self
                 .map
                 .iter()
                 .all(|e| e.link.at() + e.link.length() <= log);

@@ -268,7 +268,7 @@ impl BwDelta {
             let chain = if fits { 0 } else { self.chain_max - 1 };
             let node = &mut self.nodes[slot as usize];
             for old in node.links.drain(..) {
-                self.log.kill(old);
+                self.log.kill(old)?;
             }
             node.links.push(link);
             node.rebased = false;
@@ -316,16 +316,17 @@ impl BwDelta {
     }
 
     /// A node that is in memory is not needed any more.
-    pub(super) fn discard(&mut self, slot: u32) {
+    pub(super) fn discard(&mut self, slot: u32) -> Result<()> {
         let node = &mut self.nodes[slot as usize];
         let number = node.number;
         for link in node.links.drain(..) {
-            self.log.kill(link);
+            self.log.kill(link)?;
         }
         self.drop_resident(slot);
         let entry = &mut self.map[number as usize];
         (entry.link, entry.chain) = (Link::NONE, 0);
         self.unused.push(number);
+        Ok(())
     }
 
     /// After an operation: what is too much for the memory goes, and the log is cleaned where it

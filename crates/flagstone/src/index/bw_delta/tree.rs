@@ -154,7 +154,7 @@ impl BwDelta {
         };
         self.prepend(above, delta);
         if all <= self.node_max {
-            self.discard(right_slot);
+            self.discard(right_slot)?;
             self.counts.merges += 1;
         } else {
             let moved = self.nodes[left as usize].records.split_off(all / 2);
@@ -181,7 +181,7 @@ impl BwDelta {
         if number == self.root && records == 1 {
             self.root = node.records[0].1 as u32;
             self.height -= 1;
-            self.discard(slot);
+            self.discard(slot)?;
             return Ok(now);
         }
         if node.chain >= self.chain_max || !self.fits(number, records) {

@@ -108,7 +108,7 @@ impl Nodes for Framed {
     }
 
     fn give(&mut self, now: Nanos, at: Lpn) -> Result<Nanos> {
-        self.space.give(at);
+        self.space.give(at)?;
         Ok(self.cache.forget(now, at)?)
     }
 

@@ -62,6 +62,9 @@ impl Sal {
             let (page, done) = self.cache.fill(now, page_at)?;
             regions.append(page, set, part);
             let (head, done) = self.cache.change(done, head_at)?;
+            if regions.len(head) >= regions.pages {
+                return damaged(head_at, "it is the head of a log region, and was free");
+            }
             regions.add_page(head, page_at);
             regions.note(head, part);
             now = done;
@@ -131,11 +134,8 @@ impl Sal {
         }
         self.groups.set_region(set, false);
         for page in log_pages.into_iter().chain(gathered.pages) {
-            if !self.space.has_taken(page) {
-                return damaged(page, "it is in use and was never taken");
-            }
+            self.space.give(page)?;
             now = self.cache.forget(now, page)?;
-            self.space.give(page);
         }
         self.counts.logs_merged += merged as u64;
         self.merged(merged);
