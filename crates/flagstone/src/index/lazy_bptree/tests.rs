@@ -96,13 +96,9 @@ fn ways_from_the_root_pass_more_nodes_and_lead_to_the_same() {
 }
 
 #[test]
-fn transactions_survive_or_are_gone() {
-    for super_group in ["none", "first"] {
-        let settings = small(3)
-            .with("memory", 6144)
-            .with("super_group", super_group);
-        assert_recovers(KIND, &settings, 5, 300);
-    }
+fn transactions_with_super_groups_survive_or_are_gone() {
+    let settings = small(3).with("memory", 6144).with("super_group", "first");
+    assert_recovers(KIND, &settings, 5, 300);
 }
 
 /// Grows and shrinks a tree; what it counted is summed up.

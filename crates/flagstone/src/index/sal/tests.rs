@@ -1,7 +1,7 @@
 //! Long histories on small pages, in which everything that the index can do happens.
 
 use crate::dice::Dice;
-use crate::index::model::{History, Mirrored, assert_recovers, figure};
+use crate::index::model::{History, Mirrored, figure};
 use crate::index::{Index, IndexKind, MemStore, Settings};
 use crate::units::Nanos;
 
@@ -11,11 +11,6 @@ fn tiny() -> Settings {
 
 fn history(settings: Settings) -> History {
     History::of(IndexKind::Sal, settings)
-}
-
-#[test]
-fn agrees_with_a_map() {
-    history(tiny()).assert_agrees(4);
 }
 
 #[test]
@@ -33,11 +28,6 @@ fn agrees_with_a_map_whatever_is_switched_off() {
     ] {
         history(tiny().with(name, value)).assert_agrees(2);
     }
-}
-
-#[test]
-fn transactions_survive_or_are_gone() {
-    assert_recovers(IndexKind::Sal, &tiny().with("memory", 8192), 5, 400);
 }
 
 /// Plays changes and searches by turns, so many of a hundred searches, and gives the index.
