@@ -35,7 +35,6 @@
 
 mod bucket;
 mod buckets;
-mod bytes;
 mod cache;
 mod device_store;
 mod host_store;
@@ -65,10 +64,10 @@ mod registry_tests;
 
 pub use crate::settings::{Setting, Settings};
 pub use bucket::hash;
-pub use bytes::{ByteIndex, Limits};
 pub(crate) use cache::Cache;
 pub use device_store::DeviceStore;
 pub use host_store::HostStore;
+pub use prefix_bptree::{ByteIndex, Limits};
 pub use recoverable::Recoverable;
 pub use settings::COMMON;
 pub use store::{MemStore, Store, StoreError};
@@ -321,7 +320,7 @@ pub trait Index {
 
     /// The index as one of byte strings, if it is one. Both views have the same pairs: numbers are
     /// stored as byte strings. Use one view only for a store.
-    fn bytes(&mut self) -> Option<&mut dyn ByteIndex> {
+    fn bytes(&mut self) -> Option<&mut ByteIndex> {
         None
     }
 

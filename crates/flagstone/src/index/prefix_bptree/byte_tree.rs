@@ -1,12 +1,21 @@
 //! Searches and changes of a tree of byte strings over any pages, and values in pages of their own.
 
-use super::super::{IndexError, Limits, Result, counters, damaged};
+use super::super::{IndexError, Result, counters, damaged};
 use super::INFO;
 use super::apart::{Apart, Cut, Entry};
 use super::node::{self, Kind, Node, Value, entry_bytes, page_list};
 use super::nodes::Nodes;
 use crate::layout::get;
 use crate::units::{Lpn, Nanos};
+
+/// The longest key and the longest value of an index, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Of a key.
+    pub key: usize,
+    /// Of a value.
+    pub value: usize,
+}
 
 /// Where the root of a tree is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -56,17 +56,17 @@ mod tree;
 mod walk;
 
 use super::bptree::READ_AHEAD;
-use super::{ByteIndex, Index, IndexError, Info, Key, Limits, Result};
+use super::{Index, IndexError, Info, Key, Result};
 use super::{Settings, Store, Value, damaged, of_cache};
 use crate::layout::Layout;
 use crate::settings::settings;
 use crate::units::{Lpn, Nanos};
 use byte_tree::Sizes;
 use numbers::{Lengths, Numbers};
-use tree::Tree;
 
-pub use byte_tree::{ByteTree, Root, write_empty};
+pub use byte_tree::{ByteTree, Limits, Root, write_empty};
 pub use nodes::Nodes;
+pub use tree::ByteIndex;
 pub use walk::{AllFound, Cursor, FoundValue, Images, Walk};
 
 /// Records that this module keeps.
@@ -95,7 +95,7 @@ pub(super) const INFO: Info = Info {
 };
 
 struct PrefixBPlusTree {
-    tree: Tree,
+    tree: ByteIndex,
     numbers: Numbers,
     /// A key and a value in bytes, and one to compare with.
     key: Vec<u8>,
@@ -126,7 +126,7 @@ pub(super) fn open(
         value: lengths(settings, "record_bytes", 0, limits.value)?,
         value_bytes: settings.value_bytes(&INFO)?,
     };
-    let (tree, now) = Tree::open(store, settings, now)?;
+    let (tree, now) = ByteIndex::open(store, settings, now)?;
     let (key, value, scratch) = Default::default();
     let index = PrefixBPlusTree {
         tree,
@@ -196,7 +196,7 @@ impl Index for PrefixBPlusTree {
         let first = self.tree.read_ahead;
         let now = self
             .tree
-            .range(now, &self.key, to, first, &mut |key, value| {
+            .range_ahead(now, &self.key, to, first, &mut |key, value| {
                 let pair = numbers.key_of(key, scratch).and_then(|key| {
                     let value = numbers.value_of(key, value, scratch)?;
                     Some((key, value))
@@ -208,7 +208,7 @@ impl Index for PrefixBPlusTree {
         if sound { Ok(now) } else { self.strange() }
     }
 
-    fn bytes(&mut self) -> Option<&mut dyn ByteIndex> {
+    fn bytes(&mut self) -> Option<&mut ByteIndex> {
         Some(&mut self.tree)
     }
 
@@ -234,38 +234,5 @@ impl Index for PrefixBPlusTree {
         let pages = self.tree.bytes.nodes.space.used();
         figures.push(("pages", f64::from(pages)));
         figures
-    }
-}
-
-impl ByteIndex for Tree {
-    fn limits(&self) -> Limits {
-        self.bytes.sizes.limits
-    }
-
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn insert(&mut self, now: Nanos, key: &[u8], value: &[u8]) -> Result<Nanos> {
-        Ok(self.change(now, key, Some(value))?.1)
-    }
-
-    fn delete(&mut self, now: Nanos, key: &[u8]) -> Result<(bool, Nanos)> {
-        self.change(now, key, None)
-    }
-
-    fn get(&mut self, now: Nanos, key: &[u8], into: &mut Vec<u8>) -> Result<(bool, Nanos)> {
-        self.bytes.get(now, key, into)
-    }
-
-    fn range(
-        &mut self,
-        now: Nanos,
-        from: &[u8],
-        to: Option<&[u8]>,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<Nanos> {
-        // `each` may have seen enough long before `to`: no more than half is read in vain.
-        Tree::range(self, now, from, to, 1, each)
     }
 }

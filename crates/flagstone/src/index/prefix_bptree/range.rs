@@ -3,7 +3,7 @@
 use super::super::{Result, damaged};
 use super::byte_tree::Step;
 use super::node::{Kind, Node};
-use super::tree::Tree;
+use super::tree::ByteIndex;
 use crate::units::{Lpn, Nanos};
 
 /// How a range continues.
@@ -14,11 +14,11 @@ struct Next {
     more: bool,
 }
 
-impl Tree {
+impl ByteIndex {
     /// Shows the pairs from `from` to before `to`, as long as `each` wants more. Reads so many
     /// leaves at once: the first time `first` of them, then twice as many as before, up to
     /// `read_ahead`. No leaf is read that lies beyond `to`.
-    pub(super) fn range(
+    pub(super) fn range_ahead(
         &mut self,
         mut now: Nanos,
         from: &[u8],

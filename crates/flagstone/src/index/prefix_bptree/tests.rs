@@ -215,7 +215,7 @@ impl Strings {
 
 /// Holds a range against the map, up to so many pairs.
 fn assert_range(
-    tree: &mut dyn ByteIndex,
+    tree: &mut ByteIndex,
     now: Nanos,
     map: &Map,
     from: &[u8],
