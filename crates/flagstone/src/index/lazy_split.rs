@@ -253,8 +253,8 @@ impl Index for LazySplit {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{History, figure};
-    use super::super::{IndexKind, MemStore};
+    use super::super::IndexKind;
+    use super::super::model::{History, blank, figure};
     use super::*;
     use crate::dice::Dice;
 
@@ -267,11 +267,10 @@ mod tests {
     }
 
     fn small(load_factor: f64) -> (Box<dyn Index>, Nanos) {
-        let store = Box::new(MemStore::new(256, 1 << 16));
         let settings = Settings::new()
             .with("memory", 4 * 256)
             .with("load_factor", load_factor);
-        open(store, &settings, Nanos::ZERO).expect("a blank store")
+        blank(open, &settings, 256, 1 << 16)
     }
 
     #[test]

@@ -209,8 +209,8 @@ impl Index for Linear {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{History, figure};
-    use super::super::{IndexKind, MemStore};
+    use super::super::IndexKind;
+    use super::super::model::{History, blank, figure};
     use super::*;
     use crate::dice::Dice;
 
@@ -241,9 +241,8 @@ mod tests {
 
     #[test]
     fn buckets_split_in_turn_and_every_way_to_change_them_happens() {
-        let store = Box::new(MemStore::new(256, 4096));
         let settings = Settings::new().with("memory", 4 * 256);
-        let (mut index, mut now) = open(store, &settings, Nanos::ZERO).expect("a blank store");
+        let (mut index, mut now) = blank(open, &settings, 256, 4096);
         let mut dice = Dice(7);
         let keys: Vec<Key> = (0..2000).map(|_| dice.next()).collect();
         let mut most: f64 = 0.0;
@@ -281,9 +280,8 @@ mod tests {
 
     #[test]
     fn an_insertion_of_a_key_that_is_there_replaces_it_d1() {
-        let store = Box::new(MemStore::new(64, 4096));
         let settings = Settings::new().with("load_factor", 4);
-        let (mut index, mut now) = open(store, &settings, Nanos::ZERO).expect("a blank store");
+        let (mut index, mut now) = blank(open, &settings, 64, 4096);
         for round in 1..=3 {
             for key in 0..40 {
                 now = index.insert(now, key, round).expect("room");
@@ -295,9 +293,8 @@ mod tests {
 
     #[test]
     fn a_store_that_is_opened_with_another_load_factor_is_split_at_once() {
-        let store = Box::new(MemStore::new(256, 4096));
         let settings = Settings::new().with("load_factor", 2);
-        let (mut index, mut now) = open(store, &settings, Nanos::ZERO).expect("a blank store");
+        let (mut index, mut now) = blank(open, &settings, 256, 4096);
         for key in 0..500 {
             now = index.insert(now, key, 1).expect("room");
         }

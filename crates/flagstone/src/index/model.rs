@@ -20,6 +20,17 @@ pub(super) fn figure(index: &dyn Index, name: &str) -> f64 {
     found.unwrap_or_else(|| panic!("no figure {name}")).1
 }
 
+/// An empty index in so many pages in memory, by the way to open it.
+pub(super) fn blank<I>(
+    open: impl FnOnce(Box<dyn Store>, &Settings, Nanos) -> Result<(I, Nanos)>,
+    settings: &Settings,
+    page_bytes: usize,
+    pages: u32,
+) -> (I, Nanos) {
+    let store = Box::new(MemStore::new(page_bytes, pages));
+    open(store, settings, Nanos::ZERO).expect("a blank store")
+}
+
 /// A history to play.
 #[derive(Debug, Clone)]
 pub(super) struct History {

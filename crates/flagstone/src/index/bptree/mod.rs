@@ -92,10 +92,9 @@ fn open_tree(
 /// A tree in memory, to look into, for the tests of the lazy one; the settings may be of that.
 #[cfg(test)]
 pub(super) fn open_plain(settings: &Settings, pages: u32) -> Tree<()> {
-    let store = Box::new(super::MemStore::new(256, pages));
-    open_tree(store, settings, &super::lazy_bptree::INFO, Nanos::ZERO)
-        .expect("a blank store")
-        .0
+    let open =
+        |store, settings: &_, now| open_tree(store, settings, &super::lazy_bptree::INFO, now);
+    super::model::blank(open, settings, 256, pages).0
 }
 
 pub(super) fn open(

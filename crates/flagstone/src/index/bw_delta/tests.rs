@@ -1,6 +1,6 @@
 //! Tests of the Bw-delta tree.
 
-use super::super::model::{History, figure};
+use super::super::model::{History, blank, figure};
 use super::super::{IndexKind, MemStore};
 use super::*;
 use crate::dice::Dice;
@@ -45,14 +45,9 @@ fn agrees_with_a_map_with_nodes_as_they_are_by_default() {
     history.assert_agrees(1);
 }
 
-fn blank(settings: &Settings, page_bytes: usize, pages: u32) -> (Box<dyn Index>, Nanos) {
-    let store = Box::new(MemStore::new(page_bytes, pages));
-    open(store, settings, Nanos::ZERO).expect("a blank store")
-}
-
 #[test]
 fn everything_that_can_happen_happens() {
-    let (mut index, mut now) = blank(&tiny().with("memory", 12_000), 256, 1 << 16);
+    let (mut index, mut now) = blank(open, &tiny().with("memory", 12_000), 256, 1 << 16);
     let mut dice = Dice(5);
     for round in 0..3 {
         for _ in 0..3000 {
@@ -104,7 +99,7 @@ fn everything_that_can_happen_happens() {
 /// A tree whose leaves are on flash and not in memory, and one of their keys.
 fn cold() -> (Box<dyn Index>, Nanos) {
     let settings = Settings::new().with("memory", 1 << 20);
-    let (mut index, mut now) = blank(&settings, 4096, 4096);
+    let (mut index, mut now) = blank(open, &settings, 4096, 4096);
     for key in 0..20_000 {
         now = index.insert(now, key * 10, 1).expect("room");
     }
@@ -180,9 +175,8 @@ fn a_node_that_is_cleaned_is_consolidated() {
 /// operation all of them are of the right size.
 #[test]
 fn leaves_are_mended_late_and_inner_nodes_at_once() {
-    let store = Box::new(MemStore::new(256, 1 << 14));
     let settings = tiny().with("memory", 60_000);
-    let (mut index, mut now) = start(store, &settings, Nanos::ZERO).expect("a blank store");
+    let (mut index, mut now) = blank(start, &settings, 256, 1 << 14);
     let (keys, least, most) = (400, index.node_min, index.node_max);
     let mut small_leaves = 0;
     for key in (0..keys).chain(keys..2 * keys) {
@@ -255,7 +249,7 @@ fn a_search_reads_every_fragment_of_a_leaf() {
 #[test]
 fn leaves_with_the_most_deltas_are_written_first() {
     let settings = Settings::new().with("memory", 64_000);
-    let (mut index, mut now) = blank(&settings, 1024, 1 << 16);
+    let (mut index, mut now) = blank(open, &settings, 1024, 1 << 16);
     let mut dice = Dice(3);
     for i in 0..150_000 {
         if i == 100_000 {
@@ -302,7 +296,7 @@ fn only_deltas_that_are_not_on_flash_go_there() {
 #[test]
 fn a_settle_writes_what_changed_in_structure_and_the_map_in_part() {
     let settings = Settings::new().with("memory", 1 << 20);
-    let (mut index, mut now) = blank(&settings, 512, 1 << 16);
+    let (mut index, mut now) = blank(open, &settings, 512, 1 << 16);
     let mut dice = Dice(9);
     for _ in 0..20_000 {
         now = index.insert(now, dice.next(), 1).expect("room");
@@ -321,7 +315,7 @@ fn a_settle_writes_what_changed_in_structure_and_the_map_in_part() {
 
 #[test]
 fn a_log_in_a_small_store_is_cleaned_and_a_full_one_says_so() {
-    let (mut index, mut now) = blank(&tiny().with("memory", 40_000), 256, 400);
+    let (mut index, mut now) = blank(open, &tiny().with("memory", 40_000), 256, 400);
     let mut dice = Dice(11);
     for _ in 0..30_000 {
         now = index

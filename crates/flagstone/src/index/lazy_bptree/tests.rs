@@ -2,7 +2,7 @@
 //! cancel-out rule that loses updates, victims against an exhaustive search, checks that find what
 //! is wrong.
 
-use super::super::model::{History, Mirrored, Mistake, assert_recovers, figure};
+use super::super::model::{History, Mirrored, Mistake, assert_recovers, blank, figure};
 use super::super::{IndexKind, MemStore};
 use super::*;
 use crate::dice::Dice;
@@ -19,10 +19,7 @@ pub(super) fn small(order: usize) -> Settings {
 }
 
 pub(super) fn open_lazy(settings: &Settings, pages: u32) -> LazyTree {
-    let store = Box::new(MemStore::new(256, pages));
-    LazyTree::open(store, settings, START)
-        .expect("a blank store")
-        .0
+    blank(LazyTree::open, settings, 256, pages).0
 }
 
 fn history(settings: Settings, seed: u64) -> History {

@@ -140,25 +140,19 @@ impl<N: Nodes> ByteTree<N> {
 
 #[cfg(test)]
 mod tests {
-    use crate::index::{IndexKind, MemStore};
+    use super::super::open;
+    use crate::index::model::{blank, figure};
     use crate::settings::Settings;
     use crate::units::Nanos;
 
     /// Pages that so many records take which come in the order of these keys.
     fn pages(keys: impl Iterator<Item = u64>) -> u32 {
-        let store = Box::new(MemStore::new(1024, 4096));
-        let opened = IndexKind::PrefixBPlusTree.open(store, &Settings::new(), Nanos::ZERO);
-        let mut index = opened.expect("a blank store").0;
+        let (mut index, _) = blank(open, &Settings::new(), 1024, 4096);
         for key in keys {
             index.insert(Nanos::ZERO, key, key).expect("room");
         }
         index.check().expect("a tree");
-        index
-            .figures()
-            .iter()
-            .find(|(name, _)| *name == "pages")
-            .expect("it is counted")
-            .1 as u32
+        figure(index.as_ref(), "pages") as u32
     }
 
     /// D4: entries that come in order fill nodes to three quarters, and all others to seven tenths.

@@ -144,15 +144,13 @@ impl ByteIndex {
 #[cfg(test)]
 mod tests {
     use super::super::open;
-    use crate::index::model::assert_reads_ahead;
+    use crate::index::model::{assert_reads_ahead, blank};
     use crate::index::{IndexKind, MemStore, Settings};
-    use crate::units::Nanos;
 
     #[test]
     fn a_range_asks_for_several_leaves_at_once_and_for_few_in_vain() {
         assert_reads_ahead(IndexKind::PrefixBPlusTree);
-        let store = Box::new(MemStore::new(256, 1024));
-        let (mut index, now) = open(store, &Settings::new(), Nanos::ZERO).expect("a blank store");
+        let (mut index, now) = blank(open, &Settings::new(), 256, 1024);
         (0..2000).for_each(|key| _ = index.insert(now, key, key).expect("room"));
         index.flush(now).expect("room");
         let mut store = index.into_store();
