@@ -34,6 +34,7 @@ struct Row {
     hit_ratio: f64,
     reads_per_operation: f64,
     writes_per_operation: f64,
+    comparisons_per_operation: f64,
 }
 
 struct Dice(u64);
@@ -99,6 +100,7 @@ fn run(
             hit_ratio: stats.pool.hits() as f64 / (stats.pool.accesses().max(1)) as f64,
             reads_per_operation: stats.reads as f64 / operations,
             writes_per_operation: stats.writes as f64 / operations,
+            comparisons_per_operation: stats.comparisons as f64 / operations,
         }
     };
     let mut rows = Vec::new();
@@ -171,14 +173,16 @@ fn show(row: &Row, arguments: &[String]) {
         println!("{}", serde_json::to_string(row).expect("a row"));
     } else {
         println!(
-            "{:12} {:6} {:12} {:>9.0} operations/s, hits {:.3}, {:.3} reads and {:.3} writes each",
+            "{:12} {:6} {:12} {:>9.0} operations/s, hits {:.3}, {:.3} reads, {:.3} writes and {:.1} \
+             comparisons each",
             row.index,
             row.store,
             row.workload,
             row.operations_per_s,
             row.hit_ratio,
             row.reads_per_operation,
-            row.writes_per_operation
+            row.writes_per_operation,
+            row.comparisons_per_operation
         );
     }
 }

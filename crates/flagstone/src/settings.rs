@@ -114,6 +114,21 @@ macro_rules! registry {
     };
 }
 pub(crate) use registry;
+/// Declares settings as a table: names, defaults and what they do. Settings that several owners have
+/// come first, as `..NAME;`.
+macro_rules! settings {
+    ($(..$shared:ident;)* $($name:ident: $default:literal, $what:literal;)*) => {
+        &[
+            $($shared,)*
+            $($crate::settings::Setting {
+                name: stringify!($name),
+                default: $default,
+                what: $what,
+            },)*
+        ]
+    };
+}
+pub(crate) use settings;
 
 /// A setting that its owner does not have, or a value that the setting cannot have. The text says
 /// what would be right.

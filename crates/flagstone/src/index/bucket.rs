@@ -1,7 +1,7 @@
 //! A bucket page of the hash indexes: records in any order, and the number of the next page of the
 //! bucket. Also the hash function of all hash indexes.
 
-use super::{Cache, IndexError, Key, Value};
+use super::{Cache, IndexError, Key, Result, Value, damaged};
 use crate::layout;
 use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
@@ -48,11 +48,10 @@ pub(super) fn address(hash: u64, buckets: u32) -> u32 {
 /// # Errors
 /// It has, so it goes round in a circle.
 #[inline]
-pub(super) fn pass(passed: &mut u64, overflow: u64, at: Lpn) -> Result<(), IndexError> {
+pub(super) fn pass(passed: &mut u64, overflow: u64, at: Lpn) -> Result<()> {
     *passed += 1;
     if *passed > overflow {
-        let why = "its list of overflow pages has no end".to_string();
-        return Err(IndexError::Damaged { at, why });
+        return damaged(at, "its list of overflow pages has no end");
     }
     Ok(())
 }
@@ -73,7 +72,7 @@ pub(super) fn walk(
     mut at: Lpn,
     overflow: u64,
     mut find: impl FnMut(Lpn, &[u8]) -> (Option<usize>, u64),
-) -> Result<(Seat, Nanos), IndexError> {
+) -> Result<(Seat, Nanos)> {
     let mut passed = 0;
     loop {
         let (page, done) = cache.read(now, at)?;
@@ -267,7 +266,7 @@ impl Shape {
     /// # Errors
     /// It could not be a bucket.
     #[inline]
-    pub(super) fn check_read(self, page: &[u8], at: Lpn) -> Result<(), IndexError> {
+    pub(super) fn check_read(self, page: &[u8], at: Lpn) -> Result<()> {
         self.check(page)
             .map_err(|why| IndexError::Damaged { at, why })
     }

@@ -17,7 +17,7 @@
 use super::bucket::{Shape, walk};
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, IndexError, Info, Key, Settings, Store, Value};
+use super::{Cache, IndexError, Info, Key, Result, Settings, Store, Value, damaged};
 use crate::layout;
 use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
@@ -74,8 +74,6 @@ pub(super) struct Buckets {
     pub(super) shape: Shape,
     meta: Meta,
     space: Space,
-    info: &'static Info,
-    value_bytes: usize,
     /// The first page of each run.
     runs: Vec<Lpn>,
     /// How many buckets there are.
@@ -86,6 +84,8 @@ pub(super) struct Buckets {
     pub(super) overflow: u64,
     /// Overflow pages that may be used again, while buckets are written anew.
     spare: Vec<Lpn>,
+    /// Records that came to no bucket with room.
+    pub(super) overflow_taken: u64,
 }
 
 impl Buckets {
@@ -95,31 +95,29 @@ impl Buckets {
         info: &'static Info,
         settings: &Settings,
         now: Nanos,
-    ) -> Result<(Buckets, Nanos), IndexError> {
+    ) -> Result<(Buckets, Nanos)> {
         let value_bytes = settings.value_bytes(info)?;
-        let (page_bytes, pages) = (store.page_bytes(), store.pages());
+        let page_bytes = store.page_bytes();
         let frames = settings.memory(info)? as usize / page_bytes;
         let mut cache = Cache::new(store, frames, settings.buffer(info)?);
-        let (meta, loaded, now) = Meta::load(&mut cache, info.name, value_bytes, now)?;
+        let ((meta, space, own), now) = Meta::load(&mut cache, info.name, value_bytes, now)?;
         let mut buckets = Buckets {
             cache,
             shape: Shape::new(page_bytes, value_bytes),
             meta,
-            space: Space::new(1, pages),
-            info,
-            value_bytes,
+            space,
             runs: Vec::new(),
             count: 0,
             cursor: 0,
             records: 0,
             overflow: 0,
             spare: Vec::new(),
+            overflow_taken: 0,
         };
-        let Some((space, own)) = loaded else {
+        let Some(own) = own else {
             buckets.append()?;
             return Ok((buckets, now));
         };
-        buckets.space = space;
         let damaged = || IndexError::Damaged {
             at: Lpn(0),
             why: "it has not the runs of pages that its number of buckets needs".to_string(),
@@ -150,7 +148,7 @@ impl Buckets {
 
     /// One more bucket; its number. Its page is not written: one never written reads as zeros,
     /// which are an empty bucket, and one that was a bucket before was trimmed or will be written.
-    pub(super) fn append(&mut self) -> Result<u32, IndexError> {
+    pub(super) fn append(&mut self) -> Result<u32> {
         let bucket = self.count;
         let (run, _, pages) = run_of(bucket);
         if run == self.runs.len() {
@@ -162,12 +160,7 @@ impl Buckets {
 
     /// Looks for a key in a bucket, to the end of its list.
     #[inline]
-    pub(super) fn seek(
-        &mut self,
-        now: Nanos,
-        bucket: u32,
-        key: Key,
-    ) -> Result<(Lookup, Nanos), IndexError> {
+    pub(super) fn seek(&mut self, now: Nanos, bucket: u32, key: Key) -> Result<(Lookup, Nanos)> {
         let (shape, first, overflow) = (self.shape, self.page(bucket), self.overflow);
         let mut room = None;
         let ((last, record), now) = walk(
@@ -195,7 +188,7 @@ impl Buckets {
         found: Lookup,
         key: Key,
         value: Value,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let shape = self.shape;
         if let Some((at, slot, _)) = found.record {
             let (page, done) = self.cache.change(now, at)?;
@@ -208,6 +201,7 @@ impl Buckets {
             self.records += 1;
             return Ok(done);
         }
+        self.overflow_taken += 1;
         let new = self.space.take()?;
         let (page, now) = self.cache.change(now, found.last)?;
         shape.set_next(page, Some(new));
@@ -220,7 +214,7 @@ impl Buckets {
     }
 
     /// Removes a record; an overflow page that is empty then leaves its list.
-    pub(super) fn remove(&mut self, now: Nanos, at: Lpn, slot: usize) -> Result<Nanos, IndexError> {
+    pub(super) fn remove(&mut self, now: Nanos, at: Lpn, slot: usize) -> Result<Nanos> {
         let shape = self.shape;
         let (page, mut now) = self.cache.change(now, at)?;
         shape.remove(page, slot);
@@ -239,7 +233,7 @@ impl Buckets {
             now = done;
         }
         self.overflow -= 1;
-        self.space.give(at);
+        self.space.give(at)?;
         Ok(self.cache.forget(now, at)?)
     }
 
@@ -249,7 +243,7 @@ impl Buckets {
     }
 
     /// Makes sure that rewriting buckets finds so many more overflow pages than they have.
-    pub(super) fn reserve(&mut self, pages: usize) -> Result<(), IndexError> {
+    pub(super) fn reserve(&mut self, pages: usize) -> Result<()> {
         while self.spare.len() < pages {
             self.spare.push(self.space.take()?);
         }
@@ -262,7 +256,7 @@ impl Buckets {
         mut now: Nanos,
         bucket: u32,
         into: &mut Vec<(Key, Value)>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let first = self.page(bucket);
         let mut at = first;
         loop {
@@ -272,8 +266,7 @@ impl Buckets {
             let behind = u64::from(at != first);
             let left = self.records.checked_sub(self.shape.len(page) as u64);
             let (Some(left), Some(pages)) = (left, self.overflow.checked_sub(behind)) else {
-                let why = "its bucket has more than the whole index".to_string();
-                return Err(IndexError::Damaged { at, why });
+                return damaged(at, "its bucket has more than the whole index");
             };
             (self.records, self.overflow) = (left, pages);
             into.extend(self.shape.records(page));
@@ -295,7 +288,7 @@ impl Buckets {
         bucket: u32,
         records: &[(Key, Value)],
         mut own: impl FnMut(Key) -> bool,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let shape = self.shape;
         let mut at = self.page(bucket);
         let (mut page, done) = self.cache.fill(now, at)?;
@@ -322,24 +315,23 @@ impl Buckets {
     }
 
     /// Gives back the overflow pages that no bucket needed.
-    pub(super) fn release(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn release(&mut self, mut now: Nanos) -> Result<Nanos> {
         while let Some(page) = self.spare.pop() {
-            self.space.give(page);
+            self.space.give(page)?;
             now = self.cache.forget(now, page)?;
         }
         Ok(now)
     }
 
     /// Takes the last bucket away. Its records were gathered.
-    pub(super) fn drop_last(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn drop_last(&mut self, now: Nanos) -> Result<Nanos> {
         self.count -= 1;
         let page = self.page(self.count);
         Ok(self.cache.forget(now, page)?)
     }
 
     /// Writes changed pages, and the metadata.
-    pub(super) fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
-        let now = self.cache.write_all(now)?;
+    pub(super) fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         let mut own = vec![0; buckets_head::SIZE];
         put(&mut own, buckets_head::BUCKETS, u64::from(self.count));
         put(&mut own, buckets_head::CURSOR, u64::from(self.cursor));
@@ -348,8 +340,8 @@ impl Buckets {
         for run in &self.runs {
             own.extend_from_slice(&run.0.to_le_bytes());
         }
-        let (meta, cache, space) = (&mut self.meta, &mut self.cache, &mut self.space);
-        meta.save(cache, self.info.name, self.value_bytes, space, &own, now)
+        self.meta
+            .settle(&mut self.cache, &mut self.space, &own, now)
     }
 
     /// Checks pages, lists and counts. `each` sees the keys of a bucket in the order of its list.
@@ -418,6 +410,16 @@ impl Buckets {
             ));
         }
         Ok(())
+    }
+
+    /// How many there are of each.
+    pub(super) fn figures(&self) -> [(&'static str, f64); 4] {
+        [
+            ("overflow_taken", self.overflow_taken as f64),
+            ("overflow_pages", self.overflow as f64),
+            ("buckets", f64::from(self.count)),
+            ("records", self.records as f64),
+        ]
     }
 
     /// Bytes of each structure in memory.

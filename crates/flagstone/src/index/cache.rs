@@ -11,7 +11,7 @@ use crate::buffer::{PolicyKind, Pool};
 use crate::settings::Settings;
 use crate::units::{Lpn, Nanos};
 
-/// Frames over a store.
+/// Frames over a store. All errors are those of the store, which then cannot go on.
 pub(crate) struct Cache {
     store: Box<dyn Store>,
     pool: Pool<Box<[u8]>>,
@@ -72,9 +72,6 @@ impl Cache {
     }
 
     /// Writes a page out if it is dirty. It keeps its frame.
-    ///
-    /// # Errors
-    /// A store that cannot go on.
     pub(crate) fn clean(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
         if !self.pool.is_dirty(at) {
             return Ok(now);
@@ -123,18 +120,12 @@ impl Cache {
     }
 
     /// A page to look at.
-    ///
-    /// # Errors
-    /// A store that cannot go on.
     #[inline]
     pub(crate) fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos), StoreError> {
         self.read_after(now, at, |_| ())
     }
 
     /// A page to look at. If it is in no frame, `first` comes before one is taken for it.
-    ///
-    /// # Errors
-    /// A store that cannot go on.
     #[inline]
     pub(crate) fn read_after(
         &mut self,
@@ -147,18 +138,12 @@ impl Cache {
     }
 
     /// A page to change in part; it is dirty from now on.
-    ///
-    /// # Errors
-    /// A store that cannot go on.
     #[inline]
     pub(crate) fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), StoreError> {
         self.change_after(now, at, |_| ())
     }
 
     /// A page to change in part, as in [`Cache::change`], and `first` as in [`Cache::read_after`].
-    ///
-    /// # Errors
-    /// A store that cannot go on.
     #[inline]
     pub(crate) fn change_after(
         &mut self,
@@ -171,9 +156,6 @@ impl Cache {
     }
 
     /// A page to write anew: zeros, dirty, and not read.
-    ///
-    /// # Errors
-    /// A store that cannot go on.
     pub(crate) fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), StoreError> {
         let mut done = now;
         if self.pool.get(at, true).is_none() {
@@ -188,9 +170,6 @@ impl Cache {
 
     /// Pages to look at, in their order: an access each. Those that are in no frame are read side
     /// by side, and have frames afterwards, as far as there are enough.
-    ///
-    /// # Errors
-    /// A store that cannot go on.
     pub(crate) fn read_together(
         &mut self,
         now: Nanos,
@@ -229,9 +208,6 @@ impl Cache {
 
     /// Reads pages side by side, one after the other into `into`. What frames have is copied from
     /// there and not counted as an access.
-    ///
-    /// # Errors
-    /// A store that cannot go on.
     pub(crate) fn read_past(
         &mut self,
         now: Nanos,
@@ -269,9 +245,6 @@ impl Cache {
     }
 
     /// Writes whole pages side by side. Frames that have them get the new content and are clean.
-    ///
-    /// # Errors
-    /// A store that cannot go on.
     pub(crate) fn write_past(
         &mut self,
         now: Nanos,
@@ -301,18 +274,12 @@ impl Cache {
     }
 
     /// Frees a page that is not needed any more: its frame is free, and the store is told.
-    ///
-    /// # Errors
-    /// A store that cannot go on.
     pub(crate) fn forget(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
         self.spare.extend(self.pool.remove(at));
         self.store.trim(now, at)
     }
 
     /// Writes all dirty pages, side by side.
-    ///
-    /// # Errors
-    /// A store that cannot go on.
     pub(crate) fn write_all(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
         let mut dirty: Vec<(Lpn, &[u8])> =
             self.pool.dirty().map(|(at, page)| (at, &**page)).collect();
@@ -331,9 +298,6 @@ impl Cache {
 
     /// Changes how many frames there are, at least two. Frames that remain start anew with the
     /// policy, as if each had been read once.
-    ///
-    /// # Errors
-    /// A store that cannot go on.
     pub(crate) fn resize(&mut self, mut now: Nanos, frames: usize) -> Result<Nanos, StoreError> {
         let frames = frames.max(2);
         while self.pool.len() > frames {
@@ -360,9 +324,6 @@ impl Cache {
     }
 
     /// Reads a page for a check, without counting.
-    ///
-    /// # Errors
-    /// A store that cannot go on.
     pub(crate) fn inspect(&mut self, at: Lpn) -> Result<Vec<u8>, StoreError> {
         if let Some(page) = self.pool.peek(at) {
             return Ok(page.to_vec());

@@ -17,7 +17,9 @@
 use super::bucket::{Seat, Shape, hash, pass, walk};
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, Index, IndexError, Info, Key, Setting, Settings, Store, Value, of_cache};
+use super::{Cache, Index, Info, Key, Result};
+use super::{Settings, Store, Value, counters, damaged, of_cache};
+use crate::settings::settings;
 use crate::units::{Lpn, Nanos};
 
 pub(super) const INFO: Info = Info {
@@ -27,11 +29,10 @@ pub(super) const INFO: Info = Info {
     ordered: false,
     buffers: false,
     recovers: false,
-    settings: &[Setting {
-        name: "depth_max",
-        default: "24",
-        what: "bits of the hash that the directory uses at most, 1 to 30; beyond, buckets overflow",
-    }],
+    settings: settings! {
+        depth_max: "24",
+            "bits of the hash that the directory uses at most, 1 to 30; beyond, buckets overflow";
+    },
     tiny: &[("depth_max", "4")],
     costs: ["1 read", "1 read, 1 program", "2 programs"],
 };
@@ -41,40 +42,42 @@ struct Extendible {
     meta: Meta,
     space: Space,
     shape: Shape,
-    value_bytes: usize,
     depth_max: u32,
     /// Bits that the directory uses.
     depth: u32,
     directory: Vec<Lpn>,
-    splits: u64,
-    doublings: u64,
+    counts: Counts,
+}
+
+counters! {
+    struct Counts {
+        splits,
+        doublings,
+    }
 }
 
 pub(super) fn open(
     store: Box<dyn Store>,
     settings: &Settings,
     now: Nanos,
-) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+) -> Result<(Box<dyn Index>, Nanos)> {
     let value_bytes = settings.value_bytes(&INFO)?;
-    let (page_bytes, pages) = (store.page_bytes(), store.pages());
+    let page_bytes = store.page_bytes();
     let frames = settings.memory(&INFO)? as usize / page_bytes;
     let mut cache = Cache::new(store, frames, settings.buffer(&INFO)?);
-    let (meta, loaded, now) = Meta::load(&mut cache, INFO.name, value_bytes, now)?;
+    let ((meta, space, own), now) = Meta::load(&mut cache, INFO.name, value_bytes, now)?;
     let mut index = Extendible {
         cache,
         meta,
-        space: Space::new(1, pages),
+        space,
         shape: Shape::new(page_bytes, value_bytes),
-        value_bytes,
         depth_max: settings.number(&INFO, "depth_max", 1, 30)?,
         depth: 0,
         directory: Vec::new(),
-        splits: 0,
-        doublings: 0,
+        counts: Counts::default(),
     };
-    match loaded {
-        Some((space, own)) => {
-            index.space = space;
+    match own {
+        Some(own) => {
             let words: Vec<u32> = own
                 .chunks_exact(4)
                 .map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")))
@@ -83,10 +86,10 @@ pub(super) fn open(
                 .first()
                 .is_some_and(|&depth| depth <= 30 && words.len() == 1 + (1usize << depth));
             if !sound {
-                return Err(IndexError::Damaged {
-                    at: Lpn(0),
-                    why: "the directory has not as many entries as its depth says".to_string(),
-                });
+                return damaged(
+                    Lpn(0),
+                    "the directory has not as many entries as its depth says",
+                );
             }
             index.depth = words[0];
             index.directory = words[1..].iter().map(|&page| Lpn(page)).collect();
@@ -106,7 +109,7 @@ impl Extendible {
     }
 
     /// Where a key is, or would be.
-    fn seek(&mut self, now: Nanos, key: Key) -> Result<(Seat, Nanos), IndexError> {
+    fn seek(&mut self, now: Nanos, key: Key) -> Result<(Seat, Nanos)> {
         let (shape, first, used) = (self.shape, self.bucket(key), self.space.used());
         let list = (&mut self.cache, shape);
         walk(list, now, first, used.into(), |_, page| {
@@ -115,7 +118,7 @@ impl Extendible {
     }
 
     /// Splits the bucket of a key, which is full, by one more bit.
-    fn split(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn split(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         let old = self.bucket(key);
         let new = self.space.take()?;
         let (page, now) = self.cache.read(now, old)?;
@@ -124,14 +127,14 @@ impl Extendible {
         let depth = u32::from(self.shape.tag(page));
         if depth > self.depth {
             let why = format!("a bucket of {depth} bits, the directory has {}", self.depth);
-            return Err(IndexError::Damaged { at: old, why });
+            return damaged(old, why);
         }
         if depth == self.depth {
             self.directory.extend_from_within(..);
             self.depth += 1;
-            self.doublings += 1;
+            self.counts.doublings += 1;
         }
-        self.splits += 1;
+        self.counts.splits += 1;
         let shape = self.shape;
         let mut now = now;
         for (at, bit) in [(old, 0), (new, 1)] {
@@ -153,11 +156,7 @@ impl Extendible {
 }
 
 impl Index for Extendible {
-    fn info(&self) -> &'static Info {
-        &INFO
-    }
-
-    fn insert(&mut self, mut now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn insert(&mut self, mut now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         loop {
             let ((at, slot), done) = self.seek(now, key)?;
             now = done;
@@ -186,7 +185,7 @@ impl Index for Extendible {
         }
     }
 
-    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         let ((at, slot), mut now) = self.seek(now, key)?;
         if let Some((slot, _)) = slot {
             let (page, done) = self.cache.change(now, at)?;
@@ -196,19 +195,18 @@ impl Index for Extendible {
         Ok(now)
     }
 
-    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         let ((_, found), now) = self.seek(now, key)?;
         Ok((found.map(|(_, value)| value), now))
     }
 
-    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
-        let now = self.cache.write_all(now)?;
+    fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         let mut own = self.depth.to_le_bytes().to_vec();
         for page in &self.directory {
             own.extend_from_slice(&page.0.to_le_bytes());
         }
-        let (meta, cache, space) = (&mut self.meta, &mut self.cache, &mut self.space);
-        meta.save(cache, INFO.name, self.value_bytes, space, &own, now)
+        self.meta
+            .settle(&mut self.cache, &mut self.space, &own, now)
     }
 
     fn check(&mut self) -> Result<(), String> {
@@ -245,12 +243,7 @@ impl Index for Extendible {
         self.space.check(used)
     }
 
-    of_cache!(cache);
-
-    fn reset_stats(&mut self) {
-        self.cache.reset_stats();
-        (self.splits, self.doublings) = (0, 0);
-    }
+    of_cache!(cache, counts);
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         vec![
@@ -264,36 +257,19 @@ impl Index for Extendible {
     }
 
     fn figures(&self) -> Vec<(&'static str, f64)> {
-        vec![
-            ("splits", self.splits as f64),
-            ("doublings", self.doublings as f64),
-        ]
+        self.counts.figures()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::IndexKind;
-    use super::super::model::{History, assert_recovers};
+    use super::super::model::History;
     use super::*;
 
-    const KIND: IndexKind = IndexKind::Extendible;
-
     #[test]
-    fn agrees_with_a_map() {
+    fn agrees_with_a_map_where_the_directory_grows_without_end() {
         let settings = Settings::new().with("memory", 6 * 256);
-        History::of(KIND, settings).assert_agrees(4);
-    }
-
-    #[test]
-    fn agrees_with_a_map_where_buckets_overflow() {
-        let settings = Settings::new().with("memory", 1024).with("depth_max", 3);
-        History::of(KIND, settings).assert_agrees(3);
-    }
-
-    #[test]
-    fn transactions_survive_or_are_gone() {
-        let settings = Settings::new().with("memory", 4096);
-        assert_recovers(KIND, &settings, 5, 400);
+        History::of(IndexKind::Extendible, settings).assert_agrees(4);
     }
 }

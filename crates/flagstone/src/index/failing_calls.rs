@@ -3,7 +3,7 @@
 
 use super::recoverable::Mistake;
 use super::store::{Store, StoreError};
-use super::{DeviceStore, IndexError, IndexKind, Key, Recoverable, Value};
+use super::{DeviceStore, IndexError, IndexKind, Key, Recoverable, Result, Value};
 use crate::commit::{Device, Kind, Options};
 use crate::dice::Dice;
 use crate::ftl::Config;
@@ -133,7 +133,7 @@ impl History {
         }
     }
 
-    fn get(&mut self, key: Key, of: &BTreeMap<Key, Value>) -> Result<(), IndexError> {
+    fn get(&mut self, key: Key, of: &BTreeMap<Key, Value>) -> Result<()> {
         let (found, now) = self.index.get(self.now, key)?;
         assert_eq!(found, of.get(&key).copied(), "{}: {key}", self.what);
         self.now = now;
@@ -141,7 +141,7 @@ impl History {
     }
 
     /// Searches by themselves, and a transaction. An error ends it.
-    fn transaction(&mut self) -> Result<(), IndexError> {
+    fn transaction(&mut self) -> Result<()> {
         let mut map = self.committed.clone();
         for _ in 0..self.dice.below(3) {
             let key = self.dice.below(self.keys);

@@ -5,7 +5,7 @@
 //! belong into a store with transactions. A flush begins a new generation at the first page.
 
 use super::store::Store;
-use super::{IndexError, Key, Value};
+use super::{Key, Result, Value, damaged};
 use crate::layout;
 use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
@@ -49,6 +49,8 @@ pub(super) struct Journal {
     image: Vec<u8>,
 }
 
+const STRANGE: &str = "it is no page of the journal";
+
 fn per_page(page_bytes: usize) -> usize {
     (page_bytes - journal_head::SIZE) / journal_entry::SIZE
 }
@@ -62,7 +64,7 @@ impl Journal {
         store: &mut dyn Store,
         pages: u32,
         mut now: Nanos,
-    ) -> Result<(Journal, Vec<Operation>, Nanos), IndexError> {
+    ) -> Result<(Journal, Vec<Operation>, Nanos)> {
         let mut journal = Journal {
             pages,
             generation: 0,
@@ -83,7 +85,7 @@ impl Journal {
             let operations = get(&image, journal_head::OPERATIONS) as usize;
             let entries = image[journal_head::SIZE..].chunks_exact(journal_entry::SIZE);
             if operations > entries.len() {
-                return Err(damaged(page));
+                return damaged(Lpn(page), STRANGE);
             }
             for entry in entries.take(operations) {
                 let (key, value) = (
@@ -94,7 +96,7 @@ impl Journal {
                     1 => Operation::Insert(key, value),
                     2 => Operation::Update(key, value),
                     3 => Operation::Delete(key),
-                    _ => return Err(damaged(page)),
+                    _ => return damaged(Lpn(page), STRANGE),
                 });
             }
             (journal.at, journal.operations, journal.image) = (page, operations, image);
@@ -127,7 +129,7 @@ impl Journal {
         store: &mut dyn Store,
         operation: Operation,
         now: Nanos,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         assert!(!self.is_full(), "the journal is full");
         if self.operations == per_page(self.image.len()) {
             (self.at, self.operations) = (self.at + 1, 0);
@@ -151,24 +153,17 @@ impl Journal {
     ///
     /// # Errors
     /// A store that cannot go on.
-    pub(super) fn clear(&mut self, store: &mut dyn Store, now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn clear(&mut self, store: &mut dyn Store, now: Nanos) -> Result<Nanos> {
         (self.at, self.operations) = (0, 0);
         self.generation += 1;
         self.image.fill(0);
         self.write(store, now)
     }
 
-    fn write(&mut self, store: &mut dyn Store, now: Nanos) -> Result<Nanos, IndexError> {
+    fn write(&mut self, store: &mut dyn Store, now: Nanos) -> Result<Nanos> {
         put(&mut self.image, journal_head::GENERATION, self.generation);
         let operations = self.operations as u64;
         put(&mut self.image, journal_head::OPERATIONS, operations);
         Ok(store.write(now, &[(Lpn(self.at), &self.image)])?)
-    }
-}
-
-fn damaged(page: u32) -> IndexError {
-    IndexError::Damaged {
-        at: Lpn(page),
-        why: "it is no page of the journal".to_string(),
     }
 }

@@ -28,7 +28,8 @@
 
 use super::bucket::{address, hash};
 use super::buckets::{Buckets, Lookup};
-use super::{Index, IndexError, Info, Key, Setting, Settings, Store, Value, of_cache};
+use super::{Index, Info, Key, Result, Settings, Store, Value, counters, of_cache};
+use crate::settings::settings;
 use crate::units::Nanos;
 
 pub(super) const INFO: Info = Info {
@@ -38,11 +39,10 @@ pub(super) const INFO: Info = Info {
     ordered: false,
     buffers: false,
     recovers: false,
-    settings: &[Setting {
-        name: "load_factor",
-        default: "0.75",
-        what: "records for each place in a bucket page, beyond which one is appended, 0.1 to 4",
-    }],
+    settings: settings! {
+        load_factor: "0.75",
+            "records for each place in a bucket page, beyond which one is appended, 0.1 to 4";
+    },
     tiny: &[],
     costs: [
         "1 to 3 reads, 1 for each overflow page passed",
@@ -58,35 +58,34 @@ struct LazySplit {
     most: u64,
     /// Records on their way from one bucket to four.
     moved: Vec<(Key, Value)>,
-    global_splits: u64,
-    appended: u64,
-    overflow_taken: u64,
-    /// Old values that a global split dropped.
-    shadowed: u64,
-    /// Lists looked through, and buckets on the way.
-    lists: u64,
-    probes: u64,
-    longest: u32,
+    counts: Counts,
+}
+
+counters! {
+    struct Counts {
+        global_splits,
+        appended,
+        /// Old values that a global split dropped.
+        shadowed,
+        /// Lists looked through, and buckets on the way.
+        lists,
+        probes,
+        longest_list,
+    }
 }
 
 pub(super) fn open(
     store: Box<dyn Store>,
     settings: &Settings,
     now: Nanos,
-) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+) -> Result<(Box<dyn Index>, Nanos)> {
     let (buckets, now) = Buckets::open(store, &INFO, settings, now)?;
     let mut index = LazySplit {
         buckets,
         load_factor: settings.number(&INFO, "load_factor", 0.1, 4.0)?,
         most: 0,
         moved: Vec::new(),
-        global_splits: 0,
-        appended: 0,
-        overflow_taken: 0,
-        shadowed: 0,
-        lists: 0,
-        probes: 0,
-        longest: 0,
+        counts: Counts::default(),
     };
     index.set_limit();
     // What is in the store may have been made with another load factor.
@@ -118,7 +117,7 @@ impl LazySplit {
     /// Looks for a key along its list, up to the first bucket that has it or, if `room` is enough,
     /// that has room. If there is neither, what it gives ends with the newest bucket's last page.
     #[inline]
-    fn seek(&mut self, now: Nanos, key: Key, room: bool) -> Result<(Lookup, Nanos), IndexError> {
+    fn seek(&mut self, now: Nanos, key: Key, room: bool) -> Result<(Lookup, Nanos)> {
         let mut bucket = address(hash(key), self.buckets.count);
         let (first, mut now) = self.buckets.seek(now, bucket, key)?;
         let mut found = first;
@@ -132,16 +131,17 @@ impl LazySplit {
             length += 1;
             (found, now) = self.buckets.seek(now, bucket, key)?;
         }
-        self.lists += 1;
-        self.probes += u64::from(length);
-        self.longest = self.longest.max(length);
+        let counts = &mut self.counts;
+        counts.lists += 1;
+        counts.probes += length;
+        counts.longest_list = counts.longest_list.max(length);
         Ok((found, now))
     }
 
     /// Appends a bucket, and splits all that wait if there are enough of them.
-    fn append(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn append(&mut self, now: Nanos) -> Result<Nanos> {
         self.buckets.append()?;
-        self.appended += 1;
+        self.counts.appended += 1;
         self.set_limit();
         if self.buckets.count == 4 * (self.buckets.cursor + 1) {
             return self.split_all(now);
@@ -150,7 +150,7 @@ impl LazySplit {
     }
 
     /// Moves every record into the bucket that its hash names.
-    fn split_all(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    fn split_all(&mut self, mut now: Nanos) -> Result<Nanos> {
         let old = self.buckets.cursor + 1;
         let count = self.buckets.count;
         for base in 0..old {
@@ -163,7 +163,7 @@ impl LazySplit {
             let all = self.moved.len();
             self.moved.sort_by_key(|&(key, _)| key);
             self.moved.dedup_by_key(|&mut (key, _)| key);
-            self.shadowed += (all - self.moved.len()) as u64;
+            self.counts.shadowed += (all - self.moved.len()) as u64;
             for bucket in [0, 1, 2, 3].map(|part| base + part * old) {
                 let own = |key| address(hash(key), count) == bucket;
                 now = self.buckets.rewrite(now, bucket, &self.moved, own)?;
@@ -171,19 +171,14 @@ impl LazySplit {
             now = self.buckets.release(now)?;
         }
         self.buckets.cursor = count - 1;
-        self.global_splits += 1;
+        self.counts.global_splits += 1;
         Ok(now)
     }
 }
 
 impl Index for LazySplit {
-    fn info(&self) -> &'static Info {
-        &INFO
-    }
-
-    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         let (found, now) = self.seek(now, key, true)?;
-        self.overflow_taken += u64::from(found.record.is_none() && found.room.is_none());
         let now = self.buckets.put(now, found, key, value)?;
         if self.buckets.records > self.most {
             return self.append(now);
@@ -191,7 +186,7 @@ impl Index for LazySplit {
         Ok(now)
     }
 
-    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         let (found, now) = self.seek(now, key, false)?;
         match found.record {
             Some(_) => self.buckets.put(now, found, key, value),
@@ -199,7 +194,7 @@ impl Index for LazySplit {
         }
     }
 
-    fn delete(&mut self, mut now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn delete(&mut self, mut now: Nanos, key: Key) -> Result<Nanos> {
         // Older values further down the list have to go as well.
         loop {
             let (found, done) = self.seek(now, key, false)?;
@@ -211,12 +206,12 @@ impl Index for LazySplit {
         }
     }
 
-    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         let (found, now) = self.seek(now, key, false)?;
         Ok((found.record.map(|(_, _, value)| value), now))
     }
 
-    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         self.buckets.settle(now)
     }
 
@@ -243,48 +238,27 @@ impl Index for LazySplit {
         self.buckets.check_load(self.load_factor, self.most)
     }
 
-    of_cache!(buckets.cache);
-
-    fn reset_stats(&mut self) {
-        self.buckets.cache.reset_stats();
-        (self.global_splits, self.appended, self.overflow_taken) = (0, 0, 0);
-        (self.shadowed, self.lists, self.probes, self.longest) = (0, 0, 0, 0);
-    }
+    of_cache!(buckets.cache, counts, buckets.overflow_taken);
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         self.buckets.memory()
     }
 
     fn figures(&self) -> Vec<(&'static str, f64)> {
-        vec![
-            ("global_splits", self.global_splits as f64),
-            ("appended", self.appended as f64),
-            ("overflow_taken", self.overflow_taken as f64),
-            ("overflow_pages", self.buckets.overflow as f64),
-            ("shadowed", self.shadowed as f64),
-            ("lists", self.lists as f64),
-            ("probes", self.probes as f64),
-            ("longest_list", f64::from(self.longest)),
-            ("buckets", f64::from(self.buckets.count)),
-            ("records", self.buckets.records as f64),
-        ]
+        let mut figures = self.counts.figures();
+        figures.extend(self.buckets.figures());
+        figures
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{History, assert_recovers, figure};
-    use super::super::{IndexKind, MemStore};
+    use super::super::IndexKind;
+    use super::super::model::{History, blank, figure};
     use super::*;
     use crate::dice::Dice;
 
     const KIND: IndexKind = IndexKind::LazySplit;
-
-    #[test]
-    fn agrees_with_a_map() {
-        let settings = Settings::new().with("memory", 6 * 256);
-        History::of(KIND, settings).assert_agrees(4);
-    }
 
     #[test]
     fn agrees_with_a_map_where_lists_are_long() {
@@ -293,11 +267,10 @@ mod tests {
     }
 
     fn small(load_factor: f64) -> (Box<dyn Index>, Nanos) {
-        let store = Box::new(MemStore::new(256, 1 << 16));
         let settings = Settings::new()
             .with("memory", 4 * 256)
             .with("load_factor", load_factor);
-        open(store, &settings, Nanos::ZERO).expect("a blank store")
+        blank(open, &settings, 256, 1 << 16)
     }
 
     #[test]
@@ -414,11 +387,5 @@ mod tests {
             assert_eq!(index.get(now, key).expect("a good store").0, value);
         }
         assert_eq!(index.check(), Ok(()));
-    }
-
-    #[test]
-    fn transactions_survive_or_are_gone() {
-        let settings = Settings::new().with("memory", 4096);
-        assert_recovers(KIND, &settings, 5, 400);
     }
 }

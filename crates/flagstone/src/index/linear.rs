@@ -21,7 +21,8 @@
 
 use super::bucket::{address, hash};
 use super::buckets::Buckets;
-use super::{Index, IndexError, Info, Key, Setting, Settings, Store, Value, of_cache};
+use super::{Index, Info, Key, Result, Settings, Store, Value, counters, of_cache};
+use crate::settings::settings;
 use crate::units::Nanos;
 
 pub(super) const INFO: Info = Info {
@@ -31,18 +32,12 @@ pub(super) const INFO: Info = Info {
     ordered: false,
     buffers: false,
     recovers: false,
-    settings: &[
-        Setting {
-            name: "load_factor",
-            default: "0.75",
-            what: "records for each place in a bucket page, beyond which a bucket splits, 0.1 to 4",
-        },
-        Setting {
-            name: "contract_below",
-            default: "0.5",
-            what: "the same, below which the last split is taken back, 0 (never) to load_factor",
-        },
-    ],
+    settings: settings! {
+        load_factor: "0.75",
+            "records for each place in a bucket page, beyond which a bucket splits, 0.1 to 4";
+        contract_below: "0.5",
+            "the same, below which the last split is taken back, 0 (never) to load_factor";
+    },
     tiny: &[],
     costs: [
         "1 read, 1 for each overflow page passed",
@@ -61,16 +56,21 @@ struct Linear {
     least: u64,
     /// Records on their way from one bucket to two, or back.
     moved: Vec<(Key, Value)>,
-    splits: u64,
-    contractions: u64,
-    overflow_taken: u64,
+    counts: Counts,
+}
+
+counters! {
+    struct Counts {
+        splits,
+        contractions,
+    }
 }
 
 pub(super) fn open(
     store: Box<dyn Store>,
     settings: &Settings,
     now: Nanos,
-) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+) -> Result<(Box<dyn Index>, Nanos)> {
     let load_factor = settings.number(&INFO, "load_factor", 0.1, 4.0)?;
     let (buckets, now) = Buckets::open(store, &INFO, settings, now)?;
     let mut index = Linear {
@@ -80,9 +80,7 @@ pub(super) fn open(
         most: 0,
         least: 0,
         moved: Vec::new(),
-        splits: 0,
-        contractions: 0,
-        overflow_taken: 0,
+        counts: Counts::default(),
     };
     index.set_limits();
     // What is in the store may have been made with another load factor.
@@ -118,7 +116,7 @@ impl Linear {
     }
 
     /// Splits the bucket whose turn it is.
-    fn split(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn split(&mut self, now: Nanos) -> Result<Nanos> {
         self.buckets.reserve(1)?;
         let new = self.buckets.append()?;
         let old = origin(new);
@@ -129,13 +127,13 @@ impl Linear {
             let own = |key| address(hash(key), count) == bucket;
             now = self.buckets.rewrite(now, bucket, &self.moved, own)?;
         }
-        self.splits += 1;
+        self.counts.splits += 1;
         self.set_limits();
         self.buckets.release(now)
     }
 
     /// Takes the last split back.
-    fn contract(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn contract(&mut self, now: Nanos) -> Result<Nanos> {
         self.buckets.reserve(1)?;
         let last = self.buckets.count - 1;
         let old = origin(last);
@@ -144,21 +142,16 @@ impl Linear {
         let now = self.buckets.gather(now, last, &mut self.moved)?;
         let now = self.buckets.drop_last(now)?;
         let now = self.buckets.rewrite(now, old, &self.moved, |_| true)?;
-        self.contractions += 1;
+        self.counts.contractions += 1;
         self.set_limits();
         self.buckets.release(now)
     }
 }
 
 impl Index for Linear {
-    fn info(&self) -> &'static Info {
-        &INFO
-    }
-
-    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         let bucket = self.bucket(key);
         let (found, now) = self.buckets.seek(now, bucket, key)?;
-        self.overflow_taken += u64::from(found.record.is_none() && found.room.is_none());
         let now = self.buckets.put(now, found, key, value)?;
         if self.buckets.records > self.most {
             return self.split(now);
@@ -166,7 +159,7 @@ impl Index for Linear {
         Ok(now)
     }
 
-    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         let bucket = self.bucket(key);
         let (found, now) = self.buckets.seek(now, bucket, key)?;
         let Some((at, slot, _)) = found.record else {
@@ -180,13 +173,13 @@ impl Index for Linear {
         Ok(now)
     }
 
-    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         let bucket = self.bucket(key);
         let (found, now) = self.buckets.seek(now, bucket, key)?;
         Ok((found.record.map(|(_, _, value)| value), now))
     }
 
-    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         self.buckets.settle(now)
     }
 
@@ -202,43 +195,27 @@ impl Index for Linear {
         self.buckets.check_load(self.load_factor, self.most)
     }
 
-    of_cache!(buckets.cache);
-
-    fn reset_stats(&mut self) {
-        self.buckets.cache.reset_stats();
-        (self.splits, self.contractions, self.overflow_taken) = (0, 0, 0);
-    }
+    of_cache!(buckets.cache, counts, buckets.overflow_taken);
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         self.buckets.memory()
     }
 
     fn figures(&self) -> Vec<(&'static str, f64)> {
-        vec![
-            ("splits", self.splits as f64),
-            ("contractions", self.contractions as f64),
-            ("overflow_taken", self.overflow_taken as f64),
-            ("overflow_pages", self.buckets.overflow as f64),
-            ("buckets", f64::from(self.buckets.count)),
-            ("records", self.buckets.records as f64),
-        ]
+        let mut figures = self.counts.figures();
+        figures.extend(self.buckets.figures());
+        figures
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{History, assert_recovers, figure};
-    use super::super::{IndexKind, MemStore};
+    use super::super::IndexKind;
+    use super::super::model::{History, blank, figure};
     use super::*;
     use crate::dice::Dice;
 
     const KIND: IndexKind = IndexKind::Linear;
-
-    #[test]
-    fn agrees_with_a_map() {
-        let settings = Settings::new().with("memory", 6 * 256);
-        History::of(KIND, settings).assert_agrees(4);
-    }
 
     #[test]
     fn agrees_with_a_map_where_lists_are_long() {
@@ -265,9 +242,8 @@ mod tests {
 
     #[test]
     fn buckets_split_in_turn_and_every_way_to_change_them_happens() {
-        let store = Box::new(MemStore::new(256, 4096));
         let settings = Settings::new().with("memory", 4 * 256);
-        let (mut index, mut now) = open(store, &settings, Nanos::ZERO).expect("a blank store");
+        let (mut index, mut now) = blank(open, &settings, 256, 4096);
         let mut dice = Dice(7);
         let keys: Vec<Key> = (0..2000).map(|_| dice.next()).collect();
         let mut most: f64 = 0.0;
@@ -305,9 +281,8 @@ mod tests {
 
     #[test]
     fn an_insertion_of_a_key_that_is_there_replaces_it_d1() {
-        let store = Box::new(MemStore::new(64, 4096));
         let settings = Settings::new().with("load_factor", 4);
-        let (mut index, mut now) = open(store, &settings, Nanos::ZERO).expect("a blank store");
+        let (mut index, mut now) = blank(open, &settings, 64, 4096);
         for round in 1..=3 {
             for key in 0..40 {
                 now = index.insert(now, key, round).expect("room");
@@ -319,9 +294,8 @@ mod tests {
 
     #[test]
     fn a_store_that_is_opened_with_another_load_factor_is_split_at_once() {
-        let store = Box::new(MemStore::new(256, 4096));
         let settings = Settings::new().with("load_factor", 2);
-        let (mut index, mut now) = open(store, &settings, Nanos::ZERO).expect("a blank store");
+        let (mut index, mut now) = blank(open, &settings, 256, 4096);
         for key in 0..500 {
             now = index.insert(now, key, 1).expect("room");
         }
@@ -329,11 +303,5 @@ mod tests {
         let (mut index, _) = open(index.into_store(), &Settings::new(), now).expect("an index");
         assert_eq!(index.check(), Ok(()));
         assert_eq!(figure(index.as_ref(), "buckets"), (500.0 / 11.25f64).ceil());
-    }
-
-    #[test]
-    fn transactions_survive_or_are_gone() {
-        let settings = Settings::new().with("memory", 4096);
-        assert_recovers(KIND, &settings, 5, 400);
     }
 }

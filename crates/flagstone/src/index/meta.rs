@@ -3,7 +3,7 @@
 //! by side.
 
 use super::space::Space;
-use super::{Cache, IndexError};
+use super::{Cache, IndexError, Result, damaged};
 use crate::layout;
 use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
@@ -22,8 +22,10 @@ layout! {
 pub(super) const LAYOUTS: &[Layout] = &[meta_head::RECORD];
 
 /// The pages of the metadata.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Meta {
+    name: &'static str,
+    value_bytes: usize,
     pages: Vec<Lpn>,
     /// As they were last written.
     images: Vec<Vec<u8>>,
@@ -36,41 +38,38 @@ fn magic(name: &str) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// The metadata of a store: free pages, and the index's own part.
-pub(super) type Loaded = (Space, Vec<u8>);
+/// The metadata of a store, the free pages, and the index's own part; a blank store has none.
+pub(super) type Loaded = (Meta, Space, Option<Vec<u8>>);
 
 impl Meta {
-    /// Reads the metadata of the index `name`; nothing from a blank store.
+    /// Reads the metadata of an index.
     ///
     /// # Errors
     /// The store has another index or another size of values, or its pages make no sense.
     pub(super) fn load(
         cache: &mut Cache,
-        name: &str,
+        name: &'static str,
         value_bytes: usize,
         mut now: Nanos,
-    ) -> Result<(Meta, Option<Loaded>, Nanos), IndexError> {
+    ) -> Result<(Loaded, Nanos)> {
         let store_pages = cache.store().pages();
         let mut meta = Meta {
+            name,
+            value_bytes,
             pages: Vec::new(),
             images: Vec::new(),
         };
         let mut bytes = Vec::new();
         let (mut at, mut total) = (Lpn(0), 0);
         loop {
-            let damaged = |why: &str| {
-                Err(IndexError::Damaged {
-                    at,
-                    why: why.to_string(),
-                })
-            };
             let mut image = vec![0; cache.page_bytes()];
             now = cache.read_past(now, &[at], &mut image)?;
             if at.0 == 0 {
                 let found = get(&image, meta_head::MAGIC);
                 if found == 0 {
                     meta.pages.push(at);
-                    return Ok((meta, None, now));
+                    let space = Space::new(1, store_pages);
+                    return Ok(((meta, space, None), now));
                 }
                 if found != magic(name) {
                     let other = String::from_utf8_lossy(&image[meta_head::MAGIC]).into_owned();
@@ -89,7 +88,7 @@ impl Meta {
                 }
                 total = get(&image, meta_head::BYTES) as usize;
             } else if get(&image, meta_head::MAGIC) != magic(name) {
-                return damaged("it is no page of metadata");
+                return damaged(at, "it is no page of metadata");
             }
             let next = Lpn(get(&image, meta_head::NEXT) as u32);
             bytes.extend_from_slice(&image[meta_head::SIZE..]);
@@ -99,43 +98,37 @@ impl Meta {
                 break;
             }
             if next.0 >= store_pages || meta.pages.contains(&next) {
-                return damaged("it names a next page that cannot be");
+                return damaged(at, "it names a next page that cannot be");
             }
             at = next;
         }
         if bytes.len() < total {
-            return Err(IndexError::Damaged {
-                at,
-                why: "the metadata ends early".to_string(),
-            });
+            return damaged(at, "the metadata ends early");
         }
         // Pages that were needed once and are not now stay in the chain.
         bytes.truncate(total);
         match Space::parse(&bytes, store_pages) {
             Some((space, rest)) => {
                 let rest = rest.to_vec();
-                Ok((meta, Some((space, rest)), now))
+                Ok(((meta, space, Some(rest)), now))
             }
-            None => Err(IndexError::Damaged {
-                at: Lpn(0),
-                why: "its free pages make no sense".to_string(),
-            }),
+            None => damaged(Lpn(0), "its free pages make no sense"),
         }
     }
 
-    /// Writes the changes of the free pages and of `own`, the index's part.
+    /// Writes changed pages, and then what has changed of the free pages and of `own`, the index's
+    /// part.
     ///
     /// # Errors
     /// No room, or a store that cannot go on.
-    pub(super) fn save(
+    pub(super) fn settle(
         &mut self,
         cache: &mut Cache,
-        name: &str,
-        value_bytes: usize,
         space: &mut Space,
         own: &[u8],
         now: Nanos,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
+        let now = cache.write_all(now)?;
         let room = cache.page_bytes() - meta_head::SIZE;
         let mut bytes = Vec::new();
         loop {
@@ -153,11 +146,11 @@ impl Meta {
         for (i, &at) in self.pages.iter().enumerate() {
             let mut image = vec![0; cache.page_bytes()];
             let next = self.pages.get(i + 1).map_or(0, |page| page.0);
-            put(&mut image, meta_head::MAGIC, magic(name));
+            put(&mut image, meta_head::MAGIC, magic(self.name));
             put(&mut image, meta_head::NEXT, u64::from(next));
             if at.0 == 0 {
                 put(&mut image, meta_head::BYTES, bytes.len() as u64);
-                put(&mut image, meta_head::SHAPE, value_bytes as u64);
+                put(&mut image, meta_head::SHAPE, self.value_bytes as u64);
             }
             let part = bytes.get(i * room..).unwrap_or_default();
             let part = &part[..part.len().min(room)];

@@ -35,7 +35,6 @@
 
 mod bucket;
 mod buckets;
-mod bytes;
 mod cache;
 mod device_store;
 mod host_store;
@@ -67,10 +66,10 @@ mod registry_tests;
 
 pub use crate::settings::{Setting, Settings};
 pub use bucket::hash;
-pub use bytes::{ByteIndex, Limits};
 pub(crate) use cache::Cache;
 pub use device_store::DeviceStore;
 pub use host_store::HostStore;
+pub use prefix_bptree::{ByteIndex, Limits};
 pub use recoverable::Recoverable;
 pub use settings::COMMON;
 pub use store::{MemStore, Store, StoreError};
@@ -201,6 +200,15 @@ pub enum IndexError {
     Store(StoreError),
 }
 
+/// What a call of an index gives: most give an answer, and the instant at which it is there.
+pub type Result<T, E = IndexError> = std::result::Result<T, E>;
+
+/// The error of a page that does not have what the index wrote there.
+fn damaged<T>(at: Lpn, why: impl Into<String>) -> Result<T> {
+    let why = why.into();
+    Err(IndexError::Damaged { at, why })
+}
+
 impl fmt::Display for IndexError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -262,14 +270,14 @@ pub trait Index {
     ///
     /// # Errors
     /// There is no room, or the store cannot go on.
-    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError>;
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos>;
 
     /// Fills an empty index with pairs, in the order of their keys, each once. A tree packs them
     /// into full nodes, as bulk loads do; others insert one after the other.
     ///
     /// # Errors
     /// As [`Index::insert`].
-    fn build(&mut self, mut now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos, IndexError> {
+    fn build(&mut self, mut now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos> {
         for &(key, value) in pairs {
             now = self.insert(now, key, value)?;
         }
@@ -281,7 +289,7 @@ pub trait Index {
     ///
     /// # Errors
     /// As [`Index::insert`].
-    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.insert(now, key, value)
     }
 
@@ -289,13 +297,13 @@ pub trait Index {
     ///
     /// # Errors
     /// As [`Index::insert`].
-    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError>;
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos>;
 
     /// The value of a key.
     ///
     /// # Errors
     /// A store that cannot go on.
-    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError>;
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)>;
 
     /// Appends the pairs with `from <= key <= to` to `into`, by ascending key.
     ///
@@ -307,14 +315,14 @@ pub trait Index {
         from: Key,
         to: Key,
         into: &mut Vec<(Key, Value)>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let _ = (now, from, to, into);
         Err(IndexError::Unordered(self.info().name))
     }
 
     /// The index as one of byte strings, if it is one. Both views have the same pairs: numbers are
     /// stored as byte strings. Use one view only for a store.
-    fn bytes(&mut self) -> Option<&mut dyn ByteIndex> {
+    fn bytes(&mut self) -> Option<&mut ByteIndex> {
         None
     }
 
@@ -323,13 +331,13 @@ pub trait Index {
     ///
     /// # Errors
     /// As [`Index::insert`].
-    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError>;
+    fn settle(&mut self, now: Nanos) -> Result<Nanos>;
 
     /// Brings all changes into the structure and settles.
     ///
     /// # Errors
     /// As [`Index::insert`].
-    fn flush(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn flush(&mut self, now: Nanos) -> Result<Nanos> {
         self.settle(now)
     }
 
@@ -368,23 +376,53 @@ pub trait Index {
     fn into_store(self: Box<Self>) -> Box<dyn Store>;
 }
 
-/// In an implementation of [`Index`]: the methods that are those of the cache in this field.
+/// In an implementation of [`Index`]: its description, and the methods that are those of the cache
+/// in the first field. In the other fields is what it counts besides.
 macro_rules! of_cache {
-    ($($field:ident).+) => {
+    ($($cache:ident).+ $(, $($counts:ident).+)*) => {
+        fn info(&self) -> &'static $crate::index::Info {
+            &INFO
+        }
+
         fn stats(&self) -> $crate::index::IndexStats {
-            self.$($field).+.stats()
+            self.$($cache).+.stats()
+        }
+
+        fn reset_stats(&mut self) {
+            self.$($cache).+.reset_stats();
+            $(self.$($counts).+ = Default::default();)*
         }
 
         fn store(&mut self) -> &mut dyn $crate::index::Store {
-            self.$($field).+.store()
+            self.$($cache).+.store()
         }
 
         fn into_store(self: Box<Self>) -> Box<dyn $crate::index::Store> {
-            self.$($field).+.into_store()
+            self.$($cache).+.into_store()
         }
     };
 }
 use of_cache;
+
+/// Declares what an index counts. `figures` gives the counters by the names of the fields.
+macro_rules! counters {
+    ($(#[$doc:meta])* $vis:vis struct $name:ident {
+        $($(#[$of_field:meta])* $field:ident,)+
+    }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, Default)]
+        $vis struct $name {
+            $($(#[$of_field])* $vis $field: u64,)+
+        }
+
+        impl $name {
+            $vis fn figures(&self) -> Vec<(&'static str, f64)> {
+                vec![$((stringify!($field), self.$field as f64)),+]
+            }
+        }
+    };
+}
+use counters;
 
 macro_rules! indexes {
     ($($(#[$doc:meta])* $variant:ident => $module:ident;)*) => {
@@ -406,7 +444,7 @@ macro_rules! indexes {
                 store: Box<dyn Store>,
                 settings: &Settings,
                 now: Nanos,
-            ) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+            ) -> Result<(Box<dyn Index>, Nanos)> {
                 settings.check(self.info())?;
                 match self {
                     $(IndexKind::$variant => $module::open(store, settings, now),)*

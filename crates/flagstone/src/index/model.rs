@@ -5,7 +5,7 @@
 //! the map in whole, flushed and opened anew from its pages.
 
 use super::{DeviceStore, Index, IndexError, IndexKind, Key, MemStore, Recoverable};
-use super::{Settings, Store, Value};
+use super::{Result, Settings, Store, Value};
 use crate::commit::{Device, Kind, Options};
 use crate::dice::Dice;
 use crate::ftl::Config;
@@ -18,6 +18,17 @@ pub(super) fn figure(index: &dyn Index, name: &str) -> f64 {
     let figures = index.figures();
     let found = figures.iter().find(|(figure, _)| *figure == name);
     found.unwrap_or_else(|| panic!("no figure {name}")).1
+}
+
+/// An empty index in so many pages in memory, by the way to open it.
+pub(super) fn blank<I>(
+    open: impl FnOnce(Box<dyn Store>, &Settings, Nanos) -> Result<(I, Nanos)>,
+    settings: &Settings,
+    page_bytes: usize,
+    pages: u32,
+) -> (I, Nanos) {
+    let store = Box::new(MemStore::new(page_bytes, pages));
+    open(store, settings, Nanos::ZERO).expect("a blank store")
 }
 
 /// A history to play.
@@ -60,14 +71,11 @@ impl History {
     /// # Errors
     /// Names the difference, and the operation after which it was found.
     pub(super) fn play(&self, mistake: Mistake) -> Result<(), String> {
-        let store = Box::new(MemStore::new(self.page_bytes, 1 << 20));
-        let opened = self.kind.open(store, &self.settings, Nanos::ZERO);
-        let (mut index, mut now) = opened.map_err(|error| error.to_string())?;
-        let mut map: BTreeMap<Key, Value> = BTreeMap::new();
+        let both = Mirrored::open(self.kind, &self.settings, self.page_bytes);
+        let mut both = both.map_err(said)?;
         let mut dice = Dice(self.seed);
         for i in 0..self.operations {
             let fail = |what: String| format!("operation {i}, seed {}: {what}", self.seed);
-            let say = |error: IndexError| fail(error.to_string());
             // Growing and shrinking by turns, three times in all.
             let phase = i * 6 / self.operations;
             let (insert, delete) = if phase.is_multiple_of(2) {
@@ -76,84 +84,42 @@ impl History {
                 (5, 60)
             };
             let (key, value) = (dice.below(self.keys), dice.below(250) + 1);
+            let is_lost = |by: Mistake| mistake == by && i % 50 == 0;
             let roll = dice.below(100);
-            if roll < insert {
-                now = index.insert(now, key, value).map_err(say)?;
-                map.insert(key, value);
+            let done = if roll < insert {
+                both.insert(key, value)
             } else if roll < insert + delete {
-                if mistake != Mistake::LosesDeletions || i % 50 != 0 {
-                    now = index.delete(now, key).map_err(say)?;
+                if is_lost(Mistake::LosesDeletions) {
+                    both.map.remove(&key);
+                    Ok(())
+                } else {
+                    both.delete(key)
                 }
-                map.remove(&key);
             } else if roll < insert + delete + 10 {
                 // A key that is there, to be updated.
-                let there = map.range(key..).next().map(|(&key, _)| key);
-                if let Some(key) = there {
-                    if mistake != Mistake::LosesUpdates || i % 50 != 0 {
-                        now = index.update(now, key, value).map_err(say)?;
+                match both.map.range_mut(key..).next() {
+                    Some((_, old)) if is_lost(Mistake::LosesUpdates) => {
+                        *old = value;
+                        Ok(())
                     }
-                    map.insert(key, value);
+                    Some((&key, _)) => both.update(key, value),
+                    None => Ok(()),
                 }
-            } else if roll < insert + delete + 12 && index.info().ordered {
-                let to = key + dice.below(self.keys / 4 + 1);
-                let mut found = Vec::new();
-                now = index.range(now, key, to, &mut found).map_err(say)?;
-                let wanted: Vec<(Key, Value)> =
-                    map.range(key..=to).map(|(&k, &v)| (k, v)).collect();
-                if found != wanted {
-                    return Err(fail(format!("{key}..={to} has {found:?}, not {wanted:?}")));
-                }
+            } else if roll < insert + delete + 12 && self.kind.info().ordered {
+                both.range(key, key + dice.below(self.keys / 4 + 1))
             } else {
-                let (found, done) = index.get(now, key).map_err(say)?;
-                now = done;
-                if found != map.get(&key).copied() {
-                    let wanted = map.get(&key);
-                    return Err(fail(format!("{key} has {found:?}, not {wanted:?}")));
-                }
-            }
+                both.get(key)
+            };
+            done.map_err(fail)?;
             if i % (self.operations / 40 + 1) == 0 {
-                index.check().map_err(fail)?;
+                both.index.check().map_err(fail)?;
             }
             if i % (self.operations / 8 + 1) == self.operations / 16 {
-                now = index.flush(now).map_err(say)?;
-                index.check().map_err(fail)?;
-                let store = index.into_store();
-                let opened = self.kind.open(store, &self.settings, now);
-                (index, now) = opened.map_err(say)?;
-                index.check().map_err(fail)?;
-                now = self.compare(index.as_mut(), &map, now).map_err(fail)?;
+                both = both.reopen().map_err(fail)?;
+                both.compare(0..self.keys).map_err(fail)?;
             }
         }
-        index.check()?;
-        self.compare(index.as_mut(), &map, now).map(|_| ())
-    }
-
-    fn compare(
-        &self,
-        index: &mut dyn Index,
-        map: &BTreeMap<Key, Value>,
-        mut now: Nanos,
-    ) -> Result<Nanos, String> {
-        for key in 0..self.keys {
-            let (found, done) = index.get(now, key).map_err(|error| error.to_string())?;
-            now = done;
-            if found != map.get(&key).copied() {
-                let wanted = map.get(&key);
-                return Err(format!("{key} has {found:?}, not {wanted:?}"));
-            }
-        }
-        if index.info().ordered {
-            let mut found = Vec::new();
-            let range = index.range(now, 0, Key::MAX, &mut found);
-            now = range.map_err(|error| error.to_string())?;
-            if found
-                .iter()
-                .ne(map.iter().map(|(&k, &v)| (k, v)).collect::<Vec<_>>().iter())
-            {
-                return Err("the whole range differs".to_string());
-            }
-        }
-        Ok(now)
+        both.compare(0..self.keys)
     }
 
     /// Plays several seeds, and both controls, which must be found.
@@ -168,6 +134,103 @@ impl History {
         for mistake in [Mistake::LosesUpdates, Mistake::LosesDeletions] {
             assert!(self.play(mistake).is_err(), "{mistake:?} passes: {self:?}");
         }
+    }
+}
+
+/// An index, and a map with the same pairs. Errors say what of the index is not as in the map.
+pub(super) struct Mirrored {
+    kind: IndexKind,
+    settings: Settings,
+    pub(super) index: Box<dyn Index>,
+    pub(super) map: BTreeMap<Key, Value>,
+    now: Nanos,
+}
+
+fn said(error: IndexError) -> String {
+    error.to_string()
+}
+
+impl Mirrored {
+    /// An empty index over pages in memory.
+    pub(super) fn open(
+        kind: IndexKind,
+        settings: &Settings,
+        page_bytes: usize,
+    ) -> Result<Mirrored> {
+        let store = Box::new(MemStore::new(page_bytes, 1 << 20));
+        let (index, now) = kind.open(store, settings, Nanos::ZERO)?;
+        Ok(Mirrored {
+            kind,
+            settings: settings.clone(),
+            index,
+            map: BTreeMap::new(),
+            now,
+        })
+    }
+
+    pub(super) fn insert(&mut self, key: Key, value: Value) -> Result<(), String> {
+        self.now = self.index.insert(self.now, key, value).map_err(said)?;
+        self.map.insert(key, value);
+        Ok(())
+    }
+
+    pub(super) fn update(&mut self, key: Key, value: Value) -> Result<(), String> {
+        self.now = self.index.update(self.now, key, value).map_err(said)?;
+        self.map.insert(key, value);
+        Ok(())
+    }
+
+    pub(super) fn delete(&mut self, key: Key) -> Result<(), String> {
+        self.now = self.index.delete(self.now, key).map_err(said)?;
+        self.map.remove(&key);
+        Ok(())
+    }
+
+    /// Looks a key up in both.
+    pub(super) fn get(&mut self, key: Key) -> Result<(), String> {
+        let (found, now) = self.index.get(self.now, key).map_err(said)?;
+        self.now = now;
+        let wanted = self.map.get(&key).copied();
+        if found != wanted {
+            return Err(format!("{key} has {found:?}, not {wanted:?}"));
+        }
+        Ok(())
+    }
+
+    /// Compares a range, which is appended to what was found before.
+    pub(super) fn range(&mut self, from: Key, to: Key) -> Result<(), String> {
+        let (mut found, mut wanted) = (vec![(7, 7)], vec![(7, 7)]);
+        self.now = self
+            .index
+            .range(self.now, from, to, &mut found)
+            .map_err(said)?;
+        if from <= to {
+            wanted.extend(self.map.range(from..=to).map(|(&key, &value)| (key, value)));
+        }
+        if found != wanted {
+            return Err(format!("{from}..={to} has {found:?}, not {wanted:?}"));
+        }
+        Ok(())
+    }
+
+    /// Checks the index, looks up keys, and compares the range of all, if there are ranges.
+    pub(super) fn compare(&mut self, keys: impl IntoIterator<Item = Key>) -> Result<(), String> {
+        self.index.check()?;
+        keys.into_iter().try_for_each(|key| self.get(key))?;
+        match self.kind.info().ordered {
+            true => self.range(0, Key::MAX),
+            false => Ok(()),
+        }
+    }
+
+    /// The same index, opened anew from the pages that a flush has left.
+    pub(super) fn reopen(mut self) -> Result<Mirrored, String> {
+        let now = self.index.flush(self.now).map_err(said)?;
+        self.index.check()?;
+        let store = self.index.into_store();
+        let opened = self.kind.open(store, &self.settings, now);
+        (self.index, self.now) = opened.map_err(said)?;
+        Ok(self)
     }
 }
 

@@ -1,10 +1,9 @@
 //! Histories of keys and values that random ones hardly have: the least and the greatest, runs that
 //! ascend and descend, keys far apart, and trees that are emptied from either end.
 
-use super::{Index, IndexError, IndexKind, Key, MemStore, Settings, Value};
+use super::model::Mirrored;
+use super::{IndexError, IndexKind, Key, Settings, Value};
 use crate::dice::Dice;
-use crate::units::Nanos;
-use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Copy)]
 enum Shape {
@@ -41,106 +40,46 @@ fn value(dice: &mut Dice) -> Value {
     }
 }
 
-struct Run {
-    kind: IndexKind,
-    settings: Settings,
-    index: Box<dyn Index>,
-    map: BTreeMap<Key, Value>,
-    now: Nanos,
+fn change(
+    both: &mut Mirrored,
+    key: Key,
+    value: Option<Value>,
+    dice: &mut Dice,
+) -> Result<(), String> {
+    match value {
+        Some(value) if both.map.contains_key(&key) && dice.one_in(2) => both.update(key, value),
+        Some(value) => both.insert(key, value),
+        None => both.delete(key),
+    }
 }
 
-impl Run {
-    fn change(&mut self, key: Key, value: Option<Value>, dice: &mut Dice) -> Result<(), String> {
-        let known = self.map.contains_key(&key);
-        let done = match value {
-            Some(value) if known && dice.one_in(2) => self.index.update(self.now, key, value),
-            Some(value) => self.index.insert(self.now, key, value),
-            None => self.index.delete(self.now, key),
-        };
-        self.now = done.map_err(|error| format!("{key}: {error}"))?;
-        match value {
-            Some(value) => self.map.insert(key, value),
-            None => self.map.remove(&key),
-        };
-        Ok(())
+/// Compares all keys, and ranges that begin and end at some of them or beside them.
+fn look(both: &mut Mirrored, keys: &[Key], dice: &mut Dice) -> Result<(), String> {
+    both.compare(keys.iter().copied())?;
+    if !both.index.info().ordered {
+        return Ok(());
     }
-
-    fn look(&mut self, keys: &[Key], dice: &mut Dice) -> Result<(), String> {
-        self.index.check()?;
-        for &key in keys {
-            let got = self.index.get(self.now, key);
-            let (found, now) = got.map_err(|error| format!("{key}: {error}"))?;
-            self.now = now;
-            let wanted = self.map.get(&key).copied();
-            if found != wanted {
-                return Err(format!("{key} has {found:?}, not {wanted:?}"));
-            }
-        }
-        if !self.index.info().ordered {
-            return Ok(());
-        }
-        let mut ranges = vec![
-            (0, Key::MAX),
-            (0, 0),
-            (Key::MAX, Key::MAX),
-            (Key::MAX, 0),
-            (5, 4),
-        ];
-        for _ in 0..12 {
-            let end = |dice: &mut Dice| {
-                let key = keys[dice.pick(keys.len() as u32) as usize];
-                key.wrapping_add(dice.below(3)).wrapping_sub(1)
-            };
-            ranges.push((end(dice), end(dice)));
-        }
-        for (from, to) in ranges {
-            let mut found = vec![(7, 7)];
-            let range = self.index.range(self.now, from, to, &mut found);
-            self.now = range.map_err(|error| format!("{from}..={to}: {error}"))?;
-            let mut wanted = vec![(7, 7)];
-            if from <= to {
-                wanted.extend(self.map.range(from..=to).map(|(&key, &value)| (key, value)));
-            }
-            if found != wanted {
-                return Err(format!("{from}..={to} has {found:?}, not {wanted:?}"));
-            }
-        }
-        Ok(())
+    for (from, to) in [(0, 0), (Key::MAX, Key::MAX), (Key::MAX, 0), (5, 4)] {
+        both.range(from, to)?;
     }
-
-    fn reopen(mut self) -> Result<Run, String> {
-        let flushed = self
-            .index
-            .flush(self.now)
-            .map_err(|error| error.to_string())?;
-        let opened = self
-            .kind
-            .open(self.index.into_store(), &self.settings, flushed);
-        (self.index, self.now) = opened.map_err(|error| error.to_string())?;
-        Ok(self)
-    }
+    let mut end = || {
+        let key = keys[dice.pick(keys.len() as u32) as usize];
+        key.wrapping_add(dice.below(3)).wrapping_sub(1)
+    };
+    (0..12).try_for_each(|_| both.range(end(), end()))
 }
 
 fn play(
     kind: IndexKind,
-    settings: Settings,
+    settings: &Settings,
     page: usize,
     shape: Shape,
     seed: u64,
 ) -> Result<(), String> {
-    let store = Box::new(MemStore::new(page, 1 << 20));
-    let opened = kind.open(store, &settings, Nanos::ZERO);
-    let (index, now) = match opened {
+    let mut both = match Mirrored::open(kind, settings, page) {
         // Pages that are too small for the settings.
         Err(IndexError::Settings(_)) => return Ok(()),
         opened => opened.map_err(|error| error.to_string())?,
-    };
-    let mut run = Run {
-        kind,
-        settings,
-        index,
-        map: BTreeMap::new(),
-        now,
     };
     let mut dice = Dice(seed);
     let count = 200 + 100 * (seed % 5);
@@ -157,13 +96,12 @@ fn play(
         let keeps = [1, 2, 40][dice.pick(3) as usize];
         for &key in &order {
             let value = value(&mut dice);
-            run.change(key, Some(value), &mut dice)?;
+            change(&mut both, key, Some(value), &mut dice)?;
         }
-        run.look(&keys, &mut dice)
-            .map_err(|what| format!("round {round}, full: {what}"))?;
+        look(&mut both, &keys, &mut dice).map_err(|what| format!("round {round}, full: {what}"))?;
         if dice.one_in(2) {
-            run = run.reopen()?;
-            run.look(&keys, &mut dice)
+            both = both.reopen()?;
+            look(&mut both, &keys, &mut dice)
                 .map_err(|what| format!("round {round}, opened: {what}"))?;
         }
         match dice.below(3) {
@@ -173,19 +111,19 @@ fn play(
         }
         for (n, &key) in order.iter().enumerate() {
             if keeps == 1 || n % keeps != 0 {
-                run.change(key, None, &mut dice)?;
+                both.delete(key)?;
             }
             if dice.one_in(60) {
-                run.change(key, None, &mut dice)?;
-                run.look(&keys, &mut dice)
+                both.delete(key)?;
+                look(&mut both, &keys, &mut dice)
                     .map_err(|what| format!("round {round}, {n}: {what}"))?;
             }
         }
-        run.look(&keys, &mut dice)
+        look(&mut both, &keys, &mut dice)
             .map_err(|what| format!("round {round}, empty: {what}"))?;
         if dice.one_in(2) {
-            run = run.reopen()?;
-            run.look(&keys, &mut dice)
+            both = both.reopen()?;
+            look(&mut both, &keys, &mut dice)
                 .map_err(|what| format!("round {round}, opened: {what}"))?;
         }
     }
@@ -203,7 +141,7 @@ fn indexes_agree_with_a_map_on_keys_at_the_ends_of_their_range() {
                     (Settings::new().with("memory", 8192), 512),
                 ] {
                     let played =
-                        std::panic::catch_unwind(|| play(kind, settings, page, shape, seed));
+                        std::panic::catch_unwind(|| play(kind, &settings, page, shape, seed));
                     let played = played.unwrap_or_else(|_| Err("it panics".into()));
                     if let Err(what) = played {
                         wrong.push(format!("{kind} {shape:?} {page} {seed}: {what}"));

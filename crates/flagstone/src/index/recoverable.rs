@@ -22,7 +22,7 @@
 
 use super::journal::{Journal, Operation};
 use super::store::{Store, StoreError};
-use super::{Index, IndexError, IndexKind, Key, Settings, Value};
+use super::{Index, IndexError, IndexKind, Key, Result, Settings, Value};
 use crate::ftl::Ftl;
 use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos};
@@ -159,7 +159,7 @@ impl Recoverable {
         mut store: Box<dyn Store>,
         settings: &Settings,
         mut now: Nanos,
-    ) -> Result<(Recoverable, Nanos), IndexError> {
+    ) -> Result<(Recoverable, Nanos)> {
         if !store.transactional() {
             return Err(IndexError::Settings(
                 "the store has no transactions: use a device with a commit protocol, or a database"
@@ -183,7 +183,7 @@ impl Recoverable {
         Ok((recoverable, now))
     }
 
-    fn start(&mut self, mut store: Box<dyn Store>, now: Nanos) -> Result<Nanos, IndexError> {
+    fn start(&mut self, mut store: Box<dyn Store>, now: Nanos) -> Result<Nanos> {
         let buffers = self.kind.info().buffers;
         let skip = if buffers { JOURNAL_PAGES } else { 0 };
         let mut operations = Vec::new();
@@ -221,7 +221,7 @@ impl Recoverable {
     ///
     /// # Panics
     /// There is one.
-    pub fn begin(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    pub fn begin(&mut self, now: Nanos) -> Result<Nanos> {
         self.sound()?;
         assert!(!self.live, "one transaction at a time");
         let now = self.index().store().begin(now)?;
@@ -233,7 +233,7 @@ impl Recoverable {
     ///
     /// # Errors
     /// As there.
-    pub fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    pub fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.change(now, Operation::Insert(key, value))
     }
 
@@ -241,7 +241,7 @@ impl Recoverable {
     ///
     /// # Errors
     /// As there.
-    pub fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    pub fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.change(now, Operation::Update(key, value))
     }
 
@@ -249,32 +249,29 @@ impl Recoverable {
     ///
     /// # Errors
     /// As there.
-    pub fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    pub fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         self.change(now, Operation::Delete(key))
     }
 
-    fn change(&mut self, now: Nanos, operation: Operation) -> Result<Nanos, IndexError> {
+    fn change(&mut self, now: Nanos, operation: Operation) -> Result<Nanos> {
         assert!(self.live, "begin a transaction first");
         self.within(|all| all.do_change(now, operation))
     }
 
     /// The earlier error in this transaction or in a rollback.
-    fn sound(&self) -> Result<(), IndexError> {
+    fn sound(&self) -> Result<()> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
     /// Runs a request in the live transaction, unless that has failed. Keeps an error.
-    fn within<T>(
-        &mut self,
-        what: impl FnOnce(&mut Recoverable) -> Result<T, IndexError>,
-    ) -> Result<T, IndexError> {
+    fn within<T>(&mut self, what: impl FnOnce(&mut Recoverable) -> Result<T>) -> Result<T> {
         self.sound()?;
         let outcome = what(self);
         self.failed = outcome.as_ref().err().cloned();
         outcome
     }
 
-    fn do_change(&mut self, mut now: Nanos, operation: Operation) -> Result<Nanos, IndexError> {
+    fn do_change(&mut self, mut now: Nanos, operation: Operation) -> Result<Nanos> {
         let index = self.index.as_mut().expect("it is open");
         if let Some(journal) = &mut self.journal {
             if journal.is_full() {
@@ -294,7 +291,7 @@ impl Recoverable {
     ///
     /// # Errors
     /// As there.
-    pub fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    pub fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         if self.live {
             return self.within(|all| all.index().get(now, key));
         }
@@ -311,7 +308,7 @@ impl Recoverable {
         found
     }
 
-    fn get_alone(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    fn get_alone(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         let before = self.index().stats().writes;
         if !self.kind.info().buffers {
             let found = self.index().get(now, key);
@@ -330,7 +327,7 @@ impl Recoverable {
     ///
     /// # Errors
     /// A store that cannot go on.
-    pub fn commit(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    pub fn commit(&mut self, now: Nanos) -> Result<Nanos> {
         let now = self.within(|all| {
             let now = all.settle(now)?;
             Ok(all.index().store().commit(now)?)
@@ -343,7 +340,7 @@ impl Recoverable {
     ///
     /// # Errors
     /// A store that cannot go on.
-    pub fn abort(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    pub fn abort(&mut self, now: Nanos) -> Result<Nanos> {
         if !self.is_open() {
             self.sound()?;
         }
@@ -354,7 +351,7 @@ impl Recoverable {
         outcome
     }
 
-    fn start_anew(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn start_anew(&mut self, now: Nanos) -> Result<Nanos> {
         let mut store = self.take_store();
         let now = store.abort(now)?;
         // Reading may write pages out to make room: they belong to a transaction too.
@@ -367,7 +364,7 @@ impl Recoverable {
     /// Settles. A restart has to find room for the operations of the journal: where there may be
     /// too little, the index is flushed while it has all of them in its buffers, and the journal is
     /// empty then. If that finds no room, the transaction is the one that fails.
-    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         let index = self.index.as_mut().expect("it is open");
         match &mut self.journal {
             Some(journal)
@@ -404,7 +401,7 @@ fn beneath(index: &mut dyn Index) -> &mut dyn Store {
     index.store().below().expect("it lies behind a journal")
 }
 
-fn apply(index: &mut dyn Index, operation: Operation, now: Nanos) -> Result<Nanos, IndexError> {
+fn apply(index: &mut dyn Index, operation: Operation, now: Nanos) -> Result<Nanos> {
     match operation {
         Operation::Insert(key, value) => index.insert(now, key, value),
         Operation::Update(key, value) => index.update(now, key, value),

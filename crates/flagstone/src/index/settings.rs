@@ -2,26 +2,15 @@
 
 use super::Info;
 use crate::buffer::PolicyKind;
-use crate::settings::{BadSetting, Setting, Settings, configurable};
+use crate::settings::{BadSetting, Setting, Settings, configurable, settings};
 
 /// Settings that every index has.
-pub const COMMON: &[Setting] = &[
-    Setting {
-        name: "memory",
-        default: "1048576",
-        what: "bytes of memory for pages, and for the index's own buffers where it has any",
-    },
-    Setting {
-        name: "value_bytes",
-        default: "8",
-        what: "bytes of a value, 1 to 8; a key has 8",
-    },
-    Setting {
-        name: "buffer",
-        default: "lru",
-        what: "which page leaves the memory: lru, cflru, cfdc, fd-buffer or clock",
-    },
-];
+pub const COMMON: &[Setting] = settings! {
+    memory: "1048576",
+        "bytes of memory for pages, and for the index's own buffers where it has any";
+    value_bytes: "8", "bytes of a value, 1 to 8; a key has 8";
+    buffer: "lru", "which page leaves the memory: lru, cflru, cfdc, fd-buffer or clock";
+};
 
 configurable!(Info, COMMON);
 

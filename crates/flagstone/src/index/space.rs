@@ -1,7 +1,7 @@
 //! The pages of a store that an index uses, and those that are free: single pages, and runs of
 //! consecutive ones.
 
-use super::IndexError;
+use super::{IndexError, Result, damaged};
 use crate::layout;
 use crate::layout::{Layout, get, put};
 use crate::units::Lpn;
@@ -42,7 +42,7 @@ impl Space {
     }
 
     /// A page.
-    pub(super) fn take(&mut self) -> Result<Lpn, IndexError> {
+    pub(super) fn take(&mut self) -> Result<Lpn> {
         if let Some(page) = self.free.pop() {
             return Ok(page);
         }
@@ -50,22 +50,23 @@ impl Space {
     }
 
     /// The first of so many pages with consecutive numbers.
-    pub(super) fn take_run(&mut self, pages: u32) -> Result<Lpn, IndexError> {
+    pub(super) fn take_run(&mut self, pages: u32) -> Result<Lpn> {
         let first = self.next;
         let next = first.checked_add(pages).filter(|&next| next <= self.pages);
         self.next = next.ok_or_else(|| self.full())?;
         Ok(Lpn(first))
     }
 
-    /// Whether a page was ever taken.
-    pub(super) fn has_taken(&self, page: Lpn) -> bool {
-        page.0 < self.next
-    }
-
     /// Gives a page back.
-    pub(super) fn give(&mut self, page: Lpn) {
-        debug_assert!(self.has_taken(page));
+    ///
+    /// # Errors
+    /// It was never taken: who names it is damaged.
+    pub(super) fn give(&mut self, page: Lpn) -> Result<()> {
+        if page.0 >= self.next {
+            return damaged(page, "it is in use and was never taken");
+        }
         self.free.push(page);
+        Ok(())
     }
 
     /// Pages that were never used.

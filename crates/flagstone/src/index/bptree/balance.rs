@@ -4,9 +4,9 @@
 //! A step replaces nodes side by side under one parent by others with the same keys in all, tells
 //! what stands above, and then does the same to the parent's list of children.
 
-use super::super::{IndexError, Key, Value};
+use super::super::{Key, Result, Value, damaged};
 use super::node::{Links, Shape};
-use super::tree::{Above, Span, Step, Tree, damaged};
+use super::tree::{Above, Span, Step, Tree};
 use crate::units::{Lpn, Nanos};
 use std::ops::Range;
 
@@ -52,11 +52,7 @@ impl Inner {
 
 impl<A: Above> Tree<A> {
     /// Gives the leaf at the end of the path its entries, of which there are too many or too few.
-    pub(super) fn balance_leaf(
-        &mut self,
-        now: Nanos,
-        entries: &[(Key, Value)],
-    ) -> Result<Nanos, IndexError> {
+    pub(super) fn balance_leaf(&mut self, now: Nanos, entries: &[(Key, Value)]) -> Result<Nanos> {
         let most = 2 * self.shape.leaf_order;
         if entries.len() <= most {
             return self.mend_leaf(now, entries);
@@ -71,11 +67,7 @@ impl<A: Above> Tree<A> {
     }
 
     /// Fills an empty tree with pairs, in the order of their keys: as few nodes as can be.
-    pub(in super::super) fn build(
-        &mut self,
-        now: Nanos,
-        pairs: &[(Key, Value)],
-    ) -> Result<Nanos, IndexError> {
+    pub(in super::super) fn build(&mut self, now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos> {
         let Some(&(first, _)) = pairs.first() else {
             return Ok(now);
         };
@@ -89,7 +81,7 @@ impl<A: Above> Tree<A> {
         Ok(now)
     }
 
-    fn leaf_links(&mut self, now: Nanos, at: Lpn) -> Result<(Links, Nanos), IndexError> {
+    fn leaf_links(&mut self, now: Nanos, at: Lpn) -> Result<(Links, Nanos)> {
         self.look(now, at, |_, page, shape| {
             shape.leaf_len(page)?;
             Some(Shape::links(page))
@@ -104,7 +96,7 @@ impl<A: Above> Tree<A> {
         (left, right): Links,
         (low, high): (Key, Key),
         entries: &[(Key, Value)],
-    ) -> Result<(Vec<Span>, Nanos), IndexError> {
+    ) -> Result<(Vec<Span>, Nanos)> {
         let shape = self.shape;
         let mut spans: Vec<Span> = Vec::with_capacity(pages.len());
         for (i, part) in parts(entries.len(), pages.len()).enumerate() {
@@ -128,7 +120,7 @@ impl<A: Above> Tree<A> {
         mut now: Nanos,
         entries: &[(Key, Value)],
         count: usize,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         if self.path.len() == 1 {
             now = self.grow(now)?;
         }
@@ -155,7 +147,7 @@ impl<A: Above> Tree<A> {
 
     /// A leaf that has too few takes from the right sibling, or else from the left one, what they
     /// have beyond d; if they have nothing, it merges with one.
-    fn mend_leaf(&mut self, mut now: Nanos, entries: &[(Key, Value)]) -> Result<Nanos, IndexError> {
+    fn mend_leaf(&mut self, mut now: Nanos, entries: &[(Key, Value)]) -> Result<Nanos> {
         let depth = self.path.len() - 2;
         let Step { span: parent, slot } = self.path[depth];
         let own = self.path[depth + 1].span.at;
@@ -210,7 +202,7 @@ impl<A: Above> Tree<A> {
         first: usize,
         node: &Inner,
         all: &[(Key, Value)],
-    ) -> Result<(Option<Lpn>, Nanos), IndexError> {
+    ) -> Result<(Option<Lpn>, Nanos)> {
         let pair = [node.children[first], node.children[first + 1]];
         let range = node.bounds(first, first + 1, self.path[depth].span);
         let ((left, _), now) = self.leaf_links(now, pair[0])?;
@@ -235,7 +227,7 @@ impl<A: Above> Tree<A> {
         Ok(((count == 1).then_some(pair[1]), now))
     }
 
-    fn inner(&mut self, now: Nanos, at: Lpn) -> Result<(Inner, Nanos), IndexError> {
+    fn inner(&mut self, now: Nanos, at: Lpn) -> Result<(Inner, Nanos)> {
         self.look(now, at, |_, page, shape| {
             let len = shape.inner_len(page)?;
             Some(Inner {
@@ -252,7 +244,7 @@ impl<A: Above> Tree<A> {
         pages: &[Lpn],
         (low, high): (Key, Key),
         node: &Inner,
-    ) -> Result<(Vec<Span>, Nanos), IndexError> {
+    ) -> Result<(Vec<Span>, Nanos)> {
         let mut spans: Vec<Span> = Vec::with_capacity(pages.len());
         for (part, &at) in parts(node.children.len(), pages.len()).zip(pages) {
             let low = if part.start == 0 {
@@ -272,15 +264,13 @@ impl<A: Above> Tree<A> {
     }
 
     /// Replaces children of the inner node at a depth of the path.
-    fn replace(
-        &mut self,
-        now: Nanos,
-        mut depth: usize,
-        replaced: Replaced,
-    ) -> Result<Nanos, IndexError> {
+    fn replace(&mut self, now: Nanos, mut depth: usize, replaced: Replaced) -> Result<Nanos> {
         let Span { at, low, high } = self.path[depth].span;
         let (mut node, mut now) = self.inner(now, at)?;
         let Replaced { slot, old, new } = replaced;
+        if slot + old > node.children.len() {
+            return damaged(at, "it has fewer children than it had");
+        }
         node.children
             .splice(slot..slot + old, new.iter().map(|span| span.at));
         node.keys
@@ -318,12 +308,7 @@ impl<A: Above> Tree<A> {
     }
 
     /// An inner node that has too few keys: as a leaf, but that a key moves through the parent.
-    fn mend_inner(
-        &mut self,
-        mut now: Nanos,
-        depth: usize,
-        own: Inner,
-    ) -> Result<Nanos, IndexError> {
+    fn mend_inner(&mut self, mut now: Nanos, depth: usize, own: Inner) -> Result<Nanos> {
         let Step { span: parent, slot } = self.path[depth - 1];
         let (node, done) = self.inner(now, parent.at)?;
         now = done;
@@ -373,7 +358,7 @@ impl<A: Above> Tree<A> {
     }
 
     /// Puts a root above the root.
-    fn grow(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn grow(&mut self, now: Nanos) -> Result<Nanos> {
         let root = self.space.take()?;
         let below = self.root;
         let (page, now) = self.fill(now, root)?;
@@ -392,8 +377,8 @@ impl<A: Above> Tree<A> {
         Ok(now)
     }
 
-    fn drop_page(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, IndexError> {
-        self.space.give(at);
+    fn drop_page(&mut self, now: Nanos, at: Lpn) -> Result<Nanos> {
+        self.space.give(at)?;
         Ok(self.cache.forget(now, at)?)
     }
 }

@@ -32,7 +32,7 @@ mod range;
 mod tests;
 mod tree;
 
-use super::{Index, IndexError, Info, Key, Setting, Settings, Store, Value, of_cache};
+use super::{Index, Info, Key, Result, Setting, Settings, Store, Value, of_cache};
 use crate::layout::Layout;
 use crate::units::Nanos;
 
@@ -57,7 +57,7 @@ pub(super) const READ_AHEAD: Setting = Setting {
 };
 
 /// Leaves that a range asks for at once.
-pub(super) fn read_ahead(settings: &Settings, info: &Info) -> Result<usize, IndexError> {
+pub(super) fn read_ahead(settings: &Settings, info: &Info) -> Result<usize> {
     Ok(settings.number(info, READ_AHEAD.name, 1, 1 << 16)?)
 }
 
@@ -84,7 +84,7 @@ fn open_tree(
     settings: &Settings,
     info: &'static Info,
     now: Nanos,
-) -> Result<(Tree<()>, Nanos), IndexError> {
+) -> Result<(Tree<()>, Nanos)> {
     let frames = settings.memory(info)? as usize / store.page_bytes();
     Tree::open(store, info, settings, frames, now, |_, _, _| ())
 }
@@ -92,40 +92,35 @@ fn open_tree(
 /// A tree in memory, to look into, for the tests of the lazy one; the settings may be of that.
 #[cfg(test)]
 pub(super) fn open_plain(settings: &Settings, pages: u32) -> Tree<()> {
-    let store = Box::new(super::MemStore::new(256, pages));
-    open_tree(store, settings, &super::lazy_bptree::INFO, Nanos::ZERO)
-        .expect("a blank store")
-        .0
+    let open =
+        |store, settings: &_, now| open_tree(store, settings, &super::lazy_bptree::INFO, now);
+    super::model::blank(open, settings, 256, pages).0
 }
 
 pub(super) fn open(
     store: Box<dyn Store>,
     settings: &Settings,
     now: Nanos,
-) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+) -> Result<(Box<dyn Index>, Nanos)> {
     let read_ahead = read_ahead(settings, &INFO)?;
     let (tree, now) = open_tree(store, settings, &INFO, now)?;
     Ok((Box::new(BPlusTree { tree, read_ahead }), now))
 }
 
 impl Index for BPlusTree {
-    fn info(&self) -> &'static Info {
-        &INFO
-    }
-
-    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.tree.insert(now, key, value)
     }
 
-    fn build(&mut self, now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos, IndexError> {
+    fn build(&mut self, now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos> {
         self.tree.build(now, pairs)
     }
 
-    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         self.tree.delete(now, key)
     }
 
-    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         self.tree.get(now, key)
     }
 
@@ -135,14 +130,14 @@ impl Index for BPlusTree {
         from: Key,
         to: Key,
         into: &mut Vec<(Key, Value)>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         if from > to {
             return Ok(now);
         }
         self.tree.range(now, (from, to), self.read_ahead, into)
     }
 
-    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         self.tree.settle(now)
     }
 
@@ -150,18 +145,13 @@ impl Index for BPlusTree {
         self.tree.check().map(|_| ())
     }
 
-    of_cache!(tree.cache);
-
-    fn reset_stats(&mut self) {
-        self.tree.cache.reset_stats();
-        self.tree.counts = tree::Counts::default();
-    }
+    of_cache!(tree.cache, tree.counts);
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         self.tree.memory()
     }
 
     fn figures(&self) -> Vec<(&'static str, f64)> {
-        self.tree.counts.figures().to_vec()
+        self.tree.counts.figures()
     }
 }

@@ -1,7 +1,7 @@
 //! How the nodes of a tree lie in pages: entries side by side in the order of their keys, found by
 //! bisection in the bytes themselves.
 
-use super::super::{IndexError, Key, Value};
+use super::super::{IndexError, Key, Result, Value};
 use crate::layout;
 use crate::layout::{Layout, get, put};
 use crate::units::Lpn;
@@ -55,11 +55,7 @@ pub(in super::super) struct Shape {
 impl Shape {
     /// # Errors
     /// The order does not fit the page, or nothing does.
-    pub(super) fn new(
-        page_bytes: usize,
-        value_bytes: usize,
-        order: usize,
-    ) -> Result<Shape, IndexError> {
+    pub(super) fn new(page_bytes: usize, value_bytes: usize, order: usize) -> Result<Shape> {
         let room = page_bytes.saturating_sub(leaf_head::SIZE);
         let most = |entry: usize| (room / entry / 2).min(LEAF as usize / 4);
         let (leaf, inner) = (most(8 + value_bytes), most(INNER));

@@ -1,8 +1,8 @@
 //! Ranges: along the links of the leaves, or several leaves at once where their parent names them.
 
-use super::super::{IndexError, Key, Value};
+use super::super::{Key, Result, Value, damaged};
 use super::node::Shape;
-use super::tree::{Above, Tree, bisection, damaged};
+use super::tree::{Above, Tree, bisection};
 use crate::units::{Lpn, Nanos};
 
 /// What a range finds in a leaf.
@@ -40,7 +40,7 @@ impl<A: Above> Tree<A> {
         leaf: Lpn,
         range: (Key, Key),
         into: &mut Vec<(Key, Value)>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let mut next = Some(leaf);
         while let Some(at) = next {
             let (seen, done) =
@@ -62,7 +62,7 @@ impl Tree<()> {
         (mut from, to): (Key, Key),
         read_ahead: usize,
         into: &mut Vec<(Key, Value)>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         // What is read does not drive out all else, nor itself.
         let at_once = read_ahead.min(self.cache.frames() / 2);
         loop {
@@ -102,7 +102,7 @@ impl Tree<()> {
         leaves: &[Lpn],
         range: (Key, Key),
         into: &mut Vec<(Key, Value)>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let (shape, mut compared) = (self.shape, 0);
         let mut strange = None;
         let now = self.cache.read_together(now, leaves, |at, page| {

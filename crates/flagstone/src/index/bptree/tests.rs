@@ -1,8 +1,8 @@
 //! Tests of the B+-tree: histories against a map, the paper's example, structures that must be
 //! refused.
 
-use super::super::model::{History, assert_reads_ahead, assert_recovers, figure};
-use super::super::{IndexKind, MemStore};
+use super::super::model::{History, assert_reads_ahead, blank, figure};
+use super::super::{IndexError, IndexKind};
 use super::*;
 use crate::dice::Dice;
 
@@ -11,10 +11,7 @@ fn open_tree(order: usize, frames: u64) -> Box<dyn Index> {
         .with("order", order)
         .with("value_bytes", 4)
         .with("memory", frames * 256);
-    let store = Box::new(MemStore::new(256, 4096));
-    open(store, &settings, Nanos::ZERO)
-        .expect("a blank store")
-        .0
+    blank(open, &settings, 256, 4096).0
 }
 
 fn keys(index: &mut dyn Index) -> Vec<Key> {
@@ -37,12 +34,6 @@ fn agrees_with_a_map_at_every_small_order() {
         };
         history.assert_agrees(3);
     }
-}
-
-#[test]
-fn transactions_survive_or_are_gone() {
-    let settings = Settings::new().with("memory", 4096).with("order", 3);
-    assert_recovers(IndexKind::BPlusTree, &settings, 5, 300);
 }
 
 /// D3: with as many reads, in less time.
@@ -87,8 +78,7 @@ fn a_node_of_the_paper_fills_its_page() {
 #[test]
 fn a_tree_is_opened_with_the_order_that_it_was_made_with() {
     let settings = Settings::new().with("order", 2);
-    let store = Box::new(MemStore::new(256, 64));
-    let (mut index, now) = open(store, &settings, Nanos::ZERO).expect("a blank store");
+    let (mut index, now) = blank(open, &settings, 256, 64);
     index.insert(now, 1, 1).expect("room");
     index.flush(now).expect("room");
     let store = index.into_store();
@@ -99,8 +89,7 @@ fn a_tree_is_opened_with_the_order_that_it_was_made_with() {
 #[test]
 fn a_full_store_is_refused_before_anything_is_lost() {
     let settings = Settings::new().with("order", 1).with("memory", 2048);
-    let store = Box::new(MemStore::new(128, 40));
-    let (mut index, now) = open(store, &settings, Nanos::ZERO).expect("a blank store");
+    let (mut index, now) = blank(open, &settings, 128, 40);
     let mut inserted = 0;
     let error = loop {
         match index.insert(now, inserted, 7) {
@@ -118,8 +107,7 @@ fn damage_is_said_to_be_some() {
     // Any node that is overwritten by something else is noticed by what reads it.
     let settings = Settings::new().with("order", 2);
     for page in 1..8 {
-        let store = Box::new(MemStore::new(256, 64));
-        let (mut index, now) = open(store, &settings, Nanos::ZERO).expect("a blank store");
+        let (mut index, now) = blank(open, &settings, 256, 64);
         for key in 0..14 {
             index.insert(now, key, key).expect("room");
         }

@@ -3,7 +3,9 @@
 
 use super::super::meta::Meta;
 use super::super::space::Space;
-use super::super::{Cache, IndexError, Info, Key, Settings, Store, Value};
+use super::super::{
+    Cache, IndexError, Info, Key, Result, Settings, Store, Value, counters, damaged,
+};
 use super::node::{Change, PAGES_MAX, Shape};
 use crate::layout;
 use crate::layout::{Layout, get, put};
@@ -66,28 +68,17 @@ pub(super) struct Step {
     pub(super) slot: usize,
 }
 
-/// What was counted.
-#[derive(Debug, Clone, Copy, Default)]
-pub(in super::super) struct Counts {
-    /// Nodes that came of splits, leaves and inner nodes.
-    pub(in super::super) splits: u64,
-    pub(in super::super) merges: u64,
-    pub(in super::super) redistributions: u64,
-    /// How often the tree became higher.
-    pub(in super::super) grown: u64,
-    /// How often it became lower.
-    pub(in super::super) shrunk: u64,
-}
-
-impl Counts {
-    pub(in super::super) fn figures(&self) -> [(&'static str, f64); 5] {
-        [
-            ("splits", self.splits as f64),
-            ("merges", self.merges as f64),
-            ("redistributions", self.redistributions as f64),
-            ("grown", self.grown as f64),
-            ("shrunk", self.shrunk as f64),
-        ]
+counters! {
+    /// What was counted.
+    pub(in super::super) struct Counts {
+        /// Nodes that came of splits, leaves and inner nodes.
+        splits,
+        merges,
+        redistributions,
+        /// How often the tree became higher.
+        grown,
+        /// How often it became lower.
+        shrunk,
     }
 }
 
@@ -101,8 +92,6 @@ pub(in super::super) struct Tree<A> {
     pub(super) meta: Meta,
     pub(super) space: Space,
     pub(in super::super) shape: Shape,
-    info: &'static Info,
-    value_bytes: usize,
     pub(in super::super) root: Lpn,
     /// Levels.
     pub(in super::super) height: u32,
@@ -119,11 +108,6 @@ pub(in super::super) struct Tree<A> {
 #[inline]
 pub(super) fn bisection(len: usize) -> u64 {
     u64::from(usize::BITS - len.leading_zeros())
-}
-
-pub(super) fn damaged<T>(at: Lpn, why: &str) -> Result<T, IndexError> {
-    let why = why.to_string();
-    Err(IndexError::Damaged { at, why })
 }
 
 /// Before a frame is taken: what stands above may still change the page that goes.
@@ -152,15 +136,17 @@ impl<A: Above> Tree<A> {
         frames: usize,
         now: Nanos,
         above: impl FnOnce(Lpn, u32, Shape) -> A,
-    ) -> Result<(Tree<A>, Nanos), IndexError> {
+    ) -> Result<(Tree<A>, Nanos)> {
         let value_bytes = settings.value_bytes(info)?;
         let order = settings.number(info, "order", 0, 1 << 13)?;
         let shape = Shape::new(store.page_bytes(), value_bytes, order)?;
         let pages = store.pages().min(PAGES_MAX);
         let mut cache = Cache::new(store, frames, settings.buffer(info)?);
-        let (meta, loaded, mut now) = Meta::load(&mut cache, info.name, value_bytes, now)?;
-        let (space, root, height) = match loaded {
-            Some((mut space, own)) => {
+        let ((meta, mut space, own), mut now) =
+            Meta::load(&mut cache, info.name, value_bytes, now)?;
+        space.limit(pages);
+        let (root, height) = match own {
+            Some(own) => {
                 if own.len() != tree_meta::SIZE {
                     return damaged(Lpn(0), "the metadata is not that of a tree");
                 }
@@ -174,16 +160,14 @@ impl<A: Above> Tree<A> {
                         shape.leaf_order, shape.inner_order
                     )));
                 }
-                space.limit(pages);
-                (space, Lpn(field(tree_meta::ROOT)), field(tree_meta::HEIGHT))
+                (Lpn(field(tree_meta::ROOT)), field(tree_meta::HEIGHT))
             }
             None => {
-                let mut space = Space::new(1, pages);
                 let root = space.take()?;
                 let (page, done) = cache.fill(now, root)?;
                 Shape::set_leaf_len(page, 0);
                 now = done;
-                (space, root, 1)
+                (root, 1)
             }
         };
         if height == 0 || height > 64 {
@@ -195,8 +179,6 @@ impl<A: Above> Tree<A> {
             meta,
             space,
             shape,
-            info,
-            value_bytes,
             root,
             height,
             path: Vec::new(),
@@ -214,7 +196,7 @@ impl<A: Above> Tree<A> {
         now: Nanos,
         at: Lpn,
         look: impl FnOnce(&mut A, &[u8], Shape) -> Option<T>,
-    ) -> Result<(T, Nanos), IndexError> {
+    ) -> Result<(T, Nanos)> {
         let (above, kept, shape) = (&mut self.above, &self.kept, self.shape);
         let first = |cache: &mut Cache| last_chance(cache, above, kept, shape);
         let (page, now) = self.cache.read_after(now, at, first)?;
@@ -225,14 +207,14 @@ impl<A: Above> Tree<A> {
     }
 
     /// A page to change.
-    pub(super) fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
+    pub(super) fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos)> {
         let (above, kept, shape) = (&mut self.above, &self.kept, self.shape);
         let first = |cache: &mut Cache| last_chance(cache, above, kept, shape);
         Ok(self.cache.change_after(now, at, first)?)
     }
 
     /// A page to write anew.
-    pub(super) fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
+    pub(super) fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos)> {
         if A::WATCHES && !self.cache.holds(at) {
             last_chance(&mut self.cache, &mut self.above, &self.kept, self.shape);
         }
@@ -246,7 +228,7 @@ impl<A: Above> Tree<A> {
 
     /// Goes from the root to the leaf that has a key, along `path`.
     #[inline]
-    pub(super) fn descend(&mut self, mut now: Nanos, key: Key) -> Result<(Lpn, Nanos), IndexError> {
+    pub(super) fn descend(&mut self, mut now: Nanos, key: Key) -> Result<(Lpn, Nanos)> {
         self.path.clear();
         let mut span = Span {
             at: self.root,
@@ -280,7 +262,7 @@ impl<A: Above> Tree<A> {
         level: u32,
         key: Key,
         mut passed: impl FnMut(&mut A, Lpn, &[u8], Shape),
-    ) -> Result<(Span, Nanos), IndexError> {
+    ) -> Result<(Span, Nanos)> {
         for _ in 0..level {
             let ((len, child), done) = self.look(now, span.at, |above, page, shape| {
                 let len = shape.inner_len(page)?;
@@ -304,7 +286,7 @@ impl<A: Above> Tree<A> {
         now: Nanos,
         leaf: Lpn,
         key: Key,
-    ) -> Result<(Option<Value>, usize, Nanos), IndexError> {
+    ) -> Result<(Option<Value>, usize, Nanos)> {
         let ((len, value), now) = self.look(now, leaf, |_, page, shape| {
             let len = shape.leaf_len(page)?;
             let slot = shape.find(page, len, key).ok();
@@ -316,23 +298,14 @@ impl<A: Above> Tree<A> {
 
     /// The value of a key.
     #[inline]
-    pub(super) fn get(
-        &mut self,
-        now: Nanos,
-        key: Key,
-    ) -> Result<(Option<Value>, Nanos), IndexError> {
+    pub(super) fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         let (leaf, now) = self.descend(now, key)?;
         let (value, _, now) = self.get_in(now, leaf, key)?;
         Ok((value, now))
     }
 
     /// Gives a key a value.
-    pub(in super::super) fn insert(
-        &mut self,
-        now: Nanos,
-        key: Key,
-        value: Value,
-    ) -> Result<Nanos, IndexError> {
+    pub(in super::super) fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         let (leaf, now) = self.descend(now, key)?;
         let ((len, slot), now) = self.look(now, leaf, |_, page, shape| {
             let len = shape.leaf_len(page)?;
@@ -356,7 +329,7 @@ impl<A: Above> Tree<A> {
     }
 
     /// Removes a key.
-    pub(in super::super) fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    pub(in super::super) fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         let (leaf, now) = self.descend(now, key)?;
         let ((len, slot), now) = self.look(now, leaf, |_, page, shape| {
             let len = shape.leaf_len(page)?;
@@ -382,7 +355,7 @@ impl<A: Above> Tree<A> {
         now: Nanos,
         leaf: Lpn,
         changes: &[Change],
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         self.change_at(now, leaf, changes, false)
     }
 
@@ -392,7 +365,7 @@ impl<A: Above> Tree<A> {
         now: Nanos,
         key: Key,
         changes: &[Change],
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let (leaf, now) = self.descend(now, key)?;
         self.change_at(now, leaf, changes, true)
     }
@@ -404,7 +377,7 @@ impl<A: Above> Tree<A> {
         leaf: Lpn,
         changes: &[Change],
         on_path: bool,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let Some(&(key, _)) = changes.first() else {
             return Ok(now);
         };
@@ -446,12 +419,7 @@ impl<A: Above> Tree<A> {
 
     /// Does a few changes to a leaf one after the other, if it keeps between d and 2d entries; says
     /// whether they are done.
-    fn change_few(
-        &mut self,
-        now: Nanos,
-        leaf: Lpn,
-        changes: &[Change],
-    ) -> Result<(bool, Nanos), IndexError> {
+    fn change_few(&mut self, now: Nanos, leaf: Lpn, changes: &[Change]) -> Result<(bool, Nanos)> {
         let ((mut len, after, differs), now) = self.look(now, leaf, |_, page, shape| {
             let len = shape.leaf_len(page)?;
             let (mut after, mut differs) = (len, false);
@@ -493,16 +461,15 @@ impl<A: Above> Tree<A> {
     }
 
     /// Writes changed pages.
-    pub(in super::super) fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
-        let now = self.cache.write_all(now)?;
+    pub(in super::super) fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         let mut own = [0; tree_meta::SIZE];
         put(&mut own, tree_meta::ROOT, u64::from(self.root.0));
         put(&mut own, tree_meta::HEIGHT, u64::from(self.height));
         let (leaf, inner) = (self.shape.leaf_order, self.shape.inner_order);
         put(&mut own, tree_meta::LEAF_ORDER, leaf as u64);
         put(&mut own, tree_meta::INNER_ORDER, inner as u64);
-        let (meta, cache, space) = (&mut self.meta, &mut self.cache, &mut self.space);
-        meta.save(cache, self.info.name, self.value_bytes, space, &own, now)
+        self.meta
+            .settle(&mut self.cache, &mut self.space, &own, now)
     }
 
     /// Whether it may take more pages than are free to bring in so many changes, each of a key of

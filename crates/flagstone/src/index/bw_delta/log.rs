@@ -4,7 +4,7 @@
 //! [`super::residents`]) and filled again.
 
 use super::super::space::Space;
-use super::super::{Cache, IndexError};
+use super::super::{Cache, Result, damaged};
 use crate::units::{Lpn, Nanos};
 
 /// Where a fragment is: its position in the log and its length, in a word. Zero is none.
@@ -93,7 +93,7 @@ impl Log {
     }
 
     /// Begins with the first segment.
-    pub(super) fn start(&mut self, space: &mut Space) -> Result<(), IndexError> {
+    pub(super) fn start(&mut self, space: &mut Space) -> Result<()> {
         self.current = self.next(space)?;
         Ok(())
     }
@@ -105,7 +105,7 @@ impl Log {
         current: u32,
         fill: usize,
         now: Nanos,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         (self.current, self.fill, self.written) = (current, fill, fill);
         let live = self.segments.iter().enumerate();
         self.free = live
@@ -127,7 +127,7 @@ impl Log {
         (first..first + self.segment_pages).map(Lpn)
     }
 
-    fn next(&mut self, space: &mut Space) -> Result<u32, IndexError> {
+    fn next(&mut self, space: &mut Space) -> Result<u32> {
         if let Some(segment) = self.free.pop() {
             return Ok(segment);
         }
@@ -137,7 +137,7 @@ impl Log {
     }
 
     /// Writes the pages that were appended since the last time, side by side.
-    pub(super) fn write(&mut self, cache: &mut Cache, now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn write(&mut self, cache: &mut Cache, now: Nanos) -> Result<Nanos> {
         if self.written == self.fill {
             return Ok(now);
         }
@@ -158,7 +158,7 @@ impl Log {
         space: &mut Space,
         fragment: &[u8],
         mut now: Nanos,
-    ) -> Result<(Link, Nanos), IndexError> {
+    ) -> Result<(Link, Nanos)> {
         let length = fragment.len();
         if self.fill + length > self.segment_bytes() {
             let next = self.next(space)?;
@@ -176,10 +176,30 @@ impl Log {
     }
 
     /// A fragment does not belong to a node any more.
-    pub(super) fn kill(&mut self, link: Link) {
-        let segment = link.at() / self.segment_bytes();
-        self.segments[segment].live -= link.length() as u32;
-        self.live -= link.length() as u64;
+    pub(super) fn kill(&mut self, link: Link) -> Result<()> {
+        let (segment, length) = (link.at() / self.segment_bytes(), link.length() as u32);
+        let segment = &mut self.segments[segment];
+        let Some(left) = segment.live.checked_sub(length) else {
+            return damaged(
+                segment.first,
+                "its segment has more live bytes than it should",
+            );
+        };
+        segment.live = left;
+        self.live -= u64::from(length);
+        Ok(())
+    }
+
+    /// The page with the first byte of a fragment. Of a link that leads out of the log the first
+    /// page of the metadata, where links begin.
+    pub(super) fn page_of(&self, link: Link) -> Lpn {
+        let (segment, at) = (
+            link.at() / self.segment_bytes(),
+            link.at() % self.segment_bytes(),
+        );
+        let pages = (at / self.page_bytes) as u32;
+        let segment = self.segments.get(segment);
+        segment.map_or(Lpn(0), |segment| Lpn(segment.first.0 + pages))
     }
 
     /// Whether a link names bytes of one segment.
@@ -197,14 +217,11 @@ impl Log {
         cache: &mut Cache,
         link: Link,
         now: Nanos,
-    ) -> Result<(&[u8], Nanos), IndexError> {
+    ) -> Result<(&[u8], Nanos)> {
         let segment = (link.at() / self.segment_bytes()) as u32;
         let at = link.at() % self.segment_bytes();
         if !self.holds(link) {
-            return Err(IndexError::Damaged {
-                at: Lpn((link.at() / self.page_bytes) as u32),
-                why: "a link leads out of the log".to_string(),
-            });
+            return damaged(self.page_of(link), "a link leads out of the log");
         }
         if segment == self.current {
             return Ok((&self.buffer[at..][..link.length()], now));
@@ -253,12 +270,7 @@ impl Log {
     }
 
     /// Begins to clean a segment: its bytes are in memory until [`Log::cleaned`].
-    pub(super) fn clean(
-        &mut self,
-        cache: &mut Cache,
-        segment: u32,
-        now: Nanos,
-    ) -> Result<Nanos, IndexError> {
+    pub(super) fn clean(&mut self, cache: &mut Cache, segment: u32, now: Nanos) -> Result<Nanos> {
         self.pages.clear();
         let pages = self.pages_of(segment);
         self.pages.extend(pages);

@@ -58,7 +58,9 @@ mod waiting;
 
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, Index, IndexError, IndexStats, Info, Key, Settings, Store, Value};
+use super::{
+    Cache, Index, IndexError, IndexStats, Info, Key, Result, Settings, Store, Value, counters,
+};
 use crate::buffer::PoolStats;
 use crate::layout;
 use crate::layout::{Layout, get, put};
@@ -183,37 +185,39 @@ struct BwDelta {
     found: Vec<Delta>,
     bytes: Vec<u8>,
     accesses: PoolStats,
-    hits: u64,
-    misses: u64,
-    blind: u64,
-    delta_hits: u64,
-    loads: u64,
-    fragments_read: u64,
-    consolidations: u64,
-    splits: u64,
-    merges: u64,
-    redistributions: u64,
-    bases_flushed: u64,
-    deltas_flushed: u64,
-    evictions: u64,
-    cleaned: u64,
-    relocated: u64,
+    counts: Counts,
+}
+
+counters! {
+    struct Counts {
+        node_hits,
+        node_misses,
+        blind_deltas,
+        delta_hits,
+        loads,
+        fragments_read,
+        consolidations,
+        splits,
+        merges,
+        redistributions,
+        bases_flushed,
+        deltas_flushed,
+        evictions,
+        segments_cleaned,
+        nodes_relocated,
+    }
 }
 
 pub(super) fn open(
     store: Box<dyn Store>,
     settings: &Settings,
     now: Nanos,
-) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+) -> Result<(Box<dyn Index>, Nanos)> {
     let (index, now) = start(store, settings, now)?;
     Ok((Box::new(index), now))
 }
 
-fn start(
-    store: Box<dyn Store>,
-    settings: &Settings,
-    now: Nanos,
-) -> Result<(BwDelta, Nanos), IndexError> {
+fn start(store: Box<dyn Store>, settings: &Settings, now: Nanos) -> Result<(BwDelta, Nanos)> {
     let value_bytes = settings.value_bytes(&INFO)?;
     if settings.text(&INFO, "buffer") != "lru" {
         return Err(IndexError::Settings(
@@ -222,21 +226,16 @@ fn start(
                 .to_string(),
         ));
     }
-    let (page_bytes, pages) = (store.page_bytes(), store.pages());
+    let page_bytes = store.page_bytes();
     let memory = settings.memory(&INFO)? as usize;
     // The log's buffers take an eighth of the memory at most.
     let most = (memory / 16 / page_bytes).max(2) as u32;
     let segment_pages = settings.number(&INFO, "segment_pages", 2, 4096)?.min(most);
-    let cache = Cache::new(store, 4, settings.buffer(&INFO)?);
-    let mut index = BwDelta::new(cache, Codec { value_bytes }, pages, settings)?;
-    let (meta, loaded, now) = Meta::load(&mut index.cache, INFO.name, value_bytes, now)?;
-    index.meta = meta;
-    let mut now = now;
-    match loaded {
-        Some((space, own)) => {
-            index.space = space;
-            now = index.resume(&own, now)?;
-        }
+    let mut cache = Cache::new(store, 4, settings.buffer(&INFO)?);
+    let ((meta, space, own), mut now) = Meta::load(&mut cache, INFO.name, value_bytes, now)?;
+    let mut index = BwDelta::new(cache, meta, space, Codec { value_bytes }, settings)?;
+    match own {
+        Some(own) => now = index.resume(&own, now)?,
         None => {
             index.log = Log::new(page_bytes, segment_pages);
             index.log.start(&mut index.space)?;
@@ -260,16 +259,17 @@ fn start(
 impl BwDelta {
     fn new(
         cache: Cache,
+        meta: Meta,
+        space: Space,
         codec: Codec,
-        pages: u32,
         settings: &Settings,
-    ) -> Result<BwDelta, IndexError> {
+    ) -> Result<BwDelta> {
         let node_max = settings.number(&INFO, "node_max", 3, 4000)?;
         Ok(BwDelta {
             log: Log::new(cache.page_bytes(), 1),
             cache,
-            meta: Meta::default(),
-            space: Space::new(1, pages),
+            meta,
+            space,
             codec,
             chain_max: settings.number(&INFO, "chain_max", 1, 200)?,
             node_max,
@@ -295,21 +295,7 @@ impl BwDelta {
             found: Vec::new(),
             bytes: Vec::new(),
             accesses: PoolStats::default(),
-            hits: 0,
-            misses: 0,
-            blind: 0,
-            delta_hits: 0,
-            loads: 0,
-            fragments_read: 0,
-            consolidations: 0,
-            splits: 0,
-            merges: 0,
-            redistributions: 0,
-            bases_flushed: 0,
-            deltas_flushed: 0,
-            evictions: 0,
-            cleaned: 0,
-            relocated: 0,
+            counts: Counts::default(),
         })
     }
 
@@ -328,7 +314,7 @@ impl BwDelta {
     }
 
     /// Restores the state that the metadata has.
-    fn resume(&mut self, own: &[u8], now: Nanos) -> Result<Nanos, IndexError> {
+    fn resume(&mut self, own: &[u8], now: Nanos) -> Result<Nanos> {
         let damaged = || IndexError::Damaged {
             at: Lpn(0),
             why: "the map of nodes or the table of segments makes no sense".to_string(),
@@ -383,6 +369,11 @@ impl BwDelta {
                 .iter()
                 .all(|s| u64::from(s.first.0) + u64::from(segment_pages) <= u64::from(pages))
             && self
+                .log
+                .segments
+                .iter()
+                .all(|s| s.live as usize <= self.log.segment_bytes())
+            && self
                 .map
                 .iter()
                 .all(|e| e.link.at() + e.link.length() <= log);
@@ -428,11 +419,11 @@ impl Index for BwDelta {
         &INFO
     }
 
-    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.change(key, Some(value), now)
     }
 
-    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         let now = if self.pairs {
             self.change(key, None, now)?
         } else {
@@ -441,11 +432,11 @@ impl Index for BwDelta {
         self.change(key, Some(value), now)
     }
 
-    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         self.change(key, None, now)
     }
 
-    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         let (leaf, now) = self.descend(key, now)?;
         let entry = self.map[leaf as usize];
         if entry.waiting > 0 {
@@ -454,7 +445,7 @@ impl Index for BwDelta {
             let found = deltas.find(|delta| delta.key == key);
             drop(deltas);
             if let Some(delta) = found {
-                self.delta_hits += 1;
+                self.counts.delta_hits += 1;
                 self.accesses.read_hits += 1;
                 return Ok((delta.value, self.finish(now)?));
             }
@@ -478,14 +469,14 @@ impl Index for BwDelta {
         from: Key,
         to: Key,
         into: &mut Vec<(Key, Value)>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         if from > to {
             return Ok(now);
         }
         self.collect(self.root, self.height, (from, to), into, now)
     }
 
-    fn settle(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    fn settle(&mut self, mut now: Nanos) -> Result<Nanos> {
         while let Some(&number) = self.pending.last() {
             if let Some(slot) = self.map[number as usize].slot()
                 && self.nodes[slot as usize].structural
@@ -497,11 +488,11 @@ impl Index for BwDelta {
         now = self.fit(now)?;
         now = self.log.write(&mut self.cache, now)?;
         let own = self.metadata();
-        let (meta, cache, space) = (&mut self.meta, &mut self.cache, &mut self.space);
-        meta.save(cache, INFO.name, self.codec.value_bytes, space, &own, now)
+        self.meta
+            .settle(&mut self.cache, &mut self.space, &own, now)
     }
 
-    fn flush(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    fn flush(&mut self, mut now: Nanos) -> Result<Nanos> {
         for number in 1..self.map.len() as u32 {
             now = match self.map[number as usize].slot() {
                 Some(slot) => self.flush_node(slot, now)?,
@@ -535,12 +526,8 @@ impl Index for BwDelta {
     fn reset_stats(&mut self) {
         self.cache.reset_stats();
         self.accesses = PoolStats::default();
-        (self.hits, self.misses, self.blind, self.delta_hits) = (0, 0, 0, 0);
-        (self.loads, self.fragments_read, self.evictions) = (0, 0, 0);
-        (self.consolidations, self.splits) = (0, 0);
-        (self.merges, self.redistributions) = (0, 0);
-        (self.bases_flushed, self.deltas_flushed, self.log.sealed) = (0, 0, 0);
-        (self.cleaned, self.relocated) = (0, 0);
+        self.counts = Counts::default();
+        self.log.sealed = 0;
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
@@ -557,30 +544,16 @@ impl Index for BwDelta {
     }
 
     fn figures(&self) -> Vec<(&'static str, f64)> {
-        [
-            ("node_hits", self.hits),
-            ("node_misses", self.misses),
-            ("blind_deltas", self.blind),
-            ("delta_hits", self.delta_hits),
-            ("loads", self.loads),
-            ("fragments_read", self.fragments_read),
-            ("consolidations", self.consolidations),
-            ("splits", self.splits),
-            ("merges", self.merges),
-            ("redistributions", self.redistributions),
-            ("bases_flushed", self.bases_flushed),
-            ("deltas_flushed", self.deltas_flushed),
-            ("evictions", self.evictions),
-            ("segments_sealed", self.log.sealed),
-            ("segments_cleaned", self.cleaned),
-            ("nodes_relocated", self.relocated),
-            ("height", u64::from(self.height)),
-            ("nodes", (self.map.len() - 1 - self.unused.len()) as u64),
-            ("live_bytes", self.log.live),
-            ("log_bytes", self.log.used()),
-        ]
-        .map(|(name, count)| (name, count as f64))
-        .to_vec()
+        let mut figures = self.counts.figures();
+        let nodes = self.map.len() - 1 - self.unused.len();
+        figures.extend([
+            ("segments_sealed", self.log.sealed as f64),
+            ("height", f64::from(self.height)),
+            ("nodes", nodes as f64),
+            ("live_bytes", self.log.live as f64),
+            ("log_bytes", self.log.used() as f64),
+        ]);
+        figures
     }
 
     fn store(&mut self) -> &mut dyn Store {

@@ -1,6 +1,7 @@
 //! What a user can choose of the Bw-delta tree.
 
-use crate::index::{Info, Setting};
+use crate::index::Info;
+use crate::settings::settings;
 
 pub(in crate::index) const INFO: Info = Info {
     name: "bw-delta",
@@ -9,43 +10,18 @@ pub(in crate::index) const INFO: Info = Info {
     ordered: true,
     buffers: true,
     recovers: false,
-    settings: &[
-        Setting {
-            name: "chain_max",
-            default: "8",
-            what: "deltas of a node after which it gets a new base, 1 to 200",
-        },
-        Setting {
-            name: "node_max",
-            default: "128",
-            what: "records of a node beyond which it splits, 3 to 4000",
-        },
-        Setting {
-            name: "node_min",
-            default: "32",
-            what: "records of a node below which it merges, 2 to half of node_max",
-        },
-        Setting {
-            name: "segment_pages",
-            default: "64",
-            what: "pages that the log writes at once; fewer if memory is less than 16 times that",
-        },
-        Setting {
-            name: "log_factor",
-            default: "2",
-            what: "bytes of the log for each live one, beyond which it is cleaned, 1.1 to 10",
-        },
-        Setting {
-            name: "delta_share",
-            default: "0.75",
-            what: "how much of the memory that inner nodes leave is for deltas, 0.1 to 0.95",
-        },
-        Setting {
-            name: "update",
-            default: "blind",
-            what: "blind (one delta) or pair (one that deletes and one that inserts)",
-        },
-    ],
+    settings: settings! {
+        chain_max: "8", "deltas of a node after which it gets a new base, 1 to 200";
+        node_max: "128", "records of a node beyond which it splits, 3 to 4000";
+        node_min: "32", "records of a node below which it merges, 2 to half of node_max";
+        segment_pages: "64",
+            "pages that the log writes at once; fewer if memory is less than 16 times that";
+        log_factor: "2",
+            "bytes of the log for each live one, beyond which it is cleaned, 1.1 to 10";
+        delta_share: "0.75",
+            "how much of the memory that inner nodes leave is for deltas, 0.1 to 0.95";
+        update: "blind", "blind (one delta) or pair (one that deletes and one that inserts)";
+    },
     tiny: &[
         ("memory", "6000"),
         ("node_max", "8"),

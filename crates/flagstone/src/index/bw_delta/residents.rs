@@ -1,12 +1,12 @@
 //! Nodes in memory: which are there and in which order they were used, how they come from the log
 //! and get back to it, and the cleaning of the log.
 
-use super::super::IndexError;
+use super::super::{Result, damaged};
 use super::log::Link;
 use super::node::{Delta, Head, Node, apply};
 use super::waiting::CELL;
 use super::{BwDelta, LEFT_TO_DELETIONS, Mapped, NONE};
-use crate::units::{Lpn, Nanos};
+use crate::units::Nanos;
 
 impl BwDelta {
     pub(super) fn entry(&self, number: u32) -> &Mapped {
@@ -83,7 +83,7 @@ impl BwDelta {
     /// A node in memory is used now.
     #[inline]
     pub(super) fn touch(&mut self, slot: u32) {
-        self.hits += 1;
+        self.counts.node_hits += 1;
         if self.newest != slot {
             self.unlink(slot);
             self.push_newest(slot);
@@ -107,30 +107,25 @@ impl BwDelta {
 
     /// A node's place in memory, where it is afterwards; it is used now.
     #[inline]
-    pub(super) fn whole(
-        &mut self,
-        number: u32,
-        level: u8,
-        now: Nanos,
-    ) -> Result<(u32, Nanos), IndexError> {
+    pub(super) fn whole(&mut self, number: u32, level: u8, now: Nanos) -> Result<(u32, Nanos)> {
         if let Some(slot) = self.map[number as usize].slot() {
             self.touch(slot);
             return Ok((slot, now));
         }
-        self.misses += 1;
+        self.counts.node_misses += 1;
         self.load(number, level, now)
     }
 
     /// Reads the fragments of a node, the newest first, and takes the deltas that wait.
-    fn load(&mut self, number: u32, level: u8, mut now: Nanos) -> Result<(u32, Nanos), IndexError> {
-        self.loads += 1;
+    fn load(&mut self, number: u32, level: u8, mut now: Nanos) -> Result<(u32, Nanos)> {
+        self.counts.loads += 1;
         let mut link = self.map[number as usize].link;
         let (mut records, mut links) = (Vec::new(), Vec::new());
         self.found.clear();
         loop {
             let (bytes, done) = self.log.read(&mut self.cache, link, now)?;
             now = done;
-            self.fragments_read += 1;
+            self.counts.fragments_read += 1;
             let head = Head::parse(bytes).filter(|head| {
                 let is_it = head.node == number && head.level == level;
                 // Each fragment of a chain has a delta or more.
@@ -139,10 +134,8 @@ impl BwDelta {
                     && links.len() <= usize::from(u8::MAX)
             });
             let Some(head) = head else {
-                return Err(IndexError::Damaged {
-                    at: Lpn((link.at() / self.cache.page_bytes()) as u32),
-                    why: format!("the log has no fragment of node {number} there"),
-                });
+                let why = format!("the log has no fragment of node {number} there");
+                return damaged(self.log.page_of(link), why);
             };
             links.push(link);
             if head.is_base {
@@ -164,7 +157,7 @@ impl BwDelta {
         let nodes = 1..self.map.len() as u64;
         let leads_on = !records.is_empty() && records.iter().all(|(_, at)| nodes.contains(at));
         if level > 0 && !leads_on {
-            return Err(self.damaged(number, "names a child that cannot be"));
+            return self.damaged(number, "names a child that cannot be");
         }
         let slot = self.admit(number, level);
         let node = &mut self.nodes[slot as usize];
@@ -175,12 +168,9 @@ impl BwDelta {
     }
 
     /// The error of a node that makes no sense.
-    pub(super) fn damaged(&self, number: u32, what: &str) -> IndexError {
-        let at = self.map[number as usize].link.at();
-        IndexError::Damaged {
-            at: Lpn((at / self.cache.page_bytes()) as u32),
-            why: format!("node {number} {what}"),
-        }
+    pub(super) fn damaged<T>(&self, number: u32, what: &str) -> Result<T> {
+        let at = self.log.page_of(self.map[number as usize].link);
+        damaged(at, format!("node {number} {what}"))
     }
 
     /// A delta waits for a leaf that is not in memory. How many deltas the leaf has.
@@ -188,12 +178,12 @@ impl BwDelta {
         let entry = &mut self.map[leaf as usize];
         entry.at = self.waiting.push(entry.at, entry.waiting, delta);
         entry.waiting += 1;
-        self.blind += 1;
+        self.counts.blind_deltas += 1;
         u16::from(entry.chain) + u16::from(entry.waiting)
     }
 
     /// Writes the deltas that wait for a leaf, if there are any, as one fragment.
-    pub(super) fn flush_waiting(&mut self, leaf: u32, now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn flush_waiting(&mut self, leaf: u32, now: Nanos) -> Result<Nanos> {
         let entry = self.map[leaf as usize];
         if entry.waiting == 0 {
             return Ok(now);
@@ -223,7 +213,7 @@ impl BwDelta {
             waiting: 0,
             ..entry
         };
-        self.deltas_flushed += 1;
+        self.counts.deltas_flushed += 1;
         Ok(done)
     }
 
@@ -235,7 +225,7 @@ impl BwDelta {
     }
 
     /// Writes an eighth of the deltas that wait, those of the leaves with the most.
-    fn flush_most(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    fn flush_most(&mut self, mut now: Nanos) -> Result<Nanos> {
         let goal = self.waiting.used.div_ceil(8);
         let threshold = self.waiting.threshold(goal);
         let end = self.waiting.used - goal;
@@ -261,7 +251,7 @@ impl BwDelta {
     }
 
     /// Brings a node to the log: its deltas in a fragment that names the one before it, or a base.
-    pub(super) fn flush_node(&mut self, slot: u32, now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn flush_node(&mut self, slot: u32, now: Nanos) -> Result<Nanos> {
         let node = &self.nodes[slot as usize];
         if !node.is_dirty() {
             return Ok(now);
@@ -278,7 +268,7 @@ impl BwDelta {
             let chain = if fits { 0 } else { self.chain_max - 1 };
             let node = &mut self.nodes[slot as usize];
             for old in node.links.drain(..) {
-                self.log.kill(old);
+                self.log.kill(old)?;
             }
             node.links.push(link);
             node.rebased = false;
@@ -286,7 +276,7 @@ impl BwDelta {
             node.chain = chain;
             let entry = &mut self.map[number as usize];
             (entry.link, entry.version, entry.chain) = (link, version, chain as u8);
-            self.bases_flushed += 1;
+            self.counts.bases_flushed += 1;
             self.count(slot);
             return Ok(done);
         }
@@ -307,7 +297,7 @@ impl BwDelta {
         node.structural = false;
         let entry = &mut self.map[number as usize];
         (entry.link, entry.chain) = (link, node.chain as u8);
-        self.deltas_flushed += 1;
+        self.counts.deltas_flushed += 1;
         self.count(slot);
         Ok(done)
     }
@@ -326,22 +316,23 @@ impl BwDelta {
     }
 
     /// A node that is in memory is not needed any more.
-    pub(super) fn discard(&mut self, slot: u32) {
+    pub(super) fn discard(&mut self, slot: u32) -> Result<()> {
         let node = &mut self.nodes[slot as usize];
         let number = node.number;
         for link in node.links.drain(..) {
-            self.log.kill(link);
+            self.log.kill(link)?;
         }
         self.drop_resident(slot);
         let entry = &mut self.map[number as usize];
         (entry.link, entry.chain) = (Link::NONE, 0);
         self.unused.push(number);
+        Ok(())
     }
 
     /// After an operation: what is too much for the memory goes, and the log is cleaned where it
     /// has to be.
     #[inline]
-    pub(super) fn finish(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn finish(&mut self, now: Nanos) -> Result<Nanos> {
         let mut now = self.fit(now)?;
         for _ in 0..4 {
             let Some(segment) = self.to_clean() else {
@@ -355,7 +346,7 @@ impl BwDelta {
 
     /// Deltas and nodes go until the rest fits.
     #[inline]
-    pub(super) fn fit(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn fit(&mut self, mut now: Nanos) -> Result<Nanos> {
         loop {
             if self.waiting.used > self.delta_room() {
                 now = self.flush_most(now)?;
@@ -385,7 +376,7 @@ impl BwDelta {
 
     /// The leaf that was not used for the longest time leaves the memory. New deltas of a leaf
     /// wait there, if they may.
-    fn evict(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn evict(&mut self, now: Nanos) -> Result<Nanos> {
         // Leaves go first: an inner node saves a read of each search below it.
         while self.used > self.inner && self.nodes[self.oldest as usize].level > 0 {
             let inner = self.oldest;
@@ -393,7 +384,7 @@ impl BwDelta {
             self.push_newest(inner);
         }
         let slot = self.oldest;
-        self.evictions += 1;
+        self.counts.evictions += 1;
         let dirty = self.nodes[slot as usize].is_dirty();
         let evicted = &mut self.accesses.evicted_for_reads;
         match dirty {
@@ -447,7 +438,7 @@ impl BwDelta {
     }
 
     /// Cleans a segment: each node that has a fragment there gets one new fragment with all of it.
-    fn clean(&mut self, segment: u32, mut now: Nanos) -> Result<Nanos, IndexError> {
+    fn clean(&mut self, segment: u32, mut now: Nanos) -> Result<Nanos> {
         if self.log.segments[segment as usize].live > 0 {
             now = self.log.clean(&mut self.cache, segment, now)?;
             let mut offset = 0;
@@ -463,24 +454,20 @@ impl BwDelta {
             }
             if self.log.segments[segment as usize].live > 0 {
                 self.log.stop_cleaning();
-                return Err(IndexError::Damaged {
-                    at: self.log.segments[segment as usize].first,
-                    why: "a segment of the log has live bytes that no fragment has".to_string(),
-                });
+                let at = self.log.segments[segment as usize].first;
+                return damaged(
+                    at,
+                    "a segment of the log has live bytes that no fragment has",
+                );
             }
         }
         self.log.cleaned(segment);
-        self.cleaned += 1;
+        self.counts.segments_cleaned += 1;
         Ok(now)
     }
 
     /// Merges all fragments of a node into one at the end of the log.
-    pub(super) fn relocate(
-        &mut self,
-        number: u32,
-        level: u8,
-        now: Nanos,
-    ) -> Result<Nanos, IndexError> {
+    pub(super) fn relocate(&mut self, number: u32, level: u8, now: Nanos) -> Result<Nanos> {
         let was_here = self.map[number as usize].slot();
         let (slot, now) = match was_here {
             Some(slot) => (slot, now),
@@ -493,7 +480,7 @@ impl BwDelta {
         if was_here.is_none() {
             self.drop_resident(slot);
         }
-        self.relocated += 1;
+        self.counts.nodes_relocated += 1;
         Ok(now)
     }
 

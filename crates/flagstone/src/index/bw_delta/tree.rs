@@ -1,6 +1,6 @@
 //! The tree above the log: the way to a leaf, consolidation, splits and merges, ranges.
 
-use super::super::{IndexError, Key, Value};
+use super::super::{Key, Result, Value};
 use super::node::Delta;
 use super::{BwDelta, LEFT_TO_DELETIONS};
 use crate::units::Nanos;
@@ -9,7 +9,7 @@ impl BwDelta {
     /// The number of the key's leaf; the inner nodes on the way are in `path`, all of them in
     /// memory. The leaf is not read.
     #[inline]
-    pub(super) fn descend(&mut self, key: Key, mut now: Nanos) -> Result<(u32, Nanos), IndexError> {
+    pub(super) fn descend(&mut self, key: Key, mut now: Nanos) -> Result<(u32, Nanos)> {
         self.path.clear();
         let mut number = self.root;
         for level in (1..=self.height).rev() {
@@ -21,19 +21,14 @@ impl BwDelta {
             self.path.push(number);
             number = match node.child(key) {
                 Some(at) => node.records[at].1 as u32,
-                None => return Err(self.damaged(number, "begins above a key that leads to it")),
+                None => return self.damaged(number, "begins above a key that leads to it"),
             };
         }
         Ok((number, now))
     }
 
     /// Gives a key a value, or none, in its leaf.
-    pub(super) fn change(
-        &mut self,
-        key: Key,
-        value: Option<Value>,
-        now: Nanos,
-    ) -> Result<Nanos, IndexError> {
+    pub(super) fn change(&mut self, key: Key, value: Option<Value>, now: Nanos) -> Result<Nanos> {
         if value.is_some() && self.segments_left() < LEFT_TO_DELETIONS {
             return Err(self.space.full());
         }
@@ -60,11 +55,11 @@ impl BwDelta {
 
     /// Makes a new base of a node, of the right size. `depth` is how many nodes of `path` are
     /// above it.
-    fn consolidate(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos, IndexError> {
+    fn consolidate(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos> {
         let level = self.height - depth as u8;
         let (slot, now) = self.whole(number, level, now)?;
         self.rebase(slot);
-        self.consolidations += 1;
+        self.counts.consolidations += 1;
         let records = self.nodes[slot as usize].records.len();
         if records > self.node_max {
             return self.split(slot, depth, now);
@@ -84,7 +79,7 @@ impl BwDelta {
     }
 
     /// Splits a node into as many as its records need.
-    fn split(&mut self, slot: u32, depth: usize, now: Nanos) -> Result<Nanos, IndexError> {
+    fn split(&mut self, slot: u32, depth: usize, now: Nanos) -> Result<Nanos> {
         let node = &self.nodes[slot as usize];
         let (number, level) = (node.number, node.level);
         let (records, pieces) = (
@@ -119,7 +114,7 @@ impl BwDelta {
             self.nodes[right as usize].records = moved;
             self.count(right);
             self.prepend(above, delta);
-            self.splits += 1;
+            self.counts.splits += 1;
         }
         self.nodes[slot as usize]
             .records
@@ -130,7 +125,7 @@ impl BwDelta {
     }
 
     /// Merges a node with a neighbour below the same parent, or takes records from it.
-    fn merge(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos, IndexError> {
+    fn merge(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos> {
         let parent = self.path[depth - 1];
         let above = self.slot_of(parent);
         let entries = &self.nodes[above as usize].records;
@@ -162,8 +157,8 @@ impl BwDelta {
         };
         self.prepend(above, delta);
         if all <= self.node_max {
-            self.discard(right_slot);
-            self.merges += 1;
+            self.discard(right_slot)?;
+            self.counts.merges += 1;
         } else {
             let moved = self.nodes[left as usize].records.split_off(all / 2);
             let delta = Delta {
@@ -174,7 +169,7 @@ impl BwDelta {
             self.mark(right_slot);
             self.count(right_slot);
             self.prepend(above, delta);
-            self.redistributions += 1;
+            self.counts.redistributions += 1;
         }
         self.count(left);
         self.balance(parent, depth - 1, now)
@@ -182,14 +177,14 @@ impl BwDelta {
 
     /// After a change below it: consolidates an inner node that has to be, and takes a root away
     /// that has one child.
-    fn balance(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos, IndexError> {
+    fn balance(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos> {
         let slot = self.slot_of(number);
         let node = &self.nodes[slot as usize];
         let records = node.records.len();
         if number == self.root && records == 1 {
             self.root = node.records[0].1 as u32;
             self.height -= 1;
-            self.discard(slot);
+            self.discard(slot)?;
             return Ok(now);
         }
         if node.chain >= self.chain_max || !self.fits(number, records) {
@@ -206,7 +201,7 @@ impl BwDelta {
         (from, to): (Key, Key),
         into: &mut Vec<(Key, Value)>,
         now: Nanos,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let (slot, now) = self.whole(number, level, now)?;
         let records = &self.nodes[slot as usize].records;
         self.cache.compared(records.len() as u64);

@@ -1,14 +1,16 @@
 //! Deltas of leaves that are not in memory: packed cells, a list for each leaf. They wait until a
 //! leaf is read, or until so many wait that those go to the log of which a leaf has the most.
 
+use super::super::{Key, Value};
 use super::NONE;
 use super::node::Delta;
 
-/// A delta, and the one before it. Halves of words, so that it needs no padding.
+/// A delta, and the one before it, without padding.
 #[derive(Debug, Clone, Copy)]
+#[repr(packed(4))]
 struct Cell {
-    key: [u32; 2],
-    value: [u32; 2],
+    key: Key,
+    value: Value,
     /// Where the older one is, or [`END`]; and whether this one deletes.
     next: u32,
 }
@@ -18,14 +20,7 @@ const DELETES: u32 = 1 << 31;
 
 /// Bytes that a delta takes.
 pub(super) const CELL: usize = size_of::<Cell>();
-
-fn halves(word: u64) -> [u32; 2] {
-    [word as u32, (word >> 32) as u32]
-}
-
-fn word(halves: [u32; 2]) -> u64 {
-    u64::from(halves[0]) | u64::from(halves[1]) << 32
-}
+const _: () = assert!(CELL == 20);
 
 #[derive(Debug)]
 pub(super) struct Waiting {
@@ -58,8 +53,8 @@ impl Waiting {
     pub(super) fn push(&mut self, first: u32, count: u8, delta: Delta) -> u32 {
         let older = if count == 0 { END } else { first };
         let cell = Cell {
-            key: halves(delta.key),
-            value: halves(delta.value.unwrap_or(0)),
+            key: delta.key,
+            value: delta.value.unwrap_or(0),
             next: older | if delta.value.is_none() { DELETES } else { 0 },
         };
         self.used += 1;
@@ -87,8 +82,8 @@ impl Waiting {
             let cell = self.cells[at as usize];
             at = cell.next & !DELETES;
             Delta {
-                key: word(cell.key),
-                value: (cell.next & DELETES == 0).then(|| word(cell.value)),
+                key: cell.key,
+                value: (cell.next & DELETES == 0).then_some(cell.value),
             }
         })
     }

@@ -1,6 +1,6 @@
 //! Commits: of a full pool, and in a flush.
 
-use super::super::{IndexError, Key};
+use super::super::{Key, Result};
 use super::pool::{BlockId, Waiting};
 use super::super_group::SuperGroups;
 use super::{FromRoot, LazyTree};
@@ -8,7 +8,7 @@ use crate::units::Nanos;
 
 impl LazyTree {
     /// Commits victims until the pool has room (algorithm 1).
-    pub(super) fn make_room(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn make_room(&mut self, mut now: Nanos) -> Result<Nanos> {
         while self.tree.above.is_full() {
             let (mut victims, done) = self.select(now)?;
             now = done;
@@ -37,7 +37,7 @@ impl LazyTree {
     }
 
     /// Commits a group: one read of the leaf, one write, or what splits and merges take.
-    pub(super) fn commit(&mut self, now: Nanos, group: BlockId) -> Result<Nanos, IndexError> {
+    pub(super) fn commit(&mut self, now: Nanos, group: BlockId) -> Result<Nanos> {
         let pool = &mut self.tree.above;
         let leaf = pool.block(group).span.at;
         let mut taken = std::mem::take(&mut self.taken);
@@ -54,8 +54,8 @@ impl LazyTree {
         };
         let pool = &mut self.tree.above;
         if done.is_ok() {
-            pool.counts.groups += 1;
-            pool.counts.committed += taken.len() as u64;
+            pool.counts.groups_committed += 1;
+            pool.counts.requests_committed += taken.len() as u64;
         } else {
             pool.restore(&taken);
         }
@@ -64,7 +64,7 @@ impl LazyTree {
     }
 
     /// Commits the group of a key that waits; forms it first.
-    fn commit_key(&mut self, mut now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn commit_key(&mut self, mut now: Nanos, key: Key) -> Result<Nanos> {
         let id = self.tree.above.locate(key);
         if self.tree.above.block(id).level > 0 {
             (.., now) = self.leaf_of(now, key)?;
@@ -79,14 +79,10 @@ impl LazyTree {
 
     /// Commits groups one after the other. The blocks of a group are looked up anew, since an
     /// earlier commit may have changed them.
-    fn commit_super_group(
-        &mut self,
-        mut now: Nanos,
-        groups: &[BlockId],
-    ) -> Result<Nanos, IndexError> {
+    fn commit_super_group(&mut self, mut now: Nanos, groups: &[BlockId]) -> Result<Nanos> {
         let pool = &mut self.tree.above;
-        pool.counts.super_groups += 1;
-        pool.counts.super_members += groups.len() as u64;
+        pool.counts.super_groups_committed += 1;
+        pool.counts.super_group_members += groups.len() as u64;
         let mut ranges: Vec<(Key, Key)> = groups
             .iter()
             .map(|&id| pool.block(id).span)
@@ -100,11 +96,11 @@ impl LazyTree {
     }
 
     /// Commits all that waits, from left to right.
-    pub(super) fn commit_everything(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn commit_everything(&mut self, now: Nanos) -> Result<Nanos> {
         self.commit_between(now, 0, Key::MAX)
     }
 
-    fn commit_between(&mut self, mut now: Nanos, low: Key, high: Key) -> Result<Nanos, IndexError> {
+    fn commit_between(&mut self, mut now: Nanos, low: Key, high: Key) -> Result<Nanos> {
         for (key, _) in self.tree.above.between(low, high) {
             if self.tree.above.requests.get(key).is_some() {
                 now = self.commit_key(now, key)?;

@@ -58,7 +58,8 @@ mod super_group;
 mod tests;
 
 use super::bptree::{Change, ORDER, Shape, Span, Tree};
-use super::{Index, IndexError, Info, Key, Setting, Settings, Store, Value, of_cache};
+use super::{Index, IndexError, Info, Key, Result, Settings, Store, Value, of_cache};
+use crate::settings::settings;
 use crate::units::Nanos;
 use pool::{BlockId, CancelOut, Policy, Pool, Request, Rules, Waiting};
 use super_group::SuperGroups;
@@ -70,49 +71,22 @@ pub(super) const INFO: Info = Info {
     ordered: true,
     buffers: true,
     recovers: false,
-    settings: &[
-        ORDER,
-        Setting {
-            name: "pool_share",
-            default: "0.5",
-            what: "part of the memory for requests that wait, 0 to 0.99",
-        },
-        Setting {
-            name: "policy",
-            default: "cost",
-            what: "which group is committed: big, cost, lru or fifo",
-        },
-        Setting {
-            name: "prune",
-            default: "true",
-            what: "whether groups are formed, and leaves read, only where a victim may be",
-        },
-        Setting {
-            name: "ties",
-            default: "published",
-            what: "with prune and cost: published passes over groups as good as the best, exact not",
-        },
-        Setting {
-            name: "super_group",
-            default: "none",
-            what: "groups committed together: none, first (of the victim) or second (as victims)",
-        },
-        Setting {
-            name: "on_eviction",
-            default: "true",
-            what: "whether requests are committed to a dirty leaf that leaves the memory",
-        },
-        Setting {
-            name: "from_root",
-            default: "none",
-            what: "what goes down from the root past the pool's blocks: none, commits or all",
-        },
-        Setting {
-            name: "cancel_out",
-            default: "sound",
-            what: "pairs of one key: sound, new-keys (inserted ones are new) or as-published",
-        },
-    ],
+    settings: settings! {
+        ..ORDER;
+        pool_share: "0.5", "part of the memory for requests that wait, 0 to 0.99";
+        policy: "cost", "which group is committed: big, cost, lru or fifo";
+        prune: "true", "whether groups are formed, and leaves read, only where a victim may be";
+        ties: "published",
+            "with prune and cost: published passes over groups as good as the best, exact not";
+        super_group: "none",
+            "groups committed together: none, first (of the victim) or second (as victims)";
+        on_eviction: "true",
+            "whether requests are committed to a dirty leaf that leaves the memory";
+        from_root: "none",
+            "what goes down from the root past the pool's blocks: none, commits or all";
+        cancel_out: "sound",
+            "pairs of one key: sound, new-keys (inserted ones are new) or as-published";
+    },
     tiny: &[("order", "2"), ("pool_share", "0.2")],
     costs: [
         "0 to height reads",
@@ -149,17 +123,13 @@ pub(super) fn open(
     store: Box<dyn Store>,
     settings: &Settings,
     now: Nanos,
-) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+) -> Result<(Box<dyn Index>, Nanos)> {
     let (tree, now) = LazyTree::open(store, settings, now)?;
     Ok((Box::new(tree), now))
 }
 
 impl LazyTree {
-    fn open(
-        store: Box<dyn Store>,
-        settings: &Settings,
-        now: Nanos,
-    ) -> Result<(LazyTree, Nanos), IndexError> {
+    fn open(store: Box<dyn Store>, settings: &Settings, now: Nanos) -> Result<(LazyTree, Nanos)> {
         let policy = settings.choice(
             &INFO,
             "policy",
@@ -242,7 +212,7 @@ impl LazyTree {
     }
 
     /// Takes a request, after making room (algorithm 1).
-    fn request(&mut self, now: Nanos, key: Key, request: Request) -> Result<Nanos, IndexError> {
+    fn request(&mut self, now: Nanos, key: Key, request: Request) -> Result<Nanos> {
         let now = self.make_room(now)?;
         self.tree.cache.compared(self.comparisons());
         self.tree.above.put(key, request);
@@ -260,11 +230,7 @@ impl LazyTree {
 
     /// The leaf of a key, from the deepest node that the pool knows of; lists of blocks on the way
     /// are divided (algorithm 4). If that node is the leaf, its group is told.
-    fn leaf_of(
-        &mut self,
-        now: Nanos,
-        key: Key,
-    ) -> Result<(Span, Option<BlockId>, Nanos), IndexError> {
+    fn leaf_of(&mut self, now: Nanos, key: Key) -> Result<(Span, Option<BlockId>, Nanos)> {
         let id = self.tree.above.locate(key);
         let block = self.tree.above.block(id);
         let (mut span, mut level) = (block.span, u32::from(block.level));
@@ -288,27 +254,23 @@ impl LazyTree {
 }
 
 impl Index for LazyTree {
-    fn info(&self) -> &'static Info {
-        &INFO
-    }
-
-    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.request(now, key, Request::Insert(value))
     }
 
-    fn build(&mut self, now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos, IndexError> {
+    fn build(&mut self, now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos> {
         self.tree.build(now, pairs)
     }
 
-    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.request(now, key, Request::Overwrite(value))
     }
 
-    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         self.request(now, key, Request::Delete)
     }
 
-    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         self.tree.cache.compared(self.comparisons());
         if let Some(request) = self.tree.above.requests.get(key) {
             return Ok((request.value(), now));
@@ -331,7 +293,7 @@ impl Index for LazyTree {
         from: Key,
         to: Key,
         into: &mut Vec<(Key, Value)>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         if from > to {
             return Ok(now);
         }
@@ -355,11 +317,11 @@ impl Index for LazyTree {
         Ok(now)
     }
 
-    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         self.tree.settle(now)
     }
 
-    fn flush(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn flush(&mut self, now: Nanos) -> Result<Nanos> {
         let now = self.commit_everything(now)?;
         self.settle(now)
     }
@@ -373,13 +335,7 @@ impl Index for LazyTree {
         self.tree.above.check(&nodes)
     }
 
-    of_cache!(tree.cache);
-
-    fn reset_stats(&mut self) {
-        self.tree.cache.reset_stats();
-        self.tree.counts = Default::default();
-        self.tree.above.counts = Default::default();
-    }
+    of_cache!(tree.cache, tree.counts, tree.above.counts);
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         let (requests, blocks) = self.tree.above.memory();
@@ -391,27 +347,15 @@ impl Index for LazyTree {
     fn figures(&self) -> Vec<(&'static str, f64)> {
         let (pool, tree) = (&self.tree.above, &self.tree.counts);
         let counts = &pool.counts;
-        let groups = counts.groups + counts.evicted;
         let rebalancings = tree.splits + tree.merges + tree.redistributions;
-        let mut figures: Vec<(&'static str, f64)> = [
-            ("requests", counts.requests),
-            ("cancelled", counts.cancelled),
-            ("requests_committed", counts.committed),
-            ("groups_committed", groups),
-            ("committed_on_eviction", counts.evicted),
-            ("super_groups_committed", counts.super_groups),
-            ("super_group_members", counts.super_members),
-            ("rebalancings", rebalancings),
-            ("pool_requests", pool.requests.len() as u64),
-            ("pool_capacity", pool.capacity as u64),
-            ("blocks_divided", counts.divided),
-            ("blocks_pruned", counts.pruned),
-            ("requests_pulled_down", counts.pulled),
-        ]
-        .map(|(name, count)| (name, count as f64))
-        .to_vec();
-        let each = counts.committed as f64 / (groups.max(1)) as f64;
-        figures.push(("requests_per_commit", each));
+        let per_commit = counts.requests_committed as f64 / counts.groups_committed.max(1) as f64;
+        let mut figures = counts.figures();
+        figures.extend([
+            ("rebalancings", rebalancings as f64),
+            ("pool_requests", pool.requests.len() as f64),
+            ("pool_capacity", pool.capacity as f64),
+            ("requests_per_commit", per_commit),
+        ]);
         figures.extend(tree.figures());
         figures
     }

@@ -23,8 +23,8 @@ mod follow;
 mod least;
 mod requests;
 
-use super::super::Key;
 use super::super::bptree::{Shape, Span};
+use super::super::{Key, counters};
 use crate::units::Lpn;
 use blocks::{Below, Seat, UNKNOWN};
 pub(super) use blocks::{Block, BlockId, Child};
@@ -65,29 +65,30 @@ impl Count {
     }
 }
 
-/// What is counted.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Counts {
-    /// Requests that came.
-    pub(super) requests: u64,
-    /// Requests that never reach the tree: both of a pair, and those that a later one replaces.
-    pub(super) cancelled: u64,
-    /// Groups that were committed as victims or by a flush.
-    pub(super) groups: u64,
-    /// Groups that were committed because their leaf left the memory dirty.
-    pub(super) evicted: u64,
-    /// Requests that were committed.
-    pub(super) committed: u64,
-    /// Blocks that were divided.
-    pub(super) divided: u64,
-    /// Requests that came into a block because its range grew.
-    pub(super) pulled: u64,
-    /// Blocks that a victim selection passed over by their bound.
-    pub(super) pruned: u64,
-    /// Victims with more than one group.
-    pub(super) super_groups: u64,
-    /// Groups of those.
-    pub(super) super_members: u64,
+counters! {
+    /// What is counted.
+    pub(super) struct Counts {
+        /// Requests that came.
+        requests,
+        /// Requests that never reach the tree: both of a pair, and those that a later one replaces.
+        cancelled,
+        /// Requests that were committed.
+        requests_committed,
+        /// Groups that were: as victims, by a flush, or because their leaf left the memory dirty.
+        groups_committed,
+        /// Groups of the last kind.
+        committed_on_eviction,
+        /// Victims with more than one group.
+        super_groups_committed,
+        /// Groups of those.
+        super_group_members,
+        /// Blocks that were divided.
+        blocks_divided,
+        /// Blocks that a victim selection passed over by their bound.
+        blocks_pruned,
+        /// Requests that came into a block because its range grew.
+        requests_pulled_down,
+    }
 }
 
 /// How requests of the same key are joined.
@@ -276,7 +277,7 @@ impl Pool {
         let Some(len) = shape.inner_len(page).filter(|_| divides) else {
             return;
         };
-        self.counts.divided += 1;
+        self.counts.blocks_divided += 1;
         let mut moving = std::mem::take(&mut self.moving);
         let mut made = std::mem::take(&mut self.made);
         moving.clear();

@@ -1,7 +1,7 @@
 //! Super groups by pairs of groups, as [LazyBtree] §4.4.2.3 has them: what `super_group.rs` must
 //! find.
 
-use super::super::IndexError;
+use super::super::Result;
 use super::LazyTree;
 use super::pool::BlockId;
 use super::super_group::Operation;
@@ -17,7 +17,7 @@ struct Family {
 }
 
 impl LazyTree {
-    fn family(&mut self, now: Nanos, parent: BlockId) -> Result<(Family, Nanos), IndexError> {
+    fn family(&mut self, now: Nanos, parent: BlockId) -> Result<(Family, Nanos)> {
         let at = self.tree.above.block(parent).span.at;
         let (pages, now) = self.tree.look(now, at, |pool, page, shape| {
             let len = shape.inner_len(page)?;
@@ -42,7 +42,7 @@ impl LazyTree {
         mut now: Nanos,
         family: &Family,
         (slot, id): Member,
-    ) -> Result<(bool, Nanos), IndexError> {
+    ) -> Result<(bool, Nanos)> {
         let Some(block) = self.tree.above.get(id) else {
             return Ok((false, now));
         };
@@ -71,7 +71,7 @@ impl LazyTree {
         family: &Family,
         one: Member,
         two: Member,
-    ) -> Result<(bool, Nanos), IndexError> {
+    ) -> Result<(bool, Nanos)> {
         let (left, right) = if one.0 < two.0 {
             (one, two)
         } else {
@@ -106,7 +106,7 @@ impl LazyTree {
         &mut self,
         now: Nanos,
         id: BlockId,
-    ) -> Result<(Vec<BlockId>, Nanos), IndexError> {
+    ) -> Result<(Vec<BlockId>, Nanos)> {
         let Some(parent) = self.tree.above.block(id).parent else {
             return Ok((vec![id], now));
         };
@@ -119,7 +119,7 @@ impl LazyTree {
         mut now: Nanos,
         family: &Family,
         id: BlockId,
-    ) -> Result<(Vec<BlockId>, Nanos), IndexError> {
+    ) -> Result<(Vec<BlockId>, Nanos)> {
         let groups = family.groups.iter().copied();
         let (mut members, mut candidates): (Vec<Member>, Vec<Member>) =
             groups.partition(|&(_, other)| other == id);

@@ -1,6 +1,6 @@
 //! Which group is committed when the pool is full: [LazyBtree] §4.2 to §4.4.2.1.
 
-use super::super::IndexError;
+use super::super::Result;
 use super::LazyTree;
 use super::pool::{BlockId, Least, Policy, Rank};
 use super::super_group::SuperGroups;
@@ -37,7 +37,7 @@ impl Best {
 impl LazyTree {
     /// Looks up the entries of a group's leaf, if they are not known and matter: a leaf that keeps
     /// its size is neither too large afterwards nor too small.
-    pub(super) fn size_up(&mut self, now: Nanos, id: BlockId) -> Result<Nanos, IndexError> {
+    pub(super) fn size_up(&mut self, now: Nanos, id: BlockId) -> Result<Nanos> {
         let block = self.tree.above.block(id);
         if block.node_size().is_some() || block.growth == 0 {
             return Ok(now);
@@ -53,7 +53,7 @@ impl LazyTree {
     }
 
     /// Divides the list of an index block.
-    pub(super) fn divide(&mut self, now: Nanos, id: BlockId) -> Result<Nanos, IndexError> {
+    pub(super) fn divide(&mut self, now: Nanos, id: BlockId) -> Result<Nanos> {
         let at = self.tree.above.block(id).span.at;
         let ((), now) = self.tree.look(now, at, |pool, page, shape| {
             shape.inner_len(page)?;
@@ -67,7 +67,7 @@ impl LazyTree {
 
     /// The victims. None, if requests were committed on the way, because their leaf left the
     /// memory, and there may be room.
-    pub(super) fn select(&mut self, mut now: Nanos) -> Result<(Vec<BlockId>, Nanos), IndexError> {
+    pub(super) fn select(&mut self, mut now: Nanos) -> Result<(Vec<BlockId>, Nanos)> {
         if self.super_groups == SuperGroups::Second {
             now = self.form_groups(now)?;
             return self.select_super_group(now);
@@ -90,7 +90,7 @@ impl LazyTree {
     }
 
     /// Algorithm 3: all requests go to groups.
-    pub(super) fn form_groups(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn form_groups(&mut self, mut now: Nanos) -> Result<Nanos> {
         let mut stack = vec![self.tree.above.root];
         while let Some(id) = stack.pop() {
             let Some(block) = self.tree.above.get(id) else {
@@ -114,7 +114,7 @@ impl LazyTree {
         mut now: Nanos,
         prune: bool,
         exact_ties: bool,
-    ) -> Result<(Option<BlockId>, Nanos), IndexError> {
+    ) -> Result<(Option<BlockId>, Nanos)> {
         let skip = prune && self.skip;
         let mut best: Option<Best> = None;
         let mut stack = std::mem::take(&mut self.stack);
@@ -136,7 +136,7 @@ impl LazyTree {
             if let Some(best) = best.filter(|_| skip) {
                 let least = self.tree.above.least(id);
                 if best.is_ahead(&least, exact_ties) {
-                    self.tree.above.counts.pruned += least.lists;
+                    self.tree.above.counts.blocks_pruned += least.lists;
                     continue;
                 }
             }
@@ -147,7 +147,7 @@ impl LazyTree {
                 if may {
                     now = self.divide(now, id)?;
                 } else {
-                    self.tree.above.counts.pruned += 1;
+                    self.tree.above.counts.blocks_pruned += 1;
                 }
             }
             let Some(block) = self.tree.above.get(id) else {
@@ -177,7 +177,7 @@ impl LazyTree {
         best: &mut Option<Best>,
         prune: bool,
         exact_ties: bool,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let mut end = usize::MAX;
         while self.tree.above.is_full() {
             let pool = &self.tree.above;
@@ -206,7 +206,7 @@ impl LazyTree {
         best: &mut Option<Best>,
         prune: bool,
         exact_ties: bool,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         if self.tree.above.block(id).own == 0 {
             return Ok(now);
         }

@@ -6,7 +6,7 @@
 //! So algorithm 6 needs no pairs (tests compare it with one that takes them, `reference.rs`). Which
 //! groups are neighbours is told by their ranges; the parent is read for case 3 only.
 
-use super::super::IndexError;
+use super::super::Result;
 use super::LazyTree;
 use super::pool::{Block, BlockId, Least, Policy, Rank, Score};
 use crate::units::{Lpn, Nanos};
@@ -39,7 +39,7 @@ impl LazyTree {
         mut now: Nanos,
         id: BlockId,
         reads: bool,
-    ) -> Result<(Operation, Nanos), IndexError> {
+    ) -> Result<(Operation, Nanos)> {
         let Some(block) = self.tree.above.get(id) else {
             return Ok((Operation::Normal, now));
         };
@@ -64,7 +64,7 @@ impl LazyTree {
         parent: BlockId,
         one: BlockId,
         two: BlockId,
-    ) -> Result<(bool, Nanos), IndexError> {
+    ) -> Result<(bool, Nanos)> {
         // None that grows becomes too small.
         let shrinks = |block: &Block| block.growth < 0;
         if !self.tree.above.get(one).is_some_and(shrinks) {
@@ -104,11 +104,7 @@ impl LazyTree {
     }
 
     /// Entries of any leaf, if they are known or the leaf is in memory.
-    pub(super) fn entries_of(
-        &mut self,
-        now: Nanos,
-        page: Lpn,
-    ) -> Result<(Option<usize>, Nanos), IndexError> {
+    pub(super) fn entries_of(&mut self, now: Nanos, page: Lpn) -> Result<(Option<usize>, Nanos)> {
         let pool = &self.tree.above;
         let known = pool.of_page(page).and_then(|id| pool.block(id).node_size());
         if known.is_some() || !self.tree.cache.holds(page) {
@@ -128,7 +124,7 @@ impl LazyTree {
         parent: BlockId,
         groups: &[BlockId],
         place: usize,
-    ) -> Result<(bool, Nanos), IndexError> {
+    ) -> Result<(bool, Nanos)> {
         let id = groups[place];
         let left = place.checked_sub(1).map(|place| groups[place]);
         for other in [left, groups.get(place + 1).copied()] {
@@ -170,7 +166,7 @@ impl LazyTree {
         mut now: Nanos,
         parent: BlockId,
         groups: &[BlockId],
-    ) -> Result<(Vec<BlockId>, Nanos), IndexError> {
+    ) -> Result<(Vec<BlockId>, Nanos)> {
         let mut rebalance = Vec::new();
         for &id in groups {
             let (operation, done) = self.operation(now, id, true)?;
@@ -195,11 +191,7 @@ impl LazyTree {
     }
 
     /// Algorithm 6: the super group of a group.
-    pub(super) fn super_group(
-        &mut self,
-        now: Nanos,
-        id: BlockId,
-    ) -> Result<(Vec<BlockId>, Nanos), IndexError> {
+    pub(super) fn super_group(&mut self, now: Nanos, id: BlockId) -> Result<(Vec<BlockId>, Nanos)> {
         let Some(parent) = self.tree.above.block(id).parent else {
             return Ok((vec![id], now));
         };
@@ -242,11 +234,7 @@ impl LazyTree {
     }
 
     /// The best super group under a parent, and all groups of it.
-    fn best_under(
-        &mut self,
-        now: Nanos,
-        parent: BlockId,
-    ) -> Result<(Least, Vec<BlockId>, Nanos), IndexError> {
+    fn best_under(&mut self, now: Nanos, parent: BlockId) -> Result<(Least, Vec<BlockId>, Nanos)> {
         let block = self.tree.above.block(parent);
         let (groups, members, now) = if block.level == 0 {
             (vec![parent], Vec::new(), now)
@@ -282,10 +270,7 @@ impl LazyTree {
     /// The second approach: the super group with the least `H(S)`, the sum of the gains of its
     /// groups over the sum of their requests. All groups have been formed. Under a parent where
     /// nothing has changed since the last time, the best one is known.
-    pub(super) fn select_super_group(
-        &mut self,
-        mut now: Nanos,
-    ) -> Result<(Vec<BlockId>, Nanos), IndexError> {
+    pub(super) fn select_super_group(&mut self, mut now: Nanos) -> Result<(Vec<BlockId>, Nanos)> {
         let mut all = Least::default();
         let mut best = None;
         for parent in self.parents() {

@@ -2,11 +2,10 @@
 //! cancel-out rule that loses updates, victims against an exhaustive search, checks that find what
 //! is wrong.
 
-use super::super::model::{History, Mistake, assert_recovers, figure};
+use super::super::model::{History, Mirrored, Mistake, assert_recovers, blank, figure};
 use super::super::{IndexKind, MemStore};
 use super::*;
 use crate::dice::Dice;
-use std::collections::BTreeMap;
 
 const KIND: IndexKind = IndexKind::LazyBPlusTree;
 const START: Nanos = Nanos::ZERO;
@@ -20,10 +19,7 @@ pub(super) fn small(order: usize) -> Settings {
 }
 
 pub(super) fn open_lazy(settings: &Settings, pages: u32) -> LazyTree {
-    let store = Box::new(MemStore::new(256, pages));
-    LazyTree::open(store, settings, START)
-        .expect("a blank store")
-        .0
+    blank(LazyTree::open, settings, 256, pages).0
 }
 
 fn history(settings: Settings, seed: u64) -> History {
@@ -97,13 +93,9 @@ fn ways_from_the_root_pass_more_nodes_and_lead_to_the_same() {
 }
 
 #[test]
-fn transactions_survive_or_are_gone() {
-    for super_group in ["none", "first"] {
-        let settings = small(3)
-            .with("memory", 6144)
-            .with("super_group", super_group);
-        assert_recovers(KIND, &settings, 5, 300);
-    }
+fn transactions_with_super_groups_survive_or_are_gone() {
+    let settings = small(3).with("memory", 6144).with("super_group", "first");
+    assert_recovers(KIND, &settings, 5, 300);
 }
 
 /// Grows and shrinks a tree; what it counted is summed up.
@@ -229,29 +221,22 @@ fn an_update_is_one_request() {
 fn new_keys_cancel_pairs_and_lose_nothing_where_the_workload_keeps_its_word() {
     let mut saved = Vec::new();
     for rule in ["sound", "new-keys"] {
-        let mut index = open_lazy(&small(2).with("cancel_out", rule), 1 << 16);
-        let mut map: BTreeMap<Key, Value> = BTreeMap::new();
+        let settings = small(2).with("cancel_out", rule);
+        let mut both = Mirrored::open(KIND, &settings, 256).expect("a blank store");
         let mut dice = Dice(11);
         for i in 0..8000 {
             let key = dice.below(200);
-            let there = map.contains_key(&key);
-            let done = if !there {
-                map.insert(key, i);
-                index.insert(START, key, i)
+            let done = if !both.map.contains_key(&key) {
+                both.insert(key, i)
             } else if dice.below(3) == 0 {
-                map.insert(key, i);
-                index.update(START, key, i)
+                both.update(key, i)
             } else {
-                map.remove(&key);
-                index.delete(START, key)
+                both.delete(key)
             };
             done.expect("room");
         }
-        for key in 0..200 {
-            let found = index.get(START, key).expect("a page").0;
-            assert_eq!(found, map.get(&key).copied(), "{key} with {rule}");
-        }
-        saved.push(figure(&index, "requests_committed"));
+        both.compare(0..200).expect("nothing is lost");
+        saved.push(figure(both.index.as_ref(), "requests_committed"));
     }
     assert!(saved[1] < saved[0], "{saved:?}");
 }

@@ -7,15 +7,15 @@
 //! A key that is longer than the one that it replaces may split the parent, whatever happened
 //! below: also where keys were deleted.
 
-use super::super::IndexError;
+use super::super::{Result, damaged};
 use super::apart::{Apart, Cut, Entry};
-use super::byte_tree::{ByteTree, Step, damaged};
+use super::byte_tree::{ByteTree, Step};
 use super::node::Kind;
 use super::nodes::Nodes;
 use crate::units::{Lpn, Nanos};
 
 impl<N: Nodes> ByteTree<N> {
-    fn write_node(&mut self, now: Nanos, at: Lpn, node: &Apart) -> Result<Nanos, IndexError> {
+    fn write_node(&mut self, now: Nanos, at: Lpn, node: &Apart) -> Result<Nanos> {
         let (page, now) = self.nodes.fill(now, at)?;
         match node.write(page) {
             true => Ok(now),
@@ -31,7 +31,7 @@ impl<N: Nodes> ByteTree<N> {
         depth: usize,
         node: Apart,
         cut: Cut,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let at = self.path[depth].at;
         if node.size() > self.sizes.room {
             return self.split(now, depth, node, cut);
@@ -48,13 +48,7 @@ impl<N: Nodes> ByteTree<N> {
         self.write_node(now, at, &node)
     }
 
-    fn split(
-        &mut self,
-        mut now: Nanos,
-        mut depth: usize,
-        node: Apart,
-        cut: Cut,
-    ) -> Result<Nanos, IndexError> {
+    fn split(&mut self, mut now: Nanos, mut depth: usize, node: Apart, cut: Cut) -> Result<Nanos> {
         let at = self.path[depth].at;
         let Some(cut) = node.cut(self.sizes.room, cut) else {
             return damaged(at, "its entries are longer than they may be");
@@ -91,7 +85,7 @@ impl<N: Nodes> ByteTree<N> {
 
     /// A node that has too little merges with a sibling, the right one if that can be, or takes
     /// from one what makes the smaller of both as large as can be.
-    fn mend(&mut self, mut now: Nanos, depth: usize, own: Apart) -> Result<Nanos, IndexError> {
+    fn mend(&mut self, mut now: Nanos, depth: usize, own: Apart) -> Result<Nanos> {
         let Step { at, slot } = self.path[depth - 1];
         let (mut parent, done) = self.apart(now, at, Kind::Inner)?;
         now = done;
@@ -146,25 +140,19 @@ impl<N: Nodes> ByteTree<N> {
 
 #[cfg(test)]
 mod tests {
-    use crate::index::{IndexKind, MemStore};
+    use super::super::open;
+    use crate::index::model::{blank, figure};
     use crate::settings::Settings;
     use crate::units::Nanos;
 
     /// Pages that so many records take which come in the order of these keys.
     fn pages(keys: impl Iterator<Item = u64>) -> u32 {
-        let store = Box::new(MemStore::new(1024, 4096));
-        let opened = IndexKind::PrefixBPlusTree.open(store, &Settings::new(), Nanos::ZERO);
-        let mut index = opened.expect("a blank store").0;
+        let (mut index, _) = blank(open, &Settings::new(), 1024, 4096);
         for key in keys {
             index.insert(Nanos::ZERO, key, key).expect("room");
         }
         index.check().expect("a tree");
-        index
-            .figures()
-            .iter()
-            .find(|(name, _)| *name == "pages")
-            .expect("it is counted")
-            .1 as u32
+        figure(index.as_ref(), "pages") as u32
     }
 
     /// D4: entries that come in order fill nodes to three quarters, and all others to seven tenths.

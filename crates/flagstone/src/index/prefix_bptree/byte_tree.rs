@@ -1,12 +1,21 @@
 //! Searches and changes of a tree of byte strings over any pages, and values in pages of their own.
 
-use super::super::{IndexError, Limits};
+use super::super::{IndexError, Result, counters, damaged};
 use super::INFO;
 use super::apart::{Apart, Cut, Entry};
 use super::node::{self, Kind, Node, Value, entry_bytes, page_list};
 use super::nodes::Nodes;
 use crate::layout::get;
 use crate::units::{Lpn, Nanos};
+
+/// The longest key and the longest value of an index, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Of a key.
+    pub key: usize,
+    /// Of a value.
+    pub value: usize,
+}
 
 /// Where the root of a tree is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +35,7 @@ impl Root {
     /// # Errors
     /// It has no height that can be.
     #[inline]
-    pub(super) fn doubt(self) -> Result<(), IndexError> {
+    pub(super) fn doubt(self) -> Result<()> {
         match self.height {
             1..=HEIGHT_MAX => Ok(()),
             _ => damaged(self.at, "the tree has no height that can be"),
@@ -41,16 +50,17 @@ pub(super) struct Step {
     pub(super) slot: usize,
 }
 
-/// What was counted.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Counts {
-    pub(super) splits: u64,
-    pub(super) merges: u64,
-    pub(super) redistributions: u64,
-    pub(super) grown: u64,
-    pub(super) shrunk: u64,
-    /// Values that were written to pages of their own.
-    pub(super) large: u64,
+counters! {
+    /// What was counted.
+    pub(super) struct Counts {
+        splits,
+        merges,
+        redistributions,
+        grown,
+        shrunk,
+        /// Values that were written to pages of their own.
+        large_values,
+    }
 }
 
 /// How much fits, from the bytes of a page.
@@ -72,7 +82,7 @@ impl Sizes {
     /// # Errors
     /// The page is too small.
     #[inline]
-    pub(super) fn new(page: usize) -> Result<Sizes, IndexError> {
+    pub(super) fn new(page: usize) -> Result<Sizes> {
         let room = node::room(page);
         let (entry, short) = (room / 2, room / 4);
         // Half of a short one for the key, the other half for the pages of a value.
@@ -119,7 +129,7 @@ impl Sizes {
         leaf: Lpn,
         bytes: usize,
         named: &[Lpn],
-    ) -> Result<(usize, usize), IndexError> {
+    ) -> Result<(usize, usize)> {
         if bytes > self.limits.value {
             return damaged(leaf, "a value is longer than a value can be");
         }
@@ -131,7 +141,7 @@ impl Sizes {
         Ok((count, lists))
     }
 
-    fn check(self, key: &[u8], value: &[u8]) -> Result<(), IndexError> {
+    fn check(self, key: &[u8], value: &[u8]) -> Result<()> {
         let (limits, page) = (self.limits, self.page);
         for (what, bytes, most) in [
             ("key", key.len(), limits.key),
@@ -172,18 +182,13 @@ pub(super) fn named_pages(image: &[u8]) -> impl Iterator<Item = Lpn> + '_ {
 ///
 /// # Errors
 /// One of them is there twice.
-pub(super) fn doubt_pages(leaf: Lpn, pages: &[Lpn]) -> Result<(), IndexError> {
+pub(super) fn doubt_pages(leaf: Lpn, pages: &[Lpn]) -> Result<()> {
     let mut pages = pages.to_vec();
     pages.sort_unstable();
     match pages.is_sorted_by(|before, after| before < after) {
         true => Ok(()),
         false => damaged(leaf, "a value has a page twice"),
     }
-}
-
-pub(super) fn damaged<T>(at: Lpn, why: &str) -> Result<T, IndexError> {
-    let why = why.to_string();
-    Err(IndexError::Damaged { at, why })
 }
 
 /// What a change finds in the leaf.
@@ -221,7 +226,7 @@ impl<N: Nodes> ByteTree<N> {
     ///
     /// # Errors
     /// The pages are too small or too large, or the root has no height that can be.
-    pub fn over(nodes: N, root: Root) -> Result<ByteTree<N>, IndexError> {
+    pub fn over(nodes: N, root: Root) -> Result<ByteTree<N>> {
         root.doubt()?;
         let sizes = Sizes::new(nodes.page_bytes())?;
         Ok(ByteTree::new(nodes, sizes, root))
@@ -253,7 +258,7 @@ impl<N: Nodes> ByteTree<N> {
         at: Lpn,
         kind: Kind,
         look: impl FnOnce(Node<'_>) -> T,
-    ) -> Result<(T, Nanos), IndexError> {
+    ) -> Result<(T, Nanos)> {
         let (page, now) = self.nodes.read(now, at)?;
         let Some(node) = Node::of(page, kind) else {
             return damaged(at, "it is not the node that its parent names");
@@ -267,11 +272,7 @@ impl<N: Nodes> ByteTree<N> {
 
     /// Goes from the root to the leaf that has a key, along `path`.
     #[inline]
-    pub(super) fn descend(
-        &mut self,
-        mut now: Nanos,
-        key: &[u8],
-    ) -> Result<(Lpn, Nanos), IndexError> {
+    pub(super) fn descend(&mut self, mut now: Nanos, key: &[u8]) -> Result<(Lpn, Nanos)> {
         self.path.clear();
         let mut at = self.root;
         for _ in 1..self.height {
@@ -292,12 +293,7 @@ impl<N: Nodes> ByteTree<N> {
     ///
     /// # Errors
     /// Pages that cannot go on, or are damaged.
-    pub fn get(
-        &mut self,
-        now: Nanos,
-        key: &[u8],
-        into: &mut Vec<u8>,
-    ) -> Result<(bool, Nanos), IndexError> {
+    pub fn get(&mut self, now: Nanos, key: &[u8], into: &mut Vec<u8>) -> Result<(bool, Nanos)> {
         into.clear();
         let (leaf, now) = self.descend(now, key)?;
         let (found, now) = self.look(now, leaf, Kind::Leaf, |node| {
@@ -324,7 +320,7 @@ impl<N: Nodes> ByteTree<N> {
         now: Nanos,
         leaf: Lpn,
         (bytes, named): (usize, Vec<Lpn>),
-    ) -> Result<(Vec<Lpn>, Nanos), IndexError> {
+    ) -> Result<(Vec<Lpn>, Nanos)> {
         let (count, lists) = self.sizes.pages_named(leaf, bytes, &named)?;
         if lists == 0 {
             return Ok((named, now));
@@ -342,7 +338,7 @@ impl<N: Nodes> ByteTree<N> {
         now: Nanos,
         leaf: Lpn,
         (bytes, named): (usize, Vec<Lpn>),
-    ) -> Result<(Vec<Lpn>, Nanos), IndexError> {
+    ) -> Result<(Vec<Lpn>, Nanos)> {
         let lists = self.sizes.pages_of(bytes).1;
         let (mut pages, now) = self.value_pages(now, leaf, (bytes, named.clone()))?;
         if lists > 0 {
@@ -358,7 +354,7 @@ impl<N: Nodes> ByteTree<N> {
         leaf: Lpn,
         (bytes, named): (usize, Vec<Lpn>),
         into: &mut Vec<u8>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let (pages, now) = self.value_pages(now, leaf, (bytes, named))?;
         let from = into.len();
         into.resize(from + pages.len() * self.sizes.page, 0);
@@ -374,7 +370,7 @@ impl<N: Nodes> ByteTree<N> {
         now: Nanos,
         value: &[u8],
         had: &mut Vec<Lpn>,
-    ) -> Result<(Vec<u8>, Nanos), IndexError> {
+    ) -> Result<(Vec<u8>, Nanos)> {
         let size = self.sizes.page;
         let (count, lists) = self.sizes.pages_of(value.len());
         let left = had.split_off((count + lists).min(had.len()));
@@ -392,7 +388,7 @@ impl<N: Nodes> ByteTree<N> {
         let all = pages.iter().chain(&lists).copied();
         let parts: Vec<(Lpn, &[u8])> = all.zip(image.chunks(size)).collect();
         let now = self.nodes.write_past(now, &parts)?;
-        self.counts.large += 1;
+        self.counts.large_values += 1;
         let named = if lists.is_empty() { &pages } else { &lists };
         Ok((page_list(value.len(), named), now))
     }
@@ -407,7 +403,7 @@ impl<N: Nodes> ByteTree<N> {
         now: Nanos,
         key: &[u8],
         value: Option<&[u8]>,
-    ) -> Result<(bool, Nanos), IndexError> {
+    ) -> Result<(bool, Nanos)> {
         self.sizes.check(key, value.unwrap_or_default())?;
         let (leaf, now) = self.descend(now, key)?;
         let (found, mut now) = self.look(now, leaf, Kind::Leaf, |node| {
@@ -491,7 +487,7 @@ impl<N: Nodes> ByteTree<N> {
     /// Whether there are pages for what comes: for a value, and a split at each level with a root
     /// above. What grows the tree leaves enough for what shrinks it, where a longer key between
     /// two nodes may split their parent, and so on.
-    fn make_sure(&self, pages: usize, splits: bool, grows: bool) -> Result<(), IndexError> {
+    fn make_sure(&self, pages: usize, splits: bool, grows: bool) -> Result<()> {
         if pages == 0 && !splits {
             return Ok(());
         }
@@ -503,16 +499,11 @@ impl<N: Nodes> ByteTree<N> {
         Ok(())
     }
 
-    pub(super) fn apart(
-        &mut self,
-        now: Nanos,
-        at: Lpn,
-        kind: Kind,
-    ) -> Result<(Apart, Nanos), IndexError> {
+    pub(super) fn apart(&mut self, now: Nanos, at: Lpn, kind: Kind) -> Result<(Apart, Nanos)> {
         self.look(now, at, kind, |node| Apart::of(node, kind))
     }
 
-    pub(super) fn drop_page(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, IndexError> {
+    pub(super) fn drop_page(&mut self, now: Nanos, at: Lpn) -> Result<Nanos> {
         self.nodes.give(now, at)
     }
 }

@@ -2,10 +2,10 @@
 //! and each page used once, those of long values included.
 
 use super::apart::Apart;
-use super::byte_tree::{ByteTree, damaged, named_pages};
+use super::byte_tree::{ByteTree, named_pages};
 use super::node::{Kind, Node, entry_bytes};
 use super::nodes::Nodes;
-use crate::index::IndexError;
+use crate::index::{Result, damaged};
 use crate::units::{Lpn, Nanos};
 use std::collections::BTreeSet;
 
@@ -61,7 +61,7 @@ impl<N: Nodes> ByteTree<N> {
     /// # Errors
     /// Pages that cannot go on, or are damaged. A page that is used twice is damage, also since a
     /// node below itself would have no end of pages.
-    pub fn pages(&mut self) -> Result<Vec<Lpn>, IndexError> {
+    pub fn pages(&mut self) -> Result<Vec<Lpn>> {
         let (mut used, mut level) = (BTreeSet::new(), vec![self.root]);
         let mut uses = |at: Lpn| match used.insert(at) {
             true => Ok(()),

@@ -4,7 +4,7 @@
 use super::byte_tree::{ByteTree, named_pages};
 use super::node::Kind;
 use super::nodes::Nodes;
-use crate::index::IndexError;
+use crate::index::Result;
 use crate::units::{Lpn, Nanos};
 
 /// What is taken at a time.
@@ -35,11 +35,7 @@ impl<N: Nodes> ByteTree<N> {
     ///
     /// # Errors
     /// Pages that cannot go on, or are damaged.
-    pub fn fell(
-        &mut self,
-        most: usize,
-        is_gone: &dyn Fn(Lpn) -> bool,
-    ) -> Result<(Vec<Lpn>, bool), IndexError> {
+    pub fn fell(&mut self, most: usize, is_gone: &dyn Fn(Lpn) -> bool) -> Result<(Vec<Lpn>, bool)> {
         let mut axe = Axe {
             is_gone,
             most,
@@ -49,7 +45,7 @@ impl<N: Nodes> ByteTree<N> {
         Ok((axe.taken, is_all))
     }
 
-    fn fell_below(&mut self, at: Lpn, height: u32, axe: &mut Axe<'_>) -> Result<bool, IndexError> {
+    fn fell_below(&mut self, at: Lpn, height: u32, axe: &mut Axe<'_>) -> Result<bool> {
         if (axe.is_gone)(at) {
             return Ok(true);
         }
@@ -78,11 +74,7 @@ impl<N: Nodes> ByteTree<N> {
     }
 
     /// The pages of a value, and then those that list them.
-    fn fell_value(
-        &mut self,
-        (bytes, named): (usize, Vec<Lpn>),
-        axe: &mut Axe<'_>,
-    ) -> Result<bool, IndexError> {
+    fn fell_value(&mut self, (bytes, named): (usize, Vec<Lpn>), axe: &mut Axe<'_>) -> Result<bool> {
         let (mut count, lists) = self.sizes.pages_of(bytes);
         if lists == 0 {
             return Ok(named.into_iter().all(|at| axe.take(at)));

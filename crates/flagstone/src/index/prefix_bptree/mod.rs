@@ -56,16 +56,17 @@ mod tree;
 mod walk;
 
 use super::bptree::READ_AHEAD;
-use super::{ByteIndex, Index, IndexError, Info, Key, Limits};
-use super::{Setting, Settings, Store, Value, of_cache};
+use super::{Index, IndexError, Info, Key, Result};
+use super::{Settings, Store, Value, damaged, of_cache};
 use crate::layout::Layout;
+use crate::settings::settings;
 use crate::units::{Lpn, Nanos};
-use byte_tree::{Counts, Sizes, damaged};
+use byte_tree::Sizes;
 use numbers::{Lengths, Numbers};
-use tree::Tree;
 
-pub use byte_tree::{ByteTree, Root, write_empty};
+pub use byte_tree::{ByteTree, Limits, Root, write_empty};
 pub use nodes::Nodes;
+pub use tree::ByteIndex;
 pub use walk::{AllFound, Cursor, FoundValue, Images, Walk};
 
 /// Records that this module keeps.
@@ -78,19 +79,13 @@ pub(super) const INFO: Info = Info {
     ordered: true,
     buffers: false,
     recovers: false,
-    settings: &[
-        READ_AHEAD,
-        Setting {
-            name: "key_bytes",
-            default: "8",
-            what: "bytes of a byte string that stands for a key, 8 or more, or lengths as 9..60",
-        },
-        Setting {
-            name: "record_bytes",
-            default: "0",
-            what: "bytes that a value is filled up to, or lengths as 20..2000, short ones more often",
-        },
-    ],
+    settings: settings! {
+        ..READ_AHEAD;
+        key_bytes: "8",
+            "bytes of a byte string that stands for a key, 8 or more, or lengths as 9..60";
+        record_bytes: "0",
+            "bytes that a value is filled up to, or lengths as 20..2000, short ones more often";
+    },
     tiny: &[("key_bytes", "8..20"), ("record_bytes", "8..300")],
     costs: [
         "height reads, 1 more of a long value",
@@ -100,7 +95,7 @@ pub(super) const INFO: Info = Info {
 };
 
 struct PrefixBPlusTree {
-    tree: Tree,
+    tree: ByteIndex,
     numbers: Numbers,
     /// A key and a value in bytes, and one to compare with.
     key: Vec<u8>,
@@ -108,12 +103,7 @@ struct PrefixBPlusTree {
     scratch: Vec<u8>,
 }
 
-fn lengths(
-    settings: &Settings,
-    name: &str,
-    least: usize,
-    most: usize,
-) -> Result<Lengths, IndexError> {
+fn lengths(settings: &Settings, name: &str, least: usize, most: usize) -> Result<Lengths> {
     let text = settings.text(&INFO, name);
     let lengths = Lengths::parse(text).filter(|l| l.least >= least && l.most <= most);
     lengths.ok_or_else(|| {
@@ -129,14 +119,14 @@ pub(super) fn open(
     store: Box<dyn Store>,
     settings: &Settings,
     now: Nanos,
-) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+) -> Result<(Box<dyn Index>, Nanos)> {
     let limits = Sizes::new(store.page_bytes())?.limits;
     let numbers = Numbers {
         key: lengths(settings, "key_bytes", 8, limits.key)?,
         value: lengths(settings, "record_bytes", 0, limits.value)?,
         value_bytes: settings.value_bytes(&INFO)?,
     };
-    let (tree, now) = Tree::open(store, settings, now)?;
+    let (tree, now) = ByteIndex::open(store, settings, now)?;
     let (key, value, scratch) = Default::default();
     let index = PrefixBPlusTree {
         tree,
@@ -150,7 +140,7 @@ pub(super) fn open(
 
 impl PrefixBPlusTree {
     /// Of a key whose bytes were not written as those of a number.
-    fn strange<T>(&self) -> Result<T, IndexError> {
+    fn strange<T>(&self) -> Result<T> {
         let at = self.tree.bytes.path.last().map_or(Lpn(0), |step| step.at);
         damaged(
             at,
@@ -161,23 +151,19 @@ impl PrefixBPlusTree {
 }
 
 impl Index for PrefixBPlusTree {
-    fn info(&self) -> &'static Info {
-        &INFO
-    }
-
-    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.numbers.key(key, &mut self.key);
         self.numbers.value(key, value, &mut self.value);
         let (_, now) = self.tree.change(now, &self.key, Some(&self.value))?;
         Ok(now)
     }
 
-    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         self.numbers.key(key, &mut self.key);
         Ok(self.tree.change(now, &self.key, None)?.1)
     }
 
-    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         self.numbers.key(key, &mut self.key);
         let (found, now) = self.tree.bytes.get(now, &self.key, &mut self.value)?;
         if !found {
@@ -195,7 +181,7 @@ impl Index for PrefixBPlusTree {
         from: Key,
         to: Key,
         into: &mut Vec<(Key, Value)>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         if from > to {
             return Ok(now);
         }
@@ -210,7 +196,7 @@ impl Index for PrefixBPlusTree {
         let first = self.tree.read_ahead;
         let now = self
             .tree
-            .range(now, &self.key, to, first, &mut |key, value| {
+            .range_ahead(now, &self.key, to, first, &mut |key, value| {
                 let pair = numbers.key_of(key, scratch).and_then(|key| {
                     let value = numbers.value_of(key, value, scratch)?;
                     Some((key, value))
@@ -222,11 +208,11 @@ impl Index for PrefixBPlusTree {
         if sound { Ok(now) } else { self.strange() }
     }
 
-    fn bytes(&mut self) -> Option<&mut dyn ByteIndex> {
+    fn bytes(&mut self) -> Option<&mut ByteIndex> {
         Some(&mut self.tree)
     }
 
-    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         self.tree.settle(now)
     }
 
@@ -234,12 +220,7 @@ impl Index for PrefixBPlusTree {
         self.tree.check()
     }
 
-    of_cache!(tree.bytes.nodes.cache);
-
-    fn reset_stats(&mut self) {
-        self.tree.bytes.nodes.cache.reset_stats();
-        self.tree.bytes.counts = Counts::default();
-    }
+    of_cache!(tree.bytes.nodes.cache, tree.bytes.counts);
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         vec![
@@ -249,55 +230,9 @@ impl Index for PrefixBPlusTree {
     }
 
     fn figures(&self) -> Vec<(&'static str, f64)> {
-        let counts = self.tree.bytes.counts;
-        [
-            ("splits", counts.splits),
-            ("merges", counts.merges),
-            ("redistributions", counts.redistributions),
-            ("grown", counts.grown),
-            ("shrunk", counts.shrunk),
-            ("large_values", counts.large),
-            ("pages", u64::from(self.tree.bytes.nodes.space.used())),
-        ]
-        .map(|(name, count)| (name, count as f64))
-        .to_vec()
-    }
-}
-
-impl ByteIndex for Tree {
-    fn limits(&self) -> Limits {
-        self.bytes.sizes.limits
-    }
-
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn insert(&mut self, now: Nanos, key: &[u8], value: &[u8]) -> Result<Nanos, IndexError> {
-        Ok(self.change(now, key, Some(value))?.1)
-    }
-
-    fn delete(&mut self, now: Nanos, key: &[u8]) -> Result<(bool, Nanos), IndexError> {
-        self.change(now, key, None)
-    }
-
-    fn get(
-        &mut self,
-        now: Nanos,
-        key: &[u8],
-        into: &mut Vec<u8>,
-    ) -> Result<(bool, Nanos), IndexError> {
-        self.bytes.get(now, key, into)
-    }
-
-    fn range(
-        &mut self,
-        now: Nanos,
-        from: &[u8],
-        to: Option<&[u8]>,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<Nanos, IndexError> {
-        // `each` may have seen enough long before `to`: no more than half is read in vain.
-        Tree::range(self, now, from, to, 1, each)
+        let mut figures = self.tree.bytes.counts.figures();
+        let pages = self.tree.bytes.nodes.space.used();
+        figures.push(("pages", f64::from(pages)));
+        figures
     }
 }

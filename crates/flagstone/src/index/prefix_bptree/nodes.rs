@@ -2,7 +2,7 @@
 //! transaction of a store of tables changes.
 
 use super::super::space::Space;
-use super::super::{Cache, IndexError};
+use super::super::{Cache, IndexError, Result};
 use crate::units::{Lpn, Nanos};
 
 /// Pages that a tree of byte strings reads and changes, and free ones to take.
@@ -14,48 +14,43 @@ pub trait Nodes {
     ///
     /// # Errors
     /// Pages that cannot go on.
-    fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos), IndexError>;
+    fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos)>;
 
     /// A page to change in part.
     ///
     /// # Errors
     /// Pages that cannot go on.
-    fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError>;
+    fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos)>;
 
     /// A page to write anew: zeros, and not read.
     ///
     /// # Errors
     /// Pages that cannot go on.
-    fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError>;
+    fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos)>;
 
     /// Reads whole pages side by side, one after the other into `into`.
     ///
     /// # Errors
     /// Pages that cannot go on.
-    fn read_past(
-        &mut self,
-        now: Nanos,
-        pages: &[Lpn],
-        into: &mut [u8],
-    ) -> Result<Nanos, IndexError>;
+    fn read_past(&mut self, now: Nanos, pages: &[Lpn], into: &mut [u8]) -> Result<Nanos>;
 
     /// Writes whole pages side by side.
     ///
     /// # Errors
     /// Pages that cannot go on.
-    fn write_past(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, IndexError>;
+    fn write_past(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos>;
 
     /// Takes a free page.
     ///
     /// # Errors
     /// There is none.
-    fn take(&mut self) -> Result<Lpn, IndexError>;
+    fn take(&mut self) -> Result<Lpn>;
 
     /// Gives a page back that nothing refers to any more.
     ///
     /// # Errors
     /// Pages that cannot go on.
-    fn give(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, IndexError>;
+    fn give(&mut self, now: Nanos, at: Lpn) -> Result<Nanos>;
 
     /// Pages that can still be taken.
     fn left(&self) -> u32;
@@ -72,7 +67,7 @@ pub trait Nodes {
     ///
     /// # Errors
     /// Pages that cannot go on.
-    fn inspect(&mut self, at: Lpn) -> Result<Vec<u8>, IndexError>;
+    fn inspect(&mut self, at: Lpn) -> Result<Vec<u8>>;
 }
 
 /// The pages of an index: in frames of its cache, and in its space.
@@ -87,38 +82,33 @@ impl Nodes for Framed {
     }
 
     #[inline]
-    fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos), IndexError> {
+    fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos)> {
         Ok(self.cache.read(now, at)?)
     }
 
     #[inline]
-    fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
+    fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos)> {
         Ok(self.cache.change(now, at)?)
     }
 
-    fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
+    fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos)> {
         Ok(self.cache.fill(now, at)?)
     }
 
-    fn read_past(
-        &mut self,
-        now: Nanos,
-        pages: &[Lpn],
-        into: &mut [u8],
-    ) -> Result<Nanos, IndexError> {
+    fn read_past(&mut self, now: Nanos, pages: &[Lpn], into: &mut [u8]) -> Result<Nanos> {
         Ok(self.cache.read_past(now, pages, into)?)
     }
 
-    fn write_past(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, IndexError> {
+    fn write_past(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos> {
         Ok(self.cache.write_past(now, pages)?)
     }
 
-    fn take(&mut self) -> Result<Lpn, IndexError> {
+    fn take(&mut self) -> Result<Lpn> {
         self.space.take()
     }
 
-    fn give(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, IndexError> {
-        self.space.give(at);
+    fn give(&mut self, now: Nanos, at: Lpn) -> Result<Nanos> {
+        self.space.give(at)?;
         Ok(self.cache.forget(now, at)?)
     }
 
@@ -135,7 +125,7 @@ impl Nodes for Framed {
         self.cache.compared(keys);
     }
 
-    fn inspect(&mut self, at: Lpn) -> Result<Vec<u8>, IndexError> {
+    fn inspect(&mut self, at: Lpn) -> Result<Vec<u8>> {
         Ok(self.cache.inspect(at)?)
     }
 }

@@ -1,9 +1,9 @@
 //! Ranges: several leaves at once, where the node above names them.
 
-use super::super::IndexError;
-use super::byte_tree::{Step, damaged};
+use super::super::{Result, damaged};
+use super::byte_tree::Step;
 use super::node::{Kind, Node};
-use super::tree::Tree;
+use super::tree::ByteIndex;
 use crate::units::{Lpn, Nanos};
 
 /// How a range continues.
@@ -14,18 +14,18 @@ struct Next {
     more: bool,
 }
 
-impl Tree {
+impl ByteIndex {
     /// Shows the pairs from `from` to before `to`, as long as `each` wants more. Reads so many
     /// leaves at once: the first time `first` of them, then twice as many as before, up to
     /// `read_ahead`. No leaf is read that lies beyond `to`.
-    pub(super) fn range(
+    pub(super) fn range_ahead(
         &mut self,
         mut now: Nanos,
         from: &[u8],
         to: Option<&[u8]>,
         first: usize,
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         // What is read does not drive out all else, nor itself.
         let most = self
             .read_ahead
@@ -71,12 +71,7 @@ impl Tree {
 
     /// The leaf at the end of the path and those beside it under the same node, as far as they have
     /// keys before `to`.
-    fn leaves_from(
-        &mut self,
-        now: Nanos,
-        leaf: Lpn,
-        to: Option<&[u8]>,
-    ) -> Result<(Next, Nanos), IndexError> {
+    fn leaves_from(&mut self, now: Nanos, leaf: Lpn, to: Option<&[u8]>) -> Result<(Next, Nanos)> {
         let Some(&Step { at, slot }) = self.bytes.path.iter().nth_back(1) else {
             let (leaves, more) = (vec![leaf], false);
             return Ok((Next { leaves, more }, now));
@@ -101,7 +96,7 @@ impl Tree {
         page: &[u8],
         (from, to): (&[u8], Option<&[u8]>),
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(bool, Nanos), IndexError> {
+    ) -> Result<(bool, Nanos)> {
         let Some(node) = Node::of(page, Kind::Leaf) else {
             return damaged(leaf, "it is not the node that its parent names");
         };
@@ -131,7 +126,7 @@ impl Tree {
 
     /// The key that the node above the leaf at the end of the path ends before: that of the nearest
     /// node above it that has one.
-    fn end_of_path(&mut self, mut now: Nanos) -> Result<(Option<Vec<u8>>, Nanos), IndexError> {
+    fn end_of_path(&mut self, mut now: Nanos) -> Result<(Option<Vec<u8>>, Nanos)> {
         for depth in (0..self.bytes.path.len().saturating_sub(2)).rev() {
             let Step { at, slot } = self.bytes.path[depth];
             let (end, done) = self.bytes.look(now, at, Kind::Inner, |node| {
@@ -149,15 +144,13 @@ impl Tree {
 #[cfg(test)]
 mod tests {
     use super::super::open;
-    use crate::index::model::assert_reads_ahead;
+    use crate::index::model::{assert_reads_ahead, blank};
     use crate::index::{IndexKind, MemStore, Settings};
-    use crate::units::Nanos;
 
     #[test]
     fn a_range_asks_for_several_leaves_at_once_and_for_few_in_vain() {
         assert_reads_ahead(IndexKind::PrefixBPlusTree);
-        let store = Box::new(MemStore::new(256, 1024));
-        let (mut index, now) = open(store, &Settings::new(), Nanos::ZERO).expect("a blank store");
+        let (mut index, now) = blank(open, &Settings::new(), 256, 1024);
         (0..2000).for_each(|key| _ = index.insert(now, key, key).expect("room"));
         index.flush(now).expect("room");
         let mut store = index.into_store();

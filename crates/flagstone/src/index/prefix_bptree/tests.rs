@@ -1,7 +1,7 @@
 //! Tests of the prefix B+-tree: histories of byte strings against a map with stores and changes
 //! that go wrong on purpose, histories of numbers as all indexes have, limits, full stores, damage.
 
-use super::super::model::{History, assert_recovers, figure, small_device};
+use super::super::model::{History, blank, figure, small_device};
 use super::super::{IndexKind, MemStore, Recoverable, StoreError};
 use super::*;
 use crate::commit::Kind as Protocol;
@@ -215,7 +215,7 @@ impl Strings {
 
 /// Holds a range against the map, up to so many pairs.
 fn assert_range(
-    tree: &mut dyn ByteIndex,
+    tree: &mut ByteIndex,
     now: Nanos,
     map: &Map,
     from: &[u8],
@@ -287,12 +287,6 @@ fn agrees_with_a_map_of_numbers_of_every_length() {
 }
 
 #[test]
-fn transactions_survive_or_are_gone() {
-    let settings = INFO.tiny().with("memory", 8192);
-    assert_recovers(IndexKind::PrefixBPlusTree, &settings, 5, 300);
-}
-
-#[test]
 fn byte_strings_have_transactions_too() {
     let (kind, settings) = (IndexKind::PrefixBPlusTree, Settings::new());
     let store = small_device(Protocol::LightTx);
@@ -326,8 +320,7 @@ fn byte_strings_have_transactions_too() {
 #[test]
 fn everything_happens_in_a_long_history_down_to_the_last_key() {
     let settings = INFO.tiny().with("memory", 8 * 256);
-    let store = Box::new(MemStore::new(256, 4096));
-    let (mut index, _) = open(store, &settings, ZERO).expect("a blank store");
+    let (mut index, _) = blank(open, &settings, 256, 4096);
     let mut dice = Dice(3);
     let spread = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     for phase in 0..4 {
@@ -353,8 +346,7 @@ fn everything_happens_in_a_long_history_down_to_the_last_key() {
 
 #[test]
 fn what_is_too_long_is_refused_and_nothing_is_lost() {
-    let store = Box::new(MemStore::new(256, 512));
-    let (mut index, _) = open(store, &Settings::new(), ZERO).expect("a blank store");
+    let (mut index, _) = blank(open, &Settings::new(), 256, 512);
     let tree = index.bytes().expect("byte strings");
     let Limits { key, value } = tree.limits();
     assert_eq!((key, value), (25, 5 * 64 * 256));
@@ -403,8 +395,7 @@ fn settings_that_do_not_fit_the_pages_are_refused() {
 fn a_full_store_refuses_before_anything_is_lost_and_can_be_emptied() {
     for seed in 0..20 {
         let page = if seed % 2 == 0 { 256 } else { 128 };
-        let store = Box::new(MemStore::new(page, 80));
-        let (mut index, _) = open(store, &Settings::new(), ZERO).expect("a blank store");
+        let (mut index, _) = blank(open, &Settings::new(), page, 80);
         let (mut dice, mut map) = (Dice(seed), Map::new());
         let tree = index.bytes().expect("byte strings");
         let Limits { key, value } = tree.limits();
@@ -443,8 +434,7 @@ fn a_full_store_refuses_before_anything_is_lost_and_can_be_emptied() {
 
 #[test]
 fn a_store_that_was_full_has_room_for_the_list_of_its_free_pages() {
-    let store = Box::new(MemStore::new(128, 2000));
-    let (mut index, _) = open(store, &Settings::new(), ZERO).expect("a blank store");
+    let (mut index, _) = blank(open, &Settings::new(), 128, 2000);
     let mut keys = 0;
     while index.insert(ZERO, keys, 1).is_ok() {
         keys += 1;
@@ -460,8 +450,7 @@ fn a_store_that_was_full_has_room_for_the_list_of_its_free_pages() {
 #[test]
 fn the_check_notices_each_byte_of_head_and_slots_that_is_another_one() {
     let settings = INFO.tiny();
-    let store = Box::new(MemStore::new(256, 256));
-    let (mut index, now) = open(store, &settings, ZERO).expect("a blank store");
+    let (mut index, now) = blank(open, &settings, 256, 256);
     for key in 0..40 {
         index.insert(now, key * 3, key).expect("room");
     }
@@ -512,8 +501,7 @@ fn the_check_notices_each_byte_of_head_and_slots_that_is_another_one() {
 #[test]
 fn what_keys_begin_with_alike_is_kept_once() {
     let pages = |begin: &[u8], spread: u32| {
-        let store = Box::new(MemStore::new(2048, 4096));
-        let (mut index, _) = open(store, &Settings::new(), ZERO).expect("a blank store");
+        let (mut index, _) = blank(open, &Settings::new(), 2048, 4096);
         let tree = index.bytes().expect("byte strings");
         for i in 0..5000u32 {
             let number = i.wrapping_mul(spread);
@@ -532,9 +520,8 @@ fn what_keys_begin_with_alike_is_kept_once() {
 /// D1: a split writes two leaves and the node above, and no neighbour that would name them.
 #[test]
 fn a_split_writes_three_pages() {
-    let store = Box::new(MemStore::new(2048, 4096));
     let settings = Settings::new().with("memory", 1024 * 2048);
-    let (mut index, _) = open(store, &settings, ZERO).expect("a blank store");
+    let (mut index, _) = blank(open, &settings, 2048, 4096);
     let mut seen = [0, 0];
     for i in 0..3000u64 {
         let (splits, writes) = (figure(index.as_ref(), "splits"), index.stats().writes);
@@ -557,8 +544,7 @@ fn a_split_writes_three_pages() {
 /// node is written anew.
 #[test]
 fn a_prefix_comes_and_goes_with_keys_and_loses_none() {
-    let store = Box::new(MemStore::new(512, 4096));
-    let (mut index, _) = open(store, &Settings::new(), ZERO).expect("a blank store");
+    let (mut index, _) = blank(open, &Settings::new(), 512, 4096);
     let tree = index.bytes().expect("byte strings");
     let key = |begin: &str, i: u32| [begin.as_bytes(), &i.to_be_bytes()].concat();
     for round in 0..20 {

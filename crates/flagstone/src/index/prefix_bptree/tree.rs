@@ -2,10 +2,9 @@
 
 use super::super::bptree::read_ahead;
 use super::super::meta::Meta;
-use super::super::space::Space;
-use super::super::{Cache, IndexError, Settings, Store};
+use super::super::{Cache, Result, Settings, Store, damaged};
 use super::INFO;
-use super::byte_tree::{ByteTree, Root, Sizes, damaged, write_empty};
+use super::byte_tree::{ByteTree, Limits, Root, Sizes, write_empty};
 use super::nodes::Framed;
 use crate::layout;
 use crate::layout::{Layout, get, put};
@@ -23,59 +22,138 @@ layout! {
 /// Records that this module keeps.
 pub(super) const LAYOUTS: &[Layout] = &[prefix_tree_meta::RECORD];
 
-/// A B+-tree of byte strings in pages of an index.
-pub(super) struct Tree {
+/// An ordered index from byte strings to byte strings, which may be empty. Keys are in the order of
+/// their bytes; a key comes before all longer keys that begin with it.
+///
+/// A key-value store can be built on it. [`Index::bytes`](crate::index::Index::bytes) gives this
+/// view of an index in the registry, [`Recoverable`](crate::index::Recoverable) adds transactions
+/// and restarts.
+///
+/// ```
+/// use flagstone::index::{IndexError, IndexKind, MemStore, Settings};
+/// use flagstone::units::Nanos;
+///
+/// let store = Box::new(MemStore::new(4096, 100));
+/// let kind = IndexKind::by_name("prefix-bptree").expect("it is in the registry");
+/// let (mut index, now) = kind.open(store, &Settings::new(), Nanos::ZERO)?;
+/// let tree = index.bytes().expect("it has byte strings");
+/// let now = tree.insert(now, b"lemon", b"yellow")?;
+/// let now = tree.insert(now, b"lime", b"")?;
+/// let mut found = Vec::new();
+/// tree.range(now, b"le", None, &mut |key, value| {
+///     found.push((key.to_vec(), value.to_vec()));
+///     true
+/// })?;
+/// assert_eq!(found[0], (b"lemon".to_vec(), b"yellow".to_vec()));
+/// assert_eq!(found.len(), 2);
+/// # Ok::<(), IndexError>(())
+/// ```
+pub struct ByteIndex {
     pub(super) bytes: ByteTree<Framed>,
     pub(super) meta: Meta,
-    value_bytes: usize,
     /// Leaves that a range asks for at once.
     pub(super) read_ahead: usize,
     /// Keys.
     pub(super) len: u64,
 }
 
-impl Tree {
+impl ByteIndex {
     /// Finds the tree in a store, or makes one with an empty leaf.
     pub(super) fn open(
         store: Box<dyn Store>,
         settings: &Settings,
         now: Nanos,
-    ) -> Result<(Tree, Nanos), IndexError> {
+    ) -> Result<(ByteIndex, Nanos)> {
         let value_bytes = settings.value_bytes(&INFO)?;
         let sizes = Sizes::new(store.page_bytes())?;
-        let pages = store.pages();
         let frames = settings.memory(&INFO)? as usize / store.page_bytes();
         let mut cache = Cache::new(store, frames, settings.buffer(&INFO)?);
-        let (meta, loaded, mut now) = Meta::load(&mut cache, INFO.name, value_bytes, now)?;
-        let (space, root, height, len) = match loaded {
-            Some((space, own)) => {
+        let ((meta, mut space, own), mut now) =
+            Meta::load(&mut cache, INFO.name, value_bytes, now)?;
+        let (root, height, len) = match own {
+            Some(own) => {
                 if own.len() != prefix_tree_meta::SIZE {
                     return damaged(Lpn(0), "the metadata is not that of a tree");
                 }
                 let field = |field| get(&own, field);
                 let root = Lpn(field(prefix_tree_meta::ROOT) as u32);
                 let height = field(prefix_tree_meta::HEIGHT) as u32;
-                (space, root, height, field(prefix_tree_meta::LEN))
+                (root, height, field(prefix_tree_meta::LEN))
             }
             None => {
-                let mut space = Space::new(1, pages);
                 let root = space.take()?;
                 let (page, done) = cache.fill(now, root)?;
                 write_empty(page);
                 now = done;
-                (space, root, 1, 0)
+                (root, 1, 0)
             }
         };
         let root = Root { at: root, height };
         root.doubt()?;
-        let tree = Tree {
+        let tree = ByteIndex {
             bytes: ByteTree::new(Framed { cache, space }, sizes, root),
             meta,
-            value_bytes,
             read_ahead: read_ahead(settings, &INFO)?,
             len,
         };
         Ok((tree, now))
+    }
+
+    /// The longest key and value that it takes.
+    pub fn limits(&self) -> Limits {
+        self.bytes.sizes.limits
+    }
+
+    /// The number of keys.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Gives a key a value, whether it had one or not.
+    ///
+    /// # Errors
+    /// [`TooLong`](crate::index::IndexError::TooLong), no room, or the store cannot go on. After
+    /// the first two nothing has changed.
+    pub fn insert(&mut self, now: Nanos, key: &[u8], value: &[u8]) -> Result<Nanos> {
+        Ok(self.change(now, key, Some(value))?.1)
+    }
+
+    /// Removes a key; says whether it was there.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    pub fn delete(&mut self, now: Nanos, key: &[u8]) -> Result<(bool, Nanos)> {
+        self.change(now, key, None)
+    }
+
+    /// Writes the value of a key into `into`, in place of its old contents. Says whether the key
+    /// has a value.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    pub fn get(&mut self, now: Nanos, key: &[u8], into: &mut Vec<u8>) -> Result<(bool, Nanos)> {
+        self.bytes.get(now, key, into)
+    }
+
+    /// Calls `each` for the pairs with `from <= key`, and `key < to` if there is a `to`, by
+    /// ascending key. It stops when `each` returns `false`.
+    ///
+    /// # Errors
+    /// A store that cannot go on.
+    pub fn range(
+        &mut self,
+        now: Nanos,
+        from: &[u8],
+        to: Option<&[u8]>,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Nanos> {
+        // `each` may have seen enough long before `to`: no more than half is read in vain.
+        self.range_ahead(now, from, to, 1, each)
     }
 
     /// Gives a key a value or takes it away; says whether it had one.
@@ -84,15 +162,14 @@ impl Tree {
         now: Nanos,
         key: &[u8],
         value: Option<&[u8]>,
-    ) -> Result<(bool, Nanos), IndexError> {
+    ) -> Result<(bool, Nanos)> {
         let (there, now) = self.bytes.change(now, key, value)?;
         self.len = (self.len + u64::from(value.is_some())).saturating_sub(u64::from(there));
         Ok((there, now))
     }
 
     /// Writes changed pages.
-    pub(super) fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
-        let now = self.bytes.nodes.cache.write_all(now)?;
+    pub(super) fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         let mut own = [0; prefix_tree_meta::SIZE];
         put(
             &mut own,
@@ -106,8 +183,7 @@ impl Tree {
         );
         put(&mut own, prefix_tree_meta::LEN, self.len);
         let Framed { cache, space } = &mut self.bytes.nodes;
-        let (name, value_bytes) = (INFO.name, self.value_bytes);
-        self.meta.save(cache, name, value_bytes, space, &own, now)
+        self.meta.settle(cache, space, &own, now)
     }
 
     /// Checks everything: the nodes, the number of keys, and that each page is used once or free.

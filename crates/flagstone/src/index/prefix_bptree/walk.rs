@@ -4,8 +4,8 @@
 //! A [`Walk`] is the tree of a snapshot. It takes pages by handles that can be kept, so that a
 //! value is not copied from its page, and any number of readers share the pages.
 
-use super::super::IndexError;
-use super::byte_tree::{Root, Sizes, damaged, doubt_pages, named_pages};
+use super::super::{IndexError, Result, damaged};
+use super::byte_tree::{Root, Sizes, doubt_pages, named_pages};
 use super::node::{Kind, Node, Value};
 use crate::units::Lpn;
 use std::ops::{Deref, Range};
@@ -64,11 +64,7 @@ impl<P: Deref<Target = [u8]>> Deref for FoundValue<P> {
 }
 
 #[inline]
-fn node<'a, P: Deref<Target = [u8]>>(
-    page: &'a P,
-    at: Lpn,
-    kind: Kind,
-) -> Result<Node<'a>, IndexError> {
+fn node<'a, P: Deref<Target = [u8]>>(page: &'a P, at: Lpn, kind: Kind) -> Result<Node<'a>> {
     match Node::of(page, kind) {
         Some(node) => Ok(node),
         None => damaged(at, "it is not the node that its parent names"),
@@ -89,7 +85,7 @@ impl<I: Images> Walk<I> {
     /// # Errors
     /// The pages are too small or too large, or the root has no height that can be.
     #[inline]
-    pub fn new(images: I, page_bytes: usize, root: Root) -> Result<Walk<I>, IndexError> {
+    pub fn new(images: I, page_bytes: usize, root: Root) -> Result<Walk<I>> {
         root.doubt()?;
         let sizes = Sizes::new(page_bytes)?;
         Ok(Walk {

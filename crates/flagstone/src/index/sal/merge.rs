@@ -4,7 +4,7 @@
 use super::logs::Log;
 use super::{Sal, set_of};
 use crate::index::bucket::{hash, pass};
-use crate::index::{IndexError, Key, Value};
+use crate::index::{Key, Result, Value, damaged};
 use crate::units::{Lpn, Nanos};
 
 type Records = Vec<(Key, Value)>;
@@ -19,7 +19,7 @@ struct Gathered {
 
 impl Sal {
     /// Writes the buffered logs of a set to its log region; if they have no room there, merges it.
-    pub(super) fn flush_set(&mut self, mut now: Nanos, set: u32) -> Result<Nanos, IndexError> {
+    pub(super) fn flush_set(&mut self, mut now: Nanos, set: u32) -> Result<Nanos> {
         let (head_at, regions) = (self.head_page(set), self.regions);
         let count = self.logs.count(set) as usize;
         let mut last = None;
@@ -31,7 +31,7 @@ impl Sal {
             now = done;
         }
         self.counts.flushes += 1;
-        self.counts.flushed += count as u64;
+        self.counts.logs_flushed += count as u64;
         if let Some((at, has)) = last
             && has + count <= regions.page_logs
         {
@@ -50,7 +50,7 @@ impl Sal {
         let needed = logs.len().div_ceil(regions.page_logs);
         // Where no page is left for logs, a merge frees those of the region.
         if pages + needed > regions.pages || (self.space.left() as usize) < needed {
-            self.counts.full += 1;
+            self.counts.merges_full += 1;
             return self.merge_with(now, set, logs);
         }
         if pages == 0 {
@@ -64,6 +64,9 @@ impl Sal {
             let (page, done) = self.cache.fill(now, page_at)?;
             regions.append(page, set, part);
             let (head, done) = self.cache.change(done, head_at)?;
+            if regions.len(head) >= regions.pages {
+                return damaged(head_at, "it is the head of a log region, and was free");
+            }
             regions.add_page(head, page_at);
             regions.note(head, part);
             now = done;
@@ -74,16 +77,14 @@ impl Sal {
     }
 
     /// The head of a set's log region, which has a page at least.
-    pub(super) fn region_head(
-        &mut self,
-        now: Nanos,
-        set: u32,
-    ) -> Result<(&[u8], Nanos), IndexError> {
+    pub(super) fn region_head(&mut self, now: Nanos, set: u32) -> Result<(&[u8], Nanos)> {
         let (at, regions) = (self.head_page(set), self.regions);
         let (head, now) = self.cache.read(now, at)?;
         if !regions.is_head(head, set) {
-            let why = format!("it is not the head of the log region of set {set}");
-            return Err(IndexError::Damaged { at, why });
+            return damaged(
+                at,
+                format!("it is not the head of the log region of set {set}"),
+            );
         }
         Ok((head, now))
     }
@@ -102,17 +103,12 @@ impl Sal {
 
     /// Merges the logs of a set, from the log buffer and its log region, into the buckets, and
     /// splits the set.
-    pub(super) fn merge(&mut self, now: Nanos, set: u32) -> Result<Nanos, IndexError> {
+    pub(super) fn merge(&mut self, now: Nanos, set: u32) -> Result<Nanos> {
         let logs = self.take_logs(set);
         self.merge_with(now, set, logs)
     }
 
-    fn merge_with(
-        &mut self,
-        now: Nanos,
-        set: u32,
-        mut logs: Vec<Log>,
-    ) -> Result<Nanos, IndexError> {
+    fn merge_with(&mut self, now: Nanos, set: u32, mut logs: Vec<Log>) -> Result<Nanos> {
         let (log_pages, mut now) = self.read_region(now, set, &mut logs)?;
         let merged = logs.len();
         // Newest first of each key: the buffer's, then the region's from the last page on.
@@ -140,14 +136,10 @@ impl Sal {
         }
         self.groups.set_region(set, false);
         for page in log_pages.into_iter().chain(gathered.pages) {
-            if !self.space.has_taken(page) {
-                let why = "it is in use and was never taken".to_string();
-                return Err(IndexError::Damaged { at: page, why });
-            }
+            self.space.give(page)?;
             now = self.cache.forget(now, page)?;
-            self.space.give(page);
         }
-        self.counts.merged += merged as u64;
+        self.counts.logs_merged += merged as u64;
         self.merged(merged);
         Ok(now)
     }
@@ -159,7 +151,7 @@ impl Sal {
         now: Nanos,
         set: u32,
         logs: &mut Vec<Log>,
-    ) -> Result<(Vec<Lpn>, Nanos), IndexError> {
+    ) -> Result<(Vec<Lpn>, Nanos)> {
         if !self.groups.has_region(set) {
             return Ok((Vec::new(), now));
         }
@@ -194,12 +186,7 @@ impl Sal {
 
     /// Reads the buckets of a set's first group with their overflow pages, and spreads the records
     /// over so many groups.
-    fn gather(
-        &mut self,
-        mut now: Nanos,
-        set: u32,
-        members: usize,
-    ) -> Result<(Gathered, Nanos), IndexError> {
+    fn gather(&mut self, mut now: Nanos, set: u32, members: usize) -> Result<(Gathered, Nanos)> {
         let (group, size) = (self.group(), self.cache.page_bytes());
         let mut gathered = Gathered {
             records: vec![Vec::new(); members << self.options.group_bits],
@@ -221,8 +208,7 @@ impl Sal {
                 for (key, value) in self.shape.records(page) {
                     let target = self.target(set, hash(key));
                     let Some(own) = gathered.records.get_mut(target) else {
-                        let why = format!("key {key} is in set {set}, whose it is not");
-                        return Err(IndexError::Damaged { at, why });
+                        return damaged(at, format!("key {key} is in set {set}, whose it is not"));
                     };
                     own.push((key, value));
                 }
@@ -266,7 +252,7 @@ impl Sal {
         group: u32,
         records: &mut [Records],
         spare: &mut Vec<Lpn>,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let (size, room) = (self.cache.page_bytes(), self.shape.capacity());
         let (bits, first) = (self.options.group_bits, self.group_page(group).0);
         let next_bit = bits + self.groups.depth(group);
@@ -303,7 +289,7 @@ impl Sal {
         Ok(end)
     }
 
-    fn take_page(&mut self, spare: &mut Vec<Lpn>) -> Result<Lpn, IndexError> {
+    fn take_page(&mut self, spare: &mut Vec<Lpn>) -> Result<Lpn> {
         match spare.pop() {
             Some(page) => Ok(page),
             None => self.space.take(),
@@ -316,7 +302,7 @@ impl Sal {
         image: &mut [u8],
         records: &[(Key, Value)],
         spare: &mut Vec<Lpn>,
-    ) -> Result<Option<(Lpn, Records)>, IndexError> {
+    ) -> Result<Option<(Lpn, Records)>> {
         let (fit, rest) = records.split_at(records.len().min(self.shape.capacity()));
         for &(key, value) in fit {
             self.shape.push(image, key, value);
@@ -325,7 +311,7 @@ impl Sal {
             return Ok(None);
         }
         let page = self.take_page(spare)?;
-        self.counts.chained += 1;
+        self.counts.chained_pages += 1;
         self.shape.set_next(image, Some(page));
         Ok(Some((page, rest.to_vec())))
     }

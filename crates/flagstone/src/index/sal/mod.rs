@@ -59,7 +59,7 @@ mod tests;
 use super::bucket::{Shape, hash};
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, Index, IndexError, Info, Key, Settings, Store, Value, of_cache};
+use super::{Cache, Index, IndexError, Key, Result, Settings, Store, Value, counters, of_cache};
 use crate::layout::Layout;
 use crate::units::{Lpn, Nanos};
 use costs::Costs;
@@ -85,25 +85,28 @@ pub const LAYOUTS: &[Layout] = &[
     recovery::LAYOUTS[3],
 ];
 
-/// What it did.
-#[derive(Debug, Clone, Copy, Default)]
-struct Counts {
-    flushes: u64,
-    flushed: u64,
-    /// Merges: of full regions, by the coin, and for a group that was added.
-    full: u64,
-    coin: u64,
-    eager: u64,
-    merged: u64,
-    /// Merges that spread a set over several groups.
-    lazy_splits: u64,
-    groups: u64,
-    region_lookups: u64,
-    log_pages_read: u64,
-    /// Those in which the key was not.
-    wrong: u64,
-    virtual_splits: u64,
-    chained: u64,
+counters! {
+    /// What it did.
+    struct Counts {
+        flushes,
+        logs_flushed,
+        /// Merges: of full regions, by the coin, and for a group that was added.
+        merges_full,
+        merges_coin,
+        merges_eager,
+        logs_merged,
+        /// Merges that spread a set over several groups.
+        lazy_splits,
+        groups_added,
+        region_lookups,
+        log_pages_read,
+        /// Those in which the key was not.
+        filters_wrong,
+        virtual_splits,
+        chained_pages,
+        log_buffer_grown,
+        log_buffer_shrunk,
+    }
 }
 
 struct Sal {
@@ -112,7 +115,6 @@ struct Sal {
     space: Space,
     shape: Shape,
     regions: Regions,
-    value_bytes: usize,
     options: Options,
     groups: Groups,
     /// The first page of each batch: its buckets, then the heads of its groups' log regions.
@@ -138,19 +140,15 @@ pub(super) fn open(
     store: Box<dyn Store>,
     settings: &Settings,
     now: Nanos,
-) -> Result<(Box<dyn Index>, Nanos), IndexError> {
+) -> Result<(Box<dyn Index>, Nanos)> {
     let (index, now) = start(store, settings, now)?;
     Ok((Box::new(index), now))
 }
 
-fn start(
-    store: Box<dyn Store>,
-    settings: &Settings,
-    now: Nanos,
-) -> Result<(Sal, Nanos), IndexError> {
+fn start(store: Box<dyn Store>, settings: &Settings, now: Nanos) -> Result<(Sal, Nanos)> {
     let value_bytes = settings.value_bytes(&INFO)?;
     let options = Options::new(settings)?;
-    let (page_bytes, pages) = (store.page_bytes(), store.pages());
+    let page_bytes = store.page_bytes();
     let shape = Shape::new(page_bytes, value_bytes);
     let regions = Regions::new(page_bytes, value_bytes, options.false_positive);
     let regions = regions.ok_or_else(|| {
@@ -160,21 +158,20 @@ fn start(
             .to_string(),
         )
     })?;
-    let given = |name: &str| -> Result<Option<f64>, IndexError> {
+    let given = |name: &str| -> Result<Option<f64>> {
         let number: f64 = settings.number(&INFO, name, 0.0, 1000.0)?;
         Ok((number > 0.0).then_some(number))
     };
     let costs = Costs::new(given("speedup")?, given("write_read")?);
     let budget = Budget::new(settings, page_bytes, shape.capacity(), options)?;
     let mut cache = Cache::new(store, budget.frames(0), settings.buffer(&INFO)?);
-    let (meta, loaded, now) = Meta::load(&mut cache, INFO.name, value_bytes, now)?;
+    let ((meta, space, own), now) = Meta::load(&mut cache, INFO.name, value_bytes, now)?;
     let mut index = Sal {
         cache,
         meta,
-        space: Space::new(1, pages),
+        space,
         shape,
         regions,
-        value_bytes,
         options,
         groups: Groups::new(),
         batches: Vec::new(),
@@ -190,11 +187,8 @@ fn start(
         drained: Vec::new(),
         tells: false,
     };
-    match loaded {
-        Some((space, own)) => {
-            index.space = space;
-            index.restore(&own)?;
-        }
+    match own {
+        Some(own) => index.restore(&own)?,
         None => index.take_batch()?,
     }
     index.grown();
@@ -241,7 +235,7 @@ impl Sal {
     }
 
     /// Takes the pages of the next batch: buckets, and a head for each group.
-    fn take_batch(&mut self) -> Result<(), IndexError> {
+    fn take_batch(&mut self) -> Result<()> {
         let (batch, _, groups) = self.batch(match self.batches.len() {
             0 => 0,
             _ => self.groups.len(),
@@ -287,7 +281,7 @@ impl Sal {
     }
 
     /// Adds a group if there are too many records for those there are. Algorithms 1 and 2.
-    fn grow(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    fn grow(&mut self, mut now: Nanos) -> Result<Nanos> {
         if self.records() < self.limit {
             return Ok(now);
         }
@@ -296,10 +290,10 @@ impl Sal {
             self.take_batch()?;
         }
         let set = self.groups.add();
-        self.counts.groups += 1;
+        self.counts.groups_added += 1;
         self.grown();
         if self.options.split == Split::Eager {
-            self.counts.eager += 1;
+            self.counts.merges_eager += 1;
             now = self.merge(now, set)?;
         }
         if !self.logs.suits(self.groups.sets()) {
@@ -316,7 +310,7 @@ impl Sal {
     }
 
     /// Takes a change into the log buffer.
-    fn log(&mut self, mut now: Nanos, log: Log) -> Result<Nanos, IndexError> {
+    fn log(&mut self, mut now: Nanos, log: Log) -> Result<Nanos> {
         let hash = hash(log.key);
         let set = self.set_of(hash);
         let region = self.groups.has_region(set);
@@ -336,27 +330,23 @@ fn set_of(groups: &Groups, group_bits: u32, hash: u64) -> u32 {
 }
 
 impl Index for Sal {
-    fn info(&self) -> &'static Info {
-        &INFO
-    }
-
-    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         let now = self.grow(now)?;
         let change = Change::Insert;
         self.log(now, Log { key, value, change })
     }
 
-    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos, IndexError> {
+    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         let change = Change::Update;
         self.log(now, Log { key, value, change })
     }
 
-    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos, IndexError> {
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         let (value, change) = (0, Change::Delete);
         self.log(now, Log { key, value, change })
     }
 
-    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         let (reads, writes) = self.cache.transfers();
         let (value, done) = self.seek(now, key)?;
         if done > now {
@@ -367,14 +357,13 @@ impl Index for Sal {
         Ok((value, done))
     }
 
-    fn settle(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
-        let now = self.cache.write_all(now)?;
+    fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         let own = self.emit();
-        let (meta, cache, space) = (&mut self.meta, &mut self.cache, &mut self.space);
-        meta.save(cache, INFO.name, self.value_bytes, space, &own, now)
+        self.meta
+            .settle(&mut self.cache, &mut self.space, &own, now)
     }
 
-    fn flush(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    fn flush(&mut self, mut now: Nanos) -> Result<Nanos> {
         let merges = self.options.split == Split::Eager;
         for set in 0..self.groups.len() {
             let waits = self.logs.count(set) > 0;
@@ -398,13 +387,7 @@ impl Index for Sal {
         self.check_all()
     }
 
-    of_cache!(cache);
-
-    fn reset_stats(&mut self) {
-        self.cache.reset_stats();
-        self.counts = Counts::default();
-        self.budget.reset_counts();
-    }
+    of_cache!(cache, counts);
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         vec![
@@ -417,36 +400,21 @@ impl Index for Sal {
     }
 
     fn figures(&self) -> Vec<(&'static str, f64)> {
-        let counts = &self.counts;
-        let (grown, shrunk) = self.budget.resizes();
         let regions = (0..self.groups.len()).filter(|&x| self.groups.has_region(x));
-        vec![
+        let mut figures = self.counts.figures();
+        figures.extend([
             ("records", self.records() as f64),
             ("pages_used", f64::from(self.space.used())),
             ("groups", f64::from(self.groups.len())),
             ("sets", self.groups.sets() as f64),
             ("log_regions", regions.count() as f64),
-            ("groups_added", counts.groups as f64),
-            ("flushes", counts.flushes as f64),
-            ("logs_flushed", counts.flushed as f64),
-            ("merges_full", counts.full as f64),
-            ("merges_coin", counts.coin as f64),
-            ("merges_eager", counts.eager as f64),
-            ("logs_merged", counts.merged as f64),
-            ("lazy_splits", counts.lazy_splits as f64),
-            ("region_lookups", counts.region_lookups as f64),
-            ("log_pages_read", counts.log_pages_read as f64),
-            ("filters_wrong", counts.wrong as f64),
-            ("virtual_splits", counts.virtual_splits as f64),
             ("overflow_entries", self.overflows.len() as f64),
             ("overflow_memory_pages", self.overflows.pages() as f64),
             ("cluster_splits", self.overflows.splits() as f64),
-            ("chained_pages", counts.chained as f64),
             ("log_buffer_pages", self.budget.pages() as f64),
-            ("log_buffer_grown", grown as f64),
-            ("log_buffer_shrunk", shrunk as f64),
             ("speedup", self.costs.speedup()),
             ("write_read", self.costs.ratio()),
-        ]
+        ]);
+        figures
     }
 }

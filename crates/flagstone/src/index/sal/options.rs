@@ -1,14 +1,7 @@
 //! Settings of SAL-hashing, and its description.
 
-use crate::index::{IndexError, Info, Setting, Settings};
-
-const fn setting(name: &'static str, default: &'static str, what: &'static str) -> Setting {
-    Setting {
-        name,
-        default,
-        what,
-    }
-}
+use crate::index::{IndexError, Info, Result, Settings};
+use crate::settings::settings;
 
 pub(in crate::index) const INFO: Info = Info {
     name: "sal",
@@ -17,77 +10,28 @@ pub(in crate::index) const INFO: Info = Info {
     ordered: false,
     buffers: true,
     recovers: true,
-    settings: &[
-        setting(
-            "load_factor",
-            "0.75",
-            "records for each place in a bucket from which on a group is added, 0.1 to 1.0",
-        ),
-        setting(
-            "group",
-            "16",
-            "buckets of a group, a power of two from 1 to 256",
-        ),
-        setting(
-            "batch",
-            "1024",
-            "groups whose pages are taken in one run at most, a power of two",
-        ),
-        setting(
-            "false_positive",
-            "0.01",
-            "how often a Bloom filter is wrong, 0.0001 to 0.5",
-        ),
-        setting(
-            "log_buffer",
-            "0.0625",
-            "share of the memory that the log buffer has at first",
-        ),
-        setting(
-            "log_buffer_max",
-            "0.15",
-            "share of the memory that it has at most",
-        ),
-        setting(
-            "ut",
-            "0.5",
-            "U_t: page writes that a change costs at most, where searches cause merges",
-        ),
-        setting("alpha", "0.5", "flushing costs this share of U_t at most"),
-        setting(
-            "pt",
-            "0.2",
-            "p_t: a set is not flushed whose log region would outlive its searches with less",
-        ),
-        setting(
-            "speedup",
-            "0",
-            "n: how much cheaper a page is in a coarse write; 0 measures it",
-        ),
-        setting(
-            "write_read",
-            "0",
-            "what a write costs, in reads; 0 measures it",
-        ),
-        setting(
-            "split",
-            "adaptive",
+    settings: settings! {
+        load_factor: "0.75",
+            "records for each place in a bucket from which on a group is added, 0.1 to 1.0";
+        group: "16", "buckets of a group, a power of two from 1 to 256";
+        batch: "1024", "groups whose pages are taken in one run at most, a power of two";
+        false_positive: "0.01", "how often a Bloom filter is wrong, 0.0001 to 0.5";
+        log_buffer: "0.0625", "share of the memory that the log buffer has at first";
+        log_buffer_max: "0.15", "share of the memory that it has at most";
+        ut: "0.5", "U_t: page writes that a change costs at most, where searches cause merges";
+        alpha: "0.5", "flushing costs this share of U_t at most";
+        pt: "0.2",
+            "p_t: a set is not flushed whose log region would outlive its searches with less";
+        speedup: "0", "n: how much cheaper a page is in a coarse write; 0 measures it";
+        write_read: "0", "what a write costs, in reads; 0 measures it";
+        split: "adaptive",
             "adaptive, lazy (merge full regions only) or eager (split and merge at once, and all \
-             log regions at a flush)",
-        ),
-        setting(
-            "virtual_split",
-            "true",
-            "whether buckets that overflow are split ahead of their turn",
-        ),
-        setting("resize", "true", "whether the log buffer grows and shrinks"),
-        setting(
-            "period",
-            "256",
-            "flushes and merges after which a log buffer may shrink",
-        ),
-        setting("seed", "1", "what the coins come from"),
-    ],
+             log regions at a flush)";
+        virtual_split: "true", "whether buckets that overflow are split ahead of their turn";
+        resize: "true", "whether the log buffer grows and shrinks";
+        period: "256", "flushes and merges after which a log buffer may shrink";
+        seed: "1", "what the coins come from";
+    },
     tiny: &[
         ("group", "2"),
         ("batch", "4"),
@@ -125,8 +69,8 @@ pub(super) struct Options {
 
 impl Options {
     /// Reads them from the settings.
-    pub(super) fn new(settings: &Settings) -> Result<Options, IndexError> {
-        let power = |name: &str, most: u32| -> Result<u32, IndexError> {
+    pub(super) fn new(settings: &Settings) -> Result<Options> {
+        let power = |name: &str, most: u32| -> Result<u32> {
             let number: u32 = settings.number(&INFO, name, 1, most)?;
             if !number.is_power_of_two() {
                 return Err(IndexError::Settings(format!(

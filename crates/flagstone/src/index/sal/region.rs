@@ -3,7 +3,7 @@
 
 use super::logs::{Change, Log};
 use crate::index::bucket::hash;
-use crate::index::{IndexError, Key, Value};
+use crate::index::{Key, Result, Value, damaged};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::Lpn;
@@ -226,18 +226,14 @@ impl Regions {
     ///
     /// # Errors
     /// It is not, and must not be taken for one.
-    pub(super) fn check_page(
-        self,
-        page: &[u8],
-        set: u32,
-        at: Lpn,
-        logs: usize,
-    ) -> Result<(), IndexError> {
+    pub(super) fn check_page(self, page: &[u8], set: u32, at: Lpn, logs: usize) -> Result<()> {
         if self.is_page(page, set, logs) {
             return Ok(());
         }
-        let why = format!("it is not a log page of set {set} with {logs} logs");
-        Err(IndexError::Damaged { at, why })
+        damaged(
+            at,
+            format!("it is not a log page of set {set} with {logs} logs"),
+        )
     }
 }
 

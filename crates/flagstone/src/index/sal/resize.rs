@@ -3,7 +3,7 @@
 use super::analysis::{UpdateCost, lookups_threshold, overflow_bound};
 use super::logs::ENTRY_BYTES;
 use super::{INFO, Options, Sal};
-use crate::index::{IndexError, Settings};
+use crate::index::{Result, Settings};
 use crate::units::Nanos;
 
 /// How the memory is divided between log buffer and page frames.
@@ -30,8 +30,6 @@ pub(super) struct Budget {
     most_logs: usize,
     /// Where the clock of victims stands.
     hand: u32,
-    grown: u64,
-    shrunk: u64,
 }
 
 impl Budget {
@@ -40,9 +38,9 @@ impl Budget {
         page_bytes: usize,
         capacity: usize,
         options: Options,
-    ) -> Result<Budget, IndexError> {
+    ) -> Result<Budget> {
         let memory = settings.memory(&INFO)? as usize;
-        let share = |name: &str| -> Result<usize, IndexError> {
+        let share = |name: &str| -> Result<usize> {
             let share: f64 = settings.number(&INFO, name, 0.0, 0.9)?;
             Ok(((memory as f64 * share) as usize / page_bytes).max(1))
         };
@@ -64,8 +62,6 @@ impl Budget {
             calm: true,
             most_logs: 0,
             hand: 0,
-            grown: 0,
-            shrunk: 0,
         })
     }
 
@@ -83,15 +79,6 @@ impl Budget {
 
     pub(super) fn pages(&self) -> usize {
         self.pages
-    }
-
-    /// Times that the log buffer has grown and shrunk.
-    pub(super) fn resizes(&self) -> (u64, u64) {
-        (self.grown, self.shrunk)
-    }
-
-    pub(super) fn reset_counts(&mut self) {
-        (self.grown, self.shrunk) = (0, 0);
     }
 
     /// Half of the way to `target`, as far as there is memory.
@@ -118,7 +105,7 @@ impl Sal {
     }
 
     /// Flushes a set.
-    pub(super) fn make_room(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn make_room(&mut self, now: Nanos) -> Result<Nanos> {
         let set = self.victim();
         self.flush_set(now, set)
     }
@@ -205,7 +192,7 @@ impl Sal {
     }
 
     /// Gives the log buffer the memory that it is to have. What has no room there is flushed.
-    pub(super) fn resize(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    pub(super) fn resize(&mut self, mut now: Nanos) -> Result<Nanos> {
         let (pages, wanted) = (self.budget.pages, self.budget.wanted);
         // A page more or less of hundreds is not worth the work.
         if wanted.abs_diff(pages) <= pages / 32 {
@@ -213,9 +200,9 @@ impl Sal {
         }
         self.budget.pages = wanted;
         if wanted > pages {
-            self.budget.grown += 1;
+            self.counts.log_buffer_grown += 1;
         } else {
-            self.budget.shrunk += 1;
+            self.counts.log_buffer_shrunk += 1;
         }
         let capacity = self.budget.logs(self.groups.len()).max(4);
         while self.logs.len() >= capacity {

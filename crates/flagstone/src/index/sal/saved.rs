@@ -2,7 +2,7 @@
 
 use super::Sal;
 use super::groups::Groups;
-use crate::index::IndexError;
+use crate::index::{IndexError, Result};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::Lpn;
@@ -48,7 +48,7 @@ impl Sal {
     }
 
     /// Takes over what was saved.
-    pub(super) fn restore(&mut self, own: &[u8]) -> Result<(), IndexError> {
+    pub(super) fn restore(&mut self, own: &[u8]) -> Result<()> {
         let damaged = |why: &str| IndexError::Damaged {
             at: Lpn(0),
             why: why.to_string(),

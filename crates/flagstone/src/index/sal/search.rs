@@ -5,7 +5,7 @@ use super::options::Split;
 use super::region::FILTERS;
 use super::{Sal, analysis};
 use crate::index::bucket::{Shape, hash, walk};
-use crate::index::{IndexError, Key, Value};
+use crate::index::{Key, Result, Value};
 use crate::units::{Lpn, Nanos};
 
 impl Sal {
@@ -16,7 +16,7 @@ impl Sal {
         now: Nanos,
         set: u32,
         key: Key,
-    ) -> Result<(Option<Option<Value>>, Nanos), IndexError> {
+    ) -> Result<(Option<Option<Value>>, Nanos)> {
         let regions = self.regions;
         let (head, mut now) = self.region_head(now, set)?;
         let pages = regions.len(head);
@@ -31,7 +31,7 @@ impl Sal {
         }
         self.counts.region_lookups += 1;
         if self.flip(set, pages) && self.may_merge(set) {
-            self.counts.coin += 1;
+            self.counts.merges_coin += 1;
             now = self.merge(now, set)?;
             return Ok((None, self.resize(now)?));
         }
@@ -44,7 +44,7 @@ impl Sal {
             if answer.is_some() {
                 return Ok((answer, now));
             }
-            self.counts.wrong += 1;
+            self.counts.filters_wrong += 1;
         }
         Ok((None, now))
     }
@@ -81,11 +81,7 @@ impl Sal {
     }
 
     /// The value of a key.
-    pub(super) fn seek(
-        &mut self,
-        now: Nanos,
-        key: Key,
-    ) -> Result<(Option<Value>, Nanos), IndexError> {
+    pub(super) fn seek(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         let hash = hash(key);
         let set = self.set_of(hash);
         let mut now = now;

@@ -3,14 +3,13 @@
 use super::super::{INFO, Mapped, Node, start};
 use super::*;
 use crate::dice::Dice;
-use crate::index::{Index, MemStore};
-use crate::units::Nanos;
+use crate::index::Index;
+use crate::index::model::blank;
 
 /// A tree with nodes in memory and on flash only, deltas on flash, and deltas that wait.
 fn grown() -> BwDelta {
-    let store = Box::new(MemStore::new(256, 1 << 16));
     let settings = INFO.tiny().with("memory", 12_000);
-    let (mut tree, mut now) = start(store, &settings, Nanos::ZERO).expect("a blank store");
+    let (mut tree, mut now) = blank(start, &settings, 256, 1 << 16);
     let mut dice = Dice(5);
     for round in 0..4000 {
         let key = dice.below(2000);
@@ -186,6 +185,6 @@ fn what_is_counted_wrongly_is_found() {
     );
     let mut tree = grown();
     let page = tree.log.pages_of(0).next().expect("a segment has pages");
-    tree.space.give(page);
+    tree.space.give(page).expect("it was taken");
     assert!(tree.check_all().is_err(), "a page of the log is free");
 }

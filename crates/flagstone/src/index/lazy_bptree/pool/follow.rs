@@ -36,8 +36,9 @@ impl Above for Pool {
             .collect();
         changes.sort_unstable_by_key(|&(key, _)| key);
         if !changes.is_empty() && shape.amend(page, &changes).is_some() {
-            self.counts.evicted += 1;
-            self.counts.committed += changes.len() as u64;
+            self.counts.groups_committed += 1;
+            self.counts.committed_on_eviction += 1;
+            self.counts.requests_committed += changes.len() as u64;
             self.remove(id, low, high);
         }
     }
@@ -90,7 +91,7 @@ impl Above for Pool {
             if own.is_empty() && inside.is_empty() {
                 continue;
             }
-            self.counts.pulled += own.len() as u64;
+            self.counts.requests_pulled_down += own.len() as u64;
             let id = self.add(span, level, Some(parent));
             self.adopt(parent, id);
             for child in inside {
@@ -112,7 +113,7 @@ impl Above for Pool {
             }
             self.start(id, list, count);
         }
-        self.counts.pulled -= own_before;
+        self.counts.requests_pulled_down -= own_before;
         self.tidy(parent);
     }
 

@@ -29,46 +29,41 @@ impl Nodes for Memory {
         PAGE
     }
 
-    fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos), IndexError> {
+    fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos)> {
         Ok((&self.pages[at.index()], now))
     }
 
-    fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
+    fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos)> {
         Ok((&mut self.pages[at.index()], now))
     }
 
-    fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
+    fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos)> {
         self.pages[at.index()].fill(0);
         self.change(now, at)
     }
 
-    fn read_past(
-        &mut self,
-        now: Nanos,
-        pages: &[Lpn],
-        into: &mut [u8],
-    ) -> Result<Nanos, IndexError> {
+    fn read_past(&mut self, now: Nanos, pages: &[Lpn], into: &mut [u8]) -> Result<Nanos> {
         for (at, into) in pages.iter().zip(into.chunks_mut(PAGE)) {
             into.copy_from_slice(&self.pages[at.index()]);
         }
         Ok(now)
     }
 
-    fn write_past(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, IndexError> {
+    fn write_past(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos> {
         for (at, image) in pages {
             self.pages[at.index()].copy_from_slice(image);
         }
         Ok(now)
     }
 
-    fn take(&mut self) -> Result<Lpn, IndexError> {
+    fn take(&mut self) -> Result<Lpn> {
         Ok(self.free.pop().unwrap_or_else(|| {
             self.pages.push(vec![0; PAGE]);
             Lpn(self.pages.len() as u32 - 1)
         }))
     }
 
-    fn give(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, IndexError> {
+    fn give(&mut self, now: Nanos, at: Lpn) -> Result<Nanos> {
         self.free.push(at);
         Ok(now)
     }
@@ -81,7 +76,7 @@ impl Nodes for Memory {
         unreachable!("there is always one more")
     }
 
-    fn inspect(&mut self, at: Lpn) -> Result<Vec<u8>, IndexError> {
+    fn inspect(&mut self, at: Lpn) -> Result<Vec<u8>> {
         Ok(self.pages[at.index()].clone())
     }
 }
@@ -90,7 +85,7 @@ impl<'a> Images for &'a Memory {
     type Page = &'a [u8];
     type Error = IndexError;
 
-    fn page(&self, at: Lpn) -> Result<&'a [u8], IndexError> {
+    fn page(&self, at: Lpn) -> Result<&'a [u8]> {
         self.asked.borrow_mut().push(at);
         let Some(page) = self.pages.get(at.index()) else {
             return damaged(at, "there is no such page");
@@ -232,7 +227,7 @@ struct Said {
 }
 
 impl Said {
-    fn note<T>(&mut self, answer: Result<T, IndexError>) {
+    fn note<T>(&mut self, answer: Result<T>) {
         match answer {
             Ok(_) => self.nothing += 1,
             Err(IndexError::Damaged { why, .. }) => *self.damages.entry(why).or_default() += 1,
@@ -314,7 +309,7 @@ fn pages_that_are_too_short_and_heights_that_cannot_be_are_refused() {
     assert!(Walk::new(&memory, 64, tree.root()).is_err(), "tiny pages");
 }
 
-fn why<T>(answer: Result<T, IndexError>) -> String {
+fn why<T>(answer: Result<T>) -> String {
     match answer {
         Err(IndexError::Damaged { why, .. }) => why,
         Err(other) => panic!("{other}"),

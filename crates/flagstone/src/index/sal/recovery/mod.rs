@@ -30,7 +30,7 @@ mod tests;
 use super::logs::{Change, Log};
 use super::{Sal, start};
 use crate::index::bucket::hash;
-use crate::index::{Index, IndexError, Key, Settings, Store, StoreError, Value};
+use crate::index::{Index, IndexError, Key, Result, Settings, Store, StoreError, Value};
 use crate::layout;
 use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos};
@@ -100,7 +100,7 @@ impl Transactions {
         log_pages: u32,
         checkpoint_every: u64,
         now: Nanos,
-    ) -> Result<(Transactions, Nanos), IndexError> {
+    ) -> Result<(Transactions, Nanos)> {
         let mistake = Mistaken::default();
         Transactions::with(store, settings, log_pages, checkpoint_every, now, mistake)
     }
@@ -116,7 +116,7 @@ impl Transactions {
         checkpoint_every: u64,
         now: Nanos,
         mistake: Mistaken<Mistake>,
-    ) -> Result<(Transactions, Nanos), IndexError> {
+    ) -> Result<(Transactions, Nanos)> {
         let (ring, found, mut now) = Ring::open(store.as_mut(), u64::from(log_pages), now)?;
         let skip = 1 + log_pages;
         if let Some(found) = &found {
@@ -159,12 +159,12 @@ impl Transactions {
         Ok((all, now))
     }
 
-    fn force(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn force(&mut self, now: Nanos) -> Result<Nanos> {
         self.ring.force(self.below.borrow_mut().store.as_mut(), now)
     }
 
     /// Writes the pages that wait to their places.
-    fn carry_out(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn carry_out(&mut self, now: Nanos) -> Result<Nanos> {
         let below = &mut *self.below.borrow_mut();
         let pages: Vec<(Lpn, &[u8])> = below
             .waiting
@@ -178,7 +178,7 @@ impl Transactions {
 
     /// If sets were flushed, logs the beginning and the end of the flush. `covers` is the last
     /// update that the sets have.
-    fn bracket(&mut self, mut now: Nanos, covers: Lsn) -> Result<Nanos, IndexError> {
+    fn bracket(&mut self, mut now: Nanos, covers: Lsn) -> Result<Nanos> {
         let mut sets = std::mem::take(&mut self.index.drained);
         if sets.is_empty() {
             return Ok(now);
@@ -200,7 +200,7 @@ impl Transactions {
                 false => _ = self.dirty.remove(&set),
             }
         }
-        let merged = std::mem::replace(&mut self.merged, self.index.counts.full);
+        let merged = std::mem::replace(&mut self.merged, self.index.counts.merges_full);
         let unlogged = self.mistake.is(Mistake::FlushNotLogged)
             || self.mistake.is(Mistake::MergeNotLogged) && merged != self.merged;
         if !unlogged {
@@ -219,14 +219,14 @@ impl Transactions {
     }
 
     /// Takes a checkpoint: the tables of transactions and dirty sets.
-    fn checkpoint(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn checkpoint(&mut self, now: Nanos) -> Result<Nanos> {
         let end = self.ring.end();
         self.checkpoint_from(end, now)
     }
 
     /// Takes a checkpoint. A restart then needs no record before `from`, except those that the
     /// tables name.
-    fn checkpoint_from(&mut self, from: Lsn, now: Nanos) -> Result<Nanos, IndexError> {
+    fn checkpoint_from(&mut self, from: Lsn, now: Nanos) -> Result<Nanos> {
         if !self.redoing {
             self.dirty.retain(|&set, _| self.index.logs.count(set) > 0);
         }
@@ -245,7 +245,7 @@ impl Transactions {
         self.ring.save(self.below.borrow_mut().store.as_mut(), now)
     }
 
-    fn flush_all(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn flush_all(&mut self, now: Nanos) -> Result<Nanos> {
         let covers = self.ring.end() - 1;
         let now = self.index.flush(now)?;
         self.bracket(now, covers)
@@ -253,7 +253,7 @@ impl Transactions {
 
     /// If a third of the log is in use, flushes all sets and logs again the updates that may have
     /// to be undone. Then no older record is needed.
-    fn make_room(&mut self, mut now: Nanos) -> Result<Nanos, IndexError> {
+    fn make_room(&mut self, mut now: Nanos) -> Result<Nanos> {
         if !self.ring.is_third_full() {
             return Ok(now);
         }
@@ -267,7 +267,7 @@ impl Transactions {
 
     /// Logs again the known updates that may have to be undone, and takes a checkpoint that needs
     /// the log only from `behind` on.
-    fn carry(&mut self, now: Nanos, behind: Lsn) -> Result<Nanos, IndexError> {
+    fn carry(&mut self, now: Nanos, behind: Lsn) -> Result<Nanos> {
         for (
             &at,
             &SalRecord {
@@ -289,7 +289,7 @@ impl Transactions {
     }
 
     /// Takes a checkpoint when it is time.
-    fn care(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn care(&mut self, now: Nanos) -> Result<Nanos> {
         if self.ring.is_third_full() {
             self.make_room(now)
         } else if self.flushes.is_multiple_of(self.checkpoint_every) {
@@ -301,10 +301,7 @@ impl Transactions {
 
     /// Runs a request, unless an earlier one failed: a flush or a merge that stopped midway leaves
     /// records in memory that are on no page.
-    fn sound<T>(
-        &mut self,
-        what: impl FnOnce(&mut Transactions) -> Result<T, IndexError>,
-    ) -> Result<T, IndexError> {
+    fn sound<T>(&mut self, what: impl FnOnce(&mut Transactions) -> Result<T>) -> Result<T> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -325,7 +322,7 @@ impl Transactions {
         SalTx(tx)
     }
 
-    fn lock(&mut self, tx: SalTx, key: Key) -> Result<(), IndexError> {
+    fn lock(&mut self, tx: SalTx, key: Key) -> Result<()> {
         assert!(self.live.contains_key(&tx.0), "the transaction has ended");
         let owner = *self.locks.entry(key).or_insert(tx.0);
         if owner == tx.0 {
@@ -342,13 +339,7 @@ impl Transactions {
     /// transactions: roll back. There is no room for another record: roll back, or delete some. Or
     /// the store cannot go on: then all further requests are refused, and the index has to be
     /// opened anew.
-    pub fn change(
-        &mut self,
-        now: Nanos,
-        tx: SalTx,
-        key: Key,
-        new: Option<Value>,
-    ) -> Result<Nanos, IndexError> {
+    pub fn change(&mut self, now: Nanos, tx: SalTx, key: Key, new: Option<Value>) -> Result<Nanos> {
         let now = self.sound(|all| all.flush_if_short(now))?;
         if new.is_some() && self.lacks_room() {
             return Err(self.index.space.full());
@@ -364,20 +355,14 @@ impl Transactions {
     }
 
     /// Flushes where room may be lacking: then no change waits.
-    fn flush_if_short(&mut self, now: Nanos) -> Result<Nanos, IndexError> {
+    fn flush_if_short(&mut self, now: Nanos) -> Result<Nanos> {
         match self.lacks_room() && self.index.logs.len() > 0 {
             true => self.flush_all(now),
             false => Ok(now),
         }
     }
 
-    fn do_change(
-        &mut self,
-        now: Nanos,
-        tx: SalTx,
-        key: Key,
-        new: Option<Value>,
-    ) -> Result<Nanos, IndexError> {
+    fn do_change(&mut self, now: Nanos, tx: SalTx, key: Key, new: Option<Value>) -> Result<Nanos> {
         let is_filled = self.ring.is_filled_by(self.undo.len() + 1);
         if is_filled && !self.mistake.is(Mistake::NotCarried) {
             let why = "transactions in progress take a quarter of the log";
@@ -426,7 +411,7 @@ impl Transactions {
         value: Option<Value>,
         known: bool,
         set: u32,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let change = match (value, known) {
             (Some(_), true) => Change::Update,
             (Some(_), false) => Change::Insert,
@@ -439,7 +424,7 @@ impl Transactions {
         self.bracket(now, lsn)
     }
 
-    fn read(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
+    fn read(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         let (value, now) = self.index.get(now, key)?;
         let covers = self.ring.end() - 1;
         Ok((value, self.bracket(now, covers)?))
@@ -454,7 +439,7 @@ impl Transactions {
         now: Nanos,
         tx: Option<SalTx>,
         key: Key,
-    ) -> Result<(Option<Value>, Nanos), IndexError> {
+    ) -> Result<(Option<Value>, Nanos)> {
         match self.locks.get(&key) {
             Some(&owner) if tx != Some(SalTx(owner)) => {
                 let why = format!("another transaction has changed key {key}");
@@ -474,11 +459,11 @@ impl Transactions {
     ///
     /// # Errors
     /// As [`Transactions::change`].
-    pub fn commit(&mut self, now: Nanos, tx: SalTx) -> Result<Nanos, IndexError> {
+    pub fn commit(&mut self, now: Nanos, tx: SalTx) -> Result<Nanos> {
         self.sound(|all| all.do_commit(now, tx))
     }
 
-    fn do_commit(&mut self, now: Nanos, tx: SalTx) -> Result<Nanos, IndexError> {
+    fn do_commit(&mut self, now: Nanos, tx: SalTx) -> Result<Nanos> {
         let (_, prev) = self.live[&tx.0];
         let (tx, entry) = (tx.0, Logged::Commit);
         self.ring.append(&SalRecord { tx, prev, entry });
@@ -494,11 +479,11 @@ impl Transactions {
     ///
     /// # Errors
     /// As [`Transactions::change`].
-    pub fn abort(&mut self, now: Nanos, tx: SalTx) -> Result<Nanos, IndexError> {
+    pub fn abort(&mut self, now: Nanos, tx: SalTx) -> Result<Nanos> {
         self.sound(|all| all.do_abort(now, tx))
     }
 
-    fn do_abort(&mut self, mut now: Nanos, tx: SalTx) -> Result<Nanos, IndexError> {
+    fn do_abort(&mut self, mut now: Nanos, tx: SalTx) -> Result<Nanos> {
         let (_, mut at) = self.live[&tx.0];
         while let Some(record) = self.undo.get(&at).cloned() {
             if let Logged::Update(update) = record.entry {
@@ -521,7 +506,7 @@ impl Transactions {
         at: Lsn,
         prev: Lsn,
         update: Update,
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos> {
         let hash = hash(update.key);
         let set = self.index.set_of(hash);
         let in_buffer = self.index.logs.find(set, update.key, hash).0.is_some()

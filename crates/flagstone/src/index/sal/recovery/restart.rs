@@ -4,18 +4,14 @@
 use super::log::{LocatedRecords, Logged, Lsn, SalRecord};
 use super::{Mistake, SalTx, Transactions, raise};
 use crate::index::bucket::hash;
-use crate::index::{Index, IndexError, Store};
+use crate::index::{Index, Result, Store};
 use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos};
 use std::collections::BTreeMap;
 
 impl Transactions {
     /// Analysis, redo and undo of a restart, whose pages are redone already.
-    pub(super) fn recover(
-        &mut self,
-        found: LocatedRecords,
-        mut now: Nanos,
-    ) -> Result<Nanos, IndexError> {
+    pub(super) fn recover(&mut self, found: LocatedRecords, mut now: Nanos) -> Result<Nanos> {
         self.analyse(&found);
         self.redoing = true;
         let mut kept = self.ring.end();
@@ -81,7 +77,7 @@ impl Transactions {
 
     /// Makes the next restart begin at `lsn`, up to which history was repeated. Restarts that
     /// are cut would fill the log otherwise.
-    fn keep_what_is_redone(&mut self, now: Nanos, lsn: Lsn) -> Result<Nanos, IndexError> {
+    fn keep_what_is_redone(&mut self, now: Nanos, lsn: Lsn) -> Result<Nanos> {
         let now = self.index.flush(now)?;
         let repeated = self.dirty.iter().filter(|(_, first)| **first <= lsn);
         self.index.drained.extend(repeated.map(|(set, _)| *set));
@@ -153,7 +149,7 @@ pub(super) fn redo_pages(
     found: &LocatedRecords,
     mistake: Mistaken<Mistake>,
     now: Nanos,
-) -> Result<Nanos, IndexError> {
+) -> Result<Nanos> {
     let mut pages: BTreeMap<Lpn, &[u8]> = BTreeMap::new();
     let mut closed = false;
     for (lsn, record) in found {

@@ -5,7 +5,9 @@ use super::{Mistake, Transactions};
 use crate::commit::{Device, Kind, Options};
 use crate::dice::Dice;
 use crate::ftl::Config;
-use crate::index::{DeviceStore, IndexError, IndexKind, Key, MemStore, Settings, Store, Value};
+use crate::index::{
+    DeviceStore, IndexError, IndexKind, Key, MemStore, Result, Settings, Store, Value,
+};
 use crate::nand::{Cut, PowerCut, Shared, small};
 use crate::units::Nanos;
 use std::collections::BTreeMap;
@@ -15,7 +17,7 @@ const LOG_PAGES: u32 = 120;
 
 type Map = BTreeMap<Key, Value>;
 
-fn store(flash: &Shared<PowerCut>) -> Result<Box<dyn Store>, IndexError> {
+fn store(flash: &Shared<PowerCut>) -> Result<Box<dyn Store>> {
     let config = Config {
         over_provision: 0.3,
         logical_pages: None,
@@ -31,10 +33,7 @@ fn settings() -> Settings {
     IndexKind::Sal.info().tiny().with("memory", 4096)
 }
 
-fn open(
-    flash: &Shared<PowerCut>,
-    mistake: Option<Mistake>,
-) -> Result<(Transactions, Nanos), IndexError> {
+fn open(flash: &Shared<PowerCut>, mistake: Option<Mistake>) -> Result<(Transactions, Nanos)> {
     open_on(store(flash)?, mistake, Nanos::ZERO)
 }
 
@@ -42,7 +41,7 @@ fn open_on(
     store: Box<dyn Store>,
     mistake: Option<Mistake>,
     now: Nanos,
-) -> Result<(Transactions, Nanos), IndexError> {
+) -> Result<(Transactions, Nanos)> {
     Transactions::with(store, &settings(), LOG_PAGES, 5, now, mistake.into())
 }
 
