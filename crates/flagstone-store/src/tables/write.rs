@@ -3,6 +3,7 @@
 use super::Mistake;
 use super::catalog::{HEAD, Kind, Record, head};
 use super::changed::Changed;
+use super::hashed;
 use super::read::{in_table, no_table, records};
 use super::store::{Inner, Store, Writer};
 use super::table_mut::TableMut;
@@ -369,16 +370,20 @@ impl WriteTx {
                     .0,
             );
         }
+        let catalog = std::iter::once((catalog, Kind::Ordered));
         let tables = all.into_iter().map(|(name, record)| {
-            let counted = Some(record.kind).filter(|&kind| kind == Kind::Ordered);
-            let keys = record.keys.filter(|_| counted.is_some());
-            (format!("table `{name}`"), record.root, keys)
+            let of_table = (format!("table `{name}`"), record.root, record.keys);
+            (of_table, record.kind)
         });
-        for (name, root, keys) in std::iter::once(catalog).chain(tables) {
+        for ((name, root, keys), kind) in catalog.chain(tables) {
             let wrong = |why: String| format!("{name}: {why}");
             let pages = self.changed_mut();
             let mut tree = ByteTree::over(pages, root).map_err(|e| wrong(e.to_string()))?;
-            let (found, pages) = tree.check().map_err(wrong)?;
+            let (mut found, pages) = tree.check().map_err(wrong)?;
+            if kind == Kind::Hashed {
+                let tree = super::read::walk(self.changed(), root).map_err(say)?;
+                found = hashed_keys(&tree).map_err(wrong)?;
+            }
             if keys.is_some_and(|keys| keys != found) {
                 return Err(wrong(format!("it has {found} keys, and not {keys:?}")));
             }
@@ -412,6 +417,18 @@ impl WriteTx {
         }
         Ok(())
     }
+}
+
+/// The keys of a hashed table, by its records.
+fn hashed_keys(tree: &Walk<&Changed>) -> Result<u64, String> {
+    let say = |error: StoreError| error.to_string();
+    let mut cursor = tree.seek(b"").map_err(say)?;
+    let (mut hash, mut keys) = (Vec::new(), 0);
+    while let Some(records) = tree.next(&mut cursor, &mut hash).map_err(say)? {
+        let behind = hashed::count(&hash, &records);
+        keys += behind.ok_or_else(|| format!("the records of hash {hash:x?} are damaged"))?;
+    }
+    Ok(keys)
 }
 
 /// Gives a table another record in the catalog, or none. Returns the root of the catalog, which the
