@@ -16,6 +16,7 @@ mod super_journal;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+pub(crate) use super_journal::name_in;
 use super_journal::{MAGIC, name_bytes, remove_unnamed};
 
 /// Bytes of a piece.

@@ -9,7 +9,7 @@ mod held;
 #[cfg(test)]
 mod tests;
 
-pub use held::{disk, tables, typed};
+pub use held::{Held, disk, tables, typed};
 
 use crate::flash::{DAMAGED, NEVER, emit_mark, generation_in, page_generation, page_sum};
 use crate::flash::{mark, trailer};

@@ -10,9 +10,6 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::OnceLock;
 
-/// The pages of a store, as a user of pages sees them.
-type Held = Vec<(Lpn, Vec<u8>)>;
-
 /// What is in tables: by their names, with their keys and values.
 pub(super) type Tables = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
@@ -23,65 +20,76 @@ fn options() -> OpenOptions {
     }
 }
 
-/// The pages that a store in memory holds.
-fn held_by(medium: &Recorded) -> Held {
-    let memory = Box::new(Memory::with(medium.to_vec()));
-    let opened = PageStore::on(memory, &OpenOptions::existing());
-    let mut store = opened.expect("it was closed");
-    let (mut held, mut page) = (Held::new(), vec![0; PageStore::PAGE_BYTES]);
-    for at in store.held().collect::<Vec<_>>() {
-        let bytes = store.read(None, at, &mut page).expect("it is whole");
-        held.push((at, page[..bytes.unwrap_or(0)].to_vec()));
-    }
-    held
-}
+/// The pages of a store, as a user of pages sees them.
+#[derive(Debug, Clone)]
+pub struct Held(Vec<(Lpn, Vec<u8>)>);
 
-/// A medium with a store that holds these pages.
-fn holding(pages: &Held) -> Memory {
-    let medium = Recorded::default();
-    let opened = PageStore::on(Box::new(medium.clone()), &options());
-    let mut store = opened.expect("the medium is blank");
-    let tx = store.begin().expect("none is live");
-    for (at, bytes) in pages {
-        store.write(tx, *at, bytes).expect("there is room");
+impl Held {
+    /// What a store holds that was closed.
+    ///
+    /// # Panics
+    /// The medium has no store, or one that is damaged.
+    pub fn by(medium: &Recorded) -> Held {
+        let memory = Box::new(Memory::with(medium.to_vec()));
+        let opened = PageStore::on(memory, &OpenOptions::existing());
+        let mut store = opened.expect("it was closed");
+        let (mut held, mut page) = (Vec::new(), vec![0; PageStore::PAGE_BYTES]);
+        for at in store.held().collect::<Vec<_>>() {
+            let bytes = store.read(None, at, &mut page).expect("it is whole");
+            held.push((at, page[..bytes.unwrap_or(0)].to_vec()));
+        }
+        Held(held)
     }
-    store.commit(tx).expect("the medium does not fail");
-    store.close().expect("the medium does not fail");
-    Memory::with(medium.to_vec())
-}
 
-/// The pages with damage, [`EDIT`] bytes for each piece: what is done, a page (2), a place in it
-/// (2), and a value.
-fn damaged(pages: &Held, edits: &[u8]) -> Held {
-    let mut pages = pages.clone();
-    for edit in edits.chunks_exact(EDIT) {
-        let word = |at: usize| usize::from(u16::from_le_bytes([edit[at], edit[at + 1]]));
-        let (count, value) = (pages.len(), edit[5]);
-        let other = pages[word(3) % count].1.clone();
-        let page = &mut pages[word(1) % count].1;
-        // What a page begins with says more than the rest of it.
-        let near = if edit[0] & 0x80 == 0 { 64 } else { usize::MAX };
-        let place = word(3) % page.len().clamp(1, near);
-        match edit[0] % 6 {
-            _ if page.is_empty() => page.push(value),
-            0 => page[place] ^= value,
-            1 => page[place] = value,
-            // A number of up to eight bytes.
-            2 => {
-                let end = (place + 8).min(page.len());
-                page[place..end].fill(value);
+    /// A medium with a store that holds the pages.
+    ///
+    /// # Panics
+    /// They are no pages that a store can hold.
+    pub fn medium(&self) -> Memory {
+        let medium = Recorded::default();
+        let opened = PageStore::on(Box::new(medium.clone()), &options());
+        let mut store = opened.expect("the medium is blank");
+        let tx = store.begin().expect("none is live");
+        for (at, bytes) in &self.0 {
+            store.write(tx, *at, bytes).expect("there is room");
+        }
+        store.commit(tx).expect("the medium does not fail");
+        store.close().expect("the medium does not fail");
+        Memory::with(medium.to_vec())
+    }
+
+    /// The pages with damage, [`EDIT`] bytes for each piece: what is done, a page (2), a place in
+    /// it (2), and a value.
+    pub fn damaged(&self, edits: &[u8]) -> Held {
+        let mut pages = self.0.clone();
+        for edit in edits.chunks_exact(EDIT) {
+            let word = |at: usize| usize::from(u16::from_le_bytes([edit[at], edit[at + 1]]));
+            let (count, value) = (pages.len(), edit[5]);
+            let other = pages[word(3) % count].1.clone();
+            let page = &mut pages[word(1) % count].1;
+            // What a page begins with says more than the rest of it.
+            let near = if edit[0] & 0x80 == 0 { 64 } else { usize::MAX };
+            let place = word(3) % page.len().clamp(1, near);
+            match edit[0] % 6 {
+                0 => page[place] ^= value,
+                1 => page[place] = value,
+                // A number of up to eight bytes.
+                2 => {
+                    let end = (place + 8).min(page.len());
+                    page[place..end].fill(value);
+                }
+                3 => *page = other,
+                4 => page.truncate(place),
+                _ => page[place..].fill(0),
             }
-            3 => *page = other,
-            4 => page.truncate(place),
-            _ => page[place..].fill(0),
+            // A store keeps no page of no bytes.
+            pages.retain(|(_, bytes)| !bytes.is_empty());
+            if pages.is_empty() {
+                break;
+            }
         }
-        // A store does not keep pages of no bytes.
-        pages.retain(|(_, bytes)| !bytes.is_empty());
-        if pages.is_empty() {
-            break;
-        }
+        Held(pages)
     }
-    pages
 }
 
 /// What the tables of the sample hold.
@@ -124,19 +132,19 @@ fn tables_whole() -> &'static Held {
         }
         tx.commit().expect("the medium does not fail");
         store.close().expect("the medium does not fail");
-        held_by(&medium)
+        Held::by(&medium)
     })
 }
 
 /// Tables in a store, with damage to its pages: the first of the store, the catalog, nodes, values
 /// in pages of their own. They are opened, checked, read and written.
 pub fn tables(bytes: &[u8]) -> bool {
-    use_tables(holding(&damaged(tables_whole(), bytes))).is_ok()
+    use_tables(tables_whole().damaged(bytes).medium()).is_ok()
 }
 
 #[cfg(test)]
 pub(super) fn tables_undamaged() -> Memory {
-    holding(tables_whole())
+    tables_whole().medium()
 }
 
 /// Opens tables, reads them in every way, and goes on with them. Gives what they held.
@@ -219,19 +227,19 @@ fn disk_whole() -> &'static Held {
             disk.write(at, &bytes).expect("there is room");
         }
         disk.close().expect("the medium does not fail");
-        held_by(&medium)
+        Held::by(&medium)
     })
 }
 
 /// A disk in a store, with damage to its pages: the first, main pages, pages of tails. It is
 /// opened, read and written.
 pub fn disk(bytes: &[u8]) -> bool {
-    use_disk(holding(&damaged(disk_whole(), bytes))).is_ok()
+    use_disk(disk_whole().damaged(bytes).medium()).is_ok()
 }
 
 #[cfg(test)]
 pub(super) fn disk_undamaged() -> Memory {
-    holding(disk_whole())
+    disk_whole().medium()
 }
 
 /// Opens a disk, reads it, and goes on with it. Gives what it held, as far as the sample goes.
