@@ -119,7 +119,7 @@ impl Store {
     /// Opens a store in a file or on a block device, and makes one if there is none.
     ///
     /// # Errors
-    /// Something else is there, somebody has it open, or the system refuses.
+    /// Something else is there, another process or handle has it open, or the system refuses.
     pub fn open(path: impl AsRef<Path>) -> Result<Store, StoreError> {
         Store::with(path, &OpenOptions::default())
     }
@@ -297,11 +297,11 @@ impl Store {
         ))
     }
 
-    /// Closes the store, if this is the last handle of it: all commits are durable then. To drop it
-    /// does the same, but tells nobody what failed. Readers that are left keep the file open.
+    /// Closes the store, if this is the last handle of it: all commits are durable then. Dropping
+    /// it does the same, but the error is lost. Readers that are left keep the file open.
     ///
     /// # Errors
-    /// The medium fails, or a commit is lost that nobody waited for: its group found no room. All
+    /// The medium fails, or a commit that was not waited for is lost: its group found no room. All
     /// other commits are there when the store is opened again.
     pub fn close(self) -> Result<(), StoreError> {
         let Some(mut inner) = Arc::into_inner(self.0) else {

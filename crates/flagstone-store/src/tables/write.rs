@@ -219,7 +219,7 @@ impl WriteTx {
         let Some(record) = self.record(name)? else {
             return Err(no_table(name, &self.tables()?));
         };
-        // Of one that was made in this transaction nobody knows.
+        // No other transaction knows of a table that was made in this one.
         let is_known = self.catalog()?.get(name.as_bytes())?.is_some();
         let goes_later = is_known && !self.inner.mistaken.is(Mistake::DropsAtOnce);
         let pages = self.changed_mut();
@@ -300,7 +300,8 @@ impl WriteTx {
         let drops = self.open.values().flatten().any(|table| table.is_dropped);
         self.commit_later()?.wait()?;
         if drops {
-            // It is dropped, whatever becomes of its pages now: the next one who writes goes on.
+            // The table is dropped, whatever becomes of its pages now: the next transaction that
+            // writes goes on with them.
             let _ = Store::of(inner).finish_drops();
         }
         Ok(())
@@ -361,7 +362,7 @@ impl WriteTx {
         let mut used = vec![HEAD];
         let catalog = ("the catalog".to_string(), self.catalog, None);
         let (dropped, all): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, r)| r.is_dropped);
-        // Of a store that is only read: nobody has come to write since.
+        // Tables are still being dropped here only if the store was opened to be read.
         for (name, record) in dropped {
             let inner = Arc::clone(&self.inner);
             let left = inner.next_pages(self.changed_mut(), record, usize::MAX);

@@ -43,9 +43,9 @@ pub struct Copied {
     pub bytes: u64,
 }
 
-/// Makes a copy of a store to which nobody writes, in a new file. `replaces` lets the copy take the
-/// place of a file that is there. A store that is encrypted is opened by the key of `opening`,
-/// which opens the copy as well.
+/// Makes a copy of a store, which no process may write to meanwhile, in a new file. `replaces` lets
+/// the copy take the place of a file that is there. A store that is encrypted is opened by the key
+/// of `opening`, which opens the copy as well.
 ///
 /// # Errors
 /// The store is in use by a process that writes, or damaged; or the copy cannot be made, is the

@@ -208,7 +208,7 @@ impl Ftl {
     #[cold]
     pub(super) fn wants_refresh(&mut self, at: Ppn, corrected: u16) {
         let block = self.geometry.block_of(at);
-        // A restart reads old roots as well, which nobody needs.
+        // A restart reads old roots as well, which need no refresh.
         if self.holds_something(block) {
             self.stats.corrected_most = self.stats.corrected_most.max(corrected);
         }

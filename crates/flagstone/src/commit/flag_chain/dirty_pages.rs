@@ -20,8 +20,8 @@ pub(super) struct DirtyPages {
 }
 
 impl DirtyPages {
-    /// A transaction has written a page to `slot`. The first time the committed version is kept;
-    /// later the transaction's own older version is given back, which nobody needs any more.
+    /// A transaction has written a page to `slot`. The first time the committed version is kept.
+    /// Later the transaction's own older version, which is not needed any more, is given back.
     pub(super) fn write(&mut self, ftl: &mut Ftl, tx: TxId, at: Lpn, slot: Slot) -> Before {
         let last = ftl.set_slot(at, slot);
         match self.rows.get(&at) {
@@ -56,8 +56,8 @@ impl DirtyPages {
         ftl.set_slot(at, row.last).ppn()
     }
 
-    /// A page has a copy: whoever names the old place, the mapping table or a row, names the new
-    /// one. Says whether anybody did.
+    /// A page has a copy: the mapping table or the row that named the old place names the new one.
+    /// Says whether one of them did.
     pub(super) fn moved(&mut self, ftl: &mut Ftl, (lpn, from): (Lpn, Ppn), slot: Slot) -> bool {
         if ftl.slot(lpn).ppn() == Some(from) {
             ftl.set_slot(lpn, slot);
