@@ -46,7 +46,7 @@ pub trait Backing: Send + Sync {
     /// Opens a database.
     ///
     /// # Errors
-    /// It is not there, it is something else, or somebody has it.
+    /// It is not there, it is something else, or another process has it.
     fn open(&self, path: &Path, how: &How) -> Result<Box<dyn Bytes>, Trouble>;
 }
 
@@ -254,7 +254,7 @@ impl Handle {
                 inner.how = self.how.clone();
                 (Some(bytes), Ok(()))
             }
-            // Those who only read go on.
+            // Connections that only read go on.
             (Err(trouble), Some(how)) => (open(&how).ok(), Err(trouble)),
             (Err(trouble), None) => (None, Err(trouble)),
         };
@@ -267,7 +267,7 @@ impl Handle {
         opened
     }
 
-    /// Calls somebody with the bytes, and says whose this connection reads.
+    /// Calls a function with the bytes, and with the view that this connection has of them.
     fn with<T>(
         &self,
         act: impl FnOnce(&mut dyn Bytes, View) -> Result<T, Trouble>,
@@ -376,8 +376,8 @@ impl Handle {
     }
 
     /// Commits what this connection has written, in a transaction that may be one of several
-    /// databases. Others read meanwhile: who begins before [`Handle::end_commit`] sees what was
-    /// committed before.
+    /// databases. Others read meanwhile: a connection that begins before [`Handle::end_commit`]
+    /// sees what was committed before.
     pub(crate) fn commit(&mut self, is_of_several: bool) -> Result<(), Trouble> {
         let inner = self.shared.lock()?;
         if inner.locks.writer() != Some(self.id) {
@@ -486,14 +486,14 @@ impl Handle {
         Ok(self.level >= wants)
     }
 
-    /// Lowers the level. What was written and not committed is rolled back once nobody means to
-    /// write any more.
+    /// Lowers the level. What was written and not committed is rolled back once no connection means
+    /// to write any more.
     pub(crate) fn unlock(&mut self, to: Level) -> Result<(), Trouble> {
         if to >= self.level {
             return Ok(());
         }
         if self.shared.process != std::process::id() {
-            // The store, and those who wait for it, are of the process that opened it.
+            // The store, and the threads that wait for it, are of the process that opened it.
             self.level = to;
             return Ok(());
         }
@@ -548,7 +548,7 @@ impl Handle {
         }
     }
 
-    /// Whether somebody means to write.
+    /// Whether a connection means to write.
     pub(crate) fn is_reserved(&self) -> Result<bool, Trouble> {
         Ok(self.shared.lock()?.locks.is_reserved())
     }

@@ -1,4 +1,5 @@
-//! From a tale to the steps of a pane: who does what, in which order, and what it changes on flash.
+//! From a tale to the steps of a pane: the operations in their order, the transaction of each, and
+//! what it changes on flash.
 
 use super::cells::{Names, Reader};
 use super::story::{Change, Ending, Lane, Page, Pane, Step, Table, Tables};

@@ -15,7 +15,7 @@
 //! as well: [`Task::from_json`] reads one, [`Task::result`] runs it, [`Kept::bytes`] are its file.
 //!
 //! A result depends on the task and the program alone. It has no times of the machine in it, so
-//! that equal tasks give equal files, whoever made them and in whatever order.
+//! that equal tasks give equal files, on any machine and in any order.
 
 mod file;
 mod kept;
