@@ -33,6 +33,21 @@ pub type Changes = BTreeMap<Lpn, Option<PageBytes>>;
 
 /// A store of pages that threads share. A clone is a handle of the same store. When the last handle
 /// or snapshot of it is dropped, it is closed.
+///
+/// ```
+/// use flagstone::units::Lpn;
+/// use flagstone_store::{Changes, OpenOptions, SharedPages};
+///
+/// let folder = tempfile::tempdir()?;
+/// let pages = SharedPages::open(&folder.path().join("pages.flag"), &OpenOptions::default())?;
+/// let before = pages.snapshot()?;
+/// let changes = Changes::from([(Lpn(3), Some(b"three"[..].into()))]);
+/// let ticket = pages.turn()?.commit(changes)?; // the next turn can begin
+/// ticket.wait()?; // the commit is durable
+/// assert!(before.read(Lpn(3))?.is_none());
+/// assert_eq!(pages.snapshot()?.read(Lpn(3))?.as_deref(), Some(&b"three"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct SharedPages(Arc<Inner>);
 

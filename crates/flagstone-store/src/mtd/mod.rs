@@ -150,6 +150,21 @@ impl Mtd {
     /// Opens an MTD character device, such as `/dev/mtd0`. Pages share cells as `pairing` says,
     /// which no kernel tells.
     ///
+    /// ```no_run
+    /// use flagstone::commit::{Device, Kind, Options};
+    /// use flagstone::ftl::Config;
+    /// use flagstone::nand::Pairing;
+    /// use flagstone::units::Nanos;
+    /// use flagstone_store::mtd::Mtd;
+    /// use std::path::Path;
+    ///
+    /// let flash = Mtd::open(Path::new("/dev/mtd0"), Pairing::default())?;
+    /// let (config, options) = (Config::default(), Options::default());
+    /// let device = Device::open(Box::new(flash), Kind::Seal, config, &options, Nanos::ZERO)?;
+    /// println!("{} pages", device.pages());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// There is no such device, it is no NAND, another process has it open, its shape does not
     /// suit, or the system refuses.
