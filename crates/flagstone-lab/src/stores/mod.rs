@@ -19,7 +19,7 @@
 //!     lie: Lie::None,
 //!     encrypted: false,
 //!     on_chip: false,
-//!     cuts: 20,
+//!     cuts: 4,
 //!     depth: 1,
 //!     seed: 1,
 //!     stop_early: true,
