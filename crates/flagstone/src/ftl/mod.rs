@@ -63,7 +63,7 @@ pub use closing::{VERDICT_BYTES, verdict};
 pub use config::{Config, ConfigError, Format, Mistake, Scrub};
 pub(crate) use doubt::{doubt_number, spare_number};
 pub use mount::{LogPage, Mounted};
-pub use owner::{Fate, Owner};
+pub use owner::{Owner, Relocation};
 pub use pairs::PairedPages;
 pub use rest::Resting;
 pub use slot::Slot;
