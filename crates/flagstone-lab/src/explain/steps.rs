@@ -485,13 +485,13 @@ impl Making<'_> {
 type Alike<'a> = (bool, u64, &'a str, bool);
 
 fn kind_word(head: &Header) -> &'static str {
-    use flagstone::ftl::Kind;
+    use flagstone::ftl::PageKind;
     match head.kind {
-        Kind::Data | Kind::Trim => "data",
-        Kind::Summary => "summary",
-        Kind::Map => "mapping",
-        Kind::Root => "root",
-        Kind::Log => "log",
+        PageKind::Data | PageKind::Trim => "data",
+        PageKind::Summary => "summary",
+        PageKind::Map => "mapping",
+        PageKind::Root => "root",
+        PageKind::Log => "log",
     }
 }
 

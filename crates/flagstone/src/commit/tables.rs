@@ -3,7 +3,7 @@
 
 use super::{Device, DeviceError, Kind, Options};
 use crate::forward_flash;
-use crate::ftl::{Config, Header, Kind as PageKind};
+use crate::ftl::{Config, Header, PageKind};
 use crate::nand::{Cell, Chip, Flash, FlashError, Geometry, Timing, small};
 use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Ppn};

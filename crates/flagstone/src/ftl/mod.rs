@@ -67,7 +67,7 @@ pub use owner::{Owner, Relocation};
 pub use pairs::PairedPages;
 pub use rest::Resting;
 pub use slot::Slot;
-pub use spare::{FORMAT_VERSION, Header, Kind, TAIL_BYTES_MAX, header};
+pub use spare::{FORMAT_VERSION, Header, PageKind, TAIL_BYTES_MAX, header};
 pub use stats::{Cause, Operation, Stats};
 pub use victims::VictimPolicy;
 pub use wear::{EndOfLife, Wear};

@@ -5,7 +5,7 @@ use super::format::{List, Tail, list_bytes};
 use super::merge::merge;
 use super::versions::{Held, Version, Versions};
 use super::{Live, Member, Verdicts};
-use crate::ftl::{Cause, Ftl, FtlError, Header, Kind, Owner, Relocation, Stream, Written};
+use crate::ftl::{Cause, Ftl, FtlError, Header, Owner, PageKind, Relocation, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::collections::BTreeMap;
 
@@ -86,7 +86,7 @@ impl Records {
         let mut data = Vec::with_capacity(image.len() + list.bytes());
         data.extend_from_slice(image);
         list.emit(&mut data);
-        let what = (Kind::Data, at, None);
+        let what = (PageKind::Data, at, None);
         let to = ftl.append_with(now, (stream, None), what, &data, cause, |_, bytes| {
             tail.emit(bytes);
         })?;

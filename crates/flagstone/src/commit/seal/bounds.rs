@@ -249,7 +249,7 @@ pub(super) fn fields(blob: &[u8]) -> Vec<Vec<Field>> {
 mod tests {
     use crate::commit::{Device, DeviceError, Kind, Options};
     use crate::forward_flash;
-    use crate::ftl::{Config, FtlError, Kind as PageKind, header};
+    use crate::ftl::{Config, FtlError, PageKind, header};
     use crate::layout::get;
     use crate::nand::{Chip, Flash, FlashError, Geometry, Shared, small};
     use crate::units::{Lpn, Nanos, Ppn};
