@@ -405,7 +405,7 @@ impl Handle {
         }
         let committed = self.commit(false);
         let mut inner = self.shared.lock()?;
-        if inner.locks.writer() == Some(self.id) && !inner.is_unsettled() {
+        if inner.locks.writer() == Some(self.id) && !inner.has_open_group() {
             inner.end_commit();
         }
         committed
@@ -448,12 +448,12 @@ impl Handle {
         }
         let mut inner = self.shared.lock()?;
         inner.is_misled(self.id)?;
-        if inner.must_settle(self.id, wants) {
-            inner = self.shared.settled(self.id, inner)?;
+        if inner.must_wait_for_groups(self.id, wants) {
+            inner = self.shared.when_durable(self.id, inner)?;
         }
         let was_stale = begins && std::mem::take(&mut self.was_stale);
         let mut means_to_write = false;
-        if begins && inner.is_unsettled() {
+        if begins && inner.has_open_group() {
             let aim = aim();
             means_to_write = aim == Aim::Write || aim == Aim::WriteSomewhere && was_stale;
             if !means_to_write && (was_stale || aim == Aim::WriteSomewhere) {
@@ -506,7 +506,7 @@ impl Handle {
             if let Some(bytes) = &mut inner.bytes {
                 bytes.abort();
             }
-            if !inner.is_unsettled() {
+            if !inner.has_open_group() {
                 inner.end_commit();
             }
             inner.is_over(self.id);

@@ -165,12 +165,12 @@ impl SharedPages {
     }
 
     /// Whether all commits so far are durable, or lost.
-    pub(crate) fn are_settled(&self) -> bool {
-        self.0.0.are_settled()
+    pub(crate) fn has_no_open_group(&self) -> bool {
+        self.0.0.has_no_open_group()
     }
 
     /// Waits until all commits so far are durable, or lost.
-    pub(crate) fn settle(&self) -> Result<(), StoreError> {
+    pub(crate) fn wait_for_all(&self) -> Result<(), StoreError> {
         self.0.0.wait_for_all()
     }
 

@@ -69,7 +69,7 @@ impl Inner {
     }
 
     /// Whether there is a group that is not durable yet.
-    pub(super) fn is_unsettled(&self) -> bool {
+    pub(super) fn has_open_group(&self) -> bool {
         self.has_joined() || self.groups.flushing.is_some()
     }
 
@@ -100,10 +100,10 @@ impl Inner {
 
     /// Whether a connection can be granted a lock only when all groups are durable: it wants to be
     /// alone, or others have begun with a state that is not durable. There is no snapshot of it.
-    pub(super) fn must_settle(&self, who: u64, wants: Level) -> bool {
+    pub(super) fn must_wait_for_groups(&self, who: u64, wants: Level) -> bool {
         let mut others = self.locks.others(who);
         let writes = wants == Level::Exclusive && others.any(|other| !self.has_snapshot(other));
-        self.is_unsettled() && (writes || self.alone.contains(&who))
+        self.has_open_group() && (writes || self.alone.contains(&who))
     }
 
     /// The transaction that has the turn has read what is gone.
@@ -234,7 +234,7 @@ impl Shared {
         &'a self,
         inner: MutexGuard<'a, Inner>,
     ) -> Result<MutexGuard<'a, Inner>, Trouble> {
-        if !inner.is_unsettled() {
+        if !inner.has_open_group() {
             return Ok(inner);
         }
         let newest = inner.groups.newest();
@@ -246,14 +246,14 @@ impl Shared {
 
     /// Waits until all that connections have committed is durable. No transaction joins meanwhile:
     /// this connection has the turn to write, or wants to be alone.
-    pub(super) fn settled<'a>(
+    pub(super) fn when_durable<'a>(
         &'a self,
         who: u64,
         mut inner: MutexGuard<'a, Inner>,
     ) -> Result<MutexGuard<'a, Inner>, Trouble> {
         loop {
             inner.is_misled(who)?;
-            if !inner.is_unsettled() {
+            if !inner.has_open_group() {
                 return Ok(inner);
             }
             // A leader need not wait for others.
@@ -263,13 +263,13 @@ impl Shared {
         }
     }
 
-    /// Has the transaction of a connection commit by itself: waits as [`Shared::settled`] does.
+    /// Has the transaction of a connection commit by itself: waits as [`Shared::when_durable`] does.
     pub(super) fn by_itself<'a>(
         &'a self,
         who: u64,
         inner: MutexGuard<'a, Inner>,
     ) -> Result<MutexGuard<'a, Inner>, Trouble> {
-        let mut inner = self.settled(who, inner)?;
+        let mut inner = self.when_durable(who, inner)?;
         if let Some(bytes) = &mut inner.bytes {
             bytes.keep(false);
         }
@@ -295,7 +295,7 @@ impl Handle {
     pub(super) fn wait_until_durable(&self) -> Result<(), Trouble> {
         let inner = self.shared.lock()?;
         let early = self.seen.filter(|seen| !inner.is_durable(*seen));
-        let Some(seen) = early.filter(|_| inner.is_unsettled()) else {
+        let Some(seen) = early.filter(|_| inner.has_open_group()) else {
             return Ok(());
         };
         let outcome = match &inner.groups.flushing {

@@ -208,7 +208,7 @@ impl Inner {
 
     /// Whether a commit is not over, or a group not durable.
     pub(super) fn is_committing(&self) -> bool {
-        self.before.is_some() || self.is_unsettled()
+        self.before.is_some() || self.has_open_group()
     }
 
     /// What became of what [`Inner::commit`] has left.
@@ -253,7 +253,7 @@ impl Inner {
         if has == Level::None && self.locks.is_pending() {
             let mut both = self.locks.writer().into_iter().chain([who]);
             apart = !both.any(|one| self.alone.contains(&one)) && self.give_snapshot(who)?;
-        } else if has == Level::None && self.is_unsettled() && !means_to_write {
+        } else if has == Level::None && self.has_open_group() && !means_to_write {
             self.give_snapshot(who)?;
         }
         let gets = self.locks.raise(who, has, wants, apart);

@@ -244,7 +244,7 @@ impl Groups {
     }
 
     /// Whether all commits so far are durable, or lost.
-    pub(super) fn are_settled(&self) -> bool {
+    pub(super) fn has_no_open_group(&self) -> bool {
         let state = self.state();
         state.forming.members == 0 && state.flushing.is_none()
     }

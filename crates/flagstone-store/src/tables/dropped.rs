@@ -25,7 +25,7 @@ impl Inner {
     /// durable: a commit must not share a transaction with a step, or it would fail with it.
     pub(super) fn finish_drops(&self, mine: &mut Writer) -> Result<(), StoreError> {
         let mut most = STEP;
-        debug_assert!(self.pages.are_settled());
+        debug_assert!(self.pages.has_no_open_group());
         while mine.dropped > 0 {
             let turn = self.pages.turn()?;
             if turn.failures() != mine.failures {

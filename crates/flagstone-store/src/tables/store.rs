@@ -253,7 +253,7 @@ impl Store {
     }
 
     /// Begins to write, after all commits so far if that is asked for.
-    fn begin_when(&self, settles: bool) -> Result<WriteTx, StoreError> {
+    fn begin_when(&self, waits: bool) -> Result<WriteTx, StoreError> {
         self.0.pages.must_be_ours()?;
         let mut writer = self.0.writer.lock().expect("no thread panics here");
         let mut mine = loop {
@@ -263,12 +263,12 @@ impl Store {
             }
         };
         drop(writer);
-        if settles {
-            let _ = self.0.pages.settle();
+        if waits {
+            let _ = self.0.pages.wait_for_all();
         }
         if mine.dropped > 0
             && !self.0.is_read_only
-            && self.0.pages.are_settled()
+            && self.0.pages.has_no_open_group()
             && let Err(error) = self.0.finish_drops(&mut mine)
         {
             self.0.give_back(mine);
