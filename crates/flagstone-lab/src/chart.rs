@@ -4,7 +4,7 @@
 use kuva::plot::LegendPosition;
 use kuva::prelude::*;
 
-/// Colours of series: told apart in light and dark, and by those who see red and green alike.
+/// Colours of series, which differ in light and dark, and for readers who see red and green alike.
 const COLOURS: [&str; 13] = [
     "#3b82c4", "#e08214", "#2a9d8f", "#8a6fc9", "#b59a00", "#d1495b", "#5fa3c7", "#c77f9e",
     "#8c8c8c", "#6b8e23", "#a0522d", "#0f766e", "#be185d",

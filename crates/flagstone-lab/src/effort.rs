@@ -1,12 +1,13 @@
-//! How much of long work is done, of how much that is planned: in pages of the host, which is about
-//! what takes the time, and not in runs, of which a few take all of it.
+//! How much of long work is done, and how much is planned. It is counted in pages of the host,
+//! which take most of the time, and not in runs, of which a few take all of it.
 //!
 //! The maker of runs says what each will take ([`Effort::within`]); the loops of the lab call
-//! [`did`] as they go on. A loop that finds out what is left says so ([`left`]). What a part of the
-//! work did not take in the end is taken out of the plan: it says nothing of the time that others
-//! take. So all that is planned is done in the end, and the rate so far is that of real work.
+//! [`did`] as they go on. A loop that finds out what is left says so ([`left`]). Work of a part
+//! that was planned and not needed is taken out of the plan, since it says nothing of the time that
+//! others take. So all that is planned is done in the end, and the rate so far is that of real
+//! work.
 //!
-//! Nothing here decides anything. Work that nobody watches pays for a counter of its thread.
+//! Nothing here decides anything. Work that is not watched pays for a counter of its thread.
 //!
 //! ```
 //! use flagstone_lab::effort::{Effort, did, left};
@@ -37,7 +38,7 @@ pub const TRANSACTED: u64 = 80;
 /// What an operation on an index takes.
 pub const INDEXED: u64 = 4;
 
-/// Between two times that somebody is told.
+/// Work between two calls of the watcher.
 const EVERY: u64 = 4096;
 
 /// Work of many parts that is watched. Copies are of the same work.
@@ -66,7 +67,7 @@ struct Part {
 }
 
 thread_local! {
-    /// What was done since somebody was told.
+    /// What was done since the watcher was called.
     static UNTOLD: Cell<u64> = const { Cell::new(0) };
     static PART: RefCell<Option<Part>> = const { RefCell::new(None) };
     static WATCHED: RefCell<Option<Effort>> = const { RefCell::new(None) };
@@ -97,7 +98,7 @@ impl Effort {
         work()
     }
 
-    /// That of the work which this thread begins; one that nobody watches if there is none.
+    /// The effort of the work that this thread begins; without one, an effort that is not watched.
     pub fn current() -> Effort {
         let current = WATCHED.with_borrow(Clone::clone);
         current.unwrap_or_else(|| Effort::new(|_| {}))

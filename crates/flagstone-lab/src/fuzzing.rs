@@ -5,12 +5,18 @@
 use crate::campaign::RunId;
 use crate::device::DeviceSpec;
 use crate::image;
+use crate::reproduce::claims;
+use crate::reproduce::figures::Experiment;
+use crate::reproduce::measure::Expr;
+use crate::reproduce::sensitivity::{Analysis, OpenSettings};
 use crate::stores;
+use crate::sweep::{Plan, Task};
 use crate::trace::block::fio::Waits;
 use crate::trace::block::time::TimeUnit;
 use crate::trace::block::{BlockOptions, blkparse, disksim, fio, msr};
 use crate::trace::input::ImportError;
 use crate::trace::{Trace, bpftrace, file, waldump};
+use crate::workload::{Pattern, WorkloadError};
 use flagstone::commit::Kind;
 use flagstone::fuzzing::sample;
 use flagstone::host::Stack;
@@ -132,4 +138,57 @@ pub fn run_id(bytes: &[u8]) -> bool {
     let again = id.to_string();
     assert_eq!(again.parse::<RunId>().map(|id| id.to_string()), Ok(again));
     true
+}
+
+/// Parses a text. Says whether it was taken, or why not.
+type Parse = fn(&str) -> Result<(), String>;
+
+/// The files and words in which users write down experiments.
+pub const PLANS: [(&str, Parse); 8] = [
+    ("experiments", |text| {
+        Experiment::parse(text)
+            .map(drop)
+            .map_err(|why| why.to_string())
+    }),
+    ("claims", |text| claims::parse(text).map(drop)),
+    ("open settings", |text| OpenSettings::parse(text).map(drop)),
+    ("sweep", |text| {
+        Plan::parse(text).map(drop).map_err(|why| why.to_string())
+    }),
+    ("analyses", |text| {
+        for analysis in Analysis::parse(text)? {
+            Analysis::parse(&analysis.toml())?;
+        }
+        Ok(())
+    }),
+    ("expression", |text| Expr::parse(text).map(drop)),
+    ("workload", |text| {
+        let pattern: Pattern = text.parse().map_err(|why: WorkloadError| why.to_string())?;
+        assert_eq!(pattern.to_string().parse(), Ok(pattern));
+        Ok(())
+    }),
+    ("task", |text| {
+        let task = Task::from_json(text).map_err(|why| why.to_string())?;
+        let again = Task::from_json(&task.json()).map_err(|why| why.to_string())?;
+        assert_eq!(again.json(), task.json());
+        Ok(())
+    }),
+];
+
+/// A file or a word of an experiment, of a kind that the first byte chooses.
+pub fn plan(bytes: &[u8]) -> bool {
+    let Some((&which, text)) = bytes.split_first() else {
+        return false;
+    };
+    let Ok(text) = std::str::from_utf8(text) else {
+        return false;
+    };
+    let (name, parse) = PLANS[usize::from(which) % PLANS.len()];
+    match parse(text) {
+        Ok(()) => true,
+        Err(why) => {
+            assert!(!why.is_empty(), "{name}");
+            false
+        }
+    }
 }

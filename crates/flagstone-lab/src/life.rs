@@ -361,7 +361,7 @@ impl World<'_> {
         self.asks = Some((pages.to_vec(), version));
         self.now = match self.device().commit(now, tx)? {
             Some(done) => done,
-            // It waits for its group, which nobody else is going to fill.
+            // It waits for its group, which no other transaction is going to fill.
             None => {
                 let done = self.device().acknowledged(now, true)?;
                 done.last().map_or(now, |&(_, done)| done)

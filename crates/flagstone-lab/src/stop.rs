@@ -4,7 +4,7 @@
 //! call does not return: it unwinds to [`Stop::run`], without the message of a panic. So no
 //! signature between a loop and the caller says anything about stopping, and no record of a run
 //! that was not made comes into being. Threads that share the work are told by [`Stop::within`].
-//! Work that nobody can stop pays for a look at a thread-local variable.
+//! Work that cannot be stopped pays for a look at a thread-local variable.
 //!
 //! ```
 //! use flagstone_lab::stop::{Stop, Stopped, point};
@@ -69,7 +69,7 @@ impl Stop {
         part()
     }
 
-    /// That of the work which this thread does; one that nobody asks if there is none.
+    /// The stop of the work that this thread does; without one, a stop that is never asked for.
     pub fn current() -> Stop {
         CURRENT.with_borrow(|current| current.clone().unwrap_or_default())
     }

@@ -69,7 +69,7 @@ impl FromStr for Pattern {
     }
 }
 
-/// A workload that nobody can run.
+/// A workload that cannot be run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct WorkloadError(pub String);

@@ -239,7 +239,7 @@ impl Settings {
     }
 }
 
-/// Serves a disk of either kind until nobody asks any more.
+/// Serves a disk of either kind until the last client has gone.
 pub(crate) trait Serve {
     /// Serves it.
     fn serve<P: Pages + Timed>(self, disk: Volume<P>) -> Result<(), String>;

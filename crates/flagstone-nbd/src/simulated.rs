@@ -1,8 +1,8 @@
 //! A simulated device as pages, and the instants at which it would be done.
 //!
-//! Requests come at instants of the clock of whoever serves them. The reads of a request are issued
-//! at once; a write is issued when the device takes it after the one before, since all are of one
-//! transaction. The simulation answers when each of them is done.
+//! Requests come at instants of the server's clock. The reads of a request are issued at once; a
+//! write is issued when the device takes it after the one before, since all are of one transaction.
+//! The simulation answers when each of them is done.
 
 use crate::service::Timed;
 use flagstone::commit::{Device, DeviceError, Info, Kind, Options};
@@ -122,7 +122,7 @@ impl Pages for Simulated {
     fn commit(&mut self, tx: TxId) -> Result<(), StoreError> {
         let mut done = Simulated::translate(self.device.commit(self.now, tx))?;
         if done.is_none() {
-            // The group that it waits for has nobody else in it.
+            // The group that it waits for has no other member.
             let group = Simulated::translate(self.device.acknowledged(self.now, true))?;
             done = group.iter().map(|&(_, done)| done).max();
         }

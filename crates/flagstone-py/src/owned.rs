@@ -1,5 +1,5 @@
-//! What Python holds of a store: something that is there until somebody ends it, in the process
-//! that opened it alone; and the turn to write.
+//! What Python holds of a store: a value that is there until it is ended, in the process that
+//! opened it alone; and the turn to write.
 
 use crate::command::TICK;
 use crate::errors::{UsageError, store_error};
@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use std::process;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A value that is there until somebody ends it.
+/// A value that is there until it is ended.
 pub(crate) struct Until<T> {
     inner: Mutex<Option<T>>,
     /// What is wrong once it is gone.

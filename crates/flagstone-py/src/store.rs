@@ -79,7 +79,7 @@ impl PyStore {
         Ok(PyReadTx(Until::new(tx, "the snapshot is closed")))
     }
 
-    /// Begins to write, as soon as nobody else does.
+    /// Begins to write, as soon as no other transaction does.
     fn write(&self, py: Python<'_>) -> PyResult<PyWriteTx> {
         // A clone, so that others can read while this one waits.
         let store = self.store.with(py, |store| Ok(store.clone()))?;
@@ -117,7 +117,7 @@ fn key_of(key: Option<Bytes>, passphrase: Option<String>) -> PyResult<Option<Sto
     }
 }
 
-/// Changes the key of a store that nobody has open.
+/// Changes the key of a store that no process has open.
 #[pyfunction]
 #[pyo3(signature = (path, key, passphrase, new_key, new_passphrase))]
 pub(crate) fn rekey(

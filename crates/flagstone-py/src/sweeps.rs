@@ -1,4 +1,4 @@
-//! Single tasks of a sweep, for whoever hands them to workers.
+//! Single tasks of a sweep, for programs that hand them to workers.
 
 use crate::command::waiting;
 use crate::errors::{FailedError, UsageError};

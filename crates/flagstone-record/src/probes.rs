@@ -315,7 +315,7 @@ mod tests {
         assert!(gone.contains("`/nonexistent`"), "{gone}");
     }
 
-    /// Wrong where root empties a file of its own because somebody has put a link there.
+    /// Wrong where root empties a file of its own because a user has put a link there.
     #[cfg(unix)]
     #[test]
     fn a_file_of_that_name_is_made_anew_and_a_link_not_followed() {

@@ -127,7 +127,7 @@ pub trait Bytes: Send {
     fn abort(&mut self);
 
     /// Takes a snapshot of what is committed, for a reader beside a writer; nothing where there are
-    /// none: then no transaction commits while somebody reads.
+    /// none: then no transaction commits while a connection reads.
     ///
     /// # Errors
     /// The medium fails.
@@ -135,7 +135,7 @@ pub trait Bytes: Send {
         Ok(None)
     }
 
-    /// Counts one reader more of a snapshot that somebody has.
+    /// Counts one reader more of a snapshot that has one.
     fn share_snapshot(&mut self, snapshot: u64) {
         let _ = snapshot;
     }
@@ -161,7 +161,7 @@ pub trait Bytes: Send {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TroubleKind {
-    /// Somebody else has the store open; it may work later.
+    /// Another process has the store open; it may work later.
     Busy,
     /// It cannot be opened, as it was asked for.
     CannotOpen,

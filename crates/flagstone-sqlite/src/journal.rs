@@ -6,10 +6,11 @@
 //!
 //! In a transaction over several databases SQLite has each journal name a super-journal, and plays
 //! a journal back only if its super-journal is there. That is for journals that are found after a
-//! power cut. SQLite removes the super-journal once no journal *on disk* names it, so that it may
-//! be gone when a journal in memory is still to be played back, and that of a plain database may be
-//! taken for one of a transaction that has committed. So a journal in memory names none: it leaves
-//! the end of the name out. When it has ended, it removes the super-journal if nobody else will.
+//! power cut. SQLite removes the super-journal once no journal *on disk* names it. It may then be
+//! gone when a journal in memory is still to be played back, and the journal of a plain database
+//! may be taken for one of a transaction that has committed. So a journal in memory names none: it
+//! leaves the end of the name out. When it has ended, it removes the super-journal if no journal on
+//! disk names it.
 
 mod super_journal;
 
@@ -17,6 +18,7 @@ use flagstone_store::pieces;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+pub(crate) use super_journal::name_in;
 use super_journal::{MAGIC, name_bytes, remove_unnamed};
 
 /// Bytes of a piece.

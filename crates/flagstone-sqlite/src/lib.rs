@@ -30,6 +30,8 @@ mod bytes;
 #[allow(unsafe_code, reason = "SQLite calls, and is called, through C")]
 mod ffi;
 mod file;
+#[doc(hidden)]
+pub mod fuzzing;
 mod journal;
 mod locks;
 mod pragma;

@@ -49,7 +49,7 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// Whether nobody has a lock.
+    /// Whether no connection has a lock.
     pub(crate) fn is_idle(&self) -> bool {
         self.readers.is_empty()
     }
@@ -59,7 +59,7 @@ impl Locks {
         self.readers.contains(&who)
     }
 
-    /// Whether somebody means to write.
+    /// Whether a connection means to write.
     pub(crate) fn is_reserved(&self) -> bool {
         self.writer.is_some()
     }
@@ -69,14 +69,14 @@ impl Locks {
         self.writer.map(|(who, _)| who)
     }
 
-    /// Whether somebody writes, or waits for readers to end. A connection that comes then has
+    /// Whether a connection writes, or waits for readers to end. A connection that comes then has
     /// to be apart.
     pub(crate) fn is_pending(&self) -> bool {
         self.writer
             .is_some_and(|(_, level)| level >= Level::Pending)
     }
 
-    /// Whether somebody writes.
+    /// Whether a connection writes.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.writer
             .is_some_and(|(_, level)| level == Level::Exclusive)

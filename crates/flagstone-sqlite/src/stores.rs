@@ -46,7 +46,7 @@ pub trait Backing: Send + Sync {
     /// Opens a database.
     ///
     /// # Errors
-    /// It is not there, it is something else, or somebody has it.
+    /// It is not there, it is something else, or another process has it.
     fn open(&self, path: &Path, how: &How) -> Result<Box<dyn Bytes>, Trouble>;
 }
 
@@ -254,7 +254,7 @@ impl Handle {
                 inner.how = self.how.clone();
                 (Some(bytes), Ok(()))
             }
-            // Those who only read go on.
+            // Connections that only read go on.
             (Err(trouble), Some(how)) => (open(&how).ok(), Err(trouble)),
             (Err(trouble), None) => (None, Err(trouble)),
         };
@@ -267,7 +267,7 @@ impl Handle {
         opened
     }
 
-    /// Calls somebody with the bytes, and says whose this connection reads.
+    /// Calls a function with the bytes, and with the view that this connection has of them.
     fn with<T>(
         &self,
         act: impl FnOnce(&mut dyn Bytes, View) -> Result<T, Trouble>,
@@ -376,8 +376,8 @@ impl Handle {
     }
 
     /// Commits what this connection has written, in a transaction that may be one of several
-    /// databases. Others read meanwhile: who begins before [`Handle::end_commit`] sees what was
-    /// committed before.
+    /// databases. Others read meanwhile: a connection that begins before [`Handle::end_commit`]
+    /// sees what was committed before.
     pub(crate) fn commit(&mut self, is_of_several: bool) -> Result<(), Trouble> {
         let inner = self.shared.lock()?;
         if inner.locks.writer() != Some(self.id) {
@@ -405,7 +405,7 @@ impl Handle {
         }
         let committed = self.commit(false);
         let mut inner = self.shared.lock()?;
-        if inner.locks.writer() == Some(self.id) && !inner.is_unsettled() {
+        if inner.locks.writer() == Some(self.id) && !inner.has_open_group() {
             inner.end_commit();
         }
         committed
@@ -448,12 +448,12 @@ impl Handle {
         }
         let mut inner = self.shared.lock()?;
         inner.is_misled(self.id)?;
-        if inner.must_settle(self.id, wants) {
-            inner = self.shared.settled(self.id, inner)?;
+        if inner.must_wait_for_groups(self.id, wants) {
+            inner = self.shared.when_durable(self.id, inner)?;
         }
         let was_stale = begins && std::mem::take(&mut self.was_stale);
         let mut means_to_write = false;
-        if begins && inner.is_unsettled() {
+        if begins && inner.has_open_group() {
             let aim = aim();
             means_to_write = aim == Aim::Write || aim == Aim::WriteSomewhere && was_stale;
             if !means_to_write && (was_stale || aim == Aim::WriteSomewhere) {
@@ -486,14 +486,14 @@ impl Handle {
         Ok(self.level >= wants)
     }
 
-    /// Lowers the level. What was written and not committed is rolled back once nobody means to
-    /// write any more.
+    /// Lowers the level. What was written and not committed is rolled back once no connection means
+    /// to write any more.
     pub(crate) fn unlock(&mut self, to: Level) -> Result<(), Trouble> {
         if to >= self.level {
             return Ok(());
         }
         if self.shared.process != std::process::id() {
-            // The store, and those who wait for it, are of the process that opened it.
+            // The store, and the threads that wait for it, are of the process that opened it.
             self.level = to;
             return Ok(());
         }
@@ -506,7 +506,7 @@ impl Handle {
             if let Some(bytes) = &mut inner.bytes {
                 bytes.abort();
             }
-            if !inner.is_unsettled() {
+            if !inner.has_open_group() {
                 inner.end_commit();
             }
             inner.is_over(self.id);
@@ -548,7 +548,7 @@ impl Handle {
         }
     }
 
-    /// Whether somebody means to write.
+    /// Whether a connection means to write.
     pub(crate) fn is_reserved(&self) -> Result<bool, Trouble> {
         Ok(self.shared.lock()?.locks.is_reserved())
     }

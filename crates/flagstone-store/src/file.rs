@@ -78,6 +78,21 @@ pub enum OpenError {
 }
 
 /// A file or block device as a store.
+///
+/// ```
+/// use flagstone::index::{IndexKind, Settings};
+/// use flagstone::units::Nanos;
+/// use flagstone_store::{FileOptions, FileStore};
+///
+/// let folder = tempfile::tempdir()?;
+/// let mut options = FileOptions::default();
+/// options.direct = false; // some file systems refuse direct I/O
+/// let store = Box::new(FileStore::open(&folder.path().join("tree"), &options)?);
+/// let (mut tree, now) = IndexKind::BPlusTree.open(store, &Settings::new(), Nanos::ZERO)?;
+/// let now = tree.insert(now, 7, 70)?;
+/// assert_eq!(tree.get(now, 7)?.0, Some(70));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct FileStore {
     file: Arc<File>,
     path: PathBuf,

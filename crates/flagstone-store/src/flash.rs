@@ -89,7 +89,7 @@ pub(crate) const DAMAGED: u64 = u64::MAX - 1;
 /// What fails where a mark cannot be read.
 const READING_MARK: &str = "reading a mark";
 
-/// What went wrong with the medium, for whoever holds the store above.
+/// What went wrong with the medium, for the store above.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Trouble(Arc<First>);
 

@@ -5,8 +5,11 @@
 //! Checksums keep nearly all damage out. A function that is about what they guard puts them right
 //! after the damage: a program that writes nonsense would write them, too.
 
+mod held;
 #[cfg(test)]
 mod tests;
+
+pub use held::{Held, disk, tables, typed};
 
 use crate::flash::{DAMAGED, NEVER, emit_mark, generation_in, page_generation, page_sum};
 use crate::flash::{mark, trailer};

@@ -367,7 +367,7 @@ impl PageStore {
     }
 
     /// Closes the store: all that it wrote is made durable, and the superblock says so. To drop a
-    /// store does the same, but tells nobody what failed. Transactions that live are rolled back.
+    /// store does the same, but the error is lost. Transactions that live are rolled back.
     ///
     /// # Errors
     /// The medium fails, or has failed before. The store is then one that was not closed: what was
@@ -452,7 +452,7 @@ impl PageStore {
 }
 
 impl Drop for PageStore {
-    /// Closes. What fails is noted by nobody, and the store stays one that was not closed.
+    /// Closes. An error is lost, and the store stays one that was not closed.
     fn drop(&mut self) {
         let _ = self.come_to_rest();
     }

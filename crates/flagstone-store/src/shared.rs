@@ -31,15 +31,30 @@ pub type PageBytes = Arc<[u8]>;
 /// What a transaction does: the new bytes of a page, or nothing where the page is to hold nothing.
 pub type Changes = BTreeMap<Lpn, Option<PageBytes>>;
 
-/// A store of pages that threads share. A clone is the same store; the last one who drops it, or a
-/// snapshot of it, closes it.
+/// A store of pages that threads share. A clone is a handle of the same store. When the last handle
+/// or snapshot of it is dropped, it is closed.
+///
+/// ```
+/// use flagstone::units::Lpn;
+/// use flagstone_store::{Changes, OpenOptions, SharedPages};
+///
+/// let folder = tempfile::tempdir()?;
+/// let pages = SharedPages::open(&folder.path().join("pages.flag"), &OpenOptions::default())?;
+/// let before = pages.snapshot()?;
+/// let changes = Changes::from([(Lpn(3), Some(b"three"[..].into()))]);
+/// let ticket = pages.turn()?.commit(changes)?; // the next turn can begin
+/// ticket.wait()?; // the commit is durable
+/// assert!(before.read(Lpn(3))?.is_none());
+/// assert_eq!(pages.snapshot()?.read(Lpn(3))?.as_deref(), Some(&b"three"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct SharedPages(Arc<Inner>);
 
 struct Inner(Groups);
 
 impl Drop for Inner {
-    /// What nobody waited for is written nevertheless.
+    /// Commits whose tickets were not waited for are written nevertheless.
     fn drop(&mut self) {
         if !std::thread::panicking() && self.0.core().is_ours() {
             let _ = self.0.wait_for_all();
@@ -122,9 +137,9 @@ impl SharedPages {
         }
     }
 
-    /// Closes the store, if this is the last handle of it: all commits are durable then. To drop it
-    /// does the same, but tells nobody what failed. A snapshot or a ticket that is left keeps the
-    /// store open.
+    /// Closes the store, if this is the last handle of it: all commits are durable then. Dropping
+    /// it does the same, but the error is lost. A snapshot or a ticket that is left keeps the store
+    /// open.
     ///
     /// # Errors
     /// The medium fails, or a commit is lost whose ticket was dropped: the error is that of the
@@ -145,18 +160,18 @@ impl SharedPages {
         told.and(closed)
     }
 
-    /// Gives somebody the store below for a moment.
+    /// Calls a function with the store below.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut PageStore) -> T) -> T {
         act(&mut self.0.0.core().store())
     }
 
     /// Whether all commits so far are durable, or lost.
-    pub(crate) fn are_settled(&self) -> bool {
-        self.0.0.are_settled()
+    pub(crate) fn has_no_open_group(&self) -> bool {
+        self.0.0.has_no_open_group()
     }
 
     /// Waits until all commits so far are durable, or lost.
-    pub(crate) fn settle(&self) -> Result<(), StoreError> {
+    pub(crate) fn wait_for_all(&self) -> Result<(), StoreError> {
         self.0.0.wait_for_all()
     }
 
@@ -231,7 +246,7 @@ impl Drop for Turn {
 #[must_use = "a commit is durable when its ticket was waited for"]
 pub struct Ticket {
     pages: SharedPages,
-    /// There until somebody waits.
+    /// Present until the ticket is waited for.
     outcome: Option<Outcome>,
 }
 

@@ -53,6 +53,24 @@ const PAGES_MAX: u64 = 1 << 30;
 const ROOM_SHARE: u64 = 32;
 
 /// A disk.
+///
+/// ```
+/// use flagstone_store::{OpenOptions, PageStore, Volume};
+///
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("disk.flag");
+/// let pages = PageStore::open(&path, &OpenOptions::default())?;
+/// let mut disk = Volume::create(pages, 1 << 20)?;
+/// disk.write(4096, &[7; 512])?;
+/// disk.flush()?; // what was written since the flush before is one transaction
+/// disk.close()?;
+///
+/// let mut disk = Volume::open(PageStore::open(&path, &OpenOptions::existing())?)?;
+/// let mut sector = [0; 512];
+/// disk.read(4096, &mut sector)?;
+/// assert_eq!(sector, [7; 512]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Volume<P> {
     chunks: Chunks<P>,
     size: u64,

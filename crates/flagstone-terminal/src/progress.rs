@@ -1,5 +1,5 @@
 //! How far a long command is, on stderr: a bar on a terminal, and a plain line now and then where
-//! stderr is a file or a pipe, for whoever looks into that.
+//! stderr is a file or a pipe, which is read later.
 
 use crate::inside;
 use indicatif::{

@@ -4,7 +4,7 @@
 //! Each store is loaded in one process and measured in another one, which limits itself once the
 //! store is open (a memory control group, which counts the system's page cache as well) to the
 //! memory that was asked for and 4 MiB for what a library needs to go. Bytes read are those that
-//! the system fetched for the process from the device, whoever asked for them.
+//! the system fetched for the process from the device, whichever part of it asked for them.
 
 mod limit;
 mod peers;

@@ -89,7 +89,7 @@ struct Lmdb {
 }
 
 impl Lmdb {
-    // Mapping a file is unsafe if somebody else changes it: nobody does here.
+    // Mapping a file is unsafe if another process changes it. None does here.
     #[allow(unsafe_code)]
     fn open(path: &Path, records: u64) -> Result<Lmdb> {
         std::fs::create_dir_all(path)?;

@@ -1,5 +1,22 @@
 //! `layout!` declares a persistent record once. The ranges of its fields, the check of its size and
 //! the table in the documents all come from that declaration.
+//!
+//! ```
+//! use flagstone::layout::{get, put};
+//!
+//! flagstone::layout! {
+//!     /// The head of a page.
+//!     pub page_head: 6 => {
+//!         COUNT: 2, "entries";
+//!         NEXT:  4, "the page behind this one";
+//!     }
+//! }
+//!
+//! let mut page = [0; page_head::SIZE];
+//! put(&mut page, page_head::NEXT, 7);
+//! assert_eq!(page_head::NEXT, 2..6);
+//! assert_eq!(get(&page, page_head::NEXT), 7);
+//! ```
 
 /// The declaration of a record, as docs/format.md shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

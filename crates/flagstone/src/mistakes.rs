@@ -4,10 +4,10 @@
 //! be caught. Each family that has such mistakes lists them in an enum (`Mistake`) in its folder. A
 //! rule asks `mistaken.is(Mistake::X)` at its place.
 //!
-//! Without the feature `mistakes` of this crate a [`Mistaken`] holds nothing, nobody can make one
-//! that holds something, and `is` is the constant `false`, so that the compiler drops the code of
-//! the mistake. The lab asks for the feature, and this crate's own tests have it. Stores and SQLite
-//! on them are built without.
+//! Without the feature `mistakes` of this crate a [`Mistaken`] holds nothing, no code can make one
+//! that holds something, and `is` is the constant `false`. So the compiler drops the code of the
+//! mistake. The lab asks for the feature, and this crate's own tests have it. Stores and SQLite on
+//! them are built without.
 
 use std::fmt;
 

@@ -1,6 +1,16 @@
 //! Settings by name. An index, a protocol, a policy or a recovery manager declares its settings in
 //! its own file. Code between that file and the user passes [`Settings`] on and names none of them,
 //! so a new setting changes one file.
+//!
+//! ```
+//! use flagstone::index::IndexKind;
+//! use flagstone::settings::Settings;
+//!
+//! let settings = Settings::new().with("memory", 64 * 1024);
+//! assert_eq!(settings.check(IndexKind::Linear.info()), Ok(()));
+//! let wrong = Settings::new().with("memmory", 1).check(IndexKind::Linear.info());
+//! assert!(wrong.is_err_and(|why| why.to_string().contains("no setting `memmory`")));
+//! ```
 
 use std::fmt;
 

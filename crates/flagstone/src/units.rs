@@ -1,4 +1,13 @@
 //! Addresses, identifiers and times. Each has a type of its own, so that none is taken for another.
+//!
+//! ```
+//! use flagstone::units::{Lpn, Nanos};
+//!
+//! let began = Nanos(1_000);
+//! let done = began + Nanos(250);
+//! assert_eq!(done - began, Nanos(250));
+//! assert_eq!(Lpn(7).index(), 7);
+//! ```
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};

@@ -2,7 +2,7 @@
 //! hand their arguments to them.
 //!
 //! These programs bring a PostgreSQL client and SQLite, with which a third of the time of a first
-//! build would go, so they are built when somebody wants them.
+//! build would go, so they are built when they are wanted.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;

@@ -186,7 +186,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What decides which points are tried, for whoever repeats it.
+/// What decides which points are tried, for a user who repeats it.
 fn options(args: &Args) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for name in &args.setting {

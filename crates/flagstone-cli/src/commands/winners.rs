@@ -18,7 +18,7 @@ pub(crate) struct Winners<'a> {
 
 /// The winners of one cell.
 pub(crate) struct Cell<'a> {
-    /// The first, and those that tie with it; nobody where nothing was measured.
+    /// The first, and those that tie with it; none where nothing was measured.
     pub winners: &'a [String],
     /// All figures of the cell, a line each.
     pub hint: String,

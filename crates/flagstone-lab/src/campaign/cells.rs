@@ -1,8 +1,8 @@
 //! The cells of runs with `aging` among their faults: how their bit errors grow, and how time
 //! passes there.
 //!
-//! In days of virtual time data fade that nobody writes anew. Time passes in jumps: now and then a
-//! client comes back after days, and between two phases the device is switched off for days. A
+//! In days of virtual time data fade that are not written anew. Time passes in jumps: now and then
+//! a client comes back after days, and between two phases the device is switched off for days. A
 //! device that scrubs reads all of its pages within [`PATROL`], and refreshes those with a quarter
 //! of the errors that the ECC corrects. Without that a page is lost after some two months.
 

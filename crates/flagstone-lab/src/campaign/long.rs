@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(fs::read(&chunk).expect("it is there"), text);
     }
 
-    /// The control: violations are kept, and counted again by who goes on.
+    /// The control: violations are kept, and counted again by the campaign that goes on.
     #[test]
     fn violations_stay_in_the_record() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -4,6 +4,28 @@
 //! A run is a [`RunId`]: the same word gives the same run on every machine. A campaign draws run
 //! ids from its seed, carries them out over the cores, and shrinks the first violation to a story.
 //! Where the order of collections decides, runs also look at cuts on their way that did not fall.
+//!
+//! ```
+//! use flagstone_lab::campaign::{Campaign, Cuts, Faults, Sabotage, Subject};
+//!
+//! let campaign = Campaign {
+//!     subject: Subject::by_name("scc").expect("a protocol"),
+//!     variant: None,
+//!     published: false,
+//!     cuts: Cuts::Sampled(100),
+//!     depth: 2,
+//!     ahead: false,
+//!     unusual: false,
+//!     device: None,
+//!     faults: Faults::default(),
+//!     seed: 1,
+//!     sabotage: Sabotage::default(),
+//!     stop_early: true,
+//! };
+//! let findings = campaign.run(&|_| ());
+//! assert!(findings.work.cuts >= 100);
+//! assert_eq!(findings.violations, []);
+//! ```
 
 mod subject;
 mod work;

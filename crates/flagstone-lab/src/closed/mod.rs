@@ -1,13 +1,13 @@
 //! The closed loop: clients in virtual time over a database ([`Host`]) on a simulated device.
 //!
-//! A device is filled and brought to where the collector works; a database is opened on it; clients
-//! run, first to warm up and then to be measured; what still runs then comes to its end, the power
-//! goes off and on, and what a restart takes is measured as well. With `Plan::check` every read of
-//! the run, and every record after the restart, is held against what was committed.
+//! A device is filled until the collector works, and a database is opened on it. Clients run, first
+//! to warm up and then to be measured. Transactions that still run then come to their end. The
+//! power goes off and on, and the time of the restart is measured as well. With `Plan::check` every
+//! read of the run, and every record after the restart, is held against what was committed.
 //!
-//! It differs from [`replay`](crate::replay), which plays page writes on a device: here records are
-//! read and written through a buffer pool under locks, transactions wait for each other and are
-//! made to start again, and who meets whom depends on the stack.
+//! It differs from [`replay`](crate::replay), which plays page writes on a device. Here records are
+//! read and written through a buffer pool under locks, and transactions wait for each other and are
+//! made to start again. Which of them meet depends on the stack.
 
 mod history;
 mod record;

@@ -1,4 +1,4 @@
-//! Who begins when: a database lets everybody in and has transactions wait at their requests; a
+//! When transactions begin. A database lets all of them in and has them wait at their requests. A
 //! device of pages has no locks, so that isolation is kept before a transaction begins.
 
 use crate::tpcc::pages::{Access, Transaction};
@@ -9,8 +9,8 @@ use rustc_hash::FxHashSet;
 /// When transactions begin.
 ///
 /// A database is called in the order of instants. To a device of pages a request is of the instant
-/// that it names, and planes queue requests in the order of calls: who comes next is settled as
-/// soon as the end of the transaction before it is known.
+/// that it names, and planes queue requests in the order of calls. So the next transaction is known
+/// as soon as the end of the one before it is.
 #[derive(Debug, Clone)]
 pub enum Admission {
     /// Each client begins its next transaction at the instant at which its last one has ended.

@@ -1,6 +1,6 @@
-//! Whether a device keeps up with what arrives. In an open loop nobody waits before asking, so a
-//! device that is too slow shows in the transactions that have arrived and not ended: they become
-//! more and more.
+//! Whether a device keeps up with what arrives. In an open loop transactions arrive whether others
+//! have ended or not. So a device that is too slow has a backlog, transactions that have arrived
+//! and not ended, and the backlog grows.
 
 /// What arrives in an open loop, and how much of it is left waiting.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -15,8 +15,8 @@
 //! Idle clients stand in a line, the one that has waited longest first; in an open loop
 //! transactions that have arrived stand in another. [`Admission`] says when the next transaction
 //! begins. A transaction that is made to abort keeps its accesses and gets a new identifier. Where
-//! all wait and nothing is due, the groups are flushed; if that does not help, the backend has lost
-//! somebody, and the run fails and says so.
+//! all wait and nothing is due, the groups are flushed. If that does not help, the backend has lost
+//! a client, and the run fails and says so.
 
 mod admission;
 mod backend;
@@ -215,7 +215,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
                 return Ok(false);
             }
             self.now = self.admission.not_before(self.now, deadline);
-            // Where nobody else can come, a group has no reason to wait for more.
+            // Where no other client can come, a group has no reason to wait for more.
             self.acknowledge(self.now, next.is_none())?;
             return Ok(true);
         }
@@ -513,7 +513,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
             // Either for a group, which acknowledges it, or for a place, for which it is woken.
             let own = &mut self.clients[client as usize];
             (own.state, own.waits_since) = (State::Grouped, Some(now));
-            // With every client waiting nobody would ever fill the group.
+            // With every client waiting the group would never be full.
             let flush = self.heap.is_empty()
                 && (self.next_in_line()?.is_none() || self.admitted_from().is_none());
             return self.acknowledge(now, flush);

@@ -25,7 +25,7 @@ pub struct Violation {
     pub wanted: Option<Vec<u8>>,
 }
 
-/// Every record that was written, by who committed it, and what live transactions wrote.
+/// Every record as the last commit left it, and what live transactions wrote.
 #[derive(Debug, Clone, Default)]
 pub struct Oracle {
     committed: FxHashMap<Rid, Record>,

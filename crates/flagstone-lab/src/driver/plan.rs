@@ -47,7 +47,7 @@ pub enum DriverError {
         /// The last time.
         why: Why,
     },
-    /// Transactions wait that nobody will wake.
+    /// Transactions wait that will never be woken.
     #[error("at {at}: {waiting} transactions wait and nothing is due: the database lost a wake-up")]
     Stuck {
         /// When.

@@ -6,7 +6,7 @@ use super::subject::What;
 use super::tale::Kept;
 use crate::campaign::name_of;
 use flagstone::commit::Field;
-use flagstone::ftl::{Header, Kind, VERDICT_BYTES, header, verdict};
+use flagstone::ftl::{Header, PageKind, VERDICT_BYTES, header, verdict};
 use flagstone::layout::get;
 use std::collections::BTreeMap;
 
@@ -86,15 +86,15 @@ impl Reader {
             };
         };
         let (kind, label, what) = match head.kind {
-            Kind::Data => ("data", head.lpn.to_string(), "data"),
-            Kind::Trim => ("trim", format!("{}∅", head.lpn), "trimmed page"),
-            Kind::Summary => ("summary", "sum".into(), "summary of the block"),
-            Kind::Map => ("map", "map".into(), "part of the mapping table"),
-            Kind::Root => ("root", "root".into(), "part of a root"),
-            Kind::Log => ("log", "log".into(), "page of the log"),
+            PageKind::Data => ("data", head.lpn.to_string(), "data"),
+            PageKind::Trim => ("trim", format!("{}∅", head.lpn), "trimmed page"),
+            PageKind::Summary => ("summary", "sum".into(), "summary of the block"),
+            PageKind::Map => ("map", "map".into(), "part of the mapping table"),
+            PageKind::Root => ("root", "root".into(), "part of a root"),
+            PageKind::Log => ("log", "log".into(), "page of the log"),
         };
         let lpn = match head.kind {
-            Kind::Data | Kind::Trim => format!("page {}", head.lpn),
+            PageKind::Data | PageKind::Trim => format!("page {}", head.lpn),
             _ => head.lpn.to_string(),
         };
         let mut page = Page {
@@ -113,20 +113,20 @@ impl Reader {
             self.tail(&mut page, head.lpn.0.into(), &fields, names);
         }
         match (self.what, head.kind) {
-            (What::Pages(kind), Kind::Log) => {
+            (What::Pages(kind), PageKind::Log) => {
                 let (head, entries) = kind.info().log_fields(&kept.data);
                 page.data.push(self.line(&head, names));
                 page.data
                     .extend(entries.iter().map(|fields| self.line(fields, names)));
             }
-            (What::Pages(kind), Kind::Summary) if kind.info().format.late_summaries => {
+            (What::Pages(kind), PageKind::Summary) if kind.info().format.late_summaries => {
                 page.data = self.verdicts(kind.info().format.tail_bytes, &kept.data);
             }
-            (what, Kind::Root) => {
+            (what, PageKind::Root) => {
                 let lines = what.root_fields(&kept.data);
                 page.data = lines.iter().map(|line| self.line(line, names)).collect();
             }
-            (What::Records(kind), Kind::Data) => {
+            (What::Records(kind), PageKind::Data) => {
                 for (tx, slots) in kind.info().entries(&kept.spare, &kept.data) {
                     let slots: Vec<String> = slots.iter().map(u16::to_string).collect();
                     let tx = names.tx(tx.0);

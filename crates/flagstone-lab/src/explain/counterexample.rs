@@ -63,7 +63,7 @@ impl Told<'_> {
         }
     }
 
-    /// Everything that was said of transactions: who, and what.
+    /// Everything that was said of transactions: the name of each, and what was said.
     fn said(&self) -> Vec<(u64, String)> {
         let said = self
             .tale

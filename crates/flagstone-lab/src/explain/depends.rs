@@ -1,4 +1,4 @@
-//! On what a violated page depends, so that a story can leave out the rest.
+//! Finds what a violated page depends on, so that a story can leave out the rest.
 //!
 //! A page is wrong because of what its versions say, or because of something that decided about
 //! them. So the story keeps, from the violated pages on:
@@ -13,9 +13,9 @@
 //!   both               pages of the log that name them, and the last root before each cut
 //! ```
 //!
-//! The words of a violation name the violated pages and who wrote what was found. They do not name
-//! the transaction whose version completes another one's ring, or whose page lies where a link of
-//! another one leads.
+//! The words of a violation name the violated pages and the transactions that wrote what was found
+//! there. They do not name a transaction whose version completes another one's ring, or whose page
+//! lies where a link of another one leads.
 
 use super::story::{Change, Lane, Page, Pane};
 use std::collections::BTreeSet;

@@ -5,6 +5,16 @@
 //! A `tale` is written down while the real code runs: `script` plays the example of `flagstone
 //! explain`, a campaign the run of `flagstone replay`. From a tale comes a [`Story`], which is
 //! data. Its [`page()`] draws it, and its [`text()`] tells it in a terminal.
+//!
+//! ```
+//! use flagstone_lab::explain::{explain, names, text};
+//!
+//! assert!(names().contains(&"cfc"));
+//! let story = explain("cfc").expect("a protocol")?;
+//! assert!(!story.panes[0].steps.is_empty());
+//! println!("{}", text(&story));
+//! # Ok::<(), String>(())
+//! ```
 
 mod cells;
 mod counterexample;

@@ -1,4 +1,5 @@
-//! From a tale to the steps of a pane: who does what, in which order, and what it changes on flash.
+//! From a tale to the steps of a pane: the operations in their order, the transaction of each, and
+//! what it changes on flash.
 
 use super::cells::{Names, Reader};
 use super::story::{Change, Ending, Lane, Page, Pane, Step, Table, Tables};
@@ -486,13 +487,13 @@ impl Making<'_> {
 type Alike<'a> = (bool, u64, &'a str, bool);
 
 fn kind_word(head: &Header) -> &'static str {
-    use flagstone::ftl::Kind;
+    use flagstone::ftl::PageKind;
     match head.kind {
-        Kind::Data | Kind::Trim => "data",
-        Kind::Summary => "summary",
-        Kind::Map => "mapping",
-        Kind::Root => "root",
-        Kind::Log => "log",
+        PageKind::Data | PageKind::Trim => "data",
+        PageKind::Summary => "summary",
+        PageKind::Map => "mapping",
+        PageKind::Root => "root",
+        PageKind::Log => "log",
     }
 }
 

@@ -7,7 +7,7 @@ use flagstone::nand::{Chip, Fate, Flash, OpKind, Traced};
 use flagstone::units::{Lpn, Nanos, Pbn, Ppn};
 use std::sync::{Arc, Mutex};
 
-/// A tale that several parts write: the tracer of the flash, and whoever drives the device.
+/// A tale that two parts write: the tracer of the flash, and the code that drives the device.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tale {
     /// The flash operations, which a [`Tracer`](flagstone::nand::Tracer) writes.

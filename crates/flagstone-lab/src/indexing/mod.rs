@@ -10,6 +10,24 @@
 //!
 //! One client makes one request after the other. An answer that an index cannot give right, a key
 //! that it lost, ends the run.
+//!
+//! ```
+//! use flagstone::index::{IndexKind, Settings};
+//! use flagstone_lab::indexing::{Bench, BenchOptions, Place, Plan};
+//!
+//! let options = BenchOptions { records: 1_000, ..BenchOptions::default() };
+//! let bench = Bench {
+//!     index: IndexKind::Linear,
+//!     settings: Settings::new(),
+//!     load: None,
+//!     place: Place::Mem { page_bytes: 4096 },
+//!     plan: Plan::new("ycsb-a", &options)?,
+//!     seed: 1,
+//! };
+//! let record = bench.run(&|_, _| ())?;
+//! assert_eq!((record.loaded, record.windows.len()), (1_000, 1));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod draw;
 mod keys;

@@ -328,8 +328,8 @@ impl Plan {
         self.steps.push(step(kind, operations, mix, access));
     }
 
-    /// [LazyBtree] §5.1. All four insert the same keys: the authors who are new. In the mixes they
-    /// are 60 % of the updates.
+    /// [LazyBtree] §5.1. All four insert the same keys, the new authors. In the mixes these
+    /// insertions are 60 % of the updates.
     fn lazy(&mut self, kind: &str, options: &BenchOptions) {
         self.keys = KeyKind::Names;
         self.load = (options.records as f64 * INITIAL).round() as u64;

@@ -3,6 +3,33 @@
 //!
 //! Virtual time is exact: two runs with the same configuration and seed give the same figures, on
 //! every machine and for any number of threads; only `timing` tells of the machine.
+//!
+//! ```
+//! use flagstone::commit::{Kind, Options};
+//! use flagstone_lab::device::DeviceSpec;
+//! use flagstone_lab::replay::{Setup, Source, Terms, script_of};
+//! use flagstone_lab::workload::{Pattern, Workload};
+//!
+//! let workload = Workload {
+//!     pattern: Pattern::Uniform,
+//!     pages: 1_000,
+//!     requests: 400,
+//!     read_share: 0.0,
+//!     pages_per_transaction: 4,
+//!     seed: 1,
+//! };
+//! let setup = Setup {
+//!     kind: Kind::LightTx,
+//!     options: Options::default(),
+//!     device: DeviceSpec::load("small")?,
+//!     isolation: None,
+//!     terms: Terms::default(),
+//! };
+//! let source = Source { name: workload.pattern.to_string(), sha256: None };
+//! let record = setup.run(&script_of(&workload)?, &source)?;
+//! assert_eq!(record.transactions_committed, 100);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod played;
 mod record;

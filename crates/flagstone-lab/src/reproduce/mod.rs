@@ -191,7 +191,7 @@ impl Catalogue {
                     let figures = figures.map(|id| (claim.paper().to_string(), id.to_string()));
                     selection.figures.extend(figures);
                 }
-                // Figures that nobody has described yet have claims all the same.
+                // Figures without an experiment have claims all the same.
                 for id in claim.figures() {
                     if name == id || name == format!("{}.{id}", claim.paper()) {
                         found = true;

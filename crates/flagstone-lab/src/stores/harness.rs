@@ -34,7 +34,7 @@ pub struct Tally {
     pub committed: u64,
     /// Blocks that were collected.
     pub collections: u64,
-    /// Pages that stores of pages moved while nobody asked for anything.
+    /// Pages that stores of pages moved while they were idle.
     pub moved: u64,
     /// Blocks by which stores of pages grew.
     pub grown: u64,
@@ -212,8 +212,8 @@ impl<S> Life<S> {
         self.media.medium.watch(Some(Box::new(watcher)));
     }
 
-    /// Leaves out the copies of the first opening: whatever lies in a store that is being made, or
-    /// whether there is one, is nobody's loss.
+    /// Leaves out the copies of the first opening: a store that is being made holds nothing that
+    /// could be lost.
     pub(super) fn leave_out_opening(&self) {
         self.take_moments();
     }

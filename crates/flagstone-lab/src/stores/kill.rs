@@ -43,10 +43,10 @@ pub struct Mistakes {
     pub leaks: bool,
 }
 
-/// Bytes that a worker who leaks keeps at each transaction.
+/// Bytes that a worker that leaks keeps at each transaction.
 const LEAK_BYTES: usize = 1 << 18;
 
-/// Commits transactions until it is killed or nobody listens any more.
+/// Commits transactions until it is killed, or until no process reads its output any more.
 ///
 /// # Errors
 /// The store refuses.

@@ -57,7 +57,8 @@ fn apply(tx: &mut WriteTx, number: u64) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Commits transactions by several threads until it is killed or nobody listens any more.
+/// Commits transactions by several threads until it is killed, or until no process reads its output
+/// any more.
 ///
 /// # Errors
 /// The store refuses.

@@ -8,6 +8,24 @@
 //! are written to and cut again.
 //!
 //! Where a campaign finds nothing, it must find the [`Lie`]s.
+//!
+//! ```
+//! use flagstone::commit::Kind;
+//! use flagstone_lab::stores::{Campaign, Lie, Subject};
+//!
+//! let campaign = Campaign {
+//!     subject: Subject::Tables,
+//!     protocol: Kind::Seal,
+//!     lie: Lie::None,
+//!     encrypted: false,
+//!     on_chip: false,
+//!     cuts: 4,
+//!     depth: 1,
+//!     seed: 1,
+//!     stop_early: true,
+//! };
+//! assert_eq!(campaign.run(&|_| ()).violations, []);
+//! ```
 
 pub mod kill;
 mod kill_tables;

@@ -67,7 +67,7 @@ impl Model {
         self.compare_by(pages, |at, page| store.read(None, at, page))
     }
 
-    /// Holds against it what somebody reads.
+    /// Compares the model with pages that `read` gives.
     pub(super) fn compare_by(
         &self,
         pages: Places,

@@ -104,8 +104,8 @@ impl Readers {
     }
 }
 
-/// In a third of the runs nobody wants anything now and then, and the store collects ahead, or
-/// gives room back. By dice of its own: the clients do the same with it and without.
+/// In a third of the runs the store is idle now and then, and collects ahead, or gives room back.
+/// This has dice of its own, so that the clients do the same with it and without.
 struct Idler {
     dice: Option<Pcg64Mcg>,
 }

@@ -83,7 +83,7 @@ fn one() -> u32 {
     1
 }
 
-/// How a map is drawn: what is across and down, who competes, and by which metric.
+/// How a map is drawn: the axes across and down, the competitors, and the metric.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MapSpec {

@@ -1,9 +1,10 @@
 //! Which protocol wins where: a map over two axes of a sweep, with ties drawn as ties.
 //!
-//! At each *place* of a sweep, where all is equal but who competes and the seed, the best figure is
-//! first. Others tie with it as in `flagstone compare`: where their ranges over the seeds overlap,
-//! or, with one seed, where they are within a margin of it. A cell of the map has all places with
-//! the same two coordinates. There those win that are first or tied at most of its places.
+//! A *place* of a sweep has the tasks that differ in the competitor and the seed alone. The best
+//! figure of a place is first. Others tie with it as in `flagstone compare`: where their ranges
+//! over the seeds overlap, or, with one seed, where they are within a margin of it. A cell of the
+//! map has all places with the same two coordinates. There those win that are first or tied at most
+//! of its places.
 
 use super::{Axis, Kept, MapSpec, Plan, Task};
 use crate::reproduce::word;
@@ -58,7 +59,7 @@ pub struct Map {
     pub cells: Vec<MapCell>,
 }
 
-/// The figures of one place: who competes, and a figure for each seed.
+/// The figures of one place: for each competitor, a figure for each seed.
 type Place = BTreeMap<usize, Vec<f64>>;
 
 impl Map {
@@ -237,7 +238,7 @@ impl Plan {
         })
     }
 
-    /// The place of a task: all that is varied but who competes, and the seed.
+    /// The place of a task: all that is varied but the competitor and the seed.
     fn without(&self, task: &Task, of: &str) -> String {
         let is_seed = |name: &str| {
             let mut axes = self.axes.iter();

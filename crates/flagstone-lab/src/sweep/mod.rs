@@ -15,7 +15,18 @@
 //! as well: [`Task::from_json`] reads one, [`Task::result`] runs it, [`Kept::bytes`] are its file.
 //!
 //! A result depends on the task and the program alone. It has no times of the machine in it, so
-//! that equal tasks give equal files, whoever made them and in whatever order.
+//! that equal tasks give equal files, on any machine and in any order.
+//!
+//! ```
+//! use flagstone_lab::sweep::{Plan, Task};
+//!
+//! let plan = Plan::parse(include_str!("../../sweeps/clients-and-aborts.toml"))?;
+//! let task = &plan.tasks[0];
+//! // A task is plain data. Its JSON gives the same task on another machine.
+//! let again = Task::from_json(&task.json())?;
+//! assert_eq!(again.file_name(), task.file_name());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod file;
 mod kept;

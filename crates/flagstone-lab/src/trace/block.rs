@@ -36,8 +36,8 @@ pub enum CommitAt {
     #[default]
     Request,
     /// The writes and trims of a volume between two flushes are one. A write that is flushed with
-    /// its own data (FUA) ends one as well. What follows the last flush is left out: nobody waited
-    /// until it was durable.
+    /// its own data (FUA) ends one as well. What follows the last flush is left out: no request
+    /// waited until it was durable.
     Flush,
 }
 

@@ -63,7 +63,7 @@ pub struct ReadOptions {
 pub struct Report {
     /// Lines about a transaction or a page.
     pub lines: u64,
-    /// Events that bpftrace says it lost, because nobody took them fast enough.
+    /// Events that bpftrace says it lost, because they were not taken fast enough.
     pub lost: u64,
     /// What was left out, by what it is.
     skipped: BTreeMap<&'static str, u64>,

@@ -7,7 +7,7 @@
 //! page         INT32              dense from 0; 0 for commit and abort
 //! ```
 //!
-//! `docs/trace-format.md` is for those who read or write such files with other tools: keep it true.
+//! `docs/trace-format.md` is for users who read or write such files with other tools: keep it true.
 
 mod read;
 #[cfg(test)]

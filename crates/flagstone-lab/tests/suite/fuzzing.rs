@@ -11,6 +11,7 @@ use flagstone_lab::device;
 use flagstone_lab::fuzzing;
 use flagstone_lab::image::{self, Setup};
 use flagstone_lab::output::Output;
+use flagstone_lab::sweep::Plan;
 use flagstone_lab::trace::{Event, Op};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -124,6 +125,35 @@ const TRACES: [&str; 7] = [
     "fio version 2 iolog\nf add\nf write 0 8192\nf wait 150\nf trim 0 99999999\n",
     "fio version 3 iolog\n0 f add\n5 f write 0 1048576\n9 f read 18446744073709551614 1\n",
 ];
+
+#[test]
+fn plans() {
+    let shipped = |path: &str| {
+        let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(path).expect("it is shipped")
+    };
+    let sweep = shipped("sweeps/clients-and-aborts.toml");
+    let tasks = Plan::parse(&sweep).expect("it is shipped").tasks;
+    let found = shipped("experiments/found.toml");
+    let second = found.match_indices("[[analysis]]").nth(1).expect("several");
+    let first_analysis = &found[..second.0];
+    let texts = [
+        (0, shipped("experiments/mixsl.toml")),
+        (1, shipped("claims/mixsl.toml")),
+        (2, shipped("experiments/mixsl.open.toml")),
+        (3, sweep),
+        (4, first_analysis.to_string()),
+        (5, "mean of g-mixsl / mixsl".to_string()),
+        (6, "zipf:0.99".to_string()),
+        (7, tasks[0].json()),
+    ];
+    for (which, text) in texts {
+        let valid = [&[which][..], text.as_bytes()].concat();
+        let rounds = if text.len() > 2_000 { 150 } else { 1_000 };
+        let hints = b"0123456789-.e\"[]{}=,\n";
+        outcomes(fuzzing::plan, &[valid], hints, rounds);
+    }
+}
 
 #[test]
 fn traces() {

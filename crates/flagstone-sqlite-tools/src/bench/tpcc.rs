@@ -35,7 +35,7 @@ impl ToSql for Sent<'_> {
     }
 }
 
-/// What SQLite says of a statement. That somebody else writes is a conflict.
+/// What SQLite says of a statement. If another connection writes, that is a conflict.
 fn failure(statement: &str, error: &rusqlite::Error) -> Error {
     let (statement, message) = (statement.to_owned(), error.to_string());
     match error.sqlite_error_code() {

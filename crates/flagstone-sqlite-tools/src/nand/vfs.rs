@@ -1,6 +1,6 @@
 //! A VFS over SQLite's own one that records which pages of a database, of its journal and of its
-//! log are written, and when they are synced. Its syncs do nothing else: nobody needs what it
-//! keeps.
+//! log are written, and when they are synced. Its syncs do nothing else, since its
+//! files are not kept.
 #![allow(unsafe_code, reason = "SQLite calls, and is called, through C")]
 
 use super::{Role, Trace};

@@ -12,8 +12,8 @@ impl StoreFile {
     const KEPT_MAX: usize = Chunks::<PageStore>::JOINED_MAX / 2;
 
     /// Whether the live transaction is small, in memory alone, and leaves the schema as it is. A
-    /// connection that has read a schema knows it again by its number: so nobody may have read one
-    /// that is gone, since another one gets its number.
+    /// connection that has read a schema knows it again by its number. So none may have read a
+    /// schema that is gone, since another one gets its number.
     pub(super) fn is_one_that_joins(&self) -> bool {
         let is_small = self.chunks.changed() <= StoreFile::KEPT_MAX;
         let is_kept = self.keeps && !self.is_first_gone && !self.chunks.has_written();

@@ -146,7 +146,7 @@ impl Bytes for StoreFile {
     }
 
     fn snapshot(&mut self) -> Result<Option<u64>, Trouble> {
-        // Before there is a snapshot that an error would leave to nobody.
+        // Before there is a snapshot, which would have no owner after an error.
         self.know_first()?;
         let id = match self.chunks.pages_mut().snapshot() {
             Err(StoreError::Device(DeviceError::NoSnapshots { .. })) => return Ok(None),
@@ -193,7 +193,7 @@ impl Bytes for StoreFile {
 }
 
 impl StoreFile {
-    /// The first chunk of the file as somebody sees it, if it is in memory or may be kept there.
+    /// The first chunk of the file in a view, if it is in memory or may be kept there.
     fn first_of(&mut self, view: View) -> Result<Option<&Chunk>, Trouble> {
         if let View::Snapshot(id) = view {
             return Ok(self.snapshots.get(&id).and_then(|seen| seen.first.as_ref()));

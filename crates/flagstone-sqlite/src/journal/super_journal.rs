@@ -36,29 +36,28 @@ pub(super) fn remove_unnamed(path: &Path) {
 
 /// Whether a journal names a super-journal. One that cannot be read may.
 fn names(journal: &Path, super_journal: &Path) -> bool {
-    match name_in(journal) {
+    match File::open(journal).and_then(|mut journal| name_in(&mut journal)) {
         Ok(name) => name.is_some_and(|name| name == super_journal.as_os_str().as_bytes()),
         Err(error) => error.kind() != ErrorKind::NotFound,
     }
 }
 
 /// The super-journal that a journal names.
-fn name_in(journal: &Path) -> std::io::Result<Option<Vec<u8>>> {
-    let mut file = File::open(journal)?;
-    let Some(before) = file.metadata()?.len().checked_sub(END as u64) else {
+pub(crate) fn name_in(journal: &mut (impl Read + Seek)) -> std::io::Result<Option<Vec<u8>>> {
+    let Some(before) = journal.seek(SeekFrom::End(0))?.checked_sub(END as u64) else {
         return Ok(None);
     };
     let mut end = [0; END];
-    file.seek(SeekFrom::Start(before))?;
-    file.read_exact(&mut end)?;
+    journal.seek(SeekFrom::Start(before))?;
+    journal.read_exact(&mut end)?;
     let bytes = name_bytes(&end).map(u64::from);
     let Some((bytes, from)) = bytes.and_then(|bytes| Some((bytes, before.checked_sub(bytes)?)))
     else {
         return Ok(None);
     };
-    file.seek(SeekFrom::Start(from))?;
+    journal.seek(SeekFrom::Start(from))?;
     let mut name = Vec::new();
-    file.take(bytes).read_to_end(&mut name)?;
+    journal.take(bytes).read_to_end(&mut name)?;
     Ok(Some(name))
 }
 

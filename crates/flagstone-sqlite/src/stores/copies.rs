@@ -24,7 +24,7 @@ impl Drop for Copying<'_> {
 }
 
 impl Copying<'_> {
-    /// Gives the store to somebody for a moment.
+    /// Calls a function with the store.
     fn with_store(&self, act: Act<'_>) -> Result<(), StoreError> {
         let broken = |trouble: Trouble| StoreError::Broken(trouble.why);
         let mut inner = self.handle.shared.lock().map_err(broken)?;

@@ -7,21 +7,21 @@
 //! ```
 //!
 //! COMMIT of a small transaction leaves its changes in memory, gives the turn to write to the next
-//! connection, and waits. One of those who wait leads: it commits all that has joined as one
-//! transaction of the store, and flushes. Transactions that come meanwhile form the next group.
+//! connection, and waits. One of the connections that wait leads: it commits all that has joined as
+//! one transaction of the store, and flushes. Transactions that come meanwhile form the next group.
 //! COMMIT returns when the group is durable.
 //!
-//! Until then nobody sees the changes but connections that mean to write: those who read get the
-//! last state that is durable. Who has read what is not durable yet and then writes nothing waits
-//! for it before its transaction ends.
+//! Until then only connections that mean to write see the changes. Connections that read get the
+//! last state that is durable. A connection that meant to write, read a state that is not durable
+//! yet, and then wrote nothing waits for that state before its transaction ends.
 //!
-//! A group that finds no room has failed as a whole, and with it the transaction that has the turn
-//! to write, if it has read what is gone. For a while each transaction commits by itself then, so
-//! that one that is too large takes no other with it.
+//! A group that finds no room has failed as a whole. The transaction that has the turn to write
+//! fails with it, if it has read a state that is gone. For a while each transaction commits by
+//! itself then, so that one that is too large takes no other with it.
 //!
-//! Transactions that are large, that cut the file or change the schema, that are part of one of
-//! several databases, or whose connection goes on reading are not of a group: they wait until all
-//! others are durable, and commit by themselves.
+//! Some transactions are not of a group: those that are large, that cut the file or change the
+//! schema, that are part of one of several databases, or whose connection goes on reading. They
+//! wait until all others are durable, and commit by themselves.
 
 use super::Handle;
 use super::shared::{Inner, Shared, Snapshot, not_open, not_poisoned};
@@ -54,7 +54,7 @@ pub(super) struct Groups {
 }
 
 impl Inner {
-    /// The number of the newest state that is durable, and that those see who read.
+    /// The number of the newest state that is durable, which connections that read see.
     fn durable_state(&self) -> u64 {
         self.before.map_or(self.stored, |before| before.state)
     }
@@ -69,7 +69,7 @@ impl Inner {
     }
 
     /// Whether there is a group that is not durable yet.
-    pub(super) fn is_unsettled(&self) -> bool {
+    pub(super) fn has_open_group(&self) -> bool {
         self.has_joined() || self.groups.flushing.is_some()
     }
 
@@ -100,10 +100,10 @@ impl Inner {
 
     /// Whether a connection can be granted a lock only when all groups are durable: it wants to be
     /// alone, or others have begun with a state that is not durable. There is no snapshot of it.
-    pub(super) fn must_settle(&self, who: u64, wants: Level) -> bool {
+    pub(super) fn must_wait_for_groups(&self, who: u64, wants: Level) -> bool {
         let mut others = self.locks.others(who);
         let writes = wants == Level::Exclusive && others.any(|other| !self.has_snapshot(other));
-        self.is_unsettled() && (writes || self.alone.contains(&who))
+        self.has_open_group() && (writes || self.alone.contains(&who))
     }
 
     /// The transaction that has the turn has read what is gone.
@@ -137,7 +137,8 @@ impl Inner {
             Err(_) => {
                 bytes.drop_joined();
                 self.end_commit();
-                // What it was before, but nobody has seen it since.
+                // The state is what it was before. Its number is new, since connections have seen
+                // the one that is gone.
                 self.state += 1;
                 self.stored = self.state;
                 self.groups.careful = CAREFUL;
@@ -148,7 +149,7 @@ impl Inner {
     }
 }
 
-/// What those hear who have read what is gone.
+/// The error for a connection that has read a state that is gone.
 pub(super) fn is_gone() -> Trouble {
     Trouble::new(
         TroubleKind::Full,
@@ -156,7 +157,7 @@ pub(super) fn is_gone() -> Trouble {
     )
 }
 
-/// Somebody leads. Whatever becomes of that thread, others hear of it.
+/// A thread that leads. Whatever becomes of it, others are woken.
 struct Leading<'a>(&'a Shared);
 
 impl Drop for Leading<'_> {
@@ -174,7 +175,7 @@ impl Shared {
         }
     }
 
-    /// Waits until a group is durable, and leads a flush if nobody does.
+    /// Waits until a group is durable, and leads a flush if no other thread does.
     pub(super) fn wait_for(&self, outcome: &Outcome) -> Result<(), Trouble> {
         let mut inner = self.lock()?;
         loop {
@@ -208,7 +209,8 @@ impl Shared {
                 let carried = catch_unwind(AssertUnwindSafe(|| asked.carry_out()));
                 inner = self.lock()?;
                 if let Err(panicked) = carried {
-                    // Under the mutex: nobody can tell what is half done.
+                    // Under the mutex, which is poisoned by that: no thread can tell what is half
+                    // done.
                     resume_unwind(panicked);
                 }
                 inner.end_commit();
@@ -232,7 +234,7 @@ impl Shared {
         &'a self,
         inner: MutexGuard<'a, Inner>,
     ) -> Result<MutexGuard<'a, Inner>, Trouble> {
-        if !inner.is_unsettled() {
+        if !inner.has_open_group() {
             return Ok(inner);
         }
         let newest = inner.groups.newest();
@@ -242,16 +244,16 @@ impl Shared {
         self.lock()
     }
 
-    /// Waits until all that connections have committed is durable. Nobody joins meanwhile: the
-    /// connection has the turn to write, or wants to be alone.
-    pub(super) fn settled<'a>(
+    /// Waits until all that connections have committed is durable. No transaction joins meanwhile:
+    /// this connection has the turn to write, or wants to be alone.
+    pub(super) fn when_durable<'a>(
         &'a self,
         who: u64,
         mut inner: MutexGuard<'a, Inner>,
     ) -> Result<MutexGuard<'a, Inner>, Trouble> {
         loop {
             inner.is_misled(who)?;
-            if !inner.is_unsettled() {
+            if !inner.has_open_group() {
                 return Ok(inner);
             }
             // A leader need not wait for others.
@@ -261,13 +263,13 @@ impl Shared {
         }
     }
 
-    /// Has the transaction of a connection commit by itself: waits as [`Shared::settled`] does.
+    /// Has the transaction of a connection commit by itself: waits as [`Shared::when_durable`] does.
     pub(super) fn by_itself<'a>(
         &'a self,
         who: u64,
         inner: MutexGuard<'a, Inner>,
     ) -> Result<MutexGuard<'a, Inner>, Trouble> {
-        let mut inner = self.settled(who, inner)?;
+        let mut inner = self.when_durable(who, inner)?;
         if let Some(bytes) = &mut inner.bytes {
             bytes.keep(false);
         }
@@ -293,7 +295,7 @@ impl Handle {
     pub(super) fn wait_until_durable(&self) -> Result<(), Trouble> {
         let inner = self.shared.lock()?;
         let early = self.seen.filter(|seen| !inner.is_durable(*seen));
-        let Some(seen) = early.filter(|_| inner.is_unsettled()) else {
+        let Some(seen) = early.filter(|_| inner.has_open_group()) else {
             return Ok(());
         };
         let outcome = match &inner.groups.flushing {

@@ -1,12 +1,12 @@
-//! A database that is open once in this process, as its connections share it: who has locks on it,
-//! who reads which snapshot, and the commit that is not over.
+//! A database that is open once in this process, as its connections share it: their locks on it,
+//! the snapshots that they read, and the commit that is not over.
 //!
 //! All of it is under one mutex, but for two things: a page that was looked up is read without it,
-//! and so is a commit waited for.
+//! and a commit is waited for without it.
 //!
 //! A commit is over when SQLite says so, and not when the store has it: as long as another database
-//! of the transaction can fail, SQLite may undo it. Who begins to read meanwhile gets the snapshot
-//! from before that commit.
+//! of the transaction can fail, SQLite may undo it. A connection that begins to read meanwhile gets
+//! the snapshot from before that commit.
 //!
 //! SQLite keeps pages from one read to the next as long as a counter in the first page stays the
 //! same. The counter does not tell all states apart: it goes back where SQLite undoes a commit, or
@@ -33,11 +33,11 @@ pub(super) struct Shared {
     /// The file that is open.
     pub(super) identity: Mutex<Option<(u64, u64)>>,
     inner: Mutex<Inner>,
-    /// Hears when somebody who waits may get the turn to write.
+    /// Notified when a connection that waits may get the turn to write.
     pub(super) turn_is_free: Condvar,
-    /// Hears when enough have joined a group.
+    /// Notified when enough transactions have joined a group.
     pub(super) one_has_come: Condvar,
-    /// Hears when a group is durable.
+    /// Notified when a group is durable.
     pub(super) one_is_done: Condvar,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Inner {
     pub(super) journals: Vec<u64>,
     /// Connections that read from a snapshot, because another one writes or has written since.
     snapshots: BTreeMap<u64, Snapshot>,
-    /// What those see who begin to read while a commit is not over, or a group not durable.
+    /// What connections see that begin to read while a commit is not over, or a group not durable.
     pub(super) before: Option<Snapshot>,
     /// The number of the state that is committed: each commit makes another one, and each opening.
     pub(super) state: u64,
@@ -81,8 +81,8 @@ pub(super) struct Inner {
     pub(super) turns: Turns,
     /// Connections that there are.
     pub(super) connections: usize,
-    /// Connections that keep their locks (`locking_mode=EXCLUSIVE`). They want to be alone: nobody
-    /// gets a snapshot beside them, nor they.
+    /// Connections that keep their locks (`locking_mode=EXCLUSIVE`). They want to be alone: no
+    /// other connection gets a snapshot beside them, and they get none.
     pub(super) alone: BTreeSet<u64>,
 }
 
@@ -157,8 +157,8 @@ impl Inner {
         is_current
     }
 
-    /// Has somebody read a snapshot, and nothing else, of what others may see. Returns it; nothing
-    /// where there are none. As for any reader the store stays open as it is.
+    /// Begins to read a snapshot of what others may see, for a copy. Returns it; nothing where
+    /// there are no snapshots. As for any reader the store stays open as it is.
     pub(super) fn begin_copy(&mut self, who: u64) -> Result<Option<u64>, Trouble> {
         if self.give_snapshot(who)? {
             self.locks.raise(who, Level::None, Level::Shared, true);
@@ -174,7 +174,8 @@ impl Inner {
 
     /// Commits the live transaction, if there is one. Others see it after [`Inner::end_commit`].
     /// Where there are others, or may be before that because the transaction is one of several
-    /// databases, the medium is left to the caller, who asks for the outcome when it is done.
+    /// databases, the work on the medium is left to the caller, who asks for the outcome
+    /// afterwards.
     pub(super) fn commit(&mut self, is_of_several: bool) -> Result<Option<Asked>, Trouble> {
         let Some(bytes) = &mut self.bytes else {
             return Err(not_open());
@@ -207,7 +208,7 @@ impl Inner {
 
     /// Whether a commit is not over, or a group not durable.
     pub(super) fn is_committing(&self) -> bool {
-        self.before.is_some() || self.is_unsettled()
+        self.before.is_some() || self.has_open_group()
     }
 
     /// What became of what [`Inner::commit`] has left.
@@ -222,8 +223,9 @@ impl Inner {
         }
     }
 
-    /// Raises the level of a connection as [`Locks::raise`], with snapshots for those who read
-    /// beside one that writes, and for those who begin to read while a group is not durable.
+    /// Raises the level of a connection as [`Locks::raise`]. A connection that reads beside one
+    /// that writes gets a snapshot, and so does one that begins to read while a group is not
+    /// durable.
     pub(super) fn raise(&mut self, asks: &Asks) -> Result<Level, Trouble> {
         let &Asks {
             who,
@@ -251,7 +253,7 @@ impl Inner {
         if has == Level::None && self.locks.is_pending() {
             let mut both = self.locks.writer().into_iter().chain([who]);
             apart = !both.any(|one| self.alone.contains(&one)) && self.give_snapshot(who)?;
-        } else if has == Level::None && self.is_unsettled() && !means_to_write {
+        } else if has == Level::None && self.has_open_group() && !means_to_write {
             self.give_snapshot(who)?;
         }
         let gets = self.locks.raise(who, has, wants, apart);

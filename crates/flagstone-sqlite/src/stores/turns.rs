@@ -1,10 +1,10 @@
 //! Connections that wait for the turn to write, first come first served.
 //!
 //! SQLite sleeps between two attempts to lock, a millisecond at first and longer each time. A
-//! commit is shorter. So who was refused because another one writes sleeps until that one is done
-//! ([`sleep`]), and is promised the turn for a moment, in which nobody else gets it. SQLite counts
-//! attempts and not the time that it slept, which is why the order has to be kept: who was refused
-//! could be refused again and again otherwise, and would give up long before its time.
+//! commit is shorter. So a connection that was refused because another one writes sleeps until that
+//! one is done ([`sleep`]). It is then promised the turn for a moment, in which no other connection
+//! gets it. The order has to be kept, since SQLite counts attempts and not the time that it slept:
+//! a connection that was refused again and again would give up long before its time.
 
 use super::shared::Shared;
 use std::cell::RefCell;
@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long a turn is promised to who was woken for it, and how long who has slept long enough
-/// keeps its place until it comes back.
+/// How long a turn is promised to the connection that was woken for it. Also how long a connection
+/// that has slept long enough keeps its place until it comes back.
 const PROMISE: Duration = Duration::from_millis(10);
 
 /// How long ago a connection was refused at most when its thread sleeps for it.
@@ -30,12 +30,12 @@ enum State {
     Promised(Instant),
 }
 
-/// Those who wait for the turn to write, with the one first who came first.
+/// Connections that wait for the turn to write, in the order in which they came.
 #[derive(Debug, Default)]
 pub(super) struct Turns(VecDeque<(u64, State)>);
 
 impl Turns {
-    /// Whether nobody waits.
+    /// Whether no connection waits.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -51,7 +51,8 @@ impl Turns {
         self.0.retain(|&(waiting, _)| waiting != who);
     }
 
-    /// The turn is free: it is promised to the first who sleeps, if it is not promised already.
+    /// The turn is free: it is promised to the first connection that sleeps, if it is not promised
+    /// already.
     pub(super) fn pass(&mut self, now: Instant) {
         self.forget_late(now);
         if self.promised().is_none() {
@@ -70,7 +71,7 @@ impl Turns {
         }
     }
 
-    /// Who has the promise, and until when.
+    /// The connection that has the promise, and until when.
     fn promised(&self) -> Option<(u64, Instant)> {
         self.0.iter().find_map(|&(who, state)| match state {
             State::Promised(until) => Some((who, until)),
@@ -78,7 +79,7 @@ impl Turns {
         })
     }
 
-    /// Passes over those who have not come.
+    /// Passes over connections that have not come in time.
     fn forget_late(&mut self, now: Instant) {
         self.0.retain(|&(_, state)| match state {
             State::Promised(until) | State::Awake(until) => now <= until,
@@ -100,7 +101,7 @@ pub(super) fn refused(shared: &Arc<Shared>, who: u64) {
 
 /// Sleeps as SQLite does between two attempts to lock, at most so long; shorter if the connection
 /// that this thread was refused for gets the turn to write. Returns nothing where there is no such
-/// connection: nobody has slept then.
+/// connection; it has not slept then.
 pub(crate) fn sleep(most: Duration) -> Option<Duration> {
     let (shared, who, at) = REFUSED.with(|last| last.borrow_mut().take())?;
     let shared = shared.upgrade().filter(|_| at.elapsed() < FRESH)?;
@@ -120,7 +121,7 @@ pub(crate) fn sleep(most: Duration) -> Option<Duration> {
             inner.turns.put(who, State::Awake(now + PROMISE));
             return Some(began.elapsed());
         }
-        // Or until the one who was promised the turn has not come.
+        // Or until the connection that was promised the turn has not come in time.
         let due = promised.map_or(left, |(_, until)| {
             until.saturating_duration_since(now) + Duration::from_micros(50)
         });

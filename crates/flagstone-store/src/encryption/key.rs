@@ -339,7 +339,7 @@ pub(crate) fn dress(
     )))
 }
 
-/// Changes the key of a store that nobody has open. No data is written: the data key is wrapped
+/// Changes the key of a store that no process has open. No data is written: the data key is wrapped
 /// anew, in both superblocks. Whoever has a copy of the old ones can still open a copy of the store
 /// with the old key.
 ///

@@ -52,7 +52,7 @@ pub(crate) struct Damage {
     pub(crate) newer: BTreeSet<u32>,
 }
 
-/// What a flash tells whoever holds the store above it.
+/// What a flash tells the store above it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Notes {
     pub(crate) trouble: Trouble,
@@ -77,8 +77,8 @@ impl Notes {
         }
     }
 
-    /// Whether whoever lets go of the store may close it: not a process that was forked since it
-    /// was opened, not one that panics, and not if it was abandoned.
+    /// Whether the store may be closed when its last handle is dropped: not in a process that was
+    /// forked since it was opened, not in a thread that panics, and not if it was abandoned.
     pub(crate) fn may_close(&self) -> bool {
         let is_abandoned = self.is_abandoned.load(Ordering::Relaxed);
         self.process == std::process::id() && !std::thread::panicking() && !is_abandoned

@@ -1,11 +1,10 @@
-//! What a flash shares with those who read and sync beside it: its medium, the generations of its
-//! blocks, pages that are not on the medium yet, and what is still to be done to the medium.
+//! What a flash shares with threads that read and sync beside it: its medium, the generations of
+//! its blocks, pages that are not on the medium yet, and the steps that the medium has still to do.
 //!
 //! A flash asks for writes and syncs in an order, as [`Step`]s. [`Places::carry_out`] does them in
-//! that order. A flash that works *apart* leaves that to somebody else, and goes on as if it were
-//! done: what reaches the medium is the same sequence of calls, only later. So whoever acknowledges
-//! anything carries the steps out first. One thread at a time does so: another one that wants it
-//! too waits.
+//! that order. A flash that works *apart* leaves that to another thread, and goes on as if it were
+//! done: the same sequence of calls reaches the medium, only later. So a thread carries the steps
+//! out before it acknowledges anything. One thread at a time does so, and others wait for it.
 
 use super::{DATA_BYTES, Judged, MEDIUM_PAGE_BYTES, MediumStats, NEVER, Notes, UNKNOWN, judge};
 use crate::medium::gaps::is_bad_sector;
@@ -23,7 +22,7 @@ pub(crate) type Page = Arc<[u8; MEDIUM_PAGE_BYTES]>;
 /// Bytes of a page, where offsets are counted.
 const PAGE: u64 = MEDIUM_PAGE_BYTES as u64;
 
-/// Pages that may wait for somebody else to write them.
+/// Pages that may wait until another thread writes them.
 const ASKED_MAX: usize = (16 << 20) / MEDIUM_PAGE_BYTES;
 
 /// Written pages whose memory is kept for the next ones.
@@ -63,7 +62,8 @@ impl State {
         self.waiting.get(&place).or_else(|| self.asked.get(&place))
     }
 
-    /// A page to be filled, which nobody else has; what it holds is left over from others.
+    /// Memory for a page, of which there is no other handle. It holds what an earlier page left
+    /// there.
     pub(super) fn spent_page(&mut self) -> Page {
         while let Some(mut page) = self.spent.pop() {
             if Arc::get_mut(&mut page).is_some() {
@@ -189,7 +189,7 @@ impl Places {
         self.state.lock().expect("no thread panics here")
     }
 
-    /// Whether steps are left to whoever calls [`Places::carry_out`] from now on.
+    /// Sets whether steps are left to the next call of [`Places::carry_out`] from now on.
     pub(crate) fn work_apart(&self, is_apart: bool) {
         self.is_apart.store(is_apart, Ordering::Relaxed);
     }
@@ -312,7 +312,7 @@ impl Places {
         }
     }
 
-    /// Carries steps out that were asked for just now, unless somebody else is to do that.
+    /// Carries steps out that were asked for just now, unless they are left to another thread.
     pub(super) fn asked(&self) -> Result<(), FlashError> {
         let is_left = self.is_apart.load(Ordering::Relaxed) && !self.state().is_crowded();
         match is_left {

@@ -136,3 +136,56 @@ fn whole_stores() {
     );
     assert!(messages.len() > 8, "{messages:#?}");
 }
+
+/// Inputs of some pieces of damage behind these bytes.
+fn edits(dice: &mut Dice, first: &[u8]) -> Vec<u8> {
+    let mut bytes = first.to_vec();
+    for _ in 0..=dice.below(3) {
+        bytes.extend((1..EDIT).map(|_| dice.below(256) as u8));
+        // Numbers are at their ends more often than between them.
+        let ends = [0, 0xff, 0x7f, 0x80, 1];
+        let end = ends.get(dice.below(9) as usize).copied();
+        bytes.push(end.unwrap_or_else(|| dice.below(256) as u8));
+    }
+    bytes
+}
+
+/// Runs a target on damage to what it knows itself.
+fn run_on_damage(target: fn(&[u8]) -> bool, rounds: u32) {
+    let (mut dice, mut taken) = (Dice(23), 0);
+    for _ in 0..rounds {
+        taken += u32::from(target(&edits(&mut dice, &[])));
+    }
+    let few = rounds / 50;
+    assert!(
+        (few..=rounds - few).contains(&taken),
+        "{taken} taken of {rounds}"
+    );
+}
+
+#[test]
+fn damaged_tables() {
+    let whole = held::use_tables(held::tables_undamaged());
+    assert_eq!(whole.expect("they are whole"), held::sample());
+    run_on_damage(tables, 1_000);
+}
+
+#[test]
+fn damaged_disks() {
+    let whole = held::use_disk(held::disk_undamaged());
+    assert!(whole.expect("it is whole") == held::disk_sample());
+    run_on_damage(disk, 300);
+}
+
+#[test]
+fn typed_keys() {
+    let valid = [
+        &b"\x05"[..],
+        b"\x80\0\0\0\0\0\0\x05",
+        b"text",
+        b"\x01\x80\x07",
+        b"a\0\xffb\0\0\0\0\0\x09",
+        b"\x80\0\0\x03\x01x\0\0\x01",
+    ];
+    run(typed, &valid.map(<[u8]>::to_vec), 2_000);
+}

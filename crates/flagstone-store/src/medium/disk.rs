@@ -4,8 +4,8 @@
 //! an error shows at the write that has it. It is read through the cache, which forgets what is
 //! written past it.
 //!
-//! What is opened to be written is read page by page, without reading ahead: whoever wants that
-//! says what it expects ([`Medium::expecting`]).
+//! A file that is opened to be written is read page by page, and the system does not read ahead. A
+//! caller that wants it to says so ([`Medium::expecting`]).
 
 use super::{Expecting, Medium};
 use crate::aligned::{ALIGNMENT, Aligned};
@@ -84,12 +84,12 @@ impl Drop for Disk {
 }
 
 impl Disk {
-    /// Opens a file or a block device. Whoever may write keeps all others out until it is dropped;
-    /// those who only read share it.
+    /// Opens a file or a block device. A handle that may write keeps all others out until it is
+    /// dropped. Handles that only read share the medium.
     ///
     /// # Errors
-    /// It is not there and shall not be made, it is neither a file nor a block device, somebody
-    /// else has it, or the system refuses.
+    /// It is not there and shall not be made, it is neither a file nor a block device, another
+    /// handle has it, or the system refuses.
     pub fn open(path: &Path, create: bool, read_only: bool) -> Result<Disk, StoreError> {
         let failed = |error| StoreError::io(format!("opening {}", path.display()), error);
         // Asked for before it is opened: opening a pipe waits, opening some devices does things.
@@ -150,7 +150,7 @@ impl Disk {
         }
     }
 
-    /// A file or a block device that is open, and locked by somebody.
+    /// A file or a block device that is open, and that another handle has locked.
     fn of(file: File, is_device: bool, read_only: bool) -> Disk {
         if !read_only {
             // What is written is in the cache of the system, which takes that for a sequence and
@@ -198,9 +198,9 @@ pub(crate) fn is_named(file: &File, path: &Path) -> io::Result<bool> {
 
 /// Which file a path leads to, whatever its name: its device and number.
 ///
-/// The times of the file are not asked for. Linux gives a file whose times somebody has looked at a
-/// new one at its next write, and ext4 then writes the inode at each sync: half as many bytes again
-/// for a commit of one page.
+/// The times of the file are not asked for. Once a process has looked at a file's times, Linux
+/// gives it a new time at its next write, and ext4 then writes the inode at each sync. That is half
+/// as many bytes again for a commit of one page.
 pub fn identity(path: &Path) -> Option<(u64, u64)> {
     #[cfg(target_os = "linux")]
     {

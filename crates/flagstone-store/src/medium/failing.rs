@@ -1,8 +1,8 @@
 //! A medium that fails on demand: one call of a run, or all from one call on.
 //!
-//! What a failed write or sync leaves is drawn by whoever tests: the sectors of the write are those
-//! of a [`Recorded`] medium, which has not synced them. [`Failing::calls`] says what was called, so
-//! that a test can fail each call of a history in turn.
+//! A test draws what a failed write or sync leaves: the sectors of the write are those of a
+//! [`Recorded`] medium, which has not synced them. [`Failing::calls`] says what was called, so that
+//! a test can fail each call of a history in turn.
 
 use super::{Medium, Recorded};
 use std::io;

@@ -3,6 +3,29 @@
 //! What is asked of a medium, and nothing more: a sector of 512 bytes is written whole or not at
 //! all, and what was written before [`Medium::sync`] began is durable when it has ended. Writes
 //! that were not synced may land in any order, in part, or not at all.
+//!
+//! A cut under a store in memory:
+//!
+//! ```
+//! use flagstone::units::Lpn;
+//! use flagstone_store::medium::{Landing, Recorded};
+//! use flagstone_store::{OpenOptions, PageStore};
+//!
+//! let medium = Recorded::default();
+//! let mut store = PageStore::on(Box::new(medium.clone()), &OpenOptions::default())?;
+//! let tx = store.begin()?;
+//! store.write(tx, Lpn(1), b"committed")?;
+//! store.commit(tx)?;
+//! let tx = store.begin()?;
+//! store.write(tx, Lpn(1), b"not committed")?;
+//!
+//! // Each sector that was written and not synced has landed or not, by the number 42.
+//! let left = medium.cut(Landing::Sectors(42));
+//! let mut store = PageStore::on(Box::new(left), &OpenOptions::existing())?;
+//! let mut page = vec![0; PageStore::PAGE_BYTES];
+//! assert_eq!(store.read(None, Lpn(1), &mut page)?, Some(9));
+//! # Ok::<(), flagstone_store::StoreError>(())
+//! ```
 
 mod disk;
 mod failing;

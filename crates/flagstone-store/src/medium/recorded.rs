@@ -102,8 +102,8 @@ impl Recorded {
         }
     }
 
-    /// Calls somebody before each write and each sync: the moments at which a cut differs. The one
-    /// who is called may look, and must not write.
+    /// Calls `watcher` before each write and each sync: the moments between which a cut leaves the
+    /// same. The watcher may look at the medium, and must not write to it.
     pub fn watch(&self, watcher: Option<Watcher>) {
         *self.watcher.lock().expect("no thread panics here") = watcher;
     }

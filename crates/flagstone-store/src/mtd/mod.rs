@@ -25,8 +25,8 @@
 //! from the marks, so they must stay as they were when the device was first written. The layer
 //! above keeps its own list in its roots. [`Mtd::wipe`] marks blocks, before a first use.
 //!
-//! It needs Linux 3.9 (`MEMWRITE`). Before 6.1 (`MEMREAD`) the counters of the whole device say
-//! what the ECC did, so nobody else may read the device meanwhile.
+//! It needs Linux 3.9 (`MEMWRITE`). Before 6.1 (`MEMREAD`) only the counters of the whole device
+//! say what the ECC did, so no other process may read the device meanwhile.
 
 #[allow(unsafe_code, reason = "the kernel gets addresses inside of records")]
 mod ioctl;
@@ -104,7 +104,8 @@ pub struct MtdStats {
     pub refusals: u64,
 }
 
-/// What is known of a device, for whoever holds the device above it.
+/// What is known of a device, for the program that holds the [`Device`](flagstone::commit::Device)
+/// above it.
 #[derive(Debug, Clone, Default)]
 pub struct MtdNotes(Arc<Mutex<(MtdStats, Option<String>)>>);
 
@@ -148,6 +149,21 @@ pub struct Mtd {
 impl Mtd {
     /// Opens an MTD character device, such as `/dev/mtd0`. Pages share cells as `pairing` says,
     /// which no kernel tells.
+    ///
+    /// ```no_run
+    /// use flagstone::commit::{Device, Kind, Options};
+    /// use flagstone::ftl::Config;
+    /// use flagstone::nand::Pairing;
+    /// use flagstone::units::Nanos;
+    /// use flagstone_store::mtd::Mtd;
+    /// use std::path::Path;
+    ///
+    /// let flash = Mtd::open(Path::new("/dev/mtd0"), Pairing::default())?;
+    /// let (config, options) = (Config::default(), Options::default());
+    /// let device = Device::open(Box::new(flash), Kind::Seal, config, &options, Nanos::ZERO)?;
+    /// println!("{} pages", device.pages());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// There is no such device, it is no NAND, another process has it open, its shape does not

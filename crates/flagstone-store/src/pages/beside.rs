@@ -27,7 +27,7 @@ impl Looked {
     }
 }
 
-/// What a commit has asked of the medium, and what nobody has done yet.
+/// What a commit has asked of the medium, and what is still to be done.
 #[derive(Clone)]
 #[must_use = "the commit is durable when this was carried out"]
 pub struct Asked(Arc<Places>);
@@ -65,8 +65,8 @@ impl PageStore {
         }))
     }
 
-    /// Whether what calls ask of the medium from now on is left to whoever carries out what
-    /// [`PageStore::asked`] gives. Nothing is durable before.
+    /// Sets whether calls from now on leave their work on the medium to the caller, who carries out
+    /// what [`PageStore::asked`] gives. Nothing is durable before that.
     pub fn leave_work(&mut self, leaves: bool) {
         self.places.work_apart(leaves);
     }

@@ -1,4 +1,4 @@
-//! Work that a store does while nobody asks for anything, if whoever holds it calls for that.
+//! Work that a store does while it is idle, when the program that holds it calls for that.
 
 use super::PageStore;
 use crate::error::StoreError;

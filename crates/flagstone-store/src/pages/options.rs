@@ -1,4 +1,4 @@
-//! How a store is opened: what can be set, and what is set if nobody says anything.
+//! How a store is opened: what can be set, and the defaults.
 
 use super::config;
 use flagstone::commit::Kind;
@@ -31,7 +31,7 @@ pub struct OpenOptions {
     /// Bytes of memory for pages, of a store that threads share (`SharedPages`); others have none.
     pub cache: u64,
     /// Whether a block is collected as a whole by the commit that needs its room, and not in steps
-    /// ahead of it: for those who want to see what steps are good for.
+    /// ahead of it. With it one can see what steps are good for.
     #[doc(hidden)]
     pub whole_collections: bool,
     /// A rule that is left out on purpose, in builds that can.

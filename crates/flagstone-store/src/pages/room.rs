@@ -51,7 +51,8 @@ impl PageStore {
     }
 
     /// Asks the device for something that takes room, in a store that grows where that is wanting:
-    /// versions of a live transaction cannot be collected, and nobody knew how many it would have.
+    /// versions of a live transaction cannot be collected, and it was not known how many it would
+    /// have.
     pub(super) fn with_room<T>(
         &mut self,
         mut ask: impl FnMut(&mut Device, Nanos) -> Result<T, DeviceError>,

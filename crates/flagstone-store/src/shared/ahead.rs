@@ -1,10 +1,10 @@
-//! Reading ahead for those who go through pages in the order in which these lie.
+//! Reading ahead for readers that go through pages in the order in which these lie.
 //!
-//! The system would do that by itself. But it takes a page for the next one of a sequence if it has
-//! the pages before it in its cache, and the pages that a store has just written are always there.
-//! So one that reads here and there and writes as well had up to ten times read what it asked for
-//! (docs/tables-versus.md). A file that is written to is therefore read without the system's
-//! guesses, and this module makes them: pages count that were read, and not what is in a cache.
+//! The system would do that by itself. But it takes a page for the next one of a sequence if the
+//! pages before it are in its cache, and the pages that a store has just written are always there.
+//! A program that read here and there and wrote as well had up to ten times as much read as it
+//! asked for (docs/tables-versus.md). So a file that is written to is read without the system's
+//! guesses, and this module makes them. It counts pages that were read, and not pages in a cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

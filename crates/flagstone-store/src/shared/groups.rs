@@ -4,16 +4,16 @@
 //!   turn ──commit──> forming ──a thread waits, and no flush runs──> flushing ──sync──> durable
 //! ```
 //!
-//! A turn leaves its changes in the group that forms. Whoever waits for its ticket while no flush
-//! runs becomes the leader: it takes the group, writes it as one transaction of the device, and
-//! waits for the medium while it holds no lock. Transactions that come meanwhile form the next
+//! A turn leaves its changes in the group that forms. A thread that waits for its ticket while no
+//! flush runs becomes the leader: it takes the group, writes it as one transaction of the device,
+//! and waits for the medium while it holds no lock. Transactions that come meanwhile form the next
 //! group. A page that several transactions of a group have changed is written once, as the last of
 //! them left it.
 //!
 //! If a group finds no room, all of it has failed, and with it everything that has read its pages:
 //! the group that forms meanwhile, and the turn that is taken. The store goes on without them. If
-//! the medium fails, the store is broken. If a ticket of a group that failed was dropped, nobody
-//! has heard of that: the close says it.
+//! the medium fails, the store is broken. If a ticket of a group that failed was dropped, its
+//! failure has not been reported: the close reports it.
 
 use super::reads::{Core, Durable};
 use super::{Changes, PageBytes};
@@ -128,7 +128,7 @@ impl Groups {
             state = waited.expect("no thread panics here");
         }
         if let Err(error) = self.core.is_well() {
-            // The turn stays free: the next one who waits for it hears of that too.
+            // The turn stays free: the next thread that waits for it gets the error as well.
             self.turn_is_free.notify_one();
             return Err(error);
         }
@@ -210,7 +210,7 @@ impl Groups {
         Ok(Arc::clone(&state.forming.outcome))
     }
 
-    /// Waits until a group is durable, and leads a flush if nobody does.
+    /// Waits until a group is durable, and leads a flush if no other thread does.
     pub(super) fn wait(&self, outcome: &Outcome) -> Result<(), StoreError> {
         let mut state = self.state();
         loop {
@@ -229,7 +229,7 @@ impl Groups {
         }
     }
 
-    /// Writes what has been left behind by tickets that nobody waited for.
+    /// Writes the commits whose tickets were not waited for.
     pub(super) fn wait_for_all(&self) -> Result<(), StoreError> {
         let state = self.state();
         let newest = match state.forming.members {
@@ -244,7 +244,7 @@ impl Groups {
     }
 
     /// Whether all commits so far are durable, or lost.
-    pub(super) fn are_settled(&self) -> bool {
+    pub(super) fn has_no_open_group(&self) -> bool {
         let state = self.state();
         state.forming.members == 0 && state.flushing.is_none()
     }
@@ -357,7 +357,7 @@ impl Groups {
         let mut durable = self.durable.write().expect("no thread panics here");
         let before = std::mem::replace(&mut *durable, Arc::new(taken));
         drop(durable);
-        // Without the lock: it may be the last one who has it.
+        // Without the lock: this may be the last handle of that snapshot.
         drop(before);
     }
 }

@@ -49,7 +49,7 @@ pub(super) struct Core {
     /// Commits, counted under the lock of the store.
     commits: AtomicU64,
     ahead: Ahead,
-    /// Snapshots that nobody reads any more and that the store still holds.
+    /// Snapshots that have no reader any more and that the store still holds.
     ended: Mutex<Vec<SnapshotId>>,
     read_only: bool,
     /// The process that opened the store.
@@ -72,9 +72,9 @@ impl Core {
         }
     }
 
-    /// Whether this process opened the store. One that was forked since has its memory, and not its
-    /// threads: a lock that one of them had stays locked there, and whoever waits for one of them
-    /// waits for ever.
+    /// Whether this process opened the store. A process that was forked since has its memory, and
+    /// not its threads. A lock that one of these had stays locked there, and a wait for one of
+    /// these never ends.
     pub(super) fn is_ours(&self) -> bool {
         self.process == std::process::id()
     }
@@ -213,7 +213,7 @@ impl Core {
         })
     }
 
-    /// Gives back the snapshots that nobody reads any more.
+    /// Gives back the snapshots that have no reader any more.
     pub(super) fn give_back(&self, store: &mut PageStore) {
         let ended = std::mem::take(&mut *self.ended.lock().expect("no thread panics here"));
         for id in ended {
@@ -225,7 +225,7 @@ impl Core {
 /// A place for a page, and which page it is.
 type Kept = OnceLock<(Lpn, PageBytes)>;
 
-/// A snapshot of the store. The last one who drops it gives it back.
+/// A snapshot of the store. It is given back when its last handle is dropped.
 pub(super) struct Durable {
     pub(super) seen: Seen,
     pub(super) core: Arc<Core>,

@@ -3,10 +3,9 @@
 //! transaction, so that a store that is full has room for each of these; and last the record.
 //!
 //! Pages go before those that lead to them. A page that the tree leads to and that holds nothing
-//! has gone. This is all that has to be known after a crash, since nobody takes pages meanwhile:
-//! whoever comes to write sees to it first that nothing is being dropped any more. Only where
-//! commits are under way that nobody has waited for it is left to a later one, if no page has gone
-//! yet.
+//! has gone. This is all that has to be known after a crash, since no page is taken meanwhile: a
+//! transaction that begins to write first ends what is being dropped. If no page has gone yet, and
+//! commits are under way whose tickets were not waited for, it leaves that to a later transaction.
 
 use super::Mistake;
 use super::catalog::{HEAD, Record, head};
@@ -22,11 +21,11 @@ use flagstone::units::Lpn;
 const STEP: usize = 512;
 
 impl Inner {
-    /// Ends what is being dropped. No turn is taken, nobody else writes, and all that was committed
-    /// is durable: it must not share a transaction, and its failure, with a step.
+    /// Ends what is being dropped. No turn is taken, no other thread writes, and all commits are
+    /// durable: a commit must not share a transaction with a step, or it would fail with it.
     pub(super) fn finish_drops(&self, mine: &mut Writer) -> Result<(), StoreError> {
         let mut most = STEP;
-        debug_assert!(self.pages.are_settled());
+        debug_assert!(self.pages.has_no_open_group());
         while mine.dropped > 0 {
             let turn = self.pages.turn()?;
             if turn.failures() != mine.failures {
@@ -106,8 +105,8 @@ impl Inner {
             Err(error @ (StoreError::Io { .. } | StoreError::Broken(_) | StoreError::Full(_))) => {
                 Err(error)
             }
-            // Damage, since it was dropped. What can still be reached must not hold up all who
-            // write: the pages stay taken, as a check says.
+            // The table was damaged after it was dropped. Its pages that can still be reached must
+            // not hold up all writers: they stay taken, and a check says so.
             Err(_) => Ok((Vec::new(), true)),
         }
     }

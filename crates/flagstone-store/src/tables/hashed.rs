@@ -52,6 +52,18 @@ pub(super) fn find(bytes: &[u8], key: &[u8]) -> Option<Place> {
     records(bytes).find(|place| bytes[place.key.clone()] == *key)
 }
 
+/// How many records lie behind a hash; nothing if bytes are left, or a key has another hash.
+pub(super) fn count(hash_of_all: &[u8], bytes: &[u8]) -> Option<u64> {
+    let (mut count, mut end) = (0, 0);
+    for place in records(bytes) {
+        if hash(&bytes[place.key]) != *hash_of_all {
+            return None;
+        }
+        (count, end) = (count + 1, place.value.end);
+    }
+    (count > 0 && end == bytes.len()).then_some(count)
+}
+
 /// The records behind a hash after a key got a value, or lost it.
 pub(super) fn change(bytes: &[u8], key: &[u8], value: Option<&[u8]>) -> Vec<u8> {
     let mut changed = Vec::with_capacity(bytes.len());
@@ -74,6 +86,17 @@ pub(super) fn change(bytes: &[u8], key: &[u8], value: Option<&[u8]>) -> Vec<u8> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn records_are_counted_if_all_of_them_have_the_hash() {
+        let bytes = change(&[], b"key", Some(b"value"));
+        assert_eq!(count(&hash(b"key"), &bytes), Some(1));
+        assert_eq!(count(&hash(b"kez"), &bytes), None);
+        assert_eq!(count(&hash(b"key"), &bytes[..bytes.len() - 1]), None);
+        assert_eq!(count(&hash(b"key"), &[]), None);
+        let two = change(&bytes, b"another key", Some(b""));
+        assert_eq!(count(&hash(b"key"), &two), None);
+    }
 
     #[test]
     fn keys_of_one_hash_are_told_apart() {

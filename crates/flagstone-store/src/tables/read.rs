@@ -1,4 +1,4 @@
-//! Reading a table: by a snapshot, which never changes and waits for nobody, or within a write
+//! Reading a table: by a snapshot, which never changes and does not wait, or within a write
 //! transaction, which sees its own changes.
 
 use super::catalog::{HEAD, Kind, Record, parse_head};

@@ -14,7 +14,7 @@ use crate::error::StoreError;
 
 impl Store {
     /// Reads the pages that a transaction is going to change before it waits for its turn: those on
-    /// which some keys of a table lie. It changes no answer, and nobody waits for it.
+    /// which some keys of a table lie. It changes no answer, and no writer waits for it.
     ///
     /// ```
     /// # let folder = tempfile::tempdir()?;

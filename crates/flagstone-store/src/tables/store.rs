@@ -119,7 +119,7 @@ impl Store {
     /// Opens a store in a file or on a block device, and makes one if there is none.
     ///
     /// # Errors
-    /// Something else is there, somebody has it open, or the system refuses.
+    /// Something else is there, another process or handle has it open, or the system refuses.
     pub fn open(path: impl AsRef<Path>) -> Result<Store, StoreError> {
         Store::with(path, &OpenOptions::default())
     }
@@ -253,7 +253,7 @@ impl Store {
     }
 
     /// Begins to write, after all commits so far if that is asked for.
-    fn begin_when(&self, settles: bool) -> Result<WriteTx, StoreError> {
+    fn begin_when(&self, waits: bool) -> Result<WriteTx, StoreError> {
         self.0.pages.must_be_ours()?;
         let mut writer = self.0.writer.lock().expect("no thread panics here");
         let mut mine = loop {
@@ -263,12 +263,12 @@ impl Store {
             }
         };
         drop(writer);
-        if settles {
-            let _ = self.0.pages.settle();
+        if waits {
+            let _ = self.0.pages.wait_for_all();
         }
         if mine.dropped > 0
             && !self.0.is_read_only
-            && self.0.pages.are_settled()
+            && self.0.pages.has_no_open_group()
             && let Err(error) = self.0.finish_drops(&mut mine)
         {
             self.0.give_back(mine);
@@ -297,11 +297,11 @@ impl Store {
         ))
     }
 
-    /// Closes the store, if this is the last handle of it: all commits are durable then. To drop it
-    /// does the same, but tells nobody what failed. Readers that are left keep the file open.
+    /// Closes the store, if this is the last handle of it: all commits are durable then. Dropping
+    /// it does the same, but the error is lost. Readers that are left keep the file open.
     ///
     /// # Errors
-    /// The medium fails, or a commit is lost that nobody waited for: its group found no room. All
+    /// The medium fails, or a commit that was not waited for is lost: its group found no room. All
     /// other commits are there when the store is opened again.
     pub fn close(self) -> Result<(), StoreError> {
         let Some(mut inner) = Arc::into_inner(self.0) else {

@@ -3,6 +3,7 @@
 use super::Mistake;
 use super::catalog::{HEAD, Kind, Record, head};
 use super::changed::Changed;
+use super::hashed;
 use super::read::{in_table, no_table, records};
 use super::store::{Inner, Store, Writer};
 use super::table_mut::TableMut;
@@ -218,7 +219,7 @@ impl WriteTx {
         let Some(record) = self.record(name)? else {
             return Err(no_table(name, &self.tables()?));
         };
-        // Of one that was made in this transaction nobody knows.
+        // No other transaction knows of a table that was made in this one.
         let is_known = self.catalog()?.get(name.as_bytes())?.is_some();
         let goes_later = is_known && !self.inner.mistaken.is(Mistake::DropsAtOnce);
         let pages = self.changed_mut();
@@ -299,7 +300,8 @@ impl WriteTx {
         let drops = self.open.values().flatten().any(|table| table.is_dropped);
         self.commit_later()?.wait()?;
         if drops {
-            // It is dropped, whatever becomes of its pages now: the next one who writes goes on.
+            // The table is dropped, whatever becomes of its pages now: the next transaction that
+            // writes goes on with them.
             let _ = Store::of(inner).finish_drops();
         }
         Ok(())
@@ -360,7 +362,7 @@ impl WriteTx {
         let mut used = vec![HEAD];
         let catalog = ("the catalog".to_string(), self.catalog, None);
         let (dropped, all): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, r)| r.is_dropped);
-        // Of a store that is only read: nobody has come to write since.
+        // Tables are still being dropped here only if the store was opened to be read.
         for (name, record) in dropped {
             let inner = Arc::clone(&self.inner);
             let left = inner.next_pages(self.changed_mut(), record, usize::MAX);
@@ -369,16 +371,20 @@ impl WriteTx {
                     .0,
             );
         }
+        let catalog = std::iter::once((catalog, Kind::Ordered));
         let tables = all.into_iter().map(|(name, record)| {
-            let counted = Some(record.kind).filter(|&kind| kind == Kind::Ordered);
-            let keys = record.keys.filter(|_| counted.is_some());
-            (format!("table `{name}`"), record.root, keys)
+            let of_table = (format!("table `{name}`"), record.root, record.keys);
+            (of_table, record.kind)
         });
-        for (name, root, keys) in std::iter::once(catalog).chain(tables) {
+        for ((name, root, keys), kind) in catalog.chain(tables) {
             let wrong = |why: String| format!("{name}: {why}");
             let pages = self.changed_mut();
             let mut tree = ByteTree::over(pages, root).map_err(|e| wrong(e.to_string()))?;
-            let (found, pages) = tree.check().map_err(wrong)?;
+            let (mut found, pages) = tree.check().map_err(wrong)?;
+            if kind == Kind::Hashed {
+                let tree = super::read::walk(self.changed(), root).map_err(say)?;
+                found = hashed_keys(&tree).map_err(wrong)?;
+            }
             if keys.is_some_and(|keys| keys != found) {
                 return Err(wrong(format!("it has {found} keys, and not {keys:?}")));
             }
@@ -412,6 +418,18 @@ impl WriteTx {
         }
         Ok(())
     }
+}
+
+/// The keys of a hashed table, by its records.
+fn hashed_keys(tree: &Walk<&Changed>) -> Result<u64, String> {
+    let say = |error: StoreError| error.to_string();
+    let mut cursor = tree.seek(b"").map_err(say)?;
+    let (mut hash, mut keys) = (Vec::new(), 0);
+    while let Some(records) = tree.next(&mut cursor, &mut hash).map_err(say)? {
+        let behind = hashed::count(&hash, &records);
+        keys += behind.ok_or_else(|| format!("the records of hash {hash:x?} are damaged"))?;
+    }
+    Ok(keys)
 }
 
 /// Gives a table another record in the catalog, or none. Returns the root of the catalog, which the

@@ -1,7 +1,7 @@
 //! A new store under a hidden name, which it exchanges for its own when it is whole.
 //!
-//! The file is locked from its making until it has its name. Until then nobody but its owner can
-//! read it: the rights of the store that it is a copy of are given to it last.
+//! The file is locked from its making until it has its name. Until then only its owner can read it:
+//! the rights of the store that it is a copy of are given to it last.
 
 use crate::error::StoreError;
 use crate::medium::{Disk, is_named};
@@ -96,7 +96,7 @@ impl Draft {
             (false, _) => refuse("there is something that is no regular file; name another"),
             (true, false) => refuse("there is a file already; `--force` replaces it"),
             (true, true) if self.input.is_some() => {
-                // A store that somebody has open is not to be replaced under him.
+                // A store that a process has open must not be replaced.
                 Disk::open(&self.target, false, true).map(Some)
             }
             (true, true) => Ok(None),
@@ -161,7 +161,7 @@ impl Draft {
         if let Some(like) = like {
             if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
                 let chowned = std::os::unix::fs::fchown(file, Some(like.uid()), Some(like.gid()));
-                // Only root can give a file away. A backup belongs to whoever makes it.
+                // Only root can give a file away. A backup belongs to the user who makes it.
                 if self.input.is_none() {
                     chowned.map_err(io_error("keeping the owner of", &self.target))?;
                 }
@@ -180,7 +180,7 @@ impl Draft {
             false => rename_to_new(&self.path, &self.target),
         };
         renamed.map_err(failed)?;
-        // Locked until its name is durable: nobody commits to it before.
+        // Locked until its name is durable: no process commits to it before.
         let _locked = self.file.take();
         let folder = File::open(self.folder());
         let synced = folder.and_then(|folder| folder.sync_all());
@@ -188,7 +188,7 @@ impl Draft {
     }
 }
 
-/// Makes the file of a draft, locked, which nobody but its owner can read. One that is there is
+/// Makes the file of a draft, locked, which only its owner can read. A draft that is there is
 /// removed if its process was killed.
 fn make(path: &Path) -> Result<File, StoreError> {
     let create = || {
@@ -198,7 +198,7 @@ fn make(path: &Path) -> Result<File, StoreError> {
     };
     let made = match create() {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // It is locked while its process lives, and nobody else removes it meanwhile.
+            // It is locked while its process lives, and no other process removes it meanwhile.
             let _left = Disk::open(path, false, false)?;
             let removed = std::fs::remove_file(path);
             removed.map_err(io_error("removing the unfinished", path))?;

@@ -1,5 +1,5 @@
-//! Copies and checks of a store that is open, beside those who write to it: through a snapshot, a
-//! page at a time, so that nobody waits for longer than the reading of a page.
+//! Copies and checks of a store that is open, beside its writers. They read a snapshot a page at a
+//! time, so that a writer waits no longer than the reading of a page takes.
 
 use super::draft::Draft;
 use super::{Copied, Progress, Source, bytes_of_copy, copy, metadata};
@@ -14,7 +14,7 @@ use std::path::Path;
 /// Does something with a store that others use as well, while they do not.
 pub type Act<'a> = &'a mut dyn FnMut(&mut PageStore) -> Result<(), StoreError>;
 
-/// Gives somebody a store that others use as well, for a moment.
+/// Calls a function with a store that others use as well, and that waits meanwhile.
 pub type Access<'a> = &'a dyn Fn(Act<'_>) -> Result<(), StoreError>;
 
 /// Asks a store for something.
@@ -56,7 +56,7 @@ impl Drop for Moment<'_> {
 /// is committed when it begins. Others commit meanwhile. The copy has the key of the store.
 ///
 /// # Errors
-/// The protocol gives no snapshots, those who write need the room of the snapshot, or as
+/// The protocol gives no snapshots, writers need the room of the snapshot, or as
 /// [`backup`](super::backup).
 pub fn backup_live(
     access: Access<'_>,

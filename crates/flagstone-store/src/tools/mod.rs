@@ -3,6 +3,25 @@
 //! Each of these makes a new store under a hidden name, holds it page by page against the old one,
 //! makes it durable, and gives it its name last. Until then the name leads to what was there
 //! before, whatever fails and whenever the power does.
+//!
+//! ```
+//! use flagstone::units::Lpn;
+//! use flagstone_store::{OpenOptions, PageStore, tools};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let (path, copy) = (folder.path().join("a.flag"), folder.path().join("b.flag"));
+//! let options = OpenOptions::default();
+//! let mut store = PageStore::open(&path, &options)?;
+//! let tx = store.begin()?;
+//! store.write(tx, Lpn(0), b"a page")?;
+//! store.commit(tx)?;
+//! store.close()?;
+//!
+//! let copied = tools::backup(&path, &copy, &options, false, &mut |_, _| ())?;
+//! assert_eq!(copied.pages, 1);
+//! tools::compact(&path, &options, &mut |_, _| ())?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod draft;
 mod live;
@@ -43,9 +62,9 @@ pub struct Copied {
     pub bytes: u64,
 }
 
-/// Makes a copy of a store to which nobody writes, in a new file. `replaces` lets the copy take the
-/// place of a file that is there. A store that is encrypted is opened by the key of `opening`,
-/// which opens the copy as well.
+/// Makes a copy of a store, which no process may write to meanwhile, in a new file. `replaces` lets
+/// the copy take the place of a file that is there. A store that is encrypted is opened by the key
+/// of `opening`, which opens the copy as well.
 ///
 /// # Errors
 /// The store is in use by a process that writes, or damaged; or the copy cannot be made, is the

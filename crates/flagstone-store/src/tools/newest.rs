@@ -10,7 +10,7 @@ use crate::flash::{DATA_BYTES, generation_in, mark_at, mark_page, page_generatio
 use crate::medium::Medium;
 use crate::pages::{OpenOptions, PageStore};
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
-use flagstone::ftl::{Header, Kind};
+use flagstone::ftl::{Header, PageKind};
 use flagstone::layout::get;
 use flagstone::units::Lpn;
 use std::collections::BTreeMap;
@@ -42,11 +42,12 @@ fn versions(medium: &Patched, superblock: &Superblock) -> Result<Versions, Store
                 continue;
             }
             let head = Header::parse(&page[DATA_BYTES..][trailer::SPARE]);
-            let Some(head) = head.filter(|head| matches!(head.kind, Kind::Data | Kind::Trim))
+            let Some(head) =
+                head.filter(|head| matches!(head.kind, PageKind::Data | PageKind::Trim))
             else {
                 continue;
             };
-            let place = (head.kind == Kind::Data).then_some(place);
+            let place = (head.kind == PageKind::Data).then_some(place);
             let version = versions.entry(head.lpn.0).or_insert((head.seq, place));
             if head.seq >= version.0 {
                 *version = (head.seq, place);

@@ -61,7 +61,7 @@ pub(crate) trait Shared: Sync {
 
 /// What one thread does.
 pub(crate) trait Session {
-    /// Copies the value of a key, as whoever uses it does. Returns whether there is one.
+    /// Copies the value of a key, as a program that uses it does. Returns whether there is one.
     fn get(&mut self, key: &Key, into: &mut Vec<u8>) -> Result<bool>;
     /// Shows so many records from a key on, in their order, fewer where there are not as many.
     fn scan(&mut self, from: &Key, count: usize, see: &mut See<'_>) -> Result<()>;
@@ -145,7 +145,7 @@ struct Lmdb {
 }
 
 impl Lmdb {
-    // Mapping a file is unsafe if somebody else changes it: nobody does here.
+    // Mapping a file is unsafe if another process changes it. None does here.
     #[allow(unsafe_code)]
     fn open(path: &Path, bytes: u64, flags: heed::EnvFlags) -> Result<Lmdb> {
         std::fs::create_dir_all(path)?;

@@ -1,5 +1,5 @@
 //! What the threads of the YCSB mode do: the workloads of the benchmark, and updates and reads
-//! alone. A value says by itself whether it is right, whoever wrote it last.
+//! alone. A value says by itself whether it is right, whichever thread wrote it last.
 
 use super::stores::{Key, Record, Session};
 use anyhow::{Result, bail, ensure};

@@ -4,7 +4,7 @@
 //! allocates nothing.
 
 use super::{Found, Write, table_bytes};
-use crate::ftl::{Cause, Ftl, Kind as PageKind, Slot, Written};
+use crate::ftl::{Cause, Ftl, PageKind, Slot, Written};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
 use rustc_hash::FxHashMap;
 

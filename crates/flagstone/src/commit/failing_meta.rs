@@ -5,7 +5,7 @@
 use super::{Config, Device, DeviceError, Kind, Options};
 use crate::dice::Dice;
 use crate::forward_flash;
-use crate::ftl::{FtlError, Kind as PageKind, header};
+use crate::ftl::{FtlError, PageKind, header};
 use crate::layout::get;
 use crate::nand::{Cell, Chip, Flash, FlashError, Geometry, Read, Shared, small};
 use crate::settings::Settings;

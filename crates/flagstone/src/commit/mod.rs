@@ -87,8 +87,7 @@ pub use seal::Mistake;
 pub use show::{Field, Row, Ruling, Table, mapping};
 
 use crate::ftl::{
-    Cause, Config, Ftl, FtlError, Kind as PageKind, Mounted, Owner, Slot, doubt_number,
-    spare_number,
+    Cause, Config, Ftl, FtlError, Mounted, Owner, PageKind, Slot, doubt_number, spare_number,
 };
 use crate::layout::Layout;
 use crate::nand::Geometry;

@@ -1,7 +1,7 @@
-//! What a device can show of itself, for pages and stories that explain a protocol: the fields of
-//! a spare area by name, its tables in memory, and what a restart decided by which row of the
-//! recovery table. Nothing here decides anything, and nothing of it is gathered unless somebody
-//! asks.
+//! What a device can show of itself, for pages and stories that explain a protocol: the fields of a
+//! spare area by name, its tables in memory, and what a restart decided by which row of the
+//! recovery table. Nothing here decides anything. It is gathered only if
+//! [`Options::tells`](super::Options::tells) asks for it.
 
 use super::Info;
 use super::active::Writes;
@@ -44,7 +44,7 @@ pub struct Ruling {
     pub because: String,
 }
 
-/// Rulings of a restart, if somebody listens.
+/// Rulings of a restart, where they are gathered.
 #[derive(Debug, Default)]
 pub(super) struct Rulings(Option<Vec<Ruling>>);
 
@@ -54,7 +54,7 @@ impl Rulings {
         Rulings(tells.then(Vec::new))
     }
 
-    /// Whether somebody listens.
+    /// Whether rulings are gathered.
     pub(super) fn listens(&self) -> bool {
         self.0.is_some()
     }

@@ -3,7 +3,7 @@
 
 use super::{Device, DeviceError, Kind, Options};
 use crate::dice::Dice;
-use crate::ftl::{Config, Header, Kind as PageKind};
+use crate::ftl::{Config, Header, PageKind};
 use crate::nand::small::{self, Programmed, Watched};
 use crate::nand::{Cell, Chip, Flash, Geometry, Timing};
 use crate::settings::Settings;

@@ -9,7 +9,7 @@
 //!   summary   | record of page 0 | record of page 1 | ... | verdict 0 | verdict 1 | ...
 //! ```
 
-use super::{BlockState, Ftl, FtlError, Header, Kind, header};
+use super::{BlockState, Ftl, FtlError, Header, PageKind, header};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::{Nanos, Pbn, Ppn};
@@ -89,7 +89,7 @@ impl Ftl {
         let mut spare = [0xff; header::SIZE];
         let summary = self.geometry.page(block, self.data_pages);
         let read = self.peek_page(summary, &mut data, &mut spare);
-        let is_summary = Header::parse(&spare).is_some_and(|head| head.kind == Kind::Summary);
+        let is_summary = Header::parse(&spare).is_some_and(|head| head.kind == PageKind::Summary);
         let page = self.geometry.page_in_block(at) as usize;
         let start = self.summary_stride() * self.data_pages as usize + page * VERDICT_BYTES;
         match read {

@@ -66,7 +66,7 @@ pub struct Scrub {
     /// bits or more.
     pub bits: u16,
     /// The patrol reads every page that holds something once in this time, since errors grow in
-    /// pages that nobody reads. Zero for no patrol.
+    /// pages that are not read otherwise. Zero for no patrol.
     pub patrol: Nanos,
 }
 

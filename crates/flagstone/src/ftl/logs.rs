@@ -2,7 +2,7 @@
 //! checkpoint makes them superfluous. They lie in the area that [`super::meta`] manages.
 
 use super::meta::MetaState;
-use super::{Cause, Ftl, FtlError, Header, Kind, Stream, Written};
+use super::{Cause, Ftl, FtlError, Header, PageKind, Stream, Written};
 use crate::units::{Lpn, Nanos};
 use std::ops::Range;
 
@@ -60,7 +60,7 @@ impl Ftl {
         );
         let seq = self.next_seq();
         let header = Header {
-            kind: Kind::Log,
+            kind: PageKind::Log,
             lpn: Lpn(log.into()),
             seq,
         };

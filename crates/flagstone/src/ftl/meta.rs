@@ -14,7 +14,7 @@
 //! one begins a block and goes on in others.
 
 use super::root::RootImage;
-use super::{BlockState, Cause, Ftl, FtlError, Header, Kind, Operation, header};
+use super::{BlockState, Cause, Ftl, FtlError, Header, Operation, PageKind, header};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::nand::FlashError;
@@ -261,7 +261,7 @@ impl Ftl {
             let start = page as usize * entries;
             let slots: &[[u8; 4]] = &slots[start..(start + entries).min(slots.len())];
             let header = Header {
-                kind: Kind::Map,
+                kind: PageKind::Map,
                 lpn: Lpn(page),
                 seq: self.next_seq(),
             };
@@ -346,7 +346,7 @@ impl Ftl {
         data: &[u8],
         cause: Cause,
     ) -> Result<(usize, Ppn, Nanos), FtlError> {
-        let is_log = head.kind == Kind::Log;
+        let is_log = head.kind == PageKind::Log;
         let lane = if is_log {
             head.lpn.index()
         } else {
@@ -494,7 +494,7 @@ impl Ftl {
             let seq = self.next_seq();
             let mut spare = [0xff; header::SIZE];
             Header {
-                kind: Kind::Root,
+                kind: PageKind::Root,
                 lpn: Lpn(part as u32),
                 seq,
             }

@@ -10,8 +10,8 @@ use super::pool::{Pool, Zone};
 use super::root::RootImage;
 use super::write::Head;
 use super::{
-    Block, BlockState, Cause, Config, ConfigError, EMPTY_BYTE, Format, Ftl, FtlError, Header, Kind,
-    Resting, SLOT_BYTES, Scrubber, Slot, Stats, Victims, doubt_number, header,
+    Block, BlockState, Cause, Config, ConfigError, EMPTY_BYTE, Format, Ftl, FtlError, Header,
+    PageKind, Resting, SLOT_BYTES, Scrubber, Slot, Stats, Victims, doubt_number, header,
 };
 use crate::nand::{Addresses, Flash, FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
@@ -307,7 +307,7 @@ impl Ftl {
             }
             let read = self.read(now, Ppn(at), data, &mut spare, Cause::Recovery)?;
             done = done.max(read.done);
-            let is_it = |head: Header| head.kind == Kind::Map && head.lpn.index() == page;
+            let is_it = |head: Header| head.kind == PageKind::Map && head.lpn.index() == page;
             if self.config.checksums && !Header::parse_any(&spare)?.is_some_and(is_it) {
                 return Err(FtlError::Unreadable { at: Ppn(at) });
             }
@@ -352,7 +352,7 @@ impl Ftl {
                 issue = read.done;
                 match Header::parse_any(&spare)? {
                     Some(Header {
-                        kind: Kind::Log,
+                        kind: PageKind::Log,
                         lpn,
                         seq,
                     }) => {

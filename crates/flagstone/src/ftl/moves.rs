@@ -1,7 +1,7 @@
 //! The parts of a collection: a block becomes a victim, its live pages move, and it is erased once
 //! the copies are durable.
 
-use super::{BlockState, Cause, Fate, Ftl, FtlError, Header, Owner, PairedPages, Stream};
+use super::{BlockState, Cause, Ftl, FtlError, Header, Owner, PairedPages, Relocation, Stream};
 use super::{TAIL_BYTES_MAX, header};
 use crate::layout::get;
 use crate::nand::FlashError;
@@ -218,13 +218,13 @@ fn relocate(
         (Ok(read), Some(head)) => {
             let tail = &mut spare[header::SIZE..record];
             let fate = owner.relocate(ftl, from, &head, tail);
-            if fate == Fate::Drop {
+            if fate == Relocation::Drop {
                 Ok(Moved::Dropped)
             } else {
                 let page = (
                     head.kind,
                     head.lpn,
-                    (fate == Fate::Copy).then_some(head.seq),
+                    (fate == Relocation::Copy).then_some(head.seq),
                 );
                 let bytes = &data[..read.data_bytes];
                 ftl.inside = inside.then_some(plane);

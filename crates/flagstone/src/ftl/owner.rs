@@ -5,7 +5,7 @@ use crate::units::{Nanos, Pbn, Ppn};
 
 /// The owner's decision on a live page whose block is collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum Relocation {
     /// Copy it.
     Copy,
     /// Copy it as a program of its own: the copy takes the next write sequence.
@@ -34,9 +34,9 @@ pub trait Owner: Send {
 
     /// A live page is about to be copied. `tail` is the tail of its spare area, and may be changed
     /// for the copy.
-    fn relocate(&mut self, ftl: &Ftl, from: Ppn, header: &Header, tail: &mut [u8]) -> Fate {
+    fn relocate(&mut self, ftl: &Ftl, from: Ppn, header: &Header, tail: &mut [u8]) -> Relocation {
         let _ = (ftl, from, header, tail);
-        Fate::Copy
+        Relocation::Copy
     }
 
     /// The copy is about to be programmed into `to`: the last chance to change its `tail`. Called

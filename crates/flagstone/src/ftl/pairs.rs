@@ -77,8 +77,8 @@ pub(super) struct Pairs {
     /// Pages of a block for roots, translation pages and logs that are programmed.
     pub(super) meta_pages: Vec<u32>,
     /// Programs of upper pages: when each is done, and when the first page below it is. They stay
-    /// although somebody has waited: another client may wait until an earlier instant, at which the
-    /// one is done and the other is not.
+    /// although one client has waited for them: another client may wait until an earlier instant,
+    /// at which one of the two is done and the other is not.
     both: BTreeSet<(Nanos, Nanos)>,
 }
 
@@ -124,8 +124,8 @@ impl Pairs {
         }
     }
 
-    /// Pages of a block for data that hold some, however often somebody waits: a block with fewer
-    /// live pages is worth its collection.
+    /// Pages of a block for data that hold some, however often clients wait and leave pages blank.
+    /// A block with fewer live pages is worth its collection.
     pub(super) fn dense_pages(&self) -> u32 {
         let used = (0..).zip(&self.never).filter(|(_, never)| !**never);
         let used: Vec<u32> = used.map(|(page, _)| page).collect();

@@ -2,8 +2,8 @@
 //! page.
 
 use super::{
-    BlockState, Cause, Ftl, FtlError, Header, Kind, TAIL_BYTES_MAX, VERDICT_BYTES, doubt_number,
-    header, moves,
+    BlockState, Cause, Ftl, FtlError, Header, PageKind, TAIL_BYTES_MAX, VERDICT_BYTES,
+    doubt_number, header, moves,
 };
 use crate::nand::FlashError;
 use crate::units::{Nanos, Pbn, Ppn};
@@ -77,7 +77,7 @@ impl Ftl {
                 Ok(read) => {
                     outcome.done = read.done;
                     Header::parse_any(&spare).map(|head| {
-                        let head = head.filter(|head| head.kind == Kind::Summary);
+                        let head = head.filter(|head| head.kind == PageKind::Summary);
                         head.filter(|_| read.data_bytes == (stride + verdict) * pages)
                     })
                 }

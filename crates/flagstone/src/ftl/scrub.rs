@@ -20,7 +20,7 @@
 
 use super::collector::collect_for;
 use super::meta::{MetaState, NONE};
-use super::{BlockState, Cause, Ftl, FtlError, Header, Kind, Owner, Scrub, header, make_room};
+use super::{BlockState, Cause, Ftl, FtlError, Header, Owner, PageKind, Scrub, header, make_room};
 use crate::nand::{FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 use std::collections::VecDeque;
@@ -208,7 +208,7 @@ impl Ftl {
     #[cold]
     pub(super) fn wants_refresh(&mut self, at: Ppn, corrected: u16) {
         let block = self.geometry.block_of(at);
-        // A restart reads old roots as well, which nobody needs.
+        // A restart reads old roots as well, which need no refresh.
         if self.holds_something(block) {
             self.stats.corrected_most = self.stats.corrected_most.max(corrected);
         }
@@ -312,7 +312,7 @@ impl Ftl {
             let MetaPage::Holds(read, _, data) = self.read_meta_page(now, Ppn(from))? else {
                 continue;
             };
-            let (kind, lpn, seq) = (Kind::Map, Lpn(page as u32), self.next_seq());
+            let (kind, lpn, seq) = (PageKind::Map, Lpn(page as u32), self.next_seq());
             let head = Header { kind, lpn, seq };
             let copied = self.meta_append(read, head, &data, Cause::Scrub);
             let (to, at, done) = copied.inspect_err(|_| {
@@ -349,7 +349,7 @@ impl Ftl {
             let at = self.geometry.page(block, page);
             match self.read_meta_page(now, at)? {
                 MetaPage::Holds(read, head, data)
-                    if head.kind == Kind::Log && head.seq >= self.meta.log_from =>
+                    if head.kind == PageKind::Log && head.seq >= self.meta.log_from =>
                 {
                     pages.push((read, head, data));
                 }

@@ -1,6 +1,6 @@
 //! The place of a logical page, as an entry of the mapping table.
 
-use super::{Ftl, Kind};
+use super::{Ftl, PageKind};
 use crate::units::{Lpn, Ppn};
 
 /// Where a logical page is.
@@ -46,9 +46,9 @@ impl Slot {
 
     /// The slot of a logical page whose newest version is the page `at` of this kind.
     #[inline]
-    pub fn of(kind: Kind, at: Ppn) -> Slot {
+    pub fn of(kind: PageKind, at: Ppn) -> Slot {
         match kind {
-            Kind::Trim => Slot::Trimmed(at),
+            PageKind::Trim => Slot::Trimmed(at),
             _ => Slot::Page(at),
         }
     }

@@ -93,7 +93,7 @@ impl Ftl {
         }
     }
 
-    /// Ends the oldest snapshot, whoever reads it. Returns whether there was one.
+    /// Ends the oldest snapshot, even if it is being read. Returns whether there was one.
     pub(super) fn end_oldest_snapshot(&mut self) -> bool {
         let oldest = self.snapshots.open.keys().next().copied();
         oldest.map(|id| self.forget_snapshot(id)).is_some()

@@ -119,7 +119,7 @@ pub const TAIL_BYTES_MAX: usize = 40;
 /// What a page is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum PageKind {
     /// A version of a logical page.
     Data = 0x01,
     /// A version of a logical page that says it holds nothing (trim).
@@ -138,7 +138,7 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// What the page is.
-    pub kind: Kind,
+    pub kind: PageKind,
     /// The logical page for data; for the other kinds see [`header`].
     pub lpn: Lpn,
     /// The write sequence.
@@ -162,12 +162,12 @@ impl Header {
             return None;
         }
         let kind = match byte & KIND_BITS {
-            0x01 => Kind::Data,
-            0x02 => Kind::Trim,
-            0x03 => Kind::Summary,
-            0x10 => Kind::Map,
-            0x11 => Kind::Root,
-            0x12 => Kind::Log,
+            0x01 => PageKind::Data,
+            0x02 => PageKind::Trim,
+            0x03 => PageKind::Summary,
+            0x10 => PageKind::Map,
+            0x11 => PageKind::Root,
+            0x12 => PageKind::Log,
             _ => return None,
         };
         Some(Header {
@@ -204,7 +204,7 @@ impl Header {
     /// Whether this is a version of a logical page: data or trim.
     #[inline]
     pub fn is_version(&self) -> bool {
-        matches!(self.kind, Kind::Data | Kind::Trim)
+        matches!(self.kind, PageKind::Data | PageKind::Trim)
     }
 }
 
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn a_header_has_these_bytes() {
         let header = Header {
-            kind: Kind::Trim,
+            kind: PageKind::Trim,
             lpn: Lpn(0x0403_0201),
             seq: 0x0a09_0807_0605,
         };
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_header_of_another_version_is_none_and_says_so() {
-        let (kind, lpn, seq) = (Kind::Root, Lpn(3), 4);
+        let (kind, lpn, seq) = (PageKind::Root, Lpn(3), 4);
         let mut spare = [0xff; 12];
         Header { kind, lpn, seq }.emit(&mut spare);
         for version in (0..7).filter(|&version| version != FORMAT_VERSION) {
@@ -247,7 +247,7 @@ mod tests {
     fn a_sequence_that_could_be_the_last_one_is_refused() {
         let mut spare = [0xff; header::SIZE];
         let mut parse = |seq| {
-            let (kind, lpn) = (Kind::Data, Lpn(3));
+            let (kind, lpn) = (PageKind::Data, Lpn(3));
             Header { kind, lpn, seq }.emit(&mut spare);
             Header::parse_any(&spare)
         };
@@ -258,12 +258,12 @@ mod tests {
     #[test]
     fn every_kind_leaves_the_version_its_bits() {
         for kind in [
-            Kind::Data,
-            Kind::Trim,
-            Kind::Summary,
-            Kind::Map,
-            Kind::Root,
-            Kind::Log,
+            PageKind::Data,
+            PageKind::Trim,
+            PageKind::Summary,
+            PageKind::Map,
+            PageKind::Root,
+            PageKind::Log,
         ] {
             assert_eq!(kind as u8 & (!KIND_BITS | CHECKED), 0, "{kind:?}");
         }

@@ -8,8 +8,8 @@
 use super::pairs::Dones;
 use super::pool::Zone;
 use super::{
-    Block, BlockState, Cause, Ftl, FtlError, Header, Kind, Operation, PairedPages, TAIL_BYTES_MAX,
-    header,
+    Block, BlockState, Cause, Ftl, FtlError, Header, Operation, PageKind, PairedPages,
+    TAIL_BYTES_MAX, header,
 };
 use crate::nand::{FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
@@ -95,12 +95,12 @@ impl Ftl {
         &mut self,
         now: Nanos,
         (stream, plane): (Stream, Option<u32>),
-        (kind, lpn, seq): (Kind, Lpn, Option<u64>),
+        (kind, lpn, seq): (PageKind, Lpn, Option<u64>),
         data: &[u8],
         cause: Cause,
         mut fill: impl FnMut(Ppn, &mut [u8]),
     ) -> Result<Written, FtlError> {
-        debug_assert!(matches!(kind, Kind::Data | Kind::Trim));
+        debug_assert!(matches!(kind, PageKind::Data | PageKind::Trim));
         let seq = seq.unwrap_or_else(|| self.next_seq());
         let record = self.record_bytes();
         let mut now = now;
@@ -166,7 +166,7 @@ impl Ftl {
         &mut self,
         now: Nanos,
         to: (Stream, Option<u32>),
-        page: (Kind, Lpn, Option<u64>),
+        page: (PageKind, Lpn, Option<u64>),
         tail: &[u8],
         data: &[u8],
         cause: Cause,
@@ -419,7 +419,7 @@ impl Ftl {
         // The logical page of a summary is its block's wear, so that it survives a restart.
         let wear = Lpn(self.erases[block.index()]);
         Header {
-            kind: Kind::Summary,
+            kind: PageKind::Summary,
             lpn: wear,
             seq,
         }

@@ -5,8 +5,8 @@
 use super::*;
 use crate::commit::Kind;
 use crate::dice::Dice;
-use crate::ftl::Kind as PageKind;
 use crate::ftl::PART_HEAD_BYTES;
+use crate::ftl::PageKind;
 use crate::units::Lpn;
 use std::collections::BTreeSet;
 

@@ -367,7 +367,8 @@ mod tests {
         let mut channel = Channel::default();
         let mut take = |ready| channel.take(Nanos(ready), Nanos(10)).0;
         assert_eq!(take(0), 10);
-        // Wires are asked for from 100 on: those who come later and are ready earlier go first.
+        // Wires are asked for from 100 on: transfers that come later and are ready earlier go
+        // first.
         assert_eq!(take(100), 110);
         assert_eq!(take(5), 20);
         assert_eq!(take(50), 60);

@@ -1,4 +1,4 @@
-//! Options that would do nothing beside others: each is refused, so that nobody takes a result for
+//! Options that would do nothing beside others: each is refused, so that no user takes a result for
 //! what it is not.
 
 use super::Args;

@@ -270,7 +270,7 @@ impl Grid<'_> {
         table(head, &lines, markdown)
     }
 
-    /// For two axes: who wins at each point.
+    /// For two axes: the winner at each point.
     fn map(&self) -> Winners<'_> {
         let [down, across] = self.axes else {
             unreachable!("a grid has one axis or two")

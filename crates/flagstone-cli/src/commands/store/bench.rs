@@ -151,7 +151,7 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Pages that are written between two times at which nobody wants anything.
+/// Pages that are written between two times at which the store is idle.
 const IDLE_AFTER: u32 = 1_000;
 
 /// Counts what bounds of the space cost, with blocks collected in steps, while the store is idle,

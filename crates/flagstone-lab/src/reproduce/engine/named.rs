@@ -181,7 +181,8 @@ mod tests {
              pages_per_transaction = 10\ntransactions = 50\nisolation = \"strict\"\nclients = 3\n\
              abort_ratio = 0.2\nrecorded_aborts = true\noverwrite = false\nseed = 7\n\
              block_flags = false";
-        // Locks are a choice where there is a log; who writes pages out is one where there is none.
+        // Whether locks are on pages or records is a choice where there is a log. Whether pages are
+        // stolen is one where there is none.
         let logged = closed
             .replace("force:afc", "wal")
             .replace("steal = true", "locks = \"pages\"")

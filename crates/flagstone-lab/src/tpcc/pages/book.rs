@@ -1,9 +1,9 @@
-//! What transactions have to know of each other: order numbers, what is not delivered yet, each
-//! customer's last order, and where the rows of newer orders are.
+//! What transactions have to know of each other: order numbers, orders that are not delivered yet,
+//! each customer's last order, and where the rows of newer orders are.
 //!
 //! Loaded orders are arithmetic: all districts have the same number of lines in their order of a
-//! number, and the same customer, so that one table serves all. New orders are kept as long as
-//! somebody can still ask for them.
+//! number, and the same customer, so that one table serves all. New orders are kept as long as a
+//! transaction can still ask for them.
 
 use super::super::random::{Constants, Random, Stream, last_name};
 use super::super::{DISTRICTS, Scale};
@@ -212,7 +212,7 @@ impl Book {
         self.forget(district, number);
     }
 
-    /// Drops an order if nobody can ask for it any more.
+    /// Drops an order if no transaction can ask for it any more.
     fn forget(&mut self, district: u32, number: u32) {
         let book = &self.districts[district as usize];
         let asked = number >= book.oldest || number + RECENT >= book.next;

@@ -2,9 +2,9 @@
 //! without one. From the requests of [`Client`] come accesses: pages of the way through an index,
 //! records read, updated, inserted and deleted, and in the end a commit or a rollback.
 //!
-//! It exists because a recording has one size, knows no reads, and fixes who waited for whom. Here
-//! any number of warehouses and clients runs, and a transaction that was made to restart does the
-//! same again.
+//! It exists because a recording has one size, has no reads, and fixes which transaction waited for
+//! which. Here any number of warehouses and clients runs, and a transaction that was made to
+//! restart does the same again.
 //!
 //! The model of a database, with [`relation`] for the sizes of rows:
 //!

@@ -1,21 +1,21 @@
-//! Rows as their versions: what a trace of a database shows that keeps several.
+//! Rows as their versions, as a trace of a database shows them that keeps several.
 //!
 //! PostgreSQL never writes a row in place. An update leaves the old version where it is and adds a
-//! new one, and readers take the old one and wait for nobody. Seen as records of pages, two
-//! updates of a row are therefore two records of one page: under locks on pages they meet, under
-//! locks on records they do not, and what bounds them is how many transactions may change a page
-//! at once.
+//! new one. Readers take the old one and do not wait. Seen as records of pages, two updates of a
+//! row are therefore two records of one page. Under locks on pages they meet. Under locks on
+//! records they do not; there the number of transactions that may change a page at once bounds
+//! them.
 //!
 //! Here a row has as many places in its page as it has versions, and its updates go round. A place
 //! comes round again after that many updates, as one that has been pruned; so as many live
 //! transactions would have to change a row before two meet in one record. A reader takes the place
 //! that is written last.
 //!
-//! A trace of page requests shows one thing more: whoever changes a page has asked for it before,
-//! to look at the row or for the room. Where the host is told of that read as well (`reads_first`),
-//! a change of a heap asks for a shared lock and then for an exclusive one, and two that meet in
-//! between wait for each other until one of them is restarted. Under locks on records this happens
-//! to updates only: nobody else asks for a row that is not there yet.
+//! A trace of page requests shows one thing more: a transaction that changes a page has asked for
+//! it before, to look at the row or for the room. Where the host is told of that read as well
+//! (`reads_first`), a change of a heap asks for a shared lock and then for an exclusive one, and
+//! two that meet in between wait for each other until one of them is restarted. Under locks on
+//! records this happens to updates only: no other transaction asks for a row that is not there yet.
 
 use super::relation::Relation;
 use super::{Access, Rid, Verb};

@@ -2,7 +2,7 @@
 //!
 //! Five fields a line: time, device, first sector, sectors, flags. The flags are hexadecimal, and
 //! their lowest bit says read. The time is in milliseconds for DiskSim, in nanoseconds for MQSim,
-//! and in seconds for whoever wrote them so: the file does not say, so the user must.
+//! and in seconds for some other tools. The file does not say, so the user must.
 
 use std::io::BufRead;
 

@@ -1,6 +1,6 @@
-//! Reading a trace file, whoever wrote it: any column order, 32- or 64-bit integers, nullable
-//! columns without nulls, as pandas and DuckDB write them, and an error with its row for everything
-//! else.
+//! Reading a trace file that any tool has written. Columns may be in any order, integers have 32 or
+//! 64 bits, and columns may be nullable if they have no nulls, as pandas and DuckDB write them.
+//! Everything else is an error with its row.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};

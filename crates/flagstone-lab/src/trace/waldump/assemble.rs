@@ -75,7 +75,7 @@ impl<'a> Assembler<'a> {
         self.options.forks
     }
 
-    /// The next record begins; it belongs to `xid`, or to nobody if that is 0.
+    /// The next record begins. It belongs to `xid`, or to no transaction if that is 0.
     pub(super) fn record(&mut self, xid: u32) {
         self.records += 1;
         self.current = (xid != 0).then(|| self.slot(xid));
@@ -160,7 +160,8 @@ impl<'a> Assembler<'a> {
         }
     }
 
-    /// Settles who is part of whom, drops or ends what never ended, and numbers the rest.
+    /// Makes each subtransaction a part of its parent, drops or ends transactions that never ended,
+    /// and numbers the others.
     pub(super) fn finish(mut self, report: &mut Report) -> Result<Trace, ImportError> {
         for (child, top) in std::mem::take(&mut self.assigned) {
             // A child that ended on its own, or a parent that ended without naming it, stays apart.

@@ -35,7 +35,7 @@ impl Joining {
     }
 
     /// What has joined goes to the store.
-    fn settle(&mut self) {
+    fn flush_joined(&mut self) {
         let asked = self.file.commit_joined().expect("room");
         asked.carry_out();
         self.file.outcome().expect("the medium is well");
@@ -46,7 +46,7 @@ impl Joining {
     /// The live transaction is one that commits by itself.
     fn be_alone(&mut self) {
         if self.file.has_joined() {
-            self.settle();
+            self.flush_joined();
         }
         self.file.keep(false);
     }
@@ -95,7 +95,7 @@ impl Joining {
                 self.newest.clone_from(&self.own);
                 self.committed.clone_from(&self.own);
             }
-            5 if self.file.has_joined() => self.settle(),
+            5 if self.file.has_joined() => self.flush_joined(),
             6 if !self.file.has_changes() => {
                 self.file.drop_joined();
                 self.newest.clone_from(&self.committed);

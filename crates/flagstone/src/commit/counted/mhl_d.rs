@@ -21,7 +21,8 @@
 //! Departures  D1 to D5 of [`super::lighttx`] hold here from the start.
 //!             D6. The paper gives a head a package; a head takes the planes of its package block
 //!                 by block, which keeps their wear and their free space even.
-//!             D7. The transactions that find no head are refused; who drives the device waits.
+//!             D7. A transaction that finds no head is refused. The caller of the device has it
+//!                 wait.
 //!             D8. Where the zone has no block left on the head's planes, its pages go elsewhere.
 //!                 They are counted, not followed, so it does not matter where they are.
 

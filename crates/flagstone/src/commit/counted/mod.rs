@@ -19,7 +19,9 @@ pub(super) mod zones;
 use super::active::{HeldBack, TxTable, Writes};
 use super::show::{LIVE, Rulings, live_row, places, rows};
 use super::{Found, Info, Isolation, Options, Protocol, Recovered, Table, Taken, Way, Write};
-use crate::ftl::{Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
+use crate::ftl::{
+    Format, Ftl, FtlError, Header, Mounted, Owner, Relocation, Slot, Stream, Written,
+};
 use crate::layout;
 use crate::layout::put;
 use crate::settings::Setting;
@@ -413,12 +415,12 @@ impl<R: Rule> Owner for Counted<R> {
         Ok(now)
     }
 
-    fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Fate {
+    fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Relocation {
         put(tail, count_record::TXID, 0);
         put(tail, count_record::TXCNT, 1);
         let version = narrow(self.zones.next_version());
         put(tail, count_record::TXVER, version.into());
-        Fate::Copy
+        Relocation::Copy
     }
 
     fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {

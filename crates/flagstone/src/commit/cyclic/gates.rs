@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 #[derive(Debug, Clone, Copy)]
 struct Gate {
     until: Nanos,
-    /// Whether somebody has waited for that instant already.
+    /// Whether a transaction has waited for that instant already.
     waited: bool,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Gates {
 impl Gates {
     const LIMIT_MIN: usize = 4096;
 
-    /// Closes a page until an instant that somebody has waited for, or nobody yet.
+    /// Closes a page until an instant. `waited` says whether a transaction has waited for that.
     pub(super) fn close(&mut self, at: Lpn, until: Nanos, waited: bool) {
         let gate = self.closed.entry(at).or_insert(Gate { until, waited });
         gate.until = gate.until.max(until);
@@ -54,7 +54,7 @@ impl Gates {
         if self.closed.len() < self.limit.max(Gates::LIMIT_MIN) {
             return Ok(());
         }
-        // One wait, in the background, for all that nobody has waited for.
+        // One wait, in the background, for all instants for which no transaction has waited.
         let open = self.closed.values().filter(|gate| !gate.waited);
         if let Some(until) = open.map(|gate| gate.until).max() {
             ftl.sync(now, until)?;

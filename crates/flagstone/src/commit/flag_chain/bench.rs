@@ -3,7 +3,7 @@
 use super::{Link, Tail, spare};
 use crate::commit::small_device::Small;
 use crate::commit::{Kind, Options};
-use crate::ftl::{Cause, Config, Header, Kind as PageKind, Operation, header};
+use crate::ftl::{Cause, Config, Header, Operation, PageKind, header};
 use crate::nand::{Chip, Flash, Geometry, small};
 use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};

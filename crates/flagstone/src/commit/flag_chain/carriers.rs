@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 #[derive(Debug, Clone, Copy)]
 struct Carried {
     target: Ppn,
-    /// Whether the carrier is also a version that somebody needs.
+    /// Whether the carrier is also a version that the mapping table or a row names.
     current: bool,
 }
 

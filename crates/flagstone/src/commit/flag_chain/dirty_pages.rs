@@ -20,9 +20,9 @@ pub(super) struct DirtyPages {
 }
 
 impl DirtyPages {
-    /// A transaction has written a page to `slot`. The first time the committed version is kept;
-    /// later nobody needs the transaction's own older version any more. Says whether it was the
-    /// first time.
+    /// A transaction has written a page to `slot`. The first time the committed version is kept.
+    /// Later the transaction's own older version is killed, which is not needed any more. Says
+    /// whether it was the first time.
     pub(super) fn write(&mut self, ftl: &mut Ftl, tx: TxId, at: Lpn, slot: Slot) -> bool {
         let last = ftl.set_slot(at, slot);
         if let Some(row) = self.rows.get(&at) {
@@ -54,8 +54,8 @@ impl DirtyPages {
         ftl.set_slot(at, row.last).ppn()
     }
 
-    /// A page has a copy: whoever names the old place, the mapping table or a row, names the new
-    /// one. Says whether anybody did.
+    /// A page has a copy: the mapping table or the row that named the old place names the new one.
+    /// Says whether one of them did.
     pub(super) fn moved(&mut self, ftl: &mut Ftl, (lpn, from): (Lpn, Ppn), slot: Slot) -> bool {
         if ftl.slot(lpn).ppn() == Some(from) {
             ftl.set_slot(lpn, slot);

@@ -33,7 +33,9 @@ use tables::Tables;
 use waits::Waits;
 
 use super::{Info, Isolation, Mode};
-use crate::ftl::{BlockState, Cause, Format, Ftl, FtlError, Header, Kind, TAIL_BYTES_MAX, header};
+use crate::ftl::{
+    BlockState, Cause, Format, Ftl, FtlError, Header, PageKind, TAIL_BYTES_MAX, header,
+};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::nand::FlashError;
@@ -141,7 +143,7 @@ impl Tail {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shadow {
     pub(super) at: Ppn,
-    pub(super) kind: Kind,
+    pub(super) kind: PageKind,
     pub(super) lpn: Lpn,
     /// Low half of its write sequence.
     pub(super) seq: u32,

@@ -31,7 +31,8 @@
 //! Departures  D1 to D4 of [`super::aw`].
 //!             D5. Groups are numbered over all logs. The paper does not say how two logs that name
 //!                 the same logical page are put in order.
-//!             D6. The transactions that find no head are refused; who drives the device waits.
+//!             D6. A transaction that finds no head is refused. The caller of the device has it
+//!                 wait.
 
 use super::protocol::{self, Active, Rule};
 use crate::commit::active::TxTable;

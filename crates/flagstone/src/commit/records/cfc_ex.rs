@@ -9,11 +9,11 @@
 //! dead                 one that is not  reclaimed             -
 //! ```
 //!
-//! A transaction is committed if any flag of it is TRUE, wherever that is (`D5`). Where no live
-//! version has an entry of it, nobody asks whether it is: for each record of a dead version there
-//! is a newer committed copy, whose verdict is safe by the same rule (`D12`). Flags of a
-//! transaction that is not committed are all FALSE. A flag is handed on once the commit of its
-//! transaction is durable, whatever others do.
+//! A transaction is committed if any flag of it is TRUE, wherever that is (`D5`). Once no live
+//! version has an entry of a transaction, its verdict is never read again: each record of its dead
+//! versions has a newer committed copy, and that copy's verdict is safe by the same rule (`D12`).
+//! Flags of a transaction that is not committed are all FALSE. A flag is handed on once the commit
+//! of its transaction is durable, whatever others do.
 //!
 //! A committed transaction whose flags are all TRUE is forgotten. A flag of it may still be in
 //! flight then, or a page that took the place of one that said FALSE. So the blocks with its
@@ -128,8 +128,8 @@ impl CfcEx {
                 Ok(done)
             }
             _ if self.rules.broken_by(Mistake::DeathsTrusted) => Ok(now),
-            // D12: nobody asks, once what made its versions dead is durable, also those whose erase
-            // is in flight (D13).
+            // D12: the verdict is not read again once the programs that made its versions dead are
+            // durable. That includes versions whose erase is in flight (D13).
             _ => {
                 let erased = match self.rules.broken_by(Mistake::IssuedIsSafe) {
                     true => now,
@@ -175,7 +175,8 @@ impl Verdicts for CfcEx {
             true => now,
             false => ftl.sync(now, row.written)?,
         };
-        // The newest page that somebody may ask for; what a cut has torn is left alone (D8).
+        // The newest page whose flag may still be read. A flag that a cut has torn is left alone
+        // (D8).
         let is_open = |member: &&Member| self.owners.book.flag(**member) == FALSE;
         let is_live = |member: &&Member| ftl.is_live(member.at);
         let mut open = row.members.iter().filter(is_open);

@@ -5,7 +5,7 @@ use super::format::{List, Tail, list_bytes};
 use super::merge::merge;
 use super::versions::{Held, Version, Versions};
 use super::{Live, Member, Verdicts};
-use crate::ftl::{Cause, Fate, Ftl, FtlError, Header, Kind, Owner, Stream, Written};
+use crate::ftl::{Cause, Ftl, FtlError, Header, Owner, PageKind, Relocation, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::collections::BTreeMap;
 
@@ -86,7 +86,7 @@ impl Records {
         let mut data = Vec::with_capacity(image.len() + list.bytes());
         data.extend_from_slice(image);
         list.emit(&mut data);
-        let what = (Kind::Data, at, None);
+        let what = (PageKind::Data, at, None);
         let to = ftl.append_with(now, (stream, None), what, &data, cause, |_, bytes| {
             tail.emit(bytes);
         })?;
@@ -173,7 +173,7 @@ impl Owner for Records {
         Ok(now)
     }
 
-    fn relocate(&mut self, _: &Ftl, from: Ppn, header: &Header, tail: &mut [u8]) -> Fate {
+    fn relocate(&mut self, _: &Ftl, from: Ppn, header: &Header, tail: &mut [u8]) -> Relocation {
         let mut says = Tail::parse(tail);
         let committed = self.verdicts.flag_of_copy(TxId(0));
         says.flags[..usize::from(says.entries)].fill(committed);
@@ -181,7 +181,7 @@ impl Owner for Records {
             says.flags[usize::from(held.index)] = self.verdicts.flag_of_copy(held.tx);
         }
         says.emit(tail);
-        Fate::Renew
+        Relocation::Renew
     }
 
     fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {

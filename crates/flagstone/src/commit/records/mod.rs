@@ -101,9 +101,9 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum RecordKind {
-    /// Commit-based: flags say who committed.
+    /// Commit-based: a flag says that its transaction committed.
     CfcEx,
-    /// Abort-based: flags say who did not.
+    /// Abort-based: a flag says that its transaction did not commit.
     AfcEx,
 }
 

@@ -139,8 +139,8 @@ impl Versions {
         }
     }
 
-    /// Lets the collector have the versions of a page that nobody needs once something is durable,
-    /// at `done`.
+    /// Lets the collector have the versions of a page that are not needed once an operation is
+    /// durable, which it is at `done`.
     pub(super) fn prune(
         &mut self,
         ftl: &mut Ftl,
@@ -152,7 +152,8 @@ impl Versions {
         let Some(list) = self.lists.get_mut(&at) else {
             return;
         };
-        // Records for which no committed copy was found so far, and who changed them last.
+        // Records for which no committed copy was found so far, with the transaction that changed
+        // each last.
         let newest = list[0].held.iter();
         let mut open: Vec<(SlotNo, TxId)> = newest
             .flat_map(|held| held.slots.iter().map(|&slot| (slot, held.tx)))

@@ -47,7 +47,7 @@ pub(super) struct Bounds {
     /// When the newest root is durable.
     ready: Nanos,
     /// When everything was durable that the newest checkpoint contains.
-    settled: Nanos,
+    durable_at: Nanos,
     /// A root could not be written. The tables in memory are those that it would have had, so the
     /// device takes no more work: it could lose what the root before it still says.
     is_spent: bool,
@@ -70,7 +70,7 @@ impl Bounds {
             last_tx: TxId(0),
             blocks: Vec::new(),
             ready: mounted.done,
-            settled: mounted.done,
+            durable_at: mounted.done,
             is_spent: false,
         };
         bounds.grown(ftl);
@@ -149,7 +149,7 @@ impl Bounds {
     /// checkpoint contains has to be a version of its own, or a restart would not look for it. So
     /// the transaction of that page must be durable.
     pub(super) fn collects_from(&self, now: Nanos) -> Nanos {
-        now.max(self.settled)
+        now.max(self.durable_at)
     }
 
     /// Whether few announced blocks are left, and enough others are free to be worth a root.
@@ -203,7 +203,7 @@ impl Seal {
         }
         let added = ftl.zone_add(bounds.lot.saturating_sub(ftl.zone_left()));
         if is_checkpoint {
-            (bounds.unto, bounds.settled) = (ftl.last_seq(), now);
+            (bounds.unto, bounds.durable_at) = (ftl.last_seq(), now);
             bounds.blocks = ftl.zone_blocks();
             bounds.blocks.extend(ftl.closing().map(|(block, _)| block));
             if !self.mistake.is(Mistake::LiveNotRead) {
@@ -248,7 +248,7 @@ pub(super) fn fields(blob: &[u8]) -> Vec<Vec<Field>> {
 #[cfg(test)]
 mod tests {
     use crate::commit::{Device, DeviceError, Kind, Options};
-    use crate::ftl::{Config, FtlError, Kind as PageKind, header};
+    use crate::ftl::{Config, FtlError, PageKind, header};
     use crate::layout::get;
     use crate::nand::small::{self, Programmed, Watched};
     use crate::nand::{Geometry, Shared};

@@ -72,7 +72,9 @@ use super::{
     Found, Info, Isolation, Mode, Options, Protocol, Recovered, Table, Taken, Way, Write,
     table_bytes,
 };
-use crate::ftl::{Fate, Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
+use crate::ftl::{
+    Format, Ftl, FtlError, Header, Mounted, Owner, Relocation, Slot, Stream, Written,
+};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::mistakes::Mistaken;
@@ -489,20 +491,20 @@ impl Owner for Seal {
 
     /// A page whose transaction still needs it as evidence is copied as it is. Any other copy
     /// belongs to no transaction, and counts by itself.
-    fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Fate {
+    fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Relocation {
         let tx = TxId(get(tail, tail::XID));
         let is_awaited =
             self.evidence.is_awaited(tx, self.now) && !self.mistake.is(Mistake::AwaitedResolved);
         self.copied = (self.live.get(tx).is_some() || is_awaited).then_some(tx);
         let is_resolved = self.mistake.is(Mistake::LiveResolved) && !is_awaited;
         if self.copied.is_some() && !is_resolved {
-            return Fate::Copy;
+            return Relocation::Copy;
         }
         put(tail, tail::XID, 0);
         put(tail, tail::COUNT, 1);
         match self.mistake.is(Mistake::CopyKeepsSeq) {
-            true => Fate::Copy,
-            false => Fate::Renew,
+            true => Relocation::Copy,
+            false => Relocation::Renew,
         }
     }
 

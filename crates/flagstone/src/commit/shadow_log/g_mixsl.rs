@@ -14,15 +14,15 @@
 //!               └────abort, or a power cut────┴──────────────────> aborted ──erased──> gone
 //!
 //! Invariants  those of MixSL, and
-//!             6. A waiting transaction keeps its rows and its pages' locks: nobody else reads or
-//!                overwrites what it wrote before the log page of its group is durable.
+//!             6. A waiting transaction keeps its rows and its pages' locks: no other transaction
+//!                reads or overwrites what it wrote before the log page of its group is durable.
 //!
 //! Recovery    as MixSL: a log page is there with all of its records or not at all
 //!
 //! Departures  D1 to D5 of [`super::mixsl`], and
 //!             D6. A group also ends at a deadline, and when the host says that all its clients
 //!                 wait: fewer clients than the group has members would wait for ever.
-//!             D7. An abort does not wait. As published its record joins the group, but nobody
+//!             D7. An abort does not wait. As published its record joins the group, but no call
 //!                 waits for it. A transaction that wrote nothing does not wait either.
 
 use super::ShadowLog;

@@ -30,8 +30,8 @@ mod tests;
 use super::show::{LIVE, Rulings, arrow, live_row, rows};
 use super::{Found, Info, Isolation, Table, Taken, Write, table_bytes};
 use crate::ftl::{
-    BlockState, Format, Ftl, FtlError, Header, Kind as PageKind, Mounted, Owner, Slot, Stream,
-    Written, collect,
+    BlockState, Format, Ftl, FtlError, Header, Mounted, Owner, PageKind, Slot, Stream, Written,
+    collect,
 };
 use crate::layout;
 use crate::layout::{get, put};

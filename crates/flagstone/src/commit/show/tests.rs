@@ -5,7 +5,7 @@ use crate::commit::roots::Lines;
 use crate::commit::small_device::{EVERYTHING, NOTHING, Small, unwaited};
 use crate::commit::{Config, Kind, Options};
 use crate::dice::Dice;
-use crate::ftl::{BlockState, Header, Kind as PageKind, RootImage, root_part};
+use crate::ftl::{BlockState, Header, PageKind, RootImage, root_part};
 use crate::nand::{Chip, Cut, Flash, Geometry, small};
 use crate::units::Pbn;
 use std::collections::{BTreeMap, BTreeSet};

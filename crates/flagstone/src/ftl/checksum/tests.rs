@@ -1,6 +1,6 @@
 //! Each test has a control: the same without checksums.
 
-use super::super::{Cause, Config, Format, Ftl, FtlError, Header, Kind, Stream};
+use super::super::{Cause, Config, Format, Ftl, FtlError, Header, PageKind, Stream};
 use super::*;
 use crate::nand::{Chip, Contents, Flash, Shared, Timing, small};
 use crate::units::{Lpn, Pbn};
@@ -34,7 +34,7 @@ fn blank(flash: impl Flash + 'static, checksums: bool) -> Ftl {
 }
 
 fn append(ftl: &mut Ftl, lpn: u32) -> Ppn {
-    let page = (Kind::Data, Lpn(lpn), None);
+    let page = (PageKind::Data, Lpn(lpn), None);
     let tail = [1, 2, 3, 4, 5, 0xff];
     let to = (Stream::Host, Some(0));
     let written = ftl.append(Nanos::ZERO, to, page, &tail, &DATA, Cause::Host);
@@ -181,7 +181,7 @@ fn a_translation_page_that_reads_as_blank_is_an_error() {
     for checksums in [true, false] {
         let mut contents = full_of_everything(checksums).contents();
         let kept = contents.spare_kept;
-        let is_map = |spare: &[u8]| spare[header::KIND.start] & 0x17 == Kind::Map as u8;
+        let is_map = |spare: &[u8]| spare[header::KIND.start] & 0x17 == PageKind::Map as u8;
         let place = contents.spare.chunks_exact(kept).position(is_map).unwrap();
         let at = Ppn(place as u32);
         contents.spare[place * kept..(place + 1) * kept].fill(0xff);

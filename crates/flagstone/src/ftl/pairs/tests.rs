@@ -1,7 +1,7 @@
 //! Each test of what closed pairs prevent has a control: the same where pairs are ignored.
 
 use super::*;
-use crate::ftl::{Cause, Format, Kind, Written};
+use crate::ftl::{Cause, Format, PageKind, Written};
 use crate::nand::{Cell, Cut, FlashError, Pairing, PowerCut, Shared, small};
 use crate::units::{Lpn, Ppn};
 
@@ -47,7 +47,7 @@ fn blank(pairing: Pairing, pages_per_block: u32, way: PairedPages) -> (Flash, Ft
 }
 
 fn append(ftl: &mut Ftl, now: Nanos, lpn: u32) -> Result<Written, FtlError> {
-    let page = (Kind::Data, Lpn(lpn), None);
+    let page = (PageKind::Data, Lpn(lpn), None);
     ftl.append(now, (Stream::Host, None), page, &[], b"data", Cause::Host)
 }
 

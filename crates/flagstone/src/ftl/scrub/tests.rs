@@ -67,7 +67,7 @@ fn blank(cells: &Cells, scrub: Option<Scrub>) -> Ftl {
 }
 
 fn append(ftl: &mut Ftl, lpn: u32) -> Ppn {
-    let page = (Kind::Data, Lpn(lpn), None);
+    let page = (PageKind::Data, Lpn(lpn), None);
     let to = (Stream::Host, None);
     let written = ftl.append(Nanos::ZERO, to, page, &[], &[lpn as u8; 40], Cause::Host);
     let at = written.expect("there is room").at;

@@ -137,14 +137,16 @@ impl<'a> Node<'a> {
     /// The node in a page; nothing if it is no such node.
     #[inline]
     pub(super) fn of(page: &'a [u8], kind: Kind) -> Option<Node<'a>> {
-        (field(page, prefix_node_head::KIND) == kind as usize)
-            .then(|| Node::any(page))
-            .flatten()
+        let node = Node::any(page)?;
+        (field(page, prefix_node_head::KIND) == kind as usize).then_some(node)
     }
 
     /// The node in a page, of either kind.
     #[inline]
     fn any(page: &'a [u8]) -> Option<Node<'a>> {
+        if page.len() < HEAD {
+            return None;
+        }
         let field = |name| field(page, name);
         let node = Node {
             page,
@@ -440,4 +442,26 @@ fn compact(page: &mut [u8]) -> Option<()> {
     set(page, prefix_node_head::CELLS, cells);
     set(page, prefix_node_head::DEAD, 0);
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_with_no_room_for_a_head_is_no_node() {
+        let mut page = vec![0; HEAD];
+        write_head(&mut page, Kind::Leaf, b"", Lpn(0));
+        assert!(Node::of(&page, Kind::Leaf).is_some());
+        assert!((0..HEAD).all(|len| Node::of(&page[..len], Kind::Leaf).is_none()));
+        assert!(!insert(
+            &mut page[..3],
+            0,
+            b"key",
+            Value {
+                bytes: b"",
+                large: false
+            }
+        ));
+    }
 }

@@ -2,6 +2,15 @@
 //! come from no measurement. \[SAL] §3.3 to §3.5, equations (3) to (9), Fig. 2, 3, 15.
 //!
 //! The form of (3) is corrected: the distribution sums to 1 only if the −1 is taken from the power.
+//!
+//! ```
+//! use flagstone::index::sal::analysis::{lookups_threshold, merge_distribution, stable};
+//!
+//! let sum: f64 = merge_distribution(30).iter().sum();
+//! assert!((sum - 1.0).abs() < 1e-9);
+//! let lookups = lookups_threshold(30, 0.5);
+//! assert!(stable(30, lookups) < 0.5 && stable(30, lookups - 1) >= 0.5);
+//! ```
 
 /// (3) for all days `1..=p`: the probability that the log region is merged at the i-th lookup.
 pub fn merge_distribution(p: u32) -> Vec<f64> {

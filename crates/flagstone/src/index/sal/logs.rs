@@ -92,8 +92,9 @@ pub(super) struct Logs {
     lists: u32,
     /// Logs by set.
     counts: Vec<u32>,
-    /// The largest count of each [`BLOCK`] sets, of those with a log region: nobody has to look at
-    /// all of them for the largest. A set gets and loses its region when no logs of it wait.
+    /// The largest count of each [`BLOCK`] sets, of those with a log region, so that the search for
+    /// the largest count need not look at all sets. A set gets and loses its region when no logs of
+    /// it wait.
     tops: Vec<u32>,
     len: usize,
     /// Sets that have some.

@@ -100,8 +100,8 @@ impl PowerCut {
         unsafe_ones.map(change).collect()
     }
 
-    /// Cuts the power now, between two operations, where somebody else knows what is left of each
-    /// operation of [`PowerCut::in_flight`]. Returns the chip as a restart finds it.
+    /// Cuts the power now, between two operations. The caller says what is left of each operation
+    /// of [`PowerCut::in_flight`]. Returns the chip as a restart finds it.
     ///
     /// # Panics
     /// There are more or fewer operations in flight, one is left that comes after one of its block

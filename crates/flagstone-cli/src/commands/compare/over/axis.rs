@@ -153,7 +153,7 @@ fn between(low: f64, high: f64, points: u32, whole: bool) -> Vec<f64> {
     values
 }
 
-/// Refuses grids that nobody can draw, and options that an axis takes the place of.
+/// Refuses grids that cannot be drawn, and options that an axis takes the place of.
 pub(super) fn check(args: &Args, axes: &[Axis]) -> Result<(), Failure> {
     if axes.len() > 2 {
         return Err(Failure::Usage(format!(

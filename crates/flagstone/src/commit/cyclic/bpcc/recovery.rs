@@ -1,5 +1,5 @@
 //! BPCC after a power cut: which versions on flash count, by the table in the header of the
-//! protocol, and who answers for those that do not.
+//! protocol, and whose responsibility sets the others join.
 
 use super::{Bpcc, Leftover, Side, back};
 use crate::commit::cyclic::{Seen, Tables, Verdict, Version, Versions};
@@ -7,7 +7,8 @@ use crate::ftl::{Ftl, Slot};
 use crate::layout::get;
 use crate::units::Lpn;
 
-/// Keeps uncommitted versions, who answers for them, and numbers that are taken.
+/// Keeps uncommitted versions, the responsibility sets that they are in, and numbers that are
+/// taken.
 pub(super) fn take_stock(
     bpcc: &mut Bpcc,
     tables: &mut Tables<Leftover>,
@@ -96,7 +97,8 @@ struct SeenVersion {
     slot: Slot,
     next: Version,
     back: u32,
-    /// The lowest back pointer of this and all higher versions of the page: who straddles what.
+    /// The lowest back pointer of this and all higher versions of the page. It says which versions
+    /// are straddled.
     back_from_here: u32,
 }
 

@@ -10,7 +10,7 @@
 
 use super::{Afc, TRUE, TxRow, Unit};
 use crate::commit::flag_chain::{Link, Shadow, Tail};
-use crate::ftl::{Fate, Ftl, FtlError, Header, Owner, Written};
+use crate::ftl::{Ftl, FtlError, Header, Owner, Relocation, Written};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
 
 /// What the collector remembers of its victim.
@@ -57,13 +57,13 @@ impl Owner for Afc {
         flags == 0 || written < ftl.data_pages_per_block() as usize
     }
 
-    fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Fate {
+    fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Relocation {
         let mut says = Tail::parse(tail);
         if !self.table.contains_key(&says.xid) {
             says.flag = TRUE;
         }
         says.emit(tail);
-        Fate::Renew
+        Relocation::Renew
     }
 
     fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {

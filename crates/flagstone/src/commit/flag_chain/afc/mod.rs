@@ -401,7 +401,7 @@ impl Afc {
         open
     }
 
-    /// Commits a transaction by its first page, whose flag nobody has touched before.
+    /// Commits a transaction by its first page, whose flag is as it was programmed.
     fn flag_first(&mut self, ftl: &mut Ftl, now: Nanos, at: Ppn) -> Result<Nanos, FtlError> {
         if self.tables.geometry.can_reprogram() {
             return ftl.reprogram(now, at, spare::FLAG.start, &[TRUE], Cause::Commit);

@@ -16,7 +16,7 @@
 
 use super::{Cfc, FALSE, State, TRUE};
 use crate::commit::flag_chain::{Link, Shadow, Tail, follow};
-use crate::ftl::{BlockState, Cause, Fate, Ftl, FtlError, Header, Owner, Stream, Written};
+use crate::ftl::{BlockState, Cause, Ftl, FtlError, Header, Owner, Relocation, Stream, Written};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
 use rustc_hash::FxHashMap;
 
@@ -94,9 +94,9 @@ impl Owner for Cfc {
         Ok(now)
     }
 
-    fn relocate(&mut self, _: &Ftl, from: Ppn, _: &Header, _: &mut [u8]) -> Fate {
+    fn relocate(&mut self, _: &Ftl, from: Ppn, _: &Header, _: &mut [u8]) -> Relocation {
         self.victim().moving = Some(from);
-        Fate::Renew
+        Relocation::Renew
     }
 
     fn place(&mut self, to: Ppn, tail: &mut [u8]) {

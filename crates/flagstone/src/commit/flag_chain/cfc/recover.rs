@@ -151,7 +151,8 @@ fn links_that_others_have(
     units: &Units,
     counts: impl Fn(usize) -> bool,
 ) -> FxHashSet<Ppn> {
-    // The unit that is linked to, and who links: live pages first, then the oldest.
+    // The unit that is linked to, with the page that links to it: live pages first, then the
+    // oldest.
     let mut who: FxHashMap<u32, usize> = FxHashMap::default();
     let mut covered = FxHashSet::default();
     for index in (0..found.pages.len()).filter(|&index| counts(index)) {

@@ -4,7 +4,7 @@
 use super::*;
 use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::commit::show::Rulings;
-use crate::ftl::{Config, Header, Kind as PageKind, header};
+use crate::ftl::{Config, Header, PageKind, header};
 use crate::nand::{Cell, Flash, Geometry, small};
 
 /// The fate of a part of the group.

@@ -63,6 +63,23 @@ fn raise(dirty: &mut BTreeMap<u32, Lsn>, set: u32, first: Lsn) {
 }
 
 /// SAL-hashing with transactions.
+///
+/// ```
+/// use flagstone::index::sal::Transactions;
+/// use flagstone::index::{IndexError, MemStore, Settings};
+/// use flagstone::units::Nanos;
+///
+/// let (store, settings) = (Box::new(MemStore::new(4096, 2000)), Settings::new());
+/// let (mut index, now) = Transactions::open(store, &settings, 64, 4, Nanos::ZERO)?;
+/// let tx = index.begin();
+/// let now = index.change(now, tx, 7, Some(70))?;
+/// let now = index.commit(now, tx)?;
+/// let tx = index.begin();
+/// let now = index.change(now, tx, 7, None)?;
+/// let now = index.abort(now, tx)?;
+/// assert_eq!(index.get(now, None, 7)?.0, Some(70));
+/// # Ok::<(), IndexError>(())
+/// ```
 pub struct Transactions {
     index: Sal,
     below: Rc<RefCell<Below>>,

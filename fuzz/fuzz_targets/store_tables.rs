@@ -1,0 +1,6 @@
+//! Tables of a store, with damage under right checksums.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    flagstone_store::fuzzing::tables(bytes);
+});
