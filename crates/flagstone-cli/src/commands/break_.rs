@@ -25,10 +25,10 @@ pub(crate) struct Args {
     protocol: String,
     /// Databases instead, separated by commas: `wal`, `cfc-ex`, `afc-ex`, `force:PROTOCOL`; `all`
     /// takes every one but `force:plain`.
-    #[arg(long, conflicts_with = "protocol")]
+    #[arg(long, group = "above", conflicts_with = "protocol")]
     stack: Option<String>,
     /// Indexes instead, separated by commas, or `all`; each on everything that --on names.
-    #[arg(long, conflicts_with_all = ["protocol", "stack"])]
+    #[arg(long, group = "above", conflicts_with_all = ["protocol", "stack"])]
     index: Option<String>,
     /// What the indexes are on, separated by commas: commit protocols, and databases as --stack
     /// has them. `plain` has no transactions, and is for indexes that bring their own: sal.
@@ -72,7 +72,8 @@ pub(crate) struct Args {
     ahead: bool,
     /// Give databases settings that few use, others on each device: pages of live transactions are
     /// written out, pages are written through, whole pages are locked, log pages are filled up.
-    #[arg(long, requires = "stack", conflicts_with = "long")]
+    /// Give indexes stores that their keys fill.
+    #[arg(long, requires = "above", conflicts_with = "long")]
     unusual: bool,
     /// Cut devices like this one: a preset (`flagstone device list`) or a file. They have its
     /// planes, cells, pairs, latencies and settings, and few small blocks. `flagstone replay` needs

@@ -36,7 +36,8 @@ pub enum Sabotage {
     PairsIgnored,
     /// The flash is honest, and the device refreshes nothing.
     Unscrubbed,
-    /// The flash is honest, and the index, which recovers itself, makes a mistake.
+    /// The flash is honest, and the index makes a mistake: one that recovers itself, but for
+    /// [`sal::Mistake::RoomNotKept`].
     Index(sal::Mistake),
     /// The flash is honest, and the database makes a mistake.
     Host(host::Mistake),
@@ -48,12 +49,14 @@ impl Sabotage {
     /// All lies, with the name that commands use.
     pub fn all() -> impl Iterator<Item = (Sabotage, &'static str)> + Clone {
         let of_host = host::Mistake::ALL.map(|(mistake, name)| (Sabotage::Host(mistake), name));
+        let of_index = sal::Mistake::ALL.map(|(mistake, name)| (Sabotage::Index(mistake), name));
         let rules = Mistake::ALL.map(|(mistake, name)| (Sabotage::Seal(mistake), name));
-        Sabotage::OTHERS.into_iter().chain(of_host).chain(rules)
+        let others = Sabotage::OTHERS.into_iter().chain(of_index);
+        others.chain(of_host).chain(rules)
     }
 
-    /// Those that neither a database nor SEAL makes.
-    const OTHERS: [(Sabotage, &'static str); 21] = [
+    /// Those that neither an index nor a database nor SEAL makes.
+    const OTHERS: [(Sabotage, &'static str); 10] = [
         (Sabotage::None, "none"),
         (Sabotage::SyncIgnored, "sync-ignored"),
         (Sabotage::EccIgnored, "ecc-ignored"),
@@ -64,30 +67,6 @@ impl Sabotage {
         (Sabotage::Unchecked, "unchecked"),
         (Sabotage::PairsIgnored, "pairs-ignored"),
         (Sabotage::Unscrubbed, "unscrubbed"),
-        (
-            Sabotage::Index(sal::Mistake::FlushNotLogged),
-            "flush-not-logged",
-        ),
-        (
-            Sabotage::Index(sal::Mistake::MergeNotLogged),
-            "merge-not-logged",
-        ),
-        (Sabotage::Index(sal::Mistake::EndIgnored), "end-ignored"),
-        (
-            Sabotage::Index(sal::Mistake::CommitNotForced),
-            "commit-not-forced",
-        ),
-        (Sabotage::Index(sal::Mistake::NoUndo), "no-undo"),
-        (
-            Sabotage::Index(sal::Mistake::UndoNotLogged),
-            "undo-not-logged",
-        ),
-        // Without R1 to R5 of `flagstone::index::sal::recovery`.
-        (Sabotage::Index(sal::Mistake::PagesFirst), "pages-first"),
-        (Sabotage::Index(sal::Mistake::CoversAll), "covers-all"),
-        (Sabotage::Index(sal::Mistake::RemovedAlone), "removed-alone"),
-        (Sabotage::Index(sal::Mistake::UndoneFirst), "undone-first"),
-        (Sabotage::Index(sal::Mistake::NotCarried), "not-carried"),
     ];
 
     /// By the name that commands use.
@@ -108,6 +87,7 @@ impl Sabotage {
     /// Whether it can be done to a subject.
     pub fn suits(self, subject: Subject) -> bool {
         match self {
+            Sabotage::Index(sal::Mistake::RoomNotKept) => subject.buffers(),
             Sabotage::Index(_) => subject.recovers_itself(),
             Sabotage::Host(mistake) => match subject.below() {
                 Below::Stack(stack) => mistake.is_of(stack),
@@ -125,6 +105,9 @@ impl Sabotage {
     /// The subjects that it can be done to, in words.
     pub fn wants(self) -> &'static str {
         match self {
+            Sabotage::Index(sal::Mistake::RoomNotKept) => {
+                "indexes with buffers: name --index lazy-bptree, bw-delta or sal"
+            }
             Sabotage::Index(_) => "an index that recovers itself: name --index sal --on plain",
             Sabotage::Host(host::Mistake::EarlyAcknowledgement) => "databases: name a --stack",
             Sabotage::Host(mistake) if mistake.is_of(Stack::Wal) => "WAL: name --stack wal",
@@ -155,7 +138,7 @@ impl Sabotage {
         made.into()
     }
 
-    /// The mistake of an index that recovers itself.
+    /// The mistake of the index.
     pub(super) fn of_index(self) -> Mistaken<sal::Mistake> {
         let made = match self {
             Sabotage::Index(mistake) => Some(mistake),

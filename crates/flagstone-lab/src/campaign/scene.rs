@@ -78,9 +78,6 @@ pub(super) struct Scene {
     timing: Timing,
 }
 
-/// Pages of an index, its journal and metadata included.
-const INDEX_PAGES: u32 = 96;
-
 /// Pages of the log of an index that recovers itself, and after how many flushes it takes a
 /// checkpoint.
 const INDEX_LOG_PAGES: u32 = 96;
@@ -143,8 +140,10 @@ impl Scene {
             Below::Stack(_) => host.log_pages,
         };
         let data_pages = match id.subject {
-            Subject::Index(..) if id.subject.recovers_itself() => INDEX_PAGES + INDEX_LOG_PAGES,
-            Subject::Index(..) => INDEX_PAGES,
+            Subject::Index(..) if id.subject.recovers_itself() => {
+                shape.index_pages + INDEX_LOG_PAGES
+            }
+            Subject::Index(..) => shape.index_pages,
             _ => id.pages,
         };
         let mut config = Config::default();
@@ -322,7 +321,8 @@ impl Scene {
                     let (index, now) = opened?;
                     return Ok(Box::new(Keys::new(Index::Own(Box::new(index)), now)));
                 }
-                let (opened, now) = Recoverable::open(index, store, &settings, now)?;
+                let (mut opened, now) = Recoverable::open(index, store, &settings, now)?;
+                opened.make(self.sabotage.of_index());
                 // A database that was told of a lost page has stopped.
                 let goes_on = matches!(below, Below::Protocol(_));
                 Box::new(Keys::new(Index::Store(opened, goes_on), now))

@@ -31,7 +31,7 @@
 //! The numbers from [`UNUSUAL`] on have databases with settings that few use: pages of live
 //! transactions are stolen, or written through; whole pages are locked; log pages are filled up;
 //! what is rolled back is written out first; clients also access pages for a write that does not
-//! come.
+//! come. Under indexes these numbers have stores that the keys fill, so that changes are refused.
 
 use super::Subject;
 use flagstone::buffer::PolicyKind;
@@ -50,6 +50,8 @@ pub(super) struct Shape {
     /// Transactions side by side, and logical pages, that a campaign gives its runs.
     pub(super) clients: u32,
     pub(super) pages: u32,
+    /// Pages of an index, its journal and metadata included.
+    pub(super) index_pages: u32,
     pub(super) device: DeviceShape,
     pub(super) database: DatabaseShape,
     pub(super) habits: Habits,
@@ -156,9 +158,16 @@ impl Shape {
             if matches!(subject.protocol(), Some(Kind::Seal | Kind::SealR)) {
                 shape.draw_linger(dice);
             }
-            if let (UNUSUAL.., Subject::Stack(stack)) = (number, subject) {
-                shape.draw_unusual(dice, stack);
-                return shape;
+            match (number, subject) {
+                (UNUSUAL.., Subject::Stack(stack)) => {
+                    shape.draw_unusual(dice, stack);
+                    return shape;
+                }
+                (UNUSUAL.., Subject::Index(..)) => {
+                    shape.fill_index(dice, subject);
+                    return shape;
+                }
+                _ => {}
             }
             if number >= COLLIDING && subject.hands_flags_on() {
                 shape.collide(dice, subject);
@@ -176,6 +185,7 @@ impl Shape {
         Shape {
             clients: 4,
             pages: 24,
+            index_pages: 96,
             device: DeviceShape {
                 channels: 1,
                 planes_per_channel: 2,
@@ -430,6 +440,16 @@ impl Shape {
         if groups && matches!(subject.below(), super::Below::Stack(Stack::Wal)) {
             database.group_wait = Nanos::from_micros(500);
         }
+    }
+
+    /// Gives an index fewer pages than its keys take.
+    fn fill_index(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {
+        self.pages = dice.random_range(40..100);
+        self.index_pages = match subject.recovers_itself() {
+            true => dice.random_range(30..70),
+            false => dice.random_range(16..32),
+        };
+        self.habits.writes = dice.random_range(3..16);
     }
 
     fn draw_unusual(&mut self, dice: &mut Pcg64Mcg, stack: Stack) {

@@ -109,6 +109,11 @@ impl Subject {
         }
     }
 
+    /// Whether it is an index that keeps changes in buffers.
+    pub fn buffers(self) -> bool {
+        matches!(self, Subject::Index(kind, _) if kind.info().buffers)
+    }
+
     /// Whether there is such a thing: an index needs transactions, its own or those of what is
     /// below.
     pub fn is_possible(self) -> bool {

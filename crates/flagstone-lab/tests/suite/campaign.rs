@@ -2,7 +2,7 @@
 
 use flagstone::commit::{Kind, Mistake};
 use flagstone::host::Stack;
-use flagstone::index::IndexKind;
+use flagstone::index::{IndexKind, sal};
 use flagstone_lab::campaign::{
     Below, Campaign, Cuts, Detail, Faults, Findings, RunId, Sabotage, Subject, replay, tell,
 };
@@ -225,7 +225,7 @@ fn an_index_that_recovers_itself_does_so_and_its_mistakes_are_found() {
     let mistakes = Sabotage::all().filter(|(sabotage, _)| {
         !sabotage.suits(Subject::Protocol(Kind::Plain)) && sabotage.suits(own)
     });
-    assert_eq!(mistakes.clone().count(), 11);
+    assert_eq!(mistakes.clone().count(), 12);
     for (sabotage, name) in mistakes {
         finds(
             name,
@@ -233,10 +233,36 @@ fn an_index_that_recovers_itself_does_so_and_its_mistakes_are_found() {
                 cuts: Cuts::Sampled(3_000),
                 depth: 2,
                 faults: Faults::default(),
+                unusual: sabotage == ROOM_NOT_KEPT,
                 sabotage,
                 ..campaign_on(own)
             },
         );
+    }
+}
+
+const ROOM_NOT_KEPT: Sabotage = Sabotage::Index(sal::Mistake::RoomNotKept);
+
+#[test]
+fn indexes_that_are_full_are_whole_after_two_cuts_in_a_row_with_every_fault() {
+    let is_on_device = |subject: &Subject| matches!(subject, Subject::Index(_, Below::Protocol(_)));
+    for subject in indexes().filter(is_on_device) {
+        let full = Campaign {
+            cuts: Cuts::Sampled(200),
+            depth: 2,
+            unusual: true,
+            ..campaign_on(subject)
+        };
+        holds(&full);
+        if subject.buffers() {
+            let control = Campaign {
+                cuts: Cuts::Sampled(2_000),
+                faults: Faults::default(),
+                sabotage: ROOM_NOT_KEPT,
+                ..full
+            };
+            finds("room-not-kept", &control);
+        }
     }
 }
 

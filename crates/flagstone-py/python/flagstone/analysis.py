@@ -99,7 +99,8 @@ def campaign(
 
     What was violated is in the records and no exception: `violations` counts, and each of the first
     has its run id, which `flagstone replay` tells as a story. `device` is a preset or a file, for
-    devices like that one. `unusual` gives databases settings that few use.
+    devices like that one. `unusual` gives databases settings that few use, and
+    indexes stores that their keys fill.
 
     >>> import flagstone
     >>> [record] = flagstone.campaign("scc", cuts=200)

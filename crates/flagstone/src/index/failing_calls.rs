@@ -1,7 +1,7 @@
 //! Recoverable indexes where the store below fails, and where it is full: what is committed stays
 //! there and can be read, rolling back always works, and deletions make room again.
 
-use super::recoverable::Mistake;
+use super::sal::Mistake;
 use super::store::{Store, StoreError};
 use super::{DeviceStore, IndexError, IndexKind, Key, Recoverable, Result, Value};
 use crate::commit::{Device, Kind, Options};
@@ -291,7 +291,7 @@ fn a_full_index_that_keeps_no_room_for_its_journal_is_found_out() {
     for kind in [IndexKind::LazyBPlusTree, IndexKind::Sal, IndexKind::BwDelta] {
         let found = (0..20).any(|seed| {
             let mut history = History::new(kind, 60, 1800, seed);
-            history.index.make(Mistake::RoomNotKept);
+            history.index.make(Some(Mistake::RoomNotKept).into());
             catch_unwind(AssertUnwindSafe(|| {
                 fill(&mut history);
                 history.compare();

@@ -21,6 +21,7 @@
 //! change, even in a search. Until the transaction is rolled back, all other requests are refused.
 
 use super::journal::{Journal, Operation};
+use super::sal::Mistake;
 use super::store::{Store, StoreError};
 use super::{Index, IndexError, IndexKind, Key, Result, Settings, Value};
 use crate::ftl::Ftl;
@@ -140,13 +141,6 @@ pub struct Recoverable {
     /// The error of the live transaction, or of a rollback.
     failed: Option<IndexError>,
     mistaken: Mistaken<Mistake>,
-}
-
-/// A mistake on purpose, of a control of the tests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mistake {
-    /// No care is taken that a restart finds room for the journal.
-    RoomNotKept,
 }
 
 impl Recoverable {
@@ -384,10 +378,10 @@ impl Recoverable {
         store.into_below().expect("it lies behind a journal")
     }
 
-    /// Makes a mistake on purpose from now on.
-    #[cfg(test)]
-    pub(super) fn make(&mut self, mistake: Mistake) {
-        self.mistaken = Some(mistake).into();
+    /// Makes a mistake on purpose from now on: the only one that is made here is
+    /// [`Mistake::RoomNotKept`].
+    pub fn make(&mut self, mistaken: Mistaken<Mistake>) {
+        self.mistaken = mistaken;
     }
 
     /// Gives the store back. A transaction that was begun stays live.
