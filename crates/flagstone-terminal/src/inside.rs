@@ -138,10 +138,8 @@ mod tests {
             inside(&inner, || say("inner"));
             say("outer");
         });
-        assert_eq!(
-            (&*outer.results(), &*inner.results()),
-            ("outer\n", "inner\n")
-        );
+        assert_eq!(&*outer.results(), "outer\n");
+        assert_eq!(&*inner.results(), "inner\n");
         assert!(program().is_none());
     }
 }

@@ -29,7 +29,7 @@ fn a_setting_is_of_the_protocols_that_have_it() {
     assert_eq!(&set[0], plain, "a protocol without it is as it was");
     assert!(set[1].contains("\"settings\":{\"group\":\"2\"}"), "{set:?}");
     for (set, before) in [(&set[2], light), (&set[3], mhl)] {
-        says(&set, "\"settings\":{\"zone_blocks\":\"9\"}");
+        says(set, "\"settings\":{\"zone_blocks\":\"9\"}");
         assert_ne!(set, before);
     }
     // What it says it ran with is what it ran with.
@@ -70,7 +70,7 @@ fn a_setting_of_a_database_is_of_its_manager_its_protocol_or_its_policy() {
     let [changed, same_flags, same_force] = &set("group_wait_us=900")[..] else {
         panic!("a line each");
     };
-    says(&changed, "\"settings\":{\"group_wait_us\":\"900\"}");
+    says(changed, "\"settings\":{\"group_wait_us\":\"900\"}");
     assert_eq!((same_flags, same_force), (flags, force));
     assert_eq!(&set("max_c=2")[0], wal);
     assert!(set("max_c=2")[1].contains("\"settings\":{\"max_c\":\"2\"}"));

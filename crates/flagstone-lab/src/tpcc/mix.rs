@@ -367,9 +367,7 @@ mod tests {
             rolled_back: 2,
             ..Count::default()
         };
-        assert_eq!(
-            (counts.of(Kind::NewOrder), counts.total()),
-            (&expected, expected)
-        );
+        assert_eq!(counts.of(Kind::NewOrder), &expected);
+        assert_eq!(counts.total(), expected);
     }
 }

@@ -90,10 +90,8 @@ fn a_golden_store_is_opened_with_what_it_held_or_refused_by_its_version() {
         // None of them was closed; version 1 did not say.
         let info = store.info();
         let closed = (version > 1).then_some(false);
-        assert_eq!(
-            (info.closed, info.life.since),
-            (closed, u32::from(version == 1))
-        );
+        assert_eq!(info.closed, closed);
+        assert_eq!(info.life.since, u32::from(version == 1));
         // What writes to it makes it one of this version.
         let tx = store.begin().expect("it begins");
         let (at, bytes) = writes(TRANSACTIONS - 2).last().expect("a write");
