@@ -600,4 +600,4 @@ impl<P: Pages> Chunks<P> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
