@@ -14,7 +14,7 @@
 
 mod super_journal;
 
-use flagstone_store::pieces;
+use flagstone_store::medium::pieces;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

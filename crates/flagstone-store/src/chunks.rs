@@ -22,6 +22,7 @@ mod room;
 pub use pages::{Pages, Version};
 
 use crate::error::StoreError;
+use crate::medium::pieces;
 use flagstone::units::{Lpn, TxId};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -104,17 +105,6 @@ impl Cut {
     pub fn chunks(&self, at: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize)> + use<> {
         pieces(self.chunk(), at, len as u64)
     }
-}
-
-/// The pieces of so many bytes that a range touches: number, offset within it, bytes of the range.
-pub fn pieces(size: usize, at: u64, len: u64) -> impl Iterator<Item = (u64, usize, usize)> {
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        let (piece, offset) = ((at + done) / size as u64, (at + done) % size as u64);
-        let bytes = (size as u64 - offset).min(len - done);
-        done += bytes;
-        (bytes > 0).then_some((piece, offset as usize, bytes as usize))
-    })
 }
 
 /// A chunk whose change the pages do not have yet.
@@ -600,4 +590,4 @@ impl<P: Pages> Chunks<P> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

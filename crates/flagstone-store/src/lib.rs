@@ -45,7 +45,7 @@ pub mod tools;
 mod volume;
 mod workers;
 
-pub use chunks::{Chunks, Cut, Pages, Version, pieces};
+pub use chunks::{Chunks, Cut, Pages, Version};
 pub use encryption::KeySource;
 #[cfg(feature = "encryption")]
 pub use encryption::{Key, rekey};

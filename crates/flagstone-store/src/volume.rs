@@ -21,10 +21,10 @@
 //! A disk that cannot keep what it had accepted refuses everything until it is opened again. A
 //! caller would otherwise take a later flush for a promise about writes that were lost.
 
-use crate::chunks::{Chunks, Cut, Pages, Version, pieces};
+use crate::chunks::{Chunks, Cut, Pages, Version};
 use crate::error::StoreError;
 use crate::holds::Holds;
-use crate::medium::SECTOR_BYTES;
+use crate::medium::{SECTOR_BYTES, pieces};
 use crate::pages::PageStore;
 use flagstone::layout;
 use flagstone::layout::{get, put};

@@ -1,10 +1,10 @@
 //! A disk whose store gets no more room: a write that finds none is refused, and everything else
 //! goes on. What was accepted is there after a flush.
+//! The control is in src/volume/tests.rs.
 
-use flagstone::commit::{Info, Kind};
-use flagstone::units::{Lpn, TxId};
+use flagstone::commit::Kind;
 use flagstone_store::medium::{Landing, Medium, Recorded};
-use flagstone_store::{OpenOptions, PageStore, Pages, StoreError, Version, Volume};
+use flagstone_store::{OpenOptions, PageStore, StoreError, Volume};
 
 const CHUNK: u64 = 4096;
 
@@ -205,77 +205,4 @@ fn room_that_is_reserved_for_a_disk_is_there() {
     let small = bounded(2 << 20);
     let mut disk = Volume::create(open(&small, Kind::Seal, false), 3 << 20).expect("a disk");
     assert!(matches!(disk.reserve(), Err(StoreError::Full(_))));
-}
-
-/// A store that accepts whatever comes, as disks did: a control.
-struct Careless(PageStore);
-
-impl Pages for Careless {
-    fn page_bytes(&self) -> usize {
-        self.0.page_bytes()
-    }
-
-    fn pages_max(&self) -> Option<u64> {
-        None
-    }
-
-    fn protocol(&self) -> &'static Info {
-        self.0.protocol()
-    }
-
-    fn highest(&self) -> Option<Lpn> {
-        self.0.highest()
-    }
-
-    fn holds(&self, at: Lpn) -> bool {
-        self.0.holds(at)
-    }
-
-    fn begin(&mut self) -> Result<TxId, StoreError> {
-        self.0.begin()
-    }
-
-    fn read(&mut self, of: Version, at: Lpn, into: &mut [u8]) -> Result<Option<usize>, StoreError> {
-        Pages::read(&mut self.0, of, at, into)
-    }
-
-    fn write(&mut self, tx: TxId, at: Lpn, data: &[u8]) -> Result<(), StoreError> {
-        self.0.write(tx, at, data)
-    }
-
-    fn trim(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
-        self.0.trim(tx, at)
-    }
-
-    fn commit(&mut self, tx: TxId) -> Result<(), StoreError> {
-        self.0.commit(tx)
-    }
-
-    fn abort(&mut self, tx: TxId) -> Result<(), StoreError> {
-        self.0.abort(tx)
-    }
-
-    fn close(self) -> Result<(), StoreError> {
-        self.0.close()
-    }
-}
-
-/// A control: fails if the tests above would not see a disk that accepts what has no room.
-#[test]
-fn a_disk_that_asks_for_no_room_cannot_keep_what_it_accepts() {
-    let pages = Careless(open(&bounded(4 << 20), Kind::Seal, false));
-    let mut disk = Volume::create(pages, 5 << 20).expect("a disk");
-    let mut accepted = Vec::new();
-    for at in (0..5 << 20).step_by(4096) {
-        if disk.write(at, &[1; 512]).is_ok() {
-            accepted.push(at);
-        }
-    }
-    assert!(matches!(disk.flush(), Err(StoreError::Full(_))));
-    // What was accepted waits, and is not lost while the disk is open.
-    for at in accepted {
-        let mut found = [0; 512];
-        disk.read(at, &mut found).expect("it reads");
-        assert_eq!(found, [1; 512]);
-    }
 }

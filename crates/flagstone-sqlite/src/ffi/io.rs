@@ -166,12 +166,14 @@ impl Database {
         }
     }
 
-    /// The code of a commit.
-    fn committed(&self, committed: Result<(), Trouble>) -> c_int {
-        match committed {
-            Ok(()) => OK,
-            Err(trouble) => self.change_failed(&trouble, IOERR_FSYNC),
-        }
+    /// The code of what was done.
+    fn done(&self, done: Result<(), Trouble>, otherwise: c_int) -> c_int {
+        done.map_or_else(|trouble| self.failed(&trouble, otherwise), |()| OK)
+    }
+
+    /// The code of a change.
+    fn changed(&self, done: Result<(), Trouble>, otherwise: c_int) -> c_int {
+        done.map_or_else(|trouble| self.change_failed(&trouble, otherwise), |()| OK)
     }
 
     /// SQLite is about to commit. A transaction that may be one of a group commits when SQLite has
@@ -194,12 +196,12 @@ impl Database {
             return OK;
         }
         let committed = self.handle.commit(is_of_several);
-        self.committed(committed)
+        self.changed(committed, IOERR_FSYNC)
     }
 
     fn end_commit(&mut self) -> c_int {
         let committed = self.handle.end_commit();
-        self.committed(committed)
+        self.changed(committed, IOERR_FSYNC)
     }
 }
 
@@ -289,10 +291,8 @@ unsafe extern "C" fn write(file: *mut File, from: *const c_void, bytes: c_int, a
             }
             false => data,
         };
-        match database.handle.write(at as u64, data) {
-            Ok(()) => OK,
-            Err(trouble) => database.change_failed(&trouble, IOERR_WRITE),
-        }
+        let written = database.handle.write(at as u64, data);
+        database.changed(written, IOERR_WRITE)
     })
 }
 
@@ -300,10 +300,8 @@ unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {
     // SAFETY: SQLite calls with an open database.
     let database = unsafe { database(file) };
     rim(IOERR_TRUNCATE, || {
-        match database.handle.truncate(size as u64) {
-            Ok(()) => OK,
-            Err(trouble) => database.change_failed(&trouble, IOERR_TRUNCATE),
-        }
+        let cut = database.handle.truncate(size as u64);
+        database.changed(cut, IOERR_TRUNCATE)
     })
 }
 
@@ -316,12 +314,9 @@ unsafe extern "C" fn sync(file: *mut File, _: c_int) -> c_int {
 unsafe extern "C" fn file_size(file: *mut File, out: *mut i64) -> c_int {
     // SAFETY: SQLite calls with an open database and a place for the answer.
     let (database, out) = unsafe { (database(file), &mut *out) };
-    rim(IOERR_FSTAT, || match database.handle.size() {
-        Ok(size) => {
-            *out = size as i64;
-            OK
-        }
-        Err(trouble) => database.failed(&trouble, IOERR_FSTAT),
+    rim(IOERR_FSTAT, || {
+        let size = database.handle.size().map(|size| *out = size as i64);
+        database.done(size, IOERR_FSTAT)
     })
 }
 
@@ -357,22 +352,18 @@ unsafe extern "C" fn unlock(file: *mut File, level: c_int) -> c_int {
         if level < Level::Reserved {
             database.is_looked_at = false;
         }
-        match database.handle.unlock(level) {
-            Ok(()) => OK,
-            Err(trouble) => database.failed(&trouble, IOERR_UNLOCK),
-        }
+        let unlocked = database.handle.unlock(level);
+        database.done(unlocked, IOERR_UNLOCK)
     })
 }
 
 unsafe extern "C" fn check_reserved(file: *mut File, out: *mut c_int) -> c_int {
     // SAFETY: SQLite calls with an open database and a place for the answer.
     let (database, out) = unsafe { (database(file), &mut *out) };
-    rim(IOERR_LOCK, || match database.handle.is_reserved() {
-        Ok(is_reserved) => {
-            *out = c_int::from(is_reserved);
-            OK
-        }
-        Err(trouble) => database.failed(&trouble, IOERR_LOCK),
+    rim(IOERR_LOCK, || {
+        let looked = database.handle.is_reserved();
+        let looked = looked.map(|is_reserved| *out = c_int::from(is_reserved));
+        database.done(looked, IOERR_LOCK)
     })
 }
 
@@ -445,20 +436,16 @@ unsafe fn answer_pragma(
         }
         let can_look = hooks::can_look_at_journal(file, database);
         let last_error = database.registered.last_error();
-        let refuse = |trouble: Trouble| Answer::Refuse(trouble.why);
+        let said = |done: Result<String, Trouble>| {
+            done.map_or_else(|trouble| Answer::Refuse(trouble.why), Answer::Text)
+        };
         let answer = match pragma::answer(&name, value.as_deref(), can_look, &last_error) {
-            Answer::Backup(to) => match database.handle.backup(&to) {
-                Ok(pages) => Answer::Text(format!("{pages} pages")),
-                Err(trouble) => refuse(trouble),
-            },
-            Answer::Check => match database.handle.check() {
-                Ok(report) => Answer::Text(pragma::verdict(&report)),
-                Err(trouble) => refuse(trouble),
-            },
-            Answer::Idle(pages) => match database.handle.idle(pages) {
-                Ok(moved) => Answer::Text(moved.to_string()),
-                Err(trouble) => refuse(trouble),
-            },
+            Answer::Backup(to) => {
+                let pages = database.handle.backup(&to);
+                said(pages.map(|pages| format!("{pages} pages")))
+            }
+            Answer::Check => said(database.handle.check().map(|it| pragma::verdict(&it))),
+            Answer::Idle(pages) => said(database.handle.idle(pages).map(|it| it.to_string())),
             other => other,
         };
         match answer {

@@ -13,6 +13,8 @@ use std::time::Duration;
 const COUNT: &str = "SELECT count(*) FROM t";
 const SMALL: &str = "UPDATE t SET a = a + 1 WHERE rowid = 1";
 const INSERT: &str = "INSERT INTO t VALUES (1, 'a row')";
+/// Finds no room in a store that is filled.
+const LARGE: &str = "INSERT INTO t VALUES (5, zeroblob(400000))";
 
 /// Longer than anything takes that does not wait for the disk.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -64,10 +66,13 @@ impl Held {
         has_come
     }
 
-    /// Has a connection commit a row, and holds the disk as soon as it waits for that.
-    fn hold_a_commit(&mut self, db: Connection) -> Doing<()> {
+    /// Has a connection commit, and holds the disk as soon as it waits for that.
+    fn hold_a_commit(&mut self, db: Connection, sql: &'static str) -> Doing<Connection> {
         let has_come = self.hold();
-        let doing = doing(move || db.run(INSERT));
+        let doing = doing(move || {
+            db.run(sql);
+            db
+        });
         has_come.recv_timeout(PATIENCE).expect("it commits");
         doing
     }
@@ -98,6 +103,16 @@ impl Drop for Held {
     }
 }
 
+/// What a query finds while a statement that may write is not over, though in another database.
+fn text_while_writing(db: &Connection, query: &str, has_rows: bool) -> String {
+    let mut insert = db
+        .prepare("INSERT INTO own VALUES (1), (2) RETURNING a")
+        .expect("it is right");
+    let mut rows = insert.query([]).expect("it runs");
+    assert!(!has_rows || rows.next().expect("it runs").is_some());
+    text(db, query)
+}
+
 /// What a thread of its own does.
 struct Doing<T>(Receiver<T>);
 
@@ -124,7 +139,7 @@ impl<T> Doing<T> {
 fn who_reads_waits_for_nobody_and_who_writes_reads_what_is_newest() {
     let mut held = Held::new();
     let [first, second, writer, reader] = std::array::from_fn(|_| held.connection());
-    let first = held.hold_a_commit(first);
+    let first = held.hold_a_commit(first, INSERT);
     assert_eq!(text(&reader, COUNT), "4");
     let second = doing(move || second.run(INSERT));
     second.waits();
@@ -147,7 +162,7 @@ fn who_reads_waits_for_nobody_and_who_writes_reads_what_is_newest() {
 fn who_has_read_what_is_durable_is_too_late_to_write() {
     let mut held = Held::new();
     let [first, late] = std::array::from_fn(|_| held.connection());
-    let first = held.hold_a_commit(first);
+    let first = held.hold_a_commit(first, INSERT);
     late.run("BEGIN");
     assert_eq!(text(&late, COUNT), "2");
     assert_eq!(late.refused(INSERT), BUSY);
@@ -166,16 +181,8 @@ fn who_reads_but_seemed_to_write_waits_for_the_disk() {
     let [first, reader] = std::array::from_fn(|_| held.connection());
     reader.run("CREATE TEMP TABLE own (a)");
     assert_eq!(text(&reader, COUNT), "2");
-    let first = held.hold_a_commit(first);
-    let reading = doing(move || {
-        // A statement that may write is not over, though in another database.
-        let mut insert = reader
-            .prepare("INSERT INTO own VALUES (1), (2) RETURNING a")
-            .expect("it is right");
-        let mut rows = insert.query([]).expect("it runs");
-        assert!(rows.next().expect("it runs").is_some());
-        text(&reader, COUNT)
-    });
+    let first = held.hold_a_commit(first, INSERT);
+    let reading = doing(move || text_while_writing(&reader, COUNT, true));
     reading.waits();
     held.release();
     assert_eq!(reading.ends(), "3");
@@ -207,7 +214,7 @@ fn what_is_no_small_transaction_of_one_database_waits_for_the_group() {
         let [first, other, reader] = std::array::from_fn(|_| held.connection());
         other.run(before);
         let seen: u64 = text(&reader, COUNT).parse().expect("a number");
-        let first = held.hold_a_commit(first);
+        let first = held.hold_a_commit(first, INSERT);
         let act = act.to_string();
         let other = doing(move || {
             other.run(&act);
@@ -240,16 +247,8 @@ fn who_has_read_what_finds_no_room_begins_again() {
     let [first, second, third] = std::array::from_fn(|_| held.connection());
     held.fill(&third);
     let rows: u64 = text(&third, COUNT).parse().expect("a number");
-    let has_come = held.hold();
-    let first = doing(move || {
-        first.run("UPDATE t SET a = 7 WHERE rowid = 1");
-        first
-    });
-    has_come.recv_timeout(PATIENCE).expect("it commits");
-    let second = doing(move || {
-        let refused = second.refused("INSERT INTO t VALUES (5, zeroblob(400000))");
-        (refused, second)
-    });
+    let first = held.hold_a_commit(first, "UPDATE t SET a = 7 WHERE rowid = 1");
+    let second = doing(move || (second.refused(LARGE), second));
     second.waits();
     third.run("BEGIN IMMEDIATE");
     assert_eq!(text(&third, COUNT), (rows + 1).to_string());
@@ -299,15 +298,9 @@ fn who_seems_to_write_reads_one_state_while_another_writes_out() {
         let mut held = Held::new();
         let [first, writer, reader] = std::array::from_fn(|_| held.connection());
         reader.run("CREATE TEMP TABLE own (a)");
-        let first = held.hold_a_commit(first);
+        let first = held.hold_a_commit(first, INSERT);
         let reading = doing(move || {
-            let insert = "INSERT INTO own VALUES (1), (2) RETURNING a";
-            let seen = {
-                let mut insert = reader.prepare(insert).expect("it is right");
-                let mut rows = insert.query([]).expect("it runs");
-                assert!(rows.next().expect("it runs").is_some());
-                text(&reader, COUNT)
-            };
+            let seen = text_while_writing(&reader, COUNT, true);
             (seen, reader)
         });
         reading.waits();
@@ -339,21 +332,9 @@ fn who_seems_to_write_is_shown_nothing_of_the_first_page_before_the_disk_has_it(
             assert_eq!(reader.refused(INSERT), BUSY);
             reader.run("ROLLBACK");
         }
-        let has_come = held.hold();
-        let first = doing(move || {
-            first.run("PRAGMA user_version = 7");
-        });
-        has_come.recv_timeout(PATIENCE).expect("it commits");
-        let reading = doing(move || {
-            let mut insert = reader
-                .prepare("INSERT INTO own VALUES (1), (2) RETURNING a")
-                .expect("it is right");
-            let mut rows = insert.query([]).expect("it runs");
-            if !is_late {
-                assert!(rows.next().expect("it runs").is_some());
-            }
-            text(&reader, "PRAGMA user_version")
-        });
+        let first = held.hold_a_commit(first, "PRAGMA user_version = 7");
+        let query = "PRAGMA user_version";
+        let reading = doing(move || text_while_writing(&reader, query, !is_late));
         reading.waits();
         held.release();
         assert_eq!(reading.ends(), "7");
@@ -371,7 +352,7 @@ fn who_was_too_late_to_write_once_waits_for_nobody_later() {
     assert_eq!(late.refused(INSERT), BUSY);
     late.run("ROLLBACK");
     assert_eq!(text(&late, COUNT), "4");
-    let first = held.hold_a_commit(first);
+    let first = held.hold_a_commit(first, INSERT);
     assert_eq!(text(&late, COUNT), "4");
     first.waits();
     held.release();
@@ -399,12 +380,7 @@ fn a_schema_that_found_no_room_is_forgotten() {
     let mut held = Held::new();
     let [first, second, third] = std::array::from_fn(|_| held.connection());
     held.fill(&third);
-    let has_come = held.hold();
-    let first = doing(move || {
-        first.run(SMALL);
-        first
-    });
-    has_come.recv_timeout(PATIENCE).expect("it commits");
+    let first = held.hold_a_commit(first, SMALL);
     let second = doing(move || {
         second.refused("BEGIN; CREATE TABLE u (a); INSERT INTO u VALUES (zeroblob(400000)); COMMIT")
     });
@@ -434,10 +410,8 @@ fn who_has_read_what_finds_no_room_reads_no_other_state_after_it() {
     let mut held = Held::new();
     let [first, second, third] = std::array::from_fn(|_| held.connection());
     held.fill(&third);
-    let has_come = held.hold();
-    let first = doing(move || first.run(SMALL));
-    has_come.recv_timeout(PATIENCE).expect("it commits");
-    let second = doing(move || second.refused("INSERT INTO t VALUES (5, zeroblob(400000))"));
+    let first = held.hold_a_commit(first, SMALL);
+    let second = doing(move || second.refused(LARGE));
     second.waits();
     third.run("BEGIN IMMEDIATE");
     text(&third, COUNT);
@@ -469,9 +443,7 @@ fn who_reads_on_after_it_rolled_back_reads_on_in_one_state() {
         let mut held = Held::new();
         let [first, second, third, other] = std::array::from_fn(|_| held.connection());
         held.fill(&third);
-        let has_come = held.hold();
-        let first = doing(move || first.run(SMALL));
-        has_come.recv_timeout(PATIENCE).expect("it commits");
+        let first = held.hold_a_commit(first, SMALL);
         let bytes = if finds_room { 10 } else { 400000 };
         let insert = format!("INSERT INTO t VALUES (5, zeroblob({bytes}))");
         let second = doing(move || second.refused(&insert));

@@ -82,9 +82,9 @@ fn a_transaction_knows_what_it_removed() {
 }
 
 /// Pages that refuse one change for want of room: after so many others.
-struct Refusing {
-    pages: PageStore,
-    after: Option<u32>,
+pub(crate) struct Refusing {
+    pub(crate) pages: PageStore,
+    pub(crate) after: Option<u32>,
 }
 
 impl Refusing {

@@ -11,9 +11,8 @@
 
 use super::key::{LOCK_AT, LOCK_BYTES, Lock, Secret, cipher, locked};
 use super::{lock, sealed_end};
-use crate::chunks::pieces;
 use crate::flash::{mark, trailer};
-use crate::medium::{Expecting, Medium};
+use crate::medium::{Expecting, Medium, pieces};
 use crate::superblock::{ENCRYPTED_VERSION, MEDIUM_PAGE_BYTES, STORE_VERSION, superblock};
 use aes_gcm_siv::Aes256GcmSiv;
 use aes_gcm_siv::aead::AeadInOut;

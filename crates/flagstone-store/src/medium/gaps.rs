@@ -6,8 +6,7 @@
 //! be rolled back. A check and a repair want to see what is left, and read the medium through
 //! [`Gaps`].
 
-use super::{Expecting, Medium};
-use crate::chunks::pieces;
+use super::{Expecting, Medium, pieces};
 use crate::superblock::MEDIUM_PAGE_BYTES;
 use std::io;
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,6 @@
 //! Bytes whose copies share what neither has written to.
 
-use crate::chunks::pieces;
+use super::pieces;
 use std::sync::Arc;
 
 const PAGE: usize = 4096;

@@ -45,6 +45,17 @@ use std::io;
 /// Bytes of a sector: what a medium writes whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
+/// The pieces of so many bytes that a range touches: number, offset within it, bytes of the range.
+pub fn pieces(size: usize, at: u64, len: u64) -> impl Iterator<Item = (u64, usize, usize)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let (piece, offset) = ((at + done) / size as u64, (at + done) % size as u64);
+        let bytes = (size as u64 - offset).min(len - done);
+        done += bytes;
+        (bytes > 0).then_some((piece, offset as usize, bytes as usize))
+    })
+}
+
 /// Hears of ranges that will be read soon: an offset, and bytes.
 pub type Expecting = Box<dyn Fn(u64, usize) + Send + Sync>;
 

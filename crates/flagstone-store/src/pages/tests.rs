@@ -31,6 +31,13 @@ impl Dice {
 /// What the pages hold; nothing for one that cannot be read.
 pub(crate) type Pages = BTreeMap<u32, Option<Vec<u8>>>;
 
+/// A call is refused, and says so much.
+#[track_caller]
+pub(crate) fn assert_says<T>(done: Result<T, StoreError>, what: &str) {
+    let said = done.err().expect("it is refused").to_string();
+    assert!(said.contains(what), "{said}");
+}
+
 pub(crate) fn contents(store: &mut PageStore) -> Pages {
     let held: Vec<Lpn> = store.held().collect();
     held.into_iter()

@@ -52,9 +52,23 @@ impl Inner {
         *self.writer.lock().expect("no thread panics here") = Some(writer);
         self.is_free.notify_one();
     }
-}
 
-impl Inner {
+    /// A turn to write, for who has the writer: after all commits so far if that is asked for.
+    fn turn(&self, writer: &mut Writer, waits: bool) -> Result<Turn, StoreError> {
+        if waits {
+            let _ = self.pages.wait_for_all();
+        }
+        if writer.dropped > 0 && !self.is_read_only && self.pages.has_no_open_group() {
+            self.finish_drops(writer)?;
+        }
+        let turn = self.pages.turn()?;
+        if turn.failures() != writer.failures {
+            // Transactions before this one are gone, and what they left in memory with them.
+            self.look_again(&turn, writer)?;
+        }
+        Ok(turn)
+    }
+
     /// Reads from the newest pages what writers hand to each other.
     pub(super) fn look_again(&self, turn: &Turn, writer: &mut Writer) -> Result<(), StoreError> {
         let head = turn.read(HEAD)?;
@@ -69,9 +83,7 @@ impl Inner {
         writer.failures = turn.failures();
         Ok(())
     }
-}
 
-impl Inner {
     /// Waits for all commits and brings numbers of keys into the catalog. If that fails they are
     /// counted another time.
     fn end(&mut self) -> Result<(), StoreError> {
@@ -255,40 +267,17 @@ impl Store {
     /// Begins to write, after all commits so far if that is asked for.
     fn begin_when(&self, waits: bool) -> Result<WriteTx, StoreError> {
         self.0.pages.must_be_ours()?;
-        let mut writer = self.0.writer.lock().expect("no thread panics here");
-        let mut mine = loop {
-            match writer.take() {
-                Some(writer) => break writer,
-                None => writer = self.0.is_free.wait(writer).expect("no thread panics here"),
-            }
-        };
-        drop(writer);
-        if waits {
-            let _ = self.0.pages.wait_for_all();
-        }
-        if mine.dropped > 0
-            && !self.0.is_read_only
-            && self.0.pages.has_no_open_group()
-            && let Err(error) = self.0.finish_drops(&mut mine)
-        {
-            self.0.give_back(mine);
-            return Err(error);
-        }
-        let turn = match self.0.pages.turn() {
+        let writer = self.0.writer.lock().expect("no thread panics here");
+        let writer = self.0.is_free.wait_while(writer, |writer| writer.is_none());
+        let mine = writer.expect("no thread panics here").take();
+        let mut mine = mine.expect("it is free");
+        let turn = match self.0.turn(&mut mine, waits) {
             Ok(turn) => turn,
             Err(error) => {
                 self.0.give_back(mine);
                 return Err(error);
             }
         };
-        if turn.failures() != mine.failures {
-            // Transactions before this one are gone, and what they left in memory with them.
-            if let Err(error) = self.0.look_again(&turn, &mut mine) {
-                drop(turn);
-                self.0.give_back(mine);
-                return Err(error);
-            }
-        }
         let space = mine.space.take().expect("no transaction has it");
         Ok(WriteTx::new(
             self.0.clone(),

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::flash::{mark_page, medium_bytes};
+use crate::pages::tests::assert_says;
 use crate::superblock::MEDIUM_PAGE_BYTES;
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions as Files};
@@ -69,10 +70,14 @@ fn names(folder: &TempDir) -> Vec<String> {
     names
 }
 
-/// What of a damaged store can be read, in a file that may be there already.
+/// A repair into a file that may be there already.
+fn mend(path: &Path, to: &Path, hints: &Hints) -> Result<Repaired, StoreError> {
+    repair(path, to, &options(), hints, true, &mut quiet())
+}
+
+/// What of a damaged store can be read.
 fn salvage(path: &Path, to: &Path) -> Repaired {
-    let report = repair(path, to, &options(), &Hints::default(), true, &mut quiet());
-    report.expect("it can be salvaged")
+    mend(path, to, &Hints::default()).expect("it can be salvaged")
 }
 
 #[test]
@@ -127,8 +132,8 @@ fn what_cannot_be_compacted_is_as_it_was() {
     let (folder, path, pages) = place();
     let other = folder.path().join("other.flag");
     fs::hard_link(&path, &other).expect("a link");
-    let linked = compact(&path, &options(), &mut quiet()).expect_err("it has two names");
-    assert!(linked.to_string().contains("hard link"), "{linked}");
+    // It has two names.
+    assert_says(compact(&path, &options(), &mut quiet()), "hard link");
     fs::remove_file(&other).expect("it is there");
     // By a symbolic link, what it leads to is compacted, and it stays.
     std::os::unix::fs::symlink(&path, &other).expect("a link");
@@ -179,19 +184,15 @@ fn a_backup_is_a_store_and_replaces_nothing_unasked() {
     let to = folder.path().join("backup.flag");
     backup(&path, &to, &options(), false, &mut quiet()).expect("a backup");
     assert!(contents(&to) == pages && contents(&path) == pages);
-    let again = backup(&path, &to, &options(), false, &mut quiet()).expect_err("it is there");
-    assert!(again.to_string().contains("--force"), "{again}");
+    let again = backup(&path, &to, &options(), false, &mut quiet());
+    assert_says(again, "--force");
     fs::write(&to, "precious").expect("room");
     backup(&path, &to, &options(), true, &mut quiet()).expect("a backup");
     assert!(contents(&to) == pages);
     for own in [&path, &folder.path().join("link.flag")] {
         let _ = std::os::unix::fs::symlink(&path, own);
-        let error =
-            backup(&path, own, &options(), true, &mut quiet()).expect_err("it is the store");
-        assert!(
-            error.to_string().contains("is the store that is read"),
-            "{error}"
-        );
+        let refused = backup(&path, own, &options(), true, &mut quiet());
+        assert_says(refused, "is the store that is read");
     }
     // Neither a store that somebody writes to, nor over one.
     let open = PageStore::open(&path, &OpenOptions::existing()).expect("the store");
@@ -202,19 +203,9 @@ fn a_backup_is_a_store_and_replaces_nothing_unasked() {
     let error = backup(&path, &to, &options(), true, &mut quiet()).expect_err("it is in use");
     assert!(matches!(error, StoreError::InUse { .. }), "{error}");
     drop(open);
-    let nowhere = backup(
-        &path,
-        Path::new("/nowhere/b.flag"),
-        &options(),
-        false,
-        &mut quiet(),
-    );
-    assert!(
-        nowhere
-            .expect_err("no folder")
-            .to_string()
-            .contains("no folder")
-    );
+    let nowhere = Path::new("/nowhere/b.flag");
+    let refused = backup(&path, nowhere, &options(), false, &mut quiet());
+    assert_says(refused, "no folder");
     assert_eq!(names(&folder), ["backup.flag", "link.flag", "store.flag"]);
 }
 
@@ -355,41 +346,30 @@ fn a_superblock_or_both_can_be_damaged() {
     flip(&path, 5);
     let refused = PageStore::open(&path, &OpenOptions::existing());
     assert!(matches!(refused, Err(StoreError::NotAStore(_))));
-    let error = repair(
-        &path,
-        &to,
-        &options(),
-        &Hints::default(),
-        true,
-        &mut quiet(),
-    );
-    let error = error.expect_err("the protocol is not known").to_string();
-    assert!(error.contains("--protocol seal"), "{error}");
+    // The protocol is not known.
+    assert_says(mend(&path, &to, &Hints::default()), "--protocol seal");
     for pages_per_block in [None, Some(PAGES)] {
         let hints = Hints {
             protocol: Some(flagstone::commit::Kind::Seal),
             pages_per_block,
             newest: false,
         };
-        let report =
-            repair(&path, &to, &options(), &hints, true, &mut quiet()).expect("it can be salvaged");
+        let report = mend(&path, &to, &hints).expect("it can be salvaged");
         assert!(contents(&to) == pages && report.is_whole(), "{report:?}");
     }
     // Zeros are no blank medium, if blocks are behind them.
     let file = Files::new().write(true).open(&path).expect("it is there");
     file.write_all_at(&[0; 8192], 0).expect("room");
     let zeroed = fs::read(&path).expect("it can be read");
-    let refused = PageStore::open(&path, &OpenOptions::default()).err();
-    let error = refused.expect("it is no blank file").to_string();
-    assert!(error.contains("store repair"), "{error}");
+    let refused = PageStore::open(&path, &OpenOptions::default());
+    assert_says(refused, "store repair");
     assert!(fs::read(&path).expect("it can be read") == zeroed);
     let odd = Hints {
         protocol: Some(flagstone::commit::Kind::Seal),
         pages_per_block: Some(20),
         newest: false,
     };
-    let error = repair(&path, &to, &options(), &odd, true, &mut quiet()).err();
-    assert!(error.is_some(), "marks are not there");
+    assert!(mend(&path, &to, &odd).is_err(), "marks are not there");
 }
 
 #[test]
@@ -401,9 +381,8 @@ fn a_missing_end_is_damage_and_what_is_left_can_be_salvaged() {
     let end = medium_bytes(PAGES, blocks);
     for cut in [1, 4096, 100_000, end / 2] {
         fs::write(&path, &whole[..(end - cut) as usize]).expect("room");
-        let error = PageStore::open(&path, &OpenOptions::existing()).err();
-        let error = error.expect("its end is missing").to_string();
-        assert!(error.contains("the end of the store is missing"), "{error}");
+        let refused = PageStore::open(&path, &OpenOptions::existing());
+        assert_says(refused, "the end of the store is missing");
         let report = salvage(&path, &to);
         let salvaged = contents(&to);
         assert!(salvaged == pages || !report.is_whole(), "{cut}: {report:?}");
@@ -466,7 +445,7 @@ fn no_damage_makes_an_opening_a_check_or_a_repair_panic() {
                 pages_per_block: Some(PAGES),
                 newest: round % 20 == 0,
             };
-            if repair(&path, &to, &options(), &hints, true, &mut quiet()).is_ok() {
+            if mend(&path, &to, &hints).is_ok() {
                 salvaged += 1;
                 contents(&to);
             }
@@ -516,16 +495,11 @@ fn stores_of_all_protocols_are_salvaged() {
             fs::write(&path, &whole).expect("room");
             flip(&path, offset + 500);
             // Where a root or a log is damaged, the newest versions are all that can be had.
-            let report = repair(&path, &to, &options, &Hints::default(), true, &mut quiet());
-            let is_whole = match report {
+            let is_whole = match mend(&path, &to, &Hints::default()) {
                 Ok(report) => report.is_whole(),
-                Err(error) => {
-                    assert!(
-                        error.to_string().contains("--newest"),
-                        "{protocol}: {error}"
-                    );
-                    let newest = newest();
-                    let report = repair(&path, &to, &options, &newest, true, &mut quiet());
+                refused => {
+                    assert_says(refused, "--newest");
+                    let report = mend(&path, &to, &newest());
                     report.expect("it can be salvaged").is_whole()
                 }
             };
@@ -564,14 +538,8 @@ fn the_newest_versions_are_there_where_no_recovery_is() {
             continue;
         }
         refused += 1;
-        let error = repair(&path, &to, &options, &Hints::default(), true, &mut quiet()).err();
-        assert!(
-            error
-                .expect("it does not open")
-                .to_string()
-                .contains("--newest")
-        );
-        let report = repair(&path, &to, &options, &newest(), true, &mut quiet()).expect("versions");
+        assert_says(mend(&path, &to, &Hints::default()), "--newest");
+        let report = mend(&path, &to, &newest()).expect("versions");
         assert!(contents(&to) == pages && !report.is_whole(), "{report:?}");
     }
     assert!(refused > 0);

@@ -1,8 +1,9 @@
 //! A disk is compared with a vector of bytes, and with what it may be after a power cut.
 
 use super::*;
+use crate::chunks::tests::Refusing;
 use crate::medium::{Landing, Memory, Recorded};
-use crate::pages::tests::Dice;
+use crate::pages::tests::{Dice, assert_says};
 use crate::pages::{OpenOptions, PageStore};
 use flagstone::commit::Kind;
 use std::sync::{Arc, Mutex};
@@ -217,30 +218,18 @@ fn a_disk_that_lost_what_it_had_accepted_refuses_everything() {
 fn what_is_no_disk_is_said() {
     let pages = || store(&Recorded::default(), Kind::Seal);
     for size in [0, 100, 4097] {
-        let refused = Volume::create(pages(), size).err().expect("no such size");
-        assert!(refused.to_string().contains("multiple of 512"), "{refused}");
+        assert_says(Volume::create(pages(), size), "multiple of 512");
     }
-    let refused = Volume::create(pages(), 1 << 50).err().expect("too large");
-    assert!(refused.to_string().contains("use at most"), "{refused}");
+    assert_says(Volume::create(pages(), 1 << 50), "use at most");
     let plain = store(&Recorded::default(), Kind::Plain);
-    let refused = Volume::create(plain, 4096).err().expect("not atomic");
-    assert!(
-        refused.to_string().contains("another protocol"),
-        "{refused}"
-    );
-    let refused = Volume::open(pages()).err().expect("there is none");
-    assert!(refused.to_string().contains("it is empty"), "{refused}");
+    assert_says(Volume::create(plain, 4096), "another protocol");
+    assert_says(Volume::open(pages()), "it is empty");
     let mut other = pages();
     other.put(9, b"something");
-    let refused = Volume::open(other).err().expect("it is none");
-    assert!(
-        refused.to_string().contains("pages of another kind"),
-        "{refused}"
-    );
+    assert_says(Volume::open(other), "pages of another kind");
     let mut disk = Volume::create(pages(), 4096).expect("a disk");
     for (at, bytes) in [(4096, 1), (0, 4097), (u64::MAX, 2)] {
-        let refused = disk.trim(at, bytes).expect_err("beyond");
-        assert!(refused.to_string().contains("beyond the disk"), "{refused}");
+        assert_says(disk.trim(at, bytes), "beyond the disk");
     }
 }
 
@@ -281,4 +270,24 @@ fn the_first_part_of_a_range_costs_what_it_is_long() {
     assert_eq!(ends.next(), Some((8192, 4000, true)));
     assert_eq!(ends.next(), None);
     assert_eq!(disk.parts(size, 0).expect("within").next(), None);
+}
+
+/// A control: fails if tests/full_disk.rs would not see a disk that accepts what has no room. Pages
+/// that are asked for no room accept whatever comes, as disks did.
+#[test]
+fn a_disk_that_asks_for_no_room_cannot_keep_what_it_accepts() {
+    let medium = Recorded::default();
+    medium.give_at_most(Some(4 << 20));
+    let pages = store(&medium, Kind::Seal);
+    let pages = Refusing { pages, after: None };
+    let mut disk = Volume::create(pages, 5 << 20).expect("a disk");
+    let accepts = |at: &u64| disk.write(*at, &[1; 512]).is_ok();
+    let accepted: Vec<_> = (0..5 << 20).step_by(4096).filter(accepts).collect();
+    assert!(matches!(disk.flush(), Err(StoreError::Full(_))));
+    // What was accepted waits, and is not lost while the disk is open.
+    for at in accepted {
+        let mut found = [0; 512];
+        disk.read(at, &mut found).expect("it reads");
+        assert_eq!(found, [1; 512]);
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::encryption::key::{LOCK_AT, LOCK_BYTES, dress};
+use crate::pages::tests::assert_says;
 
 /// Where the two superblocks lie, the newest first.
 fn heads(medium: &Recorded) -> [u64; 2] {
@@ -42,6 +43,12 @@ fn has_all_pages(store: &mut PageStore) -> bool {
     (0..200).all(|at| store.page(at) == Some(vec![at as u8 + 1; 4000]))
 }
 
+/// Gives the store another key.
+fn rekey(medium: &Recorded) -> Result<(), StoreError> {
+    let (one, two) = (Key::raw([1; 32]), Key::raw([2; 32]));
+    rekey_on(Box::new(medium.clone()), &one, &two)
+}
+
 /// Such a store was opened as an empty one, and the first writes of that went over its blocks.
 #[test]
 fn the_shape_of_a_store_is_that_of_a_superblock_that_is_proven() {
@@ -69,20 +76,12 @@ fn the_shape_of_a_store_is_that_of_a_superblock_that_is_proven() {
             wrong_pages(pages),
         );
         let before = forged.to_vec();
-        let opened = open(&forged, raw(1)).err().expect("it is refused");
-        assert!(matches!(opened, StoreError::Damaged(_)), "{opened}");
-        let why = opened.to_string();
-        assert!(
-            why.contains("neither of them is as the store wrote it"),
-            "{why}"
-        );
+        let opened = open(&forged, raw(1));
+        assert!(matches!(opened, Err(StoreError::Damaged(_))));
+        assert_says(opened, "neither of them is as the store wrote it");
         // The control: another key is another key still.
         assert!(refusal(open(&forged, raw(2))).contains("not the key of the store"));
-        let changed = rekey_on(
-            Box::new(forged.clone()),
-            &Key::raw([1; 32]),
-            &Key::raw([2; 32]),
-        );
+        let changed = rekey(&forged);
         assert!(
             matches!(changed, Err(StoreError::Damaged(_))),
             "{changed:?}"
@@ -134,22 +133,8 @@ fn another_key_is_refused_where_the_newest_superblock_is_lost() {
     let [newest, _] = heads(&killed);
     let forged = forge(&killed, newest, wrong_pages(17));
     let before = forged.to_vec();
-    let opened = open(&forged, raw(1)).err().expect("it is refused");
-    assert!(
-        opened.to_string().contains("newest superblock was damaged"),
-        "{opened}"
-    );
-    let rekey = |medium: &Recorded| {
-        let (one, two) = (Key::raw([1; 32]), Key::raw([2; 32]));
-        rekey_on(Box::new(medium.clone()), &one, &two)
-    };
-    let changed = rekey(&forged).expect_err("it is refused");
-    assert!(
-        changed
-            .to_string()
-            .contains("newest superblock was damaged"),
-        "{changed}"
-    );
+    assert_says(open(&forged, raw(1)), "newest superblock was damaged");
+    assert_says(rekey(&forged), "newest superblock was damaged");
     assert!(forged.to_vec() == before, "nothing was changed");
     // One that may have been the older: whether the store was closed is not known.
     let medium = closed_store();

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::medium::identity;
+use crate::pages::tests::assert_says;
 use crate::tools::{Hints, Progress, Source, backup, compact, compare, fill, repair};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -116,10 +117,8 @@ fn a_file_that_was_put_in_the_place_of_a_draft_gets_no_name() {
     made.close().expect("a close");
     std::fs::remove_file(&hidden).expect("it is there");
     std::fs::write(&hidden, "of somebody else").expect("room");
-    let opened = draft.open(&opening).err().expect("it is another");
-    assert!(opened.to_string().contains("another file"), "{opened}");
-    let error = draft.finish(None).expect_err("it is another");
-    assert!(error.to_string().contains("another file"), "{error}");
+    assert_says(draft.open(&opening), "another file");
+    assert_says(draft.finish(None), "another file");
     assert!(!copy.exists());
     let left = std::fs::read(&hidden).expect("nobody has removed it");
     assert_eq!(left, b"of somebody else");
