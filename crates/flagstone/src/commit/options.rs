@@ -15,6 +15,15 @@ pub struct Mode {
     pub settings: &'static [(&'static str, &'static str)],
 }
 
+impl Mode {
+    pub(super) const fn new(
+        name: &'static str,
+        settings: &'static [(&'static str, &'static str)],
+    ) -> Mode {
+        Mode { name, settings }
+    }
+}
+
 /// Variants of a protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]

@@ -21,19 +21,17 @@ pub(super) struct DirtyPages {
 
 impl DirtyPages {
     /// A transaction has written a page to `slot`. The first time the committed version is kept;
-    /// later the transaction's own older version is given back, which nobody needs any more.
-    pub(super) fn write(&mut self, ftl: &mut Ftl, tx: TxId, at: Lpn, slot: Slot) -> Before {
+    /// later nobody needs the transaction's own older version any more. Says whether it was the
+    /// first time.
+    pub(super) fn write(&mut self, ftl: &mut Ftl, tx: TxId, at: Lpn, slot: Slot) -> bool {
         let last = ftl.set_slot(at, slot);
-        match self.rows.get(&at) {
-            Some(row) => {
-                assert_eq!(row.tx, tx, "two transactions write page {at}");
-                Before::Own(last.ppn().expect("it was written before"))
-            }
-            None => {
-                self.rows.insert(at, Row { tx, last });
-                Before::Committed
-            }
+        if let Some(row) = self.rows.get(&at) {
+            assert_eq!(row.tx, tx, "two transactions write page {at}");
+            ftl.kill(last.ppn().expect("it was written before"));
+            return false;
         }
+        self.rows.insert(at, Row { tx, last });
+        true
     }
 
     /// Where a transaction, or a reader of none, finds a page.
@@ -116,13 +114,4 @@ impl DirtyPages {
         }
         Ok(())
     }
-}
-
-/// What a write replaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Before {
-    /// The last committed version, or nothing; it is in the table now.
-    Committed,
-    /// A version that the same transaction wrote.
-    Own(Ppn),
 }

@@ -27,7 +27,7 @@ mod tests;
 mod waits;
 
 use carriers::{Carriers, copy_in_place_of};
-use dirty_pages::{Before, DirtyPages};
+use dirty_pages::DirtyPages;
 use scan::{NO_UNIT, Scanned, Units, is_before, scan};
 use tables::Tables;
 use waits::Waits;
@@ -69,14 +69,8 @@ const INFO: Info = Info {
     rewrites: true,
     as_published: true,
     modes: &[
-        Mode {
-            name: "block-flags",
-            settings: &[],
-        },
-        Mode {
-            name: "page-flags",
-            settings: &[(BLOCK_FLAGS.name, "false")],
-        },
+        Mode::new("block-flags", &[]),
+        Mode::new("page-flags", &[(BLOCK_FLAGS.name, "false")]),
     ],
     settings: &[BLOCK_FLAGS],
     tail: &[spare::RECORD],

@@ -1,7 +1,7 @@
 //! What CFC and AFC know of the pages, and the steps that they take alike: what a write, a commit
 //! and an abort do to the tables, flags that a copy carries, and a victim's pages.
 
-use super::{BLOCK_FLAGS, Before, Carriers, DirtyPages, Shadow, Waits, copy_in_place_of};
+use super::{BLOCK_FLAGS, Carriers, DirtyPages, Shadow, Waits, copy_in_place_of};
 use crate::commit::Options;
 use crate::ftl::{Cause, Ftl, FtlError, Header, Slot, Written};
 use crate::nand::Geometry;
@@ -31,17 +31,6 @@ impl Tables {
             carriers: Carriers::default(),
             waits: Waits::default(),
         })
-    }
-
-    /// A transaction has written a page to `slot`. Says whether that was for the first time.
-    pub(super) fn wrote(&mut self, ftl: &mut Ftl, tx: TxId, at: Lpn, slot: Slot) -> bool {
-        match self.dirty.write(ftl, tx, at, slot) {
-            Before::Own(older) => {
-                ftl.kill(older);
-                false
-            }
-            Before::Committed => true,
-        }
     }
 
     /// A transaction that wrote these pages has committed, which is durable at `done`.

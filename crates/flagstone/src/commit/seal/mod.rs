@@ -104,14 +104,8 @@ pub(super) const INFO: Info = Info {
     isolation: Isolation::Serializable,
     rewrites: true,
     modes: &[
-        Mode {
-            name: "late",
-            settings: &[],
-        },
-        Mode {
-            name: "early",
-            settings: &[("linger", "0")],
-        },
+        Mode::new("late", &[]),
+        Mode::new("early", &[("linger", "0")]),
     ],
     settings: &[LINGER, UNDECIDED],
     tail: &[tail::RECORD],

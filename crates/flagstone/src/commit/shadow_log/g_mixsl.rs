@@ -52,10 +52,7 @@ pub(in crate::commit) const INFO: Info = Info {
     idea: "as mixsl, with one log page for a group of transactions",
     section: "4",
     modes: &[
-        Mode {
-            name: "count",
-            settings: &[],
-        },
+        Mode::new("count", &[]),
         Mode {
             name: PAGE_FULL,
             settings: &[(GROUP.name, PAGE_FULL)],

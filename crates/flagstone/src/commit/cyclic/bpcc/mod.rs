@@ -90,14 +90,8 @@ pub(in crate::commit) const INFO: Info = Info {
         "@E": "it is the named one, and the walk has not been there" => "as that version";
     },
     modes: &[
-        Mode {
-            name: "straddling",
-            settings: &[],
-        },
-        Mode {
-            name: "all",
-            settings: &[(KEEPS_OBSOLETE.name, "all")],
-        },
+        Mode::new("straddling", &[]),
+        Mode::new("all", &[(KEEPS_OBSOLETE.name, "all")]),
     ],
     settings: &[KEEPS_OBSOLETE],
     format: Format {

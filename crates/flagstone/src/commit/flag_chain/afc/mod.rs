@@ -155,27 +155,18 @@ struct Unit {
 impl Chain {
     /// The parts that are left without the units at `gone`, as indices of units, oldest first.
     fn parts(&self, gone: impl Fn(Ppn) -> bool, place: impl Fn(Ppn) -> Ppn) -> Vec<Vec<usize>> {
-        let index: FxHashMap<Ppn, usize> = (self.units.iter().enumerate())
+        let index: FxHashMap<Ppn, u32> = (0..)
+            .zip(&self.units)
             .filter(|(_, unit)| !gone(unit.page.at))
             .map(|(i, unit)| (place(unit.page.at), i))
             .collect();
-        let mut part: Vec<usize> = (0..self.units.len()).collect();
-        let find = |part: &[usize], mut unit: usize| {
-            while part[unit] != unit {
-                unit = part[unit];
-            }
-            unit
-        };
-        for (from, to) in &self.links {
-            if let (Some(&a), Some(&b)) = (index.get(from), index.get(to)) {
-                let (a, b) = (find(&part, a), find(&part, b));
-                part[a.max(b)] = a.min(b);
-            }
-        }
+        let links = self.links.iter();
+        let links = links.filter_map(|(from, to)| Some((*index.get(from)?, *index.get(to)?)));
+        let part = parts_of(self.units.len(), links);
         let mut parts: Vec<Vec<usize>> = vec![Vec::new(); self.units.len()];
         for (i, unit) in self.units.iter().enumerate() {
             if !gone(unit.page.at) {
-                parts[find(&part, i)].push(i);
+                parts[part[i] as usize].push(i);
             }
         }
         parts.retain(|part| !part.is_empty());
@@ -191,6 +182,24 @@ impl Chain {
     fn bytes(&self) -> usize {
         size_of_val(self.units.as_slice()) + size_of_val(self.links.as_slice())
     }
+}
+
+/// Which units hang together, whatever the direction of the links: the smallest unit of the part of
+/// each.
+fn parts_of(units: usize, links: impl Iterator<Item = (u32, u32)>) -> Vec<u32> {
+    let mut up: Vec<u32> = (0..units as u32).collect();
+    let root = |up: &mut [u32], mut unit: u32| {
+        while up[unit as usize] != unit {
+            up[unit as usize] = up[up[unit as usize] as usize];
+            unit = up[unit as usize];
+        }
+        unit
+    };
+    for (a, b) in links {
+        let (a, b) = (root(&mut up, a), root(&mut up, b));
+        up[a.max(b) as usize] = a.min(b);
+    }
+    (0..units as u32).map(|unit| root(&mut up, unit)).collect()
 }
 
 #[derive(Clone)]
@@ -276,7 +285,7 @@ impl Protocol for Afc {
         }
         open.in_flight.push((to.done, page));
         open.chain.written = open.chain.written.max(to.done);
-        if self.tables.wrote(ftl, tx, at, Slot::of(kind, to.at)) {
+        if self.tables.dirty.write(ftl, tx, at, Slot::of(kind, to.at)) {
             open.lpns.push(at);
         }
         let (next, done) = (start, to.done);

@@ -1,7 +1,7 @@
 //! AFC, recovery ([FlagCommit] §3.2): every flag is read, and a FALSE one anywhere in a part says
 //! that the part is not committed.
 
-use super::{Afc, Chain, FALSE_AT_FIRST, TxRow, Unit, collect::Collector, is_true};
+use super::{Afc, Chain, FALSE_AT_FIRST, TxRow, Unit, collect::Collector, is_true, parts_of};
 use crate::commit::flag_chain::{self, NO_UNIT, Scanned, Tables, Units};
 use crate::commit::show::Rulings;
 use crate::commit::{Options, Recovered};
@@ -72,7 +72,7 @@ pub(in crate::commit) fn recover(
     })
 }
 
-/// Which units hang together, whatever the direction of the links.
+/// The parts of all chains.
 struct Parts {
     /// The smallest unit of the part of each unit.
     of_unit: Vec<u32>,
@@ -82,18 +82,10 @@ struct Parts {
 
 impl Parts {
     fn new(units: &Units) -> Parts {
-        let mut parts = Parts {
-            of_unit: (0..units.len() as u32).collect(),
+        Parts {
+            of_unit: parts_of(units.len(), units.edges().iter().copied()),
             is_false: vec![false; units.len()],
-        };
-        for &(a, b) in units.edges() {
-            let (a, b) = (parts.root(a), parts.root(b));
-            parts.of_unit[a.max(b) as usize] = a.min(b);
         }
-        for unit in 0..units.len() as u32 {
-            parts.of_unit[unit as usize] = parts.root(unit);
-        }
-        parts
     }
 
     /// Finds the parts with a FALSE page, carried flags included. Of the pages that carry a flag,
@@ -137,15 +129,6 @@ impl Parts {
             }
         }
         kept
-    }
-
-    fn root(&mut self, mut unit: u32) -> u32 {
-        while self.of_unit[unit as usize] != unit {
-            let up = self.of_unit[unit as usize];
-            self.of_unit[unit as usize] = self.of_unit[up as usize];
-            unit = up;
-        }
-        unit
     }
 
     /// Whether a page is of a part without a FALSE one.

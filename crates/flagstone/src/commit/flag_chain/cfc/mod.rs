@@ -369,10 +369,8 @@ impl Cfc {
         }
         open.safe_at = open.safe_at.max(to.done);
         row.pages += 1;
-        if self
-            .tables
-            .wrote(ftl, tx, page.lpn, Slot::of(page.kind, to.at))
-        {
+        let slot = Slot::of(page.kind, to.at);
+        if self.tables.dirty.write(ftl, tx, page.lpn, slot) {
             open.lpns.push(page.lpn);
         }
         Ok((to, flagged))
