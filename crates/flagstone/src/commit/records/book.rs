@@ -216,17 +216,15 @@ impl<S: Default> Owners<S> {
     }
 }
 
-/// Instants before which blocks are not erased, because a verdict needs what is in them until then.
+/// Instants before which blocks are not erased, because what is in them is needed until then.
 #[derive(Debug, Default)]
 pub(super) struct Deadlines(FxHashMap<Pbn, Nanos>);
 
 impl Deadlines {
     /// A block is not erased before `until`.
     pub(super) fn note(&mut self, block: Pbn, until: Nanos) {
-        if until > Nanos::ZERO {
-            let latest = self.0.entry(block).or_default();
-            *latest = until.max(*latest);
-        }
+        let latest = self.0.entry(block).or_default();
+        *latest = until.max(*latest);
     }
 
     pub(super) fn get(&self, block: Pbn) -> Nanos {

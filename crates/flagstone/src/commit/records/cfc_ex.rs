@@ -87,9 +87,9 @@ impl CfcEx {
             let row = self.owners.table.remove(&tx).expect("looked up above");
             for member in row.members {
                 self.owners.book.remove(member);
-                if !self.rules.broken_by(Mistake::IssuedIsSafe) {
-                    self.kept
-                        .note(self.owners.book.block_of(member.at), row.written);
+                let block = self.owners.book.block_of(member.at);
+                if row.written > Nanos::ZERO && !self.rules.broken_by(Mistake::IssuedIsSafe) {
+                    self.kept.note(block, row.written);
                 }
             }
         }

@@ -5,6 +5,7 @@
 //! looked for in the one before it, and so on. A record that is not pending in a version is
 //! committed there, also where it is absent.
 
+use super::book::Deadlines;
 use super::{Mistake, Rules};
 use crate::commit::table_bytes;
 use crate::ftl::{Ftl, Slot};
@@ -49,7 +50,7 @@ pub(super) struct Versions {
     lists: FxHashMap<Lpn, Vec<Version>>,
     pub(super) rules: Rules,
     /// Blocks with versions that became dead or committed, and when that is durable.
-    safe_at: FxHashMap<Pbn, Nanos>,
+    safe_at: Deadlines,
 }
 
 impl Versions {
@@ -66,12 +67,12 @@ impl Versions {
     /// When what became dead or committed in a block so far is durable: it is not copied as
     /// committed before, nor erased.
     pub(super) fn safe_at(&self, block: Pbn) -> Nanos {
-        self.safe_at.get(&block).copied().unwrap_or_default()
+        self.safe_at.get(block)
     }
 
     /// A block was erased.
     pub(super) fn forget(&mut self, block: Pbn) {
-        self.safe_at.remove(&block);
+        self.safe_at.forget(block);
     }
 
     /// A page has a new version, which is live and in none of the books yet, and durable at `done`.
@@ -131,9 +132,7 @@ impl Versions {
             for version in list {
                 if version.held.iter().any(|held| held.tx == tx) {
                     version.held.retain(|held| held.tx != tx);
-                    let when = self.safe_at.entry(ftl.geometry().block_of(version.at));
-                    let when = when.or_default();
-                    *when = done.max(*when);
+                    self.safe_at.note(ftl.geometry().block_of(version.at), done);
                 }
             }
             self.prune(ftl, at, done, undecided);
@@ -224,7 +223,7 @@ impl Versions {
     /// Bytes of the lists.
     pub(super) fn bytes(&self) -> u64 {
         let mut bytes = table_bytes::<Lpn, Vec<Version>>(self.lists.len());
-        bytes += table_bytes::<Pbn, Nanos>(self.safe_at.len());
+        bytes += self.safe_at.bytes();
         for version in self.lists.values().flatten() {
             bytes += size_of::<Version>() as u64;
             for held in &version.held {
@@ -270,8 +269,7 @@ impl Versions {
 }
 
 /// Lets the collector have a version; its block is not erased before `done`.
-fn kill(ftl: &mut Ftl, safe_at: &mut FxHashMap<Pbn, Nanos>, at: Ppn, done: Nanos) {
+fn kill(ftl: &mut Ftl, safe_at: &mut Deadlines, at: Ppn, done: Nanos) {
     ftl.kill(at);
-    let when = safe_at.entry(ftl.geometry().block_of(at)).or_default();
-    *when = done.max(*when);
+    safe_at.note(ftl.geometry().block_of(at), done);
 }
