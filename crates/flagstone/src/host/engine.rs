@@ -11,8 +11,6 @@ use super::manager::{
 };
 use super::{HostConfig, HostError, HostStats, Rid, Step, Why};
 use crate::commit::MergedPage;
-use crate::ftl::Ftl;
-use crate::nand::Flash;
 use crate::page::Page;
 use crate::units::{Lpn, Nanos, TxId};
 use std::collections::BTreeSet;
@@ -23,7 +21,7 @@ pub(super) const PLACE: Resource = Resource::Device;
 /// A device, the host's memory above it, and the manager that decides what moves between them.
 pub(super) struct Engine {
     pub(super) memory: Memory,
-    device: Below,
+    pub(super) device: Below,
     manager: Box<dyn Manager>,
     /// When transactions that have ended release their locks.
     pub(super) endings: BTreeSet<(Nanos, TxId)>,
@@ -526,14 +524,6 @@ impl Engine {
         all
     }
 
-    pub(super) fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, HostError> {
-        Ok(self.device.erase_ahead(now)?)
-    }
-
-    pub(super) fn ftl(&self) -> &Ftl {
-        self.device.ftl()
-    }
-
     pub(super) fn check(&self) -> Result<(), String> {
         self.memory.pool.check()?;
         self.memory.locks.check()?;
@@ -547,9 +537,5 @@ impl Engine {
         }
         self.manager.check()?;
         self.device.check()
-    }
-
-    pub(super) fn into_flash(self) -> Box<dyn Flash> {
-        self.device.into_flash()
     }
 }

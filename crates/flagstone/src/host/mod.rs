@@ -491,12 +491,12 @@ impl Host {
     /// # Errors
     /// The power fails.
     pub fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, HostError> {
-        self.engine.erase_ahead(now)
+        Ok(self.engine.device.erase_ahead(now)?)
     }
 
     /// The layer below the device's protocol, to look at.
     pub fn ftl(&self) -> &Ftl {
-        self.engine.ftl()
+        self.engine.device.ftl()
     }
 
     /// Checks the invariants of the device and the pool, in tests and campaigns.
@@ -509,7 +509,7 @@ impl Host {
 
     /// The flash, which is all that a power cut leaves.
     pub fn into_flash(self) -> Box<dyn Flash> {
-        self.engine.into_flash()
+        self.engine.device.into_flash()
     }
 }
 
