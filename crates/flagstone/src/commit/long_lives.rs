@@ -52,8 +52,7 @@ fn a_transaction_outlives_many_zone_slides() {
                 [value, value, value, value, value, value, 1]
             );
             small.churn(20..PAGES, |device| device.stats().checkpoints > 40);
-            let mut small = small.restart(dice);
-            assert_eq!(small.values(6), [value; 6], "{kind}");
+            assert_eq!(small.restart(dice).values(6), [value; 6], "{kind}");
         }
     }
 }

@@ -75,8 +75,7 @@ fn leftovers_of_an_aborted_transaction_are_not_counted_with_those_of_another() {
     let mut small = small.restart(EVERYTHING);
     assert_eq!(small.values(4), [0, 0, 0, 3]);
     small.set(7, &[0, 1, 2]);
-    let mut small = small.restart(NOTHING);
-    assert_eq!(small.values(4), [7, 7, 7, 3]);
+    assert_eq!(small.restart(NOTHING).values(4), [7, 7, 7, 3]);
 }
 
 #[test]
@@ -98,8 +97,7 @@ fn the_order_of_the_commits_decides() {
         small.commit(first);
         fill(&mut small, seals);
         assert_eq!(small.values(4), [1, 1, 2, 1]);
-        let mut small = small.restart(NOTHING);
-        assert_eq!(small.values(4), [1, 1, 2, 1]);
+        assert_eq!(small.restart(NOTHING).values(4), [1, 1, 2, 1]);
     }
 }
 
@@ -115,8 +113,7 @@ fn of_two_versions_in_one_transaction_the_later_counts() {
         small.commit(tx);
         small.check();
         fill(&mut small, seals);
-        let mut small = small.restart(NOTHING);
-        assert_eq!(small.values(3), [3, 2, 1]);
+        assert_eq!(small.restart(NOTHING).values(3), [3, 2, 1]);
     }
 }
 
@@ -152,8 +149,7 @@ fn blocks_wait_for_their_transactions_and_then_say_everything() {
     assert_eq!(memory(&mut small, "evidence"), 0);
     let open = memory(&mut small, "waiting_blocks");
     assert!(open < 200, "{open} bytes for blocks that are sealed");
-    let mut small = small.restart(NOTHING);
-    assert_eq!(small.values(2), [1, 1]);
+    assert_eq!(small.restart(NOTHING).values(2), [1, 1]);
 }
 
 /// Two pages of a transaction in two blocks that were sealed before it ended, and a third that is
@@ -226,8 +222,7 @@ fn a_copy_of_a_committed_page_needs_its_transaction_no_more() {
         }
     }
     small.set(2, &[1]);
-    let mut small = small.restart(NOTHING);
-    assert_eq!(small.values(3), [1, 2, 1]);
+    assert_eq!(small.restart(NOTHING).values(3), [1, 2, 1]);
 }
 
 #[test]
@@ -390,8 +385,7 @@ fn a_device_takes_writes_again_once_the_transaction_that_filled_it_is_rolled_bac
             assert_eq!(small.try_put(&[(at, 3)]), Ok(()), "{kind}, page {at}");
         }
         small.check();
-        let mut small = small.restart(NOTHING);
-        assert_eq!(small.values(100), [3; 100], "{kind}");
+        assert_eq!(small.restart(NOTHING).values(100), [3; 100], "{kind}");
     }
 }
 

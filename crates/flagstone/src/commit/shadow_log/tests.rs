@@ -275,6 +275,6 @@ fn a_group_ends_at_its_deadline_or_when_the_host_asks() {
     bench.write(fourth, 2, 1);
     assert_eq!(commit(&mut bench, fourth), None);
     let mut bench = bench.restart(EVERYTHING);
-    let found: Vec<_> = [0, 1, 2].map(|page| bench.value(page)).into();
+    let found: Vec<_> = bench.values(3).into();
     assert_eq!(found, [1, 1, 0]);
 }

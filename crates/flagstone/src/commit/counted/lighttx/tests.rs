@@ -35,20 +35,13 @@ fn slide(small: &mut Small) {
 #[test]
 fn leftovers_of_an_aborted_transaction_are_not_counted_with_those_of_another() {
     let mut small = light(false);
-    let aborted = small.begin();
-    for at in 0..3 {
-        small.write(aborted, at, 5);
-    }
+    let aborted = small.open(5, &[0, 1, 2]);
     small.abort(aborted);
     let mut small = small.restart(EVERYTHING);
-    let next = small.begin();
+    let next = small.open(7, &[0, 1, 2]);
     assert!(next > aborted, "{next} would be counted with {aborted}");
-    for at in 0..3 {
-        small.write(next, at, 7);
-    }
     small.commit(next);
-    let mut small = small.restart(NOTHING);
-    assert_eq!([0, 1, 2].map(|at| small.value(at)), [7; 3]);
+    assert_eq!(small.restart(NOTHING).values(3), [7; 3]);
 }
 
 /// A dead transaction that wrote A still has a page in a block that is not full; another has
@@ -56,15 +49,12 @@ fn leftovers_of_an_aborted_transaction_are_not_counted_with_those_of_another() {
 fn l2(filler: u32) -> u8 {
     let mut small = light(false);
     fill(&mut small, filler);
-    let dead = small.begin();
-    small.write(dead, 0, 7);
-    small.write(dead, 1, 7); // Programs page 0.
+    let dead = small.open(7, &[0, 1]); // Programs page 0.
     small.put(&[(FILLER, 1)]);
     small.commit(dead);
     small.put(&[(0, 9)]);
     fill(&mut small, 5);
-    let mut small = small.restart(EVERYTHING);
-    small.value(0)
+    small.restart(EVERYTHING).value(0)
 }
 
 /// The same with a copy of A, which is a transaction of its own: it lies in the collector's block,
@@ -80,8 +70,7 @@ fn copy(as_published: bool) -> u8 {
     small.put(&[(0, 9)]);
     slide(&mut small);
     slide(&mut small);
-    let mut small = small.restart(EVERYTHING);
-    small.value(0)
+    small.restart(EVERYTHING).value(0)
 }
 
 #[test]
@@ -97,8 +86,7 @@ fn l3(as_published: bool, filler: u32) -> u8 {
     let mut small = light(as_published);
     fill(&mut small, filler);
     small.put(&[(0, 1), (0, 2)]);
-    let mut small = small.restart(NOTHING);
-    small.value(0)
+    small.restart(NOTHING).value(0)
 }
 
 #[test]
@@ -113,17 +101,13 @@ fn of_two_writes_of_a_page_in_one_transaction_the_later_counts() {
 #[test]
 fn blocks_in_the_zones_are_not_collected() {
     let mut small = light(false);
-    let long = small.begin();
-    for at in 0..6 {
-        small.write(long, at, 3);
-    }
+    let long = small.open(3, &[0, 1, 2, 3, 4, 5]);
     fill(&mut small, 700);
     small.check();
     assert!(small.device().stats().collections > 50);
     assert_eq!(small.value_in(Some(long), 2), 3);
     small.commit(long);
-    let mut small = small.restart(NOTHING);
-    assert_eq!([0, 1, 2, 3, 4, 5].map(|at| small.value(at)), [3; 6]);
+    assert_eq!(small.restart(NOTHING).values(6), [3; 6]);
 }
 
 #[test]
@@ -140,8 +124,7 @@ fn a_copy_of_a_page_that_is_written_again_does_not_win() {
     // And the copy alone counts as well.
     let second = slot(&mut small);
     small.churn(1..PAGES, |device| device.ftl().slot(Lpn(0)) != second);
-    let mut small = small.restart(NOTHING);
-    assert_eq!(small.value(0), 2);
+    assert_eq!(small.restart(NOTHING).value(0), 2);
 }
 
 #[test]
@@ -154,8 +137,7 @@ fn commits_after_a_restart_come_after_those_before_it() {
         small.put(&[(0, 2)]);
         let mut small = small.restart(NOTHING);
         small.put(&[(1, 3)]);
-        let mut small = small.restart(NOTHING);
-        assert_eq!([0, 1].map(|at| small.value(at)), [2, 3]);
+        assert_eq!(small.restart(NOTHING).values(2), [2, 3]);
     }
 }
 
@@ -164,9 +146,7 @@ fn a_transaction_of_one_page_that_aborts_leaves_nothing_on_flash() {
     let mut small = light(false);
     fill(&mut small, 1);
     let programs = small.device().stats().total(Operation::Program);
-    let tx = small.begin();
-    small.write(tx, 0, 1);
-    small.abort(tx);
+    small.roll_back(1, &[0]);
     assert_eq!(small.device().stats().total(Operation::Program), programs);
     assert_eq!(small.value(0), 0);
 }
@@ -183,11 +163,10 @@ fn d5_a_trim_holds_across_slides_and_restarts() {
         small.commit(tx);
         (0..slides).for_each(|_| slide(&mut small));
         let mut small = small.restart(NOTHING);
-        assert_eq!([0, 1].map(|at| small.value(at)), [0, 1]);
+        assert_eq!(small.values(2), [0, 1]);
         slide(&mut small);
         small.check();
-        let mut small = small.restart(NOTHING);
-        assert_eq!([0, 1].map(|at| small.value(at)), [0, 1]);
+        assert_eq!(small.restart(NOTHING).values(2), [0, 1]);
     }
 }
 
@@ -203,8 +182,7 @@ fn overlapping_transactions_count_in_the_order_of_their_commits() {
     assert_eq!(small.value(0), 2);
     assert_eq!(small.value_in(Some(first), 0), 1);
     small.commit(first);
-    let mut small = small.restart(NOTHING);
-    assert_eq!([0, 1].map(|at| small.value(at)), [1, 1]);
+    assert_eq!(small.restart(NOTHING).values(2), [1, 1]);
 }
 
 #[test]

@@ -154,8 +154,7 @@ fn d4_a_commit_waits_for_the_erase_of_blocks_that_it_was_moved_out_of() {
     bench.commit(tx);
     let flags = count(&mut bench, Operation::Reprogram, Cause::Commit);
     assert!(flags >= 2, "copies are heads of their own: {flags} flags");
-    let mut bench = bench.restart(LANDS);
-    assert_eq!(bench.values(3), [1, 1, 1]);
+    assert_eq!(bench.restart(LANDS).values(3), [1, 1, 1]);
 }
 
 #[test]
