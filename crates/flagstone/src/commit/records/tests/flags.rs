@@ -37,10 +37,7 @@ fn one_dead_page(mistake: Option<Mistake>, others: [u64; 2], cut: Option<Cut>) -
 /// Writes the other page, a little later as one that waits for a commit, and others meanwhile,
 /// until the power fails.
 fn supersede(bench: &mut Bench) {
-    let (mut page, mut image) = (Page::default(), Vec::new());
-    page.set_lsn(5);
-    page.put(0, &[9], 200).expect("it fits");
-    page.emit(200, &mut image).expect("it fits");
+    let image = image(5, &[9]);
     let mut now = bench.now;
     let later = now + Nanos::from_micros(600);
     let mut going = bench.device().write(later, Lpn(0), &image, &[]).is_ok();

@@ -28,6 +28,17 @@ struct Bench {
     now: Nanos,
 }
 
+/// A page of records of one byte; 0 is none.
+fn image(lsn: u64, records: &[u8]) -> Vec<u8> {
+    let (mut page, mut image) = (Page::default(), Vec::new());
+    page.set_lsn(lsn);
+    for (slot, &value) in (0..).zip(records).filter(|(_, value)| **value > 0) {
+        page.put(slot, &[value], 200).expect("it fits");
+    }
+    page.emit(200, &mut image).expect("it fits");
+    image
+}
+
 impl Bench {
     fn chip(max_c: u8) -> Chip {
         Bench::chip_of(max_c, 2)
@@ -55,7 +66,6 @@ impl Bench {
     fn on(chip: Chip, kind: RecordKind, max_c: u8, mistake: Option<Mistake>) -> Bench {
         let options = RecordOptions {
             max_c,
-            as_published: false,
             ..RecordOptions::default()
         };
         let power = PowerCut::new(chip);
@@ -122,13 +132,7 @@ impl Bench {
 
     /// Writes a page of records of one byte; 0 is none. Its LSN is `lsn`.
     fn write(&mut self, at: u32, lsn: u64, records: &[u8], pending: &[(TxId, &[SlotNo])]) {
-        let mut page = Page::default();
-        page.set_lsn(lsn);
-        for (slot, &value) in records.iter().enumerate().filter(|(_, value)| **value > 0) {
-            page.put(slot as SlotNo, &[value], 200).expect("it fits");
-        }
-        let mut image = Vec::new();
-        page.emit(200, &mut image).expect("it fits");
+        let image = image(lsn, records);
         let pending: Vec<Pending> = pending
             .iter()
             .map(|&(tx, slots)| Pending {

@@ -334,7 +334,6 @@ impl Failing {
     fn open(kind: RecordKind, flash: Box<dyn Flash>) -> Failing {
         let options = RecordOptions {
             max_c: 3,
-            as_published: false,
             ..RecordOptions::default()
         };
         let device = RecordDevice::open(flash, kind, Bench::config(), &options, Nanos::ZERO);
@@ -346,9 +345,7 @@ impl Failing {
 
     /// Writes one byte into the first record of a page.
     fn write(&mut self, at: u32, value: u8, tx: Option<TxId>) {
-        let (mut page, mut image) = (Page::default(), Vec::new());
-        page.put(0, &[value], 200).expect("it fits");
-        page.emit(200, &mut image).expect("it fits");
+        let image = image(0, &[value]);
         let pending = tx.map(|tx| Pending { tx, slots: vec![0] });
         let now = self.now;
         let done = self.device.write(now, Lpn(at), &image, pending.as_slice());
