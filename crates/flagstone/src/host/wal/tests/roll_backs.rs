@@ -3,9 +3,10 @@
 use crate::commit::Options;
 use crate::forward_flash;
 use crate::ftl::Config;
-use crate::host::{Host, HostConfig, HostError, Rid, Stack, Step};
+use crate::host::small_host::rid;
+use crate::host::{Host, HostConfig, HostError, Stack, Step};
 use crate::nand::{Chip, Flash, FlashError, Geometry, Read, Shared, small};
-use crate::units::{Lpn, Nanos, Ppn, TxId};
+use crate::units::{Nanos, Ppn, TxId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -22,20 +23,39 @@ struct Run {
     now: Nanos,
 }
 
-fn open(chip: &Shared<Chip>, config: &HostConfig) -> Result<Host, String> {
-    let (flash, options) = (Box::new(chip.clone()), Options::default());
-    let device = Config::small(200, None);
-    let host = Host::open(flash, Stack::Wal, device, &options, config, Nanos::ZERO);
-    host.map_err(|error| error.to_string())
+fn config(frames: usize) -> HostConfig {
+    HostConfig {
+        frames,
+        log_pages: 25,
+        ..HostConfig::default()
+    }
 }
 
 impl Run {
+    /// On a chip, which the database sees as `flash`.
+    fn new(chip: Shared<Chip>, flash: Box<dyn Flash>, config: HostConfig) -> Result<Run, String> {
+        let (device, options) = (Config::small(200, None), Options::default());
+        let host = Host::open(flash, Stack::Wal, device, &options, &config, Nanos::ZERO);
+        let host = host.map_err(|error| error.to_string())?;
+        Ok(Run {
+            now: host.recovered_at(),
+            chip,
+            config,
+            host,
+        })
+    }
+
+    fn restart(self) -> Result<Run, String> {
+        drop(self.host);
+        Run::new(self.chip.clone(), Box::new(self.chip), self.config)
+    }
+
+    fn begin(&mut self) -> TxId {
+        self.host.begin(self.now).expect("it begins")
+    }
+
     fn write(&mut self, tx: TxId, page: u32, slot: u16, bytes: Option<&[u8]>) -> bool {
-        let rid = Rid {
-            page: Lpn(page),
-            slot,
-        };
-        match self.host.write(self.now, tx, rid, bytes) {
+        match self.host.write(self.now, tx, rid(page, slot), bytes) {
             Ok(Step::Done((), done)) => {
                 self.now = done;
                 true
@@ -52,42 +72,38 @@ impl Run {
             other => panic!("{other:?}"),
         }
     }
+
+    /// Whether a record is there, with these bytes.
+    fn has(&mut self, page: u32, slot: u16, bytes: &[u8]) -> bool {
+        let mut found = Vec::new();
+        let look = self.host.look(self.now, rid(page, slot), &mut found);
+        look.expect("it reads").0 && found == bytes
+    }
 }
 
 /// Deletes so many records in one transaction, commits a few small ones beside it, and rolls it
 /// back: at once, or at a restart.
 fn roll_back(deletes: u32, bytes: usize, frames: usize, restarts: bool) -> Result<(), String> {
     let chip = Shared::new(small::chip(GEOMETRY));
-    let config = HostConfig {
-        frames,
-        log_pages: 25,
-        ..HostConfig::default()
-    };
-    let config = config.with("log_padded", true).with("checkpoint_every", 1);
-    let config = config.keep_those_of(Stack::Wal);
-    let host = open(&chip, &config)?;
-    let mut run = Run {
-        now: host.recovered_at(),
-        chip,
-        config,
-        host,
-    };
+    let config = config(frames).with("log_padded", true);
+    let flash = Box::new(chip.clone());
+    let mut run = Run::new(chip, flash, config.with("checkpoint_every", 1))?;
     let record = [7; 200];
     for page in 0..deletes.div_ceil(8) {
-        let tx = run.host.begin(run.now).expect("it begins");
+        let tx = run.begin();
         for slot in 0..8 {
             assert!(run.write(tx, page, slot, Some(&record)));
         }
         run.commit(tx);
     }
-    let large = run.host.begin(run.now).expect("it begins");
+    let large = run.begin();
     for n in 0..deletes {
         if !run.write(large, n / 8, (n % 8) as u16, None) {
             break;
         }
     }
     for page in 100..104 {
-        let tx = run.host.begin(run.now).expect("it begins");
+        let tx = run.begin();
         if run.write(tx, page, 0, Some(&vec![1; bytes])) {
             run.commit(tx);
         }
@@ -97,20 +113,10 @@ fn roll_back(deletes: u32, bytes: usize, frames: usize, restarts: bool) -> Resul
             let done = run.host.abort(run.now, large);
             run.now = done.map_err(|error| format!("it is not rolled back: {error}"))?;
         }
-        true => {
-            drop(run.host);
-            run.host = open(&run.chip, &run.config)?;
-            run.now = run.host.recovered_at();
-        }
+        true => run = run.restart()?,
     }
-    let mut found = Vec::new();
     for n in 0..deletes {
-        let rid = Rid {
-            page: Lpn(n / 8),
-            slot: (n % 8) as u16,
-        };
-        let look = run.host.look(run.now, rid, &mut found);
-        assert!(look.expect("it reads").0 && found == record, "{n}");
+        assert!(run.has(n / 8, (n % 8) as u16, &record), "{n}");
     }
     Ok(())
 }
@@ -173,28 +179,13 @@ fn a_roll_back_that_failed_on_the_way_goes_on_when_it_is_asked_for_again() {
             chip: chip.clone(),
             reads: Arc::clone(&reads),
         });
-        let config = HostConfig {
-            frames: 3,
-            log_pages: 25,
-            ..HostConfig::default()
-        };
-        let config = config.keep_those_of(Stack::Wal);
-        let (device, options) = (Config::small(200, None), Options::default());
-        let opened = Host::open(flash, Stack::Wal, device, &options, &config, Nanos::ZERO);
-        let host = opened.expect("a blank device");
-        let now = host.recovered_at();
-        let mut run = Run {
-            chip,
-            config,
-            host,
-            now,
-        };
-        let old = run.host.begin(run.now).expect("it begins");
+        let mut run = Run::new(chip, flash, config(3)).expect("a blank device");
+        let old = run.begin();
         for page in 0..8 {
             assert!(run.write(old, page, 0, Some(b"before and after")));
         }
         run.commit(old);
-        let tx = run.host.begin(run.now).expect("it begins");
+        let tx = run.begin();
         for new in [&b"before, between and after"[..], b"before", b"b and after"] {
             for page in 0..8 {
                 assert!(run.write(tx, page, 0, Some(new)));
@@ -207,21 +198,12 @@ fn a_roll_back_that_failed_on_the_way_goes_on_when_it_is_asked_for_again() {
         if first.is_err() {
             run.now = run.host.abort(run.now, tx).expect("it goes on");
         }
-        let mut found = Vec::new();
         for restarts in [false, true] {
             if restarts {
-                drop(run.host);
-                run.host = open(&run.chip, &run.config).expect("it starts");
-                run.now = run.host.recovered_at();
+                run = run.restart().expect("it starts");
             }
             for page in 0..8 {
-                let rid = Rid {
-                    page: Lpn(page),
-                    slot: 0,
-                };
-                let look = run.host.look(run.now, rid, &mut found);
-                assert!(look.expect("it reads").0);
-                assert_eq!(found, b"before and after", "{left}, page {page}");
+                assert!(run.has(page, 0, b"before and after"), "{left}, page {page}");
             }
         }
     }
