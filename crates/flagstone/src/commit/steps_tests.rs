@@ -3,12 +3,12 @@
 
 use super::small_device::{Small, below};
 use super::{Config, Device, DeviceError, Kind, Options};
-use crate::forward_flash;
 use crate::ftl::{BlockState, FtlError};
-use crate::nand::{Chip, Flash, FlashError, Geometry, small};
-use crate::units::{Lpn, Nanos, Ppn};
+use crate::nand::Geometry;
+use crate::nand::small::{self, Programmed, Watched};
+use crate::units::{Lpn, Nanos};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const PAGES: u32 = 320;
 const PAGES_PER_BLOCK: u32 = 16;
@@ -66,47 +66,20 @@ fn others_collect_whole_blocks() {
     assert!(most >= 5, "{most} pages at most");
 }
 
-/// A chip on which the next programs fail, as many as were asked for.
-struct Failing {
-    chip: Chip,
-    programs: Arc<AtomicU32>,
-}
-
-impl Flash for Failing {
-    forward_flash!([chip]: geometry read reprogram erase sync is_factory_bad peek);
-
-    fn program(
-        &mut self,
-        now: Nanos,
-        at: Ppn,
-        data: &[u8],
-        spare: &[u8],
-    ) -> Result<Nanos, FlashError> {
-        let done = self.chip.program(now, at, data, spare)?;
-        let left = self.programs.load(Ordering::Relaxed);
-        self.programs
-            .store(left.saturating_sub(1), Ordering::Relaxed);
-        match left {
-            0 => Ok(done),
-            _ => Err(FlashError::ProgramFailed { at, done }),
-        }
-    }
-}
-
 /// Wrong where a victim whose pages find no block stays one: nobody collects it any more, and a
 /// snapshot that needs one of its pages panics.
 #[test]
 fn a_collection_without_room_leaves_a_block_that_can_be_collected() {
     for kind in IN_STEPS {
-        let programs = Arc::new(AtomicU32::new(0));
-        let flash = Failing {
-            chip: small::chip(Geometry {
-                channels: 1,
-                page_bytes: 512,
-                ..small::GEOMETRY
-            }),
-            programs: Arc::clone(&programs),
-        };
+        let chip = small::chip(Geometry {
+            channels: 1,
+            page_bytes: 512,
+            ..small::GEOMETRY
+        });
+        let all_fail = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&all_fail);
+        let fails = move |_: &Programmed<'_>| asked.load(Ordering::Relaxed);
+        let flash = Watched { chip, fails };
         let (config, options) = (Config::small(PAGES / 2, None), Options::default());
         let now = Nanos::ZERO;
         let device = Device::open(Box::new(flash), kind, config, &options, now);
@@ -121,13 +94,13 @@ fn a_collection_without_room_leaves_a_block_that_can_be_collected() {
         let victim = device.geometry().block_of(first);
         device.snapshot().expect("it has snapshots");
         // One program fails in each block that the collector opens.
-        programs.store(1_000, Ordering::Relaxed);
+        all_fail.store(true, Ordering::Relaxed);
         let full = device.collect(now, victim);
         assert!(
             matches!(full, Err(FtlError::Full { .. })),
             "{kind}: {full:?}"
         );
-        programs.store(0, Ordering::Relaxed);
+        all_fail.store(false, Ordering::Relaxed);
         assert_eq!(device.ftl().block_state(victim), BlockState::Full, "{kind}");
         device.check().expect("the books agree");
         let put = put(&mut device, 0);

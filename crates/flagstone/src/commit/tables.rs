@@ -3,9 +3,9 @@
 
 use super::{Device, DeviceError, Kind, Options};
 use crate::dice::Dice;
-use crate::forward_flash;
 use crate::ftl::{Config, Header, Kind as PageKind};
-use crate::nand::{Cell, Chip, Flash, FlashError, Geometry, Timing, small};
+use crate::nand::small::{self, Programmed, Watched};
+use crate::nand::{Cell, Chip, Flash, Geometry, Timing};
 use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Ppn};
 use std::collections::BTreeMap;
@@ -20,36 +20,23 @@ struct Seen {
 }
 
 /// A device that knows when each of its pages is durable, and looks at the mapping tables.
-struct Watched {
-    chip: Chip,
-    done: BTreeMap<Ppn, Nanos>,
-    seen: Arc<Mutex<Seen>>,
-}
-
-impl Flash for Watched {
-    forward_flash!([chip]: geometry read reprogram erase sync is_factory_bad);
-
-    fn program(
-        &mut self,
-        now: Nanos,
-        at: Ppn,
-        data: &[u8],
-        spare: &[u8],
-    ) -> Result<Nanos, FlashError> {
-        if Header::parse(spare).is_some_and(|head| head.kind == PageKind::Map) {
-            let mut seen = self.seen.lock().expect("no thread panics here");
-            for entry in data.chunks_exact(4) {
+fn watched(chip: Chip, seen: &Arc<Mutex<Seen>>) -> Box<dyn Flash> {
+    let (seen, mut done) = (Arc::clone(seen), BTreeMap::new());
+    let fails = move |program: &Programmed<'_>| {
+        if Header::parse(program.spare).is_some_and(|head| head.kind == PageKind::Map) {
+            let mut seen = seen.lock().expect("no thread panics here");
+            for entry in program.data.chunks_exact(4) {
                 let named = Ppn(u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]));
-                if let Some(&done) = self.done.get(&named) {
+                if let Some(&done) = done.get(&named) {
                     seen.named += 1;
-                    seen.early += u64::from(done > now);
+                    seen.early += u64::from(done > program.now);
                 }
             }
         }
-        let done = self.chip.program(now, at, data, spare)?;
-        self.done.insert(at, done);
-        Ok(done)
-    }
+        done.insert(program.at, program.done);
+        false
+    };
+    Box::new(Watched { chip, fails })
 }
 
 fn churn(kind: Kind, zone_blocks: u32) -> Result<Seen, DeviceError> {
@@ -67,18 +54,14 @@ fn churn(kind: Kind, zone_blocks: u32) -> Result<Seen, DeviceError> {
         ..small::TIMING
     };
     let seen = Arc::new(Mutex::new(Seen::default()));
-    let flash = Watched {
-        chip: Chip::new(geometry, timing, geometry.spare_bytes as usize),
-        done: BTreeMap::new(),
-        seen: Arc::clone(&seen),
-    };
+    let chip = Chip::new(geometry, timing, geometry.spare_bytes as usize);
     let config = Config::small(PAGES, Some(3));
     let settings = Settings::new().with("zone_blocks", zone_blocks);
     let options = Options {
         settings: settings.keep_those_of(kind.info()),
         ..Options::default()
     };
-    let mut device = Device::open(Box::new(flash), kind, config, &options, Nanos::ZERO)?;
+    let mut device = Device::open(watched(chip, &seen), kind, config, &options, Nanos::ZERO)?;
     let mut now = device.recovered_at();
     let mut dice = Dice(1);
     for i in 0..6_000 {

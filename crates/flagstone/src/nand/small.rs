@@ -1,7 +1,8 @@
 //! For tests: a chip that is soon full.
 
-use super::{Cell, Chip, Cut, Geometry, Pairing, PowerCut, Shared, Timing};
-use crate::units::Nanos;
+use super::{Cell, Chip, Cut, Flash, FlashError, Geometry, Pairing, PowerCut, Shared, Timing};
+use crate::forward_flash;
+use crate::units::{Nanos, Ppn};
 
 /// What tests change what they need of.
 pub(crate) const GEOMETRY: Geometry = Geometry {
@@ -48,6 +49,46 @@ pub(crate) fn chip(geometry: Geometry) -> Chip {
 /// A blank chip of these tests whose power can fail.
 pub(crate) fn flash() -> Shared<PowerCut> {
     Shared::new(PowerCut::new(chip(GEOMETRY)))
+}
+
+/// A program as [`Watched`] sees it: when and where, the bytes, and when it will be done.
+pub(crate) struct Programmed<'a> {
+    pub(crate) now: Nanos,
+    pub(crate) at: Ppn,
+    pub(crate) data: &'a [u8],
+    pub(crate) spare: &'a [u8],
+    pub(crate) done: Nanos,
+}
+
+/// A chip whose programs a test looks at. Those of which it says so fail.
+pub(crate) struct Watched<C, F> {
+    pub(crate) chip: C,
+    pub(crate) fails: F,
+}
+
+impl<C: Flash, F: FnMut(&Programmed<'_>) -> bool + Send> Flash for Watched<C, F> {
+    forward_flash!([chip]: geometry read reprogram erase sync is_factory_bad peek);
+
+    fn program(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        let done = self.chip.program(now, at, data, spare)?;
+        let programmed = Programmed {
+            now,
+            at,
+            data,
+            spare,
+            done,
+        };
+        match (self.fails)(&programmed) {
+            true => Err(FlashError::ProgramFailed { at, done }),
+            false => Ok(done),
+        }
+    }
 }
 
 /// The power of a device fails now, if it has not, and comes on again. With `cut` it will fail once

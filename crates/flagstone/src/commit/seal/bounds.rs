@@ -248,39 +248,13 @@ pub(super) fn fields(blob: &[u8]) -> Vec<Vec<Field>> {
 #[cfg(test)]
 mod tests {
     use crate::commit::{Device, DeviceError, Kind, Options};
-    use crate::forward_flash;
     use crate::ftl::{Config, FtlError, Kind as PageKind, header};
     use crate::layout::get;
-    use crate::nand::{Chip, Flash, FlashError, Geometry, Shared, small};
-    use crate::units::{Lpn, Nanos, Ppn};
+    use crate::nand::small::{self, Programmed, Watched};
+    use crate::nand::{Geometry, Shared};
+    use crate::units::{Lpn, Nanos};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
-
-    /// A chip on which roots cannot be written from some instant on.
-    struct Rootless {
-        chip: Shared<Chip>,
-        fails: Arc<AtomicBool>,
-    }
-
-    impl Flash for Rootless {
-        forward_flash!([chip]: geometry read reprogram erase sync is_factory_bad peek);
-
-        fn program(
-            &mut self,
-            now: Nanos,
-            at: Ppn,
-            data: &[u8],
-            spare: &[u8],
-        ) -> Result<Nanos, FlashError> {
-            let done = self.chip.program(now, at, data, spare)?;
-            let kind = get(spare, header::KIND) as u8 & 0x1f;
-            let fails = self.fails.load(Ordering::Relaxed) && kind == PageKind::Root as u8;
-            match fails {
-                true => Err(FlashError::ProgramFailed { at, done }),
-                false => Ok(done),
-            }
-        }
-    }
 
     /// Wrong where the device goes on into blocks that no root has announced: a restart does not
     /// read them.
@@ -295,9 +269,13 @@ mod tests {
             Arc::new(AtomicBool::new(false)),
         );
         let open = || {
-            let (chip, fails) = (chip.clone(), Arc::clone(&fails));
+            let (chip, roots_fail) = (chip.clone(), Arc::clone(&fails));
             let (config, options) = (Config::small(100, None), Options::default());
-            let flash = Box::new(Rootless { chip, fails });
+            let fails = move |programmed: &Programmed<'_>| {
+                let kind = get(programmed.spare, header::KIND) as u8 & 0x1f;
+                roots_fail.load(Ordering::Relaxed) && kind == PageKind::Root as u8
+            };
+            let flash = Box::new(Watched { chip, fails });
             Device::open(flash, Kind::SealR, config, &options, Nanos::ZERO).expect("it opens")
         };
         let mut device = open();
