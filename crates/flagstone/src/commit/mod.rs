@@ -319,7 +319,10 @@ pub trait Protocol: Owner + Duplicate {
     }
 
     /// A transaction starts.
-    fn begin(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<(), FtlError>;
+    fn begin(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<(), FtlError> {
+        let _ = (ftl, now, tx);
+        Ok(())
+    }
 
     /// The work that the device has to do before a transaction writes or commits. It is asked again
     /// after each piece of work, and `round` counts from 0. A protocol never starts the collector

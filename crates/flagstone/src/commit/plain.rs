@@ -96,10 +96,6 @@ pub(super) fn recover(
 }
 
 impl Protocol for Plain {
-    fn begin(&mut self, _: &mut Ftl, _: Nanos, _: TxId) -> Result<(), FtlError> {
-        Ok(())
-    }
-
     fn write(
         &mut self,
         ftl: &mut Ftl,

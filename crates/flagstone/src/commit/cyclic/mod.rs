@@ -306,10 +306,6 @@ impl<R: Rule> Protocol for Cyclic<R> {
         self.tables.committed.grow(ftl.logical_pages() as usize);
     }
 
-    fn begin(&mut self, _: &mut Ftl, _: Nanos, _: TxId) -> Result<(), FtlError> {
-        Ok(())
-    }
-
     fn in_the_way(
         &mut self,
         ftl: &mut Ftl,
