@@ -50,6 +50,32 @@ macro_rules! configurable {
 }
 pub(crate) use configurable;
 
+/// Of an enum with `NAMES`: shows a value by its name, and finds it by that. Says of another name
+/// which there are.
+macro_rules! named {
+    ($Kind:ident, |$name:ident, $names:ident| $unknown:expr) => {
+        impl std::fmt::Display for $Kind {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let named = $Kind::NAMES.iter().find(|(_, kind)| kind == self);
+                f.write_str(named.expect("all are named").0)
+            }
+        }
+
+        impl std::str::FromStr for $Kind {
+            type Err = String;
+
+            fn from_str($name: &str) -> Result<Self, String> {
+                let named = $Kind::NAMES.iter().find(|(known, _)| *known == $name);
+                named.map(|&(_, kind)| kind).ok_or_else(|| {
+                    let $names = $Kind::NAMES.map(|(name, _)| name).join(", ");
+                    $unknown
+                })
+            }
+        }
+    };
+}
+pub(crate) use named;
+
 /// Declares a registry: an enum whose variants have a description each, `INFO` of a module, and are
 /// found by the name in it.
 macro_rules! registry {

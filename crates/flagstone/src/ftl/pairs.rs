@@ -31,10 +31,9 @@
 use super::write::Stream;
 use super::{Config, Ftl, FtlError};
 use crate::nand::{Cells, Geometry};
+use crate::settings::named;
 use crate::units::Nanos;
 use std::collections::BTreeSet;
-use std::fmt;
-use std::str::FromStr;
 
 #[cfg(doc)]
 use crate::nand::Pairing;
@@ -62,25 +61,9 @@ impl PairedPages {
     ];
 }
 
-impl fmt::Display for PairedPages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut names = PairedPages::NAMES.iter();
-        let named = names.find(|(_, way)| way == self);
-        f.write_str(named.expect("all are named").0)
-    }
-}
-
-impl FromStr for PairedPages {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let named = PairedPages::NAMES.iter().find(|(known, _)| *known == name);
-        named.map(|&(_, way)| way).ok_or_else(|| {
-            let names = PairedPages::NAMES.map(|(name, _)| name).join(", ");
-            format!("paired_pages is `{name}`; it can be {names}")
-        })
-    }
-}
+named!(PairedPages, |name, names| format!(
+    "paired_pages is `{name}`; it can be {names}"
+));
 
 /// Which pages of a block are programmed.
 #[derive(Debug, Clone)]

@@ -22,8 +22,7 @@
 //! sheet in particular.
 
 use super::Geometry;
-use std::fmt;
-use std::str::FromStr;
+use crate::settings::named;
 
 /// Which pages of a block share cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -66,25 +65,9 @@ impl Pairing {
     }
 }
 
-impl fmt::Display for Pairing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut names = Pairing::NAMES.iter();
-        let named = names.find(|(_, pairing)| pairing == self);
-        f.write_str(named.expect("all are named").0)
-    }
-}
-
-impl FromStr for Pairing {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let named = Pairing::NAMES.iter().find(|(known, _)| *known == name);
-        named.map(|&(_, pairing)| pairing).ok_or_else(|| {
-            let names = Pairing::NAMES.map(|(name, _)| name).join(", ");
-            format!("there is no pairing `{name}`; there are {names}")
-        })
-    }
-}
+named!(Pairing, |name, names| format!(
+    "there is no pairing `{name}`; there are {names}"
+));
 
 /// The pages of a block by the cells that they share.
 #[derive(Debug, Clone, PartialEq, Eq)]
