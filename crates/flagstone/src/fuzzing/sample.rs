@@ -3,7 +3,7 @@
 use crate::commit::{Kind, Options};
 use crate::ftl::Config;
 use crate::host::{Host, HostConfig, HostError, Rid, Stack, Step};
-use crate::nand::{Cell, Chip, Contents, Geometry, Pairing, Shared, Timing};
+use crate::nand::{Cell, Chip, Contents, Flash, Geometry, Pairing, Shared, Timing};
 use crate::page::SlotNo;
 use crate::units::{Lpn, Nanos, TxId};
 use std::collections::BTreeMap;
@@ -101,16 +101,7 @@ pub fn records(stack: Stack) -> Records {
 pub fn contents(stack: Stack) -> Contents {
     let geometry = geometry(stack);
     let flash = Shared::new(Chip::new(geometry, TIMING, geometry.spare_bytes as usize));
-    let options = Options::default();
-    let opened = Host::open(
-        Box::new(flash.clone()),
-        stack,
-        DEVICE,
-        &options,
-        &host(stack),
-        Nanos::ZERO,
-    );
-    let mut host = opened.expect("the device is blank");
+    let mut host = start(stack, Box::new(flash.clone())).expect("the device is blank");
     let mut now = host.recovered_at();
     for round in 0..ROUNDS {
         let tx = run(&mut host, &mut now, round);
@@ -125,6 +116,11 @@ pub fn contents(stack: Stack) -> Contents {
     }
     drop(host);
     flash.take().contents()
+}
+
+fn start(stack: Stack, flash: Box<dyn Flash>) -> Result<Host, HostError> {
+    let (options, host) = (Options::default(), host(stack));
+    Host::open(flash, stack, DEVICE, &options, &host, Nanos::ZERO)
 }
 
 /// Writes to the device and commits, as far as it goes.
@@ -193,24 +189,12 @@ pub const MANY_ROUNDS: u32 = 120;
 /// Says why the device cannot be opened, read or written.
 pub fn open_and_write(stack: Stack, contents: Contents, rounds: u32) -> Result<Records, String> {
     let chip = Chip::with_contents(geometry(stack), TIMING, contents)?;
-    let options = Options::default();
-    let opened = Host::open(
-        Box::new(chip),
-        stack,
-        DEVICE,
-        &options,
-        &host(stack),
-        Nanos::ZERO,
-    );
-    let mut host = opened.map_err(|error| error.to_string())?;
+    let mut host = start(stack, Box::new(chip)).map_err(|error| error.to_string())?;
     host.verify()?;
     let (mut now, mut bytes, mut records) = (host.recovered_at(), Vec::new(), Records::new());
     for (page, slot) in places() {
-        let rid = Rid {
-            page: Lpn(page),
-            slot,
-        };
-        let looked = host.look(now, rid, &mut bytes);
+        let at = Lpn(page);
+        let looked = host.look(now, Rid { page: at, slot }, &mut bytes);
         let (is_there, done) = looked.map_err(|error| error.to_string())?;
         now = done;
         if is_there {
