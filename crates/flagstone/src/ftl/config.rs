@@ -72,25 +72,27 @@ pub struct Scrub {
 
 impl Default for Config {
     fn default() -> Self {
-        Config {
-            over_provision: 0.10,
-            logical_pages: None,
-            gc_threshold: 0.05,
-            victims: VictimPolicy::WEAR_AWARE,
-            static_wear_gap: Some(64),
-            copies_stay: false,
-            summary_pages: true,
-            checksums: false,
-            paired_pages: PairedPages::Ignored,
-            thin: false,
-            works_ahead: false,
-            scrub: None,
-            mistake: Mistaken::NONE,
-        }
+        Config::DEFAULT
     }
 }
 
 impl Config {
+    const DEFAULT: Config = Config {
+        over_provision: 0.10,
+        logical_pages: None,
+        gc_threshold: 0.05,
+        victims: VictimPolicy::WEAR_AWARE,
+        static_wear_gap: Some(64),
+        copies_stay: false,
+        summary_pages: true,
+        checksums: false,
+        paired_pages: PairedPages::Ignored,
+        thin: false,
+        works_ahead: false,
+        scrub: None,
+        mistake: Mistaken::NONE,
+    };
+
     /// The settings of a small device: so many logical pages, no spare room, and no refinements.
     pub(crate) const fn small(logical_pages: u32, static_wear_gap: Option<u32>) -> Config {
         Config {
@@ -99,14 +101,7 @@ impl Config {
             gc_threshold: 0.0,
             victims: VictimPolicy::Greedy,
             static_wear_gap,
-            copies_stay: false,
-            summary_pages: true,
-            checksums: false,
-            paired_pages: PairedPages::Ignored,
-            thin: false,
-            works_ahead: false,
-            scrub: None,
-            mistake: Mistaken::NONE,
+            ..Config::DEFAULT
         }
     }
 }

@@ -10,9 +10,7 @@ const FORMAT: Format = Format {
     flag_bytes: 1,
     persist_map: true,
     logs: 1,
-    zoned: false,
-    late_summaries: false,
-    rests: false,
+    ..Format::NONE
 };
 const DATA: [u8; 16] = *b"sixteen letters.";
 

@@ -6,13 +6,9 @@ use crate::nand::{Cell, Cut, FlashError, Pairing, PowerCut, Shared, small};
 use crate::units::{Lpn, Ppn};
 
 const FORMAT: Format = Format {
-    tail_bytes: 0,
-    flag_bytes: 0,
     persist_map: true,
     logs: 1,
-    zoned: false,
-    late_summaries: false,
-    rests: false,
+    ..Format::NONE
 };
 
 fn geometry(pairing: Pairing, pages_per_block: u32) -> Geometry {
