@@ -128,6 +128,14 @@ impl MetaArea {
         self.pool.push(block);
     }
 
+    /// The blocks that are open for pages of a sort, by lane.
+    fn open(&mut self, is_log: bool) -> &mut [Option<usize>] {
+        match is_log {
+            true => &mut self.open_log,
+            false => &mut self.open_map,
+        }
+    }
+
     pub(super) fn free_blocks(&self) -> usize {
         self.pool
             .iter()
@@ -349,12 +357,7 @@ impl Ftl {
         let mut spare = [0xff; header::SIZE];
         head.emit(&mut spare);
         loop {
-            let slot = if is_log {
-                &self.meta.open_log
-            } else {
-                &self.meta.open_map
-            }[lane];
-            let index = match slot {
+            let index = match self.meta.open(is_log)[lane] {
                 Some(index) => index,
                 None => {
                     let (index, erased) = self.meta_open(now, is_log, lane)?;
@@ -372,12 +375,7 @@ impl Ftl {
             let ends = next + 1 == self.pairs.meta_pages.len() as u32 || outcome.is_err();
             if ends {
                 self.meta.pool[index].state = MetaState::Full;
-                let open = if is_log {
-                    &mut self.meta.open_log
-                } else {
-                    &mut self.meta.open_map
-                };
-                open[lane] = None;
+                self.meta.open(is_log)[lane] = None;
             }
             match outcome {
                 Ok(done) => return Ok((index, at, done)),
@@ -423,12 +421,7 @@ impl Ftl {
                     let entry = &mut self.meta.pool[index];
                     (entry.state, entry.next, entry.live) = (MetaState::Open, 0, 0);
                     entry.is_log = is_log;
-                    let open = if is_log {
-                        &mut self.meta.open_log
-                    } else {
-                        &mut self.meta.open_map
-                    };
-                    open[lane] = Some(index);
+                    self.meta.open(is_log)[lane] = Some(index);
                     return Ok((index, done));
                 }
                 None => {
