@@ -103,15 +103,8 @@ impl<F: Flash> Flash for Tracer<F> {
         spare: &[u8],
     ) -> Result<Nanos, FlashError> {
         let result = self.inner.program(now, at, data, spare);
-        self.tell(
-            now,
-            OpKind::Program {
-                at,
-                spare: spare.to_vec(),
-                data: data.to_vec(),
-            },
-            result.err(),
-        );
+        let (spare, data) = (spare.to_vec(), data.to_vec());
+        self.tell(now, OpKind::Program { at, spare, data }, result.err());
         result
     }
 
@@ -123,15 +116,8 @@ impl<F: Flash> Flash for Tracer<F> {
         bytes: &[u8],
     ) -> Result<Nanos, FlashError> {
         let result = self.inner.reprogram(now, at, offset, bytes);
-        self.tell(
-            now,
-            OpKind::Reprogram {
-                at,
-                offset,
-                bytes: bytes.to_vec(),
-            },
-            result.err(),
-        );
+        let bytes = bytes.to_vec();
+        self.tell(now, OpKind::Reprogram { at, offset, bytes }, result.err());
         result
     }
 
