@@ -6,13 +6,14 @@ use flagstone::commit::{Device, DeviceError, Isolation, Kind, Options};
 use flagstone::ftl::{FtlError, Operation};
 use flagstone::fuzzing::sample;
 use flagstone::host::{Host, Stack};
-use flagstone::nand::{Chip, Flash, OpKind, Traced, Tracer};
+use flagstone::nand::{Chip, Flash, OpKind, Timing, Traced, Tracer};
 use flagstone::units::{Lpn, Nanos, Ppn, TxId};
 use std::sync::{Arc, Mutex};
 
 fn chip(stack: Stack) -> Chip {
     let contents = sample::contents(stack);
-    Chip::with_contents(sample::geometry(stack), sample::TIMING, contents).expect("it was a chip's")
+    Chip::with_contents(sample::geometry(stack), Timing::default(), contents)
+        .expect("it was a chip's")
 }
 
 fn open(stack: Stack, flash: Box<dyn Flash>) -> Host {

@@ -5,7 +5,7 @@
 use flagstone::commit::{Device, Kind, Options};
 use flagstone::fuzzing::sample;
 use flagstone::host::Stack;
-use flagstone::nand::Chip;
+use flagstone::nand::{Chip, Timing};
 use flagstone::units::Nanos;
 use flagstone_lab::device;
 use flagstone_lab::fuzzing;
@@ -181,7 +181,7 @@ fn device_images() {
         config: sample::DEVICE,
         options: Options::default(),
     };
-    let chip = Chip::new(geometry, sample::TIMING, 16);
+    let chip = Chip::new(geometry, Timing::default(), 16);
     let opened = Device::open(
         Box::new(chip),
         kind,

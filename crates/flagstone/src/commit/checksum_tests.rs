@@ -4,7 +4,7 @@
 use super::small_device::{EVERYTHING, PAGES, Small, unwaited};
 use super::{Config, Kind};
 use crate::ftl::Format;
-use crate::nand::{Chip, Cut, Geometry, small};
+use crate::nand::{Chip, Cut, Geometry, Timing, small};
 
 /// A chip that keeps no more of a spare area than is used.
 fn small(kind: Kind, config: Config) -> Small {
@@ -17,7 +17,7 @@ fn small(kind: Kind, config: Config) -> Small {
         strict_order: false,
         ..small::GEOMETRY
     };
-    let chip = Chip::new(geometry, small::TIMING, format.spare_bytes(&config));
+    let chip = Chip::new(geometry, Timing::default(), format.spare_bytes(&config));
     Small::on(chip, config, kind, unwaited(kind))
 }
 

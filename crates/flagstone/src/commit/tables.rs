@@ -51,7 +51,7 @@ fn churn(kind: Kind, zone_blocks: u32) -> Result<Seen, DeviceError> {
     };
     let timing = Timing {
         program: Nanos::from_micros(1000),
-        ..small::TIMING
+        ..Timing::default()
     };
     let seen = Arc::new(Mutex::new(Seen::default()));
     let chip = Chip::new(geometry, timing, geometry.spare_bytes as usize);

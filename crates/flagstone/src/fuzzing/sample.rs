@@ -14,15 +14,6 @@ const SLOTS: SlotNo = 3;
 /// So many that MixSL has compacted its log.
 const ROUNDS: u32 = 28;
 
-/// Latencies of the device.
-pub const TIMING: Timing = Timing {
-    read: Nanos::from_micros(25),
-    program: Nanos::from_micros(200),
-    reprogram: Nanos::from_micros(200),
-    erase: Nanos::from_micros(1500),
-    transfer_ps_per_byte: 0,
-};
-
 /// How its FTL is set up.
 pub const DEVICE: Config = Config::small(40, Some(3));
 
@@ -100,7 +91,11 @@ pub fn records(stack: Stack) -> Records {
 /// back, and one that was cut short.
 pub fn contents(stack: Stack) -> Contents {
     let geometry = geometry(stack);
-    let flash = Shared::new(Chip::new(geometry, TIMING, geometry.spare_bytes as usize));
+    let flash = Shared::new(Chip::new(
+        geometry,
+        Timing::default(),
+        geometry.spare_bytes as usize,
+    ));
     let mut host = start(stack, Box::new(flash.clone())).expect("the device is blank");
     let mut now = host.recovered_at();
     for round in 0..ROUNDS {
@@ -188,7 +183,7 @@ pub const MANY_ROUNDS: u32 = 120;
 /// # Errors
 /// Says why the device cannot be opened, read or written.
 pub fn open_and_write(stack: Stack, contents: Contents, rounds: u32) -> Result<Records, String> {
-    let chip = Chip::with_contents(geometry(stack), TIMING, contents)?;
+    let chip = Chip::with_contents(geometry(stack), Timing::default(), contents)?;
     let mut host = start(stack, Box::new(chip)).map_err(|error| error.to_string())?;
     host.verify()?;
     let (mut now, mut bytes, mut records) = (host.recovered_at(), Vec::new(), Records::new());

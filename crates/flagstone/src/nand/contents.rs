@@ -128,16 +128,8 @@ mod tests {
     use crate::nand::{Flash, small};
     use crate::units::Nanos;
 
-    const TIMING: Timing = Timing {
-        read: Nanos(1),
-        program: Nanos(2),
-        reprogram: Nanos(2),
-        erase: Nanos(3),
-        transfer_ps_per_byte: 0,
-    };
-
     fn written() -> Chip {
-        let mut chip = Chip::new(small::TINY, TIMING, 8).with_factory_bad(vec![Pbn(7)]);
+        let mut chip = Chip::new(small::TINY, Timing::default(), 8).with_factory_bad(vec![Pbn(7)]);
         for page in 0..3u8 {
             chip.program(Nanos::ZERO, Ppn(page.into()), &[9; 64], &[page, 7])
                 .unwrap();
@@ -154,7 +146,8 @@ mod tests {
     fn a_chip_with_the_contents_of_another_reads_the_same() {
         let chip = written();
         let contents = chip.contents();
-        let mut copy = Chip::with_contents(small::TINY, TIMING, contents.clone()).unwrap();
+        let mut copy =
+            Chip::with_contents(small::TINY, Timing::default(), contents.clone()).unwrap();
         assert_eq!(copy.contents(), contents);
         let mut chip = written();
         for page in 0..small::TINY.pages() {
@@ -180,7 +173,7 @@ mod tests {
         let refuse = |change: fn(&mut Contents)| {
             let mut bad = good.clone();
             change(&mut bad);
-            Chip::with_contents(small::TINY, TIMING, bad).unwrap_err()
+            Chip::with_contents(small::TINY, Timing::default(), bad).unwrap_err()
         };
         assert!(refuse(|c| c.spare.truncate(5)).contains("5 spare bytes"));
         assert!(refuse(|c| c.programs[1] = 3).contains("page 1"));

@@ -32,18 +32,9 @@ pub(crate) const TINY: Geometry = Geometry {
     ..GEOMETRY
 };
 
-/// A single-level part; transfers take no time.
-pub(crate) const TIMING: Timing = Timing {
-    read: Nanos::from_micros(25),
-    program: Nanos::from_micros(200),
-    reprogram: Nanos::from_micros(200),
-    erase: Nanos::from_micros(1500),
-    transfer_ps_per_byte: 0,
-};
-
 /// A blank chip that keeps all spare bytes.
 pub(crate) fn chip(geometry: Geometry) -> Chip {
-    Chip::new(geometry, TIMING, geometry.spare_bytes as usize)
+    Chip::new(geometry, Timing::default(), geometry.spare_bytes as usize)
 }
 
 /// A blank chip of these tests whose power can fail.

@@ -7,7 +7,7 @@ use crate::commit::small_device::Small;
 use crate::commit::{DeviceError, Kind, Options};
 use crate::ftl::header;
 use crate::layout::put;
-use crate::nand::{Chip, Flash, small};
+use crate::nand::{Chip, Flash, Timing};
 use crate::units::Lpn;
 
 const BOTH: [Kind; 2] = [Kind::Scc, Kind::Bpcc];
@@ -97,7 +97,7 @@ fn a_page_whose_numbers_are_near_their_end_is_written_no_more() {
         put(tail, link::NUMBER, (end - 4).into());
         put(tail, link::NEXT_NUMBER, (end - 4).into());
         let geometry = bench.chip(|chip| *chip.geometry());
-        let chip = Chip::with_contents(geometry, small::TIMING, contents).expect("they fit");
+        let chip = Chip::with_contents(geometry, Timing::default(), contents).expect("they fit");
         let config = *bench.device().ftl().config();
         let mut bench = Small::on(chip, config, kind, Options::default());
         assert_eq!(bench.value(0), 1);

@@ -2,7 +2,7 @@
 
 use super::super::{Cause, Config, Format, Ftl, FtlError, Header, Kind, Stream};
 use super::*;
-use crate::nand::{Chip, Contents, Flash, Shared, small};
+use crate::nand::{Chip, Contents, Flash, Shared, Timing, small};
 use crate::units::{Lpn, Pbn};
 
 const FORMAT: Format = Format {
@@ -51,7 +51,7 @@ fn written(checksums: bool) -> (Contents, [Ppn; 2]) {
 
 /// Reads a page of a device with these cells. `data` may be empty.
 fn read(contents: &Contents, checksums: bool, at: Ppn, data: &mut [u8]) -> Result<(), FlashError> {
-    let chip = Chip::with_contents(small::GEOMETRY, small::TIMING, contents.clone());
+    let chip = Chip::with_contents(small::GEOMETRY, Timing::default(), contents.clone());
     let mut ftl = mount(chip.expect("they fit"), checksums).expect("roots are as they were");
     let mut spare = [0; header::SIZE];
     let read = ftl.read(Nanos::ZERO, at, data, &mut spare, Cause::Host);
@@ -187,7 +187,7 @@ fn a_translation_page_that_reads_as_blank_is_an_error() {
         contents.spare[place * kept..(place + 1) * kept].fill(0xff);
         contents.data.retain(|(page, _)| *page != at);
         contents.programs[place] = 0;
-        let chip = Chip::with_contents(small::GEOMETRY, small::TIMING, contents).unwrap();
+        let chip = Chip::with_contents(small::GEOMETRY, Timing::default(), contents).unwrap();
         let error = mount(chip, checksums).err();
         let wanted = checksums.then_some(FtlError::Unreadable { at });
         assert_eq!(error, wanted);
@@ -206,7 +206,7 @@ fn a_device_is_refused_with_checksums_if_it_has_none_and_the_other_way_round() {
         );
         // Without a root it is the scan that refuses it.
         let (contents, [at, _]) = written(checksums);
-        let chip = Chip::with_contents(small::GEOMETRY, small::TIMING, contents).unwrap();
+        let chip = Chip::with_contents(small::GEOMETRY, Timing::default(), contents).unwrap();
         let mut ftl = mount(chip, !checksums).expect("it has no root");
         let block: Pbn = ftl.geometry().block_of(at);
         let scanned = ftl.scan(Nanos::ZERO, &[block], |_, _, _| {});

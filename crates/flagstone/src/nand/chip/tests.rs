@@ -1,10 +1,10 @@
 //! The rules, the clock and the memory of the perfect device.
 
 use super::*;
-use crate::nand::small::{TIMING, TINY};
+use crate::nand::small::TINY;
 
 fn chip() -> Chip {
-    Chip::new(TINY, TIMING, 8)
+    Chip::new(TINY, Timing::default(), 8)
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn bytes_of_any_length_come_back_from_a_chip_of_many_pages() {
         blocks_per_plane: 3000,
         ..*chip().geometry()
     };
-    let mut chip = Chip::new(geometry, TIMING, 8).with_forgetting();
+    let mut chip = Chip::new(geometry, Timing::default(), 8).with_forgetting();
     // Whole pages, shorter ones, and none.
     let bytes = |page: u32, lap: u32| -> Vec<u8> {
         let len = match (page + lap) % 5 {

@@ -4,7 +4,7 @@
 use super::*;
 use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::ftl::header;
-use crate::nand::Flash;
+use crate::nand::{Flash, Timing};
 
 /// A transaction with an entry in each of two pages.
 #[derive(Debug, Clone, Copy)]
@@ -96,7 +96,7 @@ impl Bench {
             let first = at.index() * contents.spare_kept + header::SIZE + spare::FLAGS.start;
             contents.spare[first] = flag;
         }
-        let chip = Chip::with_contents(geometry, small::TIMING, contents);
+        let chip = Chip::with_contents(geometry, Timing::default(), contents);
         self.flash = Shared::new(PowerCut::new(chip.expect("flags are free")));
         self.open().expect("there is no cut");
     }
