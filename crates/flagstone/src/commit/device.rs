@@ -8,10 +8,11 @@ use super::{
     Content, DeviceError, Found, Info, Isolation, Kind, Options, Protocol, Recovered, Ruling,
     Taken, Way, Write, doubt_tx, spare_numbers,
 };
-use crate::ftl::{Cause, Config, Format, Ftl, FtlError, Mounted, Stats};
+use crate::ftl::{Cause, Config, Format, Ftl, FtlError, Mounted};
 use crate::ftl::{collect, finish_steps, make_room, step};
-use crate::nand::{Flash, FlashError, Geometry};
+use crate::nand::{Flash, FlashError};
 use crate::units::{Lpn, Nanos, TxId};
+pub(super) use over_ftl::over_ftl;
 use rustc_hash::FxHashMap;
 
 /// Counters of the host's requests.
@@ -63,6 +64,8 @@ pub struct Device {
     rulings: Vec<Ruling>,
     buffer: Vec<u8>,
 }
+
+over_ftl!(Device);
 
 impl Device {
     /// Starts a device from its flash alone, blank or not. All settings have their defaults and
@@ -138,26 +141,6 @@ impl Device {
         self.info
     }
 
-    /// Logical pages that can be addressed.
-    pub fn pages(&self) -> u32 {
-        self.ftl.logical_pages()
-    }
-
-    /// The shape of the flash.
-    pub fn geometry(&self) -> &Geometry {
-        self.ftl.geometry()
-    }
-
-    /// Flash operations since the start.
-    pub fn stats(&self) -> &Stats {
-        self.ftl.stats()
-    }
-
-    /// Counters of the host's requests since the start.
-    pub fn request_stats(&self) -> &RequestStats {
-        &self.host
-    }
-
     /// Makes the device larger, on a medium that can be; see [`Ftl::grow`]. Returns how many blocks
     /// were added.
     ///
@@ -175,11 +158,6 @@ impl Device {
         self.host = RequestStats::default();
     }
 
-    /// When recovery was over.
-    pub fn recovered_at(&self) -> Nanos {
-        self.recovered_at
-    }
-
     /// Transactions that have begun and not ended.
     pub fn live(&self) -> impl Iterator<Item = TxId> + '_ {
         self.live.ids()
@@ -193,31 +171,11 @@ impl Device {
         }
     }
 
-    /// The last transaction that began. After a restart: the highest identifier on the flash.
-    pub fn last_tx(&self) -> TxId {
-        self.last_tx
-    }
-
-    /// The layer below, to look at.
-    pub fn ftl(&self) -> &Ftl {
-        &self.ftl
-    }
-
-    /// See [`Ftl::lend_reserve`].
-    pub(crate) fn lend_reserve(&mut self, lent: bool) {
-        self.ftl.lend_reserve(lent);
-    }
-
     /// Bytes of each structure in memory.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.ftl.memory().to_vec();
         all.extend(self.protocol.memory());
         all
-    }
-
-    /// The flash, which is all that a power cut leaves.
-    pub fn into_flash(self) -> Box<dyn Flash> {
-        self.ftl.into_flash()
     }
 
     /// Starts a transaction.
@@ -586,6 +544,7 @@ fn read_found(
 
 mod idle;
 mod looking;
+mod over_ftl;
 mod rest;
 mod snapshots;
 

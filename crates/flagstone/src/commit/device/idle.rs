@@ -5,15 +5,6 @@ use crate::ftl::{Leisure, collect_ahead, tend};
 use crate::units::{Nanos, Pbn};
 
 impl Device {
-    /// Erases free blocks before they are needed; see
-    /// [`Ftl::erase_ahead`](crate::ftl::Ftl::erase_ahead).
-    ///
-    /// # Errors
-    /// The power fails.
-    pub fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, DeviceError> {
-        self.ftl.erase_ahead(now).map_err(DeviceError::from)
-    }
-
     /// Erases free blocks that the caller means; see
     /// [`Ftl::erase_some`](crate::ftl::Ftl::erase_some).
     ///

@@ -7,8 +7,9 @@ use super::merge::merge;
 use super::recover::{Recovered, Torn, recover};
 use super::versions::Version;
 use super::{ENTRIES_MAX, Live, Mistake, Pending, RecordInfo, RecordKind, RecordOptions, Rules};
+use crate::commit::device::over_ftl;
 use crate::commit::{DeviceError, RequestStats, Ruling};
-use crate::ftl::{Cause, Config, Ftl, FtlError, Stats, make_room};
+use crate::ftl::{Cause, Config, Ftl, FtlError, make_room};
 use crate::mistakes::Mistaken;
 use crate::nand::{Flash, Geometry};
 use crate::page::{self, SlotNo};
@@ -83,6 +84,8 @@ pub struct RecordDevice {
     recovered_at: Nanos,
     pub(super) rulings: Vec<Ruling>,
 }
+
+over_ftl!(RecordDevice);
 
 impl RecordDevice {
     /// Starts from flash alone, blank or not. Transactions found on flash that no flag decides are
@@ -181,16 +184,6 @@ impl RecordDevice {
         self.kind.info()
     }
 
-    /// Logical pages that can be addressed.
-    pub fn pages(&self) -> u32 {
-        self.ftl.logical_pages()
-    }
-
-    /// The shape of the flash.
-    pub fn geometry(&self) -> &Geometry {
-        self.ftl.geometry()
-    }
-
     /// Bytes of an image that fit a page beside so many entries, with so many pending records in
     /// all.
     pub fn room(&self, entries: usize, slots: usize) -> usize {
@@ -200,24 +193,6 @@ impl RecordDevice {
     /// Live transactions that may have pending records in one page.
     pub fn max_c(&self) -> u8 {
         self.max_c
-    }
-
-    /// Flash operations since the start.
-    pub fn stats(&self) -> &Stats {
-        self.ftl.stats()
-    }
-
-    /// What the host asked for since the start.
-    pub fn request_stats(&self) -> &RequestStats {
-        &self.host
-    }
-
-    /// Erases free blocks before they are needed; see [`Ftl::erase_ahead`].
-    ///
-    /// # Errors
-    /// The power fails.
-    pub fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, DeviceError> {
-        Ok(self.ftl.erase_ahead(now)?)
     }
 
     /// Forgets what was counted so far: the end of a warm-up.
@@ -232,21 +207,6 @@ impl RecordDevice {
         self.records.merged
     }
 
-    /// When recovery was over, `resolve` apart.
-    pub fn recovered_at(&self) -> Nanos {
-        self.recovered_at
-    }
-
-    /// The layer below, to look at.
-    pub fn ftl(&self) -> &Ftl {
-        &self.ftl
-    }
-
-    /// See [`Ftl::lend_reserve`].
-    pub(crate) fn lend_reserve(&mut self, lent: bool) {
-        self.ftl.lend_reserve(lent);
-    }
-
     /// Bytes of each structure in memory.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.ftl.memory().to_vec();
@@ -257,11 +217,6 @@ impl RecordDevice {
         all.push(("live_transactions", (lists + live) as u64));
         all.extend(self.records.verdicts.memory());
         all
-    }
-
-    /// The flash, which is all that a power cut leaves.
-    pub fn into_flash(self) -> Box<dyn Flash> {
-        self.ftl.into_flash()
     }
 
     /// Transactions that no flag decides.
@@ -331,11 +286,6 @@ impl RecordDevice {
         self.records.live.insert(tx, Live::default());
         self.host.begun += 1;
         Ok(())
-    }
-
-    /// The highest identifier that was used, as far as flash tells.
-    pub fn last_tx(&self) -> TxId {
-        self.last_tx
     }
 
     /// No identifier up to this one, which the host has seen in its log, is used again.
