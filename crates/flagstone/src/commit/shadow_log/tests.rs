@@ -144,8 +144,10 @@ fn a_compacted_log_still_tells_the_aborted_from_the_committed() {
     // What is logged after a compaction must count beside what was before.
     bench.put(&[(6, 6)]);
     let mut bench = bench.restart(EVERYTHING);
-    let found: Vec<_> = [0, 1, 2, 5, 6].map(|page| bench.value(page)).into();
-    assert_eq!(found, [1, 1, 0, 5, 6]);
+    assert_eq!(
+        [0, 1, 2, 5, 6].map(|page| bench.value(page)),
+        [1, 1, 0, 5, 6]
+    );
     // Nor does the transaction that was live then ever count.
     while bench.checkpoints() == 0 {
         bench.put(&[(7, 7)]);
@@ -274,7 +276,5 @@ fn a_group_ends_at_its_deadline_or_when_the_host_asks() {
     let fourth = bench.begin();
     bench.write(fourth, 2, 1);
     assert_eq!(commit(&mut bench, fourth), None);
-    let mut bench = bench.restart(EVERYTHING);
-    let found: Vec<_> = bench.values(3).into();
-    assert_eq!(found, [1, 1, 0]);
+    assert_eq!(bench.restart(EVERYTHING).values(3), [1, 1, 0]);
 }

@@ -198,8 +198,6 @@ fn recovery_reads_the_zones_only() {
 
 #[test]
 fn a_transaction_that_finds_the_device_full_leaves_nothing_behind() {
-    assert!(Small::gives_up_cleanly(
-        Kind::LightTx,
-        &Options::default().with("zone_blocks", 6)
-    ));
+    let options = Options::default().with("zone_blocks", 6);
+    assert!(Small::gives_up_cleanly(Kind::LightTx, &options));
 }
