@@ -79,7 +79,7 @@ pub use device::{Device, RequestStats};
 pub use error::DeviceError;
 pub use info::{Info, LOG_PER_HEAD};
 pub(crate) use options::LOG_HEADS;
-use options::{HEADS_MAX, heads};
+use options::{HEADS_MAX, Heads, heads};
 pub use options::{Mode, Options};
 pub use records::{MergedPage, Pending, RecordDevice, RecordInfo, RecordKind, RecordOptions};
 pub(crate) use records::{Mistake as RecordMistake, room_beside};

@@ -4,6 +4,7 @@ use super::{Info, Mistake};
 use crate::mistakes::Mistaken;
 use crate::nand::Geometry;
 use crate::settings::{BadSetting, Setting, Settings};
+use std::collections::VecDeque;
 
 /// A mode by name, and the settings that make it.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +57,32 @@ pub(crate) const LOG_HEADS: Setting = Setting {
 
 /// The most log heads that a device can have.
 pub(super) const HEADS_MAX: u32 = 64;
+
+/// Heads of a device, each of which serves one transaction at a time.
+#[derive(Debug, Clone)]
+pub(super) struct Heads {
+    pub(super) count: u32,
+    /// Those that serve none, the longest idle first.
+    idle: VecDeque<u32>,
+}
+
+impl Heads {
+    pub(super) fn new(count: u32) -> Heads {
+        let idle = (0..count).collect();
+        Heads { count, idle }
+    }
+
+    /// The head of a transaction that begins.
+    pub(super) fn take(&mut self) -> u32 {
+        let idle = self.idle.pop_front();
+        idle.expect("the device keeps to live_max")
+    }
+
+    /// Its transaction has ended.
+    pub(super) fn give(&mut self, head: u32) {
+        self.idle.push_back(head);
+    }
+}
 
 /// Log heads on a device: the setting, or one a package but at least two.
 pub(super) fn heads(

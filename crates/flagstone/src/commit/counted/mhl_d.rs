@@ -27,9 +27,8 @@
 //!                 They are counted, not followed, so it does not matter where they are.
 
 use super::Rule;
-use crate::commit::{HEADS_MAX, Info, LOG_HEADS, Options, Recovered, heads};
+use crate::commit::{HEADS_MAX, Heads, Info, LOG_HEADS, Options, Recovered, heads};
 use crate::ftl::{Ftl, FtlError, Mounted, Stream};
-use std::collections::VecDeque;
 
 pub(in crate::commit) const INFO: Info = Info {
     name: "mhl-d",
@@ -42,10 +41,9 @@ pub(in crate::commit) const INFO: Info = Info {
 
 #[derive(Clone)]
 struct MhlD {
+    heads: Heads,
     /// The plane that each head writes to.
-    heads: Vec<u32>,
-    /// Heads that serve no transaction, the longest idle first.
-    idle: VecDeque<u32>,
+    planes: Vec<u32>,
 }
 
 pub(in crate::commit) fn recover(
@@ -56,27 +54,27 @@ pub(in crate::commit) fn recover(
     let planes = ftl.geometry().planes();
     let heads = heads(&INFO, ftl.geometry(), options)?.min(planes);
     let rule = MhlD {
-        heads: (0..heads).map(|head| head * planes / heads).collect(),
-        idle: (0..heads).collect(),
+        heads: Heads::new(heads),
+        planes: (0..heads).map(|head| head * planes / heads).collect(),
     };
     super::recover(ftl, &mounted, (&INFO, options), (rule, (false, false)))
 }
 
 impl Rule for MhlD {
     fn live_max(&self) -> Option<u32> {
-        Some(self.heads.len() as u32)
+        Some(self.heads.count)
     }
 
     fn begin(&mut self) -> Option<u32> {
-        Some(self.idle.pop_front().expect("the device keeps to live_max"))
+        Some(self.heads.take())
     }
 
     /// The one of its head, and the next of the head's planes once the block there is full.
     fn plane(&mut self, ftl: &Ftl, head: Option<u32>) -> Option<u32> {
-        let (head, heads) = (head.expect("begin gave one"), self.heads.len() as u32);
+        let (head, heads) = (head.expect("begin gave one"), self.heads.count);
         let planes = ftl.geometry().planes();
         let (first, end) = (head * planes / heads, (head + 1) * planes / heads);
-        let plane = &mut self.heads[head as usize];
+        let plane = &mut self.planes[head as usize];
         if ftl.open_on(Stream::Host, *plane).is_none() {
             *plane = if *plane + 1 < end { *plane + 1 } else { first };
         }
@@ -84,11 +82,11 @@ impl Rule for MhlD {
     }
 
     fn end(&mut self, head: Option<u32>) {
-        self.idle.extend(head);
+        head.into_iter().for_each(|head| self.heads.give(head));
     }
 
     fn memory(&self) -> Option<(&'static str, u64)> {
-        Some(("heads", self.heads.len() as u64 * 8))
+        Some(("heads", u64::from(self.heads.count) * 8))
     }
 }
 

@@ -39,8 +39,7 @@
 //!             D5. The pages of the log go to the channels as their turn comes, and there to that
 //!                 of two lanes which is idle.
 
-use super::protocol::{self, Active, Rule};
-use crate::commit::active::TxTable;
+use super::protocol;
 use crate::commit::{Info, Options, Recovered, heads};
 use crate::ftl::{Ftl, FtlError, Mounted};
 
@@ -53,23 +52,12 @@ pub(in crate::commit) const INFO: Info = Info {
     ..protocol::INFO
 };
 
-/// One transaction, whose group goes to the lane whose turn it is.
-#[derive(Clone)]
-struct AtomicWrite;
-
 pub(in crate::commit) fn recover(
     ftl: &mut Ftl,
     mounted: Mounted,
     options: &Options,
 ) -> Result<Recovered, FtlError> {
     let logs = heads(&INFO, ftl.geometry(), options)?;
-    protocol::recover(ftl, &mounted, options, (logs, AtomicWrite))
-}
-
-impl Rule for AtomicWrite {
-    /// A table of one transaction is none.
-    fn memory(&self, active: &TxTable<Active>) -> (u64, Option<(&'static str, u64)>) {
-        let live = active.iter().map(|(_, active)| active.writes.memory());
-        (live.sum(), None)
-    }
+    // There is one transaction, whose group goes to the lane whose turn it is.
+    protocol::recover(ftl, &mounted, options, (logs, None))
 }

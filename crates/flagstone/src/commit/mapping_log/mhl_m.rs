@@ -34,11 +34,9 @@
 //!             D6. A transaction that finds no head is refused. The caller of the device has it
 //!                 wait.
 
-use super::protocol::{self, Active, Rule};
-use crate::commit::active::TxTable;
-use crate::commit::{HEADS_MAX, Info, Isolation, Options, Recovered, heads};
+use super::protocol;
+use crate::commit::{HEADS_MAX, Heads, Info, Isolation, Options, Recovered, heads};
 use crate::ftl::{Ftl, FtlError, Mounted};
-use std::collections::VecDeque;
 
 pub(in crate::commit) const INFO: Info = Info {
     name: "mhl-m",
@@ -50,41 +48,11 @@ pub(in crate::commit) const INFO: Info = Info {
     ..protocol::INFO
 };
 
-#[derive(Clone)]
-struct MhlM {
-    /// Heads that serve no transaction, the longest idle first.
-    idle: VecDeque<u32>,
-    heads: u32,
-}
-
 pub(in crate::commit) fn recover(
     ftl: &mut Ftl,
     mounted: Mounted,
     options: &Options,
 ) -> Result<Recovered, FtlError> {
     let heads = heads(&INFO, ftl.geometry(), options)?;
-    let rule = MhlM {
-        idle: (0..heads).collect(),
-        heads,
-    };
-    protocol::recover(ftl, &mounted, options, (heads, rule))
-}
-
-impl Rule for MhlM {
-    fn live_max(&self) -> Option<u32> {
-        Some(self.heads)
-    }
-
-    fn begin(&mut self) -> Option<u32> {
-        Some(self.idle.pop_front().expect("the device keeps to live_max"))
-    }
-
-    fn end(&mut self, head: Option<u32>) {
-        self.idle.extend(head);
-    }
-
-    fn memory(&self, active: &TxTable<Active>) -> (u64, Option<(&'static str, u64)>) {
-        let table = active.memory(|active| active.writes.memory());
-        (table, Some(("heads", u64::from(self.heads) * 4)))
-    }
+    protocol::recover(ftl, &mounted, options, (heads, Some(Heads::new(heads))))
 }

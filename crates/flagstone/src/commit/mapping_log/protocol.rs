@@ -5,8 +5,8 @@ use super::MappingLog;
 use crate::commit::active::{TxTable, Version, Writes};
 use crate::commit::show::{LIVE, Rulings, fields_of, live_row, places};
 use crate::commit::{
-    Content, Found, Info, Isolation, LOG_HEADS, LOG_PER_HEAD, Options, Protocol, Recovered, Table,
-    Taken, Write,
+    Content, Found, Heads, Info, Isolation, LOG_HEADS, LOG_PER_HEAD, Options, Protocol, Recovered,
+    Table, Taken, Write,
 };
 use crate::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
@@ -28,37 +28,16 @@ pub(super) const INFO: Info = Info {
     ..Info::new("", "")
 };
 
-/// What the protocols differ in.
-pub(super) trait Rule: Clone + Send + 'static {
-    /// Transactions that can be live at once on this device.
-    fn live_max(&self) -> Option<u32> {
-        None
-    }
-
-    /// A transaction begins: the log that it is bound to, if it is.
-    fn begin(&mut self) -> Option<u32> {
-        None
-    }
-
-    /// A transaction ends.
-    fn end(&mut self, log: Option<u32>) {
-        let _ = log;
-    }
-
-    /// Bytes of the table of live transactions, and of what the engine does not know.
-    fn memory(&self, active: &TxTable<Active>) -> (u64, Option<(&'static str, u64)>);
-}
-
 /// A live transaction.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Active {
+struct Active {
     log: Option<u32>,
-    pub(super) writes: Writes,
+    writes: Writes,
 }
 
 /// A protocol of the family.
 #[derive(Clone)]
-struct Logged<R> {
+struct Logged {
     log: MappingLog,
     active: TxTable<Active>,
     /// Committed pages that the collection under way has moved.
@@ -67,14 +46,15 @@ struct Logged<R> {
     copied: Nanos,
     /// When it began.
     begun: Nanos,
-    rule: R,
+    /// With a log for each, if transactions are bound to one.
+    heads: Option<Heads>,
 }
 
-pub(super) fn recover<R: Rule>(
+pub(super) fn recover(
     ftl: &mut Ftl,
     mounted: &Mounted,
     options: &Options,
-    (logs, rule): (u32, R),
+    (logs, heads): (u32, Option<Heads>),
 ) -> Result<Recovered, FtlError> {
     let trusting = options.as_published; // D4
     let mut rulings = Rulings::new(options.tells);
@@ -87,33 +67,35 @@ pub(super) fn recover<R: Rule>(
             moved: Vec::new(),
             copied: done,
             begun: done,
-            rule,
+            heads,
         }),
         done,
         rulings: rulings.into_list(),
     })
 }
 
-impl<R: Rule> Logged<R> {
+impl Logged {
     fn end(&mut self, tx: TxId) {
         let mut active = self.active.take(tx).expect("begin opened it");
         active.writes.clear();
-        self.rule.end(active.log);
+        if let (Some(heads), Some(log)) = (&mut self.heads, active.log) {
+            heads.give(log);
+        }
         self.active.reuse(active);
     }
 }
 
-impl<R: Rule> Protocol for Logged<R> {
+impl Protocol for Logged {
     fn grown(&mut self, ftl: &Ftl) {
         self.log.grown(ftl);
     }
 
     fn live_max(&self) -> Option<u32> {
-        self.rule.live_max()
+        self.heads.as_ref().map(|heads| heads.count)
     }
 
     fn begin(&mut self, _: &mut Ftl, _: Nanos, tx: TxId) -> Result<(), FtlError> {
-        self.active.open(tx).log = self.rule.begin();
+        self.active.open(tx).log = self.heads.as_mut().map(Heads::take);
         Ok(())
     }
 
@@ -162,12 +144,18 @@ impl<R: Rule> Protocol for Logged<R> {
     }
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
-        let (table, own) = self.rule.memory(&self.active);
+        let of = |active: &Active| active.writes.memory();
+        let table = match &self.heads {
+            Some(_) => self.active.memory(of),
+            // A table of one transaction is none.
+            None => self.active.iter().map(|(_, active)| of(active)).sum(),
+        };
         let mut all = vec![
             ("active_tx_table", table),
             ("mapping_log", self.log.memory()),
         ];
-        all.extend(own);
+        let heads = self.heads.as_ref();
+        all.extend(heads.map(|heads| ("heads", u64::from(heads.count) * 4)));
         all
     }
 
@@ -187,7 +175,7 @@ impl<R: Rule> Protocol for Logged<R> {
     }
 }
 
-impl<R: Rule> Owner for Logged<R> {
+impl Owner for Logged {
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
         if !self.moved.is_empty() {
             // A collection has failed and goes on: the table names the copies already.
