@@ -125,6 +125,24 @@ type Outcome = (Work, Result<(), String>);
 type Explored = (Work, Option<(RunId, String)>);
 
 impl Campaign {
+    /// Two cuts in a row, 20,000 in all, and nothing else that goes wrong.
+    pub fn new(subject: Subject) -> Campaign {
+        Campaign {
+            subject,
+            variant: None,
+            published: false,
+            cuts: Cuts::Sampled(20_000),
+            depth: 2,
+            ahead: false,
+            unusual: false,
+            device: None,
+            faults: Faults::default(),
+            seed: 1,
+            sabotage: Sabotage::None,
+            stop_early: false,
+        }
+    }
+
     /// Carries the campaign out; `progress` hears of cuts as they are done.
     pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> Findings {
         let bases = Bases::default();

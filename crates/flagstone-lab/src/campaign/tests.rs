@@ -21,18 +21,10 @@ const KINDS: [&str; 7] = [
 
 fn campaign(name: &str, cuts: u64) -> Campaign {
     Campaign {
-        subject: Subject::by_name(name).expect("a name"),
-        variant: None,
-        published: false,
         cuts: Cuts::Sampled(cuts),
-        ahead: false,
-        unusual: false,
-        device: None,
-        depth: 2,
         faults: Faults::ALL,
         seed: 3,
-        sabotage: Sabotage::None,
-        stop_early: false,
+        ..Campaign::new(Subject::by_name(name).expect("a name"))
     }
 }
 
