@@ -2,6 +2,7 @@
 //! draw is a run.
 
 use super::bases::Made;
+use super::findings::over_cores;
 use super::*;
 use std::collections::BTreeMap;
 use std::ops::Deref;
