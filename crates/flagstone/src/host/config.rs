@@ -168,7 +168,9 @@ pub enum Mistake {
     NoGap,
     /// A checkpoint counts before the changes that it leaves out are durable.
     EarlyCheckpoint,
-    /// `cfc-ex`: a collection does not hand on the last TRUE flag of a transaction.
+    /// `cfc-ex`, `afc-ex`: of a version only the records count that were once pending in it.
+    PendingOnly,
+    /// `cfc-ex`, `afc-ex`: a collection does not hand on the flag that a transaction needs.
     FlagLost,
     /// `cfc-ex`: it hands no flag on where any page of the transaction is dead.
     OneDeath,
@@ -183,7 +185,7 @@ pub enum Mistake {
 
 impl Mistake {
     /// All of them, with the names that commands use.
-    pub const ALL: [(Mistake, &'static str); 14] = [
+    pub const ALL: [(Mistake, &'static str); 15] = [
         (Mistake::PageBeforeLog, "page-before-log"),
         (Mistake::EarlyAcknowledgement, "early-acknowledgement"),
         (Mistake::UndoCompensation, "compensation-undone"),
@@ -193,6 +195,7 @@ impl Mistake {
         (Mistake::RedoAll, "redo-all"),
         (Mistake::NoGap, "no-gap"),
         (Mistake::EarlyCheckpoint, "early-checkpoint"),
+        (Mistake::PendingOnly, "pending-only"),
         (Mistake::FlagLost, "flag-lost"),
         (Mistake::OneDeath, "one-death"),
         (Mistake::FlagInFlight, "flag-in-flight"),
@@ -207,7 +210,7 @@ impl Mistake {
             Mistake::PageBeforeLog | Mistake::UndoCompensation | Mistake::NoUndo => {
                 stack == Stack::Wal
             }
-            Mistake::FlagLost | Mistake::OneDeath => stack == Stack::CfcEx,
+            Mistake::OneDeath => stack == Stack::CfcEx,
             _ => stack.record_kind().is_some(),
         }
     }
@@ -215,6 +218,7 @@ impl Mistake {
     /// What the device does wrong for it, if it is the device's.
     pub(super) fn of_device(self) -> Option<RecordMistake> {
         match self {
+            Mistake::PendingOnly => Some(RecordMistake::PendingOnly),
             Mistake::FlagLost => Some(RecordMistake::FlagsLost),
             Mistake::OneDeath => Some(RecordMistake::OneDeath),
             Mistake::FlagInFlight => Some(RecordMistake::IssuedIsSafe),
