@@ -274,7 +274,7 @@ impl Index for Extendible {
 #[cfg(test)]
 mod tests {
     use super::super::IndexKind;
-    use super::super::model::{History, assert_recovers};
+    use super::super::model::History;
     use super::*;
 
     const KIND: IndexKind = IndexKind::Extendible;
@@ -289,11 +289,5 @@ mod tests {
     fn agrees_with_a_map_where_buckets_overflow() {
         let settings = Settings::new().with("memory", 1024).with("depth_max", 3);
         History::of(KIND, settings).assert_agrees(3);
-    }
-
-    #[test]
-    fn transactions_survive_or_are_gone() {
-        let settings = Settings::new().with("memory", 4096);
-        assert_recovers(KIND, &settings, 5, 400);
     }
 }

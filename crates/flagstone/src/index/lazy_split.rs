@@ -273,7 +273,7 @@ impl Index for LazySplit {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{History, assert_recovers, figure};
+    use super::super::model::{History, figure};
     use super::super::{IndexKind, MemStore};
     use super::*;
     use crate::dice::Dice;
@@ -414,11 +414,5 @@ mod tests {
             assert_eq!(index.get(now, key).expect("a good store").0, value);
         }
         assert_eq!(index.check(), Ok(()));
-    }
-
-    #[test]
-    fn transactions_survive_or_are_gone() {
-        let settings = Settings::new().with("memory", 4096);
-        assert_recovers(KIND, &settings, 5, 400);
     }
 }

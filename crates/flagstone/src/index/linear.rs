@@ -226,7 +226,7 @@ impl Index for Linear {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{History, assert_recovers, figure};
+    use super::super::model::{History, figure};
     use super::super::{IndexKind, MemStore};
     use super::*;
     use crate::dice::Dice;
@@ -328,11 +328,5 @@ mod tests {
         let (mut index, _) = open(index.into_store(), &Settings::new(), now).expect("an index");
         assert_eq!(index.check(), Ok(()));
         assert_eq!(figure(index.as_ref(), "buckets"), (500.0 / 11.25f64).ceil());
-    }
-
-    #[test]
-    fn transactions_survive_or_are_gone() {
-        let settings = Settings::new().with("memory", 4096);
-        assert_recovers(KIND, &settings, 5, 400);
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of the B+-tree: histories against a map, the paper's example, structures that must be
 //! refused.
 
-use super::super::model::{History, assert_reads_ahead, assert_recovers, figure};
+use super::super::model::{History, assert_reads_ahead, figure};
 use super::super::{IndexKind, MemStore};
 use super::*;
 use crate::dice::Dice;
@@ -37,12 +37,6 @@ fn agrees_with_a_map_at_every_small_order() {
         };
         history.assert_agrees(3);
     }
-}
-
-#[test]
-fn transactions_survive_or_are_gone() {
-    let settings = Settings::new().with("memory", 4096).with("order", 3);
-    assert_recovers(IndexKind::BPlusTree, &settings, 5, 300);
 }
 
 /// D3: with as many reads, in less time.

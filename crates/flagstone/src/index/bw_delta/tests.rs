@@ -1,6 +1,6 @@
 //! Tests of the Bw-delta tree.
 
-use super::super::model::{History, assert_recovers, figure};
+use super::super::model::{History, figure};
 use super::super::{IndexKind, MemStore};
 use super::*;
 use crate::dice::Dice;
@@ -353,14 +353,6 @@ fn settings_that_make_no_sense_are_refused() {
         let store = Box::new(MemStore::new(512, 100));
         let error = open(store, &settings, Nanos::ZERO).err().expect("refused");
         assert!(error.to_string().contains(word), "{error}");
-    }
-}
-
-#[test]
-fn transactions_survive_or_are_gone() {
-    for (memory, seed) in [(12_000, 5), (40_000, 6)] {
-        let settings = tiny().with("memory", memory);
-        assert_recovers(IndexKind::BwDelta, &settings, seed, 300);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of the prefix B+-tree: histories of byte strings against a map with stores and changes
 //! that go wrong on purpose, histories of numbers as all indexes have, limits, full stores, damage.
 
-use super::super::model::{History, assert_recovers, figure, small_device};
+use super::super::model::{History, figure, small_device};
 use super::super::{IndexKind, MemStore, Recoverable, StoreError};
 use super::*;
 use crate::commit::Kind as Protocol;
@@ -284,12 +284,6 @@ fn agrees_with_a_map_of_numbers_of_every_length() {
         };
         history.assert_agrees(3);
     }
-}
-
-#[test]
-fn transactions_survive_or_are_gone() {
-    let settings = INFO.tiny().with("memory", 8192);
-    assert_recovers(IndexKind::PrefixBPlusTree, &settings, 5, 300);
 }
 
 #[test]

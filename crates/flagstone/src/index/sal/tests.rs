@@ -1,7 +1,7 @@
 //! Long histories on small pages, in which everything that the index can do happens.
 
 use crate::dice::Dice;
-use crate::index::model::{History, assert_recovers, figure};
+use crate::index::model::{History, figure};
 use crate::index::{Index, IndexKind, Key, MemStore, Settings, Value};
 use crate::units::Nanos;
 use std::collections::BTreeMap;
@@ -34,11 +34,6 @@ fn agrees_with_a_map_whatever_is_switched_off() {
     ] {
         history(tiny().with(name, value)).assert_agrees(2);
     }
-}
-
-#[test]
-fn transactions_survive_or_are_gone() {
-    assert_recovers(IndexKind::Sal, &tiny().with("memory", 8192), 5, 400);
 }
 
 /// Plays changes and searches by turns, so many of a hundred searches, and gives the index.
