@@ -96,7 +96,7 @@ pub fn point() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::campaign::{Campaign, Cuts, Faults, Sabotage, Subject};
+    use crate::campaign::{Campaign, Cuts, Subject};
     use crate::closed::{self, Closed};
     use crate::device::DeviceSpec;
     use crate::indexing::{self, Bench, BenchOptions, Place};
@@ -163,26 +163,15 @@ mod tests {
 
     #[test]
     fn a_campaign_stops_and_its_violations_are_no_stops() {
-        let campaign = |cuts| Campaign {
-            subject: Subject::Protocol(Kind::Scc),
-            variant: None,
-            device: None,
-            published: false,
-            cuts,
-            depth: 2,
-            ahead: false,
-            unusual: false,
-            faults: Faults::default(),
-            seed: 1,
-            sabotage: Sabotage::None,
-            stop_early: false,
-        };
         for cuts in [
             Cuts::Sampled(u64::MAX),
             Cuts::Landings(10_000),
             Cuts::Exhaustive,
         ] {
-            let campaign = campaign(cuts);
+            let campaign = Campaign {
+                cuts,
+                ..Campaign::new(Subject::Protocol(Kind::Scc))
+            };
             // A run that is stopped on the way is neither a violation nor a run.
             stops(|| assert_eq!(campaign.run(&|_| {}).violations, []));
         }

@@ -196,18 +196,13 @@ impl Plan {
         };
         let cuts = self.chunk_cuts.div_ceil(costs);
         let campaign = Campaign {
-            subject,
             variant,
-            published: false,
-            ahead: false,
-            unusual: false,
-            device: None,
             cuts: Cuts::Sampled(cuts),
             depth: self.depth,
             faults: self.faults,
             seed: self.seed.wrapping_add(chunk / subjects),
             sabotage: self.sabotage,
-            stop_early: false,
+            ..Campaign::new(subject)
         };
         (index, cuts, campaign)
     }

@@ -45,6 +45,7 @@ mod bases;
 mod cells;
 mod landings;
 mod every;
+mod findings;
 mod run;
 mod draw;
 mod long;
@@ -54,6 +55,7 @@ mod story;
 mod tests;
 
 pub use faults::Faults;
+pub use findings::Findings;
 pub use long::{CHUNK_CUTS, LongError, Plan, Tally, Violation};
 pub(crate) use oracle::{name_of, payload, write_of};
 pub(crate) use run::caught;
@@ -65,10 +67,8 @@ pub use subject::{Below, Subject};
 pub use traits::DeviceTraits;
 pub use work::Work;
 
-use crate::stop::Stop;
 use bases::{Base, Bases};
 use every::every_landing;
-use rayon::prelude::*;
 use run::{execute, explore};
 use scene::Scene;
 use std::cell::Cell;
@@ -114,30 +114,12 @@ pub struct Campaign {
     pub stop_early: bool,
 }
 
-/// What a campaign found.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Findings {
-    /// Runs carried out.
-    pub runs: u64,
-    /// The work of all runs.
-    pub work: Work,
-    /// Runs that ended in a violation, by the order of their drawing; the first few.
-    pub violations: Vec<(RunId, String)>,
-    /// How many there were.
-    pub violations_total: u64,
-    /// Of those that are kept, how many fail without the mistake made on purpose as well. They do
-    /// not show that a campaign finds the mistake: they are findings of their own.
-    pub without_mistake: u64,
-}
-
 /// Runs that are handed out together; fewer where the last ones may not be needed.
 const BATCH: usize = 512;
 /// Enough to keep several cores at work.
 const BATCH_LEAST: usize = 16;
 const BATCH_FEW: usize = 64;
 const BATCH_LANDINGS: usize = 8;
-/// Violations that a campaign keeps.
-pub(crate) const KEPT: usize = 16;
 
 /// The work of a run, and the violation, if there is one.
 type Outcome = (Work, Result<(), String>);
@@ -147,45 +129,43 @@ type Outcome = (Work, Result<(), String>);
 type Explored = (Work, Option<(RunId, String)>);
 
 impl Campaign {
+    /// Two cuts in a row, 20,000 in all, and nothing else that goes wrong.
+    pub fn new(subject: Subject) -> Campaign {
+        Campaign {
+            subject,
+            variant: None,
+            published: false,
+            cuts: Cuts::Sampled(20_000),
+            depth: 2,
+            ahead: false,
+            unusual: false,
+            device: None,
+            faults: Faults::default(),
+            seed: 1,
+            sabotage: Sabotage::None,
+            stop_early: false,
+        }
+    }
+
     /// Carries the campaign out; `progress` hears of cuts as they are done.
     pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> Findings {
         let bases = Bases::default();
-        let mut findings = Findings::default();
-        let mut ids = self.ids();
         let around = self.looks_around();
-        loop {
-            let batch = self.next_batch(&findings, around);
-            let batch: Vec<RunId> = ids.by_ref().take(batch).collect();
-            if batch.is_empty() {
-                break;
+        let carry_out = |id: &RunId| match self.every_landing() {
+            Some(depth) => every_landing(id, &Base::make(&id.base, &None), depth, progress),
+            None => {
+                let found = explore(id, &bases.get(&id.base), around);
+                progress(found.0.cuts);
+                found
             }
-            let found = over_cores(&batch, |id| match self.every_landing() {
-                Some(depth) => every_landing(id, &Base::make(&id.base, &None), depth, progress),
-                None => {
-                    let found = explore(id, &bases.get(&id.base), around);
-                    progress(found.0.cuts);
-                    found
-                }
-            });
-            for (work, found) in found {
-                if self.has_enough(&findings) {
-                    return findings;
-                }
-                findings.runs += 1;
-                findings.work += work;
-                if let Some((id, what)) = found {
-                    findings.violations_total += 1;
-                    if findings.violations.len() < KEPT {
-                        findings.without_mistake += u64::from(fails_without_mistake(&id));
-                        findings.violations.push((id, what));
-                    }
-                }
-            }
-            if self.stop_early && findings.violations_total > 0 {
-                break;
-            }
-        }
-        findings
+        };
+        Findings::of(
+            self.ids(),
+            |findings| self.next_batch(findings, around),
+            carry_out,
+            fails_without_mistake,
+            |findings| self.has_enough(findings),
+        )
     }
 
     /// How many cuts there are in a row, if every landing of them is tried.
@@ -202,6 +182,9 @@ impl Campaign {
     /// How many runs are handed out next. What is found does not depend on it, but for a campaign
     /// that stops early: that one ends with the batch in which something was found.
     fn next_batch(&self, findings: &Findings, around: bool) -> usize {
+        if self.stop_early && findings.violations_total > 0 {
+            return 0;
+        }
         let most = match self.every_landing() {
             Some(_) => BATCH_LANDINGS,
             None if around || self.stop_early => BATCH_FEW,
@@ -226,13 +209,6 @@ impl Campaign {
     pub fn shrink(&self, id: &RunId) -> RunId {
         shrink::shrink(id)
     }
-}
-
-/// Carries runs out over the cores. What they did is in the order of the ids.
-pub(crate) fn over_cores<I: Sync, T: Send>(ids: &[I], one: impl Fn(&I) -> T + Sync) -> Vec<T> {
-    let stop = Stop::current();
-    let part = |id| stop.within(|| one(id));
-    ids.par_iter().map(part).collect()
 }
 
 /// Whether a run in which a mistake is made on purpose fails without it as well.

@@ -2,6 +2,7 @@
 //! draw is a run.
 
 use super::bases::Made;
+use super::findings::over_cores;
 use super::*;
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -21,18 +22,10 @@ const KINDS: [&str; 7] = [
 
 fn campaign(name: &str, cuts: u64) -> Campaign {
     Campaign {
-        subject: Subject::by_name(name).expect("a name"),
-        variant: None,
-        published: false,
         cuts: Cuts::Sampled(cuts),
-        ahead: false,
-        unusual: false,
-        device: None,
-        depth: 2,
         faults: Faults::ALL,
         seed: 3,
-        sabotage: Sabotage::None,
-        stop_early: false,
+        ..Campaign::new(Subject::by_name(name).expect("a name"))
     }
 }
 

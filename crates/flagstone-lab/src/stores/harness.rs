@@ -14,7 +14,7 @@ use flagstone_store::{StoreError, StoreInfo};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 use std::sync::{Arc, Mutex};
 
 /// Cuts of one run, at most: those of stores that were cut before multiply.
@@ -52,9 +52,8 @@ pub struct Tally {
     pub first: Option<String>,
 }
 
-impl Tally {
-    /// Adds what another run did.
-    pub fn add(&mut self, other: &Tally) {
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
         self.cuts += other.cuts;
         self.cuts_again += other.cuts_again;
         self.committed += other.committed;

@@ -44,7 +44,7 @@ pub use harness::Tally;
 pub use lie::Lie;
 pub use on_chip::Landed;
 
-use crate::campaign::{KEPT, over_cores};
+use crate::campaign;
 use flagstone::commit::Kind;
 use flagstone_store::OpenOptions;
 use harness::carry_out;
@@ -57,7 +57,7 @@ use tables::Tables;
 pub const ENCRYPTS: bool = cfg!(feature = "encryption");
 
 /// Runs that are handed out together: few at first, so that a small campaign is small.
-const BATCH: std::ops::RangeInclusive<u64> = 8..=64;
+const BATCH: std::ops::RangeInclusive<usize> = 8..=64;
 
 /// What a store holds while its power is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,37 +142,37 @@ impl FromStr for RunId {
         let &[subject, depth, seed] = parts.as_slice() else {
             return Err(wrong());
         };
-        let mut names: Vec<&str> = subject.split('.').collect();
-        let encrypted = names.pop_if(|name| *name == "encrypted").is_some();
-        if encrypted && !ENCRYPTS {
+        let mut names = subject.split('.');
+        let subject = match names.next() {
+            Some("store") => Subject::Pages,
+            Some("tables") => Subject::Tables,
+            _ => return Err(wrong()),
+        };
+        let protocol = names.next().and_then(Kind::by_name).ok_or_else(wrong)?;
+        let number = |part: &str, letter| part.strip_prefix(letter)?.parse::<u64>().ok();
+        let mut run = RunId {
+            subject,
+            protocol,
+            lie: Lie::None,
+            filled: false,
+            grows: false,
+            encrypted: false,
+            depth: u32::try_from(number(depth, 'n').ok_or_else(wrong)?).map_err(|_| wrong())?,
+            seed: number(seed, 's').ok_or_else(wrong)?,
+        };
+        for name in names {
+            match name {
+                "filled" => run.filled = true,
+                "grows" => run.grows = true,
+                "encrypted" => run.encrypted = true,
+                lie => run.lie = Lie::by_name(lie).ok_or_else(wrong)?,
+            }
+        }
+        if run.encrypted && !ENCRYPTS {
             return Err(format!(
                 "`{text}` is about an encrypted store: build with the feature `encryption`"
             ));
         }
-        let grows = names.pop_if(|name| *name == "grows").is_some();
-        let (protocol, lie, filled) = match names.as_slice() {
-            [_, protocol] => (*protocol, "none", false),
-            [_, protocol, "filled"] => (*protocol, "none", true),
-            [_, protocol, lie] => (*protocol, *lie, false),
-            [_, protocol, lie, "filled"] => (*protocol, *lie, true),
-            _ => return Err(wrong()),
-        };
-        let number = |part: &str, letter| part.strip_prefix(letter)?.parse::<u64>().ok();
-        let subject = match names[0] {
-            "store" => Subject::Pages,
-            "tables" => Subject::Tables,
-            _ => return Err(wrong()),
-        };
-        let run = RunId {
-            subject,
-            protocol: Kind::by_name(protocol).ok_or_else(wrong)?,
-            lie: Lie::by_name(lie).ok_or_else(wrong)?,
-            filled,
-            grows,
-            encrypted,
-            depth: u32::try_from(number(depth, 'n').ok_or_else(wrong)?).map_err(|_| wrong())?,
-            seed: number(seed, 's').ok_or_else(wrong)?,
-        };
         let is_one = match subject {
             Subject::Pages => true,
             Subject::Tables => run.protocol == Kind::Seal && !run.grows,
@@ -237,15 +237,7 @@ pub struct Campaign {
 }
 
 /// What a campaign found.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Findings {
-    /// Runs carried out.
-    pub runs: u64,
-    /// The work of all runs.
-    pub tally: Tally,
-    /// Runs with a violation, the first of each, in the order of their drawing; the first few.
-    pub violations: Vec<(RunId, String)>,
-}
+pub type Findings = campaign::Findings<RunId, Tally>;
 
 /// Whether a new store with the protocol is large for what the clients of a run write, and collects
 /// nothing unless it is filled before.
@@ -262,45 +254,40 @@ pub fn suits(protocol: Kind) -> bool {
 impl Campaign {
     /// Carries the campaign out; `progress` hears of cuts as they are done.
     pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> Findings {
-        let mut findings = Findings::default();
-        while findings.tally.cuts < self.cuts {
-            let first = findings.runs;
-            let batch = first.clamp(*BATCH.start(), *BATCH.end());
-            let ids = (first..first + batch).map(|number| RunId {
-                subject: self.subject,
-                protocol: self.protocol,
-                lie: self.lie,
-                filled: number % 2 != 0
-                    && (self.subject == Subject::Tables || begins_large(self.protocol)),
-                grows: self.subject == Subject::Pages && matches!(number % 8, 2 | 5),
-                encrypted: self.encrypted,
-                depth: self.depth.max(1),
-                seed: self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(number) & (u64::MAX >> 16),
-            });
-            let ids: Vec<RunId> = ids.collect();
-            let tallies = over_cores(&ids, |id| {
-                let tally = match self.on_chip {
-                    true => id.run_on_chip(),
-                    false => id.run(),
-                };
-                progress(tally.cuts);
-                tally
-            });
-            for (id, tally) in ids.iter().zip(tallies) {
-                let keeps = findings.violations.len() < KEPT;
-                let found = tally.first.as_ref().filter(|_| keeps);
-                findings
-                    .violations
-                    .extend(found.map(|what| (*id, what.clone())));
-                findings.runs += 1;
-                findings.tally.add(&tally);
-                let is_found = self.stop_early && findings.tally.violations > 0;
-                if findings.tally.cuts >= self.cuts || is_found {
-                    return findings;
-                }
-            }
-        }
-        findings
+        let ids = (0..).map(|number| RunId {
+            subject: self.subject,
+            protocol: self.protocol,
+            lie: self.lie,
+            filled: number % 2 != 0
+                && (self.subject == Subject::Tables || begins_large(self.protocol)),
+            grows: self.subject == Subject::Pages && matches!(number % 8, 2 | 5),
+            encrypted: self.encrypted,
+            depth: self.depth.max(1),
+            seed: self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(number) & (u64::MAX >> 16),
+        });
+        let run = |id: &RunId| match self.on_chip {
+            true => id.run_on_chip(),
+            false => id.run(),
+        };
+        let carry_out = |id: &RunId| {
+            let tally = run(id);
+            progress(tally.cuts);
+            let found = tally.first.clone().map(|what| (*id, what));
+            (tally, found)
+        };
+        let fails_without_lie = |id: &RunId| {
+            let lie = Lie::None;
+            id.lie != lie && run(&RunId { lie, ..*id }).violations > 0
+        };
+        Findings::of(
+            ids,
+            |findings| (findings.runs as usize).clamp(*BATCH.start(), *BATCH.end()),
+            carry_out,
+            fails_without_lie,
+            |Findings { work, .. }| {
+                work.cuts >= self.cuts || self.stop_early && work.violations > 0
+            },
+        )
     }
 }
 

@@ -13,18 +13,11 @@ pub(crate) fn campaign(kind: Kind) -> Campaign {
 
 pub(crate) fn campaign_on(subject: Subject) -> Campaign {
     Campaign {
-        subject,
-        variant: None,
-        published: false,
         cuts: Cuts::Sampled(600),
         depth: 3,
-        ahead: false,
-        unusual: false,
-        device: None,
         faults: Faults::ALL,
         seed: 11,
-        sabotage: Sabotage::None,
-        stop_early: false,
+        ..Campaign::new(subject)
     }
 }
 

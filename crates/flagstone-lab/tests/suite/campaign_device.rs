@@ -1,21 +1,25 @@
 //! Campaigns on devices like one that a user has described.
 
-use super::campaign::campaign;
+use super::campaign::{campaign, campaign_on, holds};
 use flagstone::commit::Kind;
+use flagstone::host::Stack;
 use flagstone_lab::campaign::{
     Campaign, Cuts, DeviceTraits, Faults, RunId, Subject, replay, suits,
 };
 use flagstone_lab::device::DeviceSpec;
 use std::sync::Arc;
 
+fn described(text: &str) -> Arc<DeviceTraits> {
+    let spec = DeviceSpec::parse(&format!("name = \"mine\"\n{text}"), "mine");
+    Arc::new(DeviceTraits::of(&spec.expect("a device")))
+}
+
 /// Pages that share cells, and what is done about them.
 fn traits(paired_pages: &str) -> Arc<DeviceTraits> {
-    let text = format!(
-        "name = \"mine\"\npreset = \"mixsl-mlc\"\n[geometry]\npairing = \"distance-6\"\n\
+    described(&format!(
+        "preset = \"mixsl-mlc\"\n[geometry]\npairing = \"distance-6\"\n\
          [ftl]\nover_provision = 0.5\ncopies_stay = true\npaired_pages = \"{paired_pages}\"\n"
-    );
-    let spec = DeviceSpec::parse(&text, "mine").expect("a device");
-    Arc::new(DeviceTraits::of(&spec))
+    ))
 }
 
 fn on(kind: Kind, paired_pages: &str) -> Campaign {
@@ -41,6 +45,27 @@ fn cells_that_pages_share_are_those_of_the_device_and_so_is_what_is_done_about_t
         let error = |device| RunId::parse_on(&word, device).expect_err(&word).to_string();
         assert!(error(None).contains("name that with --device"), "{word}");
         assert!(error(Some(&traits("closed"))).contains("was it changed?"));
+    }
+}
+
+/// Also sums of pages whose flags were set since, and of copies.
+#[test]
+fn no_checksum_is_wrong_after_cuts() {
+    let all = Kind::ALL.iter().map(|&kind| Subject::Protocol(kind));
+    let records = [Stack::CfcEx, Stack::AfcEx].map(Subject::Stack);
+    for subject in all.chain(records).filter(|subject| subject.is_atomic()) {
+        for summary_pages in [true, false] {
+            let device = described(&format!(
+                "preset = \"small\"\n[geometry]\npartial_programs = 9\n\
+                 [ftl]\nchecksums = true\nsummary_pages = {summary_pages}\n"
+            ));
+            let campaign = Campaign {
+                cuts: Cuts::Sampled(200),
+                device: Some(device),
+                ..campaign_on(subject)
+            };
+            assert!(holds(&campaign).work.collections > 0, "{subject}");
+        }
     }
 }
 

@@ -10,7 +10,6 @@ fn landings(kind: Kind, ahead: bool) -> Campaign {
         cuts: Cuts::Landings(1),
         depth: 1,
         ahead,
-        device: None,
         faults: Faults::default(),
         ..campaign(kind)
     }
@@ -74,7 +73,6 @@ fn collections_in_steps_survive_cuts_and_rules_left_out_are_found() {
     for kind in [Kind::Seal, Kind::SealR] {
         let ahead = Campaign {
             ahead: true,
-            device: None,
             ..campaign(kind)
         };
         let findings = holds(&ahead);

@@ -46,8 +46,6 @@ mod show;
 // What several families share.
 mod active;
 #[cfg(test)]
-mod checksum_tests;
-#[cfg(test)]
 mod growing_tests;
 #[cfg(test)]
 mod steps_tests;

@@ -1,10 +1,13 @@
-//! A small device and the clock of its only user, for the tests of protocols.
+//! A small device and the clock of its only user: the one fixture of all tests of page-level
+//! devices. It is no crash harness. Clients that interleave, random cuts and an oracle are in the
+//! lab's campaigns; tests here arrange a case and cut the power by hand.
 
 use super::{Device, DeviceError, Kind, Options};
 use crate::ftl::Config;
 use crate::nand::{Cell, Chip, Cut, Flash, Geometry, PowerCut, Shared, small};
 use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Pbn, TxId};
+use std::sync::Arc;
 
 /// Dice of a cut after which nothing, or everything, that was in flight is there.
 pub(super) const NOTHING: u64 = 6;
@@ -30,10 +33,14 @@ pub(super) fn unwaited(kind: Kind) -> Options {
     }
 }
 
+/// The flash that a device is given, over the chip whose power can fail.
+type Over = Arc<dyn Fn(Shared<PowerCut>) -> Box<dyn Flash>>;
+
 pub(super) struct Small {
     kind: Kind,
     pub(super) options: Options,
     config: Config,
+    over: Over,
     flash: Shared<PowerCut>,
     device: Option<Device>,
     pub(super) now: Nanos,
@@ -54,42 +61,57 @@ impl Small {
 
     /// A device on a chip, blank or not.
     pub(super) fn on(chip: Chip, config: Config, kind: Kind, options: Options) -> Small {
-        let power = PowerCut::new(chip);
-        Small::start(kind, (config, options), power).expect("there is no cut")
+        Small::over(chip, config, kind, options, |flash| Box::new(flash))
     }
 
-    fn start(
+    /// The same with something between the device and the chip.
+    pub(super) fn over(
+        chip: Chip,
+        config: Config,
         kind: Kind,
-        (config, options): (Config, Options),
-        power: PowerCut,
-    ) -> Result<Small, DeviceError> {
-        let flash = Shared::new(power);
-        let device = Device::open(Box::new(flash.clone()), kind, config, &options, Nanos::ZERO)?;
-        device.check().expect("the books agree after recovery");
-        Ok(Small {
+        options: Options,
+        over: impl Fn(Shared<PowerCut>) -> Box<dyn Flash> + 'static,
+    ) -> Small {
+        let flash = Shared::new(PowerCut::new(chip));
+        let small = Small {
             kind,
             options,
             config,
+            over: Arc::new(over),
             flash,
-            now: device.recovered_at(),
-            device: Some(device),
-        })
+            device: None,
+            now: Nanos::ZERO,
+        };
+        small.start()
+    }
+
+    /// Starts the device on the chip.
+    fn start(mut self) -> Small {
+        let flash = (self.over)(self.flash.clone());
+        let (config, options) = (self.config, &self.options);
+        let device = Device::open(flash, self.kind, config, options, Nanos::ZERO);
+        let device = device.expect("recovery only reads, so that no cut falls into it");
+        device.check().expect("the books agree after recovery");
+        self.now = device.recovered_at();
+        self.device = Some(device);
+        self
+    }
+
+    /// The power fails, and comes on again. With `cut` it will fail once more.
+    fn again(mut self, dice: u64, cut: Option<Cut>) -> Small {
+        self.device = None;
+        small::restart(&mut self.flash, dice, false, cut);
+        self.start()
     }
 
     /// The power will fail with `cut`, counted from now.
-    pub(super) fn arm(mut self, cut: Cut) -> Small {
-        self.device = None;
-        let chip = self.flash.take().pull(EVERYTHING, false);
-        let power = PowerCut::new(chip).arm(cut);
-        Small::start(self.kind, (self.config, self.options), power).expect("recovery only reads")
+    pub(super) fn arm(self, cut: Cut) -> Small {
+        self.again(EVERYTHING, Some(cut))
     }
 
     /// Starts again after a power cut: the one that was armed, or one between two operations.
-    pub(super) fn restart(mut self, dice: u64) -> Small {
-        self.device = None;
-        let power = PowerCut::new(self.flash.take().pull(dice, false));
-        let small =
-            Small::start(self.kind, (self.config, self.options), power).expect("there is no cut");
+    pub(super) fn restart(self, dice: u64) -> Small {
+        let small = self.again(dice, None);
         let operations = small.flash.look(PowerCut::issued);
         assert_eq!(operations, 0, "recovery only reads");
         small
@@ -100,8 +122,7 @@ impl Small {
     pub(super) fn both_ways(mut self, tables: Vec<u8>) -> (Small, Result<Small, String>) {
         self.device = None;
         let chip = self.flash.take().pull(NOTHING, false);
-        let settings = (self.config, self.options.clone());
-        let recovered = Small::start(self.kind, settings, PowerCut::new(chip.clone()));
+        self.flash = Shared::new(PowerCut::new(chip.clone()));
         let flash = Shared::new(PowerCut::new(chip));
         let (kind, config, now) = (self.kind, self.config, Nanos::ZERO);
         let of_it = Box::new(flash.clone());
@@ -114,10 +135,12 @@ impl Small {
                 flash,
                 now: device.recovered_at(),
                 device: Some(device),
+                options: self.options.clone(),
+                over: Arc::clone(&self.over),
                 ..self
             }),
         };
-        (recovered.expect("there is no cut"), resumed)
+        (self.start(), resumed)
     }
 
     /// Starts again after a power cut. Blocks that have been erased so often fail from then on.
@@ -129,8 +152,8 @@ impl Small {
                 chip.wear_out(block);
             }
         }
-        let settings = (self.config, self.options);
-        Small::start(self.kind, settings, PowerCut::new(chip)).expect("there is no cut")
+        self.flash = Shared::new(PowerCut::new(chip));
+        self.start()
     }
 
     pub(super) fn device(&mut self) -> &mut Device {

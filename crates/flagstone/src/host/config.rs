@@ -169,7 +169,9 @@ mistakes! {
         NoGap: "no-gap",
         /// A checkpoint counts before the changes that it leaves out are durable.
         EarlyCheckpoint: "early-checkpoint",
-        /// `cfc-ex`: a collection does not hand on the last TRUE flag of a transaction.
+        /// `cfc-ex`, `afc-ex`: of a version only the records count that were once pending in it.
+        PendingOnly: "pending-only",
+        /// `cfc-ex`, `afc-ex`: a collection does not hand on the flag that a transaction needs.
         FlagLost: "flag-lost",
         /// `cfc-ex`: it hands no flag on where any page of the transaction is dead.
         OneDeath: "one-death",
@@ -191,7 +193,7 @@ impl Mistake {
             Mistake::PageBeforeLog | Mistake::UndoCompensation | Mistake::NoUndo => {
                 stack == Stack::Wal
             }
-            Mistake::FlagLost | Mistake::OneDeath => stack == Stack::CfcEx,
+            Mistake::OneDeath => stack == Stack::CfcEx,
             _ => stack.record_kind().is_some(),
         }
     }
@@ -199,6 +201,7 @@ impl Mistake {
     /// What the device does wrong for it, if it is the device's.
     pub(super) fn of_device(self) -> Option<RecordMistake> {
         match self {
+            Mistake::PendingOnly => Some(RecordMistake::PendingOnly),
             Mistake::FlagLost => Some(RecordMistake::FlagsLost),
             Mistake::OneDeath => Some(RecordMistake::OneDeath),
             Mistake::FlagInFlight => Some(RecordMistake::IssuedIsSafe),

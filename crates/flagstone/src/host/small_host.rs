@@ -1,4 +1,5 @@
-//! A small host and its restarts.
+//! A small host and its restarts: the one fixture of all tests of hosts. It is no crash harness:
+//! clients that interleave, random cuts and an oracle are in the lab's campaigns.
 
 use super::{Host, HostConfig, HostError, Rid, Stack, Step};
 use crate::commit::{DeviceError, Options};

@@ -2,9 +2,10 @@
 //!
 //! A history grows the index, changes it, shrinks it to almost nothing and grows it again, so that
 //! whatever it does when it is full or empty happens. Now and then it is checked, compared with
-//! the map in whole, flushed and opened anew from its pages.
+//! the map in whole, flushed and opened anew from its pages. Campaigns of the lab have
+//! transactions, roll-backs and power cuts.
 
-use super::{DeviceStore, Index, IndexError, IndexKind, Key, MemStore, Recoverable};
+use super::{DeviceStore, Index, IndexError, IndexKind, Key, MemStore};
 use super::{Result, Settings, Store, Value};
 use crate::commit::{Device, Kind, Options};
 use crate::dice::Dice;
@@ -255,58 +256,6 @@ pub(super) fn small_device(kind: Kind) -> Box<dyn Store> {
         Nanos::ZERO,
     );
     Box::new(DeviceStore::new(device.expect("a blank device")))
-}
-
-/// Plays transactions of one to five operations on a device with a commit protocol: some are
-/// rolled back, and after some the index starts anew from its store alone.
-pub(super) fn assert_recovers(kind: IndexKind, settings: &Settings, seed: u64, transactions: u64) {
-    let store = small_device(Kind::LightTx);
-    let (mut index, mut now) =
-        Recoverable::open(kind, store, settings, Nanos::ZERO).expect("a blank store");
-    let mut map: BTreeMap<Key, Value> = BTreeMap::new();
-    let mut dice = Dice(seed);
-    let keys = 300;
-    for i in 0..transactions {
-        let before = map.clone();
-        now = index.begin(now).expect("begin");
-        for _ in 0..=dice.below(4) {
-            let (key, value) = (dice.below(keys), dice.below(250) + 1);
-            let done = match dice.below(10) {
-                0..6 => {
-                    map.insert(key, value);
-                    index.insert(now, key, value)
-                }
-                _ => {
-                    map.remove(&key);
-                    index.delete(now, key)
-                }
-            };
-            now = done.unwrap_or_else(|error| panic!("transaction {i}: {error}"));
-        }
-        let rolled_back = dice.below(8) == 0;
-        if rolled_back {
-            now = index.abort(now).expect("abort");
-            map = before;
-        } else {
-            now = index.commit(now).expect("commit");
-        }
-        let restarted = dice.below(12) == 0;
-        if restarted {
-            let opened = Recoverable::open(kind, index.into_store(), settings, now);
-            (index, now) = opened.unwrap_or_else(|error| panic!("after transaction {i}: {error}"));
-        }
-        if rolled_back || restarted {
-            index
-                .index()
-                .check()
-                .unwrap_or_else(|what| panic!("after transaction {i}: {what}"));
-            for key in 0..keys {
-                let (found, done) = index.get(now, key).expect("get");
-                now = done;
-                assert_eq!(found, map.get(&key).copied(), "key {key}, transaction {i}");
-            }
-        }
-    }
 }
 
 /// Ranges of a tree that asks for several leaves at once: they find what those do that ask for one

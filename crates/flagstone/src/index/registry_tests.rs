@@ -1,6 +1,6 @@
 //! What all indexes of the registry have in common, besides what histories on each of them show.
 
-use super::model::{History, assert_recovers};
+use super::model::History;
 use super::*;
 use std::collections::BTreeSet;
 
@@ -53,17 +53,6 @@ fn a_store_is_opened_as_the_index_that_it_holds() {
 fn all_indexes_agree_with_a_map() {
     for &kind in IndexKind::ALL {
         History::of(kind, kind.info().tiny()).assert_agrees(4);
-    }
-}
-
-/// Wrong where an index forgets what was committed, or knows what was rolled back.
-#[test]
-fn transactions_survive_or_are_gone() {
-    for &kind in IndexKind::ALL {
-        for (memory, seed) in [(6144, 5), (40_000, 6)] {
-            let settings = kind.info().tiny().with("memory", memory);
-            assert_recovers(kind, &settings, seed, 300);
-        }
     }
 }
 

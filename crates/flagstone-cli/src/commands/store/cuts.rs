@@ -155,7 +155,7 @@ fn subject(of_tables: bool) -> Subject {
 }
 
 fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
-    let tally = &findings.tally;
+    let tally = &findings.work;
     if json {
         let first = findings.violations.first();
         let mut found = json!({

@@ -2,7 +2,7 @@
 //! cancel-out rule that loses updates, victims against an exhaustive search, checks that find what
 //! is wrong.
 
-use super::super::model::{History, Mirrored, Mistake, assert_recovers, blank, figure};
+use super::super::model::{History, Mirrored, Mistake, blank, figure};
 use super::super::{IndexKind, MemStore};
 use super::*;
 use crate::dice::Dice;
@@ -90,12 +90,6 @@ fn ways_from_the_root_pass_more_nodes_and_lead_to_the_same() {
     for way in &ways[1..] {
         assert_eq!((&way.1, &way.2), (&ways[0].1, &ways[0].2));
     }
-}
-
-#[test]
-fn transactions_with_super_groups_survive_or_are_gone() {
-    let settings = small(3).with("memory", 6144).with("super_group", "first");
-    assert_recovers(KIND, &settings, 5, 300);
 }
 
 /// Grows and shrinks a tree; what it counted is summed up.

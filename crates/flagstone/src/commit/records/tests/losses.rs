@@ -66,6 +66,51 @@ fn d8_torn_flags_go_also_where_a_merged_page_would_be_too_large() {
     }
 }
 
+/// A transaction writes two pages and commits at the same instant, and the power fails while all of
+/// that may be in flight. Says after how many outcomes one of the pages is there and the other not.
+fn split_commits(kind: RecordKind, mistake: Option<Mistake>) -> usize {
+    let committed = |cut: Option<Cut>| {
+        let mut bench = Bench::new(kind, 3, mistake);
+        bench.resolve(&[]);
+        bench.restart(2, cut).expect("it opens");
+        bench.resolve(&[]);
+        // Opens a block on each plane, so that no page waits for an erase.
+        for other in 30..34 {
+            bench.write(other, 1, &[], &[]);
+        }
+        let (tx, now) = (bench.begin(), bench.now);
+        for page in 0..2 {
+            bench.write(page, 1, &[9], &[(tx, &[0])]);
+            bench.now = now;
+        }
+        bench.commit(tx);
+        bench.now = now;
+        bench
+    };
+    let at = committed(None).flash.look(PowerCut::issued);
+    let is_split = |&dice: &u64| {
+        let torn = false;
+        let mut bench = committed(Some(Cut { at, dice, torn }));
+        let now = bench.now;
+        let written = bench.device().write(now, Lpn(30), &[], &[]);
+        assert!(written.is_err(), "no cut");
+        bench.restart(2, None).expect("there is no cut");
+        bench.resolve(&[]);
+        bench.values(0, 1) != bench.values(1, 1)
+    };
+    (0..64).filter(is_split).count()
+}
+
+/// A host that logs its commits waits for the pages itself: no campaign notices this rule.
+#[test]
+fn a_flag_waits_for_all_pages_of_its_transaction() {
+    for kind in RecordKind::ALL {
+        assert_eq!(split_commits(kind, None), 0, "{kind}");
+        let split = split_commits(kind, Some(Mistake::NoBarrier));
+        assert!(split > 0, "{kind}: the mistake does no harm");
+    }
+}
+
 /// What happened to the first pages of a device. Gives the physical pages whose blocks are
 /// collected then, all at one instant and in this order, and what the first record of the logical
 /// pages must be after a power cut in the midst of that.

@@ -1,7 +1,6 @@
-//! Record-level devices: random histories under power cuts, and titled scenarios.
+//! Record-level devices in titled scenarios. Campaigns of the lab have clients and power cuts.
 
 mod flags;
-mod history;
 mod losses;
 mod scenarios;
 mod shown;
@@ -18,7 +17,7 @@ use std::collections::BTreeSet;
 /// Logical pages of the small device.
 const PAGES: u32 = 60;
 
-/// A small device whose power can fail.
+/// A small device whose power can fail: the fixture of all tests of record-level devices.
 struct Bench {
     kind: RecordKind,
     options: RecordOptions,
