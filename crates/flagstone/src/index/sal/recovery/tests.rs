@@ -4,7 +4,9 @@
 use super::{Mistake, Transactions};
 use crate::commit::{Device, Kind, Options};
 use crate::ftl::Config;
-use crate::index::{DeviceStore, IndexError, IndexKind, Key, Result, Settings, Store, Value};
+use crate::index::{
+    BackingStore, DeviceStore, IndexError, IndexKind, Key, Result, Settings, Value,
+};
 use crate::nand::{Cut, PowerCut, Shared, small};
 use crate::units::Nanos;
 use std::collections::BTreeMap;
@@ -14,7 +16,7 @@ const LOG_PAGES: u32 = 120;
 
 type Map = BTreeMap<Key, Value>;
 
-fn store(flash: &Shared<PowerCut>) -> Result<Box<dyn Store>> {
+fn store(flash: &Shared<PowerCut>) -> Result<Box<dyn BackingStore>> {
     let config = Config {
         over_provision: 0.3,
         logical_pages: None,
