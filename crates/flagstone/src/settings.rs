@@ -50,8 +50,8 @@ macro_rules! configurable {
 }
 pub(crate) use configurable;
 
-/// Declares settings as a table: names, defaults and what they do. Settings that several owners have
-/// come first, as `..NAME;`.
+/// Declares settings as a table: names, defaults and what they do. Settings that several owners
+/// have come first, as `..NAME;`.
 macro_rules! settings {
     ($(..$shared:ident;)* $($name:ident: $default:literal, $what:literal;)*) => {
         &[

@@ -119,9 +119,9 @@ pub trait BackingStore {
     /// As [`BackingStore::read`].
     fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError>;
 
-    /// Whether the store has transactions. By default it has none: then [`BackingStore::begin`] and
-    /// [`BackingStore::abort`] do nothing, and [`BackingStore::commit`] makes the pages durable that
-    /// were written.
+    /// Whether the store has transactions. By default it has none: then [`BackingStore::begin`]
+    /// and [`BackingStore::abort`] do nothing, and [`BackingStore::commit`] makes the pages durable
+    /// that were written.
     fn transactional(&self) -> bool {
         false
     }
