@@ -15,7 +15,9 @@
 //! pages; `--memory` sets it.
 
 use flagstone::commit::{Device, Kind, Options};
-use flagstone::index::{DeviceStore, Index, IndexError, IndexKind, MemStore, Settings, Store};
+use flagstone::index::{
+    BackingStore, DeviceStore, Index, IndexError, IndexKind, MemStore, Settings,
+};
 use flagstone::units::Nanos;
 use flagstone_lab::device::DeviceSpec;
 use flagstone_lab::stopwatch::Stopwatch;
@@ -53,7 +55,7 @@ fn key(i: u64) -> u64 {
     (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-fn store(on_device: bool, keys: u64) -> Box<dyn Store> {
+fn store(on_device: bool, keys: u64) -> Box<dyn BackingStore> {
     if !on_device {
         return Box::new(MemStore::new(2048, (keys / 20) as u32 + 1000));
     }
@@ -173,8 +175,8 @@ fn show(row: &Row, arguments: &[String]) {
         println!("{}", serde_json::to_string(row).expect("a row"));
     } else {
         println!(
-            "{:12} {:6} {:12} {:>9.0} operations/s, hits {:.3}, {:.3} reads, {:.3} writes and {:.1} \
-             comparisons each",
+            "{:12} {:6} {:12} {:>9.0} operations/s, hits {:.3}, {:.3} reads, {:.3} writes and \
+             {:.1} comparisons each",
             row.index,
             row.store,
             row.workload,

@@ -6,7 +6,7 @@
 //! 100 insertions in a durable commit. Keys are uniform. Marks and superblocks of a store count as
 //! pages written. A million records take a minute.
 
-use flagstone::index::{Index, IndexKind, MemStore, Settings, Store as Below, StoreError};
+use flagstone::index::{BackingStore, Index, IndexKind, MemStore, Settings, StoreError};
 use flagstone::units::{Lpn, Nanos};
 use flagstone_store::medium::{Medium, Memory};
 use flagstone_store::{Kind, OpenOptions, Store};
@@ -77,7 +77,7 @@ impl Medium for Counted {
 /// Pages in memory that count, for an index.
 struct Pages(MemStore, Rc<Cell<(u64, u64)>>);
 
-impl Below for Pages {
+impl BackingStore for Pages {
     fn page_bytes(&self) -> usize {
         self.0.page_bytes()
     }

@@ -3,13 +3,13 @@
 //! Reads and writes go past the system's page cache (direct I/O) unless that is switched off, so
 //! that what an index keeps in memory is what it was given. Pages with consecutive numbers are one
 //! request; requests of one call are in flight side by side. A file knows no transactions: what a
-//! [`Store::commit`] has answered is durable, in whatever order it got there.
+//! [`BackingStore::commit`] has answered is durable, in whatever order it got there.
 //!
 //! The instant of an answer is that of the question plus the time that passed on the clock.
 
 use crate::aligned::{ALIGNMENT, Aligned};
 use crate::workers::{Job, Workers, carry_out};
-use flagstone::index::{Store, StoreError};
+use flagstone::index::{BackingStore, StoreError};
 use flagstone::units::{Lpn, Nanos};
 use rustix::fs::{FlockOperation, OFlags};
 use std::fs::{File, OpenOptions};
@@ -271,7 +271,7 @@ fn since(now: Nanos, start: Instant) -> Nanos {
     now + Nanos(start.elapsed().as_nanos() as u64)
 }
 
-impl Store for FileStore {
+impl BackingStore for FileStore {
     fn page_bytes(&self) -> usize {
         self.page_bytes
     }

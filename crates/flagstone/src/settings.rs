@@ -124,8 +124,9 @@ macro_rules! registry {
     };
 }
 pub(crate) use registry;
-/// Declares settings as a table: names, defaults and what they do. Settings that several owners have
-/// come first, as `..NAME;`.
+
+/// Declares settings as a table: names, defaults and what they do. Settings that several owners
+/// have come first, as `..NAME;`.
 macro_rules! settings {
     ($(..$shared:ident;)* $($name:ident: $default:literal, $what:literal;)*) => {
         &[

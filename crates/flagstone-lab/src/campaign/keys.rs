@@ -7,7 +7,7 @@ use super::world::{self, Done, Intent, Known, Stop, World};
 use flagstone::commit::DeviceError;
 use flagstone::host::HostError;
 use flagstone::index::sal::{SalTx, Transactions};
-use flagstone::index::{self, IndexError, Key, Recoverable, Store, StoreError, Value};
+use flagstone::index::{self, BackingStore, IndexError, Key, Recoverable, StoreError, Value};
 use flagstone::units::{Lpn, Nanos};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
@@ -92,7 +92,7 @@ impl Index {
         }
     }
 
-    fn with_store<T>(&mut self, look: impl FnOnce(&mut dyn Store) -> T) -> Option<T> {
+    fn with_store<T>(&mut self, look: impl FnOnce(&mut dyn BackingStore) -> T) -> Option<T> {
         match self {
             Index::Store(index, _) => index.is_open().then(|| look(index.index().store())),
             Index::Own(index) => Some(index.with_store(look)),

@@ -13,7 +13,7 @@ use flagstone::ftl::{Config, FtlError};
 use flagstone::host::{self, Host, HostConfig, HostError};
 use flagstone::index::sal::Transactions;
 use flagstone::index::{
-    DeviceStore, HostStore, IndexError, IndexKind, Recoverable, Settings, Store, StoreError,
+    BackingStore, DeviceStore, HostStore, IndexError, IndexKind, Recoverable, Settings, StoreError,
 };
 use flagstone::nand::{
     Ages, Aging, Cell, Chip, FaultPlan, Faulty, Geometry, Pairing, PowerCut, Shared, Timing, Tracer,
@@ -301,7 +301,7 @@ impl Scene {
             Subject::Protocol(kind) => Box::new(Pages::new(device(flash, kind)?)),
             Subject::Stack(on) => Box::new(Records::new(host(flash, on)?)),
             Subject::Index(index, below) => {
-                let (store, now): (Box<dyn Store>, Nanos) = match below {
+                let (store, now): (Box<dyn BackingStore>, Nanos) = match below {
                     Below::Protocol(kind) => {
                         let device = device(flash, kind)?;
                         let now = device.recovered_at();

@@ -43,7 +43,9 @@ pub use record::{IndexRecord, Window};
 
 use crate::stop;
 use crate::stopwatch::Stopwatch;
-use flagstone::index::{Index, IndexError, IndexKind, Key, MemStore, Settings, Store, Value};
+use flagstone::index::{
+    BackingStore, Index, IndexError, IndexKind, Key, MemStore, Settings, Value,
+};
 use flagstone::units::Nanos;
 
 /// An index, where it lies, and what is done to it.
@@ -144,7 +146,7 @@ impl Bench {
 
     fn measure(
         &self,
-        store: Box<dyn Store>,
+        store: Box<dyn BackingStore>,
         value_bytes: usize,
         progress: &dyn Fn(u64, u64),
     ) -> Result<IndexRecord, BenchError> {

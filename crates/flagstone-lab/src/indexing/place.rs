@@ -4,7 +4,7 @@
 
 use crate::device::DeviceSpec;
 use flagstone::commit::{Device, Kind, Options};
-use flagstone::index::{DeviceStore, MemStore, Store};
+use flagstone::index::{BackingStore, DeviceStore, MemStore};
 use flagstone::units::Nanos;
 use flagstone_store::{FileOptions, FileStore};
 use std::fs::File;
@@ -108,7 +108,7 @@ impl Place {
     /// # Errors
     /// A device that the protocol does not run on, or a file that cannot be used, or holds
     /// something.
-    pub fn open(&self, pages: u64) -> Result<Box<dyn Store>, String> {
+    pub fn open(&self, pages: u64) -> Result<Box<dyn BackingStore>, String> {
         match self {
             Place::Mem { page_bytes } => {
                 let pages = u32::try_from(pages).unwrap_or(u32::MAX);

@@ -17,7 +17,7 @@
 use super::bucket::{Shape, walk};
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, IndexError, Info, Key, Result, Settings, Store, Value, damaged};
+use super::{BackingStore, Cache, IndexError, Info, Key, Result, Settings, Value, damaged};
 use crate::layout;
 use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
@@ -91,7 +91,7 @@ pub(super) struct Buckets {
 impl Buckets {
     /// The buckets in a store, or one that is empty.
     pub(super) fn open(
-        store: Box<dyn Store>,
+        store: Box<dyn BackingStore>,
         info: &'static Info,
         settings: &Settings,
         now: Nanos,

@@ -6,14 +6,14 @@
 //! ([`Cache::read_past`], [`Cache::write_past`]): they take no frame, use the copies in frames, and
 //! keep these up to date.
 
-use super::{IndexStats, Store, StoreError};
+use super::{BackingStore, IndexStats, StoreError};
 use crate::buffer::{PolicyKind, Pool};
 use crate::settings::Settings;
 use crate::units::{Lpn, Nanos};
 
 /// Frames over a store. All errors are those of the store, which then cannot go on.
 pub(crate) struct Cache {
-    store: Box<dyn Store>,
+    store: Box<dyn BackingStore>,
     pool: Pool<Box<[u8]>>,
     policy: (PolicyKind, Settings),
     page_bytes: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Cache {
 impl Cache {
     /// An empty cache of so many frames, at least two.
     pub(crate) fn new(
-        store: Box<dyn Store>,
+        store: Box<dyn BackingStore>,
         frames: usize,
         policy: (PolicyKind, Settings),
     ) -> Cache {
@@ -365,12 +365,12 @@ impl Cache {
     }
 
     /// The store below.
-    pub(crate) fn store(&mut self) -> &mut dyn Store {
+    pub(crate) fn store(&mut self) -> &mut dyn BackingStore {
         self.store.as_mut()
     }
 
     /// Gives the store back. Dirty pages are lost.
-    pub(crate) fn into_store(self) -> Box<dyn Store> {
+    pub(crate) fn into_store(self) -> Box<dyn BackingStore> {
         self.store
     }
 }

@@ -4,7 +4,7 @@
 //! The writes of a transaction wait in memory until it commits. Then they go to the device side by
 //! side, and each page goes once, as some protocols demand.
 
-use super::{Store, StoreError};
+use super::{BackingStore, StoreError};
 use crate::commit::Device;
 use crate::ftl::Ftl;
 use crate::units::{Lpn, Nanos, TxId};
@@ -78,7 +78,7 @@ impl DeviceStore {
     }
 }
 
-impl Store for DeviceStore {
+impl BackingStore for DeviceStore {
     fn page_bytes(&self) -> usize {
         self.device.geometry().page_bytes as usize
     }

@@ -17,8 +17,8 @@
 use super::bucket::{Seat, Shape, hash, pass, walk};
 use super::meta::Meta;
 use super::space::Space;
+use super::{BackingStore, Settings, Value, counters, damaged, of_cache};
 use super::{Cache, Index, Info, Key, Result};
-use super::{Settings, Store, Value, counters, damaged, of_cache};
 use crate::settings::settings;
 use crate::units::{Lpn, Nanos};
 
@@ -57,7 +57,7 @@ counters! {
 }
 
 pub(super) fn open(
-    store: Box<dyn Store>,
+    store: Box<dyn BackingStore>,
     settings: &Settings,
     now: Nanos,
 ) -> Result<(Box<dyn Index>, Nanos)> {

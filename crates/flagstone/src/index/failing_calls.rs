@@ -2,7 +2,7 @@
 //! there and can be read, rolling back always works, and deletions make room again.
 
 use super::sal::Mistake;
-use super::store::{Store, StoreError};
+use super::store::{BackingStore, StoreError};
 use super::{DeviceStore, IndexError, IndexKind, Key, Recoverable, Result, Value};
 use crate::commit::{Device, Kind, Options};
 use crate::dice::Dice;
@@ -44,7 +44,7 @@ fn failure() -> StoreError {
     StoreError::Io("this call fails".into())
 }
 
-impl Store for Fails {
+impl BackingStore for Fails {
     fn page_bytes(&self) -> usize {
         self.store.page_bytes()
     }

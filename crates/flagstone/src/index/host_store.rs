@@ -1,7 +1,7 @@
 //! Pages of an index as records of a database. Each page of the index is the only record of a page
 //! of the host. So an index operation is recoverable with every recovery manager.
 
-use super::{Store, StoreError};
+use super::{BackingStore, StoreError};
 use crate::ftl::Ftl;
 use crate::host::{Host, HostError, Rid, Step};
 use crate::units::{Lpn, Nanos, TxId};
@@ -78,7 +78,7 @@ fn done<T>(step: Step<T>) -> Result<(T, Nanos), StoreError> {
     }
 }
 
-impl Store for HostStore {
+impl BackingStore for HostStore {
     fn page_bytes(&self) -> usize {
         self.page_bytes
     }

@@ -4,7 +4,7 @@
 //! The pages are written in order, and the last one is written again with each operation. So they
 //! belong into a store with transactions. A flush begins a new generation at the first page.
 
-use super::store::Store;
+use super::store::BackingStore;
 use super::{Key, Result, Value, damaged};
 use crate::layout;
 use crate::layout::{Layout, get, put};
@@ -61,7 +61,7 @@ impl Journal {
     /// # Errors
     /// A page that makes no sense, or a store that cannot go on.
     pub(super) fn load(
-        store: &mut dyn Store,
+        store: &mut dyn BackingStore,
         pages: u32,
         mut now: Nanos,
     ) -> Result<(Journal, Vec<Operation>, Nanos)> {
@@ -126,7 +126,7 @@ impl Journal {
     /// The journal is full.
     pub(super) fn append(
         &mut self,
-        store: &mut dyn Store,
+        store: &mut dyn BackingStore,
         operation: Operation,
         now: Nanos,
     ) -> Result<Nanos> {
@@ -153,14 +153,14 @@ impl Journal {
     ///
     /// # Errors
     /// A store that cannot go on.
-    pub(super) fn clear(&mut self, store: &mut dyn Store, now: Nanos) -> Result<Nanos> {
+    pub(super) fn clear(&mut self, store: &mut dyn BackingStore, now: Nanos) -> Result<Nanos> {
         (self.at, self.operations) = (0, 0);
         self.generation += 1;
         self.image.fill(0);
         self.write(store, now)
     }
 
-    fn write(&mut self, store: &mut dyn Store, now: Nanos) -> Result<Nanos> {
+    fn write(&mut self, store: &mut dyn BackingStore, now: Nanos) -> Result<Nanos> {
         put(&mut self.image, journal_head::GENERATION, self.generation);
         let operations = self.operations as u64;
         put(&mut self.image, journal_head::OPERATIONS, operations);

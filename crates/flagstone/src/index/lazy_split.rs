@@ -28,7 +28,7 @@
 
 use super::bucket::{address, hash};
 use super::buckets::{Buckets, Lookup};
-use super::{Index, Info, Key, Result, Settings, Store, Value, counters, of_cache};
+use super::{BackingStore, Index, Info, Key, Result, Settings, Value, counters, of_cache};
 use crate::settings::settings;
 use crate::units::Nanos;
 
@@ -75,7 +75,7 @@ counters! {
 }
 
 pub(super) fn open(
-    store: Box<dyn Store>,
+    store: Box<dyn BackingStore>,
     settings: &Settings,
     now: Nanos,
 ) -> Result<(Box<dyn Index>, Nanos)> {

@@ -1,14 +1,15 @@
 //! The indexes: from the key of a record to its place, in pages on flash.
 //!
-//! An index keeps its pages in a [`Store`]: on the simulated device, in the host's transactions, or
-//! in a file. A cache keeps some of the pages in memory. An index is a state machine without
-//! threads: a call says at which instant it is made, and the answer says when it is done.
+//! An index keeps its pages in a [`BackingStore`]: on the simulated device, in the host's
+//! transactions, or in a file. A cache keeps some of the pages in memory. An index is a state
+//! machine without threads: a call says at which instant it is made, and the answer says when it is
+//! done.
 //!
 //! ```text
 //!   Recoverable   transactions of several operations, restarts    recoverable.rs
 //!   Index         a file each                                      bptree.rs, …
 //!   Cache         pages in memory, by a policy of buffer           cache.rs
-//!   Store         pages below                                      store.rs
+//!   BackingStore  pages below                                      store.rs
 //! ```
 //!
 //! To add an index: a file with `INFO` and `open`, and a line in `indexes!`.
@@ -72,7 +73,7 @@ pub use host_store::HostStore;
 pub use prefix_bptree::{ByteIndex, Limits};
 pub use recoverable::Recoverable;
 pub use settings::COMMON;
-pub use store::{MemStore, Store, StoreError};
+pub use store::{BackingStore, MemStore, StoreError};
 
 use crate::buffer::PoolStats;
 use crate::layout::Layout;
@@ -370,10 +371,10 @@ pub trait Index {
     }
 
     /// The store of its pages.
-    fn store(&mut self) -> &mut dyn Store;
+    fn store(&mut self) -> &mut dyn BackingStore;
 
     /// Gives the store back. Changes since the last settle are lost.
-    fn into_store(self: Box<Self>) -> Box<dyn Store>;
+    fn into_store(self: Box<Self>) -> Box<dyn BackingStore>;
 }
 
 /// In an implementation of [`Index`]: its description, and the methods that are those of the cache
@@ -393,11 +394,11 @@ macro_rules! of_cache {
             $(self.$($counts).+ = Default::default();)*
         }
 
-        fn store(&mut self) -> &mut dyn $crate::index::Store {
+        fn store(&mut self) -> &mut dyn $crate::index::BackingStore {
             self.$($cache).+.store()
         }
 
-        fn into_store(self: Box<Self>) -> Box<dyn $crate::index::Store> {
+        fn into_store(self: Box<Self>) -> Box<dyn $crate::index::BackingStore> {
             self.$($cache).+.into_store()
         }
     };
@@ -441,7 +442,7 @@ macro_rules! indexes {
             /// cannot go on.
             pub fn open(
                 self,
-                store: Box<dyn Store>,
+                store: Box<dyn BackingStore>,
                 settings: &Settings,
                 now: Nanos,
             ) -> Result<(Box<dyn Index>, Nanos)> {

@@ -5,8 +5,8 @@
 //! the map in whole, flushed and opened anew from its pages. Campaigns of the lab have
 //! transactions, roll-backs and power cuts.
 
-use super::{DeviceStore, Index, IndexError, IndexKind, Key, MemStore};
-use super::{Result, Settings, Store, Value};
+use super::{BackingStore, DeviceStore, Index, IndexError, IndexKind, Key, MemStore};
+use super::{Result, Settings, Value};
 use crate::commit::{Device, Kind, Options};
 use crate::dice::Dice;
 use crate::ftl::Config;
@@ -23,7 +23,7 @@ pub(super) fn figure(index: &dyn Index, name: &str) -> f64 {
 
 /// An empty index in so many pages in memory, by the way to open it.
 pub(super) fn blank<I>(
-    open: impl FnOnce(Box<dyn Store>, &Settings, Nanos) -> Result<(I, Nanos)>,
+    open: impl FnOnce(Box<dyn BackingStore>, &Settings, Nanos) -> Result<(I, Nanos)>,
     settings: &Settings,
     page_bytes: usize,
     pages: u32,
@@ -236,7 +236,7 @@ impl Mirrored {
 }
 
 /// A device with a commit protocol, small enough to be collected often.
-pub(super) fn small_device(kind: Kind) -> Box<dyn Store> {
+pub(super) fn small_device(kind: Kind) -> Box<dyn BackingStore> {
     let chip = small::chip(Geometry {
         packages_per_channel: 2,
         pages_per_block: 16,

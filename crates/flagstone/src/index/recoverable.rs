@@ -22,7 +22,7 @@
 
 use super::journal::{Journal, Operation};
 use super::sal::Mistake;
-use super::store::{Store, StoreError};
+use super::store::{BackingStore, StoreError};
 use super::{Index, IndexError, IndexKind, Key, Result, Settings, Value};
 use crate::ftl::Ftl;
 use crate::mistakes::Mistaken;
@@ -33,7 +33,7 @@ const JOURNAL_PAGES: u32 = 4;
 
 /// The pages behind the journal.
 struct Behind {
-    store: Box<dyn Store>,
+    store: Box<dyn BackingStore>,
     skip: u32,
 }
 
@@ -47,7 +47,7 @@ impl Behind {
     }
 }
 
-impl Store for Behind {
+impl BackingStore for Behind {
     fn page_bytes(&self) -> usize {
         self.store.page_bytes()
     }
@@ -90,11 +90,11 @@ impl Store for Behind {
         self.store.abort(now)
     }
 
-    fn below(&mut self) -> Option<&mut dyn Store> {
+    fn below(&mut self) -> Option<&mut dyn BackingStore> {
         Some(self.store.as_mut())
     }
 
-    fn into_below(self: Box<Self>) -> Option<Box<dyn Store>> {
+    fn into_below(self: Box<Self>) -> Option<Box<dyn BackingStore>> {
         Some(self.store)
     }
 
@@ -150,7 +150,7 @@ impl Recoverable {
     /// As [`IndexKind::open`], or the store has no transactions.
     pub fn open(
         kind: IndexKind,
-        mut store: Box<dyn Store>,
+        mut store: Box<dyn BackingStore>,
         settings: &Settings,
         mut now: Nanos,
     ) -> Result<(Recoverable, Nanos)> {
@@ -177,7 +177,7 @@ impl Recoverable {
         Ok((recoverable, now))
     }
 
-    fn start(&mut self, mut store: Box<dyn Store>, now: Nanos) -> Result<Nanos> {
+    fn start(&mut self, mut store: Box<dyn BackingStore>, now: Nanos) -> Result<Nanos> {
         let buffers = self.kind.info().buffers;
         let skip = if buffers { JOURNAL_PAGES } else { 0 };
         let mut operations = Vec::new();
@@ -373,7 +373,7 @@ impl Recoverable {
         }
     }
 
-    fn take_store(&mut self) -> Box<dyn Store> {
+    fn take_store(&mut self) -> Box<dyn BackingStore> {
         let store = self.index.take().expect("it is open").into_store();
         store.into_below().expect("it lies behind a journal")
     }
@@ -385,13 +385,13 @@ impl Recoverable {
     }
 
     /// Gives the store back. A transaction that was begun stays live.
-    pub fn into_store(mut self) -> Box<dyn Store> {
+    pub fn into_store(mut self) -> Box<dyn BackingStore> {
         self.take_store()
     }
 }
 
 /// The store with the journal's pages.
-fn beneath(index: &mut dyn Index) -> &mut dyn Store {
+fn beneath(index: &mut dyn Index) -> &mut dyn BackingStore {
     index.store().below().expect("it lies behind a journal")
 }
 
@@ -419,7 +419,7 @@ mod tests {
         refuses: Rc<Cell<bool>>,
     }
 
-    impl Store for Refuses {
+    impl BackingStore for Refuses {
         fn page_bytes(&self) -> usize {
             self.store.page_bytes()
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 const ZERO: Nanos = Nanos::ZERO;
 const PAGES: u32 = 4096;
 
-fn blank() -> Box<dyn Store> {
+fn blank() -> Box<dyn BackingStore> {
     Box::new(MemStore::new(256, PAGES))
 }
 

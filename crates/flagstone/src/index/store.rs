@@ -76,7 +76,7 @@ impl From<HostError> for StoreError {
 ///
 /// A request for several pages is done side by side: all pages start at the same instant, and the
 /// answer is when the last is done.
-pub trait Store {
+pub trait BackingStore {
     /// Bytes of a page.
     fn page_bytes(&self) -> usize;
 
@@ -92,7 +92,7 @@ pub trait Store {
     /// Reads several pages side by side, one after the other into `into`.
     ///
     /// # Errors
-    /// As [`Store::read`].
+    /// As [`BackingStore::read`].
     fn read_many(
         &mut self,
         now: Nanos,
@@ -110,18 +110,18 @@ pub trait Store {
     /// transaction that was begun, or are one of their own.
     ///
     /// # Errors
-    /// As [`Store::read`].
+    /// As [`BackingStore::read`].
     fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError>;
 
     /// Says that the content of a page is not needed any more. It may read as zeros or not.
     ///
     /// # Errors
-    /// As [`Store::read`].
+    /// As [`BackingStore::read`].
     fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError>;
 
-    /// Whether the store has transactions. By default it has none: then [`Store::begin`] and
-    /// [`Store::abort`] do nothing, and [`Store::commit`] makes the pages durable that were
-    /// written.
+    /// Whether the store has transactions. By default it has none: then [`BackingStore::begin`]
+    /// and [`BackingStore::abort`] do nothing, and [`BackingStore::commit`] makes the pages durable
+    /// that were written.
     fn transactional(&self) -> bool {
         false
     }
@@ -137,25 +137,25 @@ pub trait Store {
     /// Commits: all pages written since the beginning are durable at the instant of the answer.
     ///
     /// # Errors
-    /// As [`Store::read`].
+    /// As [`BackingStore::read`].
     fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError>;
 
     /// Rolls back: the pages are as they were when the transaction began. Without a transaction
     /// nothing is done.
     ///
     /// # Errors
-    /// As [`Store::read`].
+    /// As [`BackingStore::read`].
     fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
         Ok(now)
     }
 
     /// The store that this one is a part of.
-    fn below(&mut self) -> Option<&mut dyn Store> {
+    fn below(&mut self) -> Option<&mut dyn BackingStore> {
         None
     }
 
     /// Gives the store back that this one is a part of.
-    fn into_below(self: Box<Self>) -> Option<Box<dyn Store>> {
+    fn into_below(self: Box<Self>) -> Option<Box<dyn BackingStore>> {
         None
     }
 
@@ -199,7 +199,7 @@ impl MemStore {
     }
 }
 
-impl Store for MemStore {
+impl BackingStore for MemStore {
     fn page_bytes(&self) -> usize {
         self.page_bytes
     }

@@ -32,7 +32,7 @@ mod range;
 mod tests;
 mod tree;
 
-use super::{Index, Info, Key, Result, Setting, Settings, Store, Value, of_cache};
+use super::{BackingStore, Index, Info, Key, Result, Setting, Settings, Value, of_cache};
 use crate::layout::Layout;
 use crate::units::Nanos;
 
@@ -80,7 +80,7 @@ struct BPlusTree {
 
 /// A tree with nothing above it.
 fn open_tree(
-    store: Box<dyn Store>,
+    store: Box<dyn BackingStore>,
     settings: &Settings,
     info: &'static Info,
     now: Nanos,
@@ -98,7 +98,7 @@ pub(super) fn open_plain(settings: &Settings, pages: u32) -> Tree<()> {
 }
 
 pub(super) fn open(
-    store: Box<dyn Store>,
+    store: Box<dyn BackingStore>,
     settings: &Settings,
     now: Nanos,
 ) -> Result<(Box<dyn Index>, Nanos)> {

@@ -4,7 +4,7 @@
 use super::super::meta::Meta;
 use super::super::space::Space;
 use super::super::{
-    Cache, IndexError, Info, Key, Result, Settings, Store, Value, counters, damaged,
+    BackingStore, Cache, IndexError, Info, Key, Result, Settings, Value, counters, damaged,
 };
 use super::node::{Change, PAGES_MAX, Shape};
 use crate::layout;
@@ -130,7 +130,7 @@ impl<A: Above> Tree<A> {
     /// Finds the tree in a store, or makes one with an empty leaf. `above` is made from the root,
     /// the levels and the shape of nodes.
     pub(in super::super) fn open(
-        store: Box<dyn Store>,
+        store: Box<dyn BackingStore>,
         info: &'static Info,
         settings: &Settings,
         frames: usize,

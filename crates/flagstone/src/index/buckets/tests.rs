@@ -44,7 +44,7 @@ struct Patient {
     reads: u32,
 }
 
-impl Store for Patient {
+impl BackingStore for Patient {
     fn page_bytes(&self) -> usize {
         self.store.page_bytes()
     }
@@ -87,7 +87,7 @@ fn a_list_without_an_end_is_an_error_for_every_hash_index() {
         IndexKind::Sal,
     ] {
         let settings = kind.info().tiny().with("memory", 4096);
-        let blank: Box<dyn Store> = Box::new(MemStore::new(256, PAGES));
+        let blank: Box<dyn BackingStore> = Box::new(MemStore::new(256, PAGES));
         let mut index = kind.open(blank, &settings, Nanos::ZERO).expect("blank").0;
         let mut now = Nanos::ZERO;
         for key in 0..KEYS {

@@ -59,7 +59,8 @@ mod waiting;
 use super::meta::Meta;
 use super::space::Space;
 use super::{
-    Cache, Index, IndexError, IndexStats, Info, Key, Result, Settings, Store, Value, counters,
+    BackingStore, Cache, Index, IndexError, IndexStats, Info, Key, Result, Settings, Value,
+    counters,
 };
 use crate::buffer::PoolStats;
 use crate::layout;
@@ -209,7 +210,7 @@ counters! {
 }
 
 pub(super) fn open(
-    store: Box<dyn Store>,
+    store: Box<dyn BackingStore>,
     settings: &Settings,
     now: Nanos,
 ) -> Result<(Box<dyn Index>, Nanos)> {
@@ -217,7 +218,11 @@ pub(super) fn open(
     Ok((Box::new(index), now))
 }
 
-fn start(store: Box<dyn Store>, settings: &Settings, now: Nanos) -> Result<(BwDelta, Nanos)> {
+fn start(
+    store: Box<dyn BackingStore>,
+    settings: &Settings,
+    now: Nanos,
+) -> Result<(BwDelta, Nanos)> {
     let value_bytes = settings.value_bytes(&INFO)?;
     if settings.text(&INFO, "buffer") != "lru" {
         return Err(IndexError::Settings(
@@ -556,11 +561,11 @@ impl Index for BwDelta {
         figures
     }
 
-    fn store(&mut self) -> &mut dyn Store {
+    fn store(&mut self) -> &mut dyn BackingStore {
         self.cache.store()
     }
 
-    fn into_store(self: Box<Self>) -> Box<dyn Store> {
+    fn into_store(self: Box<Self>) -> Box<dyn BackingStore> {
         self.cache.into_store()
     }
 }

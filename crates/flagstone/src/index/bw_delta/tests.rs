@@ -402,12 +402,12 @@ fn a_damaged_fragment_is_an_error_of_its_page() {
     let mut page = vec![0; index.cache.page_bytes()];
     let first = index.entry(leaf).link.at() % page.len();
     let store = index.cache.store();
-    let mut is_its = |at: &Lpn| {
+    let is_its = |at: &Lpn| {
         store.read(now, *at, &mut page).expect("a good store");
         let head = Head::parse(&page[first..]);
         head.is_some_and(|head| (head.node, head.level, head.is_base) == (leaf, 0, true))
     };
-    let ruined = (0..4096).map(Lpn).find(|at| is_its(at)).expect("its base");
+    let ruined = (0..4096).map(Lpn).find(is_its).expect("its base");
     store.write(now, &[(ruined, &[])]).expect("a page");
     let found = index.get(now, 10);
     let is_of_page = matches!(found, Err(IndexError::Damaged { at, .. }) if at == ruined);

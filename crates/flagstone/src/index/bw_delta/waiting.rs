@@ -7,7 +7,7 @@ use super::node::Delta;
 
 /// A delta, and the one before it, without padding.
 #[derive(Debug, Clone, Copy)]
-#[repr(packed(4))]
+#[repr(C, packed(4))]
 struct Cell {
     key: Key,
     value: Value,

@@ -58,7 +58,7 @@ mod super_group;
 mod tests;
 
 use super::bptree::{Change, ORDER, Shape, Span, Tree};
-use super::{Index, IndexError, Info, Key, Result, Settings, Store, Value, of_cache};
+use super::{BackingStore, Index, IndexError, Info, Key, Result, Settings, Value, of_cache};
 use crate::settings::settings;
 use crate::units::Nanos;
 use pool::{BlockId, CancelOut, Policy, Pool, Request, Rules, Waiting};
@@ -120,7 +120,7 @@ enum FromRoot {
 }
 
 pub(super) fn open(
-    store: Box<dyn Store>,
+    store: Box<dyn BackingStore>,
     settings: &Settings,
     now: Nanos,
 ) -> Result<(Box<dyn Index>, Nanos)> {
@@ -129,7 +129,11 @@ pub(super) fn open(
 }
 
 impl LazyTree {
-    fn open(store: Box<dyn Store>, settings: &Settings, now: Nanos) -> Result<(LazyTree, Nanos)> {
+    fn open(
+        store: Box<dyn BackingStore>,
+        settings: &Settings,
+        now: Nanos,
+    ) -> Result<(LazyTree, Nanos)> {
         let policy = settings.choice(
             &INFO,
             "policy",

@@ -56,8 +56,8 @@ mod tree;
 mod walk;
 
 use super::bptree::READ_AHEAD;
+use super::{BackingStore, Settings, Value, damaged, of_cache};
 use super::{Index, IndexError, Info, Key, Result};
-use super::{Settings, Store, Value, damaged, of_cache};
 use crate::layout::Layout;
 use crate::settings::settings;
 use crate::units::{Lpn, Nanos};
@@ -116,7 +116,7 @@ fn lengths(settings: &Settings, name: &str, least: usize, most: usize) -> Result
 }
 
 pub(super) fn open(
-    store: Box<dyn Store>,
+    store: Box<dyn BackingStore>,
     settings: &Settings,
     now: Nanos,
 ) -> Result<(Box<dyn Index>, Nanos)> {

@@ -35,7 +35,7 @@ struct Forgetful {
     requests: u64,
 }
 
-impl Store for Forgetful {
+impl BackingStore for Forgetful {
     fn page_bytes(&self) -> usize {
         self.pages.page_bytes()
     }

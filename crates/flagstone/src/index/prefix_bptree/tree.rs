@@ -2,7 +2,7 @@
 
 use super::super::bptree::read_ahead;
 use super::super::meta::Meta;
-use super::super::{Cache, Result, Settings, Store, damaged};
+use super::super::{BackingStore, Cache, Result, Settings, damaged};
 use super::INFO;
 use super::byte_tree::{ByteTree, Limits, Root, Sizes, write_empty};
 use super::nodes::Framed;
@@ -60,7 +60,7 @@ pub struct ByteIndex {
 impl ByteIndex {
     /// Finds the tree in a store, or makes one with an empty leaf.
     pub(super) fn open(
-        store: Box<dyn Store>,
+        store: Box<dyn BackingStore>,
         settings: &Settings,
         now: Nanos,
     ) -> Result<(ByteIndex, Nanos)> {

@@ -59,7 +59,9 @@ mod tests;
 use super::bucket::{Shape, hash};
 use super::meta::Meta;
 use super::space::Space;
-use super::{Cache, Index, IndexError, Key, Result, Settings, Store, Value, counters, of_cache};
+use super::{
+    BackingStore, Cache, Index, IndexError, Key, Result, Settings, Value, counters, of_cache,
+};
 use crate::layout::Layout;
 use crate::units::{Lpn, Nanos};
 use costs::Costs;
@@ -137,7 +139,7 @@ struct Sal {
 }
 
 pub(super) fn open(
-    store: Box<dyn Store>,
+    store: Box<dyn BackingStore>,
     settings: &Settings,
     now: Nanos,
 ) -> Result<(Box<dyn Index>, Nanos)> {
@@ -145,7 +147,7 @@ pub(super) fn open(
     Ok((Box::new(index), now))
 }
 
-fn start(store: Box<dyn Store>, settings: &Settings, now: Nanos) -> Result<(Sal, Nanos)> {
+fn start(store: Box<dyn BackingStore>, settings: &Settings, now: Nanos) -> Result<(Sal, Nanos)> {
     let value_bytes = settings.value_bytes(&INFO)?;
     let options = Options::new(settings)?;
     let page_bytes = store.page_bytes();

@@ -1,7 +1,7 @@
 //! The store below an index with transactions: what a flush writes waits until its closing
 //! record is durable.
 
-use crate::index::{Store, StoreError};
+use crate::index::{BackingStore, StoreError};
 use crate::units::{Lpn, Nanos};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 /// What is below: the log, and the pages of the index behind it.
 pub(super) struct Below {
-    pub(super) store: Box<dyn Store>,
+    pub(super) store: Box<dyn BackingStore>,
     pub(super) skip: u32,
     /// Pages that a flush has written and the store has not.
     pub(super) waiting: BTreeMap<Lpn, Vec<u8>>,
@@ -18,7 +18,7 @@ pub(super) struct Below {
 /// The index's pages.
 pub(super) struct Behind(pub(super) Rc<RefCell<Below>>);
 
-impl Store for Behind {
+impl BackingStore for Behind {
     fn page_bytes(&self) -> usize {
         self.0.borrow().store.page_bytes()
     }

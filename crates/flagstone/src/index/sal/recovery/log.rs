@@ -4,7 +4,7 @@
 //! restart begins a new epoch on a new page, so that what an earlier one left behind the end of
 //! the log is not taken for its continuation.
 
-use crate::index::{IndexError, Key, Result, Store, Value};
+use crate::index::{BackingStore, IndexError, Key, Result, Value};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::{Lpn, Nanos};
@@ -232,7 +232,7 @@ impl Ring {
 
     /// Reads the log of a store, if there is one, and begins a new epoch behind it.
     pub(super) fn open(
-        store: &mut dyn Store,
+        store: &mut dyn BackingStore,
         pages: u64,
         mut now: Nanos,
     ) -> Result<(Ring, Option<LocatedRecords>, Nanos)> {
@@ -266,7 +266,11 @@ impl Ring {
         Ok((ring, Some(found), now))
     }
 
-    fn scan(&mut self, store: &mut dyn Store, mut now: Nanos) -> Result<(LocatedRecords, Nanos)> {
+    fn scan(
+        &mut self,
+        store: &mut dyn BackingStore,
+        mut now: Nanos,
+    ) -> Result<(LocatedRecords, Nanos)> {
         let room = self.room();
         let mut at = (self.start - 1) as usize;
         let mut page = (at / room) as u64;
@@ -308,7 +312,7 @@ impl Ring {
     }
 
     /// Writes the master page.
-    pub(super) fn save(&mut self, store: &mut dyn Store, now: Nanos) -> Result<Nanos> {
+    pub(super) fn save(&mut self, store: &mut dyn BackingStore, now: Nanos) -> Result<Nanos> {
         let mut image = vec![0; self.page_bytes];
         put(&mut image, sal_master::MAGIC, MAGIC);
         put(&mut image, sal_master::EPOCH, self.epoch);
@@ -352,7 +356,7 @@ impl Ring {
     }
 
     /// Makes all records durable.
-    pub(super) fn force(&mut self, store: &mut dyn Store, now: Nanos) -> Result<Nanos> {
+    pub(super) fn force(&mut self, store: &mut dyn BackingStore, now: Nanos) -> Result<Nanos> {
         if self.forced == self.tail.len() {
             return Ok(now);
         }

@@ -30,7 +30,7 @@ mod tests;
 use super::logs::{Change, Log};
 use super::{Sal, start};
 use crate::index::bucket::hash;
-use crate::index::{Index, IndexError, Key, Result, Settings, Store, StoreError, Value};
+use crate::index::{BackingStore, Index, IndexError, Key, Result, Settings, StoreError, Value};
 use crate::layout;
 use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos};
@@ -112,7 +112,7 @@ impl Transactions {
     /// # Errors
     /// Settings that make no sense, another log in the store, or a store that cannot go on.
     pub fn open(
-        store: Box<dyn Store>,
+        store: Box<dyn BackingStore>,
         settings: &Settings,
         log_pages: u32,
         checkpoint_every: u64,
@@ -127,7 +127,7 @@ impl Transactions {
     /// # Errors
     /// As there.
     pub fn with(
-        mut store: Box<dyn Store>,
+        mut store: Box<dyn BackingStore>,
         settings: &Settings,
         log_pages: u32,
         checkpoint_every: u64,
@@ -569,7 +569,7 @@ impl Transactions {
     }
 
     /// Looks at the store, or uses it past the index.
-    pub fn with_store<T>(&mut self, look: impl FnOnce(&mut dyn Store) -> T) -> T {
+    pub fn with_store<T>(&mut self, look: impl FnOnce(&mut dyn BackingStore) -> T) -> T {
         look(self.below.borrow_mut().store.as_mut())
     }
 
@@ -577,7 +577,7 @@ impl Transactions {
     ///
     /// # Panics
     /// Never: the index goes first.
-    pub fn into_store(self) -> Box<dyn Store> {
+    pub fn into_store(self) -> Box<dyn BackingStore> {
         drop(self.index);
         let below = Rc::try_unwrap(self.below).ok().expect("nobody else");
         below.into_inner().store

@@ -4,7 +4,7 @@
 use super::log::{LocatedRecords, Logged, Lsn, SalRecord};
 use super::{Mistake, SalTx, Transactions, raise};
 use crate::index::bucket::hash;
-use crate::index::{Index, Result, Store};
+use crate::index::{BackingStore, Index, Result};
 use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos};
 use std::collections::BTreeMap;
@@ -144,7 +144,7 @@ fn is_closed(found: &LocatedRecords, begin: Lsn) -> bool {
 
 /// Writes the pages of closed flushes again, each as the last one left it.
 pub(super) fn redo_pages(
-    store: &mut dyn Store,
+    store: &mut dyn BackingStore,
     skip: u32,
     found: &LocatedRecords,
     mistake: Mistaken<Mistake>,

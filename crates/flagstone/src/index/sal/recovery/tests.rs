@@ -6,7 +6,7 @@ use crate::commit::{Device, Kind, Options};
 use crate::dice::Dice;
 use crate::ftl::Config;
 use crate::index::{
-    DeviceStore, IndexError, IndexKind, Key, MemStore, Result, Settings, Store, Value,
+    BackingStore, DeviceStore, IndexError, IndexKind, Key, MemStore, Result, Settings, Value,
 };
 use crate::nand::{Cut, PowerCut, Shared, small};
 use crate::units::Nanos;
@@ -17,7 +17,7 @@ const LOG_PAGES: u32 = 120;
 
 type Map = BTreeMap<Key, Value>;
 
-fn store(flash: &Shared<PowerCut>) -> Result<Box<dyn Store>> {
+fn store(flash: &Shared<PowerCut>) -> Result<Box<dyn BackingStore>> {
     let config = Config {
         over_provision: 0.3,
         logical_pages: None,
@@ -38,7 +38,7 @@ fn open(flash: &Shared<PowerCut>, mistake: Option<Mistake>) -> Result<(Transacti
 }
 
 fn open_on(
-    store: Box<dyn Store>,
+    store: Box<dyn BackingStore>,
     mistake: Option<Mistake>,
     now: Nanos,
 ) -> Result<(Transactions, Nanos)> {
@@ -180,7 +180,7 @@ fn a_transaction_that_stays_does_not_keep_the_log_from_coming_round() {
 fn one_is_full(pages: u32, seed: u64, mistake: Option<Mistake>) -> Result<u32, String> {
     let say = |error: IndexError| error.to_string();
     let (keys, mut dice) = (u64::from(pages) * 30, Dice(seed));
-    let mut store: Box<dyn Store> = Box::new(MemStore::new(256, 1 + LOG_PAGES + pages));
+    let mut store: Box<dyn BackingStore> = Box::new(MemStore::new(256, 1 + LOG_PAGES + pages));
     let (mut map, mut refused, mut now) = (Map::new(), 0, Nanos::ZERO);
     for _ in 0..12 {
         let (mut db, done) = open_on(store, mistake, now).map_err(say)?;
