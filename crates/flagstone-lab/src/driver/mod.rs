@@ -340,9 +340,9 @@ impl<B: Backend, S: Source> Driver<B, S> {
         Ok(())
     }
 
-    /// Who begins the next transaction, and since when it waits for that: in an open loop one of
-    /// the idle clients, or a new one, if something has arrived; in a closed one a client that is
-    /// idle. None if no transaction is left.
+    /// The client that begins the next transaction, and since when it waits for that. In an open
+    /// loop it is one of the idle clients, or a new one, if a transaction has arrived. In a closed
+    /// one it is a client that is idle. None if no transaction is left.
     fn next_in_line(&mut self) -> Driven<Option<(u32, Nanos)>> {
         if self.draining {
             return Ok(None);
@@ -562,7 +562,8 @@ impl<B: Backend, S: Source> Driver<B, S> {
             };
             let own = &mut self.clients[client as usize];
             if matches!(own.state, State::Waits | State::Grouped) {
-                // Who is woken has waited for a lock or a place, also where it asked to commit.
+                // A client that is woken has waited for a lock or a place, also where it asked to
+                // commit.
                 own.has_waited(now);
                 own.state = State::Runs;
                 self.push(now, client);

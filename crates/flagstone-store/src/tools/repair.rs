@@ -65,7 +65,7 @@ impl Repaired {
 /// encrypted, and of the new one. It needs one of the two superblocks, in which the data key is.
 ///
 /// # Errors
-/// Somebody writes to the store, there is none, it cannot be opened even so, what has to be known
+/// A process writes to the store, there is none, it cannot be opened even so, what has to be known
 /// of it is not known, or the new store cannot be made.
 pub fn repair(
     from: &Path,

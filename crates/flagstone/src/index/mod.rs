@@ -2,7 +2,7 @@
 //!
 //! An index keeps its pages in a [`Store`]: on the simulated device, in the host's transactions, or
 //! in a file. A cache keeps some of the pages in memory. An index is a state machine without
-//! threads: a call says at which instant it is made, and the answer says when it is done.
+//! threads: a call says at which instant it is made, and its answer says when it is done.
 //!
 //! ```text
 //!   Recoverable   transactions of several operations, restarts    recoverable.rs

@@ -390,7 +390,7 @@ impl Cfc {
         Ok((to, flagged))
     }
 
-    /// Sets the flag of a head whose transaction commits. Nobody has touched that flag before.
+    /// Sets the flag of a head whose transaction commits. The flag is as it was programmed.
     fn flag_head(&mut self, ftl: &mut Ftl, now: Nanos, head: Link) -> Result<Nanos, FtlError> {
         if self.tables.geometry.can_reprogram() {
             return ftl.reprogram(now, head.at, spare::FLAG.start, &[TRUE], Cause::Commit);
