@@ -12,11 +12,11 @@
 //!   Idle       until its next transaction may begin
 //! ```
 //!
-//! Idle clients stand in a line, the one that has waited longest first; in an open loop
-//! transactions that have arrived stand in another. [`Admission`] says when the next transaction
-//! begins. A transaction that is made to abort keeps its accesses and gets a new identifier. Where
-//! all wait and nothing is due, the groups are flushed. If that does not help, the backend has lost
-//! a client, and the run fails and says so.
+//! Idle clients stand in a line, the one that has waited longest first. In an open loop
+//! transactions that have arrived stand in another line. [`Admission`] says when the next
+//! transaction begins. A transaction that is made to abort keeps its accesses and gets a new
+//! identifier. Where all wait and nothing is due, the groups are flushed. If that does not help,
+//! the backend has lost a client, and the run fails and says so.
 
 mod admission;
 mod backend;
