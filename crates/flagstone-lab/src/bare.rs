@@ -10,7 +10,8 @@
 //! 2. A plane without an open block takes its least worn free block, the lowest numbered of equals;
 //!    a plane that has none is passed over. The last few free blocks are for copies only.
 //! 3. When too few blocks are free after a host write, the full block with the fewest valid pages
-//!    is copied and erased, again and again; among equals the one that has been so for longest.
+//!    is copied and erased, again and again. Among equals the block is taken that has been so for
+//!    longest.
 
 use flagstone::ftl::{BlockState, Ftl};
 use flagstone::nand::Geometry;

@@ -4,10 +4,10 @@
 //! or imported, [`tpcc`] makes the transactions that are recorded, a [`workload`] is drawn from a
 //! seed instead. [`steady`] brings a device into the state in which it is measured and [`image`]
 //! keeps that state in a file; [`bare`] is the loop that the FTL is held against. [`replay`] plays
-//! transactions and counts what they cost; [`closed`] drives clients over a whole database; a
-//! [`life`] takes a year on cells that age; a [`campaign`] cuts the power under them, and
-//! [`stores`] under stores on a medium; a [`witness`] tells what a machine that lost its power had
-//! committed; [`indexing`] runs indexes under workloads of keys.
+//! transactions and counts what they cost. [`closed`] drives clients over a whole database. A
+//! [`life`] takes a year on cells that age. A [`campaign`] cuts the power under protocols,
+//! databases and indexes, and [`stores`] cuts it under stores on a medium. A [`witness`] tells what
+//! a machine that lost its power had committed. [`indexing`] runs indexes under workloads of keys.
 //! [`reproduce`] holds what the papers publish against runs of the same experiments, and a
 //! [`sweep`] varies the settings of one over a grid or a sample. An [`output`] is a file that a
 //! result goes to, whole or not at all. A [`stopwatch`] tells what our own code takes. What takes

@@ -4,9 +4,9 @@
 //! Most pages are written once, in the beginning, and read in the end. A tenth of them take the
 //! writes, a small transaction an hour, and a few reads; another tenth is read more. Once a month
 //! the device is switched off for an hour. What the pages must hold is known at every moment; a
-//! wrong answer is counted apart from an error.
-//! Instead of being switched off, the device can lose its power at an operation of any kind, drawn
-//! from the seed: then the transaction that asks to commit is there as a whole or not at all.
+//! wrong answer is counted apart from an error. Instead of being switched off, the device can lose
+//! its power at an operation of any kind, drawn from the seed. Then the transaction that asks to
+//! commit must be there as a whole or not at all.
 
 use crate::device::DeviceSpec;
 use crate::replay::{Causes, flash_by_cause};

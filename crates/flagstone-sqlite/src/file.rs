@@ -1,7 +1,7 @@
 //! A database file in pages of a store.
 //!
 //! The store keeps 64 bytes of each page of 4096 for itself. A file is cut into chunks of 4096
-//! bytes; a chunk has a *main* page with its first 4032 bytes, and its last 64, if they are not all
+//! bytes. A chunk has a *main* page with its first 4032 bytes. Its last 64, if they are not all
 //! zeros, are in a *tails* page that 63 chunks share ([`Chunks`]).
 //!
 //! A database with pages of 4096 bytes and 64 reserved ones has no tails: a page of it is a page of

@@ -429,7 +429,8 @@ impl Handle {
         Ok(moved.unwrap_or(0))
     }
 
-    /// Asks for a level. Returns whether it was granted. Who begins to read says what for.
+    /// Asks for a level. Returns whether it was granted. A connection that begins to read says what
+    /// for.
     pub(crate) fn lock(
         &mut self,
         wants: Level,
@@ -526,7 +527,7 @@ impl Handle {
         if !gives_turn_up {
             return Ok(());
         }
-        // Somebody was shown what it has read.
+        // The application was shown what this connection has read.
         let is_durable = is_there.and_then(|()| self.wait_until_durable());
         match to {
             // There is no lock any more: SQLite would take it for one that it does not know.
@@ -567,7 +568,7 @@ impl Handle {
             inner.turns.leave(self.id);
         }
         let stores = Arc::clone(&self.stores);
-        // Nobody opens it while it is being closed.
+        // No other connection opens it while it is being closed.
         let open = stores.list();
         drop(self);
         drop(open);

@@ -178,8 +178,8 @@ impl<P: Pages> Chunks<P> {
         &self.pages
     }
 
-    /// The pages below, to take snapshots of, or to tell the time. Nobody may write to them but
-    /// these chunks.
+    /// The pages below, to take snapshots of, or to tell the time. Only these chunks may write to
+    /// them.
     pub fn pages_mut(&mut self) -> &mut P {
         &mut self.pages
     }
@@ -285,7 +285,7 @@ impl<P: Pages> Chunks<P> {
         page.is_some_and(|page| self.own.contains_key(&page))
     }
 
-    /// Reads a part of a chunk. What nobody wrote is zeros.
+    /// Reads a part of a chunk. Bytes that were never written are zeros.
     ///
     /// # Errors
     /// The bytes cannot be read.

@@ -66,7 +66,7 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
-    /// Somebody has it open, or it is mounted.
+    /// Another process has it open, or it is mounted.
     #[error("{path} is in use: unmount it, or stop the process that has it open")]
     InUse {
         /// The file.
@@ -106,8 +106,8 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Opens a file, made if it is not there, or a block device. Nobody else can open it this way
-    /// until the store is dropped.
+    /// Opens a file, made if it is not there, or a block device. No other process can open it this
+    /// way until the store is dropped.
     ///
     /// # Errors
     /// [`OpenError`].

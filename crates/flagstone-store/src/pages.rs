@@ -68,12 +68,12 @@ impl PageStore {
     /// Bytes of a page.
     pub const PAGE_BYTES: usize = DATA_BYTES;
 
-    /// Opens a store in a file or on a block device. Nobody else can open it until it is dropped,
-    /// but others who only read if this one only reads.
+    /// Opens a store in a file or on a block device. No other handle can open it until it is
+    /// dropped, except to read, if this one only reads.
     ///
     /// # Errors
-    /// There is none and none is to be made, something else is there, somebody has it open, or the
-    /// system refuses.
+    /// There is none and none is to be made, something else is there, another handle has it open,
+    /// or the system refuses.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<PageStore, StoreError> {
         let disk = Disk::open(path, options.create, options.read_only)?;
         let opened = PageStore::on(Box::new(disk), options).map(|mut store| {

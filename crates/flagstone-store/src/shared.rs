@@ -4,7 +4,7 @@
 //! newest pages and commits a set of changes, whole or not at all. A commit gives a [`Ticket`], and
 //! the next turn may begin before the ticket is due: transactions whose tickets are waited for at
 //! the same time become durable by one flush. A [`PageSnapshot`] shows what was durable when it was
-//! taken, for as long as it is held. Nobody waits for the medium but those whose commit, or whose
+//! taken, for as long as it is held. Only those threads wait for the medium whose commit, or whose
 //! page, it is.
 
 mod ahead;

@@ -78,7 +78,7 @@ pub struct Volume<P> {
     bound: usize,
     /// Why the disk goes on no more.
     broken: Option<String>,
-    /// Commits of transactions that nobody had asked for.
+    /// Commits of transactions that no flush had asked for.
     early: u64,
 }
 
@@ -229,7 +229,7 @@ impl<P: Pages> Volume<P> {
         self.chunks.pages()
     }
 
-    /// The pages below, to tell them the time. Nobody may write to them but the disk.
+    /// The pages below, to tell them the time. Only the disk may write to them.
     pub fn pages_mut(&mut self) -> &mut P {
         self.chunks.pages_mut()
     }

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 mod codes;
 #[path = "tidy/rows.rs"]
 mod rows;
+#[path = "tidy/targets.rs"]
+mod targets;
 
 /// Lines of one source file.
 const LINES_MAX: usize = 600;

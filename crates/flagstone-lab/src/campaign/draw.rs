@@ -14,7 +14,7 @@ const BASES: (u64, u64) = (8, 64);
 /// there are more of them.
 const OTHERS: u64 = 8;
 const BASES_COLLIDING: u64 = 512;
-/// Numbers of shapes and ages: short words for as many as anybody will draw.
+/// Numbers of shapes and ages: short words for as many as a campaign will draw.
 const NUMBERS: u32 = COLLIDING;
 
 const EXHAUSTIVE_RUNS: u64 = 4;

@@ -8,8 +8,8 @@
 //!
 //! Chunk `n` of a plan with `k` subjects breaks subject `n` modulo `k` with the seed `n` divided by
 //! `k` behind the plan's. So the campaign gets as far with each subject, and can be made longer.
-//! Runs of a database take longer than those of a protocol, and runs of an index longer still:
-//! their chunks have fewer cuts, so that chunks of all kinds take about the same time.
+//! Runs of a database take longer than those of a protocol, and runs of an index longer still. So
+//! their chunks have fewer cuts, and chunks of all kinds take about the same time.
 
 use super::{Campaign, Cuts, Faults, Findings, Sabotage, Subject, Work};
 use crate::output::{Output, OutputError};

@@ -28,10 +28,11 @@
 //! have blocks of a few pages and hardly any room, so that a few operations fill blocks, seal them
 //! and collect them.
 //!
-//! The numbers from [`UNUSUAL`] on have databases with settings that few use: pages of live
-//! transactions are stolen, or written through; whole pages are locked; log pages are filled up;
-//! what is rolled back is written out first; clients also access pages for a write that does not
-//! come. Under indexes these numbers have stores that the keys fill, so that changes are refused.
+//! The numbers from [`UNUSUAL`] on have databases with settings that few use. Pages of live
+//! transactions are stolen, or written through. Whole pages are locked. Log pages are filled up.
+//! Pages are written out before their changes are rolled back. Clients also access pages for a
+//! write that does not come. Under indexes these numbers have stores that the keys fill, so that
+//! changes are refused.
 
 use super::Subject;
 use flagstone::buffer::PolicyKind;

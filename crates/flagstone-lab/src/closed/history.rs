@@ -3,12 +3,11 @@
 //!
 //! A device that was filled in order has blocks that hold nothing but dead pages where the database
 //! lies, and collects nothing at first. Until collection costs as much as it will in the long run,
-//! the database must be overwritten several times. Clients that read, wait and log take most of
-//! the time of a simulation, and none of that decides where pages lie; so here only the pages are
-//! written that transactions change, one transaction after the other, with the protocol's own
+//! the database must be overwritten several times. Clients that read, wait and log take most of the
+//! time of a simulation, and none of that decides where pages lie. So here only the pages that
+//! transactions change are written. Transactions come one after the other, with the protocol's own
 //! commits and rollbacks. What is left out: restarts, the order in which transactions interleave,
-//! versions with pending records, and what the host's log says (it is written, to pages beside
-//! it).
+//! versions with pending records, and what the host's log says (it is written, to pages beside it).
 //!
 //! A rolled back transaction leaves what the pool had to write out before its end. The pool is
 //! taken to be shared evenly: a page is written out once its client has asked for its share of the

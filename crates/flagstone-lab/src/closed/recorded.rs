@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A trace does not say which row of a page was changed. Transactions that ran side by side in the
-//! recording did not wait for each other's rows, so each changes a record of its own there, by its
-//! number; a stack that locks pages makes them wait for each other nevertheless. A page of the
+//! recording did not wait for each other's rows. So each changes a record of its own there, by its
+//! number. A stack that locks pages makes them wait for each other nevertheless. A page of the
 //! trace is as many of the database's as it takes; smaller ones share one.
 
 use crate::driver::Source;

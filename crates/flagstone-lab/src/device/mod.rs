@@ -1,7 +1,7 @@
 //! Devices to run on: the papers' parameter tables as presets, and any other from a TOML file.
 //!
 //! The comment beside each number of a preset says where it comes from, or that its paper does not
-//! give it; `flagstone device show NAME` prints them, and those of any other device file.
+//! give it. `flagstone device show NAME` prints these comments, and those of any other device file.
 
 mod presets;
 mod tables;

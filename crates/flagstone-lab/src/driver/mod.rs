@@ -12,11 +12,11 @@
 //!   Idle       until its next transaction may begin
 //! ```
 //!
-//! Idle clients stand in a line, the one that has waited longest first; in an open loop
-//! transactions that have arrived stand in another. [`Admission`] says when the next transaction
-//! begins. A transaction that is made to abort keeps its accesses and gets a new identifier. Where
-//! all wait and nothing is due, the groups are flushed. If that does not help, the backend has lost
-//! a client, and the run fails and says so.
+//! Idle clients stand in a line, the one that has waited longest first. In an open loop
+//! transactions that have arrived stand in another line. [`Admission`] says when the next
+//! transaction begins. A transaction that is made to abort keeps its accesses and gets a new
+//! identifier. Where all wait and nothing is due, the groups are flushed. If that does not help,
+//! the backend has lost a client, and the run fails and says so.
 
 mod admission;
 mod backend;
@@ -340,9 +340,9 @@ impl<B: Backend, S: Source> Driver<B, S> {
         Ok(())
     }
 
-    /// Who begins the next transaction, and since when it waits for that: in an open loop one of
-    /// the idle clients, or a new one, if something has arrived; in a closed one a client that is
-    /// idle. None if no transaction is left.
+    /// The client that begins the next transaction, and since when it waits for that. In an open
+    /// loop it is one of the idle clients, or a new one, if a transaction has arrived. In a closed
+    /// one it is a client that is idle. None if no transaction is left.
     fn next_in_line(&mut self) -> Driven<Option<(u32, Nanos)>> {
         if self.draining {
             return Ok(None);
@@ -562,7 +562,8 @@ impl<B: Backend, S: Source> Driver<B, S> {
             };
             let own = &mut self.clients[client as usize];
             if matches!(own.state, State::Waits | State::Grouped) {
-                // Who is woken has waited for a lock or a place, also where it asked to commit.
+                // A client that is woken has waited for a lock or a place, also where it asked to
+                // commit.
                 own.has_waited(now);
                 own.state = State::Runs;
                 self.push(now, client);

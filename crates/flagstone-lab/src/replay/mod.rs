@@ -2,7 +2,7 @@
 //! in the end the power is switched off to see how long a restart takes.
 //!
 //! Virtual time is exact: two runs with the same configuration and seed give the same figures, on
-//! every machine and for any number of threads; only `timing` tells of the machine.
+//! every machine and for any number of threads. Only `timing` depends on the machine.
 //!
 //! ```
 //! use flagstone::commit::{Kind, Options};

@@ -1,6 +1,6 @@
-//! What the bound of a store's space costs, and what collecting in steps is good for, counted and
-//! not timed: a store in memory is filled, then its pages are overwritten at random. Equal tasks
-//! give equal figures.
+//! Counts what the bound of a store's space costs, and what collecting in steps is good for.
+//! Nothing is timed: a store in memory is filled, and then its pages are overwritten at random.
+//! Equal tasks give equal figures.
 
 use flagstone::units::Lpn;
 use flagstone_store::medium::Memory;

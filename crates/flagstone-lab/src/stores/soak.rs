@@ -7,9 +7,9 @@
 //!              └── backup, verified ── compaction, or killed in one <──┘
 //! ```
 //!
-//! Besides what is lost, a soak looks for what grows without end: the memory of a worker from its
-//! first moments to its last, and the bytes of the store from the first half of the soak to the
-//! second.
+//! Besides losses, a soak looks for growth without end. It compares the memory of a worker in its
+//! first moments and in its last, and the bytes of the store in the first half of the soak and in
+//! the second.
 
 use super::Subject;
 use super::kill::Verifier;

@@ -2,8 +2,8 @@
 //!
 //! `[setting]` has what all runs have, with the keys of an experiment file. Each `[[axis]]` varies
 //! one key, or several by named points. Without `[sample]` all axes make a grid. With it, axes that
-//! have a range are sampled together, and those that have a list are gone over at each point of the
-//! sample: so that all protocols are compared at the same points.
+//! have a range are sampled together. Each value of an axis that has a list is tried at each point
+//! of the sample, so that all protocols are compared at the same points.
 
 use super::Task;
 use super::map::Better;

@@ -12,7 +12,8 @@
 //!
 //! A sweep speaks the language of experiment files ([`crate::reproduce::engine`]): a task is one
 //! run of an engine. Tasks share nothing, so that any of them can be run alone, on another machine
-//! as well: [`Task::from_json`] reads one, [`Task::result`] runs it, [`Kept::bytes`] are its file.
+//! as well. [`Task::from_json`] reads one, [`Task::result`] runs it, and [`Kept::bytes`] are its
+//! file.
 //!
 //! A result depends on the task and the program alone. It has no times of the machine in it, so
 //! that equal tasks give equal files, on any machine and in any order.

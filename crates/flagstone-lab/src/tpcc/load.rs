@@ -1,7 +1,8 @@
 //! The initial population of clause 4.3.3, as a stream of rows for each table and warehouse.
 //!
-//! Every table, warehouse and district has a random stream of its own, so that orders and their
-//! lines agree without being generated together, and the rows do not depend on their order.
+//! Every table, warehouse and district has a random stream of its own. So orders and their lines
+//! agree without being generated together, and rows do not depend on the order in which they are
+//! made.
 
 use super::random::{Constants, Random, Stream, last_name};
 use super::schema::{self, TABLES, Table};

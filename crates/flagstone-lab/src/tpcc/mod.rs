@@ -1,8 +1,8 @@
 //! TPC-C: the transactions that recordings are made of.
 //!
 //! A driver after the TPC Benchmark C standard specification, revision 5.11, cited here as
-//! `[TPC-C] clause`. It exists to make a database change its pages the way an order-entry
-//! system does, not to be a benchmark result; where it leaves the specification it says so:
+//! `[TPC-C] clause`. It exists to make a database change its pages the way an order-entry system
+//! does, not to be a benchmark result. It leaves the specification in these points:
 //!
 //! - Money is in cents and rates are in ten-thousandths, both as integers, and dates are
 //!   microseconds since 1970: exact and the same in every engine.

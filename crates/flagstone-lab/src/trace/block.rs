@@ -11,8 +11,8 @@
 //!
 //! Each request becomes a transaction of its own: an event for each page that it touches, all at
 //! the request's time, and a commit. Where a format has flushes and [`CommitAt::Flush`] is asked
-//! for, the writes and trims of a volume between two flushes are one transaction instead, which
-//! the flush commits; reads stay transactions of their own. Requests are put in the order of their
+//! for, the writes and trims of a volume between two flushes are one transaction instead, which the
+//! flush commits. Reads stay transactions of their own. Requests are put in the order of their
 //! times (how many were not is reported). Pages are numbered densely by volume and address: only
 //! pages that a read or a write touches get a number, so that a trace of a large disk fits a small
 //! simulated device. A trim counts for pages that are wholly inside it and that have a number;

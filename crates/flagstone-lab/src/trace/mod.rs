@@ -2,8 +2,8 @@
 //!
 //! The types are here, and replay needs nothing else. The rest in the order in which a trace is
 //! used: it comes from [`waldump`], [`bpftrace`] or [`block`] through [`input`], with [`notes`] on
-//! what was met there, is kept in a [`file`](mod@file), and is looked at with [`info`] or exported
-//! with [`csv`].
+//! what was met there. It is kept in a [`file`](mod@file). It is looked at with [`info`] and
+//! exported with [`csv`].
 
 pub mod block;
 pub mod bpftrace;

@@ -11,12 +11,13 @@
 //!
 //! **Time.** Only commit and abort records carry a time. It is taken before the record finds its
 //! place in the log, so it may run backwards a little: an event's time is the largest seen so far.
-//! The records between two ends are spread evenly between their times. What comes before the first
-//! end gets its time, which is the trace's zero; what comes after the last gets the last one's.
+//! The records between two ends are spread evenly between their times. Records before the first end
+//! get its time, which is the trace's zero. Records after the last end get the time of the last
+//! one.
 //!
 //! **Subtransactions** that were released are part of their transaction: its commit record lists
-//! them. One that was rolled back writes an abort record of its own, and nothing in the text says
-//! whose it was, so it is an aborted transaction of its own.
+//! them. A subtransaction that was rolled back writes an abort record of its own. The text does not
+//! say to which transaction it belonged, so it becomes an aborted transaction of its own.
 //!
 //! **Forks.** Only the main fork is taken unless [`WalOptions::forks`] says otherwise. The free
 //! space map changes without log records. The visibility map is named when a bit is set but not

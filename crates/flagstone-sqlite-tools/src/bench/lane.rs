@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Transactions of one way before it is the turn of the next.
 const ROUND: u64 = 100;
 
-/// Somebody with a connection of its own.
+/// A client with a connection of its own.
 pub(super) trait Client: Send {
     /// Carries out the next transaction to its end.
     fn transaction(&mut self) -> Result<(), Failure>;

@@ -263,7 +263,8 @@ impl Shared {
         }
     }
 
-    /// Has the transaction of a connection commit by itself: waits as [`Shared::when_durable`] does.
+    /// Has the transaction of a connection commit by itself. Waits as [`Shared::when_durable`]
+    /// does.
     pub(super) fn by_itself<'a>(
         &'a self,
         who: u64,

@@ -9,9 +9,9 @@
 //! the snapshot from before that commit.
 //!
 //! SQLite keeps pages from one read to the next as long as a counter in the first page stays the
-//! same. The counter does not tell all states apart: it goes back where SQLite undoes a commit, or
-//! the store is opened again after another process has had it, and stays where a connection keeps
-//! its locks. So each state has a number here that no other one had.
+//! same. The counter does not tell all states apart. It goes back where SQLite undoes a commit, or
+//! where the store is opened again after another process has had it. It stays where a connection
+//! keeps its locks. So each state has a number here that no other one had.
 
 use super::How;
 use super::groups::Groups;

@@ -193,7 +193,7 @@ fn random(into: &mut [u8]) -> Result<(), StoreError> {
     })
 }
 
-/// A superblock with a lock. Its checksums are right, which anybody can make them: nothing in it is
+/// A superblock with a lock. Its checksums are right, but they need no key: nothing in it is
 /// believed before its proof was verified.
 struct Found {
     place: u64,
@@ -340,8 +340,8 @@ pub(crate) fn dress(
 }
 
 /// Changes the key of a store that no process has open. No data is written: the data key is wrapped
-/// anew, in both superblocks. Whoever has a copy of the old ones can still open a copy of the store
-/// with the old key.
+/// anew, in both superblocks. A user who has a copy of the old ones can still open a copy of the
+/// store with the old key.
 ///
 /// # Errors
 /// The old key is wrong, the store is in use or not encrypted, its newest superblock is lost, or

@@ -9,7 +9,7 @@
 //! wrapped by the key of the user ([`lock`]): another key wraps it anew, and no data is written.
 //!
 //! The cipher is AES-256-GCM-SIV. Its nonce, and its associated data, are the place of a page on
-//! the medium and the generation of its block, which are never used twice together: so a page
+//! the medium and the generation of its block. These two are never used twice together. So a page
 //! counts at its place only, and as long as its block was not erased.
 //!
 //! | part | encrypted | authentic | why |
@@ -20,9 +20,9 @@
 //! | superblock | no | yes | it decides what is a store; its counters must be readable without damage |
 //! | tables at rest | yes | yes | they are pages, and their generation is the number of their superblock |
 //!
-//! Not protected: what an older copy of the medium had, put back as a whole or by whole blocks with
-//! their marks; pages of zeros in place of the newest ones after a crash, which a power cut leaves
-//! as well; and the sizes, places and times of writes.
+//! Three things are not protected. An older copy of the medium can be put back, as a whole or by
+//! whole blocks with their marks. After a crash pages of zeros can take the place of the newest
+//! ones, as a power cut leaves them as well. And the sizes, places and times of writes can be seen.
 //!
 //! [`Encrypted`]: medium::Encrypted
 

@@ -84,7 +84,7 @@ impl Notes {
         self.process == std::process::id() && !std::thread::panicking() && !is_abandoned
     }
 
-    /// Whoever lets go of the store does not close it.
+    /// The store is not closed when its last handle is dropped.
     pub(crate) fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Relaxed);
     }

@@ -128,7 +128,7 @@ pub(crate) struct Places {
     is_apart: AtomicBool,
     /// Whether a sector that the medium refuses to read costs its page only.
     forgives: AtomicBool,
-    /// Whoever has it carries steps out, so that they stay in order.
+    /// The thread that has this lock carries steps out, so that they stay in order.
     carrying: Mutex<()>,
 }
 

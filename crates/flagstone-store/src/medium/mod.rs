@@ -1,8 +1,8 @@
 //! What a store lies on: bytes that are read, written, and made durable.
 //!
-//! What is asked of a medium, and nothing more: a sector of 512 bytes is written whole or not at
-//! all, and what was written before [`Medium::sync`] began is durable when it has ended. Writes
-//! that were not synced may land in any order, in part, or not at all.
+//! Two things are asked of a medium. A sector of 512 bytes is written whole or not at all. Bytes
+//! that were written before [`Medium::sync`] began are durable when it has ended. Writes that were
+//! not synced may land in any order, in part, or not at all.
 //!
 //! A cut under a store in memory:
 //!
@@ -56,7 +56,7 @@ pub fn pieces(size: usize, at: u64, len: u64) -> impl Iterator<Item = (u64, usiz
     })
 }
 
-/// Hears of ranges that will be read soon: an offset, and bytes.
+/// A function that is told which ranges will be read soon: an offset, and bytes.
 pub type Expecting = Box<dyn Fn(u64, usize) + Send + Sync>;
 
 /// Bytes that outlive the process, or pretend to. Threads share them: one reads or writes while
@@ -140,8 +140,8 @@ pub trait Medium: Send + Sync {
         Ok(false)
     }
 
-    /// Somebody to whom one says, from another thread if one likes, that ranges will be read soon,
-    /// so that reads of several ranges overlap. None where that is of no use.
+    /// A function that is told which ranges will be read soon, so that reads of several ranges
+    /// overlap. It may be called from another thread. None where that is of no use.
     fn expecting(&self) -> Option<Expecting> {
         None
     }

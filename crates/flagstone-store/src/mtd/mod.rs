@@ -5,10 +5,10 @@
 //! ```
 //!
 //! The spare record lies in the last bytes of the data of a page, not in the out-of-band area: on
-//! most controllers the ECC covers the data alone, so that a flipped bit of an out-of-band record
-//! would make a page unreadable whose data are whole. How many out-of-band bytes are free also
-//! depends on the ECC: 38 of 64 with a Hamming code, 10 with BCH-8, where `seal` with checksums
-//! needs 29. What this costs is 64 bytes a page.
+//! most controllers the ECC covers the data alone. A flipped bit of an out-of-band record would
+//! make a page unreadable whose data are whole. How many out-of-band bytes are free also depends on
+//! the ECC: 38 of 64 with a Hamming code, 10 with BCH-8, where `seal` with checksums needs 29. What
+//! this costs is 64 bytes a page.
 //!
 //! | the device says | reads as |
 //! |---|---|

@@ -41,7 +41,7 @@ impl PageStore {
     /// #     store.commit(tx)?;
     /// # }
     /// while store.idle(256)? > 0 {
-    ///     // Somebody may want something by now.
+    ///     // There may be something else to do by now.
     /// }
     /// # Ok::<(), flagstone_store::StoreError>(())
     /// ```

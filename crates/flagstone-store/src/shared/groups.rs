@@ -249,7 +249,7 @@ impl Groups {
         state.forming.members == 0 && state.flushing.is_none()
     }
 
-    /// Somebody has dropped a ticket of a group, and will not hear of it.
+    /// A ticket of a group was dropped, so that its holder will not hear of a failure.
     pub(super) fn leave(&self, outcome: Outcome) {
         let mut state = self.state();
         let mut has_failed = false;
@@ -388,7 +388,7 @@ fn write(
     committed
 }
 
-/// Somebody leads. Whatever becomes of that thread, others go on.
+/// A thread that leads. Whatever becomes of it, others go on.
 struct Leading<'a>(&'a Groups);
 
 impl Drop for Leading<'_> {

@@ -176,7 +176,7 @@ impl Draft {
         }
         let renamed = match self.replaces {
             true => std::fs::rename(&self.path, &self.target),
-            // Somebody else may have made a file there meanwhile.
+            // Another process may have made a file there meanwhile.
             false => rename_to_new(&self.path, &self.target),
         };
         renamed.map_err(failed)?;

@@ -68,8 +68,8 @@ pub fn backup_live(
     backup_of(access, moment.id, to, replaces, progress)
 }
 
-/// Makes a copy of what a snapshot shows, as [`backup_live`] does of what is committed. Whoever
-/// took the snapshot gives it back.
+/// Makes a copy of what a snapshot shows, as [`backup_live`] does of what is committed. The
+/// caller took the snapshot, and gives it back.
 ///
 /// # Errors
 /// The snapshot has ended, or as [`backup`](super::backup).
@@ -110,7 +110,7 @@ pub fn check_live(
 }
 
 /// Checks the books of a store, and the pages that a snapshot shows, as [`check_live`] does those
-/// that are committed. Whoever took the snapshot gives it back.
+/// that are committed. The caller took the snapshot, and gives it back.
 ///
 /// # Errors
 /// The snapshot has ended, or the medium fails.

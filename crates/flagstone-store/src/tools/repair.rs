@@ -1,9 +1,10 @@
-//! What can be read of a damaged store, into a new one. The damaged store is not changed.
+//! Salvages into a new store what can be read of a damaged one. The damaged store is not changed.
 //!
-//! What a store cannot do without is made up for in memory: superblocks from the other copy, the
-//! marks, the length and what the user knows; a mark from the generation that the pages of its
-//! block have, each of which has its own checksum. Then the store is opened for reading, with the
-//! recovery of its protocol, and each page that can be read goes into the new one.
+//! Parts that a store cannot do without are made up for in memory. A superblock comes from the
+//! other copy, the marks, the length and what the user knows. A mark comes from the generation that
+//! the pages of its block have, each of which has its own checksum. Then the store is opened for
+//! reading, with the recovery of its protocol, and each page that can be read goes into the new
+//! one.
 //!
 //! A page that cannot be read is listed by its number, if a summary or the mapping says which page
 //! it is. Where the damage took that knowledge too, an older version of a page or nothing is there
@@ -65,7 +66,7 @@ impl Repaired {
 /// encrypted, and of the new one. It needs one of the two superblocks, in which the data key is.
 ///
 /// # Errors
-/// Somebody writes to the store, there is none, it cannot be opened even so, what has to be known
+/// A process writes to the store, there is none, it cannot be opened even so, what has to be known
 /// of it is not known, or the new store cannot be made.
 pub fn repair(
     from: &Path,

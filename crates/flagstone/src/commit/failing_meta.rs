@@ -1,6 +1,6 @@
 //! Roots, mapping pages and log pages whose programs fail, one or many in turn, for a while or for
-//! good, under every protocol: what was acknowledged can be read, then and after a restart, and
-//! what a device says that it has taken back is gone.
+//! good, under every protocol. Acknowledged data can be read, then and after a restart. Data that a
+//! device says it has taken back are gone.
 
 use super::{Config, Device, DeviceError, Kind, Options};
 use crate::dice::Dice;

@@ -2,8 +2,8 @@
 //!
 //! On most devices the summary of a block is programmed as soon as its last page is there. The
 //! owner of the pages may ask for *late summaries* ([`Format::late_summaries`](super::Format)):
-//! then it programs each one itself, when it knows what became of the pages, and adds a verdict for
-//! each of them. The summary costs one program either way.
+//! then the owner programs each summary itself, when it knows what became of the pages, and adds a
+//! verdict for each of them. The summary costs one program either way.
 //!
 //! ```text
 //!   summary   | record of page 0 | record of page 1 | ... | verdict 0 | verdict 1 | ...

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Reads of any cause report corrected bits, those of a restart as well. The *patrol* goes over the
-//! device once in a set time and reads every page of every block that holds something: dead pages
-//! too, since a restart may need what their spare areas say, and summary pages. It begins at a
-//! place that depends on the write sequence, so that a device which is often restarted reads all of
-//! its pages in time.
+//! device once in a set time and reads every page of every block that holds something. That
+//! includes summary pages, and dead pages, since a restart may need what their spare areas say. It
+//! begins at a place that depends on the write sequence, so that a device which is often restarted
+//! reads all of its pages in time.
 //!
 //! All this happens before requests, like collection, and one block a request. [`tend`] does what
 //! is due without a request, and all of it. A block that is being written is closed early. A block

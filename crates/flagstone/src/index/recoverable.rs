@@ -12,7 +12,7 @@
 //! one page, and a page belongs to one transaction of the store. SAL-hashing over a store without
 //! transactions has several ([`super::sal::Transactions`]).
 //!
-//! Byte strings ([`Index::bytes`]) have transactions by the same calls: a change through
+//! Byte strings ([`Index::bytes`]) have transactions by the same calls. A change through
 //! [`Recoverable::index`] between begin and commit belongs to the transaction, if the index keeps
 //! no changes in buffers.
 //!

@@ -9,7 +9,7 @@
 //! operations for later and earlier instants in turn.
 //!
 //! Where pages share cells ([`Pairing`](super::Pairing)), a program of an upper page that was in
-//! flight and has not landed may have begun: by the toss of a coin the pages below it cannot be
+//! flight and has not landed may have begun. By the toss of a coin the pages below it cannot be
 //! read any more, although they may have been safe.
 
 mod landing;

@@ -1,7 +1,8 @@
 //! Which row is ahead, and whether that can be said: ranks, ties, and what does not keep up.
 //!
-//! In a closed loop rows are ranked by the transactions that they commit in a second; at an arrival
-//! rate, which all that keep up reach alike, by the 99th percentile of the response time.
+//! In a closed loop rows are ranked by the transactions that they commit in a second. At an arrival
+//! rate all rows that keep up commit as many, so they are ranked by the 99th percentile of the
+//! response time.
 //!
 //! Rows tie with the first where their ranges over the seeds overlap. One seed shows no range; then
 //! what is less than [`Figure::margin`] behind is said to be so near that another seed can change

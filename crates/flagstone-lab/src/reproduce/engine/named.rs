@@ -1,5 +1,5 @@
-//! The keys of an experiment file: those of an engine, which are the fields of its settings, and
-//! beside them whatever a protocol, a recovery manager or an eviction policy declares.
+//! The keys of an experiment file. An engine has the fields of its settings as keys. A protocol, a
+//! recovery manager and an eviction policy add the settings that they declare.
 
 use super::RunError;
 use crate::nearest::no_such;

@@ -1,8 +1,8 @@
 //! The tables and indexes as relations of pages: how many bytes a row or an entry takes, and so how
 //! many share a page.
 //!
-//! The sizes are PostgreSQL's: a page has a header of 24 bytes and a line pointer of 4 bytes for
-//! each tuple; a row has a header of 24 bytes, columns are aligned by their kind, texts have one
+//! The sizes are PostgreSQL's. A page has a header of 24 bytes and a line pointer of 4 bytes for
+//! each tuple. A row has a header of 24 bytes. Columns are aligned by their kind, texts have one
 //! byte of length (four from 127 bytes on), and the whole is rounded up to 8. An index entry has a
 //! header of 8 bytes. Texts count with the mean length of the population.
 

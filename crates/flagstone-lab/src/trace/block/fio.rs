@@ -1,10 +1,10 @@
 //! The I/O logs of fio (`write_iolog`), versions 2 and 3.
 //!
 //! Version 3 starts each line with microseconds since the start of the run. Version 2 has no times
-//! but `wait` lines, which fio never wrote by itself. What their number counts is not in the file,
-//! and fio contradicts itself: its manual has microseconds since the wait before, its code sleeps
-//! until so many milliseconds after the start. So the user says which ([`Waits`]). Requests between
-//! two waits have one time, and such a log has no rate; without any wait all are at time 0.
+//! but `wait` lines, which fio never wrote by itself. The file does not say what their number
+//! counts, and fio contradicts itself. Its manual has microseconds since the wait before. Its code
+//! sleeps until so many milliseconds after the start. So the user says which ([`Waits`]). Requests
+//! between two waits have one time, and such a log has no rate; without any wait all are at time 0.
 
 use std::io::BufRead;
 

@@ -2,9 +2,9 @@
 //! each other by them.
 //!
 //! Most pages of a database are written once and then stay, so that whole stretches of a device
-//! have the same number, and the table need not be as large as the mapping table: pages are kept in
-//! chunks, and a chunk of which all pages have one number has only that. [FlagCommit] Table 3 has
-//! 0.4 MB more for SCC than for protocols without such numbers.
+//! have the same number. So the table need not be as large as the mapping table: numbers are kept
+//! in chunks of pages, and a chunk whose pages all have the same number keeps one. [FlagCommit]
+//! Table 3 has 0.4 MB more for SCC than for protocols without such numbers.
 
 use crate::units::Lpn;
 

@@ -1,10 +1,10 @@
 //! What a restart reads where restarts are bounded: blocks that a root has announced.
 //!
 //! A *lot* of free blocks is set aside at a time, and written once the root that names them is
-//! durable. When a restart would have to read too many blocks, that root is a checkpoint: it has
-//! the mapping table written before it, and names only the blocks that may get pages which the
-//! table lacks: those of the lot, those being written, those without a summary, and those with
-//! pages of live transactions.
+//! durable. When a restart would have to read too many blocks, that root is a checkpoint. The
+//! mapping table is written before it, and it names only blocks that may get pages which the table
+//! lacks: those of the lot, those being written, those without a summary, and those with pages of
+//! live transactions.
 
 use super::evidence::Evidence;
 use super::{Mistake, Seal, listed};

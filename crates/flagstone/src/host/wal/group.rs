@@ -1,10 +1,11 @@
 //! Group commit: a commit may wait a little for others, so that the log is forced once for several.
 //!
 //! The group is written at once where waiting gains nothing: when its records fill a log page, when
-//! no other transaction is running, or when something else forces the log; and at the latest when
-//! its first member has waited as long as it may. Until then its members hold their locks, and are
-//! neither committed nor to be rolled back. A checkpoint writes the group first: a transaction
-//! whose commit record is older than the checkpoint must not be in its table of live ones.
+//! no other transaction is running, or when the log is forced for another reason. At the latest it
+//! is written when its first member has waited as long as it may. Until then its members hold their
+//! locks, and are neither committed nor to be rolled back. A checkpoint writes the group first: a
+//! transaction whose commit record is older than the checkpoint must not be in its table of live
+//! ones.
 
 use super::super::log::{Log, Lsn};
 use super::super::manager::{Commit, Memory, Phase};

@@ -8,7 +8,7 @@
 //!
 //! The paper's blocks have an array of requests and pointers to the first child and the next
 //! sibling. Here a request is linked into its block's list and also found by a hash of its key, so
-//! that a query does not search lists; and a block has its children's ranges side by side, to be
+//! that a query does not search lists. A block has its children's ranges side by side, to be
 //! bisected.
 //!
 //! ```text

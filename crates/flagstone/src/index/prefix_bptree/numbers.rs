@@ -1,5 +1,6 @@
-//! Keys and values of all indexes, numbers, as byte strings of any length: so that what is played
-//! on all indexes, histories, workloads and power cuts, is played on byte strings as well.
+//! Keys and values of all indexes, which are numbers, as byte strings of any length. So the
+//! histories, workloads and power cuts that all indexes go through are played on byte strings as
+//! well.
 //!
 //! ```text
 //!   key 7, 8 bytes       00 00 00 00 00 00 00 07

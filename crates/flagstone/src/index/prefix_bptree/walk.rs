@@ -138,7 +138,7 @@ impl<I: Images> Walk<I> {
     }
 
     /// Asks for the pages on which several keys lie, those of each level side by side, and for no
-    /// pages of long values. Whoever keeps pages has them then.
+    /// pages of long values. A source that keeps pages has them then.
     ///
     /// # Errors
     /// As [`Walk::get`].

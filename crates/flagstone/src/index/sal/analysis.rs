@@ -1,5 +1,5 @@
-//! The formulas of the paper, as plain functions: what the index decides by, and the figures that
-//! come from no measurement. \[SAL] §3.3 to §3.5, equations (3) to (9), Fig. 2, 3, 15.
+//! The formulas of the paper, as plain functions: those by which the index decides, and those of
+//! figures that come from no measurement. \[SAL] §3.3 to §3.5, equations (3) to (9), Fig. 2, 3, 15.
 //!
 //! The form of (3) is corrected: the distribution sums to 1 only if the −1 is taken from the power.
 //!

@@ -15,8 +15,8 @@ const NONE: u32 = (1 << 29) - 1;
 /// Sets side by side whose largest count is kept.
 const BLOCK: usize = 64;
 
-/// What happened to a key, and by how much that changes the number of records as far as anybody
-/// knows.
+/// What happened to a key, and by how much that changes the number of records, as far as it is
+/// known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     /// It has a value, and had none: one more.

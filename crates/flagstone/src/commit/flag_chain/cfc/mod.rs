@@ -35,8 +35,9 @@
 //!                 erased leads nowhere. As printed, it leads to whatever was written there since.
 //!             D2. The transaction table is rebuilt at recovery from the pages that count for
 //!                 nothing. As printed, they pass for committed when they are collected.
-//!             D3. In case @C one FALSE head is kept until the last TRUE page is reclaimed, or the
-//!                 next recovery could find the TRUE ones alone.
+//!             D3. Where some heads are TRUE and some FALSE (@C), one FALSE head is kept until the
+//!                 last TRUE page is reclaimed, or the next recovery could find the TRUE ones
+//!                 alone.
 //!             D4. A commit waits for the erase of blocks that its pages were moved out of, else
 //!                 the originals come back as FALSE heads. An erase waits for the commits that
 //!                 made pages of the block obsolete, and for erases of the same transactions.
@@ -376,7 +377,7 @@ impl Cfc {
         Ok((to, flagged))
     }
 
-    /// Sets the flag of a head whose transaction commits. Nobody has touched that flag before.
+    /// Sets the flag of a head whose transaction commits. The flag is as it was programmed.
     fn flag_head(&mut self, ftl: &mut Ftl, now: Nanos, head: Link) -> Result<Nanos, FtlError> {
         if self.tables.geometry.can_reprogram() {
             return ftl.reprogram(now, head.at, spare::FLAG.start, &[TRUE], Cause::Commit);

@@ -5,8 +5,8 @@
 //! has a place in a table, as a dirty page has in ARIES. A flush of sets, with the merges, splits
 //! and metadata that come of it, is bracketed by records; its pages reach their places after the
 //! closing one is durable. A restart repeats history: pages of closed flushes, then the updates
-//! that no flush covers; and undoes what did not commit, in the buffer where the update still is,
-//! else by an opposite change.
+//! that no flush covers. Then it undoes the updates of transactions that did not commit: in the
+//! buffer, where the update is still there, else by an opposite change.
 //!
 //! Departures  R1. Pages of a flush wait in memory for the closing record, so they are logged as
 //!                 they become, not as they were: an unfinished flush has nothing to undo.
