@@ -3,7 +3,7 @@
 use super::settings::{Given, Owner, as_json};
 use super::{Failure, device, named, plain_table, progress_bar, protocol_of, say, unknown};
 use flagstone::commit::{Kind, Options};
-use flagstone::index::{COMMON, IndexError, IndexKind, Info};
+use flagstone::index::{COMMON, IndexError, IndexInfo, IndexKind};
 use flagstone_lab::indexing::{
     Access, Bench, BenchError, BenchOptions, IndexRecord, KeyKind, LoadOrder, Place, Plan, Step,
     WORKLOADS,
@@ -189,7 +189,7 @@ fn check_settings(set: &Given, index: IndexKind, protocol: Option<Kind>) -> Resu
 }
 
 /// Refuses options that would change nothing.
-fn check_use(args: &BenchArgs, plan: &Plan, info: &Info) -> Result<(), Failure> {
+fn check_use(args: &BenchArgs, plan: &Plan, info: &IndexInfo) -> Result<(), Failure> {
     let hot = |step: &Step| matches!(step.access, Access::Hot(share) if share > 0.5);
     let hash_places = !info.ordered && plan.steps.iter().any(hot);
     let is = |names: &[&str]| names.contains(&args.workload.as_str());
@@ -291,7 +291,7 @@ fn place_of(args: &BenchArgs, set: &Given) -> Result<Place, Failure> {
 }
 
 fn list(json: bool) {
-    let infos: Vec<&Info> = IndexKind::ALL.iter().map(|kind| kind.info()).collect();
+    let infos: Vec<&IndexInfo> = IndexKind::ALL.iter().map(|kind| kind.info()).collect();
     if json {
         for info in infos {
             let settings = info.settings.iter().map(as_json);

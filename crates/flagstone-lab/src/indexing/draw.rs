@@ -2,7 +2,7 @@
 
 use super::keys::{KeyKind, Keys};
 use super::plan::{Access, Mix, Plan, Step};
-use flagstone::index::{Info, Key, Value, hash};
+use flagstone::index::{IndexInfo, Key, Value, hash};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 use rand_pcg::Pcg64Mcg;
@@ -78,7 +78,7 @@ impl Draw {
 
     /// Puts the keys into the order of their places, where a window needs it: by key for an index
     /// with an order, by bucket for the others. Buckets are numbered by the last bits of the hash.
-    pub fn sort_by_place(&mut self, plan: &Plan, info: &Info) {
+    pub fn sort_by_place(&mut self, plan: &Plan, info: &IndexInfo) {
         let hot = |step: &Step| matches!(step.access, Access::Hot(_));
         if !plan.steps.iter().any(hot) {
             return;

@@ -17,7 +17,7 @@
 use super::bucket::{Shape, walk};
 use super::meta::Meta;
 use super::space::Space;
-use super::{BackingStore, Cache, IndexError, Info, Key, Result, Settings, Value, damaged};
+use super::{BackingStore, Cache, IndexError, IndexInfo, Key, Result, Settings, Value, damaged};
 use crate::layout;
 use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
@@ -92,7 +92,7 @@ impl Buckets {
     /// The buckets in a store, or one that is empty.
     pub(super) fn open(
         store: Box<dyn BackingStore>,
-        info: &'static Info,
+        info: &'static IndexInfo,
         settings: &Settings,
         now: Nanos,
     ) -> Result<(Buckets, Nanos)> {

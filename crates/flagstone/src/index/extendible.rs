@@ -18,11 +18,11 @@ use super::bucket::{Seat, Shape, hash, pass, walk};
 use super::meta::Meta;
 use super::space::Space;
 use super::{BackingStore, Settings, Value, counters, damaged, of_cache};
-use super::{Cache, Index, Info, Key, Result};
+use super::{Cache, Index, IndexInfo, Key, Result};
 use crate::settings::settings;
 use crate::units::{Lpn, Nanos};
 
-pub(super) const INFO: Info = Info {
+pub(super) const INFO: IndexInfo = IndexInfo {
     name: "extendible",
     idea: "a directory in memory that doubles, buckets that split one at a time",
     paper: "[Extendible]",

@@ -28,11 +28,11 @@
 
 use super::bucket::{address, hash};
 use super::buckets::{Buckets, Lookup};
-use super::{BackingStore, Index, Info, Key, Result, Settings, Value, counters, of_cache};
+use super::{BackingStore, Index, IndexInfo, Key, Result, Settings, Value, counters, of_cache};
 use crate::settings::settings;
 use crate::units::Nanos;
 
-pub(super) const INFO: Info = Info {
+pub(super) const INFO: IndexInfo = IndexInfo {
     name: "lazy-split",
     idea: "buckets are appended empty, the old ones split later, all at once",
     paper: "[LazySplit]",

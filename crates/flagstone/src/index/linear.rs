@@ -21,11 +21,11 @@
 
 use super::bucket::{address, hash};
 use super::buckets::Buckets;
-use super::{BackingStore, Index, Info, Key, Result, Settings, Value, counters, of_cache};
+use super::{BackingStore, Index, IndexInfo, Key, Result, Settings, Value, counters, of_cache};
 use crate::settings::settings;
 use crate::units::Nanos;
 
-pub(super) const INFO: Info = Info {
+pub(super) const INFO: IndexInfo = IndexInfo {
     name: "linear",
     idea: "buckets split in turn as records come, overflow pages until then",
     paper: "[LinearHashing]",

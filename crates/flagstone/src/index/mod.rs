@@ -106,7 +106,7 @@ pub type Value = u64;
 /// A description of an index.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub struct Info {
+pub struct IndexInfo {
     /// Its name on the command line.
     pub name: &'static str,
     /// One line on how it works.
@@ -130,7 +130,7 @@ pub struct Info {
     pub costs: [&'static str; 3],
 }
 
-impl Info {
+impl IndexInfo {
     /// The settings for tests and campaigns.
     pub fn tiny(&self) -> Settings {
         let settings = Settings::new().with("memory", 2048);
@@ -264,7 +264,7 @@ impl From<StoreError> for IndexError {
 /// `settle` the pages may be in any state.
 pub trait Index {
     /// The description of this index.
-    fn info(&self) -> &'static Info;
+    fn info(&self) -> &'static IndexInfo;
 
     /// Gives a key a value, whether it had one or not. It is done at the instant of the answer. It
     /// is durable only after a flush.
@@ -381,7 +381,7 @@ pub trait Index {
 /// in the first field. In the other fields is what it counts besides.
 macro_rules! of_cache {
     ($($cache:ident).+ $(, $($counts:ident).+)*) => {
-        fn info(&self) -> &'static $crate::index::Info {
+        fn info(&self) -> &'static $crate::index::IndexInfo {
             &INFO
         }
 
@@ -429,7 +429,7 @@ macro_rules! indexes {
     ($($(#[$doc:meta])* $variant:ident => $module:ident;)*) => {
         registry! {
             /// The registry of indexes.
-            IndexKind: Info {
+            IndexKind: IndexInfo {
                 $($(#[$doc])* $variant => $module;)*
             }
         }

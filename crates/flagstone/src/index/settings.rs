@@ -1,6 +1,6 @@
 //! The settings that every index has.
 
-use super::Info;
+use super::IndexInfo;
 use crate::buffer::PolicyKind;
 use crate::settings::{BadSetting, Setting, Settings, configurable, settings};
 
@@ -12,14 +12,14 @@ pub const COMMON: &[Setting] = settings! {
     buffer: "lru", "which page leaves the memory: lru, cflru, cfdc, fd-buffer or clock";
 };
 
-configurable!(Info, COMMON);
+configurable!(IndexInfo, COMMON);
 
 impl Settings {
     /// Bytes of memory.
     ///
     /// # Errors
     /// No number.
-    pub fn memory(&self, info: &Info) -> Result<u64, BadSetting> {
+    pub fn memory(&self, info: &IndexInfo) -> Result<u64, BadSetting> {
         self.number(info, "memory", 0, 1 << 38)
     }
 
@@ -27,7 +27,7 @@ impl Settings {
     ///
     /// # Errors
     /// Not 1 to 8.
-    pub fn value_bytes(&self, info: &Info) -> Result<usize, BadSetting> {
+    pub fn value_bytes(&self, info: &IndexInfo) -> Result<usize, BadSetting> {
         self.number(info, "value_bytes", 1, 8)
     }
 
@@ -35,7 +35,7 @@ impl Settings {
     ///
     /// # Errors
     /// No policy of this name.
-    pub fn buffer(&self, info: &Info) -> Result<(PolicyKind, Settings), BadSetting> {
+    pub fn buffer(&self, info: &IndexInfo) -> Result<(PolicyKind, Settings), BadSetting> {
         let words: Vec<(&str, PolicyKind)> = PolicyKind::ALL
             .iter()
             .map(|&kind| (kind.info().name, kind))

@@ -32,7 +32,7 @@ mod range;
 mod tests;
 mod tree;
 
-use super::{BackingStore, Index, Info, Key, Result, Setting, Settings, Value, of_cache};
+use super::{BackingStore, Index, IndexInfo, Key, Result, Setting, Settings, Value, of_cache};
 use crate::layout::Layout;
 use crate::units::Nanos;
 
@@ -57,11 +57,11 @@ pub(super) const READ_AHEAD: Setting = Setting {
 };
 
 /// Leaves that a range asks for at once.
-pub(super) fn read_ahead(settings: &Settings, info: &Info) -> Result<usize> {
+pub(super) fn read_ahead(settings: &Settings, info: &IndexInfo) -> Result<usize> {
     Ok(settings.number(info, READ_AHEAD.name, 1, 1 << 16)?)
 }
 
-pub(super) const INFO: Info = Info {
+pub(super) const INFO: IndexInfo = IndexInfo {
     name: "bptree",
     idea: "a B+-tree: entries in order in leaves that are linked both ways",
     paper: "[LazyBtree]",
@@ -82,7 +82,7 @@ struct BPlusTree {
 fn open_tree(
     store: Box<dyn BackingStore>,
     settings: &Settings,
-    info: &'static Info,
+    info: &'static IndexInfo,
     now: Nanos,
 ) -> Result<(Tree<()>, Nanos)> {
     let frames = settings.memory(info)? as usize / store.page_bytes();

@@ -4,7 +4,7 @@
 use super::super::meta::Meta;
 use super::super::space::Space;
 use super::super::{
-    BackingStore, Cache, IndexError, Info, Key, Result, Settings, Value, counters, damaged,
+    BackingStore, Cache, IndexError, IndexInfo, Key, Result, Settings, Value, counters, damaged,
 };
 use super::node::{Change, PAGES_MAX, Shape};
 use crate::layout;
@@ -131,7 +131,7 @@ impl<A: Above> Tree<A> {
     /// the levels and the shape of nodes.
     pub(in super::super) fn open(
         store: Box<dyn BackingStore>,
-        info: &'static Info,
+        info: &'static IndexInfo,
         settings: &Settings,
         frames: usize,
         now: Nanos,

@@ -59,7 +59,7 @@ mod waiting;
 use super::meta::Meta;
 use super::space::Space;
 use super::{
-    BackingStore, Cache, Index, IndexError, IndexStats, Info, Key, Result, Settings, Value,
+    BackingStore, Cache, Index, IndexError, IndexInfo, IndexStats, Key, Result, Settings, Value,
     counters,
 };
 use crate::buffer::PoolStats;
@@ -420,7 +420,7 @@ impl BwDelta {
 }
 
 impl Index for BwDelta {
-    fn info(&self) -> &'static Info {
+    fn info(&self) -> &'static IndexInfo {
         &INFO
     }
 

@@ -1,9 +1,9 @@
 //! What a user can choose of the Bw-delta tree.
 
-use crate::index::Info;
+use crate::index::IndexInfo;
 use crate::settings::settings;
 
-pub(in crate::index) const INFO: Info = Info {
+pub(in crate::index) const INFO: IndexInfo = IndexInfo {
     name: "bw-delta",
     idea: "a tree that adds deltas to leaves it does not read, over a log of fragments",
     paper: "[SAL]",

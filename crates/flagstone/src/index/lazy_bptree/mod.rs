@@ -58,13 +58,13 @@ mod super_group;
 mod tests;
 
 use super::bptree::{Change, ORDER, Shape, Span, Tree};
-use super::{BackingStore, Index, IndexError, Info, Key, Result, Settings, Value, of_cache};
+use super::{BackingStore, Index, IndexError, IndexInfo, Key, Result, Settings, Value, of_cache};
 use crate::settings::settings;
 use crate::units::Nanos;
 use pool::{BlockId, CancelOut, Policy, Pool, Request, Rules, Waiting};
 use super_group::SuperGroups;
 
-pub(super) const INFO: Info = Info {
+pub(super) const INFO: IndexInfo = IndexInfo {
     name: "lazy-bptree",
     idea: "a B+-tree whose changes wait in memory and are committed by groups of a leaf",
     paper: "[LazyBtree]",

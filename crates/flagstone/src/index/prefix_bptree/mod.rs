@@ -57,7 +57,7 @@ mod walk;
 
 use super::bptree::READ_AHEAD;
 use super::{BackingStore, Settings, Value, damaged, of_cache};
-use super::{Index, IndexError, Info, Key, Result};
+use super::{Index, IndexError, IndexInfo, Key, Result};
 use crate::layout::Layout;
 use crate::settings::settings;
 use crate::units::{Lpn, Nanos};
@@ -72,7 +72,7 @@ pub use walk::{AllFound, Cursor, FoundValue, Images, Walk};
 /// Records that this module keeps.
 pub(super) const LAYOUTS: &[&[Layout]] = &[node::LAYOUTS, tree::LAYOUTS];
 
-pub(super) const INFO: Info = Info {
+pub(super) const INFO: IndexInfo = IndexInfo {
     name: "prefix-bptree",
     idea: "a B+-tree of byte strings: what keys begin with alike is kept once",
     paper: "[PrefixBTree]",

@@ -1,9 +1,9 @@
 //! Settings of SAL-hashing, and its description.
 
-use crate::index::{IndexError, Info, Result, Settings};
+use crate::index::{IndexError, IndexInfo, Result, Settings};
 use crate::settings::settings;
 
-pub(in crate::index) const INFO: Info = Info {
+pub(in crate::index) const INFO: IndexInfo = IndexInfo {
     name: "sal",
     idea: "linear hashing in groups written whole, with log regions merged when searched",
     paper: "[SAL]",
