@@ -206,7 +206,8 @@ fn a_population_is_the_same_every_time_and_another_for_another_seed() {
 
 #[test]
 fn impossible_scales_are_refused_in_words() {
-    let changes: [(fn(&mut Scale), &str); 4] = [
+    type Change = fn(&mut Scale);
+    let changes: [(Change, &str); 4] = [
         (|scale| scale.warehouses = 0, "warehouse"),
         (|scale| scale.warehouses = 40_000, "warehouses"),
         (|scale| scale.customers = 10, "customers"),

@@ -375,7 +375,8 @@ fn sizes_split_the_stream_in_two() {
 
 #[test]
 fn impossible_options_and_full_databases_are_refused_in_words() {
-    let changes: [(fn(&mut PagesOptions), &str); 4] = [
+    type Change = fn(&mut PagesOptions);
+    let changes: [(Change, &str); 4] = [
         (|options| options.pages_max = 10, "2 warehouses takes"),
         (|options| options.page_bytes = 512, "512"),
         (|options| options.hot_fill = 0, "percent"),
