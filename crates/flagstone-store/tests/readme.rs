@@ -15,7 +15,7 @@ let mut tx = store.write()?;                     // serialisable, with savepoint
 tx.table("users")?.insert(b"ada", b"London")?;
 tx.commit()?;                                    // durable
 
-let users = store.read()?.table("users")?;       // a snapshot: waits for nobody
+let users = store.read()?.table("users")?;       // a snapshot: does not wait
 for pair in users.range("a".."f")?.rev() {
     let (name, city) = pair?;
     println!("{} in {}", name.escape_ascii(), city.escape_ascii());
