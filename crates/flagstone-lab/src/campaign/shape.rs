@@ -150,6 +150,10 @@ impl Shape {
     /// The shape of a number.
     pub(super) fn of(number: u32, subject: Subject) -> Shape {
         let mut shape = Shape::plain();
+        if subject.buffers() && number.is_multiple_of(2) {
+            // Room for all of a journal: on the others each commit brings in what waits.
+            shape.index_pages = 256;
+        }
         if number > 0 {
             let mut dice = Pcg64Mcg::seed_from_u64(0x5a9e_0000_0000 + u64::from(number));
             let dice = &mut dice;
