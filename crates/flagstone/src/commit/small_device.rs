@@ -16,6 +16,9 @@ pub(super) const EVERYTHING: u64 = 1;
 /// Logical pages: most of what the device could hold.
 pub(super) const PAGES: u32 = 104;
 
+/// The first of five pages that only filler writes.
+pub(super) const FILLER: u32 = 40;
+
 /// Numbers that look like chance.
 pub(super) fn below(dice: &mut u32, end: u32) -> u32 {
     *dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -209,6 +212,13 @@ impl Small {
     /// A transaction that writes some pages and commits.
     pub(super) fn put(&mut self, pages: &[(u32, u8)]) {
         self.try_put(pages).expect("the power is on");
+    }
+
+    /// So many transactions of one page of filler.
+    pub(super) fn fill(&mut self, count: u32) {
+        for i in 0..count {
+            self.put(&[(FILLER + i % 5, 99)]);
+        }
     }
 
     pub(super) fn try_put(&mut self, pages: &[(u32, u8)]) -> Result<(), DeviceError> {
