@@ -6,7 +6,7 @@ use crate::commit::small_device::{EVERYTHING, FILLER, NOTHING, PAGES, Small};
 use crate::commit::{Kind, Options};
 use crate::ftl::{BlockState, Cause, Config, Operation};
 use crate::nand::{Geometry, small};
-use crate::units::{Lpn, Pbn, TxId};
+use crate::units::{Pbn, TxId};
 
 /// A device on which so many full blocks wait for their transactions.
 fn seal(linger: u32, mistake: Option<Mistake>) -> Small {
@@ -15,29 +15,6 @@ fn seal(linger: u32, mistake: Option<Mistake>) -> Small {
         ..Options::default().with("linger", linger)
     };
     Small::new(Kind::Seal, options)
-}
-
-/// The block that a logical page is in.
-fn block_of(small: &mut Small, at: u32) -> Pbn {
-    let device = small.device();
-    let page = device.ftl().slot(Lpn(at)).ppn().expect("it is mapped");
-    device.geometry().block_of(page)
-}
-
-fn collect(small: &mut Small, block: Pbn) {
-    let now = small.now;
-    small.now = small
-        .device()
-        .collect(now, block)
-        .expect("it can be collected");
-    small.check();
-}
-
-/// Bytes of a structure in memory.
-fn memory(small: &mut Small, name: &str) -> u64 {
-    let all = small.device().memory();
-    let found = all.iter().find(|(structure, _)| *structure == name);
-    found.expect("it is counted").1
 }
 
 #[test]
@@ -136,8 +113,8 @@ fn blocks_wait_for_their_transactions_and_then_say_everything() {
     assert!(closing > 0, "a full block waits for {tx}");
     small.commit(tx);
     small.fill(20);
-    assert_eq!(memory(&mut small, "evidence"), 0);
-    let open = memory(&mut small, "waiting_blocks");
+    assert_eq!(small.memory("evidence"), 0);
+    let open = small.memory("waiting_blocks");
     assert!(open < 200, "{open} bytes for blocks that are sealed");
     assert_eq!(small.restart(NOTHING).values(2), [1, 1]);
 }
@@ -152,9 +129,9 @@ fn counted_page_is_erased(mistake: Option<Mistake>) -> (u8, u64) {
     small.write(tx, 2, 1);
     small.commit(tx);
     let block = {
-        let first = block_of(&mut small, 0);
+        let first = small.block_of(0);
         assert_eq!(small.device().ftl().block_state(first), BlockState::Full);
-        assert_ne!(first, block_of(&mut small, 2));
+        assert_ne!(first, small.block_of(2));
         first
     };
     small.set(2, &[0]);
@@ -163,7 +140,7 @@ fn counted_page_is_erased(mistake: Option<Mistake>) -> (u8, u64) {
         stats.count(Operation::Program, Cause::Mapping) - stats.summaries
     };
     let before = roots(&mut small);
-    collect(&mut small, block);
+    small.collect(block);
     let roots = roots(&mut small) - before;
     let mut small = small.restart(EVERYTHING);
     (small.value(2), roots)
@@ -184,9 +161,9 @@ fn what_a_root_lists_outlives_restarts_until_nothing_needs_it() {
     small.fill(9);
     small.write(tx, 2, 1);
     small.commit(tx);
-    let block = block_of(&mut small, 0);
+    let block = small.block_of(0);
     small.set(2, &[0]);
-    collect(&mut small, block);
+    small.collect(block);
     for _ in 0..3 {
         small = small.restart(EVERYTHING);
         assert_eq!(small.values(3), [2, 1, 1]);
@@ -206,9 +183,9 @@ fn a_copy_of_a_committed_page_needs_its_transaction_no_more() {
     small.set(1, &[0, 1, 2]);
     small.fill(20);
     for at in 0..3 {
-        let block = block_of(&mut small, at);
+        let block = small.block_of(at);
         if small.device().ftl().block_state(block) == BlockState::Full {
-            collect(&mut small, block);
+            small.collect(block);
         }
     }
     small.set(2, &[1]);
@@ -280,7 +257,7 @@ fn undecided_of_many(kind: Kind, undecided: u32) -> (usize, u64) {
         small.put(&[(FILLER, 99)]);
         small.write(tx, (n + PAGES / 2) % PAGES, 1);
         small.commit(tx);
-        most = most.max(memory(&mut small, "evidence"));
+        most = most.max(small.memory("evidence"));
     }
     small.check();
     let collections = small.device().stats().collections;
@@ -316,7 +293,7 @@ fn after_long_ones(transactions: u32, undecided: u32) -> (Vec<Pbn>, u64) {
     }
     small.fill(40);
     small.check();
-    let blocks = (0..FILLER).map(|at| block_of(&mut small, at)).collect();
+    let blocks = (0..FILLER).map(|at| small.block_of(at)).collect();
     let collections = small.device().stats().collections;
     let values = small.values(PAGES);
     assert_eq!(small.restart(NOTHING).values(PAGES), values);
@@ -394,11 +371,7 @@ fn restart_after(kind: Kind, transactions: u32) -> (u64, Vec<u8>) {
     let before = small.values(PAGES);
     let mut small = small.restart(NOTHING);
     assert_eq!(small.values(PAGES), before, "{kind}");
-    let reads = small
-        .device()
-        .stats()
-        .count(Operation::Read, Cause::Recovery);
-    (reads, before)
+    (small.count(Operation::Read, Cause::Recovery), before)
 }
 
 #[test]

@@ -53,8 +53,8 @@ fn copy(as_published: bool) -> u8 {
     let mut small = light(as_published);
     small.put(&[(0, 7)]);
     // Blocks without a valid page are collected, until wear levelling moves the page.
-    let first = small.device().ftl().slot(Lpn(0));
-    while small.device().ftl().slot(Lpn(0)) == first {
+    let first = small.slot(0);
+    while small.slot(0) == first {
         small.fill(1);
     }
     small.put(&[(0, 9)]);
@@ -103,16 +103,15 @@ fn blocks_in_the_zones_are_not_collected() {
 #[test]
 fn a_copy_of_a_page_that_is_written_again_does_not_win() {
     let mut small = light(false);
-    let slot = |small: &mut Small| small.device().ftl().slot(Lpn(0));
     (0..PAGES).for_each(|at| small.put(&[(at, 1)]));
     // The rest of its block dies, and it is copied.
-    let first = slot(&mut small);
+    let first = small.slot(0);
     small.churn(1..PAGES, |device| device.ftl().slot(Lpn(0)) != first);
     small.put(&[(0, 2)]);
     let mut small = small.restart(NOTHING);
     assert_eq!(small.value(0), 2);
     // And the copy alone counts as well.
-    let second = slot(&mut small);
+    let second = small.slot(0);
     small.churn(1..PAGES, |device| device.ftl().slot(Lpn(0)) != second);
     assert_eq!(small.restart(NOTHING).value(0), 2);
 }
