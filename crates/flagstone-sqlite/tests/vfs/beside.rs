@@ -1,7 +1,7 @@
 //! Readers beside a commit that waits for the disk: they do not wait, and see nothing that a power
 //! cut could still take back.
 
-use crate::lab::{Early, Place, open, put, take_away};
+use crate::lab::{Early, Place, open, put, put_store, uri};
 use crate::support::{Sql, Stores, text};
 use flagstone::commit::Kind;
 use flagstone_store::medium::{Landing, Recorded};
@@ -32,53 +32,63 @@ fn count_for(reader: Connection, asked: Receiver<()>) -> Receiver<u64> {
 
 /// Rows of the database that a cut leaves of which nothing lands that was not synced.
 fn durable_rows(medium: &Recorded) -> u64 {
-    let path = put(Place::Store(medium.cut(Landing::Nothing), Kind::Seal));
+    let path = put_store(medium.cut(Landing::Nothing));
     let db = open(&path).expect("it opens");
-    let rows = text(&db, COUNT).parse().expect("a number");
-    drop(db);
-    take_away(&path);
-    rows
+    text(&db, COUNT).parse().expect("a number")
 }
 
-/// Commits some rows one by one. Before each write and each sync of the medium, a reader that
-/// begins counts the rows: returns that count, and how many rows were durable. The reader's URI has
-/// parameters as `&nolock=1`.
-fn counts_while_rows_are_committed(
+/// Commits so many rows one by one. Before each write and each sync of the medium the rows are
+/// counted, by what `counter` makes: returns that count, and how many rows were durable.
+fn counts_while_rows_are_committed<F: Fn() -> u64 + Send + Sync + 'static>(
     place: fn(Recorded) -> Place,
-    parameters: &str,
+    rows: u64,
+    counter: impl FnOnce(&Path) -> F,
 ) -> Vec<(u64, u64)> {
     let medium = Recorded::default();
     let path = put(place(medium.clone()));
     let writer = open(&path).expect("it opens");
     writer.run("CREATE TABLE t (a)");
-    let (ask, asked) = channel();
-    let uri = format!("file:{}?vfs=flagstone-lab{parameters}", path.display());
-    let counted = count_for(Connection::open(uri).expect("it opens"), asked);
+    let count = counter(&path);
     let seen = Arc::new(Mutex::new(Vec::new()));
     medium.watch(Some({
         let seen = Arc::clone(&seen);
         Box::new(move |medium: &Recorded| {
-            ask.send(()).expect("it listens");
-            let count = counted.recv_timeout(PATIENCE);
-            let count = count.expect("a reader does not wait for a commit");
-            let pair = (count, durable_rows(medium));
+            let pair = (count(), durable_rows(medium));
             seen.lock().expect("one at a time").push(pair);
         })
     }));
-    for row in 0..20 {
+    for row in 0..rows {
         writer.run(&format!("INSERT INTO t VALUES ({row})"));
     }
     medium.watch(None);
-    drop(writer);
-    take_away(&path);
     std::mem::take(&mut *seen.lock().expect("one at a time"))
+}
+
+/// As a reader counts them that begins then. Its URI has parameters as `&nolock=1`.
+fn counts_of_a_reader(place: fn(Recorded) -> Place, parameters: &str) -> Vec<(u64, u64)> {
+    counts_while_rows_are_committed(place, 20, |path| {
+        let (ask, asked) = channel();
+        let reader = Connection::open(uri(path) + parameters).expect("it opens");
+        let counted = Mutex::new(count_for(reader, asked));
+        move || {
+            ask.send(()).expect("it listens");
+            let count = counted
+                .lock()
+                .expect("one at a time")
+                .recv_timeout(PATIENCE);
+            count.expect("a reader does not wait for a commit")
+        }
+    })
+}
+
+fn store(medium: Recorded) -> Place {
+    Place::Store(medium, Kind::Seal)
 }
 
 #[test]
 fn who_reads_while_a_commit_waits_sees_what_is_durable() {
     for parameters in ["", "&nolock=1"] {
-        let place = |medium| Place::Store(medium, Kind::Seal);
-        let counts = counts_while_rows_are_committed(place, parameters);
+        let counts = counts_of_a_reader(store, parameters);
         assert!(counts.len() >= 40, "{} moments", counts.len());
         for (seen, durable) in &counts {
             assert_eq!(seen, durable, "{parameters} of {counts:?}");
@@ -88,7 +98,7 @@ fn who_reads_while_a_commit_waits_sees_what_is_durable() {
 
 #[test]
 fn control_who_reads_what_is_newest_sees_what_a_cut_takes_back() {
-    let counts = counts_while_rows_are_committed(|medium| Place::Early(medium, Early::Shows), "");
+    let counts = counts_of_a_reader(|medium| Place::Early(medium, Early::Shows), "");
     let early = counts.iter().filter(|(seen, durable)| seen > durable);
     assert!(early.count() >= 20, "of {counts:?}");
 }
@@ -106,27 +116,11 @@ fn rows_of_copy(db: &Connection, to: &Path) -> u64 {
 #[test]
 fn a_copy_beside_a_commit_that_waits_is_of_what_is_durable() {
     let stores = Stores::new();
-    let medium = Recorded::default();
-    let path = put(Place::Store(medium.clone(), Kind::Seal));
-    let writer = open(&path).expect("it opens");
-    writer.run("CREATE TABLE t (a)");
-    let other = Mutex::new(open(&path).expect("it opens"));
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    medium.watch(Some({
-        let (seen, to) = (Arc::clone(&seen), stores.path("copy.flag"));
-        Box::new(move |medium: &Recorded| {
-            let rows = rows_of_copy(&other.lock().expect("one at a time"), &to);
-            let pair = (rows, durable_rows(medium));
-            seen.lock().expect("one at a time").push(pair);
-        })
-    }));
-    for row in 0..5 {
-        writer.run(&format!("INSERT INTO t VALUES ({row})"));
-    }
-    medium.watch(None);
-    drop(writer);
-    take_away(&path);
-    let seen = std::mem::take(&mut *seen.lock().expect("one at a time"));
+    let to = stores.path("copy.flag");
+    let seen = counts_while_rows_are_committed(store, 5, |path| {
+        let other = Mutex::new(open(path).expect("it opens"));
+        move || rows_of_copy(&other.lock().expect("one at a time"), &to)
+    });
     assert!(seen.len() >= 10, "{} moments", seen.len());
     for (copied, durable) in &seen {
         assert_eq!(copied, durable, "of {seen:?}");

@@ -1,9 +1,8 @@
 //! Pages that SQLite keeps from one transaction to the next: it forgets them when the database is
 //! another one, and not before.
 
-use crate::lab::{Hooks, Place, open, open_elsewhere, put, take_away};
+use crate::lab::{Hooks, Place, open, open_elsewhere, put, put_store, uri};
 use crate::support::{BUSY, Sql, Stores, plain, text};
-use flagstone::commit::Kind;
 use flagstone_sqlite::{Trouble, TroubleKind};
 use flagstone_store::medium::Recorded;
 use rusqlite::Connection;
@@ -38,8 +37,7 @@ fn in_use() -> Result<(), Trouble> {
 
 /// Opens a database of the lab that is only read.
 fn read_only(path: &std::path::Path) -> Connection {
-    Connection::open(format!("file:{}?vfs=flagstone-lab&mode=ro", path.display()))
-        .expect("it opens")
+    Connection::open(uri(path) + "&mode=ro").expect("it opens")
 }
 
 #[test]
@@ -53,8 +51,8 @@ fn a_store_that_another_process_had_meanwhile_is_read_anew() {
         assert_eq!(text(&reader, "SELECT v FROM t"), "old");
         // One that writes comes, and the store is closed for it. Another process is quicker, and
         // finds the counter that the store has. It may have the store for longer.
-        let other = put(Place::Store(medium, Kind::Seal));
-        let (again, theirs) = (hooks.clone(), other.clone());
+        let other = put_store(medium);
+        let (again, theirs) = (hooks.clone(), other.to_path_buf());
         hooks.at_open(move || {
             let other = open_elsewhere(&theirs).expect("it opens");
             other.run("UPDATE t SET v = 'new'");
@@ -63,12 +61,8 @@ fn a_store_that_another_process_had_meanwhile_is_read_anew() {
             }
             in_use()
         });
-        let writer = open(&path).expect("it waits");
+        let _writer = open(&path).expect("it waits");
         assert_eq!(text(&reader, "SELECT v FROM t"), "new");
-        drop((reader, writer));
-        for path in [path, other] {
-            take_away(&path);
-        }
     }
 }
 

@@ -5,12 +5,12 @@
 //! and notes each in a log. So any state says whether transactions are whole, and what a thread was
 //! told, or a reader saw, says how high the counts must be.
 
-use crate::lab::{Early, Place, open, put, take_away};
+use crate::lab::{Early, Place, Put, open, put, put_store};
 use crate::support::{BUSY, FULL, Sql};
 use flagstone::commit::Kind;
 use flagstone_store::medium::{Landing, Recorded};
 use rusqlite::Connection;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -145,7 +145,7 @@ struct Moment(Counts, Recorded);
 
 struct Ran {
     moments: Vec<Moment>,
-    path: PathBuf,
+    path: Put,
     done: Counts,
     full: u64,
 }
@@ -169,17 +169,12 @@ fn run(medium: &Recorded, place: Place, rounds: u64, prepare: impl FnOnce()) -> 
         })
     }));
     let is_over = AtomicBool::new(false);
-    let (path, told) = (path.as_path(), told.as_ref());
-    let mut ran = Ran {
-        moments: Vec::new(),
-        path: path.to_path_buf(),
-        done: Counts::default(),
-        full: 0,
-    };
+    let (at, told) = (&*path, told.as_ref());
+    let (mut done, mut full) = (Counts::default(), 0);
     std::thread::scope(|scope| {
         let is_over = &is_over;
         let reader = scope.spawn(move || {
-            let db = open(path).expect("it opens");
+            let db = open(at).expect("it opens");
             while !is_over.load(Ordering::SeqCst) {
                 // A medium that has failed refuses it.
                 if let Ok(seen) = counts(&db) {
@@ -188,29 +183,33 @@ fn run(medium: &Recorded, place: Place, rounds: u64, prepare: impl FnOnce()) -> 
             }
         });
         let threads = (0..THREADS).map(|thread| {
-            let work = move || work(path, thread, rounds, told);
+            let work = move || work(at, thread, rounds, told);
             scope.spawn(work)
         });
         let threads: Vec<_> = threads.collect();
         for (thread, ended) in threads.into_iter().enumerate() {
-            let (done, full) = ended.join().expect("it does not panic");
-            ran.done[thread] = done;
-            ran.full += full;
+            let (its_own, without_room) = ended.join().expect("it does not panic");
+            done[thread] = its_own;
+            full += without_room;
         }
         is_over.store(true, Ordering::SeqCst);
         reader.join().expect("what it reads is whole");
     });
     medium.watch(None);
-    ran.moments = std::mem::take(&mut *moments.lock().expect("one at a time"));
-    ran
+    let moments = std::mem::take(&mut *moments.lock().expect("one at a time"));
+    Ran {
+        moments,
+        path,
+        done,
+        full,
+    }
 }
 
 /// Whether a medium has lost what was told.
 fn is_lost(told: &Counts, medium: Recorded) -> bool {
-    let path = put(Place::Store(medium, Kind::Seal));
+    let path = put_store(medium);
     let found = open(&path).map_err(|error| error.to_string());
     let found = found.and_then(|db| counts(&db));
-    take_away(&path);
     match found {
         Ok(found) => (0..THREADS).any(|thread| found[thread] < told[thread]),
         Err(_) => true,
@@ -253,7 +252,6 @@ fn control_a_medium_that_lies_and_answers_that_come_too_early_are_found() {
         let medium = Recorded::default();
         let ran = run(&medium, Place::Early(medium.clone(), mistake), 40, || ());
         assert!(losses(&ran.moments, 1) > 0, "{mistake:?}");
-        take_away(&ran.path);
     }
 }
 
@@ -279,16 +277,14 @@ fn a_medium_that_fails_tells_all_and_loses_nothing() {
         let ran = run(&medium, store(&medium), 40, || {
             medium.fail_at(Some(medium.operations() + operation));
         });
-        take_away(&ran.path);
         medium.fail_at(None);
         for kind in 0..3 {
             let landing = Landing::draw(medium.pending(), kind, operation);
-            let path = put(Place::Store(medium.cut(landing), Kind::Seal));
+            let path = put_store(medium.cut(landing));
             let found = counts(&open(&path).expect("it opens")).expect("it is whole");
             for (found, told) in found.into_iter().zip(ran.done) {
                 assert!((told..=told + 1).contains(&found), "{found}, told {told}");
             }
-            take_away(&path);
         }
     }
 }

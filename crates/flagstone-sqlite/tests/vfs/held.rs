@@ -1,11 +1,9 @@
 //! What other connections may do while a group of transactions waits for the disk.
 
-use crate::lab::{Place, open, put, take_away};
+use crate::lab::{Put, open, put_store};
 use crate::support::{BUSY, FULL, Sql, text};
-use flagstone::commit::Kind;
 use flagstone_store::medium::Recorded;
 use rusqlite::Connection;
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -25,14 +23,14 @@ const A_WHILE: Duration = Duration::from_millis(60);
 /// A database on a disk that can be held.
 struct Held {
     medium: Recorded,
-    path: PathBuf,
+    path: Put,
     release: Option<Sender<()>>,
 }
 
 impl Held {
     fn new() -> Held {
         let medium = Recorded::default();
-        let path = put(Place::Store(medium.clone(), Kind::Seal));
+        let path = put_store(medium.clone());
         let db = open(&path).expect("it opens");
         db.run("CREATE TABLE t (a, b)");
         Held {
@@ -99,7 +97,6 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.release();
         self.medium.watch(None);
-        take_away(&self.path);
     }
 }
 

@@ -1,6 +1,6 @@
 //! A journal ends with its transaction, whatever mode it came by.
 
-use crate::lab::{Hooks, Place, full, open, put, take_away};
+use crate::lab::{Hooks, Place, full, open, put, uri};
 use crate::support::{Sql, Stores, assert_well, plain, text};
 use flagstone_store::medium::Recorded;
 
@@ -17,9 +17,9 @@ fn a_journal_of_a_transaction_that_failed_is_not_played_back_later() {
         );
         let db = plain(&stores.path("main.db"));
         let settings = format!(
-            "ATTACH 'file:{}?vfs=flagstone-lab' AS s; PRAGMA journal_mode = {mode};
+            "ATTACH '{}' AS s; PRAGMA journal_mode = {mode};
              PRAGMA s.cache_size = 10",
-            path.display()
+            uri(&path)
         );
         db.run(&settings);
         // It fails when it has written some pages out.
@@ -32,7 +32,5 @@ fn a_journal_of_a_transaction_that_failed_is_not_played_back_later() {
             assert_eq!(text(db, sevens), "200", "{mode}");
         }
         assert_well(&other);
-        drop((db, other));
-        take_away(&path);
     }
 }

@@ -11,9 +11,10 @@ use flagstone_store::medium::{Medium, Recorded};
 use flagstone_store::{OpenOptions, PageStore};
 use rusqlite::Connection;
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// What a database is kept in.
 #[derive(Clone)]
@@ -31,9 +32,15 @@ pub(crate) enum Place {
 #[derive(Clone, Default)]
 struct Lab(Arc<Mutex<HashMap<PathBuf, Place>>>);
 
+impl Lab {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, Place>> {
+        self.0.lock().expect("one at a time")
+    }
+}
+
 impl Backing for Lab {
     fn open(&self, path: &Path, _: &How) -> Result<Box<dyn Bytes>, Trouble> {
-        let place = self.0.lock().expect("one at a time").get(path).cloned();
+        let place = self.lock().get(path).cloned();
         let mut options = OpenOptions::default();
         options.pages_per_block = 16;
         let (medium, kind): (Box<dyn Medium>, Kind) = match place.expect("it was put there") {
@@ -128,27 +135,45 @@ fn lab() -> &'static Lab {
     })
 }
 
-/// A name that no other test has.
-pub(crate) fn put(place: Place) -> PathBuf {
+/// A database of the lab, by a name that no other test has. The lab forgets it with this value.
+pub(crate) struct Put(PathBuf);
+
+pub(crate) fn put(place: Place) -> Put {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     // No file; but SQLite puts super-journals beside it.
     let name = format!("flagstone-lab-{}-{number}", std::process::id());
     let path = std::env::temp_dir().join(name);
-    lab()
-        .0
-        .lock()
-        .expect("one at a time")
-        .insert(path.clone(), place);
-    path
+    lab().lock().insert(path.clone(), place);
+    Put(path)
 }
 
-pub(crate) fn take_away(path: &Path) {
-    lab().0.lock().expect("one at a time").remove(path);
+/// A database in a store on a medium.
+pub(crate) fn put_store(medium: Recorded) -> Put {
+    put(Place::Store(medium, Kind::Seal))
+}
+
+impl Deref for Put {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Put {
+    fn drop(&mut self) {
+        lab().lock().remove(&self.0);
+    }
+}
+
+/// The URI of a database of the lab.
+pub(crate) fn uri(path: &Path) -> String {
+    format!("file:{}?vfs=flagstone-lab", path.display())
 }
 
 pub(crate) fn open(path: &Path) -> rusqlite::Result<Connection> {
-    Connection::open(format!("file:{}?vfs=flagstone-lab", path.display()))
+    Connection::open(uri(path))
 }
 
 /// Opens a database as another process would: by a VFS that shares no connection with the first.

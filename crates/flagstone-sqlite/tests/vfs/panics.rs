@@ -1,8 +1,7 @@
 //! A call that panics on a store.
 
-use crate::lab::{Hooks, Place, open, put, take_away};
+use crate::lab::{Hooks, Place, open, put, put_store};
 use crate::support::{Sql, assert_well, text};
-use flagstone::commit::Kind;
 use flagstone_store::medium::Recorded;
 use rusqlite::ErrorCode;
 use std::time::Duration;
@@ -27,13 +26,12 @@ fn a_store_on_which_a_call_has_panicked_is_not_closed_but_left() {
     assert_well(&db);
     drop(db);
     assert!(medium.operations() > before, "a close writes");
-    take_away(&path);
 }
 
 #[test]
 fn all_who_wait_for_a_flush_that_panics_hear_of_it() {
     let medium = Recorded::default();
-    let path = put(Place::Store(medium.clone(), Kind::Seal));
+    let path = put_store(medium.clone());
     let insert = "INSERT INTO t VALUES (1)";
     let [first, second, third] = std::array::from_fn(|_| open(&path).expect("it opens"));
     first.run("CREATE TABLE t (a)");
@@ -58,11 +56,8 @@ fn all_who_wait_for_a_flush_that_panics_hear_of_it() {
     for thread in threads {
         thread.join().expect("it hears of it");
     }
-    take_away(&path);
-    let path = put(Place::Store(medium.snapshot(), Kind::Seal));
+    let path = put_store(medium.snapshot());
     let db = open(&path).expect("it opens");
     assert_eq!(text(&db, "SELECT count(*) FROM t"), "3");
     assert_well(&db);
-    drop(db);
-    take_away(&path);
 }

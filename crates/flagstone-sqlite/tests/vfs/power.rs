@@ -10,7 +10,7 @@
 
 mod attached;
 
-use crate::lab::{Place, open, put, take_away};
+use crate::lab::{Place, open, put, put_store};
 use flagstone::commit::Kind;
 use flagstone_store::medium::{Landing, Recorded};
 use rusqlite::Connection;
@@ -272,7 +272,6 @@ impl Found {
             drop(opened);
             self.look(setting, &moments, &[before, between, after], depth + 1);
         }
-        take_away(&path);
     }
 }
 
@@ -354,8 +353,6 @@ fn database(setting: Setting, seed: u64, batches: u64, found: &mut Found) {
         found.look(setting, &[medium.snapshot()], &[after], 1);
         before = after;
     }
-    drop((db, reader));
-    take_away(&path);
 }
 
 /// Databases until there were so many cuts.
@@ -478,7 +475,7 @@ fn fails_anywhere(has_reader: bool) {
     let (mut failures, mut at) = (0, 0);
     loop {
         let medium = Recorded::default();
-        let path = put(Place::Store(medium.clone(), Kind::Seal));
+        let path = put_store(medium.clone());
         let oracle = Connection::open_in_memory().expect("memory");
         let db = open(&path).expect("it opens");
         let reader = has_reader.then(|| open(&path).expect("it opens beside the other one"));
@@ -504,7 +501,6 @@ fn fails_anywhere(has_reader: bool) {
             before = after;
         }
         drop((db, reader));
-        take_away(&path);
         let Some(allowed) = failed else {
             break;
         };
@@ -524,7 +520,7 @@ fn fails_anywhere(has_reader: bool) {
 fn a_full_medium_rolls_the_transaction_back_and_later_goes_on() {
     let medium = Recorded::default();
     medium.give_at_most(Some(2 << 20));
-    let path = put(Place::Store(medium.clone(), Kind::Seal));
+    let path = put_store(medium.clone());
     let db = open(&path).expect("it opens");
     run(&db, "PRAGMA cache_size = 3; CREATE TABLE t (a)").expect("room");
     let rows = "INSERT INTO t WITH RECURSIVE n(x) AS (VALUES (1) UNION ALL
@@ -547,6 +543,4 @@ fn a_full_medium_rolls_the_transaction_back_and_later_goes_on() {
     drop(db);
     let db = open(&path).expect("it opens");
     crate::support::assert_well(&db);
-    drop(db);
-    take_away(&path);
 }

@@ -1,24 +1,18 @@
 //! Transactions over several databases, one of which fails to commit: nothing of them stays, in
 //! none of the databases and not for a moment.
 
-use crate::lab::{Hooks, Place, full, open, put, super_journals, take_away};
+use crate::lab::{Hooks, Place, Put, full, open, put, put_store, super_journals, uri};
 use crate::support::{FULL, Sql, Stores, assert_well, plain, text};
-use flagstone::commit::Kind;
 use flagstone_store::medium::Recorded;
 use rusqlite::Connection;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Stores of the lab, the first of which is the main database of a connection and the others are
 /// attached to it as `s1`, `s2` and so on.
 struct Together {
     media: Vec<Recorded>,
     hooks: Vec<Hooks>,
-    paths: Vec<PathBuf>,
-}
-
-/// The URI of a store of the lab.
-fn uri(path: &Path) -> String {
-    format!("file:{}?vfs=flagstone-lab", path.display())
+    paths: Vec<Put>,
 }
 
 impl Together {
@@ -60,21 +54,12 @@ impl Together {
     /// What each of the stores holds once it is opened anew, from what was made durable.
     fn values(&self) -> Vec<String> {
         let values = self.media.iter().map(|medium| {
-            let path = put(Place::Store(medium.snapshot(), Kind::Seal));
+            let path = put_store(medium.snapshot());
             let db = open(&path).expect("it opens");
             assert_well(&db);
-            let values = text(&db, VALUES);
-            drop(db);
-            take_away(&path);
-            values
+            text(&db, VALUES)
         });
         values.collect()
-    }
-}
-
-impl Drop for Together {
-    fn drop(&mut self) {
-        self.paths.iter().for_each(|path| take_away(path));
     }
 }
 
@@ -130,7 +115,7 @@ enum Reader {
 fn reads_beside_a_failure(which: Reader, settings: &str) -> [String; 3] {
     let (together, db) = Together::filled(2);
     db.run(settings);
-    let path = together.paths[0].clone();
+    let path = together.paths[0].to_path_buf();
     let reader = (which != Reader::New).then(|| open(&path).expect("it opens"));
     if let (Reader::Old, Some(reader)) = (which, &reader) {
         text(reader, VALUES);
@@ -232,7 +217,7 @@ fn a_plain_database_takes_back_what_a_store_cannot_commit() {
         db.run(&mode);
         // What a cut would leave while the last store commits.
         let left = stores.path("left");
-        let (of, at) = (together.paths[0].clone(), left.clone());
+        let (of, at) = (together.paths[0].to_path_buf(), left.clone());
         let plain_path = path.clone();
         together.hooks[1].at_commit(move || {
             std::fs::create_dir(&at).expect("a folder");

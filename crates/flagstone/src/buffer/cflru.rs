@@ -15,7 +15,7 @@ use super::Policy;
 use super::PolicyInfo;
 use super::list::Links;
 use super::list::List;
-use crate::settings::{BadSetting, Setting, Settings};
+use crate::settings::{BadSetting, Settings, settings};
 use crate::units::Lpn;
 use std::collections::BTreeSet;
 
@@ -23,11 +23,9 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "cflru",
     idea: "the least recently used clean page of a window, else the least recently used page",
     paper: "CFLRU",
-    settings: &[Setting {
-        name: "window",
-        default: "10",
-        what: "the window, in percent of the frames",
-    }],
+    settings: settings! {
+        window: "10", "the window, in percent of the frames";
+    },
 };
 
 struct Cflru {

@@ -11,18 +11,16 @@
 use super::FrameId;
 use super::Policy;
 use super::PolicyInfo;
-use crate::settings::{BadSetting, Setting, Settings};
+use crate::settings::{BadSetting, Settings, settings};
 use crate::units::Lpn;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "clock",
     idea: "the next page in the round that was not hit since the hand last passed",
     paper: "-",
-    settings: &[Setting {
-        name: "rounds",
-        default: "5",
-        what: "the most rounds that a page can earn by hits; with 1 it is plain second chance",
-    }],
+    settings: settings! {
+        rounds: "5", "the most rounds that a page can earn by hits; with 1 it is plain second chance";
+    },
 };
 
 struct Clock {

@@ -33,7 +33,7 @@ use super::PolicyInfo;
 use super::distances::Stack;
 use super::list::Links;
 use super::list::List;
-use crate::settings::{BadSetting, Setting, Settings};
+use crate::settings::{BadSetting, Settings, settings};
 use crate::units::Lpn;
 use crate::units::Nanos;
 use std::cmp::Ordering;
@@ -42,18 +42,11 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "fd-buffer",
     idea: "the oldest page of the clean or of the dirty pool, whose sizes follow costs",
     paper: "FDBuffer",
-    settings: &[
-        Setting {
-            name: "read_us",
-            default: "25",
-            what: "microseconds that it reckons for reading a page that is missing",
-        },
-        Setting {
-            name: "write_us",
-            default: "200",
-            what: "microseconds that it reckons for writing a dirty page out; as SLC flash in [SSDTradeoffs]",
-        },
-    ],
+    settings: settings! {
+        read_us: "25", "microseconds that it reckons for reading a page that is missing";
+        write_us: "200",
+            "microseconds that it reckons for writing a dirty page out; as SLC flash in [SSDTradeoffs]";
+    },
 };
 
 struct FdBuffer {

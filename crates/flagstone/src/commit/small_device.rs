@@ -3,7 +3,7 @@
 //! lab's campaigns; tests here arrange a case and cut the power by hand.
 
 use super::{Device, DeviceError, Kind, Options};
-use crate::ftl::Config;
+use crate::ftl::{Cause, Config, Operation, Slot};
 use crate::nand::{Cell, Chip, Cut, Flash, Geometry, PowerCut, Shared, small};
 use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Pbn, TxId};
@@ -15,6 +15,9 @@ pub(super) const EVERYTHING: u64 = 1;
 
 /// Logical pages: most of what the device could hold.
 pub(super) const PAGES: u32 = 104;
+
+/// The first of five pages that only filler writes.
+pub(super) const FILLER: u32 = 40;
 
 /// Numbers that look like chance.
 pub(super) fn below(dice: &mut u32, end: u32) -> u32 {
@@ -211,6 +214,13 @@ impl Small {
         self.try_put(pages).expect("the power is on");
     }
 
+    /// So many transactions of one page of filler.
+    pub(super) fn fill(&mut self, count: u32) {
+        for i in 0..count {
+            self.put(&[(FILLER + i % 5, 99)]);
+        }
+    }
+
     pub(super) fn try_put(&mut self, pages: &[(u32, u8)]) -> Result<(), DeviceError> {
         let now = self.now;
         let tx = self.device().begin(now)?;
@@ -304,6 +314,36 @@ impl Small {
             let mapped = (0..PAGES).filter(|&at| ftl.slot(Lpn(at)).ppn().is_some());
             return ftl.live_pages() == mapped.count() as u64;
         }
+    }
+
+    /// Where a page is.
+    pub(super) fn slot(&mut self, at: u32) -> Slot {
+        self.device().ftl().slot(Lpn(at))
+    }
+
+    /// The block that a page is in.
+    pub(super) fn block_of(&mut self, at: u32) -> Pbn {
+        let page = self.slot(at).ppn().expect("it was written");
+        self.device().geometry().block_of(page)
+    }
+
+    /// Collects a block.
+    pub(super) fn collect(&mut self, block: Pbn) {
+        let now = self.now;
+        let done = self.device().collect(now, block);
+        self.now = done.expect("it can be collected");
+        self.check();
+    }
+
+    pub(super) fn count(&mut self, operation: Operation, cause: Cause) -> u64 {
+        self.device().stats().count(operation, cause)
+    }
+
+    /// Bytes of a structure in memory.
+    pub(super) fn memory(&mut self, name: &str) -> u64 {
+        let all = self.device().memory();
+        let found = all.iter().find(|(structure, _)| *structure == name);
+        found.expect("it is counted").1
     }
 
     pub(super) fn checkpoints(&mut self) -> u64 {

@@ -1,14 +1,12 @@
 //! Recoverable indexes where the store below fails, and where it is full: what is committed stays
 //! there and can be read, rolling back always works, and deletions make room again.
 
+use super::model::{Call, asking};
 use super::sal::Mistake;
 use super::store::{BackingStore, StoreError};
 use super::{DeviceStore, IndexError, IndexKind, Key, Recoverable, Result, Value};
-use crate::commit::{Device, Kind, Options};
 use crate::dice::Dice;
-use crate::ftl::Config;
-use crate::nand::{Geometry, small};
-use crate::units::{Lpn, Nanos};
+use crate::units::Nanos;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,73 +21,22 @@ struct Plan {
     lies: Cell<bool>,
 }
 
-/// A store one of whose calls fails, and changes nothing.
-struct Fails {
-    store: DeviceStore,
-    plan: Rc<Plan>,
-}
-
-impl Fails {
-    fn count(&self) -> Result<(), StoreError> {
-        let left = &self.plan.left;
-        left.set(left.get() - 1);
-        match left.get() {
-            -1 => Err(failure()),
-            _ => Ok(()),
+impl Plan {
+    /// Counts a call, which fails and changes nothing if its time has come.
+    fn answer(&self, store: &mut DeviceStore, now: Nanos, call: Call) -> Result<(), StoreError> {
+        self.left.set(self.left.get() - 1);
+        if self.left.get() != -1 {
+            return Ok(());
         }
+        if call == Call::Commit && self.lies.get() {
+            store.commit(now)?;
+        }
+        Err(failure())
     }
 }
 
 fn failure() -> StoreError {
     StoreError::Io("this call fails".into())
-}
-
-impl BackingStore for Fails {
-    fn page_bytes(&self) -> usize {
-        self.store.page_bytes()
-    }
-
-    fn pages(&self) -> u32 {
-        self.store.pages()
-    }
-
-    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
-        self.count()?;
-        self.store.read(now, at, into)
-    }
-
-    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
-        self.count()?;
-        self.store.write(now, pages)
-    }
-
-    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
-        self.count()?;
-        self.store.trim(now, at)
-    }
-
-    fn transactional(&self) -> bool {
-        true
-    }
-
-    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-        self.count()?;
-        self.store.begin(now)
-    }
-
-    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-        let counted = self.count();
-        if counted.is_ok() || self.plan.lies.get() {
-            let done = self.store.commit(now)?;
-            return counted.map(|()| done);
-        }
-        counted.map(|()| now)
-    }
-
-    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-        self.count()?;
-        self.store.abort(now)
-    }
 }
 
 /// An index, and what is committed in it.
@@ -108,17 +55,11 @@ impl History {
     /// A new index in so many pages.
     fn new(kind: IndexKind, pages: u32, keys: u64, seed: u64) -> History {
         let what = format!("{kind}, {pages} pages, seed {seed}");
-        let flash = Box::new(small::chip(Geometry {
-            blocks_per_plane: 128,
-            ..small::GEOMETRY
-        }));
-        let (config, options) = (Config::small(pages, None), Options::default());
-        let device = Device::open(flash, Kind::Scc, config, &options, Nanos::ZERO);
         let plan = Rc::new(Plan::default());
         plan.left.set(i64::MAX);
-        let store = Box::new(Fails {
-            store: DeviceStore::new(device.expect("a blank device")),
-            plan: Rc::clone(&plan),
+        let asked = Rc::clone(&plan);
+        let store = asking(pages, move |store, now, call| {
+            asked.answer(store, now, call)
         });
         let opened = Recoverable::open(kind, store, &kind.info().tiny(), Nanos::ZERO);
         let (index, now) = opened.expect("a blank store");

@@ -6,12 +6,12 @@
 //! transactions, roll-backs and power cuts.
 
 use super::{BackingStore, DeviceStore, Index, IndexError, IndexKind, Key, MemStore};
-use super::{Result, Settings, Value};
+use super::{Result, Settings, StoreError, Value};
 use crate::commit::{Device, Kind, Options};
 use crate::dice::Dice;
 use crate::ftl::Config;
 use crate::nand::{Geometry, small};
-use crate::units::Nanos;
+use crate::units::{Lpn, Nanos};
 use std::collections::BTreeMap;
 
 /// One of the figures that an index has of its own.
@@ -233,6 +233,87 @@ impl Mirrored {
         (self.index, self.now) = opened.map_err(said)?;
         Ok(self)
     }
+}
+
+/// A call of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Call {
+    Read,
+    Write,
+    Trim,
+    Begin,
+    Commit,
+    Abort,
+}
+
+/// A store that asks a test before each call, with the store below: a call that the test refuses is
+/// not done.
+pub(super) struct Asking<S, F> {
+    pub(super) store: S,
+    pub(super) ask: F,
+}
+
+impl<S, F> BackingStore for Asking<S, F>
+where
+    S: BackingStore,
+    F: FnMut(&mut S, Nanos, Call) -> Result<(), StoreError>,
+{
+    fn page_bytes(&self) -> usize {
+        self.store.page_bytes()
+    }
+
+    fn pages(&self) -> u32 {
+        self.store.pages()
+    }
+
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+        (self.ask)(&mut self.store, now, Call::Read)?;
+        self.store.read(now, at, into)
+    }
+
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+        (self.ask)(&mut self.store, now, Call::Write)?;
+        self.store.write(now, pages)
+    }
+
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+        (self.ask)(&mut self.store, now, Call::Trim)?;
+        self.store.trim(now, at)
+    }
+
+    fn transactional(&self) -> bool {
+        self.store.transactional()
+    }
+
+    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        (self.ask)(&mut self.store, now, Call::Begin)?;
+        self.store.begin(now)
+    }
+
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        (self.ask)(&mut self.store, now, Call::Commit)?;
+        self.store.commit(now)
+    }
+
+    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+        (self.ask)(&mut self.store, now, Call::Abort)?;
+        self.store.abort(now)
+    }
+}
+
+/// A blank device with transactions, of so many logical pages, that asks a test.
+pub(super) fn asking<F>(pages: u32, ask: F) -> Box<dyn BackingStore>
+where
+    F: FnMut(&mut DeviceStore, Nanos, Call) -> Result<(), StoreError> + 'static,
+{
+    let flash = Box::new(small::chip(Geometry {
+        blocks_per_plane: 128,
+        ..small::GEOMETRY
+    }));
+    let (config, options) = (Config::small(pages, None), Options::default());
+    let device = Device::open(flash, Kind::Scc, config, &options, Nanos::ZERO);
+    let store = DeviceStore::new(device.expect("a blank device"));
+    Box::new(Asking { store, ask })
 }
 
 /// A device with a commit protocol, small enough to be collected often.

@@ -405,76 +405,23 @@ fn apply(index: &mut dyn Index, operation: Operation, now: Nanos) -> Result<Nano
 
 #[cfg(test)]
 mod tests {
-    use super::super::DeviceStore;
+    use super::super::model::{Call, asking};
     use super::*;
-    use crate::commit::{Device, Kind, Options};
-    use crate::ftl::Config;
-    use crate::nand::small;
     use std::cell::Cell;
     use std::rc::Rc;
-
-    /// A store that loses transactions when it is told to.
-    struct Refuses {
-        store: DeviceStore,
-        refuses: Rc<Cell<bool>>,
-    }
-
-    impl BackingStore for Refuses {
-        fn page_bytes(&self) -> usize {
-            self.store.page_bytes()
-        }
-
-        fn pages(&self) -> u32 {
-            self.store.pages()
-        }
-
-        fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
-            self.store.read(now, at, into)
-        }
-
-        fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
-            self.store.write(now, pages)
-        }
-
-        fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
-            self.store.trim(now, at)
-        }
-
-        fn transactional(&self) -> bool {
-            true
-        }
-
-        fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-            self.store.begin(now)
-        }
-
-        fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-            if self.refuses.get() {
-                self.store.abort(now)?;
-                return Err(StoreError::Io("it is refused".into()));
-            }
-            self.store.commit(now)
-        }
-
-        fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-            self.store.abort(now)
-        }
-    }
 
     /// Wrong where the index goes on with what it has in memory of a transaction that is lost.
     #[test]
     fn a_commit_that_failed_is_rolled_back_before_anything_else() {
         for &kind in IndexKind::ALL {
-            let (config, options) = (Config::small(700, None), Options::default());
-            let flash = Box::new(small::chip(crate::nand::Geometry {
-                blocks_per_plane: 128,
-                ..small::GEOMETRY
-            }));
-            let device = Device::open(flash, Kind::Scc, config, &options, Nanos::ZERO);
             let refuses = Rc::new(Cell::new(false));
-            let store = Box::new(Refuses {
-                store: DeviceStore::new(device.expect("a blank device")),
-                refuses: Rc::clone(&refuses),
+            let asked = Rc::clone(&refuses);
+            let store = asking(700, move |store, now, call| {
+                if call == Call::Commit && asked.get() {
+                    store.abort(now)?;
+                    return Err(StoreError::Io("it is refused".into()));
+                }
+                Ok(())
             });
             let opened = Recoverable::open(kind, store, &kind.info().tiny(), Nanos::ZERO);
             let (mut index, mut now) = opened.expect("a blank store");

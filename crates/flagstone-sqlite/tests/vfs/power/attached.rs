@@ -2,7 +2,7 @@
 //! are not atomic together.
 
 use super::{Found, contents, on, run};
-use crate::lab::{Place, open, put, super_journals, take_away};
+use crate::lab::{open, put_store, super_journals, uri};
 use flagstone::commit::Kind;
 use flagstone_store::medium::Recorded;
 use rusqlite::Connection;
@@ -11,14 +11,9 @@ use std::sync::{Arc, Mutex};
 #[test]
 fn power_cuts_leave_each_of_two_attached_stores_whole() {
     let media = [Recorded::default(), Recorded::default()];
-    let places = media
-        .clone()
-        .map(|medium| put(Place::Store(medium, Kind::Seal)));
+    let places = media.clone().map(put_store);
     let db = open(&places[0]).expect("it opens");
-    let attach = format!(
-        "ATTACH 'file:{}?vfs=flagstone-lab' AS other",
-        places[1].display()
-    );
+    let attach = format!("ATTACH '{}' AS other", uri(&places[1]));
     run(&db, &attach).expect("attached");
     let oracles = [(); 2].map(|()| Connection::open_in_memory().expect("memory"));
     let mut before = oracles
@@ -55,7 +50,7 @@ fn power_cuts_leave_each_of_two_attached_stores_whole() {
         let seen: Arc<Mutex<Vec<[Recorded; 2]>>> = Arc::default();
         for medium in &media {
             let (seen, media) = (Arc::clone(&seen), media.clone());
-            let main = places[0].clone();
+            let main = places[0].to_path_buf();
             medium.watch(Some(Box::new(move |_: &Recorded| {
                 assert_eq!(super_journals(&main), 1);
                 let moment = media.each_ref().map(Recorded::snapshot);
@@ -66,9 +61,8 @@ fn power_cuts_leave_each_of_two_attached_stores_whole() {
         media.iter().for_each(|medium| medium.watch(None));
         for moment in seen.lock().expect("one thread").iter() {
             let landed = moment.each_ref().map(|medium| {
-                let place = put(Place::Store(medium.snapshot(), Kind::Seal));
+                let place = put_store(medium.snapshot());
                 let left = open(&place).and_then(|db| contents(&db));
-                take_away(&place);
                 left.expect("it opens")
             });
             if number > 0 && landed[0] != before[0] && landed[1] == before[1] {
@@ -95,5 +89,4 @@ fn power_cuts_leave_each_of_two_attached_stores_whole() {
     assert!(only[0] > 0 && only[1] == 0, "{only:?}");
     drop(db);
     assert_eq!(super_journals(&places[0]), 0);
-    places.iter().for_each(|place| take_away(place));
 }

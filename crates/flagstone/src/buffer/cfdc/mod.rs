@@ -38,7 +38,7 @@ use super::Policy;
 use super::PolicyInfo;
 use super::list::Links;
 use super::list::List;
-use crate::settings::{BadSetting, Setting, Settings};
+use crate::settings::{BadSetting, Settings, settings};
 use crate::units::Lpn;
 use clusters::Clusters;
 
@@ -46,18 +46,11 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "cfdc",
     idea: "the oldest clean page outside the working region, else a page of the cheapest cluster",
     paper: "CFDC",
-    settings: &[
-        Setting {
-            name: "cluster_pages",
-            default: "16",
-            what: "pages of a cluster, neighbours in logical address; 16 in public code, 64 elsewhere",
-        },
-        Setting {
-            name: "priority",
-            default: "50",
-            what: "the priority region, in percent of the frames",
-        },
-    ],
+    settings: settings! {
+        cluster_pages: "16",
+            "pages of a cluster, neighbours in logical address; 16 in public code, 64 elsewhere";
+        priority: "50", "the priority region, in percent of the frames";
+    },
 };
 
 struct Cfdc {

@@ -73,9 +73,6 @@ const GEOMETRY: Geometry = Geometry {
     ..small::GEOMETRY
 };
 
-/// Dice of a cut after which everything that was in flight is there.
-pub(super) const LANDS: u64 = 2;
-
 /// A blank device.
 pub(super) fn bench(kind: Kind, as_published: bool) -> Small {
     let options = Options {

@@ -1,14 +1,13 @@
 //! What holds for SCC and BPCC alike, on a small device: what an aborted transaction names, and
 //! what the next version waits for.
 
-use super::bench::{LANDS, bench};
+use super::bench::bench;
 use super::link;
-use crate::commit::small_device::Small;
+use crate::commit::small_device::{EVERYTHING, Small};
 use crate::commit::{DeviceError, Kind, Options};
 use crate::ftl::header;
 use crate::layout::put;
 use crate::nand::{Chip, Flash, Timing};
-use crate::units::Lpn;
 
 const BOTH: [Kind; 2] = [Kind::Scc, Kind::Bpcc];
 
@@ -20,7 +19,7 @@ fn d1_a_link_of_an_aborted_transaction_never_finds_what_it_names() {
             bench.roll_back(1, &[0, 1]); // page 0 is on flash and names page 1, which was kept back
             bench.set(2, &[1]);
             bench.check();
-            bench.restart(LANDS).values(2)
+            bench.restart(EVERYTHING).values(2)
         };
         assert_eq!(story(false), [0, 2]);
         assert_eq!(story(true), [1, 2], "page 0 was rolled back");
@@ -64,22 +63,14 @@ fn own_writes_are_read_before_the_commit_and_trims_last() {
         let mut bench = bench(kind, false);
         bench.set(1, &[0, 1]);
         let tx = bench.open(2, &[0, 1]);
-        for page in [0, 1] {
-            let now = bench.now;
-            let (_, own) = bench
-                .device()
-                .read(now, Some(tx), Lpn(page))
-                .expect("reads");
-            assert_eq!(own, Some(&[2][..]), "page {page}");
-        }
+        assert_eq!([0, 1].map(|page| bench.value_in(Some(tx), page)), [2, 2]);
         assert_eq!(bench.values(2), [1, 1]);
         bench.commit(tx);
-        let now = bench.now;
-        let tx = bench.device().begin(now).expect("begins");
-        bench.device().trim(now, tx, Lpn(1)).expect("trims");
+        let tx = bench.begin();
+        bench.trim(tx, 1);
         bench.commit(tx);
         assert_eq!(bench.values(2), [2, 0]);
-        assert_eq!(bench.restart(LANDS).values(2), [2, 0]);
+        assert_eq!(bench.restart(EVERYTHING).values(2), [2, 0]);
     }
 }
 
@@ -109,6 +100,6 @@ fn a_page_whose_numbers_are_near_their_end_is_written_no_more() {
         assert!(refused.to_string().contains("version"), "{refused}");
         bench.write(tx, 1, 9);
         bench.commit(tx);
-        assert_eq!(bench.restart(LANDS).values(2), [4, 9]);
+        assert_eq!(bench.restart(EVERYTHING).values(2), [4, 9]);
     }
 }

@@ -3,7 +3,7 @@
 use super::{Link, Tail, spare};
 use crate::commit::small_device::Small;
 use crate::commit::{Kind, Options};
-use crate::ftl::{Cause, Config, Header, Operation, PageKind, header};
+use crate::ftl::{Config, Header, PageKind, header};
 use crate::nand::{Chip, Flash, Geometry, small};
 use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
@@ -121,9 +121,6 @@ fn place((block, page): (u32, u32)) -> Ppn {
     GEOMETRY.page(Pbn(block), page)
 }
 
-/// Dice of a cut after which everything that was in flight is there.
-pub(super) const LANDS: u64 = 2;
-
 /// A blank device.
 pub(super) fn bench(kind: Kind, block_flags: bool, strict_order: bool) -> Small {
     let geometry = Geometry {
@@ -170,8 +167,4 @@ pub(super) fn churn(bench: &mut Small, pages: &[u32], collections: u64) {
     while bench.device().stats().collections < until {
         bench.set(99, pages);
     }
-}
-
-pub(super) fn count(bench: &mut Small, operation: Operation, cause: Cause) -> u64 {
-    bench.device().stats().count(operation, cause)
 }

@@ -1,8 +1,9 @@
 //! What the tails of CFC and AFC hold, what the two do alike, and what recovery costs them.
 
-use super::bench::{LANDS, bench, count};
+use super::bench::bench;
 use super::{FLAG_BYTES, Link, Tail, spare};
 use crate::commit::Kind;
+use crate::commit::small_device::EVERYTHING;
 use crate::ftl::{Cause, Operation, header};
 use crate::units::{Ppn, TxId};
 
@@ -16,7 +17,7 @@ fn d8_on_a_device_of_strict_order_copies_carry_the_flags() {
             bench.abort(tx);
             bench.set(round, &[4, 2]);
             if round % 5 == 0 {
-                bench = bench.restart(LANDS);
+                bench = bench.restart(EVERYTHING);
             }
             assert_eq!(bench.values(5), [round; 5]);
         }
@@ -31,9 +32,9 @@ fn recovery_reads_every_flag_and_that_of_cfc_only_the_heads() {
         for round in 1..40 {
             bench.set(round, &[0, 1, 2, 3, 4, 5]);
         }
-        let mut bench = bench.restart(LANDS);
+        let mut bench = bench.restart(EVERYTHING);
         assert_eq!(bench.values(6), [39; 6]);
-        count(&mut bench, Operation::Read, Cause::Recovery)
+        bench.count(Operation::Read, Cause::Recovery)
     };
     let [afc, cfc, none] = [Kind::Afc, Kind::Cfc, Kind::Plain].map(reads);
     assert!(afc > none + 50, "{afc} reads");

@@ -2,14 +2,11 @@
 //! left out, which must then be missed.
 
 use super::Mistake;
-use crate::commit::small_device::{EVERYTHING, NOTHING, PAGES, Small};
+use crate::commit::small_device::{EVERYTHING, FILLER, NOTHING, PAGES, Small};
 use crate::commit::{Kind, Options};
 use crate::ftl::{BlockState, Cause, Config, Operation};
 use crate::nand::{Geometry, small};
-use crate::units::{Lpn, Pbn, TxId};
-
-/// Pages that only filler writes.
-const FILLER: u32 = 40;
+use crate::units::{Pbn, TxId};
 
 /// A device on which so many full blocks wait for their transactions.
 fn seal(linger: u32, mistake: Option<Mistake>) -> Small {
@@ -18,36 +15,6 @@ fn seal(linger: u32, mistake: Option<Mistake>) -> Small {
         ..Options::default().with("linger", linger)
     };
     Small::new(Kind::Seal, options)
-}
-
-/// So many transactions of one page.
-fn fill(small: &mut Small, count: u32) {
-    for i in 0..count {
-        small.put(&[(FILLER + i % 5, 99)]);
-    }
-}
-
-/// The block that a logical page is in.
-fn block_of(small: &mut Small, at: u32) -> Pbn {
-    let device = small.device();
-    let page = device.ftl().slot(Lpn(at)).ppn().expect("it is mapped");
-    device.geometry().block_of(page)
-}
-
-fn collect(small: &mut Small, block: Pbn) {
-    let now = small.now;
-    small.now = small
-        .device()
-        .collect(now, block)
-        .expect("it can be collected");
-    small.check();
-}
-
-/// Bytes of a structure in memory.
-fn memory(small: &mut Small, name: &str) -> u64 {
-    let all = small.device().memory();
-    let found = all.iter().find(|(structure, _)| *structure == name);
-    found.expect("it is counted").1
 }
 
 #[test]
@@ -95,7 +62,7 @@ fn the_order_of_the_commits_decides() {
         small.write(first, 3, 1);
         small.commit(second);
         small.commit(first);
-        fill(&mut small, seals);
+        small.fill(seals);
         assert_eq!(small.values(4), [1, 1, 2, 1]);
         assert_eq!(small.restart(NOTHING).values(4), [1, 1, 2, 1]);
     }
@@ -112,7 +79,7 @@ fn of_two_versions_in_one_transaction_the_later_counts() {
         assert_eq!(small.value_in(Some(tx), 0), 3);
         small.commit(tx);
         small.check();
-        fill(&mut small, seals);
+        small.fill(seals);
         assert_eq!(small.restart(NOTHING).values(3), [3, 2, 1]);
     }
 }
@@ -132,7 +99,7 @@ fn a_trim_is_a_page_of_its_transaction() {
     for _ in 0..2 {
         let mut again = small.restart(NOTHING);
         assert_eq!(again.values(3), [1, 2, 0]);
-        fill(&mut again, 30);
+        again.fill(30);
         small = again;
     }
 }
@@ -141,13 +108,13 @@ fn a_trim_is_a_page_of_its_transaction() {
 fn blocks_wait_for_their_transactions_and_then_say_everything() {
     let mut small = seal(2, None);
     let tx = small.open(1, &[0, 1]);
-    fill(&mut small, 9);
+    small.fill(9);
     let closing = small.device().ftl().closing().len();
     assert!(closing > 0, "a full block waits for {tx}");
     small.commit(tx);
-    fill(&mut small, 20);
-    assert_eq!(memory(&mut small, "evidence"), 0);
-    let open = memory(&mut small, "waiting_blocks");
+    small.fill(20);
+    assert_eq!(small.memory("evidence"), 0);
+    let open = small.memory("waiting_blocks");
     assert!(open < 200, "{open} bytes for blocks that are sealed");
     assert_eq!(small.restart(NOTHING).values(2), [1, 1]);
 }
@@ -158,13 +125,13 @@ fn blocks_wait_for_their_transactions_and_then_say_everything() {
 fn counted_page_is_erased(mistake: Option<Mistake>) -> (u8, u64) {
     let mut small = seal(0, mistake);
     let tx = small.open(1, &[0, 1]);
-    fill(&mut small, 9);
+    small.fill(9);
     small.write(tx, 2, 1);
     small.commit(tx);
     let block = {
-        let first = block_of(&mut small, 0);
+        let first = small.block_of(0);
         assert_eq!(small.device().ftl().block_state(first), BlockState::Full);
-        assert_ne!(first, block_of(&mut small, 2));
+        assert_ne!(first, small.block_of(2));
         first
     };
     small.set(2, &[0]);
@@ -173,7 +140,7 @@ fn counted_page_is_erased(mistake: Option<Mistake>) -> (u8, u64) {
         stats.count(Operation::Program, Cause::Mapping) - stats.summaries
     };
     let before = roots(&mut small);
-    collect(&mut small, block);
+    small.collect(block);
     let roots = roots(&mut small) - before;
     let mut small = small.restart(EVERYTHING);
     (small.value(2), roots)
@@ -191,12 +158,12 @@ fn a_transaction_is_listed_before_a_page_is_erased_that_was_counted() {
 fn what_a_root_lists_outlives_restarts_until_nothing_needs_it() {
     let mut small = seal(0, None);
     let tx = small.open(1, &[0, 1]);
-    fill(&mut small, 9);
+    small.fill(9);
     small.write(tx, 2, 1);
     small.commit(tx);
-    let block = block_of(&mut small, 0);
+    let block = small.block_of(0);
     small.set(2, &[0]);
-    collect(&mut small, block);
+    small.collect(block);
     for _ in 0..3 {
         small = small.restart(EVERYTHING);
         assert_eq!(small.values(3), [2, 1, 1]);
@@ -214,11 +181,11 @@ fn what_a_root_lists_outlives_restarts_until_nothing_needs_it() {
 fn a_copy_of_a_committed_page_needs_its_transaction_no_more() {
     let mut small = seal(2, None);
     small.set(1, &[0, 1, 2]);
-    fill(&mut small, 20);
+    small.fill(20);
     for at in 0..3 {
-        let block = block_of(&mut small, at);
+        let block = small.block_of(at);
         if small.device().ftl().block_state(block) == BlockState::Full {
-            collect(&mut small, block);
+            small.collect(block);
         }
     }
     small.set(2, &[1]);
@@ -232,7 +199,7 @@ fn pages_of_a_live_transaction_can_be_collected() {
             let mut small = seal(0, mistake);
             small.set(1, &[0, 1, 2]);
             let tx = small.open(2, &[0, 1, 0, 2]);
-            fill(&mut small, 9);
+            small.fill(9);
             let now = small.now;
             let device = small.device();
             let blocks: Vec<Pbn> = device.ftl().data_blocks();
@@ -290,7 +257,7 @@ fn undecided_of_many(kind: Kind, undecided: u32) -> (usize, u64) {
         small.put(&[(FILLER, 99)]);
         small.write(tx, (n + PAGES / 2) % PAGES, 1);
         small.commit(tx);
-        most = most.max(memory(&mut small, "evidence"));
+        most = most.max(small.memory("evidence"));
     }
     small.check();
     let collections = small.device().stats().collections;
@@ -324,9 +291,9 @@ fn after_long_ones(transactions: u32, undecided: u32) -> (Vec<Pbn>, u64) {
         let tx = small.open(7, &pages);
         small.commit(tx);
     }
-    fill(&mut small, 40);
+    small.fill(40);
     small.check();
-    let blocks = (0..FILLER).map(|at| block_of(&mut small, at)).collect();
+    let blocks = (0..FILLER).map(|at| small.block_of(at)).collect();
     let collections = small.device().stats().collections;
     let values = small.values(PAGES);
     assert_eq!(small.restart(NOTHING).values(PAGES), values);
@@ -404,11 +371,7 @@ fn restart_after(kind: Kind, transactions: u32) -> (u64, Vec<u8>) {
     let before = small.values(PAGES);
     let mut small = small.restart(NOTHING);
     assert_eq!(small.values(PAGES), before, "{kind}");
-    let reads = small
-        .device()
-        .stats()
-        .count(Operation::Read, Cause::Recovery);
-    (reads, before)
+    (small.count(Operation::Read, Cause::Recovery), before)
 }
 
 #[test]

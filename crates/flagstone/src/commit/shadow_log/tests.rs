@@ -7,7 +7,7 @@ use crate::commit::{Kind, Options};
 use crate::ftl::{Cause, Config, Operation, header};
 use crate::layout::get;
 use crate::nand::{Cell, Geometry, small};
-use crate::units::{Lpn, Nanos, Ppn, TxId};
+use crate::units::{Nanos, Ppn, TxId};
 
 const GEOMETRY: Geometry = Geometry {
     channels: 1,
@@ -44,7 +44,7 @@ fn group(group: &str) -> Small {
 }
 
 fn logged(bench: &mut Small) -> u64 {
-    bench.device().stats().count(Operation::Program, Cause::Log)
+    bench.count(Operation::Program, Cause::Log)
 }
 
 fn commit(bench: &mut Small, tx: TxId) -> Option<Nanos> {
@@ -57,15 +57,9 @@ fn acknowledged(now: Nanos, bench: &mut Small, flush: bool) -> Vec<(TxId, Nanos)
     told.expect("the power is on")
 }
 
-fn bitmaps(bench: &mut Small) -> u64 {
-    let tables = bench.device().memory();
-    let bitmaps = tables.iter().find(|(table, _)| *table == "bitmaps");
-    bitmaps.expect("as published").1
-}
-
 /// Where a page is, and what its link names.
 fn link_of(bench: &mut Small, page: u32) -> (Ppn, Ppn) {
-    let at = bench.device().ftl().slot(Lpn(page)).ppn().unwrap();
+    let at = bench.slot(page).ppn().unwrap();
     let spare = bench.chip(|chip| chip.peek_spare(at)[header::SIZE..].to_vec());
     (at, Ppn(get(&spare, tail::LINK) as u32))
 }
@@ -211,11 +205,11 @@ fn as_published_a_collection_reads_every_spare_area() {
     // One pass at least, and a summary page for each block that is in use by then.
     assert!(reads(published()) > 60);
     let mut bench = published();
-    assert_eq!(bitmaps(&mut bench), 0);
+    assert_eq!(bench.memory("bitmaps"), 0);
     for round in 0..400 {
         bench.put(&[(round % 12, 1)]);
     }
-    assert_eq!(bitmaps(&mut bench), 2 * u64::from(GEOMETRY.pages()) / 8);
+    assert_eq!(bench.memory("bitmaps"), 2 * u64::from(GEOMETRY.pages()) / 8);
 }
 
 // [MixSL] §4 (test): a fixed number of transactions

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::index::bucket::address;
+use crate::index::model::{Asking, Call};
 use crate::index::{IndexKind, MemStore, StoreError};
 
 #[test]
@@ -35,42 +36,6 @@ fn a_hash_has_an_address_among_any_number_of_buckets() {
             wanted -= 1 << (bits - 1);
         }
         assert_eq!(u64::from(address(hash, buckets)), wanted);
-    }
-}
-
-/// A store that fails after so many reads, where an index would read for ever.
-struct Patient {
-    store: MemStore,
-    reads: u32,
-}
-
-impl BackingStore for Patient {
-    fn page_bytes(&self) -> usize {
-        self.store.page_bytes()
-    }
-
-    fn pages(&self) -> u32 {
-        self.store.pages()
-    }
-
-    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
-        self.reads = self
-            .reads
-            .checked_sub(1)
-            .ok_or_else(|| StoreError::Io("too many reads".into()))?;
-        self.store.read(now, at, into)
-    }
-
-    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
-        self.store.write(now, pages)
-    }
-
-    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
-        self.store.trim(now, at)
-    }
-
-    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
-        Ok(now)
     }
 }
 
@@ -115,8 +80,16 @@ fn a_list_without_an_end_is_an_error_for_every_hash_index() {
             for (at, page) in (0..).map(Lpn).zip(&pages) {
                 store.write(now, &[(at, page)]).expect("there is room");
             }
-            let reads = 2_000_000;
-            let store = Box::new(Patient { store, reads });
+            // It fails where an index would read for ever.
+            let mut reads = 0;
+            let ask = move |_: &mut MemStore, _, call| {
+                reads += u32::from(call == Call::Read);
+                match reads > 2_000_000 {
+                    true => Err(StoreError::Io("too many reads".into())),
+                    false => Ok(()),
+                }
+            };
+            let store = Box::new(Asking { store, ask });
             kind.open(store, &settings, Nanos::ZERO).expect("whole").0
         };
         let damaged = |result: Result<Nanos>| match result {

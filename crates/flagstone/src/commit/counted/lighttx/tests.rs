@@ -1,13 +1,10 @@
 //! What can go wrong with counted transactions in zones, case by case, each with the right outcome;
 //! where the printed form goes wrong, that too.
 
-use crate::commit::small_device::{EVERYTHING, NOTHING, PAGES, Small};
+use crate::commit::small_device::{EVERYTHING, FILLER, NOTHING, PAGES, Small};
 use crate::commit::{Kind, Options};
 use crate::ftl::Operation;
 use crate::units::Lpn;
-
-/// Pages that only filler writes.
-const FILLER: u32 = 40;
 
 fn light(as_published: bool) -> Small {
     let options = Options {
@@ -17,18 +14,11 @@ fn light(as_published: bool) -> Small {
     Small::new(Kind::LightTx, options)
 }
 
-/// So many transactions of one page.
-fn fill(small: &mut Small, count: u32) {
-    for i in 0..count {
-        small.put(&[(FILLER + i % 5, 99)]);
-    }
-}
-
 /// Writes until the zones have slid.
 fn slide(small: &mut Small) {
     let before = small.checkpoints();
     while small.checkpoints() == before {
-        fill(small, 1);
+        small.fill(1);
     }
 }
 
@@ -48,12 +38,12 @@ fn leftovers_of_an_aborted_transaction_are_not_counted_with_those_of_another() {
 /// rewritten A.
 fn l2(filler: u32) -> u8 {
     let mut small = light(false);
-    fill(&mut small, filler);
+    small.fill(filler);
     let dead = small.open(7, &[0, 1]); // Programs page 0.
     small.put(&[(FILLER, 1)]);
     small.commit(dead);
     small.put(&[(0, 9)]);
-    fill(&mut small, 5);
+    small.fill(5);
     small.restart(EVERYTHING).value(0)
 }
 
@@ -63,9 +53,9 @@ fn copy(as_published: bool) -> u8 {
     let mut small = light(as_published);
     small.put(&[(0, 7)]);
     // Blocks without a valid page are collected, until wear levelling moves the page.
-    let first = small.device().ftl().slot(Lpn(0));
-    while small.device().ftl().slot(Lpn(0)) == first {
-        fill(&mut small, 1);
+    let first = small.slot(0);
+    while small.slot(0) == first {
+        small.fill(1);
     }
     small.put(&[(0, 9)]);
     slide(&mut small);
@@ -84,7 +74,7 @@ fn a_dead_transaction_that_is_still_in_the_zones_does_not_come_back() {
 
 fn l3(as_published: bool, filler: u32) -> u8 {
     let mut small = light(as_published);
-    fill(&mut small, filler);
+    small.fill(filler);
     small.put(&[(0, 1), (0, 2)]);
     small.restart(NOTHING).value(0)
 }
@@ -102,7 +92,7 @@ fn of_two_writes_of_a_page_in_one_transaction_the_later_counts() {
 fn blocks_in_the_zones_are_not_collected() {
     let mut small = light(false);
     let long = small.open(3, &[0, 1, 2, 3, 4, 5]);
-    fill(&mut small, 700);
+    small.fill(700);
     small.check();
     assert!(small.device().stats().collections > 50);
     assert_eq!(small.value_in(Some(long), 2), 3);
@@ -113,16 +103,15 @@ fn blocks_in_the_zones_are_not_collected() {
 #[test]
 fn a_copy_of_a_page_that_is_written_again_does_not_win() {
     let mut small = light(false);
-    let slot = |small: &mut Small| small.device().ftl().slot(Lpn(0));
     (0..PAGES).for_each(|at| small.put(&[(at, 1)]));
     // The rest of its block dies, and it is copied.
-    let first = slot(&mut small);
+    let first = small.slot(0);
     small.churn(1..PAGES, |device| device.ftl().slot(Lpn(0)) != first);
     small.put(&[(0, 2)]);
     let mut small = small.restart(NOTHING);
     assert_eq!(small.value(0), 2);
     // And the copy alone counts as well.
-    let second = slot(&mut small);
+    let second = small.slot(0);
     small.churn(1..PAGES, |device| device.ftl().slot(Lpn(0)) != second);
     assert_eq!(small.restart(NOTHING).value(0), 2);
 }
@@ -132,7 +121,7 @@ fn commits_after_a_restart_come_after_those_before_it() {
     for filler in [0, 1, 5] {
         let mut small = light(false);
         small.put(&[(0, 1), (1, 1)]);
-        fill(&mut small, filler);
+        small.fill(filler);
         let mut small = small.restart(NOTHING);
         small.put(&[(0, 2)]);
         let mut small = small.restart(NOTHING);
@@ -144,7 +133,7 @@ fn commits_after_a_restart_come_after_those_before_it() {
 #[test]
 fn a_transaction_of_one_page_that_aborts_leaves_nothing_on_flash() {
     let mut small = light(false);
-    fill(&mut small, 1);
+    small.fill(1);
     let programs = small.device().stats().total(Operation::Program);
     small.roll_back(1, &[0]);
     assert_eq!(small.device().stats().total(Operation::Program), programs);
@@ -188,7 +177,7 @@ fn overlapping_transactions_count_in_the_order_of_their_commits() {
 #[test]
 fn recovery_reads_the_zones_only() {
     let mut small = light(false);
-    fill(&mut small, 300);
+    small.fill(300);
     let mut small = small.restart(NOTHING);
     let reads = small.device().stats().total(Operation::Read);
     // Roots and mapping pages, then at most a summary or five pages of the blocks in the zones.

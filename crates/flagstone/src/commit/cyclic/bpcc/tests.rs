@@ -4,9 +4,9 @@ use super::recovery::link;
 use super::*;
 use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::commit::Kind;
-use crate::commit::cyclic::bench::{LANDS, Walk, bench, bench_with, every_ring, judged, version};
+use crate::commit::cyclic::bench::{Walk, bench, bench_with, every_ring, judged, version};
 use crate::commit::cyclic::{Seen, Verdict, Versions};
-use crate::commit::small_device::Small;
+use crate::commit::small_device::{EVERYTHING, Small};
 use crate::ftl::Slot;
 
 /// A version of a page, what it names, and its back pointer.
@@ -177,9 +177,9 @@ fn a_transaction_counts_if_and_only_if_all_of_it_has_landed() {
 fn d1_a_number_that_was_named_is_not_given_again_after_a_restart() {
     let mut bench = bench(Kind::Bpcc, false);
     bench.roll_back(1, &[0, 1]);
-    let mut bench = bench.restart(LANDS);
+    let mut bench = bench.restart(EVERYTHING);
     bench.set(2, &[1]);
-    assert_eq!(bench.restart(LANDS).values(2), [0, 2]);
+    assert_eq!(bench.restart(EVERYTHING).values(2), [0, 2]);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn a_superseded_version_stays_while_it_straddles_something_on_flash() {
     bench.set(5, &[0, 1]);
     assert_eq!(live(&mut bench), 4, "0.3 and 1.3 stay");
     bench.check();
-    let mut bench = bench.restart(LANDS);
+    let mut bench = bench.restart(EVERYTHING);
     assert_eq!(live(&mut bench), 4, "recovery finds out the same");
     assert_eq!(bench.values(2), [5, 5]);
     // Once wear levelling has moved the block with 0.2, they can go.
@@ -203,7 +203,7 @@ fn a_superseded_version_stays_while_it_straddles_something_on_flash() {
     }
     bench.check();
     assert_eq!(live(&mut bench), 3);
-    assert_eq!(bench.restart(LANDS).values(5), [5, 5, 0, 0, 6]);
+    assert_eq!(bench.restart(EVERYTHING).values(5), [5, 5, 0, 0, 6]);
 }
 
 /// With a set for each page, later versions stay as well, until the last of the page's sets is
@@ -222,7 +222,7 @@ fn with_a_set_for_each_page_all_of_its_later_versions_stay() {
     }
     assert_eq!(live(&mut bench), 2 + 6, "0.3 to 0.5, 1.3 to 1.5");
     bench.check();
-    let mut bench = bench.restart(LANDS);
+    let mut bench = bench.restart(EVERYTHING);
     assert_eq!(live(&mut bench), 2 + 6, "recovery finds out the same");
     assert_eq!(bench.values(2), [6, 6]);
     // Until the block with 0.2 has been moved.
@@ -231,5 +231,5 @@ fn with_a_set_for_each_page_all_of_its_later_versions_stay() {
         bench.check();
     }
     assert_eq!(live(&mut bench), 3);
-    assert_eq!(bench.restart(LANDS).values(5), [6, 6, 0, 0, 7]);
+    assert_eq!(bench.restart(EVERYTHING).values(5), [6, 6, 0, 0, 7]);
 }

@@ -3,7 +3,8 @@
 use super::*;
 use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::commit::Kind;
-use crate::commit::cyclic::bench::{LANDS, Walk, bench, every_ring, judged, version};
+use crate::commit::cyclic::bench::{Walk, bench, every_ring, judged, version};
+use crate::commit::small_device::EVERYTHING;
 use crate::ftl::{Cause, Operation};
 
 /// A version of a page, and what that names.
@@ -152,11 +153,11 @@ fn d3_a_block_that_is_being_written_is_sealed_and_erased() {
     bench.set(1, &[0, 1, 2, 3]);
     bench.roll_back(2, &[0, 1]);
     let collections = bench.device().stats().collections;
-    let erases = bench.device().stats().count(Operation::Erase, Cause::Gc);
+    let erases = bench.count(Operation::Erase, Cause::Gc);
     bench.set(3, &[0]);
     let stats = bench.device().stats();
     assert_eq!(stats.collections, collections + 1);
     assert!(stats.count(Operation::Erase, Cause::Gc) > erases);
     bench.check();
-    assert_eq!(bench.restart(LANDS).values(4), [3, 1, 1, 1]);
+    assert_eq!(bench.restart(EVERYTHING).values(4), [3, 1, 1, 1]);
 }

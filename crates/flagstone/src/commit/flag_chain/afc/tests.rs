@@ -4,9 +4,9 @@ use super::*;
 use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::commit::Kind;
 use crate::commit::flag_chain::bench::{
-    LANDS, Laid, Three, bench, churn, count, laid, link_to, page_flags, shapes,
+    Laid, Three, bench, churn, laid, link_to, page_flags, shapes,
 };
-use crate::commit::small_device::Small;
+use crate::commit::small_device::EVERYTHING;
 use crate::ftl::Operation;
 
 /// A transaction of three pages, each linked to the one before.
@@ -130,13 +130,13 @@ fn d1_a_link_to_what_was_written_there_since_leads_nowhere() {
 fn d3_pages_in_progress_are_not_moved() {
     let mut bench = bench(Kind::Afc, true, false);
     let tx = bench.open(1, &[0, 1]);
-    let before = [0, 1].map(|page| bench.device().ftl().slot(Lpn(page)));
+    let before = [0, 1].map(|page| bench.slot(page));
     churn(&mut bench, &[4, 5, 6], 40);
-    let after = [0, 1].map(|page| bench.device().ftl().slot(Lpn(page)));
+    let after = [0, 1].map(|page| bench.slot(page));
     assert_eq!(before, after);
     bench.commit(tx);
-    assert_eq!(count(&mut bench, Operation::Reprogram, Cause::Gc), 0);
-    assert_eq!(bench.restart(LANDS).values(2), [1, 1]);
+    assert_eq!(bench.count(Operation::Reprogram, Cause::Gc), 0);
+    assert_eq!(bench.restart(EVERYTHING).values(2), [1, 1]);
 }
 
 #[test]
@@ -146,8 +146,8 @@ fn d4_a_page_waits_for_the_first_and_the_flag_for_all() {
     let start = bench.now;
     bench.set(1, &[0, 1]);
     assert_eq!(bench.now.since(start), Nanos::from_micros(2 * 200 + 200));
-    assert_eq!(count(&mut bench, Operation::Reprogram, Cause::Commit), 2);
-    assert_eq!(bench.restart(LANDS).values(2), [1, 1]);
+    assert_eq!(bench.count(Operation::Reprogram, Cause::Commit), 2);
+    assert_eq!(bench.restart(EVERYTHING).values(2), [1, 1]);
 }
 
 #[test]
@@ -175,13 +175,11 @@ fn d5_every_part_of_an_aborted_chain_keeps_a_false_flag() {
             let tx = bench.open(50 + round, &[0]);
             for page in [1, 2, 3, 0, 1] {
                 churn(&mut bench, &[5, 6], 1);
-                let now = bench.now;
-                let write = bench.device().write(now, tx, Lpn(page), &[50 + round]);
-                bench.now = write.expect("it is taken").next;
+                bench.write(tx, page, 50 + round);
             }
             bench.abort(tx);
             churn(&mut bench, &[5, 6, 7], 4);
-            bench = bench.restart(LANDS);
+            bench = bench.restart(EVERYTHING);
             assert_eq!(bench.values(4), [1; 4], "round {round}");
         }
     }
@@ -200,7 +198,7 @@ fn d8_a_chain_with_more_ends_than_there_is_room_for_carriers_is_collected_from_i
         for round in 2..60 {
             bench.set(round, &[0, 1, 2, 3]);
             if round % 10 == 0 {
-                bench = bench.restart(LANDS);
+                bench = bench.restart(EVERYTHING);
             }
             assert_eq!(bench.values(4), [round; 4], "{pages} pages");
         }
@@ -212,26 +210,18 @@ fn d8_a_chain_with_more_ends_than_there_is_room_for_carriers_is_collected_from_i
 fn d8_a_collection_without_room_for_its_carriers_has_flagged_only_those_that_it_wrote() {
     let mut bench = bench(Kind::Afc, false, true);
     bench.set(1, &[0, 1, 2, 3]);
-    let block_of = |bench: &mut Small, page: u32| {
-        let at = bench.device().ftl().slot(Lpn(page)).ppn();
-        bench
-            .device()
-            .ftl()
-            .geometry()
-            .block_of(at.expect("it was written"))
-    };
     // All pages but the first link to the second, and these two lie in blocks of their own.
     let tx = bench.open(200, &[0]);
-    let first = block_of(&mut bench, 0);
+    let first = bench.block_of(0);
     bench.set(1, &[8, 9, 10]);
     bench.write(tx, 1, 200);
-    let second = block_of(&mut bench, 1);
+    let second = bench.block_of(1);
     bench.set(1, &[8, 9, 10]);
     let mut others = Vec::new();
     for write in 0..60 {
         let page = 2 + write % 2;
         bench.write(tx, page, 200);
-        others.push(block_of(&mut bench, page));
+        others.push(bench.block_of(page));
     }
     others.dedup();
     bench.abort(tx);
@@ -242,13 +232,10 @@ fn d8_a_collection_without_room_for_its_carriers_has_flagged_only_those_that_it_
     // The pages that it has flagged are among the oldest. Without them another one must be FALSE.
     others.truncate(others.len() - 3);
     for block in std::iter::once(first).chain(others) {
-        let now = bench.now;
-        bench.now = bench
-            .device()
-            .collect(now, block)
-            .expect("one flag at most");
+        // One flag at most.
+        bench.collect(block);
     }
-    assert_eq!(bench.restart(LANDS).values(4), [1; 4]);
+    assert_eq!(bench.restart(EVERYTHING).values(4), [1; 4]);
 }
 
 #[test]
@@ -264,7 +251,7 @@ fn aborts_cost_reprograms_and_commits_cost_none_when_they_are_collected() {
             }
         }
         assert!(bench.device().stats().collections > 10);
-        count(&mut bench, Operation::Reprogram, Cause::Gc)
+        bench.count(Operation::Reprogram, Cause::Gc)
     };
     assert_eq!(reprograms(false), 0);
     assert!(reprograms(true) > 10);

@@ -3,8 +3,9 @@
 use super::*;
 use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::commit::flag_chain::bench::{
-    LANDS, Laid, Three, bench, churn, count, laid, link_to, page_flags, shapes,
+    Laid, Three, bench, churn, laid, link_to, page_flags, shapes,
 };
+use crate::commit::small_device::EVERYTHING;
 use crate::commit::{Kind, Options};
 use crate::ftl::Operation;
 
@@ -124,7 +125,7 @@ fn d2_aborted_pages_stay_aborted_when_they_are_collected() {
         for round in 0..8 {
             let tx = bench.open(50 + round, &[0, 1, 2, 0, 1, 3]);
             bench.abort(tx);
-            bench = bench.restart(LANDS);
+            bench = bench.restart(EVERYTHING);
             churn(&mut bench, &[4, 5], 6);
             assert_eq!(bench.values(4), [1, 1, 1, 0], "round {round}");
         }
@@ -137,7 +138,7 @@ fn d3_a_transaction_cut_between_two_flags_stays_aborted() {
         let mut bench = laid(Kind::Cfc, page_flags(false), &two_heads(flags));
         for _ in 0..12 {
             churn(&mut bench, &[6, 7, 8], 1);
-            bench = bench.restart(LANDS);
+            bench = bench.restart(EVERYTHING);
             assert_eq!(bench.values(3), [0, 0, 0], "{flags:?}");
         }
     }
@@ -147,14 +148,14 @@ fn d3_a_transaction_cut_between_two_flags_stays_aborted() {
 fn d4_a_commit_waits_for_the_erase_of_blocks_that_it_was_moved_out_of() {
     let mut bench = bench(Kind::Cfc, false, false);
     let tx = bench.open(1, &[0, 1, 2]);
-    let before = bench.device().ftl().slot(Lpn(0));
-    while bench.device().ftl().slot(Lpn(0)) == before {
+    let before = bench.slot(0);
+    while bench.slot(0) == before {
         churn(&mut bench, &[4, 5, 6], 1);
     }
     bench.commit(tx);
-    let flags = count(&mut bench, Operation::Reprogram, Cause::Commit);
+    let flags = bench.count(Operation::Reprogram, Cause::Commit);
     assert!(flags >= 2, "copies are heads of their own: {flags} flags");
-    assert_eq!(bench.restart(LANDS).values(3), [1, 1, 1]);
+    assert_eq!(bench.restart(EVERYTHING).values(3), [1, 1, 1]);
 }
 
 #[test]
@@ -163,10 +164,10 @@ fn d6_one_chain_commits_with_its_last_page() {
         let mut bench = bench(Kind::Cfc, false, strict_order);
         let start = bench.now;
         bench.set(1, &[0, 1, 2, 0]);
-        assert_eq!(count(&mut bench, Operation::Program, Cause::Host), 4);
+        assert_eq!(bench.count(Operation::Program, Cause::Host), 4);
         assert_eq!(bench.device().stats().total(Operation::Reprogram), 0);
         assert!(bench.now.since(start) >= Nanos::from_micros(4 * 200));
-        assert_eq!(bench.restart(LANDS).values(3), [1, 1, 1]);
+        assert_eq!(bench.restart(EVERYTHING).values(3), [1, 1, 1]);
     }
 }
 
@@ -174,12 +175,10 @@ fn d6_one_chain_commits_with_its_last_page() {
 fn d6_a_page_in_memory_is_read_replaced_and_dropped() {
     let mut bench = bench(Kind::Cfc, true, false);
     let tx = bench.open(1, &[0, 0, 0]);
-    assert_eq!(count(&mut bench, Operation::Program, Cause::Host), 0);
-    let now = bench.now;
-    let read = bench.device().read(now, Some(tx), Lpn(0));
-    assert_eq!(read.expect("it reads").1, Some(&[1][..]));
+    assert_eq!(bench.count(Operation::Program, Cause::Host), 0);
+    assert_eq!(bench.value_in(Some(tx), 0), 1);
     assert_eq!(bench.values(1), [0]);
     bench.abort(tx);
-    assert_eq!(count(&mut bench, Operation::Program, Cause::Host), 0);
-    assert_eq!(bench.restart(LANDS).values(1), [0]);
+    assert_eq!(bench.count(Operation::Program, Cause::Host), 0);
+    assert_eq!(bench.restart(EVERYTHING).values(1), [0]);
 }
