@@ -20,7 +20,7 @@
 use flagstone::commit::{Device, Kind, Options};
 use flagstone::ftl::{Cause, Config, Operation, VictimPolicy};
 use flagstone::nand::{Cell, Chip, Geometry, Pairing, Timing};
-use flagstone::units::{Lpn, Nanos};
+use flagstone::units::Nanos;
 use flagstone_lab::bare::{Bare, BareLimits};
 use flagstone_lab::steady;
 use flagstone_lab::stopwatch::thread_ns;
@@ -123,14 +123,7 @@ fn measure(kind: Kind, mebibytes: u32, summary_pages: bool, slice: u64) -> Resul
     let started = Instant::now();
     let resident = resident_bytes();
     let spare_kept = kind.info().format.spare_bytes(&config);
-    let timing = Timing {
-        read: Nanos::from_micros(25),
-        program: Nanos::from_micros(200),
-        reprogram: Nanos::from_micros(200),
-        erase: Nanos::from_micros(1500),
-        transfer_ps_per_byte: 0,
-    };
-    let chip = Chip::new(geometry, timing, spare_kept);
+    let chip = Chip::new(geometry, Timing::default(), spare_kept);
     let options = Options::default();
     let mut device = Device::open(Box::new(chip), kind, config, &options, Nanos::ZERO)
         .map_err(|error| error.to_string())?;
@@ -142,15 +135,13 @@ fn measure(kind: Kind, mebibytes: u32, summary_pages: bool, slice: u64) -> Resul
         .map_err(|error| error.to_string())?;
     let grown = resident_bytes().zip(resident);
     let mut bare = Bare::new(&geometry, &limits);
-    (0..pages).for_each(|page| bare.write(Lpn(page)));
-    let requests = (f64::from(pages) * OVERWRITES).round() as u64;
-    run_bare(&mut bare, &Workload::uniform_writes(pages, requests, 1));
+    bare.age(pages, OVERWRITES, 1);
     bare.reset_stats();
     device.reset_stats();
     let (mut spent, mut bare_spent) = (Spent::default(), Spent::default());
     for seed in 0..SLICES {
         let workload = Workload::uniform_writes(pages, slice, 100 + seed);
-        bare_spent.add(|| run_bare(&mut bare, &workload));
+        bare_spent.add(|| bare.play(&workload));
         let done = spent.add(|| steady::run(&mut device, &workload, now));
         now = done.map_err(|error| error.to_string())?.now;
     }
@@ -185,17 +176,6 @@ fn measure(kind: Kind, mebibytes: u32, summary_pages: bool, slice: u64) -> Resul
         }
         .into(),
     })
-}
-
-fn run_bare(bare: &mut Bare, workload: &Workload) {
-    let mut transactions = workload.transactions().expect("the workload is sound");
-    while let Some(requests) = transactions.advance() {
-        for &request in requests {
-            if let flagstone_lab::workload::Request::Write(at) = request {
-                bare.write(at);
-            }
-        }
-    }
 }
 
 /// Measures in a process of its own.

@@ -13,6 +13,7 @@
 //!    is copied and erased, again and again. Among equals the block is taken that has been so for
 //!    longest.
 
+use crate::workload::{Request, Workload};
 use flagstone::ftl::{BlockState, Ftl};
 use flagstone::nand::Geometry;
 use flagstone::units::{Lpn, Pbn};
@@ -197,6 +198,33 @@ impl Bare {
     pub fn read(&self, at: Lpn) -> Option<u32> {
         let page = self.map[at.index()];
         (page != NONE).then_some(page)
+    }
+
+    /// Plays a workload.
+    ///
+    /// # Panics
+    /// Some parameter of the workload cannot be, it reads a page that was not written, or as
+    /// [`Bare::write`].
+    pub fn play(&mut self, workload: &Workload) {
+        let mut transactions = workload.transactions().expect("the workload is sound");
+        while let Some(requests) = transactions.advance() {
+            for &request in requests {
+                match request {
+                    Request::Read(at) => assert!(self.read(at).is_some(), "{at} was written"),
+                    Request::Write(at) => self.write(at),
+                }
+            }
+        }
+    }
+
+    /// Writes all pages, and then so many times as many at random, as [`steady::age`](crate::steady::age) does.
+    ///
+    /// # Panics
+    /// As [`Bare::write`].
+    pub fn age(&mut self, pages: u32, overwrites: f64, seed: u64) {
+        (0..pages).for_each(|page| self.write(Lpn(page)));
+        let requests = (f64::from(pages) * overwrites).round() as u64;
+        self.play(&Workload::uniform_writes(pages, requests, seed));
     }
 
     /// Writes a page, and collects garbage if there is need to.

@@ -23,14 +23,7 @@ fn chip() -> Chip {
         strict_order: true,
         pairing: Pairing::None,
     };
-    let timing = Timing {
-        read: Nanos::from_micros(25),
-        program: Nanos::from_micros(200),
-        reprogram: Nanos::from_micros(200),
-        erase: Nanos::from_micros(1500),
-        transfer_ps_per_byte: 0,
-    };
-    Chip::new(geometry, timing, 64)
+    Chip::new(geometry, Timing::default(), 64)
 }
 
 fn open(flash: &Shared<PowerCut>) -> Result<Device, DeviceError> {

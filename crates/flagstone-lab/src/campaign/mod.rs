@@ -61,7 +61,6 @@ pub(crate) use oracle::{name_of, payload, write_of};
 pub(crate) use run::caught;
 pub use run_id::{BaseId, Fall, RunId, RunIdError};
 pub use sabotage::Sabotage;
-pub(crate) use scene::TIMING;
 pub use story::{Detail, tell};
 pub use subject::{Below, Subject};
 pub use traits::DeviceTraits;

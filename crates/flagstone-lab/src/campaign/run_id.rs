@@ -407,6 +407,10 @@ mod tests {
     #[test]
     fn a_wrong_word_says_what_is_wrong() {
         let rest = "g0/b2/w4x24/f3/s91/n1/c113-5f-t";
+        let says = |word: &str, what| {
+            let error = error(word);
+            assert!(error.contains(what), "{error}");
+        };
         for (word, what) in [
             ("scc".to_string(), "ends before `g`, the shape"),
             (
@@ -432,52 +436,25 @@ mod tests {
                 "it would be written",
             ),
             (
-                format!("scc/{}", rest.replace("w4x24", "w0x24")),
-                "a number from 1 to 64",
-            ),
-            (
-                format!("scc/{}", rest.replace("w4x24", "w4x65")),
-                "a number from 2 to 64",
-            ),
-            (
-                format!("scc/{}", rest.replace("f3", "f256")),
-                "a number from 0 to 255",
-            ),
-            (
-                format!("scc/{}", rest.replace("g0", "g4294967296")),
-                "the shape is",
-            ),
-            (
-                format!("scc/{}", rest.replace("g0", "g+0")),
-                "it would be written",
-            ),
-            (
-                format!("scc/{}", rest.replace("n1", "n4")),
-                "a number from 1 to 3",
-            ),
-            (
-                format!("scc/{}", rest.replace("n1", "n2")),
-                "ends before a cut",
-            ),
-            (
-                format!("scc/{}", rest.replace("c113", "c1000001")),
-                "the operation of a cut",
-            ),
-            (
-                format!("scc/{}", rest.replace("5f", "zz")),
-                "not a hexadecimal number",
-            ),
-            (
-                format!("scc/{}", rest.replace("-t", "-x")),
-                "not with `t` or `n`",
-            ),
-            (
                 format!("scc/{rest}/c1-1-n"),
                 "`c1-1-n` follows the last cut",
             ),
         ] {
-            let error = error(&word);
-            assert!(error.contains(what), "{error}");
+            says(&word, what);
+        }
+        for (part, other, what) in [
+            ("w4x24", "w0x24", "a number from 1 to 64"),
+            ("w4x24", "w4x65", "a number from 2 to 64"),
+            ("f3", "f256", "a number from 0 to 255"),
+            ("g0", "g4294967296", "the shape is"),
+            ("g0", "g+0", "it would be written"),
+            ("n1", "n4", "a number from 1 to 3"),
+            ("n1", "n2", "ends before a cut"),
+            ("c113", "c1000001", "the operation of a cut"),
+            ("5f", "zz", "not a hexadecimal number"),
+            ("-t", "-x", "not with `t` or `n`"),
+        ] {
+            says(&format!("scc/{}", rest.replace(part, other)), what);
         }
     }
 }

@@ -98,15 +98,6 @@ const FAILING_BLOCKS: u32 = 6;
 /// Bytes of a spare area that are kept; it has as many, if no user says otherwise.
 const SPARE_BYTES: u32 = 64;
 
-/// How long the operations of a small device take.
-pub(crate) const TIMING: Timing = Timing {
-    read: Nanos::from_micros(25),
-    program: Nanos::from_micros(200),
-    reprogram: Nanos::from_micros(200),
-    erase: Nanos::from_micros(1500),
-    transfer_ps_per_byte: 0,
-};
-
 impl BaseId {
     /// Its shape, with what its faults and its device make of that.
     pub(super) fn shape(&self) -> Shape {
@@ -235,7 +226,7 @@ impl Scene {
         let own_timing = Timing {
             program: device.program,
             transfer_ps_per_byte: device.transfer_ps_per_byte,
-            ..TIMING
+            ..Timing::default()
         };
         Ok(Scene {
             subject: id.subject,

@@ -149,25 +149,20 @@ mod tests {
     use crate::trace::Event;
 
     fn trace(page_bytes: u32) -> Trace {
-        let event = |time_ns, transaction, op, page| Event {
-            time_ns,
-            transaction,
-            op,
-            page,
-        };
+        let events = [
+            (0, 0, Op::Read, 3),
+            (7, 1, Op::Write, 0),
+            (8, 0, Op::Write, 3),
+            (9, 0, Op::Read, 1),
+            (9, 0, Op::Commit, 0),
+            (9, 1, Op::Trim, 1),
+            (9, 1, Op::Abort, 0),
+        ];
         Trace {
             page_bytes,
             pages: 4,
             transactions: 2,
-            events: vec![
-                event(0, 0, Op::Read, 3),
-                event(7, 1, Op::Write, 0),
-                event(8, 0, Op::Write, 3),
-                event(9, 0, Op::Read, 1),
-                event(9, 0, Op::Commit, 0),
-                event(9, 1, Op::Trim, 1),
-                event(9, 1, Op::Abort, 0),
-            ],
+            events: events.map(Event::of).to_vec(),
             ..Trace::default()
         }
     }

@@ -1,13 +1,13 @@
 //! What is explained: a protocol under logical pages, or one under records, on the smallest device
 //! that suits it.
 
-use crate::campaign::{TIMING, write_of};
+use crate::campaign::write_of;
 use flagstone::commit::{
     Device, DeviceError, Field, Kind, MergedPage, Options, Pending, RecordDevice, RecordKind,
     RecordOptions, Row, Ruling, Table,
 };
 use flagstone::ftl::{BlockState, Cause, Config, Ftl, Operation};
-use flagstone::nand::{Cell, Chip, Flash, Geometry, Pairing};
+use flagstone::nand::{Cell, Chip, Flash, Geometry, Pairing, Timing};
 use flagstone::page::Page;
 use flagstone::units::{Lpn, Nanos, Pbn, TxId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -138,7 +138,7 @@ impl Subject {
     }
 
     pub(super) fn blank(&self) -> Chip {
-        Chip::new(self.geometry, TIMING, 64)
+        Chip::new(self.geometry, Timing::default(), 64)
     }
 
     pub(super) fn has_published(&self) -> bool {

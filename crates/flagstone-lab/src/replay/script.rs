@@ -216,12 +216,7 @@ mod tests {
     use crate::trace::Event;
 
     fn trace(page_bytes: u32) -> Trace {
-        let event = |transaction, op, page| Event {
-            time_ns: 5,
-            transaction,
-            op,
-            page,
-        };
+        let event = |transaction, op, page| Event::of((5, transaction, op, page));
         Trace {
             page_bytes,
             pages: 3,

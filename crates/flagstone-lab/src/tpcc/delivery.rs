@@ -91,6 +91,11 @@ mod tests {
     use super::super::fake::{Fake, names};
     use super::*;
 
+    const DELIVERY: Delivery = Delivery {
+        warehouse: 1,
+        carrier: 9,
+    };
+
     #[test]
     fn ten_districts_are_delivered_and_an_empty_one_is_passed_over() {
         let mut fake = Fake::new(|statement, params| match statement.name {
@@ -100,15 +105,7 @@ mod tests {
             "delivery lines" => vec![vec![1_00.into()], vec![2_50.into()]],
             _ => panic!("{} is not asked for", statement.name),
         });
-        let delivered = delivery(
-            &mut fake,
-            &Delivery {
-                warehouse: 1,
-                carrier: 9,
-            },
-            88,
-        )
-        .unwrap();
+        let delivered = delivery(&mut fake, &DELIVERY, 88).unwrap();
         assert_eq!(delivered.len(), 9);
         assert!(!delivered.iter().any(|(d, _)| *d == 4));
         assert_eq!(
@@ -138,15 +135,7 @@ mod tests {
         fake.changed = |statement, params| {
             u64::from(!(statement.name == "delivery take" && params[2] == Value::Int(2_101)))
         };
-        let delivered = delivery(
-            &mut fake,
-            &Delivery {
-                warehouse: 1,
-                carrier: 9,
-            },
-            88,
-        )
-        .unwrap();
+        let delivered = delivery(&mut fake, &DELIVERY, 88).unwrap();
         assert_eq!(delivered[..2], [(1, 2_102), (2, 2_103)]);
     }
 }

@@ -190,14 +190,7 @@ mod tests {
     use crate::trace::{Event, Relation};
 
     fn trace(events: &[(u64, u32, Op, u32)]) -> Trace {
-        let events = events
-            .iter()
-            .map(|&(time_ns, transaction, op, page)| Event {
-                time_ns,
-                transaction,
-                op,
-                page,
-            });
+        let events = events.iter().copied().map(Event::of);
         Trace {
             page_bytes: 4096,
             pages: 3,

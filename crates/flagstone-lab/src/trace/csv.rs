@@ -65,12 +65,6 @@ mod tests {
 
     #[test]
     fn events_are_lines_with_their_relations() {
-        let event = |(time_ns, transaction, op, page)| Event {
-            time_ns,
-            transaction,
-            op,
-            page,
-        };
         let relation = |name: &str, pages| Relation {
             name: name.to_string(),
             pages,
@@ -86,7 +80,7 @@ mod tests {
                 (5, 0, Op::Trim, 3),
                 (7, 0, Op::Commit, 0),
             ]
-            .map(event)
+            .map(Event::of)
             .to_vec(),
             ..Trace::default()
         };

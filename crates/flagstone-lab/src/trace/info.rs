@@ -247,12 +247,6 @@ mod tests {
             (6, 2, Op::Abort, 0),
             (9, 0, Op::Commit, 0),
         ];
-        let event = |(time_ns, transaction, op, page)| Event {
-            time_ns,
-            transaction,
-            op,
-            page,
-        };
         let relation = |name: &str, pages| Relation {
             name: name.to_string(),
             pages,
@@ -262,7 +256,7 @@ mod tests {
             pages: 5,
             transactions: 3,
             relations: vec![relation("empty", 0), relation("a", 3), relation("b", 2)],
-            events: events.map(event).to_vec(),
+            events: events.map(Event::of).to_vec(),
             provenance: BTreeMap::from([
                 (
                     "skipped: records of no transaction".to_string(),

@@ -72,6 +72,19 @@ pub struct Event {
     pub page: u32,
 }
 
+#[cfg(test)]
+impl Event {
+    /// An event by its time, its transaction, what happened and its page.
+    pub(crate) fn of((time_ns, transaction, op, page): (u64, u32, Op, u32)) -> Event {
+        Event {
+            time_ns,
+            transaction,
+            op,
+            page,
+        }
+    }
+}
+
 /// A named range of dense pages: a relation of the database, or a volume of a block trace. Trace
 /// files have it in this form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

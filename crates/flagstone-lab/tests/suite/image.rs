@@ -1,8 +1,8 @@
 //! A device that is saved and loaded holds what it held and goes on.
 
-use crate::write_amplification::{GEOMETRY, TIMING, config, device};
+use crate::write_amplification::{GEOMETRY, config, device};
 use flagstone::commit::{Device, Kind, Options};
-use flagstone::nand::Geometry;
+use flagstone::nand::{Geometry, Timing};
 use flagstone::units::{Lpn, Nanos};
 use flagstone_lab::image::{self, ImageError, Setup};
 use flagstone_lab::output::Output;
@@ -31,7 +31,7 @@ fn setup(kind: Kind) -> Setup {
 }
 
 fn load(path: &Path, setup: &Setup) -> Result<Device, ImageError> {
-    image::load(path, &GEOMETRY, TIMING, setup)
+    image::load(path, &GEOMETRY, Timing::default(), setup)
 }
 
 fn contents(device: &mut Device, now: Nanos) -> Vec<Option<Vec<u8>>> {
@@ -128,7 +128,7 @@ fn a_file_that_is_not_this_device_is_refused_with_the_reason() {
         blocks_per_plane: 64,
         ..GEOMETRY
     };
-    let error = image::load(&path, &geometry, TIMING, &right)
+    let error = image::load(&path, &geometry, Timing::default(), &right)
         .err()
         .expect("another shape");
     assert!(

@@ -6,15 +6,7 @@ use flagstone::nand::{Cell, Chip, Geometry, Pairing, Timing};
 use flagstone::units::Nanos;
 use flagstone_lab::bare::{Bare, BareLimits};
 use flagstone_lab::steady;
-use flagstone_lab::workload::{Pattern, Request, Workload};
-
-pub(crate) const TIMING: Timing = Timing {
-    read: Nanos::from_micros(25),
-    program: Nanos::from_micros(200),
-    reprogram: Nanos::from_micros(200),
-    erase: Nanos::from_micros(1500),
-    transfer_ps_per_byte: 0,
-};
+use flagstone_lab::workload::{Pattern, Workload};
 
 pub(crate) const GEOMETRY: Geometry = Geometry {
     channels: 4,
@@ -46,7 +38,7 @@ pub(crate) fn config(kind: Kind, summary_pages: bool) -> Config {
 }
 
 pub(crate) fn device(kind: Kind, config: Config) -> Device {
-    let chip = Chip::new(GEOMETRY, TIMING, 64);
+    let chip = Chip::new(GEOMETRY, Timing::default(), 64);
     Device::open(
         Box::new(chip),
         kind,
@@ -63,23 +55,9 @@ fn bare_for(device: &Device) -> Bare {
 
 /// Runs the same requests on the loop; returns its write amplification while `workload` ran.
 fn run_bare(bare: &mut Bare, overwrites: f64, workload: &Workload) -> f64 {
-    let requests = (f64::from(workload.pages) * overwrites).round() as u64;
-    for page in 0..workload.pages {
-        bare.write(flagstone::units::Lpn(page));
-    }
-    let ageing = Workload::uniform_writes(workload.pages, requests, 1);
-    for workload in [&ageing, workload] {
-        bare.reset_stats();
-        let mut transactions = workload.transactions().unwrap();
-        while let Some(requests) = transactions.advance() {
-            for request in requests {
-                match *request {
-                    Request::Read(at) => assert!(bare.read(at).is_some()),
-                    Request::Write(at) => bare.write(at),
-                }
-            }
-        }
-    }
+    bare.age(workload.pages, overwrites, 1);
+    bare.reset_stats();
+    bare.play(workload);
     bare.stats().write_amplification()
 }
 

@@ -52,6 +52,15 @@ fn fill(flash: &mut MediumFlash, block: Pbn, pages: u32, with: u8) -> Nanos {
     done
 }
 
+/// A flash whose block 1 is full and durable, its medium, and when that was done.
+fn filled() -> (Recorded, MediumFlash, Nanos) {
+    let medium = Recorded::default();
+    let mut flash = open(&medium);
+    let done = fill(&mut flash, Pbn(1), PAGES, 10);
+    flash.sync(done, done).expect("a sync");
+    (medium, flash, done)
+}
+
 #[test]
 fn pages_are_there_before_and_after_they_are_written_and_in_another_process() {
     let medium = Recorded::default();
@@ -74,10 +83,7 @@ fn pages_are_there_before_and_after_they_are_written_and_in_another_process() {
 
 #[test]
 fn before_the_mark_of_an_erase_is_durable_the_old_pages_are_whole() {
-    let medium = Recorded::default();
-    let mut flash = open(&medium);
-    let done = fill(&mut flash, Pbn(1), PAGES, 10);
-    flash.sync(done, done).expect("a sync");
+    let (medium, mut flash, _) = filled();
     let before = medium.operations();
     let done = fill(&mut flash, Pbn(1), PAGES, 20);
     flash.write_out().expect("it is written");
@@ -104,10 +110,7 @@ fn before_the_mark_of_an_erase_is_durable_the_old_pages_are_whole() {
 /// The sync of a flash that grew was taken for that of the mark, which was still in memory.
 #[test]
 fn a_mark_that_waits_while_the_flash_grows_is_durable_before_its_pages() {
-    let medium = Recorded::default();
-    let mut flash = open(&medium);
-    let done = fill(&mut flash, Pbn(1), PAGES, 10);
-    flash.sync(done, done).expect("a sync");
+    let (medium, mut flash, done) = filled();
     flash.erase(done, Pbn(1)).expect("an erase");
     flash.grow(8).expect("room");
     flash
@@ -124,10 +127,7 @@ fn a_mark_that_waits_while_the_flash_grows_is_durable_before_its_pages() {
 #[test]
 fn working_apart_changes_when_the_medium_is_called_and_nothing_else() {
     let run = |is_apart: bool| {
-        let medium = Recorded::default();
-        let mut flash = open(&medium);
-        let done = fill(&mut flash, Pbn(1), PAGES, 10);
-        flash.sync(done, done).expect("a sync");
+        let (medium, mut flash, _) = filled();
         let before = medium.operations();
         if is_apart {
             flash.places.work_apart(true);
@@ -174,10 +174,7 @@ fn a_generation_is_not_used_twice_though_no_mark_of_it_is_there() {
 
 #[test]
 fn a_flipped_bit_a_page_of_another_place_and_one_that_was_lost_are_errors() {
-    let medium = Recorded::default();
-    let mut flash = open(&medium);
-    let done = fill(&mut flash, Pbn(1), PAGES, 10);
-    flash.sync(done, done).expect("a sync");
+    let (medium, flash, _) = filled();
     let place = |flash: &MediumFlash, at| flash.place_of(at) as usize * MEDIUM_PAGE_BYTES;
     let (second, third) = (place(&flash, Ppn(PAGES + 1)), place(&flash, Ppn(PAGES + 2)));
     let whole = medium.cut(Landing::Nothing).to_vec();

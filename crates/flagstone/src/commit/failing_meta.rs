@@ -38,17 +38,22 @@ struct Plan {
     unreadable: BTreeSet<Ppn>,
 }
 
+impl Plan {
+    fn of(plan: &Mutex<Plan>) -> MutexGuard<'_, Plan> {
+        plan.lock().expect("no thread panics here")
+    }
+
+    /// So many programs of a kind fail from now on.
+    fn fail_all(&mut self, kind: PageKind, programs: u32) {
+        (self.kinds, self.fail) = (vec![kind as u8], programs);
+    }
+}
+
 /// A chip whose programs fail as planned, and which can show more of its blocks.
 struct Failing {
     chip: Shared<Chip>,
     plan: Arc<Mutex<Plan>>,
     geometry: Geometry,
-}
-
-impl Failing {
-    fn plan(&self) -> MutexGuard<'_, Plan> {
-        self.plan.lock().expect("no thread panics here")
-    }
 }
 
 impl Flash for Failing {
@@ -71,7 +76,7 @@ impl Flash for Failing {
         spare: &mut [u8],
     ) -> Result<Read, FlashError> {
         let read = self.chip.read(now, at, data, spare)?;
-        match self.plan().unreadable.contains(&at) {
+        match Plan::of(&self.plan).unreadable.contains(&at) {
             true => Err(FlashError::Uncorrectable {
                 at,
                 done: read.done,
@@ -89,7 +94,7 @@ impl Flash for Failing {
     ) -> Result<Nanos, FlashError> {
         let done = self.chip.program(now, at, data, spare)?;
         let kind = get(spare, header::KIND) as u8 & 0x1f;
-        let mut plan = self.plan();
+        let mut plan = Plan::of(&self.plan);
         if plan.fail == 0 || !plan.kinds.contains(&kind) {
             return Ok(done);
         }
@@ -103,7 +108,7 @@ impl Flash for Failing {
     }
 
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
-        let mut plan = self.plan();
+        let mut plan = Plan::of(&self.plan);
         if let Some(every) = plan.erases.filter(|_| plan.fail > 0 && plan.pass == 0) {
             plan.erased += 1;
             if plan.erased.is_multiple_of(every) {
@@ -117,7 +122,7 @@ impl Flash for Failing {
         let done = self.chip.erase(now, block)?;
         let geometry = *self.chip.geometry();
         let of_others = |&at: &Ppn| geometry.block_of(at) != block;
-        self.plan().unreadable.retain(of_others);
+        Plan::of(&self.plan).unreadable.retain(of_others);
         Ok(done)
     }
 }
@@ -188,22 +193,21 @@ impl Run {
         self.device
             .check()
             .map_err(|why| format!("{when}: {why}"))?;
-        for at in 0..PAGES {
-            let read = self.device.read(self.now, None, Lpn(at));
+        let now = self.now;
+        let value = |device: &mut Device, tx, at| {
+            let read = device.read(now, tx, Lpn(at));
             let (_, bytes) = read.map_err(|error| format!("{when}, page {at}: {error}"))?;
-            let (value, wanted) = (
-                bytes.map_or(0, |b| *b.first().unwrap_or(&255)),
-                self.holds[at as usize],
-            );
+            Ok::<u8, String>(bytes.map_or(0, |bytes| *bytes.first().unwrap_or(&255)))
+        };
+        for at in 0..PAGES {
+            let (value, wanted) = (value(&mut self.device, None, at)?, self.holds[at as usize]);
             if value != wanted {
                 return Err(format!("{when}, page {at} holds {value}, not {wanted}"));
             }
         }
         for live in &self.live {
             for &(at, wanted) in &live.pages {
-                let read = self.device.read(self.now, Some(live.tx), Lpn(at));
-                let (_, bytes) = read.map_err(|error| format!("{when}, page {at}: {error}"))?;
-                let value = bytes.map_or(0, |b| *b.first().unwrap_or(&255));
+                let value = value(&mut self.device, Some(live.tx), at)?;
                 if value != wanted {
                     return Err(format!("{when}, {at} in {} holds {value}", live.tx));
                 }
@@ -357,7 +361,7 @@ fn run(
     };
     run.steps(1500)?;
     {
-        let mut plan = run.plan.lock().expect("no thread panics here");
+        let mut plan = Plan::of(&run.plan);
         plan.kinds = kinds.iter().map(|&kind| kind as u8).collect();
         (plan.pass, plan.fail, plan.erases) = (pass, fail, erases);
     }
@@ -365,7 +369,7 @@ fn run(
     if run.dice.one_in(2) {
         run.restart()?;
     }
-    run.plan.lock().expect("no thread panics here").fail = 0;
+    Plan::of(&run.plan).fail = 0;
     run.steps(1000)?;
     run.restart()?;
     run.steps(500)?;
@@ -455,10 +459,7 @@ fn a_group_whose_log_page_fails_commits_later() {
     let opened = open_as(Kind::GMixSl, (&chip, shown), &plan, config, 4);
     let mut device = opened.expect("it is blank");
     let mut now = device.recovered_at();
-    let fail = |programs| {
-        let mut plan = plan.lock().expect("no thread panics here");
-        (plan.kinds, plan.fail) = (vec![PageKind::Log as u8], programs);
-    };
+    let fail = |programs| Plan::of(&plan).fail_all(PageKind::Log, programs);
     let mut txs = Vec::new();
     for at in 0..4u8 {
         let tx = device.begin(now).expect("there is room");
@@ -524,10 +525,7 @@ fn a_device_that_failed_to_grow_grows_when_it_is_asked_again() {
             let done = device.commit(now, tx).expect("there is room");
             now = done.expect("it is alone");
         }
-        let fail = |programs| {
-            let mut plan = plan.lock().expect("no thread panics here");
-            (plan.kinds, plan.fail) = (vec![PageKind::Root as u8], programs);
-        };
+        let fail = |programs| Plan::of(&plan).fail_all(PageKind::Root, programs);
         fail(u32::MAX);
         assert!(device.grow(now, 60).is_err(), "{kind}");
         fail(0);

@@ -9,9 +9,7 @@ use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Pbn, TxId};
 use std::sync::Arc;
 
-/// Dice of a cut after which nothing, or everything, that was in flight is there.
-pub(super) const NOTHING: u64 = 6;
-pub(super) const EVERYTHING: u64 = 1;
+pub(super) use crate::nand::small::{EVERYTHING, NOTHING};
 
 /// Logical pages: most of what the device could hold.
 pub(super) const PAGES: u32 = 104;

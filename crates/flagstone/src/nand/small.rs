@@ -32,6 +32,10 @@ pub(crate) const TINY: Geometry = Geometry {
     ..GEOMETRY
 };
 
+/// Dice of a cut after which nothing, or everything, that was in flight is there.
+pub(crate) const NOTHING: u64 = 6;
+pub(crate) const EVERYTHING: u64 = 1;
+
 /// A blank chip that keeps all spare bytes.
 pub(crate) fn chip(geometry: Geometry) -> Chip {
     Chip::new(geometry, Timing::default(), geometry.spare_bytes as usize)

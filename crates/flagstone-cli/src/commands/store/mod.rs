@@ -11,8 +11,9 @@ mod tables;
 mod whole;
 
 use super::Failure;
-use flagstone_store::{OpenOptions, PageStore, StoreInfo};
-use indicatif::ProgressBar;
+use flagstone_store::tools::Progress;
+use flagstone_store::{OpenOptions, PageStore, StoreError, StoreInfo};
+use flagstone_terminal::progress_bar;
 use key::KeyArgs;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -112,12 +113,20 @@ fn open(path: &Path, key: &KeyArgs) -> Result<PageStore, Failure> {
     PageStore::open(path, &reading).map_err(|error| key.advise(error))
 }
 
-/// Shows how far a work on a store is.
-fn shown(bar: &ProgressBar) -> impl FnMut(u64, u64) + '_ {
-    |done, all| {
+/// Does a work on a store that its key opens, and shows how far it is.
+fn watched<T>(
+    what: &str,
+    key: &KeyArgs,
+    work: impl FnOnce(OpenOptions, Progress<'_>) -> Result<T, StoreError>,
+) -> Result<T, Failure> {
+    let opening = key.give_to(OpenOptions::existing())?;
+    let bar = progress_bar(0, what);
+    let done = work(opening, &mut |done, all| {
         bar.set_length(all);
         bar.set_position(done);
-    }
+    });
+    bar.finish_and_clear();
+    done.map_err(|error| key.advise(error))
 }
 
 fn as_json(info: &StoreInfo) -> serde_json::Value {

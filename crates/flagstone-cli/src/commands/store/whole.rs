@@ -2,10 +2,9 @@
 
 use super::key::KeyArgs;
 use super::look::{APART, held};
-use super::{Of, as_json, open, shown};
+use super::{Of, as_json, open, watched};
 use crate::commands::{Failure, mebibytes, note, protocol_of, say, with_unit};
 use flagstone_store::{OpenOptions, PageStore, tools};
-use flagstone_terminal::progress_bar;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -168,15 +167,10 @@ pub(super) fn compact(args: &Compact) -> Result<ExitCode, Failure> {
         });
         return Ok(ExitCode::SUCCESS);
     }
-    let opening = args.key.give_to(OpenOptions::existing())?;
-    let bar = progress_bar(0, "compacting");
-    let copied = tools::compact(&args.store, &opening, &mut shown(&bar));
-    bar.finish_and_clear();
-    tell_copied(
-        &copied.map_err(|error| args.key.advise(error))?,
-        args.json,
-        "compacted",
-    );
+    let copied = watched("compacting", &args.key, |opening, progress| {
+        tools::compact(&args.store, &opening, progress)
+    })?;
+    tell_copied(&copied, args.json, "compacted");
     if let (_, Some(true)) = held(&mut open(&args.store, &args.key)?)? {
         note(&format!("it holds an SQLite database. {APART}"));
     }
@@ -200,16 +194,10 @@ pub(super) fn discard(args: &Of) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn backup(args: &Backup) -> Result<ExitCode, Failure> {
-    let opening = args.key.give_to(OpenOptions::existing())?;
-    let bar = progress_bar(0, "copying");
-    let progress = &mut shown(&bar);
-    let copied = tools::backup(&args.store, &args.to, &opening, args.force, progress);
-    bar.finish_and_clear();
-    tell_copied(
-        &copied.map_err(|error| args.key.advise(error))?,
-        args.json,
-        "copied and compared",
-    );
+    let copied = watched("copying", &args.key, |opening, progress| {
+        tools::backup(&args.store, &args.to, &opening, args.force, progress)
+    })?;
+    tell_copied(&copied, args.json, "copied and compared");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -236,19 +224,10 @@ pub(super) fn repair(args: &Repair) -> Result<ExitCode, Failure> {
         pages_per_block: args.pages_per_block,
         newest: args.newest,
     };
-    let opening = args.key.give_to(OpenOptions::existing())?;
-    let bar = progress_bar(0, "salvaging");
-    let progress = &mut shown(&bar);
-    let report = tools::repair(
-        &args.store,
-        &args.to,
-        &opening,
-        &hints,
-        args.force,
-        progress,
-    );
-    bar.finish_and_clear();
-    let report = report.map_err(|error| args.key.advise(error))?;
+    let (from, to) = (&args.store, &args.to);
+    let report = watched("salvaging", &args.key, |opening, progress| {
+        tools::repair(from, to, &opening, &hints, args.force, progress)
+    })?;
     if args.json {
         let lost: Vec<u32> = report.lost.iter().map(|at| at.0).collect();
         say(&json!({

@@ -51,12 +51,9 @@ fn random_trace(seed: u64) -> Trace {
         } else {
             random.random_range(0..pages)
         };
-        trace.events.push(Event {
-            time_ns,
-            transaction,
-            op,
-            page,
-        });
+        trace
+            .events
+            .push(Event::of((time_ns, transaction, op, page)));
     }
     let half = pages / 2;
     trace.relations = vec![
@@ -106,12 +103,7 @@ fn several_row_groups_are_one_trace() {
         transactions: 1,
         ..Trace::default()
     };
-    let event = |n: usize| Event {
-        time_ns: n as u64,
-        transaction: 0,
-        op: Op::Write,
-        page: (n * n % 7) as u32,
-    };
+    let event = |n: usize| Event::of((n as u64, 0, Op::Write, (n * n % 7) as u32));
     trace.events = (0..ROW_GROUP + 5).map(event).collect();
     trace.events.push(Event {
         op: Op::Commit,

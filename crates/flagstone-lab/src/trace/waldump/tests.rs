@@ -48,12 +48,7 @@ fn failure(text: &str) -> String {
 }
 
 fn event((time_ms, transaction, op, page): (u64, u32, Op, u32)) -> Event {
-    Event {
-        time_ns: time_ms * 1_000_000,
-        transaction,
-        op,
-        page,
-    }
+    Event::of((time_ms * 1_000_000, transaction, op, page))
 }
 
 #[test]

@@ -9,11 +9,8 @@ use super::super::{Host, HostConfig, HostError, Stack, Step, Why};
 use super::BARE;
 use crate::commit::{Kind, Options};
 use crate::nand::Cut;
+use crate::nand::small::{EVERYTHING, NOTHING};
 use crate::units::{Lpn, Nanos, TxId};
-
-/// Dice of a cut after which nothing, or everything, that was in flight is there.
-const NOTHING: u64 = 6;
-const EVERYTHING: u64 = 1;
 
 fn cut(at: u64, dice: u64) -> Option<Cut> {
     let torn = dice == NOTHING;

@@ -11,9 +11,7 @@ use crate::units::Pbn;
 /// where the flag is.
 fn one_dead_page(mistake: Option<Mistake>, others: [u64; 2], cut: Option<Cut>) -> (Bench, Pbn) {
     let mut bench = Bench::new(RecordKind::CfcEx, 3, mistake);
-    bench.resolve(&[]);
-    bench.restart(2, cut).expect("it opens");
-    bench.resolve(&[]);
+    bench.arm(cut);
     let mut dice = Dice(1);
     let mut write_others = |bench: &mut Bench, count| {
         for _ in 0..count {
@@ -112,7 +110,6 @@ fn d12_a_flag_is_handed_on_to_a_live_page_and_to_no_other() {
 fn d11_a_table_that_differs_from_flash_is_noticed() {
     for kind in RecordKind::ALL {
         let mut bench = Bench::new(kind, 3, None);
-        bench.resolve(&[]);
         let tx = bench.begin();
         bench.write(0, 1, &[1], &[(tx, &[0])]);
         let ftl = bench.device().ftl();

@@ -12,10 +12,8 @@ fn about_to_commit(
     cut: Option<Cut>,
 ) -> (Bench, TxId) {
     let mut bench = Bench::new(kind, 3, mistake);
-    bench.resolve(&[]);
     bench.write(0, 1, &vec![1; records.into()], &[]);
-    bench.restart(2, cut).expect("it opens");
-    bench.resolve(&[]);
+    bench.arm(cut);
     let (rolled_back, kept) = (bench.begin(), bench.begin());
     let others: Vec<SlotNo> = (1..records).collect();
     let pending = [(rolled_back, &others[..]), (kept, &[0])];
@@ -71,9 +69,7 @@ fn d8_torn_flags_go_also_where_a_merged_page_would_be_too_large() {
 fn split_commits(kind: RecordKind, mistake: Option<Mistake>) -> usize {
     let committed = |cut: Option<Cut>| {
         let mut bench = Bench::new(kind, 3, mistake);
-        bench.resolve(&[]);
-        bench.restart(2, cut).expect("it opens");
-        bench.resolve(&[]);
+        bench.arm(cut);
         // Opens a block on each plane, so that no page waits for an erase.
         for other in 30..34 {
             bench.write(other, 1, &[], &[]);
@@ -123,9 +119,7 @@ fn played(
     cut: Option<Cut>,
 ) -> (Bench, Vec<Ppn>, Vec<u8>) {
     let mut bench = Bench::on(Bench::chip_of(3, 4), kind, 3, mistake);
-    bench.resolve(&[]);
-    bench.restart(2, cut).expect("it opens");
-    bench.resolve(&[]);
+    bench.arm(cut);
     let (victims, right) = scene(&mut bench);
     (bench, victims, right)
 }

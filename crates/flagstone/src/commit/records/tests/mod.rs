@@ -58,6 +58,7 @@ impl Bench {
         })
     }
 
+    /// A device that is ready for transactions.
     fn new(kind: RecordKind, max_c: u8, mistake: Option<Mistake>) -> Bench {
         Bench::on(Bench::chip(max_c), kind, max_c, mistake)
     }
@@ -77,6 +78,7 @@ impl Bench {
             now: Nanos::ZERO,
         };
         bench.open().expect("there is no cut");
+        bench.resolve(&[]);
         bench
     }
 
@@ -105,6 +107,12 @@ impl Bench {
         self.device = None;
         small::restart(&mut self.flash, dice, dice & 8 != 0, cut);
         self.open()
+    }
+
+    /// The power fails and comes on again, and will fail with `cut`.
+    fn arm(&mut self, cut: Option<Cut>) {
+        self.restart(2, cut).expect("it opens");
+        self.resolve(&[]);
     }
 
     fn device(&mut self) -> &mut RecordDevice {

@@ -5,9 +5,7 @@ use crate::ftl::{Cause, Operation};
 use crate::nand::{Fault, FaultPlan, Faulty, Flash};
 
 fn bench(kind: RecordKind) -> Bench {
-    let mut bench = Bench::new(kind, 3, None);
-    bench.resolve(&[]);
-    bench
+    Bench::new(kind, 3, None)
 }
 
 /// Runs a scenario on both protocols.
@@ -209,8 +207,7 @@ fn in_afc_ex_only_the_first_page_of_a_transaction_has_to_stay() {
 fn about_to_commit(kind: RecordKind, cut: Option<Cut>) -> (Bench, TxId) {
     let mut bench = bench(kind);
     bench.write(2, 1, &[4], &[]);
-    bench.restart(2, cut).expect("it opens");
-    bench.resolve(&[]);
+    bench.arm(cut);
     let tx = bench.begin();
     for page in 0..3 {
         bench.write(page, 2, &[9], &[(tx, &[0])]);

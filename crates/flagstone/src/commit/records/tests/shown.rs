@@ -11,7 +11,6 @@ use crate::units::{Pbn, Ppn};
 fn device(kind: RecordKind) -> (Bench, [TxId; 4]) {
     let mut bench = Bench::new(kind, 3, None);
     bench.options.tells = true;
-    bench.resolve(&[]);
     bench.write(0, 1, &[9, 9, 9, 9], &[]);
     let all = [(); 4].map(|()| bench.begin());
     let [committed, rolled_back, live, logged] = all;
@@ -155,7 +154,6 @@ fn tables_and_rulings_are_of_the_transactions_that_there_are() {
 fn a_root_says_which_blocks_are_out_of_service() {
     for kind in RecordKind::ALL {
         let mut bench = Bench::new(kind, 3, None);
-        bench.resolve(&[]);
         bench.churn(20);
         let mut chip = bench.flash.look(|power| power.chip().clone());
         chip.reset_time();
@@ -166,7 +164,6 @@ fn a_root_says_which_blocks_are_out_of_service() {
             chip.wear_out(block);
         }
         let mut bench = Bench::on(chip, kind, 3, None);
-        bench.resolve(&[]);
         bench.churn(60);
         let chip = bench.flash.look(|power| power.chip().clone());
         let root = newest_root(&chip, |data| kind.info().root_fields(data));

@@ -64,7 +64,6 @@ impl Facts {
 
     fn counts(&self) -> Counts {
         let mut bench = Bench::new(self.kind, 2, None);
-        bench.resolve(&[]);
         bench.write(0, 1, &[1], &[]);
         bench.write(1, 1, &[1], &[]);
         let tx = bench.begin();
