@@ -196,7 +196,7 @@ mod tests {
                     ..Default::default()
                 },
             },
-            plan: indexing::Plan::new("A", &options).expect("a workload"),
+            workload: indexing::KeyWorkload::new("A", &options).expect("a workload"),
             seed: 1,
         };
         stops(|| drop(bench.run(&|_, _| {})));

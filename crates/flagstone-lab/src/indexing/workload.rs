@@ -39,7 +39,7 @@ pub enum Access {
     /// `Hot(0.8)`: 80 % of the accesses go to 20 % of the places, and so on inside these, Zipf's
     /// law with one exponent (Knuth's 80-20 rule). A place is where an index keeps a key: hot keys
     /// lie side by side, in key order for a tree, in bucket order for a hash index, whose buckets
-    /// may be scattered (see [`Plan::scattered`]).
+    /// may be scattered (see [`KeyWorkload::scattered`]).
     Hot(f64),
     /// Zipf's law over keys, wherever they lie.
     Zipf(f64),
@@ -93,7 +93,7 @@ pub struct Step {
 
 /// A workload.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct KeyWorkload {
     /// Its name.
     pub name: String,
     /// What keys there are.
@@ -222,12 +222,12 @@ fn step(name: impl Into<String>, operations: u64, mix: Mix, access: Access) -> S
 /// Share of the authors of [LazyBtree] §5.1 that the tree has before the measurement.
 const INITIAL: f64 = 540_936.0 / 610_907.0;
 
-impl Plan {
+impl KeyWorkload {
     /// A workload by its name.
     ///
     /// # Errors
     /// No such workload, with the one that was probably meant; numbers that make no sense.
-    pub fn new(name: &str, options: &BenchOptions) -> Result<Plan, String> {
+    pub fn new(name: &str, options: &BenchOptions) -> Result<KeyWorkload, String> {
         let names: Vec<&str> = WORKLOADS.iter().map(|(name, _)| *name).collect();
         if !names.contains(&name) {
             return Err(no_such("workload", name, &names));
@@ -258,7 +258,7 @@ impl Plan {
                 options.records
             ));
         }
-        let mut plan = Plan {
+        let mut workload = KeyWorkload {
             name: name.into(),
             keys: KeyKind::Uniform,
             load: options.records,
@@ -268,31 +268,31 @@ impl Plan {
             scattered: options.scattered,
         };
         if let Some(kind) = name.strip_prefix("ycsb-") {
-            plan.ycsb(kind, options);
+            workload.ycsb(kind, options);
         } else if let Some(kind) = name.strip_prefix("lazy-") {
-            plan.lazy(kind, options);
+            workload.lazy(kind, options);
         } else {
-            plan.sal(name, options);
+            workload.sal(name, options);
         }
-        plan.keys = options.keys.unwrap_or(plan.keys);
-        plan.warm_up = options.warm_up.unwrap_or(plan.warm_up);
-        if let Some(last) = plan.steps.last_mut() {
+        workload.keys = options.keys.unwrap_or(workload.keys);
+        workload.warm_up = options.warm_up.unwrap_or(workload.warm_up);
+        if let Some(last) = workload.steps.last_mut() {
             last.flush |= options.flush;
         }
-        if plan.steps.iter().all(|step| step.operations == 0) {
+        if workload.steps.iter().all(|step| step.operations == 0) {
             return Err(format!(
                 "{name} has no operation on so few records: use more than {}",
                 options.records
             ));
         }
-        if plan.most_keys() > RECORDS_MAX {
+        if workload.most_keys() > RECORDS_MAX {
             return Err(format!(
                 "{name} would come to {} records, and a workload has {RECORDS_MAX} at the most: use \
                  fewer operations",
-                plan.most_keys()
+                workload.most_keys()
             ));
         }
-        Ok(plan)
+        Ok(workload)
     }
 
     /// Keys that there are at most at any time.
@@ -460,15 +460,15 @@ mod tests {
     #[test]
     fn every_listed_workload_is_one() {
         for (name, _) in WORKLOADS {
-            let plan = Plan::new(name, &options(10_000)).unwrap();
+            let workload = KeyWorkload::new(name, &options(10_000)).unwrap();
             assert!(
-                !plan.steps.is_empty() && plan.most_keys() >= 10_000,
-                "{plan:?}"
+                !workload.steps.is_empty() && workload.most_keys() >= 10_000,
+                "{workload:?}"
             );
         }
-        let error = Plan::new("ycsb-g", &options(1)).unwrap_err();
+        let error = KeyWorkload::new("ycsb-g", &options(1)).unwrap_err();
         assert!(error.contains("did you mean `ycsb-"), "{error}");
-        assert!(Plan::new("A", &options(0)).is_err());
+        assert!(KeyWorkload::new("A", &options(0)).is_err());
     }
 
     #[test]
@@ -476,12 +476,12 @@ mod tests {
         let refused = |name: &str, change: fn(&mut BenchOptions)| {
             let mut options = options(1000);
             change(&mut options);
-            Plan::new(name, &options).unwrap_err()
+            KeyWorkload::new(name, &options).unwrap_err()
         };
         for operations in [0, u64::MAX] {
             let mut options = options(1000);
             options.operations = Some(operations);
-            let error = Plan::new("ycsb-a", &options).unwrap_err();
+            let error = KeyWorkload::new("ycsb-a", &options).unwrap_err();
             assert!(error.contains("from 1 to"), "{error}");
         }
         let many = refused("ycsb-d", |options| options.operations = Some(1 << 40));
@@ -491,7 +491,7 @@ mod tests {
         for locality in [0.0, 0.49, 1.0, f64::NAN, -1.0] {
             let mut options = options(1000);
             options.localities = vec![0.5, locality];
-            let error = Plan::new("C", &options).unwrap_err();
+            let error = KeyWorkload::new("C", &options).unwrap_err();
             assert!(error.contains("is no locality"), "{error}");
         }
         let share = refused("D", |options| options.search_shares = vec![f64::NAN]);
@@ -500,13 +500,13 @@ mod tests {
 
     #[test]
     fn the_papers_counts_come_out() {
-        let plan = |name| Plan::new(name, &options(610_907)).unwrap();
-        let insert = plan("lazy-query-insert");
+        let workload = |name| KeyWorkload::new(name, &options(610_907)).unwrap();
+        let insert = workload("lazy-query-insert");
         assert_eq!(insert.load, 540_936);
         assert_eq!(insert.steps[0].operations, 69_971 * 5);
-        assert_eq!(plan("lazy-query-mix").steps[0].operations, 583_092);
-        assert_eq!(plan("lazy-update-mix").steps[0].operations, 145_773);
-        let a = Plan::new("A", &options(160)).unwrap();
+        assert_eq!(workload("lazy-query-mix").steps[0].operations, 583_092);
+        assert_eq!(workload("lazy-update-mix").steps[0].operations, 145_773);
+        let a = KeyWorkload::new("A", &options(160)).unwrap();
         let grown: Vec<u64> = a.steps.iter().map(|step| step.operations).collect();
         assert_eq!(grown, [10, 10, 20, 40, 80]);
     }
