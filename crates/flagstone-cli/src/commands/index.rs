@@ -6,7 +6,7 @@ use flagstone::commit::{Kind, Options};
 use flagstone::index::{COMMON, IndexError, IndexInfo, IndexKind};
 use flagstone_lab::indexing::{
     Access, Bench, BenchError, BenchOptions, IndexRecord, KeyKind, KeyWorkload, LoadOrder, Place,
-    Step, WORKLOADS,
+    WORKLOADS, WindowSpec,
 };
 use flagstone_store::FileOptions;
 use serde_json::json;
@@ -190,8 +190,8 @@ fn check_settings(set: &Given, index: IndexKind, protocol: Option<Kind>) -> Resu
 
 /// Refuses options that would change nothing.
 fn check_use(args: &BenchArgs, workload: &KeyWorkload, info: &IndexInfo) -> Result<(), Failure> {
-    let hot = |step: &Step| matches!(step.access, Access::Hot(share) if share > 0.5);
-    let hash_places = !info.ordered && workload.steps.iter().any(hot);
+    let hot = |spec: &WindowSpec| matches!(spec.access, Access::Hot(share) if share > 0.5);
+    let hash_places = !info.ordered && workload.windows.iter().any(hot);
     let is = |names: &[&str]| names.contains(&args.workload.as_str());
     let sim = args.store == "sim";
     let file = args.store.starts_with("file:");

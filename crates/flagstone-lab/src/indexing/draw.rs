@@ -1,7 +1,7 @@
 //! Operations of a window, drawn from a seed, and the keys that they know to be there.
 
 use super::keys::{KeyKind, Keys};
-use super::workload::{Access, KeyWorkload, Mix, Step};
+use super::workload::{Access, KeyWorkload, Mix, WindowSpec};
 use flagstone::index::{IndexInfo, Key, Value, hash};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
@@ -79,8 +79,8 @@ impl Draw {
     /// Puts the keys into the order of their places, where a window needs it: by key for an index
     /// with an order, by bucket for the others. Buckets are numbered by the last bits of the hash.
     pub fn sort_by_place(&mut self, workload: &KeyWorkload, info: &IndexInfo) {
-        let hot = |step: &Step| matches!(step.access, Access::Hot(_));
-        if !workload.steps.iter().any(hot) {
+        let hot = |spec: &WindowSpec| matches!(spec.access, Access::Hot(_));
+        if !workload.windows.iter().any(hot) {
             return;
         }
         if info.ordered {
@@ -96,12 +96,12 @@ impl Draw {
     }
 
     /// The operations of a window.
-    pub fn window<'a>(&'a mut self, step: &'a Step) -> impl Iterator<Item = Operation> + 'a {
-        let mut left = step.operations;
-        let chooser = Chooser::new(step.access, self.present.len());
+    pub fn window<'a>(&'a mut self, spec: &'a WindowSpec) -> impl Iterator<Item = Operation> + 'a {
+        let mut left = spec.operations;
+        let chooser = Chooser::new(spec.access, self.present.len());
         std::iter::from_fn(move || {
             left = left.checked_sub(1)?;
-            Some(self.operation(&step.mix, &chooser))
+            Some(self.operation(&spec.mix, &chooser))
         })
     }
 
@@ -229,7 +229,7 @@ mod tests {
         let workload = workload("lazy-update-mix", 2000);
         let all = |seed| -> Vec<Operation> {
             let mut draw = loaded(&workload, seed);
-            draw.window(&workload.steps[0]).collect()
+            draw.window(&workload.windows[0]).collect()
         };
         assert_eq!(all(1), all(1));
         assert_ne!(all(1), all(2));
@@ -241,8 +241,8 @@ mod tests {
             let workload = workload(name, 3000);
             let mut draw = loaded(&workload, 3);
             let mut there: BTreeSet<Key> = draw.present().iter().copied().collect();
-            for step in &workload.steps {
-                for operation in draw.window(step) {
+            for spec in &workload.windows {
+                for operation in draw.window(spec) {
                     match operation {
                         Operation::Insert(key, _) => assert!(there.insert(key), "{name}"),
                         Operation::Delete(key) => assert!(there.remove(&key), "{name}"),
@@ -268,11 +268,11 @@ mod tests {
             let buckets = (workload.load / BUCKET_KEYS).next_power_of_two();
             let bucket = |key: Key| (hash(key) & (buckets - 1)) as usize;
             let mut counts = vec![0u64; buckets as usize];
-            let step = Step {
+            let spec = WindowSpec {
                 operations: 100_000,
-                ..workload.steps[5].clone()
+                ..workload.windows[5].clone()
             };
-            for operation in draw.window(&step) {
+            for operation in draw.window(&spec) {
                 let Operation::Search(key) = operation else {
                     panic!("{operation:?}")
                 };

@@ -39,7 +39,7 @@ pub use draw::{Draw, Operation};
 pub use keys::{KeyKind, Keys};
 pub use place::Place;
 pub use record::{IndexRecord, Window};
-pub use workload::{Access, BenchOptions, KeyWorkload, LoadOrder, Mix, Step, WORKLOADS};
+pub use workload::{Access, BenchOptions, KeyWorkload, LoadOrder, Mix, WORKLOADS, WindowSpec};
 
 use crate::stop;
 use crate::stopwatch::Stopwatch;
@@ -125,7 +125,7 @@ impl Bench {
         let info = self.index.info();
         let value_bytes = self.settings.value_bytes(info);
         let value_bytes = value_bytes.map_err(|error| BenchError::Setup(error.to_string()))?;
-        let scans = self.workload.steps.iter().any(|step| step.mix.scan > 0.0);
+        let scans = self.workload.windows.iter().any(|spec| spec.mix.scan > 0.0);
         if scans && !info.ordered {
             let error = IndexError::Unordered(info.name);
             return Err(BenchError::Setup(format!(
@@ -158,7 +158,12 @@ impl Bench {
         let settings = self.load.as_ref().unwrap_or(&self.settings);
         let opened = self.index.open(store, settings, Nanos::ZERO);
         let (index, now) = opened.map_err(refused)?;
-        let operations: u64 = self.workload.steps.iter().map(|step| step.operations).sum();
+        let operations: u64 = self
+            .workload
+            .windows
+            .iter()
+            .map(|spec| spec.operations)
+            .sum();
         let mut client = Client {
             name: info.name,
             index,
@@ -175,8 +180,8 @@ impl Bench {
             client = client.reopened(self)?;
         }
         draw.sort_by_place(&self.workload, info);
-        if let (Some(first), true) = (self.workload.steps.first(), self.workload.warm_up > 0) {
-            let warm_up = Step {
+        if let (Some(first), true) = (self.workload.windows.first(), self.workload.warm_up > 0) {
+            let warm_up = WindowSpec {
                 operations: self.workload.warm_up,
                 ..first.clone()
             };
@@ -186,11 +191,11 @@ impl Bench {
         }
         let load_s = clock.seconds();
         let mut windows = Vec::new();
-        for step in &self.workload.steps {
+        for spec in &self.workload.windows {
             client.index.reset_stats();
             let begun = client.now;
             let mut cpu_s = 0.0;
-            let mut window = draw.window(step).peekable();
+            let mut window = draw.window(spec).peekable();
             while window.peek().is_some() {
                 let drawn: Vec<Operation> = window.by_ref().take(DRAWN).collect();
                 let clock = Stopwatch::start();
@@ -199,13 +204,13 @@ impl Bench {
                     .try_for_each(|operation| client.make(operation))?;
                 cpu_s += clock.seconds();
             }
-            if step.flush {
+            if spec.flush {
                 let clock = Stopwatch::start();
                 client.flush()?;
                 cpu_s += clock.seconds();
             }
             let virtual_ns = client.now.0 - begun.0;
-            windows.push(Window::of(step, client.index.as_ref(), virtual_ns, cpu_s));
+            windows.push(Window::of(spec, client.index.as_ref(), virtual_ns, cpu_s));
         }
         Ok(IndexRecord::new(
             self,

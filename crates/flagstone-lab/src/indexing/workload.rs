@@ -78,7 +78,7 @@ impl Named for LoadOrder {
 
 /// A window of operations.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct WindowSpec {
     /// Its name in results.
     pub name: String,
     /// Operations.
@@ -105,7 +105,7 @@ pub struct KeyWorkload {
     /// Operations like those of the first window that are made before it, uncounted.
     pub warm_up: u64,
     /// The windows.
-    pub steps: Vec<Step>,
+    pub windows: Vec<WindowSpec>,
     /// Whether the hot buckets of a hash index lie anywhere, and not side by side.
     pub scattered: bool,
 }
@@ -208,9 +208,9 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ),
 ];
 
-fn step(name: impl Into<String>, operations: u64, mix: Mix, access: Access) -> Step {
+fn spec(name: impl Into<String>, operations: u64, mix: Mix, access: Access) -> WindowSpec {
     let name = name.into();
-    Step {
+    WindowSpec {
         name,
         operations,
         mix,
@@ -264,7 +264,7 @@ impl KeyWorkload {
             load: options.records,
             load_order: options.load_order,
             warm_up: 0,
-            steps: Vec::new(),
+            windows: Vec::new(),
             scattered: options.scattered,
         };
         if let Some(kind) = name.strip_prefix("ycsb-") {
@@ -276,10 +276,10 @@ impl KeyWorkload {
         }
         workload.keys = options.keys.unwrap_or(workload.keys);
         workload.warm_up = options.warm_up.unwrap_or(workload.warm_up);
-        if let Some(last) = workload.steps.last_mut() {
+        if let Some(last) = workload.windows.last_mut() {
             last.flush |= options.flush;
         }
-        if workload.steps.iter().all(|step| step.operations == 0) {
+        if workload.windows.iter().all(|spec| spec.operations == 0) {
             return Err(format!(
                 "{name} has no operation on so few records: use more than {}",
                 options.records
@@ -297,7 +297,7 @@ impl KeyWorkload {
 
     /// Keys that there are at most at any time.
     pub fn most_keys(&self) -> u64 {
-        let inserted = |step: &Step| {
+        let inserted = |spec: &WindowSpec| {
             let Mix {
                 insert,
                 update,
@@ -306,11 +306,11 @@ impl KeyWorkload {
                 miss,
                 scan,
                 modify,
-            } = step.mix;
+            } = spec.mix;
             let all = insert + update + delete + search + miss + scan + modify;
-            (step.operations as f64 * insert / all).ceil() as u64
+            (spec.operations as f64 * insert / all).ceil() as u64
         };
-        self.load + self.steps.iter().map(inserted).sum::<u64>()
+        self.load + self.windows.iter().map(inserted).sum::<u64>()
     }
 
     fn ycsb(&mut self, kind: &str, options: &BenchOptions) {
@@ -325,7 +325,7 @@ impl KeyWorkload {
         }
         let operations = options.operations.unwrap_or(options.records);
         self.warm_up = operations / 10;
-        self.steps.push(step(kind, operations, mix, access));
+        self.windows.push(spec(kind, operations, mix, access));
     }
 
     /// [LazyBtree] §5.1. All four insert the same keys, the new authors. In the mixes these
@@ -349,8 +349,8 @@ impl KeyWorkload {
             ..Mix::default()
         };
         let operations = options.operations.unwrap_or(operations);
-        self.steps
-            .push(step(kind, operations, mix, Access::Uniform));
+        self.windows
+            .push(spec(kind, operations, mix, Access::Uniform));
     }
 
     /// [SAL] §4.
@@ -386,12 +386,12 @@ impl KeyWorkload {
                     } else {
                         size.to_string()
                     };
-                    let grow = step(name, more, inserts, Access::Uniform);
+                    let grow = spec(name, more, inserts, Access::Uniform);
                     // [SAL] §4.3 looks at the memory when all log regions are merged.
                     let flush = trace == "G";
-                    self.steps.push(Step { flush, ..grow });
+                    self.windows.push(WindowSpec { flush, ..grow });
                     if trace == "B" {
-                        self.steps.push(step(
+                        self.windows.push(spec(
                             size.to_string(),
                             operations,
                             searches,
@@ -402,7 +402,7 @@ impl KeyWorkload {
             }
             "C" => {
                 for locality in or(&options.localities, &[0.5, 0.6, 0.7, 0.8, 0.9]) {
-                    self.steps.push(step(
+                    self.windows.push(spec(
                         locality.to_string(),
                         operations,
                         searches,
@@ -415,10 +415,10 @@ impl KeyWorkload {
                     miss: 1.0,
                     ..Mix::default()
                 };
-                self.steps
-                    .push(step("successful", operations, searches, Access::Uniform));
-                self.steps
-                    .push(step("unsuccessful", operations, misses, Access::Uniform));
+                self.windows
+                    .push(spec("successful", operations, searches, Access::Uniform));
+                self.windows
+                    .push(spec("unsuccessful", operations, misses, Access::Uniform));
             }
             _ => {
                 let locality = options.localities.first().copied();
@@ -437,8 +437,8 @@ impl KeyWorkload {
                         update: 1.0 - search,
                         ..Mix::default()
                     };
-                    self.steps
-                        .push(step(search.to_string(), operations, mix, access));
+                    self.windows
+                        .push(spec(search.to_string(), operations, mix, access));
                 }
                 self.warm_up = operations / 10;
             }
@@ -462,7 +462,7 @@ mod tests {
         for (name, _) in WORKLOADS {
             let workload = KeyWorkload::new(name, &options(10_000)).unwrap();
             assert!(
-                !workload.steps.is_empty() && workload.most_keys() >= 10_000,
+                !workload.windows.is_empty() && workload.most_keys() >= 10_000,
                 "{workload:?}"
             );
         }
@@ -503,11 +503,11 @@ mod tests {
         let workload = |name| KeyWorkload::new(name, &options(610_907)).unwrap();
         let insert = workload("lazy-query-insert");
         assert_eq!(insert.load, 540_936);
-        assert_eq!(insert.steps[0].operations, 69_971 * 5);
-        assert_eq!(workload("lazy-query-mix").steps[0].operations, 583_092);
-        assert_eq!(workload("lazy-update-mix").steps[0].operations, 145_773);
+        assert_eq!(insert.windows[0].operations, 69_971 * 5);
+        assert_eq!(workload("lazy-query-mix").windows[0].operations, 583_092);
+        assert_eq!(workload("lazy-update-mix").windows[0].operations, 145_773);
         let a = KeyWorkload::new("A", &options(160)).unwrap();
-        let grown: Vec<u64> = a.steps.iter().map(|step| step.operations).collect();
+        let grown: Vec<u64> = a.windows.iter().map(|spec| spec.operations).collect();
         assert_eq!(grown, [10, 10, 20, 40, 80]);
     }
 }

@@ -252,7 +252,7 @@ mod tests {
         let bench = |more: &str| run(more).unwrap().bench().unwrap();
         let (whole, part) = (bench(""), bench("operations = 8000\nscale = 0.25"));
         assert_eq!((whole.workload.load, part.workload.load), (80_000, 20_000));
-        let operations = |bench: &Bench| bench.workload.steps[0].operations;
+        let operations = |bench: &Bench| bench.workload.windows[0].operations;
         assert_eq!((operations(&whole), operations(&part)), (10_000, 2000));
         assert_eq!(part.settings, Settings::new().with("memory", 262_144));
         let load = Settings::new().with("memory", 1_048_576);
