@@ -4,7 +4,7 @@ use super::winners::table;
 use super::{Failure, note, progress_bar, runs, say};
 use flagstone_lab::reproduce::Catalogue;
 use flagstone_lab::reproduce::engine::Run;
-use flagstone_lab::reproduce::execute::Step;
+use flagstone_lab::reproduce::execute::RunEvent;
 use flagstone_lab::reproduce::figures::Mode;
 use flagstone_lab::reproduce::sensitivity::{
     Analysis, Design, Kind, OpenSettings, Point, Tried, Trier, best, climb, needed, one_at_a_time,
@@ -117,8 +117,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         note(&format!("{points} points of {runs} runs each"));
     }
     let bar = progress_bar(design.points.len() as u64, "trying settings");
-    let watch = |run: &Run, step: Step| {
-        if step == Step::Started {
+    let watch = |run: &Run, event: RunEvent| {
+        if event == RunEvent::Started {
             bar.set_message(run.name());
         }
     };

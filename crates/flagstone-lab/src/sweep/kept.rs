@@ -4,7 +4,7 @@
 use super::{Sweep, Task};
 use crate::output::{Output, make_folder};
 use crate::reproduce::engine::{Outcome, Run};
-use crate::reproduce::execute::{Keeping, Step, all};
+use crate::reproduce::execute::{Keeping, RunEvent, all};
 use crate::trace::input::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -156,7 +156,7 @@ impl Keeping for Folder {
 }
 
 /// Runs all tasks of a sweep that `folder` has no result of, and gives the results in the order of
-/// the sweep. `watch` hears of each step.
+/// the sweep. `watch` hears of each event.
 ///
 /// # Errors
 /// A file in place of a result that is not whole; the first run that failed. Results made until
@@ -165,7 +165,7 @@ pub fn run(
     sweep: &Sweep,
     threads: usize,
     folder: &Path,
-    watch: &(dyn Fn(&Run, Step) + Sync),
+    watch: &(dyn Fn(&Run, RunEvent) + Sync),
 ) -> Result<Vec<Kept>, String> {
     let runs: BTreeMap<String, Run> = sweep
         .tasks

@@ -1,7 +1,7 @@
 //! Sweeps of moments: the same bytes whoever makes them, damage that is found, maps, wrong files.
 
 use super::*;
-use crate::reproduce::execute::Step;
+use crate::reproduce::execute::RunEvent;
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -39,8 +39,8 @@ margin = 0.1
 
 fn made(sweep: &Sweep, threads: usize, folder: &std::path::Path) -> (Vec<Kept>, usize) {
     let count = AtomicUsize::new(0);
-    let watch = |_: &_, step: Step| {
-        if step == Step::Done {
+    let watch = |_: &_, event: RunEvent| {
+        if event == RunEvent::Done {
             count.fetch_add(1, Ordering::Relaxed);
         }
     };
