@@ -168,9 +168,9 @@ fn hint(error: &Error) -> &'static str {
 #[derive(Debug, Clone)]
 pub(crate) enum Import {
     /// Of the log.
-    Log(waldump::Report),
+    Log(waldump::WalReport),
     /// Of what bpftrace printed.
-    Probes(bpftrace::Report),
+    Probes(bpftrace::ProbeReport),
 }
 
 /// A recording.
