@@ -3,7 +3,7 @@
 
 use super::input::{Delivery, NewOrder, OrderStatus, Payment, StockLevel, Terminal};
 use super::random::{Random, Stream};
-use super::session::{Access, Error, Session};
+use super::session::{AccessMode, Error, Session};
 use super::{delivery, new_order, order_status, payment, stock_level};
 
 /// The five transactions.
@@ -147,8 +147,8 @@ impl Request {
 
     fn attempt(&self, session: &mut impl Session, now: i64) -> Result<(bool, u64), Error> {
         let access = match self {
-            Request::OrderStatus(_) | Request::StockLevel(_) => Access::ReadOnly,
-            _ => Access::ReadWrite,
+            Request::OrderStatus(_) | Request::StockLevel(_) => AccessMode::ReadOnly,
+            _ => AccessMode::ReadWrite,
         };
         session.begin(access)?;
         let mut passed_over = 0;
