@@ -5,8 +5,8 @@ use super::{Failure, device, named, plain_table, progress_bar, protocol_of, say,
 use flagstone::commit::{Kind, Options};
 use flagstone::index::{COMMON, IndexError, IndexInfo, IndexKind};
 use flagstone_lab::indexing::{
-    Access, Bench, BenchError, BenchOptions, IndexRecord, KeyKind, KeyWorkload, LoadOrder, Place,
-    WORKLOADS, WindowSpec,
+    Bench, BenchError, BenchOptions, IndexRecord, KeyChoice, KeyKind, KeyWorkload, LoadOrder,
+    Place, WORKLOADS, WindowSpec,
 };
 use flagstone_store::FileOptions;
 use serde_json::json;
@@ -190,7 +190,7 @@ fn check_settings(set: &Given, index: IndexKind, protocol: Option<Kind>) -> Resu
 
 /// Refuses options that would change nothing.
 fn check_use(args: &BenchArgs, workload: &KeyWorkload, info: &IndexInfo) -> Result<(), Failure> {
-    let hot = |spec: &WindowSpec| matches!(spec.access, Access::Hot(share) if share > 0.5);
+    let hot = |spec: &WindowSpec| matches!(spec.access, KeyChoice::Hot(share) if share > 0.5);
     let hash_places = !info.ordered && workload.windows.iter().any(hot);
     let is = |names: &[&str]| names.contains(&args.workload.as_str());
     let sim = args.store == "sim";

@@ -1,7 +1,7 @@
 //! Operations of a window, drawn from a seed, and the keys that they know to be there.
 
 use super::keys::{KeyKind, Keys};
-use super::workload::{Access, KeyWorkload, Mix, WindowSpec};
+use super::workload::{KeyChoice, KeyWorkload, Mix, WindowSpec};
 use flagstone::index::{IndexInfo, Key, Value, hash};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
@@ -79,7 +79,7 @@ impl Draw {
     /// Puts the keys into the order of their places, where a window needs it: by key for an index
     /// with an order, by bucket for the others. Buckets are numbered by the last bits of the hash.
     pub fn sort_by_place(&mut self, workload: &KeyWorkload, info: &IndexInfo) {
-        let hot = |spec: &WindowSpec| matches!(spec.access, Access::Hot(_));
+        let hot = |spec: &WindowSpec| matches!(spec.access, KeyChoice::Hot(_));
         if !workload.windows.iter().any(hot) {
             return;
         }
@@ -175,15 +175,15 @@ enum Chooser {
 }
 
 impl Chooser {
-    fn new(access: Access, keys: usize) -> Chooser {
+    fn new(access: KeyChoice, keys: usize) -> Chooser {
         let law = |theta| Zipf::new(keys.max(1) as f64, theta).expect("an exponent of a workload");
         match access {
-            Access::Uniform => Chooser::Uniform,
-            Access::Hot(share) if share <= 0.5 => Chooser::Uniform,
+            KeyChoice::Uniform => Chooser::Uniform,
+            KeyChoice::Hot(share) if share <= 0.5 => Chooser::Uniform,
             // A share s of the accesses to the first 1 - s of the places: s^x = 1 - s.
-            Access::Hot(share) => Chooser::Hot((1.0 - share).ln() / share.ln()),
-            Access::Zipf(theta) => Chooser::Zipf(law(theta)),
-            Access::Latest(theta) => Chooser::Latest(law(theta)),
+            KeyChoice::Hot(share) => Chooser::Hot((1.0 - share).ln() / share.ln()),
+            KeyChoice::Zipf(theta) => Chooser::Zipf(law(theta)),
+            KeyChoice::Latest(theta) => Chooser::Latest(law(theta)),
         }
     }
 

@@ -39,7 +39,7 @@ pub use draw::{Draw, Operation};
 pub use keys::{KeyKind, Keys};
 pub use place::Place;
 pub use record::{IndexRecord, Window};
-pub use workload::{Access, BenchOptions, KeyWorkload, LoadOrder, Mix, WORKLOADS, WindowSpec};
+pub use workload::{BenchOptions, KeyChoice, KeyWorkload, LoadOrder, Mix, WORKLOADS, WindowSpec};
 
 use crate::stop;
 use crate::stopwatch::Stopwatch;

@@ -33,7 +33,7 @@ pub struct Mix {
 
 /// Which of the keys that are there.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Access {
+pub enum KeyChoice {
     /// Any.
     Uniform,
     /// `Hot(0.8)`: 80 % of the accesses go to 20 % of the places, and so on inside these, Zipf's
@@ -86,7 +86,7 @@ pub struct WindowSpec {
     /// What they are.
     pub mix: Mix,
     /// On which keys.
-    pub access: Access,
+    pub access: KeyChoice,
     /// Whether the index is flushed at its end, before it is looked at.
     pub flush: bool,
 }
@@ -208,7 +208,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ),
 ];
 
-fn spec(name: impl Into<String>, operations: u64, mix: Mix, access: Access) -> WindowSpec {
+fn spec(name: impl Into<String>, operations: u64, mix: Mix, access: KeyChoice) -> WindowSpec {
     let name = name.into();
     WindowSpec {
         name,
@@ -314,12 +314,12 @@ impl KeyWorkload {
     }
 
     fn ycsb(&mut self, kind: &str, options: &BenchOptions) {
-        let (mut mix, mut access) = (Mix::default(), Access::Zipf(0.99));
+        let (mut mix, mut access) = (Mix::default(), KeyChoice::Zipf(0.99));
         match kind {
             "a" => (mix.search, mix.update) = (0.5, 0.5),
             "b" => (mix.search, mix.update) = (0.95, 0.05),
             "c" => mix.search = 1.0,
-            "d" => (mix.search, mix.insert, access) = (0.95, 0.05, Access::Latest(0.99)),
+            "d" => (mix.search, mix.insert, access) = (0.95, 0.05, KeyChoice::Latest(0.99)),
             "e" => (mix.scan, mix.insert) = (0.95, 0.05),
             _ => (mix.search, mix.modify) = (0.5, 0.5),
         }
@@ -350,7 +350,7 @@ impl KeyWorkload {
         };
         let operations = options.operations.unwrap_or(operations);
         self.windows
-            .push(spec(kind, operations, mix, Access::Uniform));
+            .push(spec(kind, operations, mix, KeyChoice::Uniform));
     }
 
     /// [SAL] §4.
@@ -386,7 +386,7 @@ impl KeyWorkload {
                     } else {
                         size.to_string()
                     };
-                    let grow = spec(name, more, inserts, Access::Uniform);
+                    let grow = spec(name, more, inserts, KeyChoice::Uniform);
                     // [SAL] §4.3 looks at the memory when all log regions are merged.
                     let flush = trace == "G";
                     self.windows.push(WindowSpec { flush, ..grow });
@@ -395,7 +395,7 @@ impl KeyWorkload {
                             size.to_string(),
                             operations,
                             searches,
-                            Access::Uniform,
+                            KeyChoice::Uniform,
                         ));
                     }
                 }
@@ -406,7 +406,7 @@ impl KeyWorkload {
                         locality.to_string(),
                         operations,
                         searches,
-                        Access::Hot(locality),
+                        KeyChoice::Hot(locality),
                     ));
                 }
             }
@@ -416,16 +416,16 @@ impl KeyWorkload {
                     ..Mix::default()
                 };
                 self.windows
-                    .push(spec("successful", operations, searches, Access::Uniform));
+                    .push(spec("successful", operations, searches, KeyChoice::Uniform));
                 self.windows
-                    .push(spec("unsuccessful", operations, misses, Access::Uniform));
+                    .push(spec("unsuccessful", operations, misses, KeyChoice::Uniform));
             }
             _ => {
                 let locality = options.localities.first().copied();
                 let access = match (trace, locality) {
-                    ("E", None) => Access::Hot(0.8),
-                    (_, None) => Access::Uniform,
-                    (_, Some(locality)) => Access::Hot(locality),
+                    ("E", None) => KeyChoice::Hot(0.8),
+                    (_, None) => KeyChoice::Uniform,
+                    (_, Some(locality)) => KeyChoice::Hot(locality),
                 };
                 let shares = match trace {
                     "H" => vec![0.5],
