@@ -46,7 +46,7 @@ pub struct LongCampaign {
 
 /// A violation that a chunk found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Violation {
+pub struct Counterexample {
     /// The run that ended in it.
     pub run_id: String,
     /// What is wrong.
@@ -73,7 +73,7 @@ pub struct Tally {
     /// Runs that ended in a violation.
     pub violations: u64,
     /// The first few of them.
-    pub first: Vec<Violation>,
+    pub first: Vec<Counterexample>,
 }
 
 /// The settings that all chunks of a record share.
@@ -133,7 +133,7 @@ impl Tally {
             collections,
             ..
         } = findings.work;
-        let first = findings.violations.iter().map(|(id, what)| Violation {
+        let first = findings.violations.iter().map(|(id, what)| Counterexample {
             run_id: id.to_string(),
             what: what.clone(),
         });
