@@ -84,7 +84,7 @@ pub enum Request {
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Completion {
     /// Committed, or rolled back because of an unused item.
     pub committed: bool,
     /// Attempts before it that had to be rolled back because another transaction was in the way.
@@ -121,12 +121,12 @@ impl Request {
 
     /// Runs it as a transaction of its own, again after each conflict. `now` is in microseconds
     /// since 1970.
-    pub fn run(&self, session: &mut impl Session, now: i64) -> Result<Outcome, Error> {
+    pub fn run(&self, session: &mut impl Session, now: i64) -> Result<Completion, Error> {
         let mut conflicts = 0;
         loop {
             match self.attempt(session, now) {
                 Ok((committed, passed_over)) => {
-                    return Ok(Outcome {
+                    return Ok(Completion {
                         committed,
                         conflicts,
                         passed_over,
@@ -233,13 +233,13 @@ impl Counts {
         total
     }
 
-    /// Counts an outcome.
-    pub fn note(&mut self, kind: Kind, outcome: &Outcome) {
+    /// Counts a completion.
+    pub fn note(&mut self, kind: Kind, completion: &Completion) {
         let count = &mut self.0[kind as usize];
-        count.committed += u64::from(outcome.committed);
-        count.rolled_back += u64::from(!outcome.committed);
-        count.conflicts += outcome.conflicts;
-        count.passed_over += outcome.passed_over;
+        count.committed += u64::from(completion.committed);
+        count.rolled_back += u64::from(!completion.committed);
+        count.conflicts += completion.conflicts;
+        count.passed_over += completion.passed_over;
     }
 
     /// Adds another client's counts.
@@ -305,7 +305,7 @@ mod tests {
         assert_ne!(draw(3, 1), draw(8, 1), "client 8 has the same warehouse");
     }
 
-    fn stock_level(conflicts: Vec<&'static str>) -> (Result<Outcome, Error>, Vec<&'static str>) {
+    fn stock_level(conflicts: Vec<&'static str>) -> (Result<Completion, Error>, Vec<&'static str>) {
         let mut fake = Fake::new(|_, _| vec![vec![30.into()]]);
         fake.conflicts = conflicts;
         let input = StockLevel {
@@ -313,16 +313,16 @@ mod tests {
             district: 1,
             threshold: 10,
         };
-        let outcome = Request::StockLevel(input).run(&mut fake, 0);
-        (outcome, names(&fake.log))
+        let completion = Request::StockLevel(input).run(&mut fake, 0);
+        (completion, names(&fake.log))
     }
 
     #[test]
     fn a_conflict_is_rolled_back_counted_and_tried_again() {
-        let (outcome, log) = stock_level(vec!["stock-level low", "commit"]);
+        let (completion, log) = stock_level(vec!["stock-level low", "commit"]);
         assert_eq!(
-            outcome,
-            Ok(Outcome {
+            completion,
+            Ok(Completion {
                 committed: true,
                 conflicts: 2,
                 passed_over: 0
@@ -340,8 +340,8 @@ mod tests {
 
     #[test]
     fn what_never_ceases_to_conflict_is_given_up() {
-        let (outcome, log) = stock_level(vec!["stock-level low"; ATTEMPTS as usize]);
-        assert!(matches!(outcome, Err(Error::Conflict { .. })));
+        let (completion, log) = stock_level(vec!["stock-level low"; ATTEMPTS as usize]);
+        assert!(matches!(completion, Err(Error::Conflict { .. })));
         assert_eq!(log.last(), Some(&"rollback"));
     }
 
@@ -357,11 +357,11 @@ mod tests {
         let request = std::iter::repeat_with(|| client.next_request())
             .find(|request| request.kind() == Kind::NewOrder)
             .unwrap();
-        let outcome = request.run(&mut fake, 0).unwrap();
-        assert!(!outcome.committed);
+        let completion = request.run(&mut fake, 0).unwrap();
+        assert!(!completion.committed);
         assert_eq!(names(&fake.log).last(), Some(&"rollback"));
         let mut counts = Counts::default();
-        counts.note(Kind::NewOrder, &outcome);
+        counts.note(Kind::NewOrder, &completion);
         counts.add(&counts.clone());
         let expected = Count {
             rolled_back: 2,
