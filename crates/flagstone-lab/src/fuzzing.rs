@@ -128,7 +128,7 @@ pub fn run_id(bytes: &[u8]) -> bool {
     let Ok(word) = std::str::from_utf8(bytes) else {
         return false;
     };
-    if let Ok(id) = word.parse::<stores::RunId>() {
+    if let Ok(id) = word.parse::<stores::StoreRunId>() {
         assert_eq!(id.to_string(), word);
         return true;
     }

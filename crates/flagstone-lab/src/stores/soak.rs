@@ -11,7 +11,7 @@
 //! first moments and in its last, and the bytes of the store in the first half of the soak and in
 //! the second.
 
-use super::Subject;
+use super::StoreSubject;
 use super::kill::Verifier;
 use crate::replay::memory_of;
 use flagstone_store::{OpenOptions, PageStore, StoreError, tools};
@@ -133,7 +133,7 @@ impl Soak {
         let begin = Instant::now();
         let (store, copy) = (self.store(), self.folder.join("backup.flag"));
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed);
-        let mut verifier = Verifier::new(Subject::Pages, self.seed);
+        let mut verifier = Verifier::new(StoreSubject::Pages, self.seed);
         let mut report = SoakReport::default();
         let mut older: Option<Vec<u8>> = None;
         while begin.elapsed() < self.time && report.wrong.is_none() {

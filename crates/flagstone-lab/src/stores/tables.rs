@@ -11,7 +11,7 @@
 mod crowded;
 mod states;
 
-use super::RunId;
+use super::StoreRunId;
 use super::harness::{Done, Life, May, Media, Run, World, failed};
 use super::lie::{Lie, Lying};
 use crowded::Crowd;
@@ -308,7 +308,7 @@ impl World for Tables {
 
     const STEPS: [Range<u32>; 2] = [5..40, 1..8];
 
-    fn draw(id: &RunId, dice: &mut Pcg64Mcg) -> (Tables, u32) {
+    fn draw(id: &StoreRunId, dice: &mut Pcg64Mcg) -> (Tables, u32) {
         let tables = Tables {
             pages_per_block: [16, 16, 24, 32][dice.random_range(0..4)],
             crowd: id.filled.then(|| Crowd::new(id.seed)),
