@@ -40,7 +40,7 @@ mod pair;
 pub mod soak;
 mod tables;
 
-pub use harness::Tally;
+pub use harness::StoreTally;
 pub use lie::Lie;
 pub use on_chip::Landed;
 
@@ -186,7 +186,7 @@ impl FromStr for StoreRunId {
 
 impl StoreRunId {
     /// Carries the run out.
-    pub fn run(&self) -> Tally {
+    pub fn run(&self) -> StoreTally {
         match self.subject {
             StoreSubject::Pages => carry_out::<Pages>(self, false),
             StoreSubject::Tables => carry_out::<Tables>(self, false),
@@ -195,7 +195,7 @@ impl StoreRunId {
 
     /// Carries the run out with the same store on a simulated chip beside it: both are cut at the
     /// same operations, and what restarts find has to be the same. Runs over tables have none.
-    pub fn run_on_chip(&self) -> Tally {
+    pub fn run_on_chip(&self) -> StoreTally {
         match self.subject {
             StoreSubject::Pages => carry_out::<Pages>(self, true),
             StoreSubject::Tables => self.run(),
@@ -237,7 +237,7 @@ pub struct StoreCampaign {
 }
 
 /// What a campaign found.
-pub type StoreFindings = campaign::Findings<StoreRunId, Tally>;
+pub type StoreFindings = campaign::Findings<StoreRunId, StoreTally>;
 
 /// Whether a new store with the protocol is large for what the clients of a run write, and collects
 /// nothing unless it is filled before.
