@@ -9,7 +9,7 @@
 use flagstone::index::{BackingStore, Index, IndexKind, MemStore, Settings, StoreError};
 use flagstone::units::{Lpn, Nanos};
 use flagstone_store::medium::{Medium, Memory};
-use flagstone_store::{Kind, OpenOptions, Store};
+use flagstone_store::{OpenOptions, Store, TableKind};
 use std::cell::Cell;
 use std::error::Error;
 use std::io;
@@ -114,7 +114,7 @@ trait Subject {
     fn insert(&mut self, keys: &[u64]) -> Answer<()>;
 }
 
-struct Table(Store, Kind);
+struct Table(Store, TableKind);
 
 impl Subject for Table {
     fn get(&mut self, key: u64) -> Answer<bool> {
@@ -183,7 +183,7 @@ fn measure(
     Ok(())
 }
 
-fn table(kind: Kind, records: u64) -> Answer<()> {
+fn table(kind: TableKind, records: u64) -> Answer<()> {
     let (medium, counts) = (Arc::new(Memory::default()), Counts::default());
     let mut options = OpenOptions::default();
     let open = |options: &OpenOptions| {
@@ -233,8 +233,8 @@ fn main() -> Answer<()> {
         "{:30} {:>8} {:>8} {:>8} {:>8} {:>8}",
         "", "read", "read", "written", "read", "written"
     );
-    table(Kind::Ordered, records)?;
-    table(Kind::Hashed, records)?;
+    table(TableKind::Ordered, records)?;
+    table(TableKind::Hashed, records)?;
     index(IndexKind::Linear, records)?;
     index(IndexKind::Sal, records)
 }
