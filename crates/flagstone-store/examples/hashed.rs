@@ -6,7 +6,7 @@
 //! 100 insertions in a durable commit. Keys are uniform. Marks and superblocks of a store count as
 //! pages written. A million records take a minute.
 
-use flagstone::index::{BackingStore, Index, IndexKind, MemStore, Settings, StoreError};
+use flagstone::index::{BackingError, BackingStore, Index, IndexKind, MemStore, Settings};
 use flagstone::units::{Lpn, Nanos};
 use flagstone_store::medium::{Medium, Memory};
 use flagstone_store::{OpenOptions, Store, TableKind};
@@ -86,23 +86,23 @@ impl BackingStore for Pages {
         self.0.pages()
     }
 
-    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, BackingError> {
         let (read, written) = self.1.get();
         self.1.set((read + PAGE, written));
         self.0.read(now, at, into)
     }
 
-    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, BackingError> {
         let (read, written) = self.1.get();
         self.1.set((read, written + PAGE * pages.len() as u64));
         self.0.write(now, pages)
     }
 
-    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, BackingError> {
         self.0.trim(now, at)
     }
 
-    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         self.0.commit(now)
     }
 }

@@ -2,7 +2,7 @@
 //! there and can be read, rolling back always works, and deletions make room again.
 
 use super::sal::Mistake;
-use super::store::{BackingStore, StoreError};
+use super::store::{BackingError, BackingStore};
 use super::{DeviceStore, IndexError, IndexKind, Key, Recoverable, Result, Value};
 use crate::commit::{Device, Kind, Options};
 use crate::dice::Dice;
@@ -30,7 +30,7 @@ struct Fails {
 }
 
 impl Fails {
-    fn count(&self) -> Result<(), StoreError> {
+    fn count(&self) -> Result<(), BackingError> {
         let left = &self.plan.left;
         left.set(left.get() - 1);
         match left.get() {
@@ -40,8 +40,8 @@ impl Fails {
     }
 }
 
-fn failure() -> StoreError {
-    StoreError::Io("this call fails".into())
+fn failure() -> BackingError {
+    BackingError::Io("this call fails".into())
 }
 
 impl BackingStore for Fails {
@@ -53,17 +53,17 @@ impl BackingStore for Fails {
         self.store.pages()
     }
 
-    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, BackingError> {
         self.count()?;
         self.store.read(now, at, into)
     }
 
-    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, BackingError> {
         self.count()?;
         self.store.write(now, pages)
     }
 
-    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, BackingError> {
         self.count()?;
         self.store.trim(now, at)
     }
@@ -72,12 +72,12 @@ impl BackingStore for Fails {
         true
     }
 
-    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn begin(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         self.count()?;
         self.store.begin(now)
     }
 
-    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         let counted = self.count();
         if counted.is_ok() || self.plan.lies.get() {
             let done = self.store.commit(now)?;
@@ -86,7 +86,7 @@ impl BackingStore for Fails {
         counted.map(|()| now)
     }
 
-    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn abort(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         self.count()?;
         self.store.abort(now)
     }

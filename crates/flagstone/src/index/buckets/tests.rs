@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::index::bucket::address;
-use crate::index::{IndexKind, MemStore, StoreError};
+use crate::index::{BackingError, IndexKind, MemStore};
 
 #[test]
 fn runs_follow_each_other_without_gaps() {
@@ -53,23 +53,23 @@ impl BackingStore for Patient {
         self.store.pages()
     }
 
-    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, BackingError> {
         self.reads = self
             .reads
             .checked_sub(1)
-            .ok_or_else(|| StoreError::Io("too many reads".into()))?;
+            .ok_or_else(|| BackingError::Io("too many reads".into()))?;
         self.store.read(now, at, into)
     }
 
-    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, BackingError> {
         self.store.write(now, pages)
     }
 
-    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, BackingError> {
         self.store.trim(now, at)
     }
 
-    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         Ok(now)
     }
 }
