@@ -93,7 +93,7 @@ impl From<Value> for Vec<u8> {
 pub struct Table<S = Snapshot> {
     name: Arc<str>,
     kind: TableKind,
-    keys: Option<u64>,
+    pub(super) keys: Option<u64>,
     pub(super) walk: Walk<S>,
 }
 
@@ -212,11 +212,6 @@ impl<S: Source> Table<S> {
             keys += 1;
         }
         Ok(keys)
-    }
-
-    /// The number of keys, if it is known without counting.
-    pub fn known_len(&self) -> Option<u64> {
-        self.keys
     }
 
     /// Whether there are no keys.

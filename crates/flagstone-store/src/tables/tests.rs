@@ -410,7 +410,7 @@ fn a_store_is_what_it_was_when_it_is_opened_again() {
     for kind in [TableKind::Ordered, TableKind::Hashed] {
         let table = read.table(&kind.to_string()).expect("a table");
         assert_eq!(table.kind(), kind);
-        assert_eq!(table.known_len(), Some(1000), "the close has counted");
+        assert_eq!(table.keys, Some(1000), "the close has counted");
         let mut found = keys(table.iter());
         let mut back = keys(table.iter().rev());
         back.reverse();
