@@ -122,12 +122,4 @@ impl IndexRecord {
             load_s,
         }
     }
-
-    /// Without what a clock says, two runs of the same seed are equal.
-    pub fn forget_clock(&mut self) {
-        self.load_s = 0.0;
-        self.windows
-            .iter_mut()
-            .for_each(|window| window.cpu_s = 0.0);
-    }
 }
