@@ -29,7 +29,8 @@
 mod book;
 mod derive;
 pub mod relation;
-pub mod shape;
+#[cfg(test)]
+mod shape;
 mod space;
 mod versions;
 
