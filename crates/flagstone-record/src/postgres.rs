@@ -10,7 +10,7 @@ use ::postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use ::postgres::{Client, Config, NoTls};
 
 use flagstone_lab::tpcc::load::Loader;
-use flagstone_lab::tpcc::schema::{Kind, Table};
+use flagstone_lab::tpcc::schema::{ColumnKind, Table};
 use flagstone_lab::tpcc::session::{AccessMode, Error, Row, Session, Statement, Value};
 
 /// How far transactions that write are kept apart. Those that only read see one snapshot.
@@ -189,13 +189,13 @@ impl Loader for PostgresSession {
     }
 }
 
-fn type_of(kind: Kind) -> Type {
+fn type_of(kind: ColumnKind) -> Type {
     match kind {
-        Kind::Small => Type::INT2,
-        Kind::Number => Type::INT4,
-        Kind::Money | Kind::Date => Type::INT8,
-        Kind::Fixed(_) => Type::BPCHAR,
-        Kind::Text(_) => Type::VARCHAR,
+        ColumnKind::Small => Type::INT2,
+        ColumnKind::Number => Type::INT4,
+        ColumnKind::Money | ColumnKind::Date => Type::INT8,
+        ColumnKind::Fixed(_) => Type::BPCHAR,
+        ColumnKind::Text(_) => Type::VARCHAR,
     }
 }
 
