@@ -8,7 +8,7 @@ use super::{delivery, new_order, order_status, payment, stock_level};
 
 /// The five transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum TransactionKind {
     /// Enter an order.
     NewOrder,
     /// Take a payment.
@@ -21,44 +21,44 @@ pub enum Kind {
     StockLevel,
 }
 
-impl Kind {
+impl TransactionKind {
     /// All of them, with their cards in a deck of a hundred (clause 5.2.3 asks for at least
     /// 43 % Payment and 4 % of each of the last three).
-    pub const DECK: [(Kind, usize); 5] = [
-        (Kind::NewOrder, 45),
-        (Kind::Payment, 43),
-        (Kind::OrderStatus, 4),
-        (Kind::Delivery, 4),
-        (Kind::StockLevel, 4),
+    pub const DECK: [(TransactionKind, usize); 5] = [
+        (TransactionKind::NewOrder, 45),
+        (TransactionKind::Payment, 43),
+        (TransactionKind::OrderStatus, 4),
+        (TransactionKind::Delivery, 4),
+        (TransactionKind::StockLevel, 4),
     ];
 
     /// The specification's name.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::NewOrder => "New-Order",
-            Kind::Payment => "Payment",
-            Kind::OrderStatus => "Order-Status",
-            Kind::Delivery => "Delivery",
-            Kind::StockLevel => "Stock-Level",
+            TransactionKind::NewOrder => "New-Order",
+            TransactionKind::Payment => "Payment",
+            TransactionKind::OrderStatus => "Order-Status",
+            TransactionKind::Delivery => "Delivery",
+            TransactionKind::StockLevel => "Stock-Level",
         }
     }
 
     /// The deck's shares as a text, `New-Order 45, …`.
     pub fn mix() -> String {
-        let cards = Kind::DECK.map(|(kind, cards)| format!("{} {cards}", kind.name()));
+        let cards = TransactionKind::DECK.map(|(kind, cards)| format!("{} {cards}", kind.name()));
         cards.join(", ")
     }
 }
 
 /// A deck of cards, dealt to the end and shuffled again (clause 5.2.4.2).
 #[derive(Debug, Clone, Default)]
-pub struct Deck(Vec<Kind>);
+pub struct Deck(Vec<TransactionKind>);
 
 impl Deck {
     /// The next card.
-    pub fn deal(&mut self, random: &mut Random) -> Kind {
+    pub fn deal(&mut self, random: &mut Random) -> TransactionKind {
         if self.0.is_empty() {
-            for (kind, cards) in Kind::DECK {
+            for (kind, cards) in TransactionKind::DECK {
                 self.0.resize(self.0.len() + cards, kind);
             }
             random.shuffle(&mut self.0);
@@ -98,24 +98,24 @@ pub const ATTEMPTS: u64 = 1_000;
 
 impl Request {
     /// The input that a terminal makes up for a transaction.
-    pub fn draw(kind: Kind, terminal: &Terminal, random: &mut Random) -> Request {
+    pub fn draw(kind: TransactionKind, terminal: &Terminal, random: &mut Random) -> Request {
         match kind {
-            Kind::NewOrder => Request::NewOrder(terminal.new_order(random)),
-            Kind::Payment => Request::Payment(terminal.payment(random)),
-            Kind::OrderStatus => Request::OrderStatus(terminal.order_status(random)),
-            Kind::Delivery => Request::Delivery(terminal.delivery(random)),
-            Kind::StockLevel => Request::StockLevel(terminal.stock_level(random)),
+            TransactionKind::NewOrder => Request::NewOrder(terminal.new_order(random)),
+            TransactionKind::Payment => Request::Payment(terminal.payment(random)),
+            TransactionKind::OrderStatus => Request::OrderStatus(terminal.order_status(random)),
+            TransactionKind::Delivery => Request::Delivery(terminal.delivery(random)),
+            TransactionKind::StockLevel => Request::StockLevel(terminal.stock_level(random)),
         }
     }
 
     /// Which transaction it is.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> TransactionKind {
         match self {
-            Request::NewOrder(_) => Kind::NewOrder,
-            Request::Payment(_) => Kind::Payment,
-            Request::OrderStatus(_) => Kind::OrderStatus,
-            Request::Delivery(_) => Kind::Delivery,
-            Request::StockLevel(_) => Kind::StockLevel,
+            Request::NewOrder(_) => TransactionKind::NewOrder,
+            Request::Payment(_) => TransactionKind::Payment,
+            Request::OrderStatus(_) => TransactionKind::OrderStatus,
+            Request::Delivery(_) => TransactionKind::Delivery,
+            Request::StockLevel(_) => TransactionKind::StockLevel,
         }
     }
 
@@ -216,13 +216,13 @@ pub struct Count {
     pub passed_over: u64,
 }
 
-/// Counts by kind, in the order of [`Kind::DECK`].
+/// Counts by kind, in the order of [`TransactionKind::DECK`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts([Count; 5]);
 
 impl Counts {
     /// The count of one kind.
-    pub fn of(&self, kind: Kind) -> &Count {
+    pub fn of(&self, kind: TransactionKind) -> &Count {
         &self.0[kind as usize]
     }
 
@@ -234,7 +234,7 @@ impl Counts {
     }
 
     /// Counts a completion.
-    pub fn note(&mut self, kind: Kind, completion: &Completion) {
+    pub fn note(&mut self, kind: TransactionKind, completion: &Completion) {
         let count = &mut self.0[kind as usize];
         count.committed += u64::from(completion.committed);
         count.rolled_back += u64::from(!completion.committed);
@@ -280,16 +280,19 @@ mod tests {
         let (first, second) = (deal(), deal());
         assert_ne!(first, second);
         for hundred in [first, second] {
-            for (kind, cards) in Kind::DECK {
+            for (kind, cards) in TransactionKind::DECK {
                 let dealt = hundred.iter().filter(|k| **k == kind).count();
                 assert_eq!(dealt, cards, "{}", kind.name());
             }
         }
         assert_eq!(
-            Kind::DECK.iter().map(|(_, cards)| cards).sum::<usize>(),
+            TransactionKind::DECK
+                .iter()
+                .map(|(_, cards)| cards)
+                .sum::<usize>(),
             100
         );
-        for (index, (kind, _)) in Kind::DECK.iter().enumerate() {
+        for (index, (kind, _)) in TransactionKind::DECK.iter().enumerate() {
             assert_eq!(*kind as usize, index);
         }
     }
@@ -355,19 +358,19 @@ mod tests {
         });
         let mut client = client(0, 1);
         let request = std::iter::repeat_with(|| client.next_request())
-            .find(|request| request.kind() == Kind::NewOrder)
+            .find(|request| request.kind() == TransactionKind::NewOrder)
             .unwrap();
         let completion = request.run(&mut fake, 0).unwrap();
         assert!(!completion.committed);
         assert_eq!(names(&fake.log).last(), Some(&"rollback"));
         let mut counts = Counts::default();
-        counts.note(Kind::NewOrder, &completion);
+        counts.note(TransactionKind::NewOrder, &completion);
         counts.add(&counts.clone());
         let expected = Count {
             rolled_back: 2,
             ..Count::default()
         };
-        assert_eq!(counts.of(Kind::NewOrder), &expected);
+        assert_eq!(counts.of(TransactionKind::NewOrder), &expected);
         assert_eq!(counts.total(), expected);
     }
 }
