@@ -37,7 +37,7 @@ const SLACK_BYTES: u64 = 8 << 20;
 
 /// The mistakes that a soak makes if it is told to, and must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Control {
+pub enum SoakControl {
     /// Nothing is wrong.
     None,
     /// Workers keep memory at each transaction.
@@ -46,17 +46,17 @@ pub enum Control {
     Lost,
 }
 
-impl Control {
+impl SoakControl {
     /// All of them, with the name that commands use.
-    pub const ALL: [(Control, &'static str); 3] = [
-        (Control::None, "none"),
-        (Control::Leak, "leak"),
-        (Control::Lost, "lost"),
+    pub const ALL: [(SoakControl, &'static str); 3] = [
+        (SoakControl::None, "none"),
+        (SoakControl::Leak, "leak"),
+        (SoakControl::Lost, "lost"),
     ];
 
     /// By the name that commands use.
-    pub fn by_name(name: &str) -> Option<Control> {
-        let mut all = Control::ALL.iter();
+    pub fn by_name(name: &str) -> Option<SoakControl> {
+        let mut all = SoakControl::ALL.iter();
         all.find(|(_, other)| *other == name).map(|(it, _)| *it)
     }
 }
@@ -74,7 +74,7 @@ pub struct Soak {
     /// Seed of everything but the clock.
     pub seed: u64,
     /// The mistake that is made.
-    pub control: Control,
+    pub control: SoakControl,
 }
 
 /// Why a soak could not be carried out.
@@ -151,7 +151,7 @@ impl Soak {
             let bytes = std::fs::metadata(&store)?.len();
             let half = usize::from(begin.elapsed() > self.time / 2);
             report.file_bytes[half] = report.file_bytes[half].max(bytes);
-            if self.control == Control::Lost && older.is_none() {
+            if self.control == SoakControl::Lost && older.is_none() {
                 older = Some(std::fs::read(&store)?);
             }
             if dice.random_range(0..2) == 0 {
@@ -207,7 +207,7 @@ impl Soak {
         command
             .args(["store", "kill", "--worker"])
             .arg(self.store());
-        command.args((self.control == Control::Leak).then_some("--leak"));
+        command.args((self.control == SoakControl::Leak).then_some("--leak"));
         let mut worker = super::kill::listening(&mut command).spawn()?;
         // Some work long, which is where memory would grow.
         let life = match dice.random_range(0..4) {
