@@ -10,7 +10,7 @@ use crate::reproduce::figures::Experiment;
 use crate::reproduce::measure::Expr;
 use crate::reproduce::sensitivity::{Analysis, OpenSettings};
 use crate::stores;
-use crate::sweep::{Plan, Task};
+use crate::sweep::{Sweep, Task};
 use crate::trace::block::fio::Waits;
 use crate::trace::block::time::TimeUnit;
 use crate::trace::block::{BlockOptions, blkparse, disksim, fio, msr};
@@ -128,7 +128,7 @@ pub fn run_id(bytes: &[u8]) -> bool {
     let Ok(word) = std::str::from_utf8(bytes) else {
         return false;
     };
-    if let Ok(id) = word.parse::<stores::RunId>() {
+    if let Ok(id) = word.parse::<stores::StoreRunId>() {
         assert_eq!(id.to_string(), word);
         return true;
     }
@@ -153,7 +153,7 @@ pub const PLANS: [(&str, Parse); 8] = [
     ("claims", |text| claims::parse(text).map(drop)),
     ("open settings", |text| OpenSettings::parse(text).map(drop)),
     ("sweep", |text| {
-        Plan::parse(text).map(drop).map_err(|why| why.to_string())
+        Sweep::parse(text).map(drop).map_err(|why| why.to_string())
     }),
     ("analyses", |text| {
         for analysis in Analysis::parse(text)? {
@@ -176,7 +176,7 @@ pub const PLANS: [(&str, Parse); 8] = [
 ];
 
 /// A file or a word of an experiment, of a kind that the first byte chooses.
-pub fn plan(bytes: &[u8]) -> bool {
+pub fn sweep(bytes: &[u8]) -> bool {
     let Some((&which, text)) = bytes.split_first() else {
         return false;
     };

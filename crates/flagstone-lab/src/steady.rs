@@ -22,7 +22,7 @@ pub struct Done {
 
 /// Why a run did not come to its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RunError {
+pub enum SteadyError {
     /// The workload cannot be drawn.
     #[error("{0}")]
     Workload(WorkloadError),
@@ -48,9 +48,9 @@ pub enum RunError {
 }
 
 // By hand: derived, it would name the cause as a source, which is the message already.
-impl From<WorkloadError> for RunError {
+impl From<WorkloadError> for SteadyError {
     fn from(error: WorkloadError) -> Self {
-        RunError::Workload(error)
+        SteadyError::Workload(error)
     }
 }
 
@@ -58,8 +58,8 @@ impl From<WorkloadError> for RunError {
 /// waits for its group. Written pages hold no data.
 ///
 /// # Errors
-/// See [`RunError`].
-pub fn run(device: &mut Device, workload: &Workload, now: Nanos) -> Result<Done, RunError> {
+/// See [`SteadyError`].
+pub fn run(device: &mut Device, workload: &Workload, now: Nanos) -> Result<Done, SteadyError> {
     let mut transactions = workload.transactions()?;
     let requests = workload.requests;
     drive(device, requests, now, |run| match transactions.advance() {
@@ -72,14 +72,14 @@ pub fn run(device: &mut Device, workload: &Workload, now: Nanos) -> Result<Done,
 /// Returns when that was over.
 ///
 /// # Errors
-/// See [`RunError`].
+/// See [`SteadyError`].
 pub fn age(
     device: &mut Device,
     pages: u32,
     overwrites: f64,
     seed: u64,
     now: Nanos,
-) -> Result<Nanos, RunError> {
+) -> Result<Nanos, SteadyError> {
     let mut in_order = (0..pages).map(Lpn);
     let filled = drive(device, pages.into(), now, |run| match in_order.next() {
         Some(page) => run.transaction(&[Request::Write(page)]),
@@ -97,7 +97,7 @@ fn drive(
     wanted: u64,
     now: Nanos,
     mut next: impl FnMut(&mut Run<'_>) -> Result<u64, DeviceError>,
-) -> Result<Done, RunError> {
+) -> Result<Done, SteadyError> {
     let before = *device.request_stats();
     let mut run = Run {
         device,
@@ -116,7 +116,7 @@ fn drive(
         }
     };
     let done = run.done;
-    outcome.map_err(|error| RunError::Device {
+    outcome.map_err(|error| SteadyError::Device {
         completed: done.reads + done.writes,
         error,
     })?;
@@ -128,7 +128,7 @@ fn drive(
     let counted = (done.reads + done.writes, done.transactions);
     if issued.0 != wanted || completed != issued || counted != issued {
         let issued = (wanted, issued.1);
-        return Err(RunError::Lost { issued, completed });
+        return Err(SteadyError::Lost { issued, completed });
     }
     Ok(done)
 }

@@ -100,7 +100,7 @@ mod tests {
     use crate::closed::{self, Closed};
     use crate::device::DeviceSpec;
     use crate::indexing::{self, Bench, BenchOptions, Place};
-    use crate::replay::{Setup, Source, Terms, script_of};
+    use crate::replay::{InputName, Setup, Terms, script_of};
     use crate::tpcc::Scale;
     use crate::tpcc::pages::{Pages, PagesOptions};
     use crate::workload::{Pattern, Workload};
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_replay_stops_while_its_device_is_filled_and_while_it_plays() {
-        let source = Source {
+        let source = InputName {
             name: "uniform".into(),
             sha256: None,
         };
@@ -196,7 +196,7 @@ mod tests {
                     ..Default::default()
                 },
             },
-            plan: indexing::Plan::new("A", &options).expect("a workload"),
+            workload: indexing::KeyWorkload::new("A", &options).expect("a workload"),
             seed: 1,
         };
         stops(|| drop(bench.run(&|_, _| {})));

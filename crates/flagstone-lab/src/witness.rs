@@ -28,9 +28,9 @@ pub struct Witness {
 
 /// What a device holds and should not, or the other way around.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation(pub String);
+pub struct Contradiction(pub String);
 
-impl fmt::Display for Violation {
+impl fmt::Display for Contradiction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -70,21 +70,21 @@ impl Witness {
         &self,
         device: &mut Device,
         now: Nanos,
-    ) -> Result<Result<u64, Violation>, DeviceError> {
+    ) -> Result<Result<u64, Contradiction>, DeviceError> {
         let page_bytes = device.geometry().page_bytes;
         let bytes = match device.read(now, None, Lpn(0)) {
             Ok((_, Some(bytes))) => bytes,
             Ok((_, None)) => return Ok(Ok(0)),
-            Err(DeviceError::Unreadable(_)) => return violation("page 0 cannot be read"),
+            Err(DeviceError::Unreadable(_)) => return contradiction("page 0 cannot be read"),
             Err(error) => return Err(error),
         };
         let Some(word) = bytes.get(8..16).and_then(|word| word.try_into().ok()) else {
-            return violation("page 0 is none of this history");
+            return contradiction("page 0 is none of this history");
         };
         let n = u64::from_le_bytes(word);
         match bytes == self.bytes_of(n, 0, page_bytes) {
             true => Ok(Ok(n)),
-            false => violation(
+            false => contradiction(
                 "page 0 is none of this history: use the seed, the span and the pages of the load",
             ),
         }
@@ -100,7 +100,7 @@ impl Witness {
         device: &mut Device,
         commits: u64,
         acknowledge: &mut dyn FnMut(u64),
-    ) -> Result<Result<u64, Violation>, DeviceError> {
+    ) -> Result<Result<u64, Contradiction>, DeviceError> {
         let mut now = device.recovered_at();
         let page_bytes = device.geometry().page_bytes;
         let last = match self.count(device, now)? {
@@ -144,7 +144,7 @@ impl Witness {
         device: &mut Device,
         acknowledged: u64,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<Result<u64, Violation>, DeviceError> {
+    ) -> Result<Result<u64, Contradiction>, DeviceError> {
         let now = device.recovered_at();
         let page_bytes = device.geometry().page_bytes;
         let n = match self.count(device, now)? {
@@ -152,7 +152,7 @@ impl Witness {
             Err(violation) => return Ok(Err(violation)),
         };
         if n < acknowledged {
-            return violation(format!(
+            return contradiction(format!(
                 "{acknowledged} commits were acknowledged, and {n} are there"
             ));
         }
@@ -168,7 +168,7 @@ impl Witness {
             let found = match device.read(now, None, Lpn(page)) {
                 Ok((_, found)) => found,
                 Err(DeviceError::Unreadable(_)) => {
-                    return violation(format!("page {page} cannot be read"));
+                    return contradiction(format!("page {page} cannot be read"));
                 }
                 Err(error) => return Err(error),
             };
@@ -179,7 +179,7 @@ impl Witness {
                 let has = has.map_or("nothing of a commit".to_string(), |word| {
                     format!("what {} wrote", u64::from_le_bytes(word))
                 });
-                return violation(format!(
+                return contradiction(format!(
                     "of {n} commits, {by} was the last to write page {page}, which holds {has}"
                 ));
             }
@@ -188,8 +188,8 @@ impl Witness {
     }
 }
 
-fn violation<T>(what: impl Into<String>) -> Result<Result<T, Violation>, DeviceError> {
-    Ok(Err(Violation(what.into())))
+fn contradiction<T>(what: impl Into<String>) -> Result<Result<T, Contradiction>, DeviceError> {
+    Ok(Err(Contradiction(what.into())))
 }
 
 #[cfg(test)]
@@ -214,7 +214,7 @@ mod tests {
     }
 
     /// What cuts at various operations leave behind; the first violation.
-    fn cut(kind: Kind, witness: Witness) -> Option<Violation> {
+    fn cut(kind: Kind, witness: Witness) -> Option<Contradiction> {
         for dice in 0..40 {
             let geometry = Geometry {
                 blocks_per_plane: 24,

@@ -11,7 +11,7 @@ use flagstone::commit::Kind as Protocol;
 use flagstone_lab::no_such;
 use flagstone_store::tables::Savepoint;
 use flagstone_store::{
-    Key as StoreKey, Kind, OpenOptions, ReadTx, Store, StoreError, TableMut, WriteTx,
+    Key as StoreKey, OpenOptions, ReadTx, Store, StoreError, TableKind, TableMut, WriteTx,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -139,11 +139,11 @@ pub(crate) fn rekey(
         .map_err(store_error)
 }
 
-fn kind_of(kind: Option<&str>) -> PyResult<Option<Kind>> {
+fn kind_of(kind: Option<&str>) -> PyResult<Option<TableKind>> {
     match kind {
         None => Ok(None),
-        Some("ordered") => Ok(Some(Kind::Ordered)),
-        Some("hashed") => Ok(Some(Kind::Hashed)),
+        Some("ordered") => Ok(Some(TableKind::Ordered)),
+        Some("hashed") => Ok(Some(TableKind::Hashed)),
         Some(other) => Err(UsageError::new_err(no_such(
             "kind of table",
             other,
@@ -152,8 +152,8 @@ fn kind_of(kind: Option<&str>) -> PyResult<Option<Kind>> {
     }
 }
 
-fn kinds(tables: Vec<(String, Kind)>) -> Vec<(String, String)> {
-    let named = |(name, kind): (String, Kind)| (name, kind.to_string());
+fn kinds(tables: Vec<(String, TableKind)>) -> Vec<(String, String)> {
+    let named = |(name, kind): (String, TableKind)| (name, kind.to_string());
     tables.into_iter().map(named).collect()
 }
 

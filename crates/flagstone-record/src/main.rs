@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use flagstone_lab::output::Output;
-use flagstone_lab::tpcc::mix::{Count, Kind};
+use flagstone_lab::tpcc::mix::{Count, TransactionKind};
 use flagstone_lab::trace::{file, notes};
 use flagstone_terminal::{Failure, arguments, note, progress, say};
 use indicatif::ProgressBar;
@@ -175,7 +175,7 @@ fn print(recording: &Recording) {
         "{:<13}{:>10}{:>13}{:>13}",
         "", "committed", "rolled back", "tried again"
     ));
-    for (kind, _) in Kind::DECK {
+    for (kind, _) in TransactionKind::DECK {
         line(kind.name(), recording.counts.of(kind));
     }
     let total = recording.counts.total();

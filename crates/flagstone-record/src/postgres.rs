@@ -10,8 +10,8 @@ use ::postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use ::postgres::{Client, Config, NoTls};
 
 use flagstone_lab::tpcc::load::Loader;
-use flagstone_lab::tpcc::schema::{Kind, Table};
-use flagstone_lab::tpcc::session::{Access, Error, Row, Session, Statement, Value};
+use flagstone_lab::tpcc::schema::{ColumnKind, Table};
+use flagstone_lab::tpcc::session::{AccessMode, Error, Row, Session, Statement, Value};
 
 /// How far transactions that write are kept apart. Those that only read see one snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -112,12 +112,12 @@ pub(crate) fn failure(statement: &str, error: &::postgres::Error) -> Error {
 }
 
 impl Session for PostgresSession {
-    fn begin(&mut self, access: Access) -> Result<(), Error> {
+    fn begin(&mut self, access: AccessMode) -> Result<(), Error> {
         let sql = match (access, self.isolation) {
-            (Access::ReadOnly, Isolation::Serializable) => {
+            (AccessMode::ReadOnly, Isolation::Serializable) => {
                 "BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY"
             }
-            (Access::ReadOnly, _) => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            (AccessMode::ReadOnly, _) => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
             (_, Isolation::ReadCommitted) => "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
             (_, Isolation::RepeatableRead) => "BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
             (_, Isolation::Serializable) => "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE",
@@ -189,13 +189,13 @@ impl Loader for PostgresSession {
     }
 }
 
-fn type_of(kind: Kind) -> Type {
+fn type_of(kind: ColumnKind) -> Type {
     match kind {
-        Kind::Small => Type::INT2,
-        Kind::Number => Type::INT4,
-        Kind::Money | Kind::Date => Type::INT8,
-        Kind::Fixed(_) => Type::BPCHAR,
-        Kind::Text(_) => Type::VARCHAR,
+        ColumnKind::Small => Type::INT2,
+        ColumnKind::Number => Type::INT4,
+        ColumnKind::Money | ColumnKind::Date => Type::INT8,
+        ColumnKind::Fixed(_) => Type::BPCHAR,
+        ColumnKind::Text(_) => Type::VARCHAR,
     }
 }
 

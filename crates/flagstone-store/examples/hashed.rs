@@ -6,10 +6,10 @@
 //! 100 insertions in a durable commit. Keys are uniform. Marks and superblocks of a store count as
 //! pages written. A million records take a minute.
 
-use flagstone::index::{BackingStore, Index, IndexKind, MemStore, Settings, StoreError};
+use flagstone::index::{BackingError, BackingStore, Index, IndexKind, MemStore, Settings};
 use flagstone::units::{Lpn, Nanos};
 use flagstone_store::medium::{Medium, Memory};
-use flagstone_store::{Kind, OpenOptions, Store};
+use flagstone_store::{OpenOptions, Store, TableKind};
 use std::cell::Cell;
 use std::error::Error;
 use std::io;
@@ -86,23 +86,23 @@ impl BackingStore for Pages {
         self.0.pages()
     }
 
-    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, BackingError> {
         let (read, written) = self.1.get();
         self.1.set((read + PAGE, written));
         self.0.read(now, at, into)
     }
 
-    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, BackingError> {
         let (read, written) = self.1.get();
         self.1.set((read, written + PAGE * pages.len() as u64));
         self.0.write(now, pages)
     }
 
-    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, BackingError> {
         self.0.trim(now, at)
     }
 
-    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         self.0.commit(now)
     }
 }
@@ -114,7 +114,7 @@ trait Subject {
     fn insert(&mut self, keys: &[u64]) -> Answer<()>;
 }
 
-struct Table(Store, Kind);
+struct Table(Store, TableKind);
 
 impl Subject for Table {
     fn get(&mut self, key: u64) -> Answer<bool> {
@@ -183,7 +183,7 @@ fn measure(
     Ok(())
 }
 
-fn table(kind: Kind, records: u64) -> Answer<()> {
+fn table(kind: TableKind, records: u64) -> Answer<()> {
     let (medium, counts) = (Arc::new(Memory::default()), Counts::default());
     let mut options = OpenOptions::default();
     let open = |options: &OpenOptions| {
@@ -233,8 +233,8 @@ fn main() -> Answer<()> {
         "{:30} {:>8} {:>8} {:>8} {:>8} {:>8}",
         "", "read", "read", "written", "read", "written"
     );
-    table(Kind::Ordered, records)?;
-    table(Kind::Hashed, records)?;
+    table(TableKind::Ordered, records)?;
+    table(TableKind::Hashed, records)?;
     index(IndexKind::Linear, records)?;
     index(IndexKind::Sal, records)
 }

@@ -9,7 +9,7 @@
 
 use crate::aligned::{ALIGNMENT, Aligned};
 use crate::workers::{Job, Workers, carry_out};
-use flagstone::index::{BackingStore, StoreError};
+use flagstone::index::{BackingError, BackingStore};
 use flagstone::units::{Lpn, Nanos};
 use rustix::fs::{FlockOperation, OFlags};
 use std::fs::{File, OpenOptions};
@@ -208,16 +208,16 @@ impl FileStore {
         }
     }
 
-    fn check(&self, at: Lpn) -> Result<(), StoreError> {
+    fn check(&self, at: Lpn) -> Result<(), BackingError> {
         if at.0 >= self.pages {
             let pages = self.pages;
-            return Err(StoreError::OutOfRange { at, pages });
+            return Err(BackingError::OutOfRange { at, pages });
         }
         Ok(())
     }
 
-    fn failed(&self, what: &str, error: &io::Error) -> StoreError {
-        StoreError::Io(format!("{}: {what}: {error}", self.path.display()))
+    fn failed(&self, what: &str, error: &io::Error) -> BackingError {
+        BackingError::Io(format!("{}: {what}: {error}", self.path.display()))
     }
 
     fn job(&mut self, first: Lpn, pages: usize, index: usize, write: bool) -> Job {
@@ -280,7 +280,7 @@ impl BackingStore for FileStore {
         self.pages
     }
 
-    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, BackingError> {
         self.read_many(now, &[at], into)
     }
 
@@ -289,7 +289,7 @@ impl BackingStore for FileStore {
         now: Nanos,
         pages: &[Lpn],
         into: &mut [u8],
-    ) -> Result<Nanos, StoreError> {
+    ) -> Result<Nanos, BackingError> {
         let start = Instant::now();
         for &at in pages {
             self.check(at)?;
@@ -312,7 +312,7 @@ impl BackingStore for FileStore {
         Ok(since(now, start))
     }
 
-    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, BackingError> {
         let start = Instant::now();
         for &(at, _) in pages {
             self.check(at)?;
@@ -340,12 +340,12 @@ impl BackingStore for FileStore {
         Ok(since(now, start))
     }
 
-    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, BackingError> {
         self.check(at)?;
         Ok(now)
     }
 
-    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         let start = Instant::now();
         if self.changed {
             let synced = self.file.sync_data();
@@ -433,7 +433,7 @@ mod tests {
             }
             let mut page = vec![0; options.page_bytes];
             let beyond = store.read(Nanos::ZERO, Lpn(u32::MAX), &mut page);
-            assert!(matches!(beyond, Err(StoreError::OutOfRange { .. })));
+            assert!(matches!(beyond, Err(BackingError::OutOfRange { .. })));
         });
     }
 

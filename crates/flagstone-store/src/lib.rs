@@ -59,7 +59,7 @@ pub use pace::Pace;
 pub use pages::{Asked, CheckReport, Looked, OpenOptions, PageFacts, PageStore, StoreInfo};
 pub use shared::{Changes, PageBytes, PageSnapshot, SharedPages, Ticket, Turn};
 pub use superblock::{Lifetime, MEDIUM_PAGE_BYTES, STORE_VERSION};
-pub use tables::{Kind, ReadTx, Store, Table, TableMut, WriteTx};
+pub use tables::{ReadTx, Store, Table, TableKind, TableMut, WriteTx};
 pub use volume::Volume;
 
 /// Records that a store has beyond those of its device.

@@ -5,8 +5,8 @@ use flagstone::commit::Kind;
 use flagstone::host::{HostError, Stack};
 use flagstone::index::IndexKind;
 use flagstone_lab::campaign::{
-    Below, CHUNK_CUTS, Campaign, Cuts, Detail, DeviceTraits, Faults, Findings, Plan, Sabotage,
-    Subject, Tally, suits, tell,
+    Below, CHUNK_CUTS, Campaign, Cuts, Detail, DeviceTraits, Faults, Findings, LongCampaign,
+    Sabotage, Subject, Tally, suits, tell,
 };
 use flagstone_lab::explain::text;
 use serde_json::json;
@@ -154,7 +154,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 .into_iter()
                 .map(move |mode| (subject, mode))
         };
-        let plan = Plan {
+        let campaign = LongCampaign {
             subjects: subjects.into_iter().flat_map(each).collect(),
             cuts,
             chunk_cuts: CHUNK_CUTS,
@@ -163,7 +163,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             seed: args.seed,
             sabotage,
         };
-        return long(&plan, folder, args.json);
+        return long(&campaign, folder, args.json);
     }
     let mut violated = false;
     for subject in subjects {
@@ -297,9 +297,9 @@ fn everything(args: &Args) -> Result<Vec<Subject>, Failure> {
 }
 
 /// Goes on with a long campaign, and prints what all of it has found so far.
-fn long(plan: &Plan, folder: &Path, json: bool) -> Result<ExitCode, Failure> {
-    let bar = progress_bar(plan.cuts, "long campaign");
-    let records = plan.run(folder, &|cuts| bar.inc(cuts))?;
+fn long(campaign: &LongCampaign, folder: &Path, json: bool) -> Result<ExitCode, Failure> {
+    let bar = progress_bar(campaign.cuts, "long campaign");
+    let records = campaign.run(folder, &|cuts| bar.inc(cuts))?;
     bar.finish_and_clear();
     let mut total = Tally {
         subject: "all".into(),

@@ -16,7 +16,9 @@ use flagstone::ftl::PairedPages;
 use flagstone::nand::Pairing;
 use flagstone_lab::device::{DeviceSpec, presets};
 use flagstone_lab::image;
-use flagstone_lab::replay::{ReplayError, ReplayRecord, Script, Setup, Source, Terms, script_of};
+use flagstone_lab::replay::{
+    InputName, ReplayError, ReplayRecord, Script, Setup, Terms, script_of,
+};
 use flagstone_lab::trace::{Trace, file};
 use flagstone_lab::workload::{Drawn, Pattern};
 use report::{Outcome, Printed, report, run_all};
@@ -237,7 +239,7 @@ struct Comparison<'a> {
     subjects: Vec<Subject<'a>>,
     seeds: Seeds,
     input: Arc<Input>,
-    source: Source,
+    source: InputName,
     /// Bytes of a page of the trace and of the device.
     sizes: Option<(u32, u32)>,
 }
@@ -475,7 +477,7 @@ fn elsewhere(args: &Args, device: &DeviceSpec, suits: impl Fn(&DeviceSpec) -> bo
 fn input_of(
     args: &Args,
     smallest: impl Fn() -> Result<u32, String>,
-) -> Result<(Input, Source), Failure> {
+) -> Result<(Input, InputName), Failure> {
     if let Some(pattern) = args.workload {
         let least = smallest().map_err(Failure::Usage)?;
         let (drawn, fill) = (args.drawn(), args.fill.unwrap_or(FILL));
@@ -483,7 +485,7 @@ fn input_of(
         let scripts: Result<Vec<Script>, _> = Seeds::of(args).all().map(script).collect();
         let scripts = scripts.map_err(|error| Failure::Usage(error.to_string()))?;
         let name = pattern.to_string();
-        return Ok((Input::Workloads(scripts), Source { name, sha256: None }));
+        return Ok((Input::Workloads(scripts), InputName { name, sha256: None }));
     }
     let path = args.trace.as_deref().unwrap_or(Path::new(SHIPPED));
     if args.trace.is_none() && !path.exists() {
@@ -497,7 +499,7 @@ fn input_of(
     let name = path
         .file_stem()
         .map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-    Ok((Input::Trace(trace), Source { name, sha256 }))
+    Ok((Input::Trace(trace), InputName { name, sha256 }))
 }
 
 /// How transactions come, in words.

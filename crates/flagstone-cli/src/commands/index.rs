@@ -5,8 +5,8 @@ use super::{Failure, device, named, plain_table, progress_bar, protocol_of, say,
 use flagstone::commit::{Kind, Options};
 use flagstone::index::{COMMON, IndexError, IndexInfo, IndexKind};
 use flagstone_lab::indexing::{
-    Access, Bench, BenchError, BenchOptions, IndexRecord, KeyKind, LoadOrder, Place, Plan, Step,
-    WORKLOADS,
+    Bench, BenchError, BenchOptions, IndexRecord, KeyChoice, KeyKind, KeyWorkload, LoadOrder,
+    Place, WORKLOADS, WindowSpec,
 };
 use flagstone_store::FileOptions;
 use serde_json::json;
@@ -156,15 +156,15 @@ fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
         load_order: LoadOrder::Appearance,
         flush: false,
     };
-    let plan = Plan::new(&args.workload, &options).map_err(Failure::Usage)?;
+    let workload = KeyWorkload::new(&args.workload, &options).map_err(Failure::Usage)?;
     let place = place_of(args, &set)?;
-    check_use(args, &plan, kind.info())?;
+    check_use(args, &workload, kind.info())?;
     Ok(Bench {
         index: kind,
         settings,
         load: None,
         place,
-        plan,
+        workload,
         seed: args.seed,
     })
 }
@@ -189,9 +189,9 @@ fn check_settings(set: &Given, index: IndexKind, protocol: Option<Kind>) -> Resu
 }
 
 /// Refuses options that would change nothing.
-fn check_use(args: &BenchArgs, plan: &Plan, info: &IndexInfo) -> Result<(), Failure> {
-    let hot = |step: &Step| matches!(step.access, Access::Hot(share) if share > 0.5);
-    let hash_places = !info.ordered && plan.steps.iter().any(hot);
+fn check_use(args: &BenchArgs, workload: &KeyWorkload, info: &IndexInfo) -> Result<(), Failure> {
+    let hot = |spec: &WindowSpec| matches!(spec.access, KeyChoice::Hot(share) if share > 0.5);
+    let hash_places = !info.ordered && workload.windows.iter().any(hot);
     let is = |names: &[&str]| names.contains(&args.workload.as_str());
     let sim = args.store == "sim";
     let file = args.store.starts_with("file:");

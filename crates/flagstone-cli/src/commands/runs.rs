@@ -4,7 +4,7 @@ use super::{Failure, excerpt, share_bar};
 use flagstone_lab::effort::Effort;
 use flagstone_lab::inputs;
 use flagstone_lab::reproduce::engine::Run;
-use flagstone_lab::reproduce::execute::Step;
+use flagstone_lab::reproduce::execute::RunEvent;
 use flagstone_lab::reproduce::figures::ParseError;
 use std::path::Path;
 
@@ -52,4 +52,4 @@ pub(crate) fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
 }
 
 /// Runs of experiments, of which only the [`Effort`] is watched.
-pub(crate) fn unheard(_: &Run, _: Step) {}
+pub(crate) fn unheard(_: &Run, _: RunEvent) {}

@@ -4,11 +4,11 @@ use super::winners::table;
 use super::{Failure, note, progress_bar, runs, say};
 use flagstone_lab::reproduce::Catalogue;
 use flagstone_lab::reproduce::engine::Run;
-use flagstone_lab::reproduce::execute::Step;
+use flagstone_lab::reproduce::execute::RunEvent;
 use flagstone_lab::reproduce::figures::Mode;
 use flagstone_lab::reproduce::sensitivity::{
-    Analysis, Design, Kind, OpenSettings, Point, Tried, Trier, best, climb, needed, one_at_a_time,
-    partly, total_effects, unanswered,
+    Analysis, Design, OpenSettings, Point, PointKind, Tried, Trier, best, climb, needed,
+    one_at_a_time, partly, total_effects, unanswered,
 };
 use flagstone_lab::reproduce::verdict::{Verdict, number};
 use flagstone_lab::sweep::SAMPLE_MAX;
@@ -117,8 +117,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         note(&format!("{points} points of {runs} runs each"));
     }
     let bar = progress_bar(design.points.len() as u64, "trying settings");
-    let watch = |run: &Run, step: Step| {
-        if step == Step::Started {
+    let watch = |run: &Run, event: RunEvent| {
+        if event == RunEvent::Started {
             bar.set_message(run.name());
         }
     };
@@ -141,7 +141,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             tried.push(made);
         }
     };
-    let is_sample = |point: &&Point| !matches!(point.kind, Kind::Default | Kind::One(_));
+    let is_sample = |point: &&Point| !matches!(point.kind, PointKind::Default | PointKind::One(_));
     let (sample, first): (Vec<&Point>, Vec<&Point>) = design.points.iter().partition(is_sample);
     let own = |points: Vec<&Point>| -> Vec<Point> { points.into_iter().cloned().collect() };
     try_all(&own(first), &mut tried);
@@ -162,7 +162,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     bar.finish_and_clear();
     if tried
         .first()
-        .is_none_or(|tried| tried.point.kind != Kind::Default)
+        .is_none_or(|tried| tried.point.kind != PointKind::Default)
     {
         return Err(Failure::Failed(format!(
             "{} has no results of the default settings: run this without --kept first",
@@ -278,14 +278,14 @@ fn record(tried: &Tried) -> String {
     record.to_string()
 }
 
-fn kind(kind: Kind) -> String {
+fn kind(kind: PointKind) -> String {
     match kind {
-        Kind::Default => "default".into(),
-        Kind::One(_) => "one".into(),
-        Kind::Climb(round) => format!("climb {round}"),
-        Kind::A(of) => format!("sample a{of}"),
-        Kind::B(of) => format!("sample b{of}"),
-        Kind::Mixed(of, nth) => format!("sample a{of} b{nth}"),
+        PointKind::Default => "default".into(),
+        PointKind::One(_) => "one".into(),
+        PointKind::Climb(round) => format!("climb {round}"),
+        PointKind::A(of) => format!("sample a{of}"),
+        PointKind::B(of) => format!("sample b{of}"),
+        PointKind::Mixed(of, nth) => format!("sample a{of} b{nth}"),
     }
 }
 

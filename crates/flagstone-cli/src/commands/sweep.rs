@@ -6,7 +6,7 @@ use super::winners::{self, Cell, Winners, table};
 use super::{Failure, runs, say};
 use flagstone_lab::chart::escape;
 use flagstone_lab::output::Output;
-use flagstone_lab::sweep::{self, Kept, Map, MapCell, MapSpec, Plan, Task, Tasked};
+use flagstone_lab::sweep::{self, Kept, Map, MapCell, MapSpec, Sweep, Task, Tasked};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -67,10 +67,10 @@ impl FromStr for Over {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let mut plan = runs::read(&args.file, Plan::parse)?;
-    let map = map_of(args, &plan)?;
+    let mut sweep = runs::read(&args.file, Sweep::parse)?;
+    let map = map_of(args, &sweep)?;
     if args.list {
-        for task in &plan.tasks {
+        for task in &sweep.tasks {
             match args.json {
                 true => say(&task.json()),
                 false => say(&format!("{}  {}", task.hash, task.place())),
@@ -79,15 +79,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     if !args.only.is_empty() {
-        let is_known = |hash: &&String| plan.tasks.iter().any(|task| task.hash == **hash);
+        let is_known = |hash: &&String| sweep.tasks.iter().any(|task| task.hash == **hash);
         if let Some(hash) = args.only.iter().find(|hash| !is_known(hash)) {
             let file = args.file.display();
             let why = format!("there is no task `{hash}` in {file}; --list names them all");
             return Err(Failure::Usage(why));
         }
-        plan.tasks.retain(|task| args.only.contains(&task.hash));
+        sweep.tasks.retain(|task| args.only.contains(&task.hash));
     }
-    let traces: Vec<&Path> = plan
+    let traces: Vec<&Path> = sweep
         .tasks
         .iter()
         .filter_map(|task| task.run().input())
@@ -99,29 +99,29 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let page = page.transpose()?;
     let threads = runs::threads(args.threads);
     let results = runs::watched("sweeping", || {
-        sweep::run(&plan, threads, &args.out, &runs::unheard)
+        sweep::run(&sweep, threads, &args.out, &runs::unheard)
     });
     let results = results.map_err(Failure::Failed)?;
     if args.json {
-        for (task, kept) in plan.tasks.iter().zip(&results) {
+        for (task, kept) in sweep.tasks.iter().zip(&results) {
             say(&record(task, kept));
         }
     }
     let drawn = map.filter(|_| args.only.is_empty());
     let Some(spec) = drawn else {
         if !args.json {
-            lines(&plan, &results).iter().for_each(|line| say(line));
+            lines(&sweep, &results).iter().for_each(|line| say(line));
         }
         return Ok(ExitCode::SUCCESS);
     };
-    let map = Map::of(&plan, &spec, &results).map_err(Failure::Usage)?;
+    let map = Map::of(&sweep, &spec, &results).map_err(Failure::Usage)?;
     let drawing = Drawing {
         title: format!(
             "{}: {} over {} and {}",
-            plan.title, spec.metric, spec.x, spec.y
+            sweep.title, spec.metric, spec.x, spec.y
         ),
         winners: winners_of(&map),
-        legend: legend(&plan, &spec, &map),
+        legend: legend(&sweep, &spec, &map),
         map: &map,
     };
     if let Some(page) = page {
@@ -143,8 +143,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// The map that is asked for, by the arguments or by the file.
-fn map_of(args: &Args, plan: &Plan) -> Result<Option<MapSpec>, Failure> {
-    let spec = match (&args.map, &plan.map) {
+fn map_of(args: &Args, sweep: &Sweep) -> Result<Option<MapSpec>, Failure> {
+    let spec = match (&args.map, &sweep.map) {
         (None, None) if args.html.is_some() => {
             return Err(Failure::Usage(
                 "--html draws a map: name its axes with --map X,Y".into(),
@@ -158,7 +158,8 @@ fn map_of(args: &Args, plan: &Plan) -> Result<Option<MapSpec>, Failure> {
         }),
     };
     if let Some(spec) = &spec {
-        plan.check_map(spec)
+        sweep
+            .check_map(spec)
             .map_err(|why| Failure::Usage(format!("--map: {why}")))?;
     }
     Ok(spec)
@@ -175,12 +176,12 @@ fn record(task: &Task, kept: &Kept) -> String {
 }
 
 /// A line for each task, where there is no map.
-fn lines(plan: &Plan, results: &[Kept]) -> Vec<String> {
+fn lines(sweep: &Sweep, results: &[Kept]) -> Vec<String> {
     let metric = MapSpec::default().metric;
-    let mut head: Vec<String> = plan.axes.iter().map(|axis| axis.name.clone()).collect();
+    let mut head: Vec<String> = sweep.axes.iter().map(|axis| axis.name.clone()).collect();
     head.extend([metric.clone(), "task".into()]);
     let line = |(task, kept): (&Task, &Kept)| {
-        let mut cells: Vec<String> = plan
+        let mut cells: Vec<String> = sweep
             .axes
             .iter()
             .map(|axis| task.value(&axis.name))
@@ -192,7 +193,7 @@ fn lines(plan: &Plan, results: &[Kept]) -> Vec<String> {
         cells.push(task.hash.clone());
         cells
     };
-    let lines: Vec<Vec<String>> = plan.tasks.iter().zip(results).map(line).collect();
+    let lines: Vec<Vec<String>> = sweep.tasks.iter().zip(results).map(line).collect();
     let mut lines = table(head, &lines, false);
     lines.push(format!(
         "\n{} tasks; --json has all metrics, --map shows who wins",
@@ -237,7 +238,7 @@ fn winners_of(map: &Map) -> Winners<'_> {
     }
 }
 
-fn legend(plan: &Plan, spec: &MapSpec, map: &Map) -> String {
+fn legend(sweep: &Sweep, spec: &MapSpec, map: &Map) -> String {
     let places = map.cells.iter().map(|cell| cell.places).max().unwrap_or(0);
     let cell = match places {
         0 | 1 => "The first of each cell, and how many tie with it".to_string(),
@@ -246,7 +247,7 @@ fn legend(plan: &Plan, spec: &MapSpec, map: &Map) -> String {
              a cell)"
         ),
     };
-    let ties = match plan.axes.iter().any(|axis| axis.key == "seed") {
+    let ties = match sweep.axes.iter().any(|axis| axis.key == "seed") {
         true => "ranges over the seeds that overlap".to_string(),
         false => format!("within {:.0} % of the first", spec.margin * 100.0),
     };

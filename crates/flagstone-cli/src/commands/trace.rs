@@ -255,7 +255,7 @@ fn import_block(
     importer: impl FnOnce(
         &mut Input,
         &block::BlockOptions,
-    ) -> Result<(Trace, block::Report), ImportError>,
+    ) -> Result<(Trace, block::BlockReport), ImportError>,
 ) -> Result<(), Failure> {
     let options = args.options(commit_at);
     import_with(&args.files, |input| {

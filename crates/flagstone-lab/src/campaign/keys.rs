@@ -7,7 +7,7 @@ use super::world::{self, Done, Intent, Known, Stop, World};
 use flagstone::commit::DeviceError;
 use flagstone::host::HostError;
 use flagstone::index::sal::{SalTx, Transactions};
-use flagstone::index::{self, BackingStore, IndexError, Key, Recoverable, StoreError, Value};
+use flagstone::index::{self, BackingError, BackingStore, IndexError, Key, Recoverable, Value};
 use flagstone::units::{Lpn, Nanos};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
@@ -377,7 +377,7 @@ fn is_full(error: &IndexError) -> bool {
 
 /// Whether the log of the database below does not take the transaction.
 fn is_too_long(error: &IndexError) -> bool {
-    let log = |error: &StoreError| matches!(error, StoreError::Host(HostError::LogFull { .. }));
+    let log = |error: &BackingError| matches!(error, BackingError::Host(HostError::LogFull { .. }));
     matches!(error, IndexError::Store(error) if log(error))
 }
 
@@ -385,7 +385,7 @@ fn is_too_long(error: &IndexError) -> bool {
 fn of_device(error: &IndexError) -> Option<&DeviceError> {
     match error {
         IndexError::Store(
-            StoreError::Device(error) | StoreError::Host(HostError::Device(error)),
+            BackingError::Device(error) | BackingError::Host(HostError::Device(error)),
         ) => Some(error),
         _ => None,
     }

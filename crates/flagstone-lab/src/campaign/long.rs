@@ -6,10 +6,10 @@
 //! DIR/000042.json     what chunk 42 did and found
 //! ```
 //!
-//! Chunk `n` of a plan with `k` subjects breaks subject `n` modulo `k` with the seed `n` divided by
-//! `k` behind the plan's. So the campaign gets as far with each subject, and can be made longer.
-//! Runs of a database take longer than those of a protocol, and runs of an index longer still. So
-//! their chunks have fewer cuts, and chunks of all kinds take about the same time.
+//! Chunk `n` of a campaign with `k` subjects breaks subject `n` modulo `k` with the seed `n`
+//! divided by `k` behind the campaign's. So the campaign gets as far with each subject, and can be
+//! made longer. Runs of a database take longer than those of a protocol, and runs of an index
+//! longer still. So their chunks have fewer cuts, and chunks of all kinds take about the same time.
 
 use super::{Campaign, Cuts, Faults, Findings, Sabotage, Subject, Work};
 use crate::output::{Output, OutputError};
@@ -27,7 +27,7 @@ const INDEX_COSTS: u64 = 15;
 
 /// The task of a long campaign.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct LongCampaign {
     /// The subjects, each in one of its modes or its default one.
     pub subjects: Vec<(Subject, Option<&'static str>)>,
     /// Power cuts in all, at the least; a campaign that has fewer goes on.
@@ -46,7 +46,7 @@ pub struct Plan {
 
 /// A violation that a chunk found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Violation {
+pub struct Counterexample {
     /// The run that ended in it.
     pub run_id: String,
     /// What is wrong.
@@ -73,7 +73,7 @@ pub struct Tally {
     /// Runs that ended in a violation.
     pub violations: u64,
     /// The first few of them.
-    pub first: Vec<Violation>,
+    pub first: Vec<Counterexample>,
 }
 
 /// The settings that all chunks of a record share.
@@ -133,7 +133,7 @@ impl Tally {
             collections,
             ..
         } = findings.work;
-        let first = findings.violations.iter().map(|(id, what)| Violation {
+        let first = findings.violations.iter().map(|(id, what)| Counterexample {
             run_id: id.to_string(),
             what: what.clone(),
         });
@@ -163,7 +163,7 @@ impl Tally {
     }
 }
 
-impl Plan {
+impl LongCampaign {
     fn name(&self, index: usize) -> String {
         match self.subjects[index] {
             (subject, Some(variant)) => format!("{subject}.{variant}"),
@@ -306,8 +306,8 @@ mod tests {
     use flagstone::commit::Kind;
     use flagstone::host::Stack;
 
-    fn plan(cuts: u64) -> Plan {
-        Plan {
+    fn campaign(cuts: u64) -> LongCampaign {
+        LongCampaign {
             subjects: vec![
                 (Subject::Protocol(Kind::by_name("scc").unwrap()), None),
                 (Subject::Stack(Stack::CfcEx), None),
@@ -324,11 +324,11 @@ mod tests {
     #[test]
     fn a_campaign_that_was_stopped_goes_on_and_ends_as_one_that_was_not() {
         let [one, two] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
-        let whole = plan(400).run(one.path(), &|_| ()).expect("it runs");
-        plan(70).run(two.path(), &|_| ()).expect("it begins");
+        let whole = campaign(400).run(one.path(), &|_| ()).expect("it runs");
+        campaign(70).run(two.path(), &|_| ()).expect("it begins");
         let kept = |name: &str| two.path().join(name).exists();
         assert!(kept("000001.json") && !kept("000002.json"));
-        let resumed = plan(400).run(two.path(), &|_| ()).expect("it goes on");
+        let resumed = campaign(400).run(two.path(), &|_| ()).expect("it goes on");
         assert_eq!(whole, resumed);
         assert!(whole.iter().all(|record| record.cuts >= 60));
         assert!(whole.iter().all(|record| record.violations == 0));
@@ -337,11 +337,11 @@ mod tests {
     #[test]
     fn what_is_kept_is_of_this_campaign_and_whole() {
         let folder = tempfile::tempdir().expect("a folder");
-        let small = plan(60);
+        let small = campaign(60);
         small.run(folder.path(), &|_| ()).expect("it runs");
-        let other = Plan {
+        let other = LongCampaign {
             seed: 8,
-            ..plan(60)
+            ..campaign(60)
         };
         let refused = other.run(folder.path(), &|_| ()).expect_err("another seed");
         assert!(refused.to_string().contains("another seed"), "{refused}");
@@ -359,9 +359,9 @@ mod tests {
     #[test]
     fn violations_stay_in_the_record() {
         let folder = tempfile::tempdir().expect("a folder");
-        let lying = Plan {
+        let lying = LongCampaign {
             sabotage: Sabotage::SyncIgnored,
-            ..plan(600)
+            ..campaign(600)
         };
         let found = lying.run(folder.path(), &|_| ()).expect("it runs");
         assert!(found.iter().any(|record| record.violations > 0));

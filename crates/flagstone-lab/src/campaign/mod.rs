@@ -56,7 +56,7 @@ mod tests;
 
 pub use faults::Faults;
 pub use findings::Findings;
-pub use long::{CHUNK_CUTS, LongError, Plan, Tally, Violation};
+pub use long::{CHUNK_CUTS, Counterexample, LongCampaign, LongError, Tally};
 pub(crate) use oracle::{name_of, payload, write_of};
 pub(crate) use run::caught;
 pub use run_id::{BaseId, Fall, RunId, RunIdError};
@@ -121,7 +121,7 @@ const BATCH_FEW: usize = 64;
 const BATCH_LANDINGS: usize = 8;
 
 /// The work of a run, and the violation, if there is one.
-type Outcome = (Work, Result<(), String>);
+type RunResult = (Work, Result<(), String>);
 
 /// The work of a run of a campaign, and the violation that was found on its way, if one was: that
 /// of the run itself, or of another one.
@@ -226,7 +226,7 @@ pub fn suits(subject: Subject, device: &Arc<DeviceTraits>) -> Result<(), String>
 }
 
 /// Carries one run out and says what it did and what is wrong, if anything.
-pub fn replay(id: &RunId) -> Outcome {
+pub fn replay(id: &RunId) -> RunResult {
     execute(id, &Base::make(&id.base, &None), &None)
 }
 

@@ -10,7 +10,7 @@ use super::run_id::{Fall, RunId};
 use super::scene::{NoStart, Scene, Stack};
 use super::work::Work;
 use super::world::{Known, Stop, Story, World};
-use super::{Explored, Outcome, Subject};
+use super::{Explored, RunResult, Subject};
 use crate::explain::{Remark, image};
 use crate::stop::Stopped;
 use flagstone::nand::{Ages, Chip, Moment};
@@ -47,7 +47,7 @@ pub(crate) fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, St
 }
 
 /// Carries a run out. Panics of the stack (a broken flash rule, a failed assertion) are violations.
-pub(super) fn execute(id: &RunId, base: &Made, story: &Story) -> Outcome {
+pub(super) fn execute(id: &RunId, base: &Made, story: &Story) -> RunResult {
     let mut work = Work::default();
     let result = match base {
         Err(what) => Err(what.clone()),

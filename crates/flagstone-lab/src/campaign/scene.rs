@@ -13,7 +13,8 @@ use flagstone::ftl::{Config, FtlError};
 use flagstone::host::{self, Host, HostConfig, HostError};
 use flagstone::index::sal::Transactions;
 use flagstone::index::{
-    BackingStore, DeviceStore, HostStore, IndexError, IndexKind, Recoverable, Settings, StoreError,
+    BackingError, BackingStore, DeviceStore, HostStore, IndexError, IndexKind, Recoverable,
+    Settings,
 };
 use flagstone::nand::{
     Ages, Aging, Cell, Chip, FaultPlan, Faulty, Geometry, Pairing, PowerCut, Shared, Timing, Tracer,
@@ -58,8 +59,8 @@ impl From<HostError> for NoStart {
 impl From<IndexError> for NoStart {
     fn from(error: IndexError) -> NoStart {
         match error {
-            IndexError::Store(StoreError::Device(error)) => error.into(),
-            IndexError::Store(StoreError::Host(error)) => error.into(),
+            IndexError::Store(BackingError::Device(error)) => error.into(),
+            IndexError::Store(BackingError::Host(error)) => error.into(),
             error => NoStart::Other(error.to_string()),
         }
     }

@@ -341,7 +341,7 @@ fn check(host: &mut Host, oracle: &Oracle) -> Result<u64, DriverError> {
         };
         let found = there.then_some(&bytes[..]);
         let read = oracle.read(reader, rid, found);
-        read.map_err(|violation| DriverError::Violation { at: now, violation })?;
+        read.map_err(|wrong| DriverError::WrongRead { at: now, wrong })?;
         now = done;
         checked += 1;
     }

@@ -289,7 +289,7 @@ fn calls_are_in_the_order_of_their_instants() {
         let counted = drive_from(Mistake::None, &open, &mut Played::new(&script));
         if stack == Stack::Force(Kind::Plain) {
             // A control: a device without transactions cannot take back what was stolen.
-            assert!(matches!(counted, Err(DriverError::Violation { .. })));
+            assert!(matches!(counted, Err(DriverError::WrongRead { .. })));
             continue;
         }
         let counted = counted.unwrap_or_else(|error| panic!("{stack}: {error}"));
@@ -301,7 +301,7 @@ fn calls_are_in_the_order_of_their_instants() {
 fn mistakes_of_a_database_are_noticed() {
     for mistake in [Mistake::ForgetsWrites, Mistake::CommitsRollbacks] {
         let error = drive(mistake, Stack::Wal).unwrap_err();
-        assert!(matches!(error, DriverError::Violation { .. }), "{error}");
+        assert!(matches!(error, DriverError::WrongRead { .. }), "{error}");
     }
     let error = drive(Mistake::ForgetsWaiters, Stack::Wal).unwrap_err();
     assert!(matches!(error, DriverError::Stuck { .. }), "{error}");

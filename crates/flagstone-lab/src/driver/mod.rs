@@ -30,7 +30,7 @@ mod source;
 pub use admission::Admission;
 pub use backend::Backend;
 pub use load::Load;
-pub use oracle::{Oracle, Violation};
+pub use oracle::{Oracle, WrongRead};
 pub(crate) use pages::PageDevice;
 pub use plan::{Counted, Driven, DriverError, Plan, Span};
 pub use source::Source;
@@ -400,11 +400,8 @@ impl<B: Backend, S: Source> Driver<B, S> {
                         Step::Done(there, done) => {
                             if let Some(oracle) = &self.oracle {
                                 let found = there.then_some(&self.buffer[..]);
-                                let violation = oracle.read(tx, at, found);
-                                violation.map_err(|violation| DriverError::Violation {
-                                    at: now,
-                                    violation,
-                                })?;
+                                let wrong = oracle.read(tx, at, found);
+                                wrong.map_err(|wrong| DriverError::WrongRead { at: now, wrong })?;
                             }
                             Step::Done((), done)
                         }

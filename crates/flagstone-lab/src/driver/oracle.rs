@@ -14,7 +14,7 @@ type Record = Option<Box<[u8]>>;
     "{tx} read page {} slot {}: it found {found:02x?}, but {wanted:02x?} was committed last",
     rid.page, rid.slot
 )]
-pub struct Violation {
+pub struct WrongRead {
     /// The reader.
     pub tx: TxId,
     /// What it read.
@@ -43,14 +43,14 @@ impl Oracle {
     ///
     /// # Errors
     /// It is not what should be there.
-    pub fn read(&self, tx: TxId, rid: Rid, found: Option<&[u8]>) -> Result<(), Violation> {
+    pub fn read(&self, tx: TxId, rid: Rid, found: Option<&[u8]>) -> Result<(), WrongRead> {
         let own = self.live.get(&tx).and_then(|own| own.get(&rid));
         let record = own.or_else(|| self.committed.get(&rid));
         let wanted = record.and_then(|record| record.as_deref());
         if wanted == found {
             return Ok(());
         }
-        Err(Violation {
+        Err(WrongRead {
             tx,
             rid,
             found: found.map(<[u8]>::to_vec),

@@ -1,7 +1,7 @@
 //! What is asked of a driver, what it counts, and why it may stop.
 
 use super::client::Client;
-use super::oracle::Violation;
+use super::oracle::WrongRead;
 use crate::tpcc::pages::PagesError;
 use flagstone::host::{HostError, Why};
 use flagstone::units::Nanos;
@@ -26,12 +26,12 @@ pub enum DriverError {
     #[error(transparent)]
     Source(#[from] PagesError),
     /// A read found what it should not.
-    #[error("at {at}: {violation}")]
-    Violation {
+    #[error("at {at}: {wrong}")]
+    WrongRead {
         /// When.
         at: Nanos,
         /// What.
-        violation: Violation,
+        wrong: WrongRead,
     },
     /// A transaction was a victim again and again.
     #[error(

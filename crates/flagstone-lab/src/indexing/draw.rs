@@ -1,7 +1,7 @@
 //! Operations of a window, drawn from a seed, and the keys that they know to be there.
 
 use super::keys::{KeyKind, Keys};
-use super::plan::{Access, Mix, Plan, Step};
+use super::workload::{KeyChoice, KeyWorkload, Mix, WindowSpec};
 use flagstone::index::{IndexInfo, Key, Value, hash};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
@@ -42,14 +42,14 @@ pub struct Draw {
 
 impl Draw {
     /// Nothing is there yet.
-    pub fn new(plan: &Plan, value_bytes: usize, seed: u64) -> Draw {
+    pub fn new(workload: &KeyWorkload, value_bytes: usize, seed: u64) -> Draw {
         Draw {
-            fresh: Keys::new(plan.keys, seed),
+            fresh: Keys::new(workload.keys, seed),
             dice: Pcg64Mcg::seed_from_u64(seed ^ 0x6f70_6572),
-            present: Vec::with_capacity(plan.most_keys() as usize),
+            present: Vec::with_capacity(workload.most_keys() as usize),
             mask: u64::MAX >> (64 - 8 * value_bytes),
             written: 0,
-            uniform: plan.keys == KeyKind::Uniform,
+            uniform: workload.keys == KeyKind::Uniform,
         }
     }
 
@@ -78,9 +78,9 @@ impl Draw {
 
     /// Puts the keys into the order of their places, where a window needs it: by key for an index
     /// with an order, by bucket for the others. Buckets are numbered by the last bits of the hash.
-    pub fn sort_by_place(&mut self, plan: &Plan, info: &IndexInfo) {
-        let hot = |step: &Step| matches!(step.access, Access::Hot(_));
-        if !plan.steps.iter().any(hot) {
+    pub fn sort_by_place(&mut self, workload: &KeyWorkload, info: &IndexInfo) {
+        let hot = |spec: &WindowSpec| matches!(spec.access, KeyChoice::Hot(_));
+        if !workload.windows.iter().any(hot) {
             return;
         }
         if info.ordered {
@@ -88,7 +88,7 @@ impl Draw {
         } else {
             let buckets = (self.present.len() as u64 / BUCKET_KEYS).max(1);
             let mask = buckets.next_power_of_two() - 1;
-            let scattered = plan.scattered;
+            let scattered = workload.scattered;
             let place = |bucket: u64| if scattered { hash(bucket) } else { bucket };
             self.present
                 .sort_unstable_by_key(|&key| (place(hash(key) & mask), key));
@@ -96,12 +96,12 @@ impl Draw {
     }
 
     /// The operations of a window.
-    pub fn window<'a>(&'a mut self, step: &'a Step) -> impl Iterator<Item = Operation> + 'a {
-        let mut left = step.operations;
-        let chooser = Chooser::new(step.access, self.present.len());
+    pub fn window<'a>(&'a mut self, spec: &'a WindowSpec) -> impl Iterator<Item = Operation> + 'a {
+        let mut left = spec.operations;
+        let chooser = Chooser::new(spec.access, self.present.len());
         std::iter::from_fn(move || {
             left = left.checked_sub(1)?;
-            Some(self.operation(&step.mix, &chooser))
+            Some(self.operation(&spec.mix, &chooser))
         })
     }
 
@@ -175,15 +175,15 @@ enum Chooser {
 }
 
 impl Chooser {
-    fn new(access: Access, keys: usize) -> Chooser {
-        let law = |theta| Zipf::new(keys.max(1) as f64, theta).expect("an exponent of a plan");
+    fn new(access: KeyChoice, keys: usize) -> Chooser {
+        let law = |theta| Zipf::new(keys.max(1) as f64, theta).expect("an exponent of a workload");
         match access {
-            Access::Uniform => Chooser::Uniform,
-            Access::Hot(share) if share <= 0.5 => Chooser::Uniform,
+            KeyChoice::Uniform => Chooser::Uniform,
+            KeyChoice::Hot(share) if share <= 0.5 => Chooser::Uniform,
             // A share s of the accesses to the first 1 - s of the places: s^x = 1 - s.
-            Access::Hot(share) => Chooser::Hot((1.0 - share).ln() / share.ln()),
-            Access::Zipf(theta) => Chooser::Zipf(law(theta)),
-            Access::Latest(theta) => Chooser::Latest(law(theta)),
+            KeyChoice::Hot(share) => Chooser::Hot((1.0 - share).ln() / share.ln()),
+            KeyChoice::Zipf(theta) => Chooser::Zipf(law(theta)),
+            KeyChoice::Latest(theta) => Chooser::Latest(law(theta)),
         }
     }
 
@@ -201,13 +201,13 @@ impl Chooser {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::BenchOptions;
+    use super::super::workload::BenchOptions;
     use super::*;
     use flagstone::index::IndexKind;
     use std::collections::BTreeSet;
 
-    fn plan(name: &str, records: u64) -> Plan {
-        Plan::new(
+    fn workload(name: &str, records: u64) -> KeyWorkload {
+        KeyWorkload::new(
             name,
             &BenchOptions {
                 records,
@@ -217,19 +217,19 @@ mod tests {
         .unwrap()
     }
 
-    fn loaded(plan: &Plan, seed: u64) -> Draw {
-        let mut draw = Draw::new(plan, 8, seed);
-        (0..plan.load).for_each(|_| _ = draw.insert());
-        draw.sort_by_place(plan, IndexKind::Extendible.info());
+    fn loaded(workload: &KeyWorkload, seed: u64) -> Draw {
+        let mut draw = Draw::new(workload, 8, seed);
+        (0..workload.load).for_each(|_| _ = draw.insert());
+        draw.sort_by_place(workload, IndexKind::Extendible.info());
         draw
     }
 
     #[test]
     fn equal_seeds_draw_equal_operations() {
-        let plan = plan("lazy-update-mix", 2000);
+        let workload = workload("lazy-update-mix", 2000);
         let all = |seed| -> Vec<Operation> {
-            let mut draw = loaded(&plan, seed);
-            draw.window(&plan.steps[0]).collect()
+            let mut draw = loaded(&workload, seed);
+            draw.window(&workload.windows[0]).collect()
         };
         assert_eq!(all(1), all(1));
         assert_ne!(all(1), all(2));
@@ -237,12 +237,12 @@ mod tests {
 
     #[test]
     fn operations_are_of_keys_that_are_there() {
-        for (name, _) in super::super::plan::WORKLOADS {
-            let plan = plan(name, 3000);
-            let mut draw = loaded(&plan, 3);
+        for (name, _) in super::super::workload::WORKLOADS {
+            let workload = workload(name, 3000);
+            let mut draw = loaded(&workload, 3);
             let mut there: BTreeSet<Key> = draw.present().iter().copied().collect();
-            for step in &plan.steps {
-                for operation in draw.window(step) {
+            for spec in &workload.windows {
+                for operation in draw.window(spec) {
                     match operation {
                         Operation::Insert(key, _) => assert!(there.insert(key), "{name}"),
                         Operation::Delete(key) => assert!(there.remove(&key), "{name}"),
@@ -260,19 +260,19 @@ mod tests {
     #[test]
     fn eighty_percent_go_to_a_fifth_of_the_buckets() {
         for scattered in [false, true] {
-            let plan = Plan {
+            let workload = KeyWorkload {
                 scattered,
-                ..plan("E", 100_000)
+                ..workload("E", 100_000)
             };
-            let mut draw = loaded(&plan, 1);
-            let buckets = (plan.load / BUCKET_KEYS).next_power_of_two();
+            let mut draw = loaded(&workload, 1);
+            let buckets = (workload.load / BUCKET_KEYS).next_power_of_two();
             let bucket = |key: Key| (hash(key) & (buckets - 1)) as usize;
             let mut counts = vec![0u64; buckets as usize];
-            let step = Step {
+            let spec = WindowSpec {
                 operations: 100_000,
-                ..plan.steps[5].clone()
+                ..workload.windows[5].clone()
             };
-            for operation in draw.window(&step) {
+            for operation in draw.window(&spec) {
                 let Operation::Search(key) = operation else {
                     panic!("{operation:?}")
                 };

@@ -1,7 +1,7 @@
 //! Indexes under a workload, in virtual time: what they read, write, take and keep in memory.
 //!
 //! ```text
-//!   plan     what is loaded, and windows of operations      A..H, ycsb-a..f, lazy-…
+//!   workload what is loaded, and windows of operations      A..H, ycsb-a..f, lazy-…
 //!   keys     which keys there are                           uniform, names, ascending
 //!   draw     operations from a seed
 //!   place    the simulated device, memory, or a file
@@ -13,7 +13,7 @@
 //!
 //! ```
 //! use flagstone::index::{IndexKind, Settings};
-//! use flagstone_lab::indexing::{Bench, BenchOptions, Place, Plan};
+//! use flagstone_lab::indexing::{Bench, BenchOptions, KeyWorkload, Place};
 //!
 //! let options = BenchOptions { records: 1_000, ..BenchOptions::default() };
 //! let bench = Bench {
@@ -21,7 +21,7 @@
 //!     settings: Settings::new(),
 //!     load: None,
 //!     place: Place::Mem { page_bytes: 4096 },
-//!     plan: Plan::new("ycsb-a", &options)?,
+//!     workload: KeyWorkload::new("ycsb-a", &options)?,
 //!     seed: 1,
 //! };
 //! let record = bench.run(&|_, _| ())?;
@@ -32,14 +32,14 @@
 mod draw;
 mod keys;
 mod place;
-mod plan;
+mod workload;
 mod record;
 
 pub use draw::{Draw, Operation};
 pub use keys::{KeyKind, Keys};
 pub use place::Place;
-pub use plan::{Access, BenchOptions, LoadOrder, Mix, Plan, Step, WORKLOADS};
 pub use record::{IndexRecord, Window};
+pub use workload::{BenchOptions, KeyChoice, KeyWorkload, LoadOrder, Mix, WORKLOADS, WindowSpec};
 
 use crate::stop;
 use crate::stopwatch::Stopwatch;
@@ -61,7 +61,7 @@ pub struct Bench {
     /// Where it lies.
     pub place: Place,
     /// What is done.
-    pub plan: Plan,
+    pub workload: KeyWorkload,
     /// Seed of keys and operations.
     pub seed: u64,
 }
@@ -125,10 +125,13 @@ impl Bench {
         let info = self.index.info();
         let value_bytes = self.settings.value_bytes(info);
         let value_bytes = value_bytes.map_err(|error| BenchError::Setup(error.to_string()))?;
-        let scans = self.plan.steps.iter().any(|step| step.mix.scan > 0.0);
+        let scans = self.workload.windows.iter().any(|spec| spec.mix.scan > 0.0);
         if scans && !info.ordered {
             let error = IndexError::Unordered(info.name);
-            return Err(BenchError::Setup(format!("{}: {error}", self.plan.name)));
+            return Err(BenchError::Setup(format!(
+                "{}: {error}",
+                self.workload.name
+            )));
         }
         self.check_memory()?;
         let mut unless_done = Restore {
@@ -155,26 +158,31 @@ impl Bench {
         let settings = self.load.as_ref().unwrap_or(&self.settings);
         let opened = self.index.open(store, settings, Nanos::ZERO);
         let (index, now) = opened.map_err(refused)?;
-        let operations: u64 = self.plan.steps.iter().map(|step| step.operations).sum();
+        let operations: u64 = self
+            .workload
+            .windows
+            .iter()
+            .map(|spec| spec.operations)
+            .sum();
         let mut client = Client {
             name: info.name,
             index,
             now,
             done: 0,
-            all: self.plan.load + self.plan.warm_up + operations,
+            all: self.workload.load + self.workload.warm_up + operations,
             found: Vec::new(),
             progress,
         };
         let clock = Stopwatch::start();
-        let mut draw = Draw::new(&self.plan, value_bytes, self.seed);
-        client.load(&self.plan, &mut draw)?;
+        let mut draw = Draw::new(&self.workload, value_bytes, self.seed);
+        client.load(&self.workload, &mut draw)?;
         if self.load.is_some() {
             client = client.reopened(self)?;
         }
-        draw.sort_by_place(&self.plan, info);
-        if let (Some(first), true) = (self.plan.steps.first(), self.plan.warm_up > 0) {
-            let warm_up = Step {
-                operations: self.plan.warm_up,
+        draw.sort_by_place(&self.workload, info);
+        if let (Some(first), true) = (self.workload.windows.first(), self.workload.warm_up > 0) {
+            let warm_up = WindowSpec {
+                operations: self.workload.warm_up,
                 ..first.clone()
             };
             for operation in draw.window(&warm_up) {
@@ -183,11 +191,11 @@ impl Bench {
         }
         let load_s = clock.seconds();
         let mut windows = Vec::new();
-        for step in &self.plan.steps {
+        for spec in &self.workload.windows {
             client.index.reset_stats();
             let begun = client.now;
             let mut cpu_s = 0.0;
-            let mut window = draw.window(step).peekable();
+            let mut window = draw.window(spec).peekable();
             while window.peek().is_some() {
                 let drawn: Vec<Operation> = window.by_ref().take(DRAWN).collect();
                 let clock = Stopwatch::start();
@@ -196,13 +204,13 @@ impl Bench {
                     .try_for_each(|operation| client.make(operation))?;
                 cpu_s += clock.seconds();
             }
-            if step.flush {
+            if spec.flush {
                 let clock = Stopwatch::start();
                 client.flush()?;
                 cpu_s += clock.seconds();
             }
             let virtual_ns = client.now.0 - begun.0;
-            windows.push(Window::of(step, client.index.as_ref(), virtual_ns, cpu_s));
+            windows.push(Window::of(spec, client.index.as_ref(), virtual_ns, cpu_s));
         }
         Ok(IndexRecord::new(
             self,
@@ -239,7 +247,7 @@ impl Bench {
 
     /// Pages that a store needs at the most.
     fn most_pages(&self, value_bytes: usize) -> u64 {
-        let keys = self.plan.most_keys();
+        let keys = self.workload.most_keys();
         let pair = self.most_bytes("key_bytes", 8) + self.most_bytes("record_bytes", 0);
         // Half full pages, and as much again to collect in.
         let bytes = keys * (pair + value_bytes as u64) * 4;
@@ -297,19 +305,19 @@ impl Client<'_> {
         }
     }
 
-    fn load(&mut self, plan: &Plan, draw: &mut Draw) -> Result<(), BenchError> {
-        if plan.load_order == LoadOrder::Appearance {
-            return (0..plan.load).try_for_each(|_| self.make(draw.insert()));
+    fn load(&mut self, workload: &KeyWorkload, draw: &mut Draw) -> Result<(), BenchError> {
+        if workload.load_order == LoadOrder::Appearance {
+            return (0..workload.load).try_for_each(|_| self.make(draw.insert()));
         }
-        let mut pairs: Vec<(Key, Value)> = (0..plan.load).map(|_| draw.pair()).collect();
+        let mut pairs: Vec<(Key, Value)> = (0..workload.load).map(|_| draw.pair()).collect();
         pairs.sort_unstable();
-        if plan.load_order == LoadOrder::Keys {
+        if workload.load_order == LoadOrder::Keys {
             let insert = |&(key, value): &(Key, Value)| Operation::Insert(key, value);
             return pairs.iter().try_for_each(|pair| self.make(insert(pair)));
         }
         let built = self.index.build(self.now, &pairs);
         self.now = built.map_err(|error| self.failed(error))?;
-        self.done += plan.load;
+        self.done += workload.load;
         Ok(())
     }
 
@@ -387,7 +395,7 @@ mod tests {
             settings: Settings::new().with("memory", 16 * 4096),
             load: None,
             place: Place::Mem { page_bytes: 4096 },
-            plan: Plan::new(workload, &options).unwrap(),
+            workload: KeyWorkload::new(workload, &options).unwrap(),
             seed: 1,
         }
     }
@@ -421,7 +429,8 @@ mod tests {
     fn the_same_seed_gives_the_same_record_and_memory_takes_no_time() {
         let run = |bench: &Bench| {
             let mut record = bench.run(&|_, _| {}).unwrap();
-            record.forget_clock();
+            record.load_s = 0.0;
+            record.windows.iter_mut().for_each(|w| w.cpu_s = 0.0);
             record
         };
         let bench = bench("D", 5000);
@@ -554,7 +563,7 @@ mod tests {
         let run = |load_order: LoadOrder| {
             let mut bench = bench("lazy-query-insert", 20_000);
             bench.index = IndexKind::BPlusTree;
-            bench.plan.load_order = load_order;
+            bench.workload.load_order = load_order;
             let record = bench.run(&|_, _| {}).unwrap();
             (record.records, record.windows[0].figures["splits"])
         };

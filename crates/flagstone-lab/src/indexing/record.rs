@@ -1,6 +1,6 @@
 //! What was measured of an index: one record, one JSON object, whatever prints it.
 
-use super::{Bench, Step};
+use super::{Bench, WindowSpec};
 use crate::replay::given;
 use flagstone::commit::Options;
 use flagstone::index::Index;
@@ -40,13 +40,13 @@ pub struct Window {
 }
 
 impl Window {
-    pub(super) fn of(step: &Step, index: &dyn Index, virtual_ns: u64, cpu_s: f64) -> Window {
+    pub(super) fn of(spec: &WindowSpec, index: &dyn Index, virtual_ns: u64, cpu_s: f64) -> Window {
         let stats = index.stats();
         let misses = stats.pool.read_misses + stats.pool.write_misses;
         let accesses = (stats.pool.hits() + misses).max(1);
         Window {
-            name: step.name.clone(),
-            operations: step.operations,
+            name: spec.name.clone(),
+            operations: spec.operations,
             reads: stats.reads,
             writes: stats.writes,
             coarse_reads: stats.coarse_reads,
@@ -110,24 +110,16 @@ impl IndexRecord {
         IndexRecord {
             index: bench.index.info().name,
             settings: given([&bench.settings]),
-            workload: bench.plan.name.clone(),
+            workload: bench.workload.name.clone(),
             store: bench.place.name(),
             device,
             protocol,
             protocol_settings: given([&options.settings]),
             seed: bench.seed,
-            loaded: bench.plan.load,
+            loaded: bench.workload.load,
             records,
             windows,
             load_s,
         }
-    }
-
-    /// Without what a clock says, two runs of the same seed are equal.
-    pub fn forget_clock(&mut self) {
-        self.load_s = 0.0;
-        self.windows
-            .iter_mut()
-            .for_each(|window| window.cpu_s = 0.0);
     }
 }

@@ -7,7 +7,7 @@
 //! ```
 //! use flagstone::commit::{Kind, Options};
 //! use flagstone_lab::device::DeviceSpec;
-//! use flagstone_lab::replay::{Setup, Source, Terms, script_of};
+//! use flagstone_lab::replay::{InputName, Setup, Terms, script_of};
 //! use flagstone_lab::workload::{Pattern, Workload};
 //!
 //! let workload = Workload {
@@ -25,7 +25,7 @@
 //!     isolation: None,
 //!     terms: Terms::default(),
 //! };
-//! let source = Source { name: workload.pattern.to_string(), sha256: None };
+//! let source = InputName { name: workload.pattern.to_string(), sha256: None };
 //! let record = setup.run(&script_of(&workload)?, &source)?;
 //! assert_eq!(record.transactions_committed, 100);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -264,7 +264,7 @@ impl Setup {
     ///
     /// # Errors
     /// What the protocol does not support, a script that does not fit, a device that stops.
-    pub fn run(&self, script: &Script, source: &Source) -> Result<ReplayRecord, ReplayError> {
+    pub fn run(&self, script: &Script, source: &InputName) -> Result<ReplayRecord, ReplayError> {
         script.fits(self.device.geometry.page_bytes, self.capacity()?)?;
         let wall = Instant::now();
         let (device, filled) = self.filled()?;
@@ -279,7 +279,7 @@ impl Setup {
         &self,
         (device, filled): &(Device, Nanos),
         script: &Script,
-        source: &Source,
+        source: &InputName,
     ) -> Result<ReplayRecord, ReplayError> {
         script.fits(self.device.geometry.page_bytes, self.capacity()?)?;
         let wall = Instant::now();
@@ -296,7 +296,7 @@ impl Setup {
         &self,
         image: &Path,
         script: &Script,
-        source: &Source,
+        source: &InputName,
     ) -> Result<ReplayRecord, ReplayError> {
         script.fits(self.device.geometry.page_bytes, self.capacity()?)?;
         let wall = Instant::now();
@@ -329,7 +329,7 @@ impl Setup {
         filled: Nanos,
         wall: Instant,
         script: &Script,
-        source: &Source,
+        source: &InputName,
     ) -> Result<ReplayRecord, ReplayError> {
         let isolation = self.isolation()?;
         // A device that was only filled has had time to prepare the blocks that are left.
@@ -415,7 +415,7 @@ fn erase_counts(device: &Device) -> &[u32] {
 
 /// What is played, for the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct InputName {
     /// Name of the trace or of the workload.
     pub name: String,
     /// Checksum of the trace file; none for a workload.

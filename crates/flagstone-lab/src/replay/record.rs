@@ -1,6 +1,6 @@
 //! The result of a run: one record, one JSON object, whatever prints it.
 
-use super::{Setup, Source};
+use super::{InputName, Setup};
 use crate::driver::{Counted, Load};
 use flagstone::commit::{Device, Isolation};
 use flagstone::ftl::{Cause, Operation, Stats};
@@ -244,7 +244,7 @@ impl ReplayRecord {
     pub(super) fn new(
         setup: &Setup,
         isolation: Isolation,
-        source: &Source,
+        source: &InputName,
         device: &Device,
         counted: &Counted,
         load: Option<Load>,

@@ -22,7 +22,7 @@ struct Kept {
 
 /// What happened to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum RunEvent {
     /// It starts.
     Started,
     /// It is over.
@@ -46,7 +46,7 @@ pub(crate) trait Keeping: Sync {
     fn keep(&self, run: &Run, outcome: &Outcome) -> Result<(), String>;
 }
 
-/// Makes all runs that `folder` has no result of. `watch` hears of each step.
+/// Makes all runs that `folder` has no result of. `watch` hears of each event.
 ///
 /// # Errors
 /// The first run that failed, or a folder that cannot be written. Results made until then are kept.
@@ -54,7 +54,7 @@ pub fn execute(
     runs: &BTreeMap<String, Run>,
     jobs: usize,
     folder: &Path,
-    watch: &(dyn Fn(&Run, Step) + Sync),
+    watch: &(dyn Fn(&Run, RunEvent) + Sync),
 ) -> Result<BTreeMap<String, Outcome>, String> {
     // Before a folder is made: what cannot be run leaves nothing behind.
     runs.values().try_for_each(Run::ready)?;
@@ -70,7 +70,7 @@ pub(crate) fn all(
     runs: &BTreeMap<String, Run>,
     jobs: usize,
     keeping: &dyn Keeping,
-    watch: &(dyn Fn(&Run, Step) + Sync),
+    watch: &(dyn Fn(&Run, RunEvent) + Sync),
 ) -> Result<BTreeMap<String, Outcome>, String> {
     let mut words = BTreeSet::new();
     let again = |word: String| (!words.insert(word.clone())).then_some(word);
@@ -84,7 +84,7 @@ pub(crate) fn all(
             Ok(None) => {}
             Ok(Some(outcome)) => {
                 effort.drop(planned[&hash]);
-                watch(run, Step::Found);
+                watch(run, RunEvent::Found);
                 return Some(Ok((hash.clone(), outcome)));
             }
             Err(error) => return Some(Err(error)),
@@ -92,7 +92,7 @@ pub(crate) fn all(
         if failed.load(Ordering::Relaxed) {
             return None;
         }
-        watch(run, Step::Started);
+        watch(run, RunEvent::Started);
         let outcome =
             stop.within(|| effort.within(&run.name(), planned[&hash], || run.outcome(&library)));
         let made = outcome.and_then(|outcome| {
@@ -100,7 +100,7 @@ pub(crate) fn all(
             Ok((hash.clone(), outcome))
         });
         failed.fetch_or(made.is_err(), Ordering::Relaxed);
-        watch(run, Step::Done);
+        watch(run, RunEvent::Done);
         Some(made)
     };
     let pool = rayon::ThreadPoolBuilder::new()
@@ -202,10 +202,10 @@ mod tests {
                 .map(|run| (run.hash(), run))
                 .into();
         let (made, found) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let watch = |_: &Run, step: Step| match step {
-            Step::Started => {}
-            Step::Done => _ = made.fetch_add(1, Ordering::Relaxed),
-            Step::Found => _ = found.fetch_add(1, Ordering::Relaxed),
+        let watch = |_: &Run, event: RunEvent| match event {
+            RunEvent::Started => {}
+            RunEvent::Done => _ = made.fetch_add(1, Ordering::Relaxed),
+            RunEvent::Found => _ = found.fetch_add(1, Ordering::Relaxed),
         };
         let counts = || {
             (

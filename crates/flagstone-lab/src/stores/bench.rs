@@ -18,7 +18,7 @@ const FLOOR_BYTES: usize = 16 << 20;
 
 /// The task of a bench.
 #[derive(Debug, Clone)]
-pub struct Bench {
+pub struct StoreBench {
     /// A folder on the file system to measure.
     pub folder: PathBuf,
     /// How the store is made.
@@ -54,7 +54,7 @@ impl Times {
 
 /// What was measured. Times are those of the machine.
 #[derive(Debug, Clone)]
-pub struct Measured {
+pub struct BenchTimes {
     /// Commits of the store.
     pub store: Times,
     /// The floor.
@@ -92,12 +92,12 @@ impl Drop for Files {
     }
 }
 
-impl Bench {
+impl StoreBench {
     /// Measures. `progress` hears of the commits that were made.
     ///
     /// # Errors
     /// There are files of another bench in the folder, or the system refuses.
-    pub fn run(&self, progress: &mut dyn FnMut(u64)) -> Result<Measured, StoreError> {
+    pub fn run(&self, progress: &mut dyn FnMut(u64)) -> Result<BenchTimes, StoreError> {
         fs::create_dir_all(&self.folder).map_err(|error| io("making the folder", error))?;
         let files = Files(self.folder.clone());
         if let Some(there) = [files.store(), files.floor()]
@@ -151,7 +151,7 @@ impl Bench {
         let opened = start.elapsed();
         drop(store);
         let each = |count: u64| count as f64 / f64::from(self.commits);
-        Ok(Measured {
+        Ok(BenchTimes {
             store: of_store,
             floor: of_floor,
             reads,

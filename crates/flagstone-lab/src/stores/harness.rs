@@ -6,7 +6,7 @@
 //! After a cut a store may hold a range of states: not older than the last commit that was
 //! acknowledged, and not newer than the last one that had begun.
 
-use super::RunId;
+use super::StoreRunId;
 use super::on_chip::{Landed, OnChip};
 use crate::campaign::caught;
 use flagstone_store::medium::{Landing, Recorded};
@@ -25,7 +25,7 @@ pub(super) type Done<T> = Result<T, String>;
 
 /// The counts of runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tally {
+pub struct StoreTally {
     /// Power cuts.
     pub cuts: u64,
     /// Of them, those of a store that had been cut before.
@@ -52,8 +52,8 @@ pub struct Tally {
     pub first: Option<String>,
 }
 
-impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Tally) {
+impl AddAssign for StoreTally {
+    fn add_assign(&mut self, other: StoreTally) {
         self.cuts += other.cuts;
         self.cuts_again += other.cuts_again;
         self.committed += other.committed;
@@ -77,7 +77,7 @@ pub(super) trait World: Sized {
     const STEPS: [Range<u32>; 2];
 
     /// The world of a run. Of so many operations of the medium, one is looked at.
-    fn draw(id: &RunId, dice: &mut Pcg64Mcg) -> (Self, u32);
+    fn draw(id: &StoreRunId, dice: &mut Pcg64Mcg) -> (Self, u32);
 
     /// Which of so many unsynced sectors land.
     fn landing(pending: u64, dice: &mut Pcg64Mcg) -> Landing;
@@ -293,9 +293,9 @@ pub(super) fn failed(what: &str) -> impl Fn(StoreError) -> String + '_ {
 
 /// A run that is being carried out.
 pub(super) struct Run<W> {
-    pub(super) id: RunId,
+    pub(super) id: StoreRunId,
     pub(super) world: W,
-    pub(super) tally: Tally,
+    pub(super) tally: StoreTally,
     /// The number of the last write, of which its bytes follow.
     pub(super) tag: u64,
     every: u32,
@@ -303,13 +303,13 @@ pub(super) struct Run<W> {
 
 /// Carries a run out, with a simulated chip beside the medium if asked for. A panic of a store is a
 /// violation like any other.
-pub(super) fn carry_out<W: World>(id: &RunId, on_chip: bool) -> Tally {
+pub(super) fn carry_out<W: World>(id: &StoreRunId, on_chip: bool) -> StoreTally {
     let mut dice = Pcg64Mcg::seed_from_u64(id.seed);
     let (world, every) = W::draw(id, &mut dice);
     let mut run = Run {
         id: *id,
         world,
-        tally: Tally::default(),
+        tally: StoreTally::default(),
         tag: 0,
         every,
     };

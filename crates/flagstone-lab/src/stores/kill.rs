@@ -5,7 +5,7 @@
 //! there have written. What the kernel was given survives a process: this tests what power cuts do
 //! not, that is locks, files that are made, and openings after all of it.
 
-use super::Subject;
+use super::StoreSubject;
 use super::kill_tables::{self, Rows};
 use flagstone::units::Lpn;
 use flagstone_store::{OpenOptions, PageStore, StoreError};
@@ -50,8 +50,8 @@ const LEAK_BYTES: usize = 1 << 18;
 ///
 /// # Errors
 /// The store refuses.
-pub fn work(path: &Path, subject: Subject, mistakes: Mistakes) -> Result<(), StoreError> {
-    if subject == Subject::Tables {
+pub fn work(path: &Path, subject: StoreSubject, mistakes: Mistakes) -> Result<(), StoreError> {
+    if subject == StoreSubject::Tables {
         return kill_tables::work(path, mistakes);
     }
     let Mistakes { early, leaks } = mistakes;
@@ -89,7 +89,7 @@ pub fn work(path: &Path, subject: Subject, mistakes: Mistakes) -> Result<(), Sto
 /// The store as a verifier knows it.
 #[derive(Debug)]
 pub struct Verifier {
-    subject: Subject,
+    subject: StoreSubject,
     rows: Rows,
     /// The number that each page must have.
     numbers: Vec<u64>,
@@ -100,7 +100,7 @@ pub struct Verifier {
 
 impl Verifier {
     /// For a store that is new.
-    pub fn new(subject: Subject, seed: u64) -> Verifier {
+    pub fn new(subject: StoreSubject, seed: u64) -> Verifier {
         Verifier {
             subject,
             rows: Rows::default(),
@@ -154,7 +154,7 @@ impl Verifier {
         if !path.exists() && said == 0 {
             return Ok(Ok(()));
         }
-        if self.subject == Subject::Tables {
+        if self.subject == StoreSubject::Tables {
             let found = self.rows.verify(path, self.last, said.max(self.last))?;
             return Ok(found.map(|found| self.last = found));
         }

@@ -4,7 +4,7 @@
 //! from a counter in a table of its own. What a transaction does follows from its number.
 
 use super::kill::Mistakes;
-use flagstone_store::tables::{Kind, Store, TableMut, WriteTx};
+use flagstone_store::tables::{Store, TableKind, TableMut, WriteTx};
 use flagstone_store::{OpenOptions, StoreError};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -15,10 +15,10 @@ use std::path::Path;
 /// Threads of a worker.
 const THREADS: usize = 3;
 const KEYS: u32 = 1_500;
-const TABLES: [(&str, Kind); 3] = [
-    ("first", Kind::Ordered),
-    ("second", Kind::Ordered),
-    ("third", Kind::Hashed),
+const TABLES: [(&str, TableKind); 3] = [
+    ("first", TableKind::Ordered),
+    ("second", TableKind::Ordered),
+    ("third", TableKind::Hashed),
 ];
 /// The table with the number of the last transaction, and its key.
 const COUNTER: (&str, &[u8]) = ("counter", b"last");

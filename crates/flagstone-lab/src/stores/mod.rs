@@ -1,20 +1,20 @@
 //! Power cuts under stores: transactions on a medium of which any subset of the sectors that were
 //! not synced may land.
 //!
-//! A run is a [`RunId`]: the same word gives the same run on every machine. A run draws a store,
-//! lets a few clients write, and keeps copies of the medium on the way, at a write or a sync. Each
-//! copy is cut: a drawn landing of its sectors is opened as a store again, and has to hold what was
-//! acknowledged, with or without the transaction whose commit was under way. Some of these stores
-//! are written to and cut again.
+//! A run is a [`StoreRunId`]: the same word gives the same run on every machine. A run draws a
+//! store, lets a few clients write, and keeps copies of the medium on the way, at a write or a
+//! sync. Each copy is cut: a drawn landing of its sectors is opened as a store again, and has to
+//! hold what was acknowledged, with or without the transaction whose commit was under way. Some of
+//! these stores are written to and cut again.
 //!
 //! Where a campaign finds nothing, it must find the [`Lie`]s.
 //!
 //! ```
 //! use flagstone::commit::Kind;
-//! use flagstone_lab::stores::{Campaign, Lie, Subject};
+//! use flagstone_lab::stores::{Lie, StoreCampaign, StoreSubject};
 //!
-//! let campaign = Campaign {
-//!     subject: Subject::Tables,
+//! let campaign = StoreCampaign {
+//!     subject: StoreSubject::Tables,
 //!     protocol: Kind::Seal,
 //!     lie: Lie::None,
 //!     encrypted: false,
@@ -40,7 +40,7 @@ mod pair;
 pub mod soak;
 mod tables;
 
-pub use harness::Tally;
+pub use harness::StoreTally;
 pub use lie::Lie;
 pub use on_chip::Landed;
 
@@ -61,27 +61,27 @@ const BATCH: std::ops::RangeInclusive<usize> = 8..=64;
 
 /// What a store holds while its power is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject {
+pub enum StoreSubject {
     /// Pages.
     Pages,
     /// Tables in pages.
     Tables,
 }
 
-impl Subject {
+impl StoreSubject {
     /// The word that run ids begin with.
     fn word(self) -> &'static str {
         match self {
-            Subject::Pages => "store",
-            Subject::Tables => "tables",
+            StoreSubject::Pages => "store",
+            StoreSubject::Tables => "tables",
         }
     }
 
     /// Whether a control is one of runs with this subject.
     pub fn has(self, lie: Lie) -> bool {
         match lie {
-            Lie::FreedPages | Lie::DroppedRoots => self == Subject::Tables,
-            Lie::Landings | Lie::Roots => self == Subject::Pages,
+            Lie::FreedPages | Lie::DroppedRoots => self == StoreSubject::Tables,
+            Lie::Landings | Lie::Roots => self == StoreSubject::Pages,
             _ => true,
         }
     }
@@ -89,9 +89,9 @@ impl Subject {
 
 /// A run, which depends on nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunId {
+pub struct StoreRunId {
     /// What the store holds.
-    pub subject: Subject,
+    pub subject: StoreSubject,
     /// The commit protocol of the store.
     pub protocol: Kind,
     /// How the medium lies.
@@ -110,7 +110,7 @@ pub struct RunId {
     pub seed: u64,
 }
 
-impl fmt::Display for RunId {
+impl fmt::Display for StoreRunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.subject.word(), self.protocol)?;
         if self.lie != Lie::None {
@@ -129,10 +129,10 @@ impl fmt::Display for RunId {
     }
 }
 
-impl FromStr for RunId {
+impl FromStr for StoreRunId {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<RunId, String> {
+    fn from_str(text: &str) -> Result<StoreRunId, String> {
         let wrong = || {
             format!(
                 "`{text}` is no run of a store: it looks like store.seal/n3/s17, as `store break` prints it"
@@ -144,13 +144,13 @@ impl FromStr for RunId {
         };
         let mut names = subject.split('.');
         let subject = match names.next() {
-            Some("store") => Subject::Pages,
-            Some("tables") => Subject::Tables,
+            Some("store") => StoreSubject::Pages,
+            Some("tables") => StoreSubject::Tables,
             _ => return Err(wrong()),
         };
         let protocol = names.next().and_then(Kind::by_name).ok_or_else(wrong)?;
         let number = |part: &str, letter| part.strip_prefix(letter)?.parse::<u64>().ok();
-        let mut run = RunId {
+        let mut run = StoreRunId {
             subject,
             protocol,
             lie: Lie::None,
@@ -174,8 +174,8 @@ impl FromStr for RunId {
             ));
         }
         let is_one = match subject {
-            Subject::Pages => true,
-            Subject::Tables => run.protocol == Kind::Seal && !run.grows,
+            StoreSubject::Pages => true,
+            StoreSubject::Tables => run.protocol == Kind::Seal && !run.grows,
         };
         match run.to_string() == text && is_one && subject.has(run.lie) {
             true => Ok(run),
@@ -184,21 +184,21 @@ impl FromStr for RunId {
     }
 }
 
-impl RunId {
+impl StoreRunId {
     /// Carries the run out.
-    pub fn run(&self) -> Tally {
+    pub fn run(&self) -> StoreTally {
         match self.subject {
-            Subject::Pages => carry_out::<Pages>(self, false),
-            Subject::Tables => carry_out::<Tables>(self, false),
+            StoreSubject::Pages => carry_out::<Pages>(self, false),
+            StoreSubject::Tables => carry_out::<Tables>(self, false),
         }
     }
 
     /// Carries the run out with the same store on a simulated chip beside it: both are cut at the
     /// same operations, and what restarts find has to be the same. Runs over tables have none.
-    pub fn run_on_chip(&self) -> Tally {
+    pub fn run_on_chip(&self) -> StoreTally {
         match self.subject {
-            Subject::Pages => carry_out::<Pages>(self, true),
-            Subject::Tables => self.run(),
+            StoreSubject::Pages => carry_out::<Pages>(self, true),
+            StoreSubject::Tables => self.run(),
         }
     }
 
@@ -215,16 +215,16 @@ impl RunId {
 
 /// The task of a campaign with the stores of one protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Campaign {
+pub struct StoreCampaign {
     /// What the stores hold.
-    pub subject: Subject,
+    pub subject: StoreSubject,
     /// The commit protocol.
     pub protocol: Kind,
     /// How the medium lies: for controls.
     pub lie: Lie,
     /// Whether the stores are encrypted.
     pub encrypted: bool,
-    /// Whether there is a simulated chip beside each medium, see [`RunId::run_on_chip`].
+    /// Whether there is a simulated chip beside each medium, see [`StoreRunId::run_on_chip`].
     pub on_chip: bool,
     /// So many cuts, or a few more.
     pub cuts: u64,
@@ -237,7 +237,7 @@ pub struct Campaign {
 }
 
 /// What a campaign found.
-pub type Findings = campaign::Findings<RunId, Tally>;
+pub type StoreFindings = campaign::Findings<StoreRunId, StoreTally>;
 
 /// Whether a new store with the protocol is large for what the clients of a run write, and collects
 /// nothing unless it is filled before.
@@ -251,40 +251,40 @@ pub fn suits(protocol: Kind) -> bool {
     protocol.info().atomic && !protocol.info().reprograms
 }
 
-impl Campaign {
+impl StoreCampaign {
     /// Carries the campaign out; `progress` hears of cuts as they are done.
-    pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> Findings {
-        let ids = (0..).map(|number| RunId {
+    pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> StoreFindings {
+        let ids = (0..).map(|number| StoreRunId {
             subject: self.subject,
             protocol: self.protocol,
             lie: self.lie,
             filled: number % 2 != 0
-                && (self.subject == Subject::Tables || begins_large(self.protocol)),
-            grows: self.subject == Subject::Pages && matches!(number % 8, 2 | 5),
+                && (self.subject == StoreSubject::Tables || begins_large(self.protocol)),
+            grows: self.subject == StoreSubject::Pages && matches!(number % 8, 2 | 5),
             encrypted: self.encrypted,
             depth: self.depth.max(1),
             seed: self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(number) & (u64::MAX >> 16),
         });
-        let run = |id: &RunId| match self.on_chip {
+        let run = |id: &StoreRunId| match self.on_chip {
             true => id.run_on_chip(),
             false => id.run(),
         };
-        let carry_out = |id: &RunId| {
+        let carry_out = |id: &StoreRunId| {
             let tally = run(id);
             progress(tally.cuts);
             let found = tally.first.clone().map(|what| (*id, what));
             (tally, found)
         };
-        let fails_without_lie = |id: &RunId| {
+        let fails_without_lie = |id: &StoreRunId| {
             let lie = Lie::None;
-            id.lie != lie && run(&RunId { lie, ..*id }).violations > 0
+            id.lie != lie && run(&StoreRunId { lie, ..*id }).violations > 0
         };
-        Findings::of(
+        StoreFindings::of(
             ids,
             |findings| (findings.runs as usize).clamp(*BATCH.start(), *BATCH.end()),
             carry_out,
             fails_without_lie,
-            |Findings { work, .. }| {
+            |StoreFindings { work, .. }| {
                 work.cuts >= self.cuts || self.stop_early && work.violations > 0
             },
         )

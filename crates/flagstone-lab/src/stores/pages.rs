@@ -1,6 +1,6 @@
 //! Pages of a store: a few clients write and trim, commit and abort; readers look at snapshots.
 
-use super::RunId;
+use super::StoreRunId;
 use super::harness::{Done, Life, May, Media, Run, World, failed};
 use super::lie::{Lie, Lying};
 use super::model::{Model, Places, Writes, bytes_of};
@@ -216,7 +216,7 @@ impl World for Pages {
 
     const STEPS: [Range<u32>; 2] = [10..80, 1..12];
 
-    fn draw(id: &RunId, dice: &mut Pcg64Mcg) -> (Pages, u32) {
+    fn draw(id: &StoreRunId, dice: &mut Pcg64Mcg) -> (Pages, u32) {
         let mut pages = Pages {
             pages_per_block: [16, 16, 24, 32][dice.random_range(0..4)],
             pages: Places {

@@ -11,7 +11,7 @@
 //! first moments and in its last, and the bytes of the store in the first half of the soak and in
 //! the second.
 
-use super::Subject;
+use super::StoreSubject;
 use super::kill::Verifier;
 use crate::replay::memory_of;
 use flagstone_store::{OpenOptions, PageStore, StoreError, tools};
@@ -37,7 +37,7 @@ const SLACK_BYTES: u64 = 8 << 20;
 
 /// The mistakes that a soak makes if it is told to, and must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Control {
+pub enum SoakControl {
     /// Nothing is wrong.
     None,
     /// Workers keep memory at each transaction.
@@ -46,17 +46,17 @@ pub enum Control {
     Lost,
 }
 
-impl Control {
+impl SoakControl {
     /// All of them, with the name that commands use.
-    pub const ALL: [(Control, &'static str); 3] = [
-        (Control::None, "none"),
-        (Control::Leak, "leak"),
-        (Control::Lost, "lost"),
+    pub const ALL: [(SoakControl, &'static str); 3] = [
+        (SoakControl::None, "none"),
+        (SoakControl::Leak, "leak"),
+        (SoakControl::Lost, "lost"),
     ];
 
     /// By the name that commands use.
-    pub fn by_name(name: &str) -> Option<Control> {
-        let mut all = Control::ALL.iter();
+    pub fn by_name(name: &str) -> Option<SoakControl> {
+        let mut all = SoakControl::ALL.iter();
         all.find(|(_, other)| *other == name).map(|(it, _)| *it)
     }
 }
@@ -74,7 +74,7 @@ pub struct Soak {
     /// Seed of everything but the clock.
     pub seed: u64,
     /// The mistake that is made.
-    pub control: Control,
+    pub control: SoakControl,
 }
 
 /// Why a soak could not be carried out.
@@ -91,7 +91,7 @@ pub enum SoakError {
 /// The counts and findings of a soak.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Outcome {
+pub struct SoakReport {
     /// Workers that were killed.
     pub kills: u64,
     /// Workers that stopped and closed the store.
@@ -128,30 +128,30 @@ impl Soak {
     /// Carries it out; `progress` hears how much of the time has passed.
     ///
     /// # Errors
-    /// The system or the store refuses. What is wrong with the store is in the outcome.
-    pub fn run(&self, progress: &dyn Fn(Duration)) -> Result<Outcome, SoakError> {
+    /// The system or the store refuses. What is wrong with the store is in the report.
+    pub fn run(&self, progress: &dyn Fn(Duration)) -> Result<SoakReport, SoakError> {
         let begin = Instant::now();
         let (store, copy) = (self.store(), self.folder.join("backup.flag"));
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed);
-        let mut verifier = Verifier::new(Subject::Pages, self.seed);
-        let mut outcome = Outcome::default();
+        let mut verifier = Verifier::new(StoreSubject::Pages, self.seed);
+        let mut report = SoakReport::default();
         let mut older: Option<Vec<u8>> = None;
-        while begin.elapsed() < self.time && outcome.wrong.is_none() {
+        while begin.elapsed() < self.time && report.wrong.is_none() {
             progress(begin.elapsed());
-            let said = self.use_store(begin, &mut dice, &mut outcome)?;
+            let said = self.use_store(begin, &mut dice, &mut report)?;
             if let Some(older) = older.take() {
                 std::fs::write(&store, older)?;
             }
             let found = verifier.verify(&store, said)?.err();
-            outcome.wrong = outcome.wrong.or(found);
-            outcome.transactions = verifier.last();
-            if outcome.wrong.is_some() {
+            report.wrong = report.wrong.or(found);
+            report.transactions = verifier.last();
+            if report.wrong.is_some() {
                 break;
             }
             let bytes = std::fs::metadata(&store)?.len();
             let half = usize::from(begin.elapsed() > self.time / 2);
-            outcome.file_bytes[half] = outcome.file_bytes[half].max(bytes);
-            if self.control == Control::Lost && older.is_none() {
+            report.file_bytes[half] = report.file_bytes[half].max(bytes);
+            if self.control == SoakControl::Lost && older.is_none() {
                 older = Some(std::fs::read(&store)?);
             }
             if dice.random_range(0..2) == 0 {
@@ -162,37 +162,37 @@ impl Soak {
                     true,
                     &mut |_, _| (),
                 )?;
-                outcome.backups += 1;
+                report.backups += 1;
                 let found = verifier.verify(&copy, verifier.last())?;
-                outcome.wrong = found.err().map(|what| format!("the backup: {what}"));
+                report.wrong = found.err().map(|what| format!("the backup: {what}"));
             }
             match dice.random_range(0..4) {
                 0 => {
                     tools::compact(&store, &OpenOptions::existing(), &mut |_, _| ())?;
-                    outcome.compactions += 1;
+                    report.compactions += 1;
                 }
-                1 => self.kill_compaction(&mut dice, &mut outcome)?,
+                1 => self.kill_compaction(&mut dice, &mut report)?,
                 _ => continue,
             }
             let found = verifier.verify(&store, verifier.last())?;
             let found = found
                 .err()
                 .map(|what| format!("after a compaction: {what}"));
-            outcome.wrong = outcome.wrong.or(found);
+            report.wrong = report.wrong.or(found);
         }
-        if outcome.wrong.is_none() && has_grown(outcome.file_bytes) {
-            outcome.wrong = Some(format!(
+        if report.wrong.is_none() && has_grown(report.file_bytes) {
+            report.wrong = Some(format!(
                 "the store had up to {} bytes in the first half, and {} in the second",
-                outcome.file_bytes[0], outcome.file_bytes[1]
+                report.file_bytes[0], report.file_bytes[1]
             ));
         }
-        if outcome.wrong.is_none() && has_grown(outcome.memory_bytes) {
-            outcome.wrong = Some(format!(
+        if report.wrong.is_none() && has_grown(report.memory_bytes) {
+            report.wrong = Some(format!(
                 "the memory of a worker grew from {} bytes to {}",
-                outcome.memory_bytes[0], outcome.memory_bytes[1]
+                report.memory_bytes[0], report.memory_bytes[1]
             ));
         }
-        Ok(outcome)
+        Ok(report)
     }
 
     /// Lets a worker use the store for a drawn time, and kills or stops it. Returns the last
@@ -201,13 +201,13 @@ impl Soak {
         &self,
         begin: Instant,
         dice: &mut Pcg64Mcg,
-        outcome: &mut Outcome,
+        report: &mut SoakReport,
     ) -> Result<u64, SoakError> {
         let mut command = Command::new(&self.program);
         command
             .args(["store", "kill", "--worker"])
             .arg(self.store());
-        command.args((self.control == Control::Leak).then_some("--leak"));
+        command.args((self.control == SoakControl::Leak).then_some("--leak"));
         let mut worker = super::kill::listening(&mut command).spawn()?;
         // Some work long, which is where memory would grow.
         let life = match dice.random_range(0..4) {
@@ -223,31 +223,31 @@ impl Soak {
             let (said, is_enough) = (Arc::clone(&said), Arc::clone(&is_enough));
             move || listen(out, &said, &is_enough)
         });
-        self.sample(&worker, life, outcome);
+        self.sample(&worker, life, report);
         if let Some(status) = worker.try_wait()? {
-            outcome.wrong = Some(format!("a worker ended by itself with {status}"));
+            report.wrong = Some(format!("a worker ended by itself with {status}"));
         }
         match stops {
             true => {
                 is_enough.store(1, Ordering::Relaxed);
-                outcome.stops += 1;
+                report.stops += 1;
             }
             false => {
                 worker.kill()?;
-                outcome.kills += 1;
+                report.kills += 1;
             }
         }
         let status = worker.wait()?;
         listener.join().expect("it does not panic");
         if stops && !status.success() {
             let what = format!("a worker ended with {status}");
-            outcome.wrong.get_or_insert(what);
+            report.wrong.get_or_insert(what);
         }
         Ok(said.load(Ordering::Relaxed))
     }
 
     /// Samples the memory of a worker while it lives.
-    fn sample(&self, worker: &Child, life: Duration, outcome: &mut Outcome) {
+    fn sample(&self, worker: &Child, life: Duration, report: &mut SoakReport) {
         let (start, mut early, mut late) = (Instant::now(), 0, 0);
         while start.elapsed() < life {
             std::thread::sleep(EVERY.min(life.saturating_sub(start.elapsed())));
@@ -260,26 +260,26 @@ impl Soak {
             }
         }
         if life >= SHORT && early > 0 && late > 0 {
-            outcome.workers_sampled += 1;
-            let [was_early, was_late] = outcome.memory_bytes;
+            report.workers_sampled += 1;
+            let [was_early, was_late] = report.memory_bytes;
             if late.saturating_sub(early) >= was_late.saturating_sub(was_early) {
-                outcome.memory_bytes = [early, late];
+                report.memory_bytes = [early, late];
             }
         }
     }
 
-    fn kill_compaction(&self, dice: &mut Pcg64Mcg, outcome: &mut Outcome) -> io::Result<()> {
+    fn kill_compaction(&self, dice: &mut Pcg64Mcg, report: &mut SoakReport) -> io::Result<()> {
         let mut command = Command::new(&self.program);
         command.args(["store", "compact"]).arg(self.store());
         let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
         let mut compaction = quiet.stderr(Stdio::null()).spawn()?;
         std::thread::sleep(Duration::from_micros(dice.random_range(0..300_000)));
         match compaction.try_wait()? {
-            Some(_) => outcome.compactions += 1,
+            Some(_) => report.compactions += 1,
             None => {
                 compaction.kill()?;
                 compaction.wait()?;
-                outcome.compactions_killed += 1;
+                report.compactions_killed += 1;
             }
         }
         Ok(())

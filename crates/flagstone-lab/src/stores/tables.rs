@@ -11,12 +11,12 @@
 mod crowded;
 mod states;
 
-use super::RunId;
+use super::StoreRunId;
 use super::harness::{Done, Life, May, Media, Run, World, failed};
 use super::lie::{Lie, Lying};
 use crowded::Crowd;
 use flagstone_store::medium::{Landing, Medium, Recorded};
-use flagstone_store::tables::{Commit, Kind, Mistake, ReadTx, Store, TableMut, WriteTx};
+use flagstone_store::tables::{Commit, Mistake, ReadTx, Store, TableKind, TableMut, WriteTx};
 use flagstone_store::{OpenOptions, PageStore, StoreError, StoreInfo};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
@@ -25,24 +25,24 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Tables that clients use, with the kind that each has whenever it is there.
-const TABLES: [(&str, Kind); 4] = [
-    ("apples", Kind::Ordered),
-    ("brooks", Kind::Ordered),
-    ("cities", Kind::Hashed),
+const TABLES: [(&str, TableKind); 4] = [
+    ("apples", TableKind::Ordered),
+    ("brooks", TableKind::Ordered),
+    ("cities", TableKind::Hashed),
     (
         "a table with a name that is as long as names may be and needs some room in the catalog",
-        Kind::Ordered,
+        TableKind::Ordered,
     ),
 ];
 
 /// A key out of few: short, long, alike in front, or so long that only a hashed table takes it.
-fn key(dice: &mut Pcg64Mcg, kind: Kind) -> Vec<u8> {
+fn key(dice: &mut Pcg64Mcg, kind: TableKind) -> Vec<u8> {
     let number = dice.random_range(0..300u32);
     match dice.random_range(0..8) {
         0 => Vec::new(),
         1 => number.to_be_bytes().to_vec(),
         2 => [&[b'p'; 300][..], number.to_string().as_bytes()].concat(),
-        3 if kind == Kind::Hashed => [&[b'l'; 5_000][..], &number.to_be_bytes()].concat(),
+        3 if kind == TableKind::Hashed => [&[b'l'; 5_000][..], &number.to_be_bytes()].concat(),
         _ => format!("alike/{number:04}").into_bytes(),
     }
 }
@@ -235,7 +235,7 @@ impl Run<Tables> {
     }
 
     /// A table that a client uses.
-    fn table(&mut self, dice: &mut Pcg64Mcg) -> (&'static str, Kind) {
+    fn table(&mut self, dice: &mut Pcg64Mcg) -> (&'static str, TableKind) {
         let crowded = self.world.crowd.as_mut().and_then(Crowd::table);
         crowded.unwrap_or_else(|| TABLES[dice.random_range(0..TABLES.len())])
     }
@@ -308,7 +308,7 @@ impl World for Tables {
 
     const STEPS: [Range<u32>; 2] = [5..40, 1..8];
 
-    fn draw(id: &RunId, dice: &mut Pcg64Mcg) -> (Tables, u32) {
+    fn draw(id: &StoreRunId, dice: &mut Pcg64Mcg) -> (Tables, u32) {
         let tables = Tables {
             pages_per_block: [16, 16, 24, 32][dice.random_range(0..4)],
             crowd: id.filled.then(|| Crowd::new(id.seed)),

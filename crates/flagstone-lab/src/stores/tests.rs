@@ -7,16 +7,16 @@ use rand_pcg::Pcg64Mcg;
 use std::ops::Range;
 use std::sync::Arc;
 
-fn campaign(protocol: Kind, lie: Lie, cuts: u64) -> Findings {
-    campaign_over(Subject::Pages, protocol, lie, cuts)
+fn campaign(protocol: Kind, lie: Lie, cuts: u64) -> StoreFindings {
+    campaign_over(StoreSubject::Pages, protocol, lie, cuts)
 }
 
-fn campaign_over(subject: Subject, protocol: Kind, lie: Lie, cuts: u64) -> Findings {
+fn campaign_over(subject: StoreSubject, protocol: Kind, lie: Lie, cuts: u64) -> StoreFindings {
     task(subject, protocol, lie, cuts).run(&|_| ())
 }
 
-fn task(subject: Subject, protocol: Kind, lie: Lie, cuts: u64) -> Campaign {
-    Campaign {
+fn task(subject: StoreSubject, protocol: Kind, lie: Lie, cuts: u64) -> StoreCampaign {
+    StoreCampaign {
         subject,
         protocol,
         lie,
@@ -33,9 +33,9 @@ fn task(subject: Subject, protocol: Kind, lie: Lie, cuts: u64) -> Campaign {
 #[test]
 fn a_simulated_chip_beside_the_medium_is_recovered_to_the_same() {
     for &protocol in Kind::ALL.iter().filter(|&&protocol| suits(protocol)) {
-        let campaign = Campaign {
+        let campaign = StoreCampaign {
             on_chip: true,
-            ..task(Subject::Pages, protocol, Lie::None, 1_100)
+            ..task(StoreSubject::Pages, protocol, Lie::None, 1_100)
         };
         let findings = campaign.run(&|_| ());
         assert_eq!(findings.violations, [], "{protocol}");
@@ -68,7 +68,7 @@ fn cuts_lose_nothing_under_any_protocol_that_a_store_can_have() {
 
 #[test]
 fn cuts_lose_nothing_of_tables() {
-    let findings = campaign_over(Subject::Tables, Kind::Seal, Lie::None, 1_500);
+    let findings = campaign_over(StoreSubject::Tables, Kind::Seal, Lie::None, 1_500);
     assert_eq!(findings.violations, []);
     let tally = &findings.work;
     assert!(tally.cuts_again > 50 && tally.grouped > 20, "{findings:?}");
@@ -77,11 +77,11 @@ fn cuts_lose_nothing_of_tables() {
 }
 
 /// A lie is found, by a run that its id repeats and that holds without the lie.
-fn finds(subject: Subject, protocol: Kind, (lie, name): (Lie, &str)) {
+fn finds(subject: StoreSubject, protocol: Kind, (lie, name): (Lie, &str)) {
     let findings = campaign_over(subject, protocol, lie, 20_000);
     let (id, what) = findings.violations.first().expect(name);
     assert_eq!(findings.without_mistake, 0, "{name}");
-    let again: RunId = id.to_string().parse().expect("a run id");
+    let again: StoreRunId = id.to_string().parse().expect("a run id");
     let tally = match lie {
         Lie::Landings => again.run_on_chip(),
         _ => again.run(),
@@ -89,28 +89,28 @@ fn finds(subject: Subject, protocol: Kind, (lie, name): (Lie, &str)) {
     assert_eq!(tally.first.as_ref(), Some(what), "{id}");
 }
 
-fn lies_of(subject: Subject) -> impl Iterator<Item = (Lie, &'static str)> {
+fn lies_of(subject: StoreSubject) -> impl Iterator<Item = (Lie, &'static str)> {
     let lies = Lie::ALL.into_iter().skip(1);
     lies.filter(move |&(lie, _)| subject.has(lie))
 }
 
 #[test]
 fn lies_are_found_over_tables_as_well() {
-    for lie in lies_of(Subject::Tables) {
-        finds(Subject::Tables, Kind::Seal, lie);
+    for lie in lies_of(StoreSubject::Tables) {
+        finds(StoreSubject::Tables, Kind::Seal, lie);
     }
 }
 
 #[test]
 fn every_lie_of_a_medium_is_found() {
-    for lie in lies_of(Subject::Pages) {
+    for lie in lies_of(StoreSubject::Pages) {
         // SEAL does not rely on erases: no landing of marks has ever harmed it.
         let protocol = match lie.0 {
             Lie::SyncsOfMarks => Kind::Scc,
             Lie::Roots => Kind::SealR,
             _ => Kind::Seal,
         };
-        finds(Subject::Pages, protocol, lie);
+        finds(StoreSubject::Pages, protocol, lie);
     }
 }
 
@@ -122,7 +122,7 @@ impl World for Panics {
 
     const STEPS: [Range<u32>; 2] = [1..2, 1..2];
 
-    fn draw(_: &RunId, _: &mut Pcg64Mcg) -> (Panics, u32) {
+    fn draw(_: &StoreRunId, _: &mut Pcg64Mcg) -> (Panics, u32) {
         (Panics, 1)
     }
 
@@ -154,8 +154,8 @@ fn a_panic_of_a_store_is_a_violation_and_what_was_done_before_counts() {
 
 #[test]
 fn a_run_id_is_whole_or_refused() {
-    let id = RunId {
-        subject: Subject::Pages,
+    let id = StoreRunId {
+        subject: StoreSubject::Pages,
         protocol: Kind::Seal,
         lie: Lie::None,
         encrypted: false,
@@ -165,22 +165,22 @@ fn a_run_id_is_whole_or_refused() {
         seed: 17,
     };
     assert_eq!(id.to_string(), "store.seal/n3/s17");
-    let filled = RunId { filled: true, ..id };
+    let filled = StoreRunId { filled: true, ..id };
     assert_eq!(filled.to_string(), "store.seal.filled/n3/s17");
     assert_eq!(filled.to_string().parse(), Ok(filled));
-    let grows = RunId {
+    let grows = StoreRunId {
         grows: true,
         ..filled
     };
     assert_eq!(grows.to_string(), "store.seal.filled.grows/n3/s17");
     assert_eq!(grows.to_string().parse(), Ok(grows));
-    let encrypted = RunId {
+    let encrypted = StoreRunId {
         encrypted: true,
         ..filled
     };
     let text = encrypted.to_string();
     assert_eq!(text, "store.seal.filled.encrypted/n3/s17");
-    assert_eq!(text.parse::<RunId>().is_ok(), ENCRYPTS);
+    assert_eq!(text.parse::<StoreRunId>().is_ok(), ENCRYPTS);
     for text in [
         "",
         "store.seal.filled.filled/n3/s1",
@@ -191,10 +191,10 @@ fn a_run_id_is_whole_or_refused() {
         "store.seal/n3/s",
         "store.x/n3/s1",
     ] {
-        assert!(text.parse::<RunId>().is_err(), "{text}");
+        assert!(text.parse::<StoreRunId>().is_err(), "{text}");
     }
-    let tables = RunId {
-        subject: Subject::Tables,
+    let tables = StoreRunId {
+        subject: StoreSubject::Tables,
         lie: Lie::FreedPages,
         ..id
     };
@@ -209,6 +209,6 @@ fn a_run_id_is_whole_or_refused() {
         "store.seal/n3/s017",
         "store.seal/n3/s1/",
     ] {
-        assert!(text.parse::<RunId>().is_err(), "{text}");
+        assert!(text.parse::<StoreRunId>().is_err(), "{text}");
     }
 }

@@ -20,7 +20,7 @@ const TASKS_MAX: u64 = 1_000_000;
 
 /// A sweep: its file, and its tasks.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct Sweep {
     /// What it is, in a line.
     pub title: String,
     /// What is varied.
@@ -256,12 +256,12 @@ impl Axis {
     }
 }
 
-impl Plan {
+impl Sweep {
     /// Reads the file of a sweep, and checks every task.
     ///
     /// # Errors
     /// What is wrong, and where.
-    pub fn parse(text: &str) -> Result<Plan, ParseError> {
+    pub fn parse(text: &str) -> Result<Sweep, ParseError> {
         let file: File = toml::from_str(text).map_err(|error| ParseError::of_toml(text, &error))?;
         let wrong =
             |why: String, word: &str| ParseError::new(text, why, find(text, 0..text.len(), word));
@@ -287,17 +287,17 @@ impl Plan {
             let key = error.key.as_deref().unwrap_or("setting");
             wrong(error.why.clone(), key.rsplit('.').next().unwrap_or(key))
         })?;
-        let plan = Plan {
+        let sweep = Sweep {
             title: file.title,
             axes,
             sample: file.sample,
             map: file.map,
             tasks,
         };
-        if let Some(map) = &plan.map {
-            plan.check_map(map).map_err(|why| wrong(why, "map"))?;
+        if let Some(map) = &sweep.map {
+            sweep.check_map(map).map_err(|why| wrong(why, "map"))?;
         }
-        Ok(plan)
+        Ok(sweep)
     }
 
     /// The axis of a name.

@@ -1,10 +1,10 @@
 //! Result files of tasks: whole or not at all, found again by a later sweep, and never believed
 //! when they are torn, changed or another task's.
 
-use super::{Plan, Task};
+use super::{Sweep, Task};
 use crate::output::{Output, make_folder};
 use crate::reproduce::engine::{Outcome, Run};
-use crate::reproduce::execute::{Keeping, Step, all};
+use crate::reproduce::execute::{Keeping, RunEvent, all};
 use crate::trace::input::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -155,19 +155,19 @@ impl Keeping for Folder {
     }
 }
 
-/// Runs all tasks of a plan that `folder` has no result of, and gives the results in the order of
-/// the plan. `watch` hears of each step.
+/// Runs all tasks of a sweep that `folder` has no result of, and gives the results in the order of
+/// the sweep. `watch` hears of each event.
 ///
 /// # Errors
 /// A file in place of a result that is not whole; the first run that failed. Results made until
 /// then are kept.
 pub fn run(
-    plan: &Plan,
+    sweep: &Sweep,
     threads: usize,
     folder: &Path,
-    watch: &(dyn Fn(&Run, Step) + Sync),
+    watch: &(dyn Fn(&Run, RunEvent) + Sync),
 ) -> Result<Vec<Kept>, String> {
-    let runs: BTreeMap<String, Run> = plan
+    let runs: BTreeMap<String, Run> = sweep
         .tasks
         .iter()
         .map(|task| (task.hash.clone(), task.run().clone()))
@@ -181,5 +181,5 @@ pub fn run(
     }
     let outcomes = all(&runs, threads, &keeping, watch)?;
     let of = |task: &Task| Kept::new(task.run(), outcomes[&task.hash].clone());
-    Ok(plan.tasks.iter().map(of).collect())
+    Ok(sweep.tasks.iter().map(of).collect())
 }

@@ -6,7 +6,7 @@
 //! map has all places with the same two coordinates. There those win that are first or tied at most
 //! of its places.
 
-use super::{Axis, Kept, MapSpec, Plan, Task};
+use super::{Axis, Kept, MapSpec, Sweep, Task};
 use crate::reproduce::word;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -67,17 +67,17 @@ impl Map {
     ///
     /// # Errors
     /// A map that the sweep does not have the axes for, or a metric that no run has.
-    pub fn of(plan: &Plan, spec: &MapSpec, results: &[Kept]) -> Result<Map, String> {
-        plan.check_map(spec)?;
-        let of = plan.contenders(spec)?;
-        let (across, down) = (plan.side(&spec.x)?, plan.side(&spec.y)?);
-        let contenders = plan.side(of)?;
+    pub fn of(sweep: &Sweep, spec: &MapSpec, results: &[Kept]) -> Result<Map, String> {
+        sweep.check_map(spec)?;
+        let of = sweep.contenders(spec)?;
+        let (across, down) = (sweep.side(&spec.x)?, sweep.side(&spec.y)?);
+        let contenders = sweep.side(of)?;
         let mut places: BTreeMap<(usize, usize), BTreeMap<String, Place>> = BTreeMap::new();
         let mut found = false;
-        for (task, kept) in plan.tasks.iter().zip(results) {
+        for (task, kept) in sweep.tasks.iter().zip(results) {
             let cell = (down.place(task), across.place(task));
             let place = places.entry(cell).or_default();
-            let place = place.entry(plan.without(task, of)).or_default();
+            let place = place.entry(sweep.without(task, of)).or_default();
             let Some(figure) = kept
                 .metric(&spec.metric)
                 .filter(|figure| figure.is_finite())
@@ -213,7 +213,7 @@ impl Coordinates<'_> {
     }
 }
 
-impl Plan {
+impl Sweep {
     fn side(&self, name: &str) -> Result<Coordinates<'_>, String> {
         let axis = self.axis(name)?;
         if self.sample.is_some() && axis.from.is_some() {

@@ -3,7 +3,7 @@
 //! ```text
 //!   FILE.toml     what all runs have, what is varied        file
 //!      |
-//!    Plan         tasks: settings as plain data, each       task, sample
+//!    Sweep        tasks: settings as plain data, each       task, sample
 //!      |          with a name by its hash
 //!    run          a result file for each task               kept
 //!      |
@@ -19,10 +19,10 @@
 //! that equal tasks give equal files, on any machine and in any order.
 //!
 //! ```
-//! use flagstone_lab::sweep::{Plan, Task};
+//! use flagstone_lab::sweep::{Sweep, Task};
 //!
-//! let plan = Plan::parse(include_str!("../../sweeps/clients-and-aborts.toml"))?;
-//! let task = &plan.tasks[0];
+//! let sweep = Sweep::parse(include_str!("../../sweeps/clients-and-aborts.toml"))?;
+//! let task = &sweep.tasks[0];
 //! // A task is plain data. Its JSON gives the same task on another machine.
 //! let again = Task::from_json(&task.json())?;
 //! assert_eq!(again.file_name(), task.file_name());
@@ -35,7 +35,7 @@ mod map;
 mod sample;
 mod task;
 
-pub use file::{Axis, MapSpec, Plan, SampleSpec};
+pub use file::{Axis, MapSpec, SampleSpec, Sweep};
 pub use kept::{Kept, KeptError, Tasked, run};
 pub use map::{Better, Map, MapCell, Side};
 pub use sample::{SAMPLE_MAX, unit};

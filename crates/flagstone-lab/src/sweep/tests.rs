@@ -1,7 +1,7 @@
 //! Sweeps of moments: the same bytes whoever makes them, damage that is found, maps, wrong files.
 
 use super::*;
-use crate::reproduce::execute::Step;
+use crate::reproduce::execute::RunEvent;
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -37,14 +37,14 @@ better = "higher"
 margin = 0.1
 "#;
 
-fn made(plan: &Plan, threads: usize, folder: &std::path::Path) -> (Vec<Kept>, usize) {
+fn made(sweep: &Sweep, threads: usize, folder: &std::path::Path) -> (Vec<Kept>, usize) {
     let count = AtomicUsize::new(0);
-    let watch = |_: &_, step: Step| {
-        if step == Step::Done {
+    let watch = |_: &_, event: RunEvent| {
+        if event == RunEvent::Done {
             count.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let kept = run(plan, threads, folder, &watch).unwrap();
+    let kept = run(sweep, threads, folder, &watch).unwrap();
     (kept, count.into_inner())
 }
 
@@ -63,25 +63,25 @@ fn files(folder: &std::path::Path) -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn a_grid_has_a_task_for_each_place_and_each_can_be_run_alone() {
-    let plan = Plan::parse(TEXT).unwrap();
-    assert_eq!(plan.tasks.len(), 12);
+    let sweep = Sweep::parse(TEXT).unwrap();
+    assert_eq!(sweep.tasks.len(), 12);
     assert_eq!(
-        plan.tasks[0].place(),
+        sweep.tasks[0].place(),
         "abort_ratio 0, clients 1, protocol plain"
     );
     assert_eq!(
-        plan.tasks[1].place(),
+        sweep.tasks[1].place(),
         "abort_ratio 0, clients 16, protocol plain"
     );
     let one = tempfile::tempdir().unwrap();
-    let (kept, count) = made(&plan, 1, one.path());
+    let (kept, count) = made(&sweep, 1, one.path());
     assert_eq!(count, 12);
     let many = tempfile::tempdir().unwrap();
-    made(&plan, 3, many.path());
+    made(&sweep, 3, many.path());
     assert_eq!(files(one.path()), files(many.path()));
     // A worker elsewhere has the text of a task and nothing else.
-    let task = Task::from_json(&plan.tasks[7].json()).unwrap();
-    assert_eq!(task, plan.tasks[7]);
+    let task = Task::from_json(&sweep.tasks[7].json()).unwrap();
+    assert_eq!(task, sweep.tasks[7]);
     let alone = task
         .result(&crate::reproduce::engine::Library::new(1))
         .unwrap();
@@ -94,20 +94,20 @@ fn a_grid_has_a_task_for_each_place_and_each_can_be_run_alone() {
 
 #[test]
 fn what_is_there_is_not_run_again_and_what_is_not_whole_is_named() {
-    let plan = Plan::parse(TEXT).unwrap();
+    let sweep = Sweep::parse(TEXT).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    made(&plan, 2, folder.path());
+    made(&sweep, 2, folder.path());
     let before = files(folder.path());
-    let lost = folder.path().join(plan.tasks[3].file_name());
+    let lost = folder.path().join(sweep.tasks[3].file_name());
     fs::remove_file(&lost).unwrap();
-    assert_eq!(made(&plan, 2, folder.path()).1, 1, "only what is missing");
+    assert_eq!(made(&sweep, 2, folder.path()).1, 1, "only what is missing");
     assert_eq!(files(folder.path()), before);
     // The controls: each kind of damage is found, and nothing is overwritten.
     let whole = fs::read(&lost).unwrap();
     let text = String::from_utf8(whole.clone()).unwrap();
     let changed = text.replacen("\"throughput_tps\": ", "\"throughput_tps\": 1", 1);
     assert_ne!(changed, text);
-    let other = fs::read(folder.path().join(plan.tasks[4].file_name())).unwrap();
+    let other = fs::read(folder.path().join(sweep.tasks[4].file_name())).unwrap();
     for (bytes, why) in [
         (&whole[..whole.len() / 2], "torn"),
         (changed.as_bytes(), "changed after it was written"),
@@ -116,16 +116,16 @@ fn what_is_there_is_not_run_again_and_what_is_not_whole_is_named() {
         (b"", "torn"),
     ] {
         fs::write(&lost, bytes).unwrap();
-        let error = run(&plan, 2, folder.path(), &|_, _| {}).unwrap_err();
+        let error = run(&sweep, 2, folder.path(), &|_, _| {}).unwrap_err();
         assert!(error.contains(why), "{why}: {error}");
-        assert!(error.contains(&plan.tasks[3].file_name()), "{error}");
+        assert!(error.contains(&sweep.tasks[3].file_name()), "{error}");
         assert_eq!(fs::read(&lost).unwrap(), bytes);
     }
 }
 
 #[test]
 fn a_task_of_another_program_is_refused() {
-    let task = &Plan::parse(TEXT).unwrap().tasks[0];
+    let task = &Sweep::parse(TEXT).unwrap().tasks[0];
     let foreign = task.json().replace(&task.hash, "00112233445566778899");
     let error = Task::from_json(&foreign).unwrap_err();
     assert!(matches!(error, TaskError::Foreign { .. }), "{error}");
@@ -141,9 +141,9 @@ fn a_task_of_another_program_is_refused() {
 fn a_sample_varies_ranges_together_and_goes_over_lists_at_each_point() {
     let text =
         TEXT.replace("values = [0.0, 0.5]", "from = 0.0\nto = 0.5") + "[sample]\npoints = 8\n";
-    let plan = Plan::parse(&text).unwrap();
-    assert_eq!(plan.tasks.len(), 24);
-    let ratios: Vec<f64> = plan
+    let sweep = Sweep::parse(&text).unwrap();
+    assert_eq!(sweep.tasks.len(), 24);
+    let ratios: Vec<f64> = sweep
         .tasks
         .iter()
         .map(|task| task.at["abort_ratio"].as_float().unwrap())
@@ -159,19 +159,19 @@ fn a_sample_varies_ranges_together_and_goes_over_lists_at_each_point() {
         .iter()
         .for_each(|ratio| hit[(ratio * 16.0) as usize] = true);
     assert_eq!(hit, [true; 8]);
-    let other = Plan::parse(&(text + "seed = 2\n")).unwrap();
-    assert_ne!(other.tasks[0].hash, plan.tasks[0].hash);
+    let other = Sweep::parse(&(text + "seed = 2\n")).unwrap();
+    assert_ne!(other.tasks[0].hash, sweep.tasks[0].hash);
 }
 
 #[test]
 fn a_map_draws_ties_as_ties_and_the_control_never_wins() {
-    let plan = Plan::parse(TEXT).unwrap();
+    let sweep = Sweep::parse(TEXT).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let (results, _) = made(&plan, 2, folder.path());
+    let (results, _) = made(&sweep, 2, folder.path());
     let with = |change: fn(&mut MapSpec)| {
-        let mut spec = plan.map.clone().unwrap();
+        let mut spec = sweep.map.clone().unwrap();
         change(&mut spec);
-        Map::of(&plan, &spec, &results)
+        Map::of(&sweep, &spec, &results)
     };
     let wide = with(|spec| spec.margin = 0.999).unwrap();
     assert_eq!(wide.across.values, ["1", "16"]);
@@ -224,7 +224,7 @@ fn what_is_wrong_with_a_file_is_said_with_its_line() {
     ] {
         let text = TEXT.replacen(from, to, 1);
         assert_ne!(text, TEXT);
-        let error = Plan::parse(&text).unwrap_err().to_string();
+        let error = Sweep::parse(&text).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
         assert!(
             error.starts_with(&format!("line {line}, ")),
@@ -239,12 +239,12 @@ fn too_much_is_refused_before_anything_is_made() {
         "[0.0, 0.5]",
         &format!("{:?}", (0..200).map(|n| n as f64 / 1e3).collect::<Vec<_>>()),
     );
-    let error = Plan::parse(&text.replace("to = 16", "to = 16000")).unwrap_err();
+    let error = Sweep::parse(&text.replace("to = 16", "to = 16000")).unwrap_err();
     assert!(
         error.to_string().contains("more than 1000000 tasks"),
         "{error}"
     );
-    let none = Plan::parse(&format!("{TEXT}[sample]\npoints = 0\n")).unwrap_err();
+    let none = Sweep::parse(&format!("{TEXT}[sample]\npoints = 0\n")).unwrap_err();
     assert!(none.to_string().contains("1 to 65536 points"), "{none}");
 }
 
@@ -254,10 +254,10 @@ fn the_examples_that_are_shipped_are_sweeps_with_a_map() {
     let mut count = 0;
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        let plan = Plan::parse(&fs::read_to_string(&path).unwrap());
-        let plan = plan.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let sweep = Sweep::parse(&fs::read_to_string(&path).unwrap());
+        let sweep = sweep.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert!(
-            plan.map.is_some() && plan.tasks.len() > 50,
+            sweep.map.is_some() && sweep.tasks.len() > 50,
             "{}",
             path.display()
         );

@@ -1,6 +1,6 @@
 //! The twelve consistency conditions of clause 3.3.2, each as a query that counts violations.
 
-use super::session::{Access, Columns, Error, Session, Statement};
+use super::session::{AccessMode, Columns, Error, Session, Statement};
 
 /// A condition.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub fn check(session: &mut impl Session, when: When) -> Result<Vec<Finding>, Err
 }
 
 fn check_one(session: &mut impl Session, condition: &'static Condition) -> Result<Finding, Error> {
-    session.begin(Access::ReadOnly)?;
+    session.begin(AccessMode::ReadOnly)?;
     let row = session.query_one(&condition.query, &[]);
     session.rollback()?;
     let violations = Columns::of(&condition.query, row?).int()?;

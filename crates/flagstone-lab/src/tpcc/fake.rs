@@ -1,6 +1,6 @@
 //! A session for tests that answers by a function and writes down what it is asked.
 
-use super::session::{Access, Error, Row, Session, Statement, Value};
+use super::session::{AccessMode, Error, Row, Session, Statement, Value};
 
 type Answer<'a> = dyn FnMut(&'static Statement, &[Value]) -> Vec<Row> + 'a;
 
@@ -48,9 +48,9 @@ pub(super) fn names(log: &[(&'static str, Vec<Value>)]) -> Vec<&'static str> {
 }
 
 impl Session for Fake<'_> {
-    fn begin(&mut self, access: Access) -> Result<(), Error> {
+    fn begin(&mut self, access: AccessMode) -> Result<(), Error> {
         self.note(
-            if access == Access::ReadOnly {
+            if access == AccessMode::ReadOnly {
                 "begin to read"
             } else {
                 "begin"

@@ -3,12 +3,12 @@
 
 use super::input::{Delivery, NewOrder, OrderStatus, Payment, StockLevel, Terminal};
 use super::random::{Random, Stream};
-use super::session::{Access, Error, Session};
+use super::session::{AccessMode, Error, Session};
 use super::{delivery, new_order, order_status, payment, stock_level};
 
 /// The five transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum TransactionKind {
     /// Enter an order.
     NewOrder,
     /// Take a payment.
@@ -21,44 +21,44 @@ pub enum Kind {
     StockLevel,
 }
 
-impl Kind {
+impl TransactionKind {
     /// All of them, with their cards in a deck of a hundred (clause 5.2.3 asks for at least
     /// 43 % Payment and 4 % of each of the last three).
-    pub const DECK: [(Kind, usize); 5] = [
-        (Kind::NewOrder, 45),
-        (Kind::Payment, 43),
-        (Kind::OrderStatus, 4),
-        (Kind::Delivery, 4),
-        (Kind::StockLevel, 4),
+    pub const DECK: [(TransactionKind, usize); 5] = [
+        (TransactionKind::NewOrder, 45),
+        (TransactionKind::Payment, 43),
+        (TransactionKind::OrderStatus, 4),
+        (TransactionKind::Delivery, 4),
+        (TransactionKind::StockLevel, 4),
     ];
 
     /// The specification's name.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::NewOrder => "New-Order",
-            Kind::Payment => "Payment",
-            Kind::OrderStatus => "Order-Status",
-            Kind::Delivery => "Delivery",
-            Kind::StockLevel => "Stock-Level",
+            TransactionKind::NewOrder => "New-Order",
+            TransactionKind::Payment => "Payment",
+            TransactionKind::OrderStatus => "Order-Status",
+            TransactionKind::Delivery => "Delivery",
+            TransactionKind::StockLevel => "Stock-Level",
         }
     }
 
     /// The deck's shares as a text, `New-Order 45, …`.
     pub fn mix() -> String {
-        let cards = Kind::DECK.map(|(kind, cards)| format!("{} {cards}", kind.name()));
+        let cards = TransactionKind::DECK.map(|(kind, cards)| format!("{} {cards}", kind.name()));
         cards.join(", ")
     }
 }
 
 /// A deck of cards, dealt to the end and shuffled again (clause 5.2.4.2).
 #[derive(Debug, Clone, Default)]
-pub struct Deck(Vec<Kind>);
+pub struct Deck(Vec<TransactionKind>);
 
 impl Deck {
     /// The next card.
-    pub fn deal(&mut self, random: &mut Random) -> Kind {
+    pub fn deal(&mut self, random: &mut Random) -> TransactionKind {
         if self.0.is_empty() {
-            for (kind, cards) in Kind::DECK {
+            for (kind, cards) in TransactionKind::DECK {
                 self.0.resize(self.0.len() + cards, kind);
             }
             random.shuffle(&mut self.0);
@@ -84,7 +84,7 @@ pub enum Request {
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Completion {
     /// Committed, or rolled back because of an unused item.
     pub committed: bool,
     /// Attempts before it that had to be rolled back because another transaction was in the way.
@@ -98,35 +98,35 @@ pub const ATTEMPTS: u64 = 1_000;
 
 impl Request {
     /// The input that a terminal makes up for a transaction.
-    pub fn draw(kind: Kind, terminal: &Terminal, random: &mut Random) -> Request {
+    pub fn draw(kind: TransactionKind, terminal: &Terminal, random: &mut Random) -> Request {
         match kind {
-            Kind::NewOrder => Request::NewOrder(terminal.new_order(random)),
-            Kind::Payment => Request::Payment(terminal.payment(random)),
-            Kind::OrderStatus => Request::OrderStatus(terminal.order_status(random)),
-            Kind::Delivery => Request::Delivery(terminal.delivery(random)),
-            Kind::StockLevel => Request::StockLevel(terminal.stock_level(random)),
+            TransactionKind::NewOrder => Request::NewOrder(terminal.new_order(random)),
+            TransactionKind::Payment => Request::Payment(terminal.payment(random)),
+            TransactionKind::OrderStatus => Request::OrderStatus(terminal.order_status(random)),
+            TransactionKind::Delivery => Request::Delivery(terminal.delivery(random)),
+            TransactionKind::StockLevel => Request::StockLevel(terminal.stock_level(random)),
         }
     }
 
     /// Which transaction it is.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> TransactionKind {
         match self {
-            Request::NewOrder(_) => Kind::NewOrder,
-            Request::Payment(_) => Kind::Payment,
-            Request::OrderStatus(_) => Kind::OrderStatus,
-            Request::Delivery(_) => Kind::Delivery,
-            Request::StockLevel(_) => Kind::StockLevel,
+            Request::NewOrder(_) => TransactionKind::NewOrder,
+            Request::Payment(_) => TransactionKind::Payment,
+            Request::OrderStatus(_) => TransactionKind::OrderStatus,
+            Request::Delivery(_) => TransactionKind::Delivery,
+            Request::StockLevel(_) => TransactionKind::StockLevel,
         }
     }
 
     /// Runs it as a transaction of its own, again after each conflict. `now` is in microseconds
     /// since 1970.
-    pub fn run(&self, session: &mut impl Session, now: i64) -> Result<Outcome, Error> {
+    pub fn run(&self, session: &mut impl Session, now: i64) -> Result<Completion, Error> {
         let mut conflicts = 0;
         loop {
             match self.attempt(session, now) {
                 Ok((committed, passed_over)) => {
-                    return Ok(Outcome {
+                    return Ok(Completion {
                         committed,
                         conflicts,
                         passed_over,
@@ -147,8 +147,8 @@ impl Request {
 
     fn attempt(&self, session: &mut impl Session, now: i64) -> Result<(bool, u64), Error> {
         let access = match self {
-            Request::OrderStatus(_) | Request::StockLevel(_) => Access::ReadOnly,
-            _ => Access::ReadWrite,
+            Request::OrderStatus(_) | Request::StockLevel(_) => AccessMode::ReadOnly,
+            _ => AccessMode::ReadWrite,
         };
         session.begin(access)?;
         let mut passed_over = 0;
@@ -216,13 +216,13 @@ pub struct Count {
     pub passed_over: u64,
 }
 
-/// Counts by kind, in the order of [`Kind::DECK`].
+/// Counts by kind, in the order of [`TransactionKind::DECK`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts([Count; 5]);
 
 impl Counts {
     /// The count of one kind.
-    pub fn of(&self, kind: Kind) -> &Count {
+    pub fn of(&self, kind: TransactionKind) -> &Count {
         &self.0[kind as usize]
     }
 
@@ -233,13 +233,13 @@ impl Counts {
         total
     }
 
-    /// Counts an outcome.
-    pub fn note(&mut self, kind: Kind, outcome: &Outcome) {
+    /// Counts a completion.
+    pub fn note(&mut self, kind: TransactionKind, completion: &Completion) {
         let count = &mut self.0[kind as usize];
-        count.committed += u64::from(outcome.committed);
-        count.rolled_back += u64::from(!outcome.committed);
-        count.conflicts += outcome.conflicts;
-        count.passed_over += outcome.passed_over;
+        count.committed += u64::from(completion.committed);
+        count.rolled_back += u64::from(!completion.committed);
+        count.conflicts += completion.conflicts;
+        count.passed_over += completion.passed_over;
     }
 
     /// Adds another client's counts.
@@ -280,16 +280,19 @@ mod tests {
         let (first, second) = (deal(), deal());
         assert_ne!(first, second);
         for hundred in [first, second] {
-            for (kind, cards) in Kind::DECK {
+            for (kind, cards) in TransactionKind::DECK {
                 let dealt = hundred.iter().filter(|k| **k == kind).count();
                 assert_eq!(dealt, cards, "{}", kind.name());
             }
         }
         assert_eq!(
-            Kind::DECK.iter().map(|(_, cards)| cards).sum::<usize>(),
+            TransactionKind::DECK
+                .iter()
+                .map(|(_, cards)| cards)
+                .sum::<usize>(),
             100
         );
-        for (index, (kind, _)) in Kind::DECK.iter().enumerate() {
+        for (index, (kind, _)) in TransactionKind::DECK.iter().enumerate() {
             assert_eq!(*kind as usize, index);
         }
     }
@@ -305,7 +308,7 @@ mod tests {
         assert_ne!(draw(3, 1), draw(8, 1), "client 8 has the same warehouse");
     }
 
-    fn stock_level(conflicts: Vec<&'static str>) -> (Result<Outcome, Error>, Vec<&'static str>) {
+    fn stock_level(conflicts: Vec<&'static str>) -> (Result<Completion, Error>, Vec<&'static str>) {
         let mut fake = Fake::new(|_, _| vec![vec![30.into()]]);
         fake.conflicts = conflicts;
         let input = StockLevel {
@@ -313,16 +316,16 @@ mod tests {
             district: 1,
             threshold: 10,
         };
-        let outcome = Request::StockLevel(input).run(&mut fake, 0);
-        (outcome, names(&fake.log))
+        let completion = Request::StockLevel(input).run(&mut fake, 0);
+        (completion, names(&fake.log))
     }
 
     #[test]
     fn a_conflict_is_rolled_back_counted_and_tried_again() {
-        let (outcome, log) = stock_level(vec!["stock-level low", "commit"]);
+        let (completion, log) = stock_level(vec!["stock-level low", "commit"]);
         assert_eq!(
-            outcome,
-            Ok(Outcome {
+            completion,
+            Ok(Completion {
                 committed: true,
                 conflicts: 2,
                 passed_over: 0
@@ -340,8 +343,8 @@ mod tests {
 
     #[test]
     fn what_never_ceases_to_conflict_is_given_up() {
-        let (outcome, log) = stock_level(vec!["stock-level low"; ATTEMPTS as usize]);
-        assert!(matches!(outcome, Err(Error::Conflict { .. })));
+        let (completion, log) = stock_level(vec!["stock-level low"; ATTEMPTS as usize]);
+        assert!(matches!(completion, Err(Error::Conflict { .. })));
         assert_eq!(log.last(), Some(&"rollback"));
     }
 
@@ -355,19 +358,19 @@ mod tests {
         });
         let mut client = client(0, 1);
         let request = std::iter::repeat_with(|| client.next_request())
-            .find(|request| request.kind() == Kind::NewOrder)
+            .find(|request| request.kind() == TransactionKind::NewOrder)
             .unwrap();
-        let outcome = request.run(&mut fake, 0).unwrap();
-        assert!(!outcome.committed);
+        let completion = request.run(&mut fake, 0).unwrap();
+        assert!(!completion.committed);
         assert_eq!(names(&fake.log).last(), Some(&"rollback"));
         let mut counts = Counts::default();
-        counts.note(Kind::NewOrder, &outcome);
+        counts.note(TransactionKind::NewOrder, &completion);
         counts.add(&counts.clone());
         let expected = Count {
             rolled_back: 2,
             ..Count::default()
         };
-        assert_eq!(counts.of(Kind::NewOrder), &expected);
+        assert_eq!(counts.of(TransactionKind::NewOrder), &expected);
         assert_eq!(counts.total(), expected);
     }
 }

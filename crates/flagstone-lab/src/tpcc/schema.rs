@@ -3,7 +3,7 @@
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnKind {
     /// A small number, up to 32767.
     Small,
     /// A number, up to 2^31 - 1.
@@ -18,15 +18,15 @@ pub enum Kind {
     Text(u16),
 }
 
-impl Kind {
+impl ColumnKind {
     /// The type's name in SQL.
     pub fn sql(self) -> String {
         match self {
-            Kind::Small => "smallint".to_owned(),
-            Kind::Number => "integer".to_owned(),
-            Kind::Money | Kind::Date => "bigint".to_owned(),
-            Kind::Fixed(length) => format!("char({length})"),
-            Kind::Text(length) => format!("varchar({length})"),
+            ColumnKind::Small => "smallint".to_owned(),
+            ColumnKind::Number => "integer".to_owned(),
+            ColumnKind::Money | ColumnKind::Date => "bigint".to_owned(),
+            ColumnKind::Fixed(length) => format!("char({length})"),
+            ColumnKind::Text(length) => format!("varchar({length})"),
         }
     }
 }
@@ -37,7 +37,7 @@ pub struct Table {
     /// Its name.
     pub name: &'static str,
     /// Name and kind of each column.
-    pub columns: &'static [(&'static str, Kind)],
+    pub columns: &'static [(&'static str, ColumnKind)],
     /// The primary key's columns, if it has one.
     pub primary_key: Option<&'static str>,
     /// Further indexes: name and columns.
@@ -68,7 +68,7 @@ impl Table {
     }
 }
 
-use Kind::{Date, Fixed, Money, Number, Small, Text};
+use ColumnKind::{Date, Fixed, Money, Number, Small, Text};
 
 /// Warehouses.
 pub const WAREHOUSE: Table = Table {

@@ -53,7 +53,7 @@ pub type Row = Vec<Value>;
 
 /// What a transaction is going to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum AccessMode {
     /// Read one consistent state.
     ReadOnly,
     /// Read and write.
@@ -105,7 +105,7 @@ impl Error {
 /// A connection with at most one transaction open.
 pub trait Session {
     /// Starts a transaction.
-    fn begin(&mut self, access: Access) -> Result<(), Error>;
+    fn begin(&mut self, access: AccessMode) -> Result<(), Error>;
 
     /// Commits it. After an error the transaction is gone.
     fn commit(&mut self) -> Result<(), Error>;

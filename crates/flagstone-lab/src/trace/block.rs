@@ -89,7 +89,7 @@ impl BlockOptions {
 
 /// What an import saw, and what it left out.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Report {
+pub struct BlockReport {
     /// Requests that became transactions, or parts of them.
     pub requests: u64,
     /// Flushes that ended transactions.
@@ -108,7 +108,7 @@ pub struct Report {
     pub requests_per_s: Option<f64>,
 }
 
-impl Report {
+impl BlockReport {
     fn provenance(&self, importer: &str, times: &str) -> BTreeMap<String, String> {
         let mut entries = BTreeMap::from([
             ("importer".to_string(), importer.to_string()),

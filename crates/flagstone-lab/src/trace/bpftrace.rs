@@ -60,7 +60,7 @@ pub struct ReadOptions {
 
 /// What an import saw, and what it left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct ProbeReport {
     /// Lines about a transaction or a page.
     pub lines: u64,
     /// Events that bpftrace says it lost, because they were not taken fast enough.
@@ -69,7 +69,7 @@ pub struct Report {
     skipped: BTreeMap<&'static str, u64>,
 }
 
-impl Report {
+impl ProbeReport {
     /// What was skipped and how often, in words; only what occurred.
     pub fn skipped(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.skipped.iter().map(|(what, count)| (*what, *count))
@@ -127,8 +127,11 @@ struct Raw {
 /// # Errors
 /// [`ImportError`], with the line: the input cannot be read, a line is not the script's, or no
 /// transaction that touches a page ends in it.
-pub fn import(reader: impl BufRead, options: &ReadOptions) -> Result<(Trace, Report), ImportError> {
-    let mut report = Report::default();
+pub fn import(
+    reader: impl BufRead,
+    options: &ReadOptions,
+) -> Result<(Trace, ProbeReport), ImportError> {
+    let mut report = ProbeReport::default();
     let mut pages = Pages::default();
     let mut raw = parse(reader, &mut pages, &mut report)?;
     raw.sort_by_key(|raw| raw.time_ns);
@@ -158,7 +161,7 @@ impl Pages {
 fn parse(
     reader: impl BufRead,
     pages: &mut Pages,
-    report: &mut Report,
+    report: &mut ProbeReport,
 ) -> Result<Vec<Raw>, ImportError> {
     let mut lines = Lines::new(reader);
     let mut raw = Vec::new();
@@ -235,7 +238,7 @@ struct Slot {
 }
 
 /// Sorts accesses by transaction; only those that touch a page and end are left.
-fn assemble(raw: &[Raw], report: &mut Report) -> Vec<Slot> {
+fn assemble(raw: &[Raw], report: &mut ProbeReport) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
     let mut open: HashMap<u32, usize> = HashMap::default();
     let mut buffers: HashMap<i32, u32> = HashMap::default();

@@ -4,7 +4,7 @@
 use super::{block, waldump};
 
 /// What an import of pg_waldump's output skipped or met with, a line each.
-pub fn of_waldump(report: &waldump::Report) -> Vec<String> {
+pub fn of_waldump(report: &waldump::WalReport) -> Vec<String> {
     let skipped = report.skipped();
     let mut notes: Vec<String> = skipped
         .iter()
@@ -36,7 +36,7 @@ pub fn of_waldump(report: &waldump::Report) -> Vec<String> {
 }
 
 /// What an import of a block trace skipped or met with, a line each.
-pub fn of_block(report: &block::Report) -> Vec<String> {
+pub fn of_block(report: &block::BlockReport) -> Vec<String> {
     let mut notes = Vec::new();
     let seconds = report.duration_ns as f64 / 1e9;
     match report.requests_per_s {

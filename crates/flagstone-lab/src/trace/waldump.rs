@@ -75,7 +75,7 @@ impl Default for WalOptions {
 
 /// What an import saw, and what it left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct WalReport {
     /// Records read.
     pub records: u64,
     /// Records of no transaction (`tx: 0`) that change pages, skipped.
@@ -107,7 +107,7 @@ pub struct Report {
     pub last_message: String,
 }
 
-impl Report {
+impl WalReport {
     /// What was skipped and how often, in words; only what occurred.
     pub fn skipped(&self) -> Vec<(String, u64)> {
         let mut skipped = vec![
@@ -181,10 +181,13 @@ impl Report {
 /// [`ImportError`], with the line: the input cannot be read, a line is not `pg_waldump`'s, or no
 /// transaction ends in it. A last line without its end is skipped and reported, for the output may
 /// have been cut while it was written.
-pub fn import(reader: impl BufRead, options: &WalOptions) -> Result<(Trace, Report), ImportError> {
-    let mut report = Report {
+pub fn import(
+    reader: impl BufRead,
+    options: &WalOptions,
+) -> Result<(Trace, WalReport), ImportError> {
+    let mut report = WalReport {
         unfinished_kept: options.keep_unfinished,
-        ..Report::default()
+        ..WalReport::default()
     };
     let mut assembler = Assembler::new(options);
     let mut lines = Lines::new(reader);
@@ -278,7 +281,7 @@ fn references(
     text: &str,
     xid: u32,
     assembler: &mut Assembler<'_>,
-    report: &mut Report,
+    report: &mut WalReport,
 ) -> Result<u64, String> {
     let mut counted = 0;
     let forks = assembler.forks();

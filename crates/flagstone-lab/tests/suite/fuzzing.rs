@@ -11,7 +11,7 @@ use flagstone_lab::device;
 use flagstone_lab::fuzzing;
 use flagstone_lab::image::{self, Setup};
 use flagstone_lab::output::Output;
-use flagstone_lab::sweep::Plan;
+use flagstone_lab::sweep::Sweep;
 use flagstone_lab::trace::{Event, Op};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -133,7 +133,7 @@ fn plans() {
         std::fs::read_to_string(path).expect("it is shipped")
     };
     let sweep = shipped("sweeps/clients-and-aborts.toml");
-    let tasks = Plan::parse(&sweep).expect("it is shipped").tasks;
+    let tasks = Sweep::parse(&sweep).expect("it is shipped").tasks;
     let found = shipped("experiments/found.toml");
     let second = found.match_indices("[[analysis]]").nth(1).expect("several");
     let first_analysis = &found[..second.0];
@@ -151,7 +151,7 @@ fn plans() {
         let valid = [&[which][..], text.as_bytes()].concat();
         let rounds = if text.len() > 2_000 { 150 } else { 1_000 };
         let hints = b"0123456789-.e\"[]{}=,\n";
-        outcomes(fuzzing::plan, &[valid], hints, rounds);
+        outcomes(fuzzing::sweep, &[valid], hints, rounds);
     }
 }
 

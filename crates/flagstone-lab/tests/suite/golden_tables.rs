@@ -7,7 +7,7 @@ use super::golden_files;
 use flagstone::units::Lpn;
 use flagstone_store::medium::{Landing, Recorded};
 use flagstone_store::tables::VERSION;
-use flagstone_store::{Kind, OpenOptions, PageStore, Store, StoreError};
+use flagstone_store::{OpenOptions, PageStore, Store, StoreError, TableKind};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -18,7 +18,10 @@ const KEYS: u32 = 30;
 /// The page that says what a store holds.
 const HEAD: Lpn = Lpn(0);
 
-const TABLES: [(&str, Kind); 2] = [("ordered", Kind::Ordered), ("hashed", Kind::Hashed)];
+const TABLES: [(&str, TableKind); 2] = [
+    ("ordered", TableKind::Ordered),
+    ("hashed", TableKind::Hashed),
+];
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 

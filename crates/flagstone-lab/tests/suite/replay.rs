@@ -4,7 +4,7 @@ use flagstone::commit::{Isolation, Kind, Options};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::nand::Cell;
 use flagstone_lab::device::DeviceSpec;
-use flagstone_lab::replay::{ReplayRecord, Setup, Source, Terms, by_cause, script_of};
+use flagstone_lab::replay::{InputName, ReplayRecord, Setup, Terms, by_cause, script_of};
 use flagstone_lab::workload::{Pattern, Workload};
 use std::collections::BTreeSet;
 
@@ -25,8 +25,8 @@ fn setup(kind: Kind) -> Setup {
     }
 }
 
-fn source() -> Source {
-    Source {
+fn source() -> InputName {
+    InputName {
         name: "zipf".into(),
         sha256: None,
     }

@@ -27,7 +27,7 @@ use crate::wal::WalError;
 use flagstone_lab::tpcc::Scale;
 use flagstone_lab::tpcc::consistency::{self, Condition, When};
 use flagstone_lab::tpcc::load::{self, Population};
-use flagstone_lab::tpcc::mix::{Counts, Kind};
+use flagstone_lab::tpcc::mix::{Counts, TransactionKind};
 use flagstone_lab::tpcc::random::Constants;
 use flagstone_lab::tpcc::session::Error;
 use provenance::Facts;
@@ -168,9 +168,9 @@ fn hint(error: &Error) -> &'static str {
 #[derive(Debug, Clone)]
 pub(crate) enum Import {
     /// Of the log.
-    Log(waldump::Report),
+    Log(waldump::WalReport),
     /// Of what bpftrace printed.
-    Probes(bpftrace::Report),
+    Probes(bpftrace::ProbeReport),
 }
 
 /// A recording.
@@ -328,7 +328,11 @@ fn warn_of_strangers(trace: &Trace, counts: &Counts, reads: bool, observer: &dyn
         .iter()
         .filter(|event| event.op == Op::Commit)
         .count() as u64;
-    let writers = [Kind::NewOrder, Kind::Payment, Kind::Delivery];
+    let writers = [
+        TransactionKind::NewOrder,
+        TransactionKind::Payment,
+        TransactionKind::Delivery,
+    ];
     let (ours, which) = match reads {
         true => (counts.total().committed, ""),
         false => (

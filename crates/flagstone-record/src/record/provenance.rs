@@ -8,7 +8,7 @@ use ::postgres::Config;
 use super::Options;
 use crate::server::Server;
 use flagstone_lab::tpcc::Scale;
-use flagstone_lab::tpcc::mix::{Counts, Kind};
+use flagstone_lab::tpcc::mix::{Counts, TransactionKind};
 
 /// What is known after a run, for the provenance.
 pub(super) struct Facts<'a> {
@@ -43,13 +43,13 @@ impl Facts<'_> {
         note("tpcc.warehouses", self.scale.warehouses.to_string());
         note("tpcc.clients", options.clients.to_string());
         note("tpcc.seed", options.seed.to_string());
-        note("tpcc.mix", Kind::mix());
+        note("tpcc.mix", TransactionKind::mix());
         note("tpcc.isolation", options.isolation.sql().to_owned());
         note(
             "tpcc.elapsed_s",
             format!("{:.3}", self.elapsed.as_secs_f64()),
         );
-        for (kind, _) in Kind::DECK {
+        for (kind, _) in TransactionKind::DECK {
             let count = counts.of(kind);
             let text = format!(
                 "{} committed, {} rolled back, {} tried again",

@@ -177,7 +177,8 @@ fn run_in(url: &str, schema: &str, isolation: Isolation) {
         .iter()
         .filter(|e| e.op == Op::Commit)
         .count() as u64;
-    let reading = [Kind::OrderStatus, Kind::StockLevel].map(|k| recording.counts.of(k).committed);
+    let reading = [TransactionKind::OrderStatus, TransactionKind::StockLevel]
+        .map(|k| recording.counts.of(k).committed);
     assert!(commits >= total.committed - reading.iter().sum::<u64>());
     let name = format!("{schema}.stock");
     assert!(
@@ -248,7 +249,11 @@ fn the_shipped_trace_is_what_its_provenance_says() {
     let trace = flagstone_lab::trace::file::read(path).unwrap();
     let count = |op| trace.events.iter().filter(|event| event.op == op).count();
     let (mut committed, mut rolled_back) = (0, 0);
-    for kind in [Kind::NewOrder, Kind::Payment, Kind::Delivery] {
+    for kind in [
+        TransactionKind::NewOrder,
+        TransactionKind::Payment,
+        TransactionKind::Delivery,
+    ] {
         let text = &trace.provenance[&format!("tpcc.{}", kind.name())];
         let numbers: Vec<usize> = text
             .split(' ')

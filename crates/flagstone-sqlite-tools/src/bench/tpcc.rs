@@ -10,7 +10,7 @@ use flagstone_lab::tpcc::load::{self, Loader, Population};
 use flagstone_lab::tpcc::mix;
 use flagstone_lab::tpcc::random::Constants;
 use flagstone_lab::tpcc::schema::Table;
-use flagstone_lab::tpcc::session::{Access, Error, Row, Session, Statement, Value};
+use flagstone_lab::tpcc::session::{AccessMode, Error, Row, Session, Statement, Value};
 use flagstone_terminal::Failure;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, ToSql, params_from_iter};
@@ -70,11 +70,11 @@ impl SqliteSession {
 }
 
 impl Session for SqliteSession {
-    fn begin(&mut self, access: Access) -> Result<(), Error> {
+    fn begin(&mut self, access: AccessMode) -> Result<(), Error> {
         match access {
-            Access::ReadOnly => self.simple("begin", "BEGIN"),
+            AccessMode::ReadOnly => self.simple("begin", "BEGIN"),
             // Two readers that both go on to write would stand in each other's way.
-            Access::ReadWrite => self.simple("begin", "BEGIN IMMEDIATE"),
+            AccessMode::ReadWrite => self.simple("begin", "BEGIN IMMEDIATE"),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::{EDIT, PAGES_PER_BLOCK};
 use crate::medium::{Memory, Recorded, SECTOR_BYTES};
-use crate::tables::{KeyCodec, Kind};
+use crate::tables::{KeyCodec, TableKind};
 use crate::{OpenOptions, PageStore, Store, StoreError, Volume};
 use flagstone::units::Lpn;
 use std::collections::BTreeMap;
@@ -110,10 +110,10 @@ pub(super) fn sample() -> Tables {
 }
 
 /// How a table of the sample keeps its keys.
-fn kind_of(name: &str) -> Kind {
+fn kind_of(name: &str) -> TableKind {
     match name {
-        "hashed" => Kind::Hashed,
-        _ => Kind::Ordered,
+        "hashed" => TableKind::Hashed,
+        _ => TableKind::Ordered,
     }
 }
 

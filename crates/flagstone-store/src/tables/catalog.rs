@@ -53,18 +53,18 @@ pub(super) const FIRST_ROOT: Lpn = Lpn(1);
 /// How a table keeps its keys. It is fixed when the table is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum TableKind {
     /// In the order of their bytes: it has ranges, prefixes, a first and a last key.
     Ordered = 1,
     /// By a hash: keys of any length, in no order that means anything.
     Hashed = 2,
 }
 
-impl std::fmt::Display for Kind {
+impl std::fmt::Display for TableKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Kind::Ordered => "ordered",
-            Kind::Hashed => "hashed",
+            TableKind::Ordered => "ordered",
+            TableKind::Hashed => "hashed",
         })
     }
 }
@@ -75,7 +75,7 @@ const DROPPED: u64 = 0x80;
 /// What the catalog says of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record {
-    pub(super) kind: Kind,
+    pub(super) kind: TableKind,
     /// Whether it was dropped, and has pages still.
     pub(super) is_dropped: bool,
     pub(super) root: Root,
@@ -114,8 +114,8 @@ impl Record {
         Ok(Record {
             is_dropped: field(table_record::KIND) & DROPPED > 0,
             kind: match field(table_record::KIND) & !DROPPED {
-                1 => Kind::Ordered,
-                2 => Kind::Hashed,
+                1 => TableKind::Ordered,
+                2 => TableKind::Hashed,
                 _ => return damaged("names a kind that there is not"),
             },
             root: Root {

@@ -5,9 +5,8 @@ use super::space::Space;
 use crate::error::StoreError;
 use crate::pages::PageStore;
 use crate::shared::{Changes, PageBytes, Turn};
-use flagstone::index::IndexError;
-use flagstone::index::StoreError as IndexStoreError;
 use flagstone::index::prefix_bptree::{Images, Nodes};
+use flagstone::index::{BackingError, IndexError};
 use flagstone::units::{Lpn, Nanos};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
@@ -162,7 +161,7 @@ impl Changed {
         answer.map_err(|error| {
             let why = error.to_string();
             self.trouble = Some(error);
-            IndexError::Store(IndexStoreError::Io(why))
+            IndexError::Store(BackingError::Io(why))
         })
     }
 }

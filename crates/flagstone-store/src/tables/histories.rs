@@ -47,8 +47,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn name(table: u8) -> (String, Kind) {
-    let kind = [Kind::Ordered, Kind::Hashed, Kind::Ordered][usize::from(table)];
+fn name(table: u8) -> (String, TableKind) {
+    let kind = [TableKind::Ordered, TableKind::Hashed, TableKind::Ordered][usize::from(table)];
     (format!("table {table}"), kind)
 }
 
@@ -119,7 +119,7 @@ fn play(steps: &[Step], mistaken: Option<Mistake>) -> Result<(), String> {
                 let (name, kind) = name(table);
                 let rows = state.entry(table).or_default();
                 let opened = live.open_table(&name, kind).map_err(say)?;
-                if kind == Kind::Hashed {
+                if kind == TableKind::Hashed {
                     continue;
                 }
                 let (from, to) = (key(from), key(to));

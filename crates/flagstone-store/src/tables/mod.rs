@@ -47,7 +47,7 @@ mod write;
 
 use flagstone::layout::Layout;
 
-pub use catalog::{Kind, MAGIC, VERSION};
+pub use catalog::{MAGIC, TableKind, VERSION};
 pub use codec::{Codec, KeyCodec, Typed};
 pub use range::{KeyRange, Pair, Range};
 pub use read::{ReadTx, Snapshot, Source, Table, Value};

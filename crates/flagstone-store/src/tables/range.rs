@@ -1,6 +1,6 @@
 //! Pairs of a table one by one, from both ends.
 
-use super::catalog::Kind;
+use super::catalog::TableKind;
 use super::hashed;
 use super::read::{Source, Table, Value, in_table};
 use crate::error::StoreError;
@@ -163,7 +163,7 @@ impl<S: Source> Range<S> {
     }
 
     fn front_pair(&mut self) -> Result<Option<Pair>, StoreError> {
-        if self.table.kind() == Kind::Ordered {
+        if self.table.kind() == TableKind::Ordered {
             let step = self.step()?;
             return Ok(step.map(|(key, found)| (key, Value::of(found))));
         }
@@ -177,7 +177,7 @@ impl<S: Source> Range<S> {
     }
 
     fn back_pair(&mut self) -> Result<Option<Pair>, StoreError> {
-        if self.table.kind() == Kind::Ordered {
+        if self.table.kind() == TableKind::Ordered {
             let step = self.step_back()?;
             return Ok(step.map(|(key, found)| (key, Value::of(found))));
         }

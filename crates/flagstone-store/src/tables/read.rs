@@ -1,7 +1,7 @@
 //! Reading a table: by a snapshot, which never changes and does not wait, or within a write
 //! transaction, which sees its own changes.
 
-use super::catalog::{HEAD, Kind, Record, parse_head};
+use super::catalog::{HEAD, Record, TableKind, parse_head};
 use super::changed::whole;
 use super::hashed;
 use super::range::{KeyRange, Range};
@@ -92,8 +92,8 @@ impl From<Value> for Vec<u8> {
 #[derive(Clone)]
 pub struct Table<S = Snapshot> {
     name: Arc<str>,
-    kind: Kind,
-    keys: Option<u64>,
+    kind: TableKind,
+    pub(super) keys: Option<u64>,
     pub(super) walk: Walk<S>,
 }
 
@@ -123,7 +123,7 @@ impl<S: Source> Table<S> {
     }
 
     /// Its kind.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> TableKind {
         self.kind
     }
 
@@ -134,8 +134,8 @@ impl<S: Source> Table<S> {
     #[inline]
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
         let found = match self.kind {
-            Kind::Ordered => self.walk.get(key).map(|found| found.map(Value::of)),
-            Kind::Hashed => self.walk.get(&hashed::hash(key)).map(|found| {
+            TableKind::Ordered => self.walk.get(key).map(|found| found.map(Value::of)),
+            TableKind::Hashed => self.walk.get(&hashed::hash(key)).map(|found| {
                 let records = found?;
                 let place = hashed::find(&records, key)?;
                 Some(Value::part(records, place.value))
@@ -159,7 +159,7 @@ impl<S: Source> Table<S> {
     /// As [`Table::get`].
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>, StoreError> {
         let at = in_table(&self.name, None);
-        if self.kind == Kind::Ordered {
+        if self.kind == TableKind::Ordered {
             let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
             let found = self.walk.get_many(&keys).map_err(at)?;
             return Ok(found
@@ -183,8 +183,8 @@ impl<S: Source> Table<S> {
         let keys = keys.iter().take(SIDE_BY_SIDE).map(AsRef::as_ref);
         let hashes: Vec<[u8; 8]>;
         let keys: Vec<&[u8]> = match self.kind {
-            Kind::Ordered => keys.collect(),
-            Kind::Hashed => {
+            TableKind::Ordered => keys.collect(),
+            TableKind::Hashed => {
                 hashes = keys.map(hashed::hash).collect();
                 hashes.iter().map(|hash| &hash[..]).collect()
             }
@@ -203,7 +203,7 @@ impl<S: Source> Table<S> {
             return Ok(keys);
         }
         let at = in_table(&self.name, None);
-        if self.kind == Kind::Ordered {
+        if self.kind == TableKind::Ordered {
             return self.walk.count().map_err(at);
         }
         let mut keys = 0;
@@ -212,11 +212,6 @@ impl<S: Source> Table<S> {
             keys += 1;
         }
         Ok(keys)
-    }
-
-    /// The number of keys, if it is known without counting.
-    pub fn known_len(&self) -> Option<u64> {
-        self.keys
     }
 
     /// Whether there are no keys.
@@ -283,8 +278,8 @@ impl<S: Source> Table<S> {
 
     fn must_be_ordered(&self) -> Result<(), StoreError> {
         match self.kind {
-            Kind::Ordered => Ok(()),
-            Kind::Hashed => Err(StoreError::NoTable(format!(
+            TableKind::Ordered => Ok(()),
+            TableKind::Hashed => Err(StoreError::NoTable(format!(
                 "table `{}` is hashed and keeps no order among keys: iterate over all of it, or \
                  make an ordered table for ranges",
                 self.name
@@ -404,7 +399,7 @@ impl ReadTx {
     ///
     /// # Errors
     /// A page is damaged, or the medium fails.
-    pub fn tables(&self) -> Result<Vec<(String, Kind)>, StoreError> {
+    pub fn tables(&self) -> Result<Vec<(String, TableKind)>, StoreError> {
         match &self.catalog {
             Some(catalog) => {
                 let all = records(catalog)?.into_iter();
@@ -428,7 +423,7 @@ pub(super) fn records<S: Source>(catalog: &Walk<S>) -> Result<Vec<(String, Recor
 }
 
 /// The error for a table that there is not.
-pub(super) fn no_table(name: &str, tables: &[(String, Kind)]) -> StoreError {
+pub(super) fn no_table(name: &str, tables: &[(String, TableKind)]) -> StoreError {
     let names: Vec<String> = tables.iter().map(|(name, _)| format!("`{name}`")).collect();
     let there = match &names[..] {
         [] => "the store has none yet".to_string(),

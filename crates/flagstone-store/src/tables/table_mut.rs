@@ -1,6 +1,6 @@
 //! A table in a write transaction: changes of it, and what it has in between.
 
-use super::catalog::{Kind, Record};
+use super::catalog::{Record, TableKind};
 use super::hashed;
 use super::range::{KeyRange, Range};
 use super::read::{SIDE_BY_SIDE, Source, Table, Value, in_table, shown, walk};
@@ -35,7 +35,7 @@ impl TableMut<'_> {
     }
 
     /// Its kind.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> TableKind {
         self.record.kind
     }
 
@@ -176,8 +176,8 @@ impl TableMut<'_> {
     fn change(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<bool, StoreError> {
         self.tx.may_go_on()?;
         let was = match self.record.kind {
-            Kind::Ordered => self.change_tree(key, key, value),
-            Kind::Hashed => self.change_hashed(key, value),
+            TableKind::Ordered => self.change_tree(key, key, value),
+            TableKind::Hashed => self.change_hashed(key, value),
         }?;
         if let Some(keys) = &mut self.record.keys
             && was != value.is_some()

@@ -226,7 +226,7 @@ fn values_have_any_length_and_their_pages_come_back() {
     let lengths = [
         0, 1, 900, 1100, 1990, 2010, 4032, 4033, 400_000, 500_000, 3_000_000,
     ];
-    for kind in [Kind::Ordered, Kind::Hashed] {
+    for kind in [TableKind::Ordered, TableKind::Hashed] {
         let mut tx = store.write().expect("a turn");
         let mut table = tx.open_table("long", kind).expect("a new table");
         for n in lengths {
@@ -269,7 +269,7 @@ fn keys_of_one_hash_share_a_place_and_nothing_else() {
     for [one, two] in COLLIDING {
         assert_eq!(hashed::hash(one), hashed::hash(two));
         let mut tx = store.write().expect("a turn");
-        let mut table = tx.open_table("t", Kind::Hashed).expect("a table");
+        let mut table = tx.open_table("t", TableKind::Hashed).expect("a table");
         assert!(!table.insert(one, b"one").expect("room"));
         assert!(!table.remove(two).expect("a table"));
         assert!(!table.insert(two, b"two").expect("room"));
@@ -313,10 +313,10 @@ fn errors_name_the_table_and_the_key_and_change_nothing() {
     assert_says(table.add(b"ada", 1), "a counter has 8 bytes");
     assert_eq!(table.add(b"hits", 5).expect("room"), 5);
     assert_eq!(table.add(b"hits", -7).expect("room"), -2);
-    let refused = tx.open_table("users", Kind::Hashed);
+    let refused = tx.open_table("users", TableKind::Hashed);
     assert_says(refused, "is ordered, not hashed");
     let mut hashed = tx
-        .open_table("sessions", Kind::Hashed)
+        .open_table("sessions", TableKind::Hashed)
         .expect("a new table");
     hashed.insert(&long, b"long").expect("keys of any length");
     assert!(hashed.range(..b"x").is_err());
@@ -394,7 +394,7 @@ fn a_store_is_what_it_was_when_it_is_opened_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("tables.flag");
     let store = Store::open(&path).expect("a new store");
-    for kind in [Kind::Ordered, Kind::Hashed] {
+    for kind in [TableKind::Ordered, TableKind::Hashed] {
         let mut tx = store.write().expect("a turn");
         let name = kind.to_string();
         let mut table = tx.open_table(&name, kind).expect("a new table");
@@ -407,10 +407,10 @@ fn a_store_is_what_it_was_when_it_is_opened_again() {
     assert!(matches!(store.write(), Err(StoreError::ReadOnly)));
     let read = store.read().expect("a snapshot");
     assert_eq!(read.tables().expect("a catalog").len(), 2);
-    for kind in [Kind::Ordered, Kind::Hashed] {
+    for kind in [TableKind::Ordered, TableKind::Hashed] {
         let table = read.table(&kind.to_string()).expect("a table");
         assert_eq!(table.kind(), kind);
-        assert_eq!(table.known_len(), Some(1000), "the close has counted");
+        assert_eq!(table.keys, Some(1000), "the close has counted");
         let mut found = keys(table.iter());
         let mut back = keys(table.iter().rev());
         back.reverse();

@@ -1,7 +1,7 @@
 //! Write transactions: one at a time, each seeing what those before it did, whole or not at all.
 
 use super::Mistake;
-use super::catalog::{HEAD, Kind, Record, head};
+use super::catalog::{HEAD, Record, TableKind, head};
 use super::changed::Changed;
 use super::hashed;
 use super::read::{in_table, no_table, records};
@@ -138,11 +138,11 @@ impl WriteTx {
     ///
     /// # Errors
     /// As [`WriteTx::table`], or the table is of another kind.
-    pub fn open_table(&mut self, name: &str, kind: Kind) -> Result<TableMut<'_>, StoreError> {
+    pub fn open_table(&mut self, name: &str, kind: TableKind) -> Result<TableMut<'_>, StoreError> {
         self.open(name, Some(kind))
     }
 
-    fn open(&mut self, name: &str, kind: Option<Kind>) -> Result<TableMut<'_>, StoreError> {
+    fn open(&mut self, name: &str, kind: Option<TableKind>) -> Result<TableMut<'_>, StoreError> {
         self.may_go_on()?;
         if name.is_empty() || name.len() > NAME_MAX {
             return Err(StoreError::NoTable(format!(
@@ -166,7 +166,7 @@ impl WriteTx {
                 }
                 let root = empty_tree(self.changed_mut()).map_err(in_table(name, None))?;
                 Record {
-                    kind: kind.unwrap_or(Kind::Ordered),
+                    kind: kind.unwrap_or(TableKind::Ordered),
                     is_dropped: false,
                     root,
                     keys: Some(0),
@@ -192,7 +192,7 @@ impl WriteTx {
     ///
     /// # Errors
     /// A page is damaged, or the medium fails.
-    pub fn tables(&self) -> Result<Vec<(String, Kind)>, StoreError> {
+    pub fn tables(&self) -> Result<Vec<(String, TableKind)>, StoreError> {
         let mut all = BTreeMap::new();
         for (name, record) in records(&self.catalog()?)? {
             if !record.is_dropped {
@@ -371,7 +371,7 @@ impl WriteTx {
                     .0,
             );
         }
-        let catalog = std::iter::once((catalog, Kind::Ordered));
+        let catalog = std::iter::once((catalog, TableKind::Ordered));
         let tables = all.into_iter().map(|(name, record)| {
             let of_table = (format!("table `{name}`"), record.root, record.keys);
             (of_table, record.kind)
@@ -381,7 +381,7 @@ impl WriteTx {
             let pages = self.changed_mut();
             let mut tree = ByteTree::over(pages, root).map_err(|e| wrong(e.to_string()))?;
             let (mut found, pages) = tree.check().map_err(wrong)?;
-            if kind == Kind::Hashed {
+            if kind == TableKind::Hashed {
                 let tree = super::read::walk(self.changed(), root).map_err(say)?;
                 found = hashed_keys(&tree).map_err(wrong)?;
             }

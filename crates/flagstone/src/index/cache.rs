@@ -6,7 +6,7 @@
 //! ([`Cache::read_past`], [`Cache::write_past`]): they take no frame, use the copies in frames, and
 //! keep these up to date.
 
-use super::{BackingStore, IndexStats, StoreError};
+use super::{BackingError, BackingStore, IndexStats};
 use crate::buffer::{PolicyKind, Pool};
 use crate::settings::Settings;
 use crate::units::{Lpn, Nanos};
@@ -72,7 +72,7 @@ impl Cache {
     }
 
     /// Writes a page out if it is dirty. It keeps its frame.
-    pub(crate) fn clean(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+    pub(crate) fn clean(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, BackingError> {
         if !self.pool.is_dirty(at) {
             return Ok(now);
         }
@@ -84,7 +84,7 @@ impl Cache {
     }
 
     /// A frame for a page that is not there, with any content.
-    fn make_room(&mut self, mut now: Nanos) -> Result<(Box<[u8]>, Nanos), StoreError> {
+    fn make_room(&mut self, mut now: Nanos) -> Result<(Box<[u8]>, Nanos), BackingError> {
         while self.pool.is_full() {
             let victim = self.pool.victim(&mut |_, _| true);
             let victim = victim.expect("an index pins fewer pages than there are frames");
@@ -102,7 +102,7 @@ impl Cache {
         at: Lpn,
         write: bool,
         first: impl FnOnce(&mut Cache),
-    ) -> Result<Nanos, StoreError> {
+    ) -> Result<Nanos, BackingError> {
         if self.pool.get(at, write).is_some() {
             return Ok(now);
         }
@@ -111,7 +111,7 @@ impl Cache {
     }
 
     /// Reads a page that no frame has.
-    fn load(&mut self, now: Nanos, at: Lpn, write: bool) -> Result<Nanos, StoreError> {
+    fn load(&mut self, now: Nanos, at: Lpn, write: bool) -> Result<Nanos, BackingError> {
         let (mut page, now) = self.make_room(now)?;
         let done = self.store.read(now, at, &mut page)?;
         self.stats.reads += 1;
@@ -121,7 +121,7 @@ impl Cache {
 
     /// A page to look at.
     #[inline]
-    pub(crate) fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos), StoreError> {
+    pub(crate) fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos), BackingError> {
         self.read_after(now, at, |_| ())
     }
 
@@ -132,14 +132,18 @@ impl Cache {
         now: Nanos,
         at: Lpn,
         first: impl FnOnce(&mut Cache),
-    ) -> Result<(&[u8], Nanos), StoreError> {
+    ) -> Result<(&[u8], Nanos), BackingError> {
         let done = self.fetch(now, at, false, first)?;
         Ok((self.pool.peek(at).expect("it was fetched"), done))
     }
 
     /// A page to change in part; it is dirty from now on.
     #[inline]
-    pub(crate) fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), StoreError> {
+    pub(crate) fn change(
+        &mut self,
+        now: Nanos,
+        at: Lpn,
+    ) -> Result<(&mut [u8], Nanos), BackingError> {
         self.change_after(now, at, |_| ())
     }
 
@@ -150,13 +154,13 @@ impl Cache {
         now: Nanos,
         at: Lpn,
         first: impl FnOnce(&mut Cache),
-    ) -> Result<(&mut [u8], Nanos), StoreError> {
+    ) -> Result<(&mut [u8], Nanos), BackingError> {
         let done = self.fetch(now, at, true, first)?;
         Ok((self.pool.peek_mut(at).expect("it was fetched"), done))
     }
 
     /// A page to write anew: zeros, dirty, and not read.
-    pub(crate) fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), StoreError> {
+    pub(crate) fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), BackingError> {
         let mut done = now;
         if self.pool.get(at, true).is_none() {
             let (page, when) = self.make_room(now)?;
@@ -175,7 +179,7 @@ impl Cache {
         now: Nanos,
         pages: &[Lpn],
         mut look: impl FnMut(Lpn, &[u8]),
-    ) -> Result<Nanos, StoreError> {
+    ) -> Result<Nanos, BackingError> {
         let missing: Vec<Lpn> = pages
             .iter()
             .copied()
@@ -213,7 +217,7 @@ impl Cache {
         now: Nanos,
         pages: &[Lpn],
         into: &mut [u8],
-    ) -> Result<Nanos, StoreError> {
+    ) -> Result<Nanos, BackingError> {
         let size = self.page_bytes;
         if pages.iter().all(|&at| !self.pool.contains(at)) {
             self.count_reads(pages.len());
@@ -249,7 +253,7 @@ impl Cache {
         &mut self,
         now: Nanos,
         pages: &[(Lpn, &[u8])],
-    ) -> Result<Nanos, StoreError> {
+    ) -> Result<Nanos, BackingError> {
         if pages.is_empty() {
             return Ok(now);
         }
@@ -274,13 +278,13 @@ impl Cache {
     }
 
     /// Frees a page that is not needed any more: its frame is free, and the store is told.
-    pub(crate) fn forget(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+    pub(crate) fn forget(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, BackingError> {
         self.spare.extend(self.pool.remove(at));
         self.store.trim(now, at)
     }
 
     /// Writes all dirty pages, side by side.
-    pub(crate) fn write_all(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    pub(crate) fn write_all(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         let mut dirty: Vec<(Lpn, &[u8])> =
             self.pool.dirty().map(|(at, page)| (at, &**page)).collect();
         if dirty.is_empty() {
@@ -298,7 +302,7 @@ impl Cache {
 
     /// Changes how many frames there are, at least two. Frames that remain start anew with the
     /// policy, as if each had been read once.
-    pub(crate) fn resize(&mut self, mut now: Nanos, frames: usize) -> Result<Nanos, StoreError> {
+    pub(crate) fn resize(&mut self, mut now: Nanos, frames: usize) -> Result<Nanos, BackingError> {
         let frames = frames.max(2);
         while self.pool.len() > frames {
             let victim = self.pool.victim(&mut |_, _| true);
@@ -324,7 +328,7 @@ impl Cache {
     }
 
     /// Reads a page for a check, without counting.
-    pub(crate) fn inspect(&mut self, at: Lpn) -> Result<Vec<u8>, StoreError> {
+    pub(crate) fn inspect(&mut self, at: Lpn) -> Result<Vec<u8>, BackingError> {
         if let Some(page) = self.pool.peek(at) {
             return Ok(page.to_vec());
         }

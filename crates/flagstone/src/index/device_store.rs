@@ -4,7 +4,7 @@
 //! The writes of a transaction wait in memory until it commits. Then they go to the device side by
 //! side, and each page goes once, as some protocols demand.
 
-use super::{BackingStore, StoreError};
+use super::{BackingError, BackingStore};
 use crate::commit::Device;
 use crate::ftl::Ftl;
 use crate::units::{Lpn, Nanos, TxId};
@@ -35,7 +35,7 @@ impl DeviceStore {
         &mut self,
         now: Nanos,
         pages: impl Iterator<Item = (Lpn, Option<&'a [u8]>)>,
-    ) -> Result<Nanos, StoreError> {
+    ) -> Result<Nanos, BackingError> {
         let tx = self.device.begin(now)?;
         let put = self.put_in(now, tx, pages);
         if put.is_err() {
@@ -50,7 +50,7 @@ impl DeviceStore {
         now: Nanos,
         tx: TxId,
         pages: impl Iterator<Item = (Lpn, Option<&'a [u8]>)>,
-    ) -> Result<Nanos, StoreError> {
+    ) -> Result<Nanos, BackingError> {
         let mut done = now;
         for (at, data) in pages {
             // All are issued at one instant, which spreads them over the parallel units.
@@ -69,10 +69,10 @@ impl DeviceStore {
         Ok(mine.expect("a flush ends every commit that waits").1)
     }
 
-    fn check(&self, at: Lpn) -> Result<(), StoreError> {
+    fn check(&self, at: Lpn) -> Result<(), BackingError> {
         let pages = self.device.pages();
         if at.0 >= pages {
-            return Err(StoreError::OutOfRange { at, pages });
+            return Err(BackingError::OutOfRange { at, pages });
         }
         Ok(())
     }
@@ -87,7 +87,7 @@ impl BackingStore for DeviceStore {
         self.device.pages()
     }
 
-    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, BackingError> {
         let own = self.open.as_ref().and_then(|waiting| waiting.get(&at));
         let (done, bytes) = match own {
             Some(data) => {
@@ -101,7 +101,7 @@ impl BackingStore for DeviceStore {
         Ok(done)
     }
 
-    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, BackingError> {
         for &(at, _) in pages {
             self.check(at)?;
         }
@@ -114,7 +114,7 @@ impl BackingStore for DeviceStore {
         }
     }
 
-    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, BackingError> {
         self.check(at)?;
         match &mut self.open {
             Some(waiting) => {
@@ -129,7 +129,7 @@ impl BackingStore for DeviceStore {
         self.device.info().atomic
     }
 
-    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn begin(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         if self.transactional() {
             assert!(self.open.is_none(), "one transaction at a time");
             self.open = Some(Waiting::new());
@@ -137,7 +137,7 @@ impl BackingStore for DeviceStore {
         Ok(now)
     }
 
-    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         match self.open.take() {
             Some(waiting) if !waiting.is_empty() => {
                 self.put(now, waiting.iter().map(|(&at, data)| (at, data.as_deref())))
@@ -146,7 +146,7 @@ impl BackingStore for DeviceStore {
         }
     }
 
-    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn abort(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         self.open = None;
         Ok(now)
     }

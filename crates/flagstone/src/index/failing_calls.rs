@@ -3,7 +3,7 @@
 
 use super::model::{Call, asking};
 use super::sal::Mistake;
-use super::store::{BackingStore, StoreError};
+use super::store::{BackingError, BackingStore};
 use super::{DeviceStore, IndexError, IndexKind, Key, Recoverable, Result, Value};
 use crate::dice::Dice;
 use crate::units::Nanos;
@@ -23,7 +23,7 @@ struct Plan {
 
 impl Plan {
     /// Counts a call, which fails and changes nothing if its time has come.
-    fn answer(&self, store: &mut DeviceStore, now: Nanos, call: Call) -> Result<(), StoreError> {
+    fn answer(&self, store: &mut DeviceStore, now: Nanos, call: Call) -> Result<(), BackingError> {
         self.left.set(self.left.get() - 1);
         if self.left.get() != -1 {
             return Ok(());
@@ -35,8 +35,8 @@ impl Plan {
     }
 }
 
-fn failure() -> StoreError {
-    StoreError::Io("this call fails".into())
+fn failure() -> BackingError {
+    BackingError::Io("this call fails".into())
 }
 
 /// An index, and what is committed in it.

@@ -1,7 +1,7 @@
 //! Pages of an index as records of a database. Each page of the index is the only record of a page
 //! of the host. So an index operation is recoverable with every recovery manager.
 
-use super::{BackingStore, StoreError};
+use super::{BackingError, BackingStore};
 use crate::ftl::Ftl;
 use crate::host::{Host, HostError, Rid, Step};
 use crate::units::{Lpn, Nanos, TxId};
@@ -37,8 +37,8 @@ impl HostStore {
     fn within(
         &mut self,
         now: Nanos,
-        what: impl FnOnce(&mut HostStore, Nanos, TxId) -> Result<Nanos, StoreError>,
-    ) -> Result<Nanos, StoreError> {
+        what: impl FnOnce(&mut HostStore, Nanos, TxId) -> Result<Nanos, BackingError>,
+    ) -> Result<Nanos, BackingError> {
         if let Some(tx) = self.open {
             return what(self, now, tx);
         }
@@ -54,7 +54,7 @@ impl HostStore {
         ended
     }
 
-    fn end(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, StoreError> {
+    fn end(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, BackingError> {
         if let Step::Done((), done) = self.host.commit(now, tx)? {
             self.free_at = done;
             return Ok(done);
@@ -68,11 +68,11 @@ impl HostStore {
 }
 
 /// The result of a step. The only client never has to wait.
-fn done<T>(step: Step<T>) -> Result<(T, Nanos), StoreError> {
+fn done<T>(step: Step<T>) -> Result<(T, Nanos), BackingError> {
     match step {
         Step::Done(result, when) => Ok((result, when)),
         Step::Waits => unreachable!("a lone client waits for nobody"),
-        Step::Abort { why, .. } => Err(StoreError::Restart(format!(
+        Step::Abort { why, .. } => Err(BackingError::Restart(format!(
             "{why:?}: give the database more frames or log pages"
         ))),
     }
@@ -87,7 +87,7 @@ impl BackingStore for HostStore {
         self.host.pages()
     }
 
-    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, BackingError> {
         let rid = Rid { page: at, slot: 0 };
         let record = &mut self.buffer;
         let (_, done) = match self.open {
@@ -100,7 +100,7 @@ impl BackingStore for HostStore {
         Ok(done)
     }
 
-    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, BackingError> {
         self.within(now, |store, now, tx| {
             let mut last = now;
             for &(at, data) in pages {
@@ -117,7 +117,7 @@ impl BackingStore for HostStore {
         })
     }
 
-    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, BackingError> {
         self.within(now, |store, now, tx| {
             let rid = Rid { page: at, slot: 0 };
             Ok(done(store.host.write(now, tx, rid, None)?)?.1)
@@ -128,21 +128,21 @@ impl BackingStore for HostStore {
         true
     }
 
-    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn begin(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         assert!(self.open.is_none(), "one transaction at a time");
         let now = now.max(self.free_at);
         self.open = Some(self.host.begin(now)?);
         Ok(now)
     }
 
-    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         let tx = self.open.ok_or(HostError::NoTransaction(TxId(0)))?;
         let done = self.end(now, tx)?;
         self.open = None;
         Ok(done)
     }
 
-    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn abort(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         if let Some(tx) = self.open.take() {
             self.free_at = self.host.abort(now, tx)?;
         }
@@ -301,7 +301,7 @@ mod tests {
         let data = [7];
         let pages: Vec<(Lpn, &[u8])> = (0..9).map(|at| (Lpn(at), &data[..])).collect();
         let refused = store.write(now, &pages).unwrap_err();
-        let says = |error: &StoreError| error.to_string().contains("more frames or log pages");
+        let says = |error: &BackingError| error.to_string().contains("more frames or log pages");
         assert!(says(&refused), "{refused}");
         assert_eq!(first(&mut store, now, 0), 1, "it was rolled back");
         let now = store.begin(store.free_at).expect("begun");

@@ -73,7 +73,7 @@ pub use host_store::HostStore;
 pub use prefix_bptree::{ByteIndex, Limits};
 pub use recoverable::Recoverable;
 pub use settings::COMMON;
-pub use store::{BackingStore, MemStore, StoreError};
+pub use store::{BackingError, BackingStore, MemStore};
 
 use crate::buffer::PoolStats;
 use crate::layout::Layout;
@@ -198,7 +198,7 @@ pub enum IndexError {
     /// Ranges were asked of an index without order.
     Unordered(&'static str),
     /// The store refused.
-    Store(StoreError),
+    Store(BackingError),
 }
 
 /// What a call of an index gives: most give an answer, and the instant at which it is there.
@@ -251,8 +251,8 @@ impl From<BadSetting> for IndexError {
     }
 }
 
-impl From<StoreError> for IndexError {
-    fn from(error: StoreError) -> Self {
+impl From<BackingError> for IndexError {
+    fn from(error: BackingError) -> Self {
         IndexError::Store(error)
     }
 }

@@ -5,8 +5,8 @@
 //! the map in whole, flushed and opened anew from its pages. Campaigns of the lab have
 //! transactions, roll-backs and power cuts.
 
+use super::{BackingError, Result, Settings, Value};
 use super::{BackingStore, DeviceStore, Index, IndexError, IndexKind, Key, MemStore};
-use super::{Result, Settings, StoreError, Value};
 use crate::commit::{Device, Kind, Options};
 use crate::dice::Dice;
 use crate::ftl::Config;
@@ -256,7 +256,7 @@ pub(super) struct Asking<S, F> {
 impl<S, F> BackingStore for Asking<S, F>
 where
     S: BackingStore,
-    F: FnMut(&mut S, Nanos, Call) -> Result<(), StoreError>,
+    F: FnMut(&mut S, Nanos, Call) -> Result<(), BackingError>,
 {
     fn page_bytes(&self) -> usize {
         self.store.page_bytes()
@@ -266,17 +266,17 @@ where
         self.store.pages()
     }
 
-    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, BackingError> {
         (self.ask)(&mut self.store, now, Call::Read)?;
         self.store.read(now, at, into)
     }
 
-    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, BackingError> {
         (self.ask)(&mut self.store, now, Call::Write)?;
         self.store.write(now, pages)
     }
 
-    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, BackingError> {
         (self.ask)(&mut self.store, now, Call::Trim)?;
         self.store.trim(now, at)
     }
@@ -285,17 +285,17 @@ where
         self.store.transactional()
     }
 
-    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn begin(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         (self.ask)(&mut self.store, now, Call::Begin)?;
         self.store.begin(now)
     }
 
-    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         (self.ask)(&mut self.store, now, Call::Commit)?;
         self.store.commit(now)
     }
 
-    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn abort(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         (self.ask)(&mut self.store, now, Call::Abort)?;
         self.store.abort(now)
     }
@@ -304,7 +304,7 @@ where
 /// A blank device with transactions, of so many logical pages, that asks a test.
 pub(super) fn asking<F>(pages: u32, ask: F) -> Box<dyn BackingStore>
 where
-    F: FnMut(&mut DeviceStore, Nanos, Call) -> Result<(), StoreError> + 'static,
+    F: FnMut(&mut DeviceStore, Nanos, Call) -> Result<(), BackingError> + 'static,
 {
     let flash = Box::new(small::chip(Geometry {
         blocks_per_plane: 128,

@@ -22,7 +22,7 @@
 
 use super::journal::{Journal, Operation};
 use super::sal::Mistake;
-use super::store::{BackingStore, StoreError};
+use super::store::{BackingError, BackingStore};
 use super::{Index, IndexError, IndexKind, Key, Result, Settings, Value};
 use crate::ftl::Ftl;
 use crate::mistakes::Mistaken;
@@ -38,10 +38,10 @@ struct Behind {
 }
 
 impl Behind {
-    fn at(&self, at: Lpn) -> Result<Lpn, StoreError> {
+    fn at(&self, at: Lpn) -> Result<Lpn, BackingError> {
         if at.0 >= self.pages() {
             let pages = self.pages();
-            return Err(StoreError::OutOfRange { at, pages });
+            return Err(BackingError::OutOfRange { at, pages });
         }
         Ok(Lpn(at.0 + self.skip))
     }
@@ -56,12 +56,12 @@ impl BackingStore for Behind {
         self.store.pages() - self.skip
     }
 
-    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, BackingError> {
         let at = self.at(at)?;
         self.store.read(now, at, into)
     }
 
-    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, BackingError> {
         let mut moved = Vec::with_capacity(pages.len());
         for &(at, data) in pages {
             moved.push((self.at(at)?, data));
@@ -69,7 +69,7 @@ impl BackingStore for Behind {
         self.store.write(now, &moved)
     }
 
-    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, BackingError> {
         let at = self.at(at)?;
         self.store.trim(now, at)
     }
@@ -78,15 +78,15 @@ impl BackingStore for Behind {
         self.store.transactional()
     }
 
-    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn begin(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         self.store.begin(now)
     }
 
-    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         self.store.commit(now)
     }
 
-    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn abort(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         self.store.abort(now)
     }
 
@@ -419,7 +419,7 @@ mod tests {
             let store = asking(700, move |store, now, call| {
                 if call == Call::Commit && asked.get() {
                     store.abort(now)?;
-                    return Err(StoreError::Io("it is refused".into()));
+                    return Err(BackingError::Io("it is refused".into()));
                 }
                 Ok(())
             });

@@ -6,10 +6,10 @@ use crate::host::HostError;
 use crate::units::{Lpn, Nanos};
 use std::fmt;
 
-/// Why a store refused or could not go on.
+/// Why the store below an index refused or could not go on.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum StoreError {
+pub enum BackingError {
     /// The page is beyond the store's.
     OutOfRange {
         /// The page.
@@ -27,48 +27,48 @@ pub enum StoreError {
     Io(String),
 }
 
-impl StoreError {
+impl BackingError {
     /// Whether the transaction has to be rolled back.
     pub fn is_restart(&self) -> bool {
-        matches!(self, StoreError::Restart(_))
+        matches!(self, BackingError::Restart(_))
     }
 
     /// Whether a simulated device has lost its power.
     pub fn is_power_loss(&self) -> bool {
         let lost = DeviceError::Ftl(FtlError::PowerLost);
         match self {
-            StoreError::Device(error) => *error == lost,
-            StoreError::Host(HostError::Device(error)) => *error == lost,
+            BackingError::Device(error) => *error == lost,
+            BackingError::Host(HostError::Device(error)) => *error == lost,
             _ => false,
         }
     }
 }
 
-impl fmt::Display for StoreError {
+impl fmt::Display for BackingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StoreError::OutOfRange { at, pages } => {
+            BackingError::OutOfRange { at, pages } => {
                 write!(f, "page {at} is beyond the store, which has {pages} pages")
             }
-            StoreError::Device(error) => error.fmt(f),
-            StoreError::Host(error) => error.fmt(f),
-            StoreError::Restart(why) => write!(f, "the transaction has to be rolled back: {why}"),
-            StoreError::Io(why) => f.write_str(why),
+            BackingError::Device(error) => error.fmt(f),
+            BackingError::Host(error) => error.fmt(f),
+            BackingError::Restart(why) => write!(f, "the transaction has to be rolled back: {why}"),
+            BackingError::Io(why) => f.write_str(why),
         }
     }
 }
 
-impl std::error::Error for StoreError {}
+impl std::error::Error for BackingError {}
 
-impl From<DeviceError> for StoreError {
+impl From<DeviceError> for BackingError {
     fn from(error: DeviceError) -> Self {
-        StoreError::Device(error)
+        BackingError::Device(error)
     }
 }
 
-impl From<HostError> for StoreError {
+impl From<HostError> for BackingError {
     fn from(error: HostError) -> Self {
-        StoreError::Host(error)
+        BackingError::Host(error)
     }
 }
 
@@ -87,7 +87,7 @@ pub trait BackingStore {
     ///
     /// # Errors
     /// There is no such page, or the store cannot go on.
-    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError>;
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, BackingError>;
 
     /// Reads several pages side by side, one after the other into `into`.
     ///
@@ -98,7 +98,7 @@ pub trait BackingStore {
         now: Nanos,
         pages: &[Lpn],
         into: &mut [u8],
-    ) -> Result<Nanos, StoreError> {
+    ) -> Result<Nanos, BackingError> {
         let mut done = now;
         for (&at, page) in pages.iter().zip(into.chunks_mut(self.page_bytes())) {
             done = done.max(self.read(now, at, page)?);
@@ -111,13 +111,13 @@ pub trait BackingStore {
     ///
     /// # Errors
     /// As [`BackingStore::read`].
-    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError>;
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, BackingError>;
 
     /// Says that the content of a page is not needed any more. It may read as zeros or not.
     ///
     /// # Errors
     /// As [`BackingStore::read`].
-    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError>;
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, BackingError>;
 
     /// Whether the store has transactions. By default it has none: then [`BackingStore::begin`]
     /// and [`BackingStore::abort`] do nothing, and [`BackingStore::commit`] makes the pages durable
@@ -130,7 +130,7 @@ pub trait BackingStore {
     ///
     /// # Errors
     /// One was begun already, or the store cannot go on.
-    fn begin(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn begin(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         Ok(now)
     }
 
@@ -138,14 +138,14 @@ pub trait BackingStore {
     ///
     /// # Errors
     /// As [`BackingStore::read`].
-    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError>;
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, BackingError>;
 
     /// Rolls back: the pages are as they were when the transaction began. Without a transaction
     /// nothing is done.
     ///
     /// # Errors
     /// As [`BackingStore::read`].
-    fn abort(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn abort(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         Ok(now)
     }
 
@@ -190,10 +190,10 @@ impl MemStore {
         }
     }
 
-    fn check(&self, at: Lpn) -> Result<usize, StoreError> {
+    fn check(&self, at: Lpn) -> Result<usize, BackingError> {
         if at.0 >= self.pages {
             let pages = self.pages;
-            return Err(StoreError::OutOfRange { at, pages });
+            return Err(BackingError::OutOfRange { at, pages });
         }
         Ok(at.index() * self.page_bytes)
     }
@@ -208,7 +208,7 @@ impl BackingStore for MemStore {
         self.pages
     }
 
-    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, BackingError> {
         let start = self.check(at)?;
         match self.bytes.get(start..start + self.page_bytes) {
             Some(page) => into.copy_from_slice(page),
@@ -217,7 +217,7 @@ impl BackingStore for MemStore {
         Ok(now)
     }
 
-    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, BackingError> {
         for &(at, data) in pages {
             let start = self.check(at)?;
             if self.bytes.len() < start + self.page_bytes {
@@ -233,7 +233,7 @@ impl BackingStore for MemStore {
         Ok(now)
     }
 
-    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, BackingError> {
         let start = self.check(at)?;
         if let Some(page) = self.bytes.get_mut(start..start + self.page_bytes) {
             page.fill(0);
@@ -241,7 +241,7 @@ impl BackingStore for MemStore {
         Ok(now)
     }
 
-    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         Ok(now)
     }
 }

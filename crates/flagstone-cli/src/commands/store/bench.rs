@@ -1,7 +1,7 @@
 //! How fast a store commits here, as a table.
 
 use crate::commands::{Failure, mebibytes, note, plain_table, progress_bar, protocol_of, say};
-use flagstone_lab::stores::bench::{Bench as Run, Measured, Times};
+use flagstone_lab::stores::bench::{BenchTimes, StoreBench, Times};
 use flagstone_lab::stores::counted::Count;
 use flagstone_store::OpenOptions;
 use serde_json::{Value, json};
@@ -71,7 +71,7 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
     let bar = progress_bar(all, "committing");
     let mut measured = Vec::new();
     for &pages_a_commit in &args.pages {
-        let mut run = Run {
+        let mut run = StoreBench {
             folder: folder.clone(),
             options: options.clone(),
             pages,
@@ -259,7 +259,7 @@ fn us(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-fn as_json(pages: u32, of: &Measured) -> Value {
+fn as_json(pages: u32, of: &BenchTimes) -> Value {
     let times = |times: &Times| {
         json!({
             "per_s": times.rate(),

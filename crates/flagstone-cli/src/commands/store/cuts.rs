@@ -3,7 +3,9 @@
 use super::key::no_encryption;
 use crate::commands::{Failure, named, protocols_of, say};
 use flagstone_lab::stores::kill::{Mistakes, Verifier, listening, work};
-use flagstone_lab::stores::{Campaign, ENCRYPTS, Findings, Landed, Lie, RunId, Subject, suits};
+use flagstone_lab::stores::{
+    ENCRYPTS, Landed, Lie, StoreCampaign, StoreFindings, StoreRunId, StoreSubject, suits,
+};
 use flagstone_terminal::progress_bar;
 use serde_json::json;
 use std::path::PathBuf;
@@ -64,7 +66,7 @@ pub(super) struct Break {
     on_chip: bool,
     /// Carry out one run again, by its id.
     #[arg(long, value_name = "RUN-ID", conflicts_with_all = ["protocol", "tables", "cuts", "depth", "seed", "lie", "encrypt"])]
-    run: Option<RunId>,
+    run: Option<StoreRunId>,
     /// Print one JSON object a protocol, one a line.
     #[arg(long)]
     json: bool,
@@ -112,7 +114,7 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
     no_chip_for(subject, lie, args.on_chip)?;
     let mut violated = false;
     for protocol in protocols {
-        let campaign = Campaign {
+        let campaign = StoreCampaign {
             subject,
             protocol,
             lie,
@@ -133,8 +135,8 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
 }
 
 /// Refuses a chip beside runs that have none, and the other way round.
-fn no_chip_for(subject: Subject, lie: Lie, on_chip: bool) -> Result<(), Failure> {
-    if on_chip && subject == Subject::Tables {
+fn no_chip_for(subject: StoreSubject, lie: Lie, on_chip: bool) -> Result<(), Failure> {
+    if on_chip && subject == StoreSubject::Tables {
         return Err(Failure::Usage(
             "runs over tables have no chip beside their medium: leave out --on-chip".into(),
         ));
@@ -147,14 +149,14 @@ fn no_chip_for(subject: Subject, lie: Lie, on_chip: bool) -> Result<(), Failure>
     Ok(())
 }
 
-fn subject(of_tables: bool) -> Subject {
+fn subject(of_tables: bool) -> StoreSubject {
     match of_tables {
-        true => Subject::Tables,
-        false => Subject::Pages,
+        true => StoreSubject::Tables,
+        false => StoreSubject::Pages,
     }
 }
 
-fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
+fn print_findings(campaign: &StoreCampaign, findings: &StoreFindings, json: bool) {
     let tally = &findings.work;
     if json {
         let first = findings.violations.first();
@@ -183,21 +185,21 @@ fn print_findings(campaign: &Campaign, findings: &Findings, json: bool) {
             found["in_flight_lost"] = json!(tally.on_chip.nothing);
             found["in_flight_torn"] = json!(tally.on_chip.torn);
         }
-        if campaign.subject == Subject::Tables {
+        if campaign.subject == StoreSubject::Tables {
             found["subject"] = json!("tables");
             found["commits_together"] = json!(tally.grouped);
         }
         return say(&found.to_string());
     }
     let (name, done) = match campaign.subject {
-        Subject::Pages => {
+        StoreSubject::Pages => {
             let done = format!(
                 "{} collections, {} pages moved while idle, {} blocks added, {} times without room",
                 tally.collections, tally.moved, tally.grown, tally.refused
             );
             (campaign.protocol.to_string(), done)
         }
-        Subject::Tables => {
+        StoreSubject::Tables => {
             let done = format!(
                 "{} of them while another was under way, {} times without room, {} erases",
                 tally.grouped, tally.refused, tally.collections

@@ -1,7 +1,7 @@
 //! A store that is used for a while, by the command itself as its own workers.
 
 use crate::commands::{Failure, mebibytes, say, with_unit};
-use flagstone_lab::stores::soak::{Control, Soak as Run, is_fresh, look};
+use flagstone_lab::stores::soak::{Soak as Run, SoakControl, is_fresh, look};
 use flagstone_terminal::progress_bar;
 use serde_json::json;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub(super) struct Soak {
     seed: u64,
     /// Make something wrong, which must be found: workers that keep memory, or a store that
     /// becomes an older copy of itself.
-    #[arg(long, value_parser = Control::ALL.map(|(_, name)| name).to_vec(), default_value = "none")]
+    #[arg(long, value_parser = SoakControl::ALL.map(|(_, name)| name).to_vec(), default_value = "none")]
     control: String,
     /// Print one JSON object.
     #[arg(long)]
@@ -48,7 +48,7 @@ pub(super) fn soak(args: &Soak) -> Result<ExitCode, Failure> {
         program: std::env::current_exe()?,
         time: args.time,
         seed: args.seed,
-        control: Control::by_name(&args.control).expect("clap has checked it"),
+        control: SoakControl::by_name(&args.control).expect("clap has checked it"),
     };
     let bar = progress_bar(args.time.as_secs(), "soaking (s)");
     let outcome = run.run(&|passed| bar.set_position(passed.as_secs()));

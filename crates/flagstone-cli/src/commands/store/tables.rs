@@ -4,7 +4,7 @@
 use super::key::KeyArgs;
 use super::look::TABLES_WELL;
 use crate::commands::{Failure, note, plain_table, say, unless_closed};
-use flagstone_store::tables::{KeyRange, Kind, Pair};
+use flagstone_store::tables::{KeyRange, Pair, TableKind};
 use flagstone_store::{OpenOptions, Store, Table};
 use serde_json::json;
 use std::io::{Read, Write};
@@ -196,7 +196,7 @@ pub(super) fn put(args: &Put) -> Result<ExitCode, Failure> {
     let store = opened.map_err(|error| args.key_of_store.advise(error))?;
     let mut tx = store.write()?;
     let mut table = match args.hashed {
-        true => tx.open_table(&args.table, Kind::Hashed)?,
+        true => tx.open_table(&args.table, TableKind::Hashed)?,
         false => tx.table(&args.table)?,
     };
     table.insert(&key, &value)?;

@@ -4,7 +4,7 @@ use super::named::{self, fields_of, known, take};
 use super::replay::{by_name, device_of};
 use super::{Outcome, RunError};
 use crate::effort;
-use crate::indexing::{Bench, BenchError, BenchOptions, IndexRecord, Place, Plan, Window};
+use crate::indexing::{Bench, BenchError, BenchOptions, IndexRecord, KeyWorkload, Place, Window};
 use flagstone::commit::{Kind, Options};
 use flagstone::index::{IndexKind, Settings};
 use serde::{Deserialize, Serialize};
@@ -107,8 +107,8 @@ impl IndexRun {
             }
         };
         let options = self.options.scaled(|number| self.scaled(number));
-        let plan = Plan::new(&self.workload, &options);
-        let plan = plan.map_err(|why| RunError::of("workload", why))?;
+        let workload = KeyWorkload::new(&self.workload, &options);
+        let workload = workload.map_err(|why| RunError::of("workload", why))?;
         let page_bytes = 4096;
         let place = match self.store.as_str() {
             "mem" if self.device.is_empty() => Place::Mem { page_bytes },
@@ -134,7 +134,7 @@ impl IndexRun {
             settings,
             load,
             place,
-            plan,
+            workload,
             seed: self.seed,
         })
     }
@@ -251,8 +251,8 @@ mod tests {
     fn a_part_of_the_papers_sizes_is_as_if_all_of_them_were_smaller() {
         let bench = |more: &str| run(more).unwrap().bench().unwrap();
         let (whole, part) = (bench(""), bench("operations = 8000\nscale = 0.25"));
-        assert_eq!((whole.plan.load, part.plan.load), (80_000, 20_000));
-        let operations = |bench: &Bench| bench.plan.steps[0].operations;
+        assert_eq!((whole.workload.load, part.workload.load), (80_000, 20_000));
+        let operations = |bench: &Bench| bench.workload.windows[0].operations;
         assert_eq!((operations(&whole), operations(&part)), (10_000, 2000));
         assert_eq!(part.settings, Settings::new().with("memory", 262_144));
         let load = Settings::new().with("memory", 1_048_576);

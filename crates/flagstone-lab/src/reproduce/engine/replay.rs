@@ -5,7 +5,7 @@ use super::{Library, Outcome, RunError, each};
 use crate::device::DeviceSpec;
 use crate::effort;
 use crate::nearest::no_such;
-use crate::replay::{ReplayError, ReplayRecord, Script, Setup, Source, Terms, script_of};
+use crate::replay::{InputName, ReplayError, ReplayRecord, Script, Setup, Terms, script_of};
 use crate::workload::{Drawn, Pattern};
 use flagstone::commit::{Device, Isolation, Kind, Options};
 use flagstone::settings::Configurable;
@@ -259,7 +259,7 @@ impl ReplayRun {
         let part = self
             .transactions
             .map(|most| whole.with_length(most as usize));
-        let source = Source {
+        let source = InputName {
             name: name.clone(),
             sha256: None,
         };

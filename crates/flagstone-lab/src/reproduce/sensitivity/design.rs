@@ -13,7 +13,7 @@ use toml::{Table, Value};
 
 /// Where a point of a design comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum PointKind {
     /// The experiment as it is.
     Default,
     /// One setting, of this number, is changed.
@@ -32,7 +32,7 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
     /// Where it comes from.
-    pub kind: Kind,
+    pub kind: PointKind,
     /// What is set, by the names of the settings.
     pub at: BTreeMap<String, Value>,
     /// What lies over the experiment's settings, and under those of its figures.
@@ -59,7 +59,7 @@ impl Point {
             return None;
         }
         let mut both = self.clone();
-        both.kind = Kind::Climb(round);
+        both.kind = PointKind::Climb(round);
         both.at.extend(other.at.clone());
         lay(&mut both.set, &other.set);
         both.over.extend(other.over.clone());
@@ -68,7 +68,7 @@ impl Point {
 
     fn default() -> Point {
         Point {
-            kind: Kind::Default,
+            kind: PointKind::Default,
             at: BTreeMap::new(),
             set: Table::new(),
             over: Vec::new(),
@@ -108,7 +108,7 @@ impl Design {
         for (nth, open) in open.open.iter().enumerate() {
             for (value, set) in open.axis.steps() {
                 let mut point = Point::default();
-                point.kind = Kind::One(nth);
+                point.kind = PointKind::One(nth);
                 point.put(open, value, set);
                 points.push(point);
             }
@@ -118,7 +118,7 @@ impl Design {
         let coordinates = |of: u32, from: usize| -> Vec<f64> {
             (0..all).map(|nth| unit(of, from + nth, seed)).collect()
         };
-        let point = |kind: Kind, units: &[f64]| {
+        let point = |kind: PointKind, units: &[f64]| {
             let mut point = Point::default();
             point.kind = kind;
             for (open, &unit) in open.open.iter().zip(units) {
@@ -129,12 +129,12 @@ impl Design {
         };
         for of in 0..sample {
             let (a, b) = (coordinates(of, 0), coordinates(of, all));
-            points.push(point(Kind::A(of), &a));
-            points.push(point(Kind::B(of), &b));
+            points.push(point(PointKind::A(of), &a));
+            points.push(point(PointKind::B(of), &b));
             for nth in 0..all {
                 let mut mixed = a.clone();
                 mixed[nth] = b[nth];
-                points.push(point(Kind::Mixed(of, nth), &mixed));
+                points.push(point(PointKind::Mixed(of, nth), &mixed));
             }
         }
         Design {

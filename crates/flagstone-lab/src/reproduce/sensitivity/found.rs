@@ -2,7 +2,7 @@
 //! what each claim that does not hold would need.
 
 use super::effects::{Row, effects};
-use super::{Design, Effects, Kind, Point, Tried};
+use super::{Design, Effects, Point, PointKind, Tried};
 use crate::reproduce::verdict::Verdict;
 use std::collections::BTreeMap;
 
@@ -38,7 +38,9 @@ pub struct Needed {
 
 /// The default's point.
 fn default(tried: &[Tried]) -> Option<&Tried> {
-    tried.iter().find(|tried| tried.point.kind == Kind::Default)
+    tried
+        .iter()
+        .find(|tried| tried.point.kind == PointKind::Default)
 }
 
 /// The settings by what they move of a claim's figure, each changed alone; the largest first.
@@ -57,7 +59,7 @@ pub fn one_at_a_time(design: &Design, tried: &[Tried], claim: &str, part: usize)
         };
         let own = tried
             .iter()
-            .filter(|tried| tried.point.kind == Kind::One(nth));
+            .filter(|tried| tried.point.kind == PointKind::One(nth));
         for tried in own {
             let Some(value) = tried.value(claim, part) else {
                 continue;
@@ -84,16 +86,16 @@ pub fn total_effects(
     claim: &str,
     part: usize,
 ) -> Option<(usize, Vec<(String, Effects)>)> {
-    let by: BTreeMap<Kind, f64> = tried
+    let by: BTreeMap<PointKind, f64> = tried
         .iter()
         .filter_map(|tried| Some((tried.point.kind, tried.value(claim, part)?)))
         .collect();
     let row = |of: u32| {
         let mixed = 0..design.settings.len();
-        let mixed = mixed.map(|nth| by.get(&Kind::Mixed(of, nth)).copied());
+        let mixed = mixed.map(|nth| by.get(&PointKind::Mixed(of, nth)).copied());
         Some(Row {
-            a: *by.get(&Kind::A(of))?,
-            b: *by.get(&Kind::B(of))?,
+            a: *by.get(&PointKind::A(of))?,
+            b: *by.get(&PointKind::B(of))?,
             mixed: mixed.collect::<Option<_>>()?,
         })
     };
@@ -127,14 +129,14 @@ pub fn climb(tried: &[Tried], round: u32) -> Vec<Point> {
     let Some(top) = best(tried).first().map(|&at| &tried[at]) else {
         return Vec::new();
     };
-    if round > 0 && top.point.kind != Kind::Climb(round - 1) {
+    if round > 0 && top.point.kind != PointKind::Climb(round - 1) {
         return Vec::new();
     }
     let claims = start.claims.iter().flat_map(BTreeMap::keys);
     let claims: Vec<&String> = claims.collect();
     let holds = |tried: &Tried, claim: &str| tried.verdict(claim) == Some(Verdict::Holds);
     let helps = |tried: &&Tried| {
-        matches!(tried.point.kind, Kind::One(_))
+        matches!(tried.point.kind, PointKind::One(_))
             && claims
                 .iter()
                 .any(|claim| holds(tried, claim) && !holds(start, claim))
@@ -151,7 +153,7 @@ pub fn needed(tried: &[Tried]) -> Vec<Needed> {
     let of = |(claim, (verdict, _)): (&String, &(Verdict, _))| {
         let others = tried
             .iter()
-            .filter(|tried| tried.point.kind != Kind::Default);
+            .filter(|tried| tried.point.kind != PointKind::Default);
         let holds = |at: &usize| tried[*at].verdict(claim) == Some(Verdict::Holds);
         Needed {
             claim: claim.clone(),

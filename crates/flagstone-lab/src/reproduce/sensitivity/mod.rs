@@ -26,7 +26,7 @@ mod record;
 mod tests;
 mod tried;
 
-pub use design::{Design, Kind, Point};
+pub use design::{Design, Point, PointKind};
 pub use effects::{Effect, Effects};
 pub use found::{Needed, Range, best, climb, needed, one_at_a_time, total_effects};
 pub use open::{Open, OpenSettings};

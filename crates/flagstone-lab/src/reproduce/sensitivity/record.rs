@@ -3,7 +3,7 @@
 //! An analysis takes hours, a report minutes. So the answers of long analyses are kept here, and
 //! `flagstone reproduce` and docs/reproduction-settings.md show them beside the claims.
 
-use super::{Design, Kind, Needed, OpenSettings, Tried, Value, best, needed, total_effects};
+use super::{Design, Needed, OpenSettings, PointKind, Tried, Value, best, needed, total_effects};
 use crate::reproduce::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -152,7 +152,7 @@ impl Analysis {
         let found = needed(tried);
         let default = tried
             .iter()
-            .position(|tried| tried.point.kind == Kind::Default);
+            .position(|tried| tried.point.kind == PointKind::Default);
         let first = |needed: &Needed| needed.holds_at.first().copied();
         let mut shown: BTreeSet<usize> = found.iter().filter_map(first).collect();
         shown.extend(default);
@@ -288,7 +288,7 @@ impl Analysis {
 fn moved(design: &Design, tried: &[Tried]) -> Vec<Moved> {
     let default = tried
         .iter()
-        .find(|tried| tried.point.kind == Kind::Default)
+        .find(|tried| tried.point.kind == PointKind::Default)
         .and_then(|tried| tried.claims.as_ref().ok());
     let figures = default.into_iter().flatten().flat_map(|(id, (_, values))| {
         let values = values.iter().enumerate();

@@ -324,7 +324,7 @@ fn an_analysis_says_what_it_has_judged_and_keeps_the_effects_of_a_sample() {
 
 #[test]
 fn a_climb_joins_what_helps_alone() {
-    let point = |names: &[&str], kind: Kind| Point {
+    let point = |names: &[&str], kind: PointKind| Point {
         kind,
         at: names
             .iter()
@@ -349,10 +349,10 @@ fn a_climb_joins_what_helps_alone() {
             .into()),
     };
     let mut tried = vec![
-        made(point(&[], Kind::Default), &["a"]),
-        made(point(&["x"], Kind::One(0)), &["a", "b"]),
-        made(point(&["y"], Kind::One(1)), &["c"]),
-        made(point(&["z"], Kind::One(2)), &["a"]),
+        made(point(&[], PointKind::Default), &["a"]),
+        made(point(&["x"], PointKind::One(0)), &["a", "b"]),
+        made(point(&["y"], PointKind::One(1)), &["c"]),
+        made(point(&["z"], PointKind::One(2)), &["a"]),
     ];
     let next = climb(&tried, 0);
     let names: Vec<String> = next.iter().map(Point::name).collect();
@@ -392,7 +392,8 @@ fn a_sample_has_the_points_of_saltelli_and_its_effects_name_the_setting_that_cou
     let open = OpenSettings::parse(&text).unwrap();
     let design = Design::new(&open, 4, 1);
     let sample = design.points.iter();
-    let sample = sample.filter(|point| !matches!(point.kind, Kind::Default | Kind::One(_)));
+    let sample =
+        sample.filter(|point| !matches!(point.kind, PointKind::Default | PointKind::One(_)));
     assert_eq!(sample.count(), 4 * (2 + 2));
     let folder = tempfile::tempdir().unwrap();
     let tried = tried(&design, folder.path(), &open);
@@ -423,7 +424,7 @@ fn every_setting_that_a_paper_leaves_open_changes_some_run() {
         let default = names(&design.points[0]);
         for (nth, setting) in design.settings.iter().enumerate() {
             let own = design.points.iter();
-            let mut own = own.filter(|point| point.kind == Kind::One(nth));
+            let mut own = own.filter(|point| point.kind == PointKind::One(nth));
             assert!(
                 own.any(|point| names(point) != default),
                 "{}: {setting} changes nothing",

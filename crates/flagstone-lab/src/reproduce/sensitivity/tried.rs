@@ -4,7 +4,7 @@
 use super::{OpenSettings, Point};
 use crate::reproduce::claims::{Claim, Rule};
 use crate::reproduce::engine::{Outcome, Run};
-use crate::reproduce::execute::{Step, execute, kept};
+use crate::reproduce::execute::{RunEvent, execute, kept};
 use crate::reproduce::figures::{Cell, Mode, Spec};
 use crate::reproduce::measure::Term;
 use crate::reproduce::verdict::Verdict;
@@ -142,7 +142,7 @@ impl<'a> Trier<'a> {
         point: &Point,
         jobs: usize,
         folder: &Path,
-        watch: &(dyn Fn(&Run, Step) + Sync),
+        watch: &(dyn Fn(&Run, RunEvent) + Sync),
     ) -> Tried {
         let outcomes = |figures: &Figures| execute(&self.read(figures), jobs, folder, watch);
         self.judged(point, &outcomes)

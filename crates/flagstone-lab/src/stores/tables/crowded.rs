@@ -8,7 +8,7 @@ use super::states::{Rows, State, Tag, bytes_of, len_of};
 use crate::stores::harness::{Run, failed};
 use crate::stores::lie::Lying;
 use flagstone_store::medium::{Medium, Recorded};
-use flagstone_store::tables::{Kind, Store, WriteTx};
+use flagstone_store::tables::{Store, TableKind, WriteTx};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::io;
@@ -26,10 +26,10 @@ const FILL_ROWS: u64 = 24;
 const LARGE: usize = 100_000;
 
 /// Tables whose names need several leaves of the catalog.
-static MANY: LazyLock<Vec<(&'static str, Kind)>> = LazyLock::new(|| {
+static MANY: LazyLock<Vec<(&'static str, TableKind)>> = LazyLock::new(|| {
     let table = |n: usize| {
         let name: &'static str = format!("{n:03}/{}", "of many ".repeat(28)).leak();
-        let kind = [Kind::Ordered, Kind::Hashed][usize::from(n.is_multiple_of(5))];
+        let kind = [TableKind::Ordered, TableKind::Hashed][usize::from(n.is_multiple_of(5))];
         (name, kind)
     };
     (0..36).map(table).collect()
@@ -58,7 +58,7 @@ impl Crowd {
     }
 
     /// One of the many tables, or nothing where it is to be one of the others.
-    pub(super) fn table(&mut self) -> Option<(&'static str, Kind)> {
+    pub(super) fn table(&mut self) -> Option<(&'static str, TableKind)> {
         let is_one = self.dice.random_range(0..3) == 0;
         is_one.then(|| MANY[self.dice.random_range(0..MANY.len())])
     }

@@ -2,7 +2,7 @@
 
 use flagstone::commit::DeviceError;
 use flagstone_store::StoreError;
-use flagstone_store::tables::{Kind, Pair, ReadTx};
+use flagstone_store::tables::{Pair, ReadTx, TableKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ fn is_in(read: &ReadTx, state: &State) -> Result<Result<(), String>, StoreError>
         let differs = |what: String| Ok(Err(format!("table `{name}`: {what}")));
         let mut pairs = table.iter().collect::<Result<Vec<Pair>, _>>()?;
         let mut back = table.iter().rev().collect::<Result<Vec<Pair>, _>>()?;
-        if table.kind() == Kind::Hashed {
+        if table.kind() == TableKind::Hashed {
             pairs.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
             back.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::random::last_name;
-use super::super::schema::{self, Kind};
+use super::super::schema::{self, ColumnKind};
 use super::*;
 
 const SMALL: Population = Population {
@@ -44,11 +44,11 @@ fn every_value_fits_its_column() {
             assert_eq!(row.len(), table.columns.len(), "{}", table.name);
             for (value, (column, kind)) in row.iter().zip(table.columns) {
                 let fits = match (value, kind) {
-                    (Value::Int(n), Kind::Small) => i16::try_from(*n).is_ok(),
-                    (Value::Int(n), Kind::Number) => i32::try_from(*n).is_ok(),
-                    (Value::Int(_), Kind::Money | Kind::Date) => true,
-                    (Value::Text(s), Kind::Fixed(n)) => s.len() == usize::from(*n),
-                    (Value::Text(s), Kind::Text(n)) => s.len() <= usize::from(*n),
+                    (Value::Int(n), ColumnKind::Small) => i16::try_from(*n).is_ok(),
+                    (Value::Int(n), ColumnKind::Number) => i32::try_from(*n).is_ok(),
+                    (Value::Int(_), ColumnKind::Money | ColumnKind::Date) => true,
+                    (Value::Text(s), ColumnKind::Fixed(n)) => s.len() == usize::from(*n),
+                    (Value::Text(s), ColumnKind::Text(n)) => s.len() <= usize::from(*n),
                     (Value::Null, _) => ["o_carrier_id", "ol_delivery_d"].contains(column),
                     _ => false,
                 };

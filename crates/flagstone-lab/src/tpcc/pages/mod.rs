@@ -29,13 +29,14 @@
 mod book;
 mod derive;
 pub mod relation;
-pub mod shape;
+#[cfg(test)]
+mod shape;
 mod space;
 mod versions;
 
 use super::Scale;
 use super::input::Terminal;
-use super::mix::{Client, Kind};
+use super::mix::{Client, TransactionKind};
 use super::random::Constants;
 use crate::names::Named;
 use derive::Database;
@@ -85,7 +86,7 @@ pub struct Transaction {
     /// From 0 in the order in which they were dealt; transactions that [`Sizes`] leaves out count.
     pub number: u64,
     /// Which of the five it is.
-    pub kind: Kind,
+    pub kind: TransactionKind,
     /// Whether it commits in the end, or is rolled back.
     pub commits: bool,
     /// What it does.
@@ -96,7 +97,7 @@ impl Default for Transaction {
     fn default() -> Self {
         Transaction {
             number: 0,
-            kind: Kind::NewOrder,
+            kind: TransactionKind::NewOrder,
             commits: true,
             accesses: Vec::new(),
         }

@@ -6,7 +6,7 @@
 //! byte of length (four from 127 bytes on), and the whole is rounded up to 8. An index entry has a
 //! header of 8 bytes. Texts count with the mean length of the population.
 
-use super::super::schema::{self, Kind, Table};
+use super::super::schema::{self, ColumnKind, Table};
 
 /// A relation. Heaps come first, in the order of [`Relation::TABLES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -161,14 +161,14 @@ const HEAP_HEADER: u32 = 24;
 const INDEX_HEADER: u32 = 8;
 
 /// Columns one after the other, each aligned.
-fn data_bytes(kinds: impl Iterator<Item = Kind>) -> u32 {
+fn data_bytes(kinds: impl Iterator<Item = ColumnKind>) -> u32 {
     kinds.fold(0, |at, kind| {
         let (align, bytes) = match kind {
-            Kind::Small => (2, 2),
-            Kind::Number => (4, 4),
-            Kind::Money | Kind::Date => (8, 8),
-            Kind::Fixed(length) => (1, 1 + u32::from(length)),
-            Kind::Text(most) => match mean_length(most) {
+            ColumnKind::Small => (2, 2),
+            ColumnKind::Number => (4, 4),
+            ColumnKind::Money | ColumnKind::Date => (8, 8),
+            ColumnKind::Fixed(length) => (1, 1 + u32::from(length)),
+            ColumnKind::Text(most) => match mean_length(most) {
                 short @ ..127 => (1, 1 + short),
                 long => (4, 4 + long),
             },

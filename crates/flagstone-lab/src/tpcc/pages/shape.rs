@@ -11,34 +11,34 @@ use std::collections::BTreeMap;
 
 /// Transactions in figures. A *page write* is a page that a transaction writes, counted once.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Shape {
+pub(super) struct Shape {
     /// Transactions that write.
-    pub writers: u64,
+    pub(super) writers: u64,
     /// Of them, those that are rolled back.
-    pub rolled_back: u64,
+    pub(super) rolled_back: u64,
     /// Pages that a writing transaction writes.
-    pub written: Spread,
+    pub(super) written: Spread,
     /// Distinct pages that are written at all.
-    pub pages: u64,
+    pub(super) pages: u64,
     /// Share of the page writes that go to the most written one and ten percent of these pages.
-    pub hottest: [f64; 2],
+    pub(super) hottest: [f64; 2],
     /// By relation, share of the page writes and distinct pages.
-    pub relations: BTreeMap<String, (f64, u64)>,
+    pub(super) relations: BTreeMap<String, (f64, u64)>,
 }
 
 /// What only the model knows.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Reads {
+pub(super) struct Reads {
     /// Transactions.
-    pub transactions: u64,
+    pub(super) transactions: u64,
     /// Of them, those that only read.
-    pub read_only: u64,
+    pub(super) read_only: u64,
     /// Pages that a transaction accesses, readers included.
-    pub accessed: Spread,
+    pub(super) accessed: Spread,
     /// Records that a transaction reads, and writes.
-    pub records_read: Spread,
+    pub(super) records_read: Spread,
     /// Records that it writes.
-    pub records_written: Spread,
+    pub(super) records_written: Spread,
 }
 
 impl Shape {
@@ -77,7 +77,7 @@ impl Shape {
     }
 
     /// The shape of a recording.
-    pub fn of_trace(trace: &Trace) -> Shape {
+    pub(super) fn of_trace(trace: &Trace) -> Shape {
         let events = trace.events.iter();
         let written = events.filter(|event| matches!(event.op, Op::Write | Op::Trim));
         let writes = written
@@ -104,7 +104,7 @@ impl Shape {
     ///
     /// # Errors
     /// A database that cannot grow.
-    pub fn of_pages(
+    pub(super) fn of_pages(
         pages: &mut Pages,
         clients: u32,
         transactions: u64,
@@ -142,7 +142,7 @@ impl Shape {
 }
 
 /// Two shapes side by side, as a table of Markdown.
-pub fn side_by_side(recorded: &Shape, modelled: &Shape) -> String {
+pub(super) fn side_by_side(recorded: &Shape, modelled: &Shape) -> String {
     let mut table = String::from("| | recorded | modelled |\n|---|---:|---:|\n");
     let mut row = |what: &str, of: &dyn Fn(&Shape) -> String| {
         let line = format!("| {what} | {} | {} |\n", of(recorded), of(modelled));

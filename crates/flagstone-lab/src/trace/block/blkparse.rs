@@ -13,7 +13,7 @@ use std::io::BufRead;
 
 use super::collect::{Collector, Request, Times};
 use super::time::TimeUnit;
-use super::{BlockOptions, Report};
+use super::{BlockOptions, BlockReport};
 use crate::trace::input::{ImportError, Lines};
 use crate::trace::{Op, Trace};
 
@@ -54,7 +54,7 @@ pub fn import(
     reader: impl BufRead,
     options: &BlockOptions,
     action: Action,
-) -> Result<(Trace, Report), ImportError> {
+) -> Result<(Trace, BlockReport), ImportError> {
     let mut collector = Collector::new(options)?;
     let mut lines = Lines::new(reader);
     let mut taken = 0_u64;

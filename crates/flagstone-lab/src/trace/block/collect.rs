@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap as HashMap;
 
 use super::time::TimeUnit;
-use super::{BlockOptions, CommitAt, Report};
+use super::{BlockOptions, BlockReport, CommitAt};
 use crate::trace::check::MAX_COUNT;
 use crate::trace::input::{ImportError, Line};
 use crate::trace::{Event, Op, Relation, Trace};
@@ -68,7 +68,7 @@ pub(super) struct Collector<'a> {
     volumes: HashMap<String, u32>,
     requests: Vec<Pages>,
     /// What was seen so far.
-    pub report: Report,
+    pub report: BlockReport,
 }
 
 impl<'a> Collector<'a> {
@@ -78,7 +78,7 @@ impl<'a> Collector<'a> {
             options,
             volumes: HashMap::default(),
             requests: Vec::new(),
-            report: Report::default(),
+            report: BlockReport::default(),
         })
     }
 
@@ -186,7 +186,7 @@ impl<'a> Collector<'a> {
         mut self,
         importer: &str,
         times: Times,
-    ) -> Result<(Trace, Report), ImportError> {
+    ) -> Result<(Trace, BlockReport), ImportError> {
         if self.requests.iter().all(|request| request.op == Op::Commit) {
             return Err(ImportError::Whole(format!(
                 "no request of format {importer} in the input"

@@ -8,7 +8,7 @@ use std::io::BufRead;
 
 use super::collect::{Collector, Request, Times};
 use super::time::TimeUnit;
-use super::{BlockOptions, Report};
+use super::{BlockOptions, BlockReport};
 use crate::trace::input::{ImportError, Lines};
 use crate::trace::{Op, Trace};
 
@@ -21,7 +21,7 @@ pub fn import(
     options: &BlockOptions,
     unit: TimeUnit,
     sector_bytes: u32,
-) -> Result<(Trace, Report), ImportError> {
+) -> Result<(Trace, BlockReport), ImportError> {
     let mut collector = Collector::new(options)?;
     let mut lines = Lines::new(reader);
     while let Some(line) = lines.next()? {

@@ -8,7 +8,7 @@ use std::io::BufRead;
 
 use super::collect::{Collector, Request, Times};
 use super::time::TimeUnit;
-use super::{BlockOptions, Report};
+use super::{BlockOptions, BlockReport};
 use crate::trace::input::{ImportError, Lines};
 use crate::trace::{Op, Trace};
 
@@ -23,7 +23,7 @@ pub fn import(
     reader: impl BufRead,
     options: &BlockOptions,
     unit: Option<TimeUnit>,
-) -> Result<(Trace, Report), ImportError> {
+) -> Result<(Trace, BlockReport), ImportError> {
     let mut collector = Collector::new(options)?;
     let mut lines = Lines::new(reader);
     let counts = unit.unwrap_or(TimeUnit::Filetime);

@@ -5,7 +5,7 @@ use super::time::TimeUnit;
 use super::*;
 use crate::trace::{Op, Relation, Trace};
 
-type Imported = Result<(Trace, Report), ImportError>;
+type Imported = Result<(Trace, BlockReport), ImportError>;
 
 fn disksim(text: &str) -> Imported {
     disksim::import(

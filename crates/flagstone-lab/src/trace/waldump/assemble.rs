@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap as HashMap;
 
 use super::record::{BlockReference, File, Fork};
-use super::{Forks, Report, WalOptions};
+use super::{Forks, WalOptions, WalReport};
 use crate::trace::check::MAX_COUNT;
 use crate::trace::input::ImportError;
 use crate::trace::{Event, Op, Relation, Trace};
@@ -123,7 +123,7 @@ impl<'a> Assembler<'a> {
         commit: bool,
         stamp_us: i64,
         children: &[u32],
-        report: &mut Report,
+        report: &mut WalReport,
     ) {
         let slot = self.slot(xid);
         for child in children {
@@ -162,7 +162,7 @@ impl<'a> Assembler<'a> {
 
     /// Makes each subtransaction a part of its parent, drops or ends transactions that never ended,
     /// and numbers the others.
-    pub(super) fn finish(mut self, report: &mut Report) -> Result<Trace, ImportError> {
+    pub(super) fn finish(mut self, report: &mut WalReport) -> Result<Trace, ImportError> {
         for (child, top) in std::mem::take(&mut self.assigned) {
             // A child that ended on its own, or a parent that ended without naming it, stays apart.
             let open = |slot: u32| {
@@ -221,7 +221,7 @@ impl<'a> Assembler<'a> {
     }
 
     /// Gives every event its transaction's slot, and drops or ends what never ended.
-    fn assign_slots(&mut self, report: &mut Report) {
+    fn assign_slots(&mut self, report: &mut WalReport) {
         for event in &mut self.events {
             loop {
                 let up = self.slots[event.slot as usize].part_of;

@@ -31,11 +31,11 @@ fn commit(xid: u32, millisecond: u32) -> String {
     end(xid, "COMMIT ", millisecond, "")
 }
 
-fn imported(text: &str) -> (Trace, Report) {
+fn imported(text: &str) -> (Trace, WalReport) {
     with(text, &WalOptions::default())
 }
 
-fn with(text: &str, options: &WalOptions) -> (Trace, Report) {
+fn with(text: &str, options: &WalOptions) -> (Trace, WalReport) {
     let (trace, report) = import(text.as_bytes(), options).unwrap();
     trace.validate().unwrap();
     (trace, report)

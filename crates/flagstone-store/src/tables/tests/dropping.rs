@@ -189,7 +189,9 @@ fn what_is_dropped_comes_back_with_a_savepoint_and_makes_way_for_its_name() {
         3_000
     );
     tx.drop_table("large").expect("it is there");
-    let mut table = tx.open_table("large", Kind::Hashed).expect("another one");
+    let mut table = tx
+        .open_table("large", TableKind::Hashed)
+        .expect("another one");
     assert_eq!(table.len().expect("none"), 0);
     table.insert(b"one", b"1").expect("room");
     tx.commit().expect("room");

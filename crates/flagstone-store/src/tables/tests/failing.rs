@@ -233,7 +233,7 @@ fn the_catalog_goes_back_to_the_root_that_it_had_before_a_group_without_room() {
     let mut tx = store.write().expect("a turn");
     assert_eq!(
         tx.tables().expect("a catalog"),
-        [("t".to_string(), Kind::Ordered)]
+        [("t".to_string(), TableKind::Ordered)]
     );
     tx.table("later").expect("a new table");
     tx.commit().expect("room");

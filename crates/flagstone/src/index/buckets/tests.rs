@@ -3,7 +3,7 @@
 use super::*;
 use crate::index::bucket::address;
 use crate::index::model::{Asking, Call};
-use crate::index::{IndexKind, MemStore, StoreError};
+use crate::index::{BackingError, IndexKind, MemStore};
 
 #[test]
 fn runs_follow_each_other_without_gaps() {
@@ -85,7 +85,7 @@ fn a_list_without_an_end_is_an_error_for_every_hash_index() {
             let ask = move |_: &mut MemStore, _, call| {
                 reads += u32::from(call == Call::Read);
                 match reads > 2_000_000 {
-                    true => Err(StoreError::Io("too many reads".into())),
+                    true => Err(BackingError::Io("too many reads".into())),
                     false => Ok(()),
                 }
             };

@@ -2,7 +2,7 @@
 //! that go wrong on purpose, histories of numbers as all indexes have, limits, full stores, damage.
 
 use super::super::model::{History, blank, figure, small_device};
-use super::super::{IndexKind, MemStore, Recoverable, StoreError};
+use super::super::{BackingError, IndexKind, MemStore, Recoverable};
 use super::*;
 use crate::commit::Kind as Protocol;
 use crate::dice::Dice;
@@ -42,10 +42,10 @@ impl BackingStore for Forgetful {
     fn pages(&self) -> u32 {
         self.pages.pages()
     }
-    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, BackingError> {
         self.pages.read(now, at, into)
     }
-    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, BackingError> {
         self.requests += 1;
         let kept = match self.mistake {
             Mistake::LosesPages if self.requests.is_multiple_of(50) => &pages[1..],
@@ -56,10 +56,10 @@ impl BackingStore for Forgetful {
         };
         self.pages.write(now, kept)
     }
-    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, BackingError> {
         self.pages.trim(now, at)
     }
-    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         self.pages.commit(now)
     }
 }

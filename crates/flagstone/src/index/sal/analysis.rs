@@ -130,12 +130,8 @@ impl UpdateCost {
         self.group / self.speedup + self.overflow * self.group
     }
 
-    /// (8), U_worst: each merged region was flushed once.
-    pub fn worst(&self, pages: f64) -> f64 {
-        self.update(pages, self.logs_of_a_set(pages))
-    }
-
-    /// m_t: pages of a log buffer for which (8) is `bound`.
+    /// m_t: pages of a log buffer for which (8), U_worst, is `bound`: (7) if each merged region was
+    /// flushed once.
     pub fn pages_for_worst(&self, bound: f64) -> f64 {
         self.pages_for(2.0 + self.merge(), bound)
     }
@@ -274,7 +270,8 @@ mod tests {
             let pages = cost.pages_for_worst(0.5);
             let found = pages * 4096.0 / f64::from(1 << 20);
             assert!((found - megabytes).abs() < 0.1, "n {speedup}: {found} MB");
-            assert!((cost.worst(pages) - 0.5).abs() < 1e-9);
+            let worst = cost.update(pages, cost.logs_of_a_set(pages));
+            assert!((worst - 0.5).abs() < 1e-9);
             let flush = cost.pages_for_flush(0.25);
             assert!((cost.flush(flush) - 0.25).abs() < 1e-9);
             let update = cost.pages_for_update(0.5, 200.0).expect("cheaper");

@@ -1,7 +1,7 @@
 //! The store below an index with transactions: what a flush writes waits until its closing
 //! record is durable.
 
-use crate::index::{BackingStore, StoreError};
+use crate::index::{BackingError, BackingStore};
 use crate::units::{Lpn, Nanos};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ impl BackingStore for Behind {
         below.store.pages() - below.skip
     }
 
-    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, BackingError> {
         let below = &mut *self.0.borrow_mut();
         if let Some(page) = below.waiting.get(&at) {
             into.copy_from_slice(page);
@@ -37,7 +37,7 @@ impl BackingStore for Behind {
         below.store.read(now, Lpn(at.0 + below.skip), into)
     }
 
-    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, BackingError> {
         let below = &mut *self.0.borrow_mut();
         for &(at, data) in pages {
             let mut page = data.to_vec();
@@ -47,12 +47,12 @@ impl BackingStore for Behind {
         Ok(now)
     }
 
-    fn trim(&mut self, now: Nanos, _: Lpn) -> Result<Nanos, StoreError> {
+    fn trim(&mut self, now: Nanos, _: Lpn) -> Result<Nanos, BackingError> {
         // The flush that gives a page back may be undone by never having been.
         Ok(now)
     }
 
-    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         Ok(now)
     }
 }

@@ -30,7 +30,7 @@ mod tests;
 use super::logs::{Change, Log};
 use super::{Sal, start};
 use crate::index::bucket::hash;
-use crate::index::{BackingStore, Index, IndexError, Key, Result, Settings, StoreError, Value};
+use crate::index::{BackingError, BackingStore, Index, IndexError, Key, Result, Settings, Value};
 use crate::layout;
 use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos};
@@ -346,7 +346,7 @@ impl Transactions {
             return Ok(());
         }
         let why = format!("another transaction has changed key {key}");
-        Err(StoreError::Restart(why).into())
+        Err(BackingError::Restart(why).into())
     }
 
     /// Gives a key a value, or deletes it with none.
@@ -383,7 +383,7 @@ impl Transactions {
         let is_filled = self.ring.is_filled_by(self.undo.len() + 1);
         if is_filled && !self.mistake.is(Mistake::NotCarried) {
             let why = "transactions in progress take a quarter of the log";
-            return Err(StoreError::Restart(why.into()).into());
+            return Err(BackingError::Restart(why.into()).into());
         }
         self.lock(tx, key)?;
         let hash = hash(key);
@@ -460,7 +460,7 @@ impl Transactions {
         match self.locks.get(&key) {
             Some(&owner) if tx != Some(SalTx(owner)) => {
                 let why = format!("another transaction has changed key {key}");
-                Err(StoreError::Restart(why).into())
+                Err(BackingError::Restart(why).into())
             }
             _ => self.sound(|all| all.read(now, key)),
         }

@@ -33,13 +33,13 @@ pub struct Mix {
 
 /// Which of the keys that are there.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Access {
+pub enum KeyChoice {
     /// Any.
     Uniform,
     /// `Hot(0.8)`: 80 % of the accesses go to 20 % of the places, and so on inside these, Zipf's
     /// law with one exponent (Knuth's 80-20 rule). A place is where an index keeps a key: hot keys
     /// lie side by side, in key order for a tree, in bucket order for a hash index, whose buckets
-    /// may be scattered (see [`Plan::scattered`]).
+    /// may be scattered (see [`KeyWorkload::scattered`]).
     Hot(f64),
     /// Zipf's law over keys, wherever they lie.
     Zipf(f64),
@@ -78,7 +78,7 @@ impl Named for LoadOrder {
 
 /// A window of operations.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct WindowSpec {
     /// Its name in results.
     pub name: String,
     /// Operations.
@@ -86,14 +86,14 @@ pub struct Step {
     /// What they are.
     pub mix: Mix,
     /// On which keys.
-    pub access: Access,
+    pub access: KeyChoice,
     /// Whether the index is flushed at its end, before it is looked at.
     pub flush: bool,
 }
 
 /// A workload.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct KeyWorkload {
     /// Its name.
     pub name: String,
     /// What keys there are.
@@ -105,7 +105,7 @@ pub struct Plan {
     /// Operations like those of the first window that are made before it, uncounted.
     pub warm_up: u64,
     /// The windows.
-    pub steps: Vec<Step>,
+    pub windows: Vec<WindowSpec>,
     /// Whether the hot buckets of a hash index lie anywhere, and not side by side.
     pub scattered: bool,
 }
@@ -208,9 +208,9 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ),
 ];
 
-fn step(name: impl Into<String>, operations: u64, mix: Mix, access: Access) -> Step {
+fn spec(name: impl Into<String>, operations: u64, mix: Mix, access: KeyChoice) -> WindowSpec {
     let name = name.into();
-    Step {
+    WindowSpec {
         name,
         operations,
         mix,
@@ -222,12 +222,12 @@ fn step(name: impl Into<String>, operations: u64, mix: Mix, access: Access) -> S
 /// Share of the authors of [LazyBtree] §5.1 that the tree has before the measurement.
 const INITIAL: f64 = 540_936.0 / 610_907.0;
 
-impl Plan {
+impl KeyWorkload {
     /// A workload by its name.
     ///
     /// # Errors
     /// No such workload, with the one that was probably meant; numbers that make no sense.
-    pub fn new(name: &str, options: &BenchOptions) -> Result<Plan, String> {
+    pub fn new(name: &str, options: &BenchOptions) -> Result<KeyWorkload, String> {
         let names: Vec<&str> = WORKLOADS.iter().map(|(name, _)| *name).collect();
         if !names.contains(&name) {
             return Err(no_such("workload", name, &names));
@@ -258,46 +258,46 @@ impl Plan {
                 options.records
             ));
         }
-        let mut plan = Plan {
+        let mut workload = KeyWorkload {
             name: name.into(),
             keys: KeyKind::Uniform,
             load: options.records,
             load_order: options.load_order,
             warm_up: 0,
-            steps: Vec::new(),
+            windows: Vec::new(),
             scattered: options.scattered,
         };
         if let Some(kind) = name.strip_prefix("ycsb-") {
-            plan.ycsb(kind, options);
+            workload.ycsb(kind, options);
         } else if let Some(kind) = name.strip_prefix("lazy-") {
-            plan.lazy(kind, options);
+            workload.lazy(kind, options);
         } else {
-            plan.sal(name, options);
+            workload.sal(name, options);
         }
-        plan.keys = options.keys.unwrap_or(plan.keys);
-        plan.warm_up = options.warm_up.unwrap_or(plan.warm_up);
-        if let Some(last) = plan.steps.last_mut() {
+        workload.keys = options.keys.unwrap_or(workload.keys);
+        workload.warm_up = options.warm_up.unwrap_or(workload.warm_up);
+        if let Some(last) = workload.windows.last_mut() {
             last.flush |= options.flush;
         }
-        if plan.steps.iter().all(|step| step.operations == 0) {
+        if workload.windows.iter().all(|spec| spec.operations == 0) {
             return Err(format!(
                 "{name} has no operation on so few records: use more than {}",
                 options.records
             ));
         }
-        if plan.most_keys() > RECORDS_MAX {
+        if workload.most_keys() > RECORDS_MAX {
             return Err(format!(
                 "{name} would come to {} records, and a workload has {RECORDS_MAX} at the most: use \
                  fewer operations",
-                plan.most_keys()
+                workload.most_keys()
             ));
         }
-        Ok(plan)
+        Ok(workload)
     }
 
     /// Keys that there are at most at any time.
     pub fn most_keys(&self) -> u64 {
-        let inserted = |step: &Step| {
+        let inserted = |spec: &WindowSpec| {
             let Mix {
                 insert,
                 update,
@@ -306,26 +306,26 @@ impl Plan {
                 miss,
                 scan,
                 modify,
-            } = step.mix;
+            } = spec.mix;
             let all = insert + update + delete + search + miss + scan + modify;
-            (step.operations as f64 * insert / all).ceil() as u64
+            (spec.operations as f64 * insert / all).ceil() as u64
         };
-        self.load + self.steps.iter().map(inserted).sum::<u64>()
+        self.load + self.windows.iter().map(inserted).sum::<u64>()
     }
 
     fn ycsb(&mut self, kind: &str, options: &BenchOptions) {
-        let (mut mix, mut access) = (Mix::default(), Access::Zipf(0.99));
+        let (mut mix, mut access) = (Mix::default(), KeyChoice::Zipf(0.99));
         match kind {
             "a" => (mix.search, mix.update) = (0.5, 0.5),
             "b" => (mix.search, mix.update) = (0.95, 0.05),
             "c" => mix.search = 1.0,
-            "d" => (mix.search, mix.insert, access) = (0.95, 0.05, Access::Latest(0.99)),
+            "d" => (mix.search, mix.insert, access) = (0.95, 0.05, KeyChoice::Latest(0.99)),
             "e" => (mix.scan, mix.insert) = (0.95, 0.05),
             _ => (mix.search, mix.modify) = (0.5, 0.5),
         }
         let operations = options.operations.unwrap_or(options.records);
         self.warm_up = operations / 10;
-        self.steps.push(step(kind, operations, mix, access));
+        self.windows.push(spec(kind, operations, mix, access));
     }
 
     /// [LazyBtree] §5.1. All four insert the same keys, the new authors. In the mixes these
@@ -349,8 +349,8 @@ impl Plan {
             ..Mix::default()
         };
         let operations = options.operations.unwrap_or(operations);
-        self.steps
-            .push(step(kind, operations, mix, Access::Uniform));
+        self.windows
+            .push(spec(kind, operations, mix, KeyChoice::Uniform));
     }
 
     /// [SAL] §4.
@@ -386,27 +386,27 @@ impl Plan {
                     } else {
                         size.to_string()
                     };
-                    let grow = step(name, more, inserts, Access::Uniform);
+                    let grow = spec(name, more, inserts, KeyChoice::Uniform);
                     // [SAL] §4.3 looks at the memory when all log regions are merged.
                     let flush = trace == "G";
-                    self.steps.push(Step { flush, ..grow });
+                    self.windows.push(WindowSpec { flush, ..grow });
                     if trace == "B" {
-                        self.steps.push(step(
+                        self.windows.push(spec(
                             size.to_string(),
                             operations,
                             searches,
-                            Access::Uniform,
+                            KeyChoice::Uniform,
                         ));
                     }
                 }
             }
             "C" => {
                 for locality in or(&options.localities, &[0.5, 0.6, 0.7, 0.8, 0.9]) {
-                    self.steps.push(step(
+                    self.windows.push(spec(
                         locality.to_string(),
                         operations,
                         searches,
-                        Access::Hot(locality),
+                        KeyChoice::Hot(locality),
                     ));
                 }
             }
@@ -415,17 +415,17 @@ impl Plan {
                     miss: 1.0,
                     ..Mix::default()
                 };
-                self.steps
-                    .push(step("successful", operations, searches, Access::Uniform));
-                self.steps
-                    .push(step("unsuccessful", operations, misses, Access::Uniform));
+                self.windows
+                    .push(spec("successful", operations, searches, KeyChoice::Uniform));
+                self.windows
+                    .push(spec("unsuccessful", operations, misses, KeyChoice::Uniform));
             }
             _ => {
                 let locality = options.localities.first().copied();
                 let access = match (trace, locality) {
-                    ("E", None) => Access::Hot(0.8),
-                    (_, None) => Access::Uniform,
-                    (_, Some(locality)) => Access::Hot(locality),
+                    ("E", None) => KeyChoice::Hot(0.8),
+                    (_, None) => KeyChoice::Uniform,
+                    (_, Some(locality)) => KeyChoice::Hot(locality),
                 };
                 let shares = match trace {
                     "H" => vec![0.5],
@@ -437,8 +437,8 @@ impl Plan {
                         update: 1.0 - search,
                         ..Mix::default()
                     };
-                    self.steps
-                        .push(step(search.to_string(), operations, mix, access));
+                    self.windows
+                        .push(spec(search.to_string(), operations, mix, access));
                 }
                 self.warm_up = operations / 10;
             }
@@ -460,15 +460,15 @@ mod tests {
     #[test]
     fn every_listed_workload_is_one() {
         for (name, _) in WORKLOADS {
-            let plan = Plan::new(name, &options(10_000)).unwrap();
+            let workload = KeyWorkload::new(name, &options(10_000)).unwrap();
             assert!(
-                !plan.steps.is_empty() && plan.most_keys() >= 10_000,
-                "{plan:?}"
+                !workload.windows.is_empty() && workload.most_keys() >= 10_000,
+                "{workload:?}"
             );
         }
-        let error = Plan::new("ycsb-g", &options(1)).unwrap_err();
+        let error = KeyWorkload::new("ycsb-g", &options(1)).unwrap_err();
         assert!(error.contains("did you mean `ycsb-"), "{error}");
-        assert!(Plan::new("A", &options(0)).is_err());
+        assert!(KeyWorkload::new("A", &options(0)).is_err());
     }
 
     #[test]
@@ -476,12 +476,12 @@ mod tests {
         let refused = |name: &str, change: fn(&mut BenchOptions)| {
             let mut options = options(1000);
             change(&mut options);
-            Plan::new(name, &options).unwrap_err()
+            KeyWorkload::new(name, &options).unwrap_err()
         };
         for operations in [0, u64::MAX] {
             let mut options = options(1000);
             options.operations = Some(operations);
-            let error = Plan::new("ycsb-a", &options).unwrap_err();
+            let error = KeyWorkload::new("ycsb-a", &options).unwrap_err();
             assert!(error.contains("from 1 to"), "{error}");
         }
         let many = refused("ycsb-d", |options| options.operations = Some(1 << 40));
@@ -491,7 +491,7 @@ mod tests {
         for locality in [0.0, 0.49, 1.0, f64::NAN, -1.0] {
             let mut options = options(1000);
             options.localities = vec![0.5, locality];
-            let error = Plan::new("C", &options).unwrap_err();
+            let error = KeyWorkload::new("C", &options).unwrap_err();
             assert!(error.contains("is no locality"), "{error}");
         }
         let share = refused("D", |options| options.search_shares = vec![f64::NAN]);
@@ -500,14 +500,14 @@ mod tests {
 
     #[test]
     fn the_papers_counts_come_out() {
-        let plan = |name| Plan::new(name, &options(610_907)).unwrap();
-        let insert = plan("lazy-query-insert");
+        let workload = |name| KeyWorkload::new(name, &options(610_907)).unwrap();
+        let insert = workload("lazy-query-insert");
         assert_eq!(insert.load, 540_936);
-        assert_eq!(insert.steps[0].operations, 69_971 * 5);
-        assert_eq!(plan("lazy-query-mix").steps[0].operations, 583_092);
-        assert_eq!(plan("lazy-update-mix").steps[0].operations, 145_773);
-        let a = Plan::new("A", &options(160)).unwrap();
-        let grown: Vec<u64> = a.steps.iter().map(|step| step.operations).collect();
+        assert_eq!(insert.windows[0].operations, 69_971 * 5);
+        assert_eq!(workload("lazy-query-mix").windows[0].operations, 583_092);
+        assert_eq!(workload("lazy-update-mix").windows[0].operations, 145_773);
+        let a = KeyWorkload::new("A", &options(160)).unwrap();
+        let grown: Vec<u64> = a.windows.iter().map(|spec| spec.operations).collect();
         assert_eq!(grown, [10, 10, 20, 40, 80]);
     }
 }
