@@ -101,6 +101,11 @@ pub fn page(bytes: &[u8]) -> bool {
         || [whole, sealed].iter().any(|page| mark(page, number))
 }
 
+/// The end of a page of raw NAND. A page that is taken comes back as it was.
+pub fn mtd_page(bytes: &[u8]) -> bool {
+    crate::mtd::takes(bytes)
+}
+
 /// Whether a page begins with the mark of a block, which comes back as it was.
 fn mark(page: &[u8; MEDIUM_PAGE_BYTES], block: u32) -> bool {
     let found = page.first_chunk().expect("it is longer");

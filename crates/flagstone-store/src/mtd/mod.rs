@@ -534,6 +534,24 @@ fn parse(page: &[u8], data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
     Some(filled)
 }
 
+/// Whether a page that ends with these bytes can be one of ours. Then it comes back as it was.
+pub(crate) fn takes(bytes: &[u8]) -> bool {
+    let mut page = [0xff; 512];
+    let len = bytes.len().min(page.len());
+    page[512 - len..].copy_from_slice(&bytes[..len]);
+    let read = |page: &[u8]| {
+        let (mut data, mut spare) = ([0; 512 - page_end::SIZE], [0; page_end::SPARE.end]);
+        let len = parse(page, &mut data, &mut spare)?;
+        Some((data[..len].to_vec(), spare))
+    };
+    let Some((data, spare)) = read(&page) else {
+        return false;
+    };
+    emit(&mut page, &data, &spare);
+    assert_eq!(read(&page), Some((data, spare)));
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

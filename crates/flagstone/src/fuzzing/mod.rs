@@ -2,9 +2,12 @@
 //! took them. None may panic, whatever the bytes are. The targets are in `fuzz/`; the tests here
 //! run the same functions on seeded damage.
 
+mod indexes;
 pub mod sample;
 #[cfg(test)]
 mod tests;
+
+pub use indexes::index;
 
 use crate::commit::fuzz;
 use crate::ftl::{Header, TAIL_BYTES_MAX, header, is_root};

@@ -136,6 +136,11 @@ fn spare_areas() {
     run(spare, &areas, 300);
 }
 
+/// A message without its numbers, for telling kinds of messages apart.
+fn numberless(message: &str) -> String {
+    message.replace(|c: char| c.is_ascii_digit(), "")
+}
+
 #[test]
 fn whole_devices() {
     let mut dice = Dice(5);
@@ -148,18 +153,9 @@ fn whole_devices() {
         );
         for turn in 0..400 {
             let goes_on = if turn % 8 == 0 { 0x80 } else { 0 };
-            let mut bytes = vec![which | goes_on];
-            for _ in 0..1 + dice.below(3) {
-                let edit = dice.next().to_le_bytes();
-                bytes.extend_from_slice(&edit[..EDIT - 1]);
-                // Numbers are at their ends more often than between them.
-                let ends = [0, 0xff, 0x7f, 0x80, 1];
-                bytes.push(*ends.get(dice.below(9) as usize).unwrap_or(&edit[7]));
-            }
-            match open_damaged(&bytes) {
+            match open_damaged(&edits(&mut dice, which | goes_on)) {
                 Ok(_) => taken += 1,
-                // Numbers aside.
-                Err(why) => drop(messages.insert(why.replace(|c: char| c.is_ascii_digit(), ""))),
+                Err(why) => drop(messages.insert(numberless(&why))),
             }
         }
     }
@@ -167,6 +163,76 @@ fn whole_devices() {
         taken > 100 && messages.len() > 10,
         "{taken} taken, refused: {messages:#?}"
     );
+}
+
+/// Inputs of some pieces of damage behind a byte.
+fn edits(dice: &mut Dice, which: u8) -> Vec<u8> {
+    let mut bytes = vec![which];
+    for _ in 0..1 + dice.below(3) {
+        let edit = dice.next().to_le_bytes();
+        bytes.extend_from_slice(&edit[..EDIT - 1]);
+        // Numbers are at their ends more often than between them.
+        let ends = [0, 0xff, 0x7f, 0x80, 1];
+        bytes.push(*ends.get(dice.below(9) as usize).unwrap_or(&edit[7]));
+    }
+    bytes
+}
+
+/// Wrong where an index trusts what it reads: a number that leads out of a list panics, and pages
+/// that name each other keep a search for ever.
+#[test]
+fn pages_of_indexes() {
+    let mut dice = Dice(7);
+    for (which, used) in (0..).zip(indexes::uses()) {
+        let whole = indexes::open_damaged(&[which]);
+        assert_eq!(whole, Ok(indexes::records()), "{used:?}");
+        let (mut taken, mut messages) = (0, BTreeSet::new());
+        for _ in 0..200 {
+            match indexes::open_damaged(&edits(&mut dice, which)) {
+                Ok(_) => taken += 1,
+                Err(why) => drop(messages.insert(numberless(&why.to_string()))),
+            }
+        }
+        assert!(
+            taken > 5 && !messages.is_empty(),
+            "{used:?}: {taken} taken, refused: {messages:#?}"
+        );
+    }
+}
+
+/// What the target found: each of these was a panic, or a search without an end.
+#[test]
+fn damage_to_indexes_that_was_trusted_once() {
+    for damage in [
+        // A list of buckets has a record more than the metadata counts, and a run of buckets lies
+        // beyond the last page.
+        &[1, 40, 219, 48, 230, 20, 124][..],
+        &[
+            2, 190, 48, 135, 206, 243, 128, 31, 55, 248, 231, 161, 131, 254, 18, 56, 61, 41, 221,
+        ],
+        // Records and keys of nodes out of their order.
+        &[
+            4, 57, 157, 111, 142, 87, 0, 255, 81, 162, 3, 92, 0, 95, 221, 235, 24, 109, 0,
+        ],
+        &[12, 9, 246, 179, 41, 93, 0],
+        // The links of leaves lead round in a circle.
+        &[5, 154, 64, 151, 207, 206, 99, 48, 117, 132, 113, 99, 127],
+        // A log page of SAL-hashing is its own head.
+        &[
+            15, 217, 170, 53, 221, 54, 205, 159, 255, 188, 20, 122, 255, 109, 172, 61, 151, 196, 0,
+        ],
+        // A batch of SAL-hashing's groups ends behind the last page number.
+        &[7, 21, 114, 106, 32, 244, 255, 236, 148, 167, 127, 166, 255],
+    ] {
+        let _ = indexes::open_damaged(damage);
+    }
+    // The log of SAL-hashing begins where no log can, and behind its end.
+    let which = indexes::uses().len() as u8 - 1;
+    for (what, place, value) in [(2, 24, 0), (1, 30, 0x80), (1, 31, 0xff), (1, 15, 0xff)] {
+        let found = indexes::open_damaged(&[which, what, 0, 0, place, 0, value]);
+        let found = found.expect_err("the first page says where the log begins");
+        assert!(found.to_string().contains("its log"), "{place}: {found}");
+    }
 }
 
 /// A restart knows a page from the summary of its block. That the page itself says something else

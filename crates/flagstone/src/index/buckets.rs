@@ -97,7 +97,7 @@ impl Buckets {
         now: Nanos,
     ) -> Result<(Buckets, Nanos)> {
         let value_bytes = settings.value_bytes(info)?;
-        let page_bytes = store.page_bytes();
+        let (page_bytes, pages) = (store.page_bytes(), store.pages());
         let frames = settings.memory(info)? as usize / page_bytes;
         let mut cache = Cache::new(store, frames, settings.buffer(info)?);
         let ((meta, space, own), now) = Meta::load(&mut cache, info.name, value_bytes, now)?;
@@ -133,7 +133,16 @@ impl Buckets {
             buckets.runs.push(Lpn(get(run, 0..4) as u32));
         }
         let last = buckets.count.checked_sub(1).ok_or_else(damaged)?;
-        if run_of(last).0 >= buckets.runs.len() || buckets.cursor > last {
+        // No number of buckets needs more runs than the greatest one.
+        let possible = run_of(last).0 + 1..run_of(u32::MAX).0 + 2;
+        if !possible.contains(&buckets.runs.len()) || buckets.cursor > last {
+            return Err(damaged());
+        }
+        let mut ends = (0..).zip(&buckets.runs).map(|(run, first)| {
+            let (_, _, len) = run_of(first_of(run));
+            first.0.checked_add(len)
+        });
+        if !ends.all(|end| end.is_some_and(|end| end <= pages)) {
             return Err(damaged());
         }
         Ok((buckets, now))
@@ -216,14 +225,20 @@ impl Buckets {
     /// Removes a record; an overflow page that is empty then leaves its list.
     pub(super) fn remove(&mut self, now: Nanos, at: Lpn, slot: usize) -> Result<Nanos> {
         let shape = self.shape;
+        let Some(records) = self.records.checked_sub(1) else {
+            return damaged(at, "it has a record more than the whole index");
+        };
         let (page, mut now) = self.cache.change(now, at)?;
         shape.remove(page, slot);
-        self.records -= 1;
+        self.records = records;
         if shape.len(page) > 0 {
             return Ok(now);
         }
         let (prev, next) = (shape.prev(page), shape.next(page));
         let Some(prev) = prev else { return Ok(now) };
+        let Some(overflow) = self.overflow.checked_sub(1) else {
+            return damaged(at, "it is an overflow page more than the whole index has");
+        };
         let (page, done) = self.cache.change(now, prev)?;
         shape.set_next(page, next);
         now = done;
@@ -232,7 +247,7 @@ impl Buckets {
             shape.set_prev(page, prev);
             now = done;
         }
-        self.overflow -= 1;
+        self.overflow = overflow;
         self.space.give(at)?;
         Ok(self.cache.forget(now, at)?)
     }

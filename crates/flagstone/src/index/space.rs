@@ -60,9 +60,9 @@ impl Space {
     /// Gives a page back.
     ///
     /// # Errors
-    /// It was never taken: who names it is damaged.
+    /// It was never taken, or given back already: the page that names it is damaged.
     pub(super) fn give(&mut self, page: Lpn) -> Result<()> {
-        if page.0 >= self.next {
+        if page.0 >= self.next || self.used() == 0 {
             return damaged(page, "it is in use and was never taken");
         }
         self.free.push(page);
@@ -138,7 +138,8 @@ impl Space {
             .chunks(4)
             .map(|page| Lpn(get(page, 0..4) as u32))
             .collect();
-        let sound = next <= pages && free.iter().all(|page| page.0 < next);
+        let is_possible = next <= pages && free.len() <= next as usize;
+        let sound = is_possible && free.iter().all(|page| page.0 < next);
         sound.then_some((Space { next, pages, free }, rest))
     }
 }

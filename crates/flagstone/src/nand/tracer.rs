@@ -57,6 +57,18 @@ pub struct Traced {
 }
 
 /// Writes every operation into a list that the caller shares.
+///
+/// ```
+/// use flagstone::nand::{Chip, Flash, FlashError, OpKind, Tracer};
+/// use flagstone::units::{Nanos, Ppn};
+///
+/// let story = Default::default();
+/// let mut flash = Tracer::new(Chip::default(), std::sync::Arc::clone(&story));
+/// flash.program(Nanos::ZERO, Ppn(0), b"data", &[])?;
+/// let told = story.lock().expect("no thread panics here");
+/// assert!(matches!(told[0].kind, OpKind::Program { at: Ppn(0), .. }));
+/// # Ok::<(), FlashError>(())
+/// ```
 #[derive(Debug)]
 pub struct Tracer<F> {
     inner: F,

@@ -98,6 +98,9 @@ impl<A: Above> Tree<A> {
         entries: &[(Key, Value)],
     ) -> Result<(Vec<Span>, Nanos)> {
         let shape = self.shape;
+        if !entries.is_sorted_by(|one, next| one.0 < next.0) {
+            return damaged(pages[0], "its records are not in their order");
+        }
         let mut spans: Vec<Span> = Vec::with_capacity(pages.len());
         for (i, part) in parts(entries.len(), pages.len()).enumerate() {
             let low = if i == 0 { low } else { entries[part.start].0 };
@@ -230,10 +233,11 @@ impl<A: Above> Tree<A> {
     fn inner(&mut self, now: Nanos, at: Lpn) -> Result<(Inner, Nanos)> {
         self.look(now, at, |_, page, shape| {
             let len = shape.inner_len(page)?;
-            Some(Inner {
-                keys: (0..len).map(|slot| Shape::inner_key(page, slot)).collect(),
-                children: (0..=len).map(|slot| Shape::child(page, slot)).collect(),
-            })
+            let keys: Vec<Key> = (0..len).map(|slot| Shape::inner_key(page, slot)).collect();
+            // No child stands for no key.
+            let is_ordered = keys.first() != Some(&0) && keys.is_sorted_by(|one, next| one < next);
+            let children = (0..=len).map(|slot| Shape::child(page, slot)).collect();
+            is_ordered.then_some(Inner { keys, children })
         })
     }
 

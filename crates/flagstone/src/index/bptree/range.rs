@@ -41,8 +41,12 @@ impl<A: Above> Tree<A> {
         range: (Key, Key),
         into: &mut Vec<(Key, Value)>,
     ) -> Result<Nanos> {
-        let mut next = Some(leaf);
+        let (mut next, mut left) = (Some(leaf), self.space.used());
         while let Some(at) = next {
+            let Some(fewer) = left.checked_sub(1) else {
+                return damaged(at, "the links of the leaves lead round in a circle");
+            };
+            left = fewer;
             let (seen, done) =
                 self.look(now, at, |_, page, shape| shape.collect(page, range, into))?;
             now = done;

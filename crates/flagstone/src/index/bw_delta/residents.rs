@@ -80,6 +80,14 @@ impl BwDelta {
         slot.expect("a node on the way is in memory")
     }
 
+    /// The place of a node on the way to another one, which is in memory as long as no node is two.
+    pub(super) fn slot_above(&self, number: u32) -> Result<u32> {
+        match self.map[number as usize].slot() {
+            Some(slot) => Ok(slot),
+            None => self.damaged(number, "stands above itself"),
+        }
+    }
+
     /// A node in memory is used now.
     #[inline]
     pub(super) fn touch(&mut self, slot: u32) {

@@ -100,7 +100,7 @@ impl BwDelta {
                 root
             }
         };
-        let above = self.slot_of(parent);
+        let above = self.slot_above(parent)?;
         for piece in (1..pieces).rev() {
             let new = self.create(level);
             let right = self.slot_of(new);
@@ -127,12 +127,14 @@ impl BwDelta {
     /// Merges a node with a neighbour below the same parent, or takes records from it.
     fn merge(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos> {
         let parent = self.path[depth - 1];
-        let above = self.slot_of(parent);
+        let above = self.slot_above(parent)?;
         let entries = &self.nodes[above as usize].records;
         let at = entries
             .iter()
             .position(|&(_, child)| child == u64::from(number));
-        let at = at.expect("a node is named by the node above it");
+        let Some(at) = at else {
+            return self.damaged(number, "is not named by the node above it");
+        };
         if entries.len() == 1 {
             // Only below a root, which is about to go.
             return Ok(now);
@@ -178,7 +180,7 @@ impl BwDelta {
     /// After a change below it: consolidates an inner node that has to be, and takes a root away
     /// that has one child.
     fn balance(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos> {
-        let slot = self.slot_of(number);
+        let slot = self.slot_above(number)?;
         let node = &self.nodes[slot as usize];
         let records = node.records.len();
         if number == self.root && records == 1 {

@@ -35,6 +35,12 @@ impl Sal {
         if let Some((at, has)) = last
             && has + count <= regions.page_logs
         {
+            if at == head_at {
+                return damaged(
+                    at,
+                    "it is the head of a log region, and one of its log pages",
+                );
+            }
             let (page, done) = self.cache.change(now, at)?;
             regions.check_page(page, set, at, has)?;
             let logs = self.take_logs(set);

@@ -120,7 +120,9 @@ impl Regions {
 
     /// Whether a page is the head of this set's region.
     pub(super) fn is_head(self, head: &[u8], set: u32) -> bool {
-        get(head, region_head::SET) == u64::from(set) && (1..=self.pages).contains(&self.len(head))
+        get(head, region_head::SET) == u64::from(set)
+            && (1..=self.pages).contains(&self.len(head))
+            && self.logs(head) <= (self.pages * self.page_logs) as u64
     }
 
     /// Log pages of a region.
@@ -145,6 +147,7 @@ impl Regions {
         let i = self.len(head);
         let at = self.entry(i);
         put(&mut head[at..], region_entry::PAGE, u64::from(page.0));
+        put(&mut head[at..], region_entry::LOGS, 0);
         put(head, region_head::PAGES, i as u64 + 1);
     }
 

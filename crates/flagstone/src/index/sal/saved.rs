@@ -22,6 +22,9 @@ layout! {
     }
 }
 
+/// More records than any store has room for; so many can be added to so many.
+const COUNT_MAX: u64 = 1 << 48;
+
 impl Sal {
     /// All of it.
     pub(super) fn emit(&self) -> Vec<u8> {
@@ -84,6 +87,16 @@ impl Sal {
             .ok_or_else(early)?;
         let page = |bytes: &[u8]| Lpn(get(bytes, 0..4) as u32);
         self.batches = batches.chunks(4).map(page).collect();
+        let mut group = 0;
+        for first in &self.batches {
+            let (_, _, groups) = self.batch(group);
+            let pages = (groups << self.options.group_bits) + groups;
+            let end = first.0.checked_add(pages);
+            if end.is_none_or(|end| end > self.cache.store().pages()) {
+                return Err(damaged("a batch of its groups lies beyond the store"));
+            }
+            group += groups;
+        }
         let words = words.chunks(2).map(|word| get(word, 0..2) as u16).collect();
         let parsed = Groups::parse(words);
         self.groups = parsed.ok_or_else(|| damaged("its sets are no partition of its groups"))?;
@@ -97,8 +110,16 @@ impl Sal {
             }
             self.overflows.insert(bucket, page(&entry[4..]));
         }
-        self.stored = number(sal_meta::STORED) as i64;
-        self.pending = number(sal_meta::PENDING) as i64;
+        (self.stored, self.pending) = (
+            number(sal_meta::STORED) as i64,
+            number(sal_meta::PENDING) as i64,
+        );
+        if [self.stored, self.pending]
+            .iter()
+            .any(|&count| count.unsigned_abs() > COUNT_MAX)
+        {
+            return Err(damaged("it has more records than there are keys"));
+        }
         self.dice = number(sal_meta::DICE);
         self.rebuild_logs(self.budget.logs(groups));
         Ok(())

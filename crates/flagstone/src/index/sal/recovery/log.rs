@@ -4,7 +4,7 @@
 //! restart begins a new epoch on a new page, so that what an earlier one left behind the end of
 //! the log is not taken for its continuation.
 
-use crate::index::{BackingStore, IndexError, Key, Result, Value};
+use crate::index::{BackingStore, IndexError, Key, Result, Value, damaged};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::{Lpn, Nanos};
@@ -204,6 +204,9 @@ fn parse_update(body: &[u8]) -> Option<Update> {
     })
 }
 
+/// What is counted up is held against half of its range when it is read, so that the next one fits.
+const NUMBER_MAX: u64 = u64::MAX / 2;
+
 const MAGIC: u64 = u64::from_le_bytes(*b"sal-log\0");
 
 /// The log.
@@ -260,7 +263,24 @@ impl Ring {
         ring.start = number(sal_master::START);
         ring.checkpoint = number(sal_master::CHECKPOINT);
         ring.epoch = number(sal_master::EPOCH);
+        if [ring.epoch, ring.start]
+            .iter()
+            .any(|&number| number > NUMBER_MAX)
+            || ring.start == 0
+        {
+            return damaged(Lpn(0), "its log begins where no log can");
+        }
         let (found, now) = ring.scan(store, now)?;
+        if ring.end() < ring.start {
+            return damaged(
+                Lpn(0),
+                "its log ends before the first record that a restart needs",
+            );
+        }
+        if let Some((at, _)) = found.iter().find(|(_, record)| record.tx > NUMBER_MAX) {
+            let page = (at - 1) / ring.room() as u64 % pages;
+            return damaged(Lpn(1 + page as u32), "a record is of no transaction");
+        }
         // Durable before anything is written in it.
         let now = ring.save(store, now)?;
         Ok((ring, Some(found), now))
@@ -287,7 +307,9 @@ impl Ring {
             now = store.read(now, Lpn(1 + (page % self.pages) as u32), &mut image)?;
             let used = get(&image, sal_log_page::USED) as usize;
             let this = get(&image, sal_log_page::EPOCH);
-            let is_next = get(&image, sal_log_page::SEQUENCE) == page && (1..=room).contains(&used);
+            let is_next = get(&image, sal_log_page::SEQUENCE) == page
+                && (1..=room).contains(&used)
+                && this <= NUMBER_MAX;
             let full = bytes.len() % room == 0;
             match epoch {
                 _ if !is_next => break,

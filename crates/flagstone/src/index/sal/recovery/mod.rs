@@ -30,7 +30,8 @@ mod tests;
 use super::logs::{Change, Log};
 use super::{Sal, start};
 use crate::index::bucket::hash;
-use crate::index::{BackingError, BackingStore, Index, IndexError, Key, Result, Settings, Value};
+use crate::index::{BackingError, BackingStore, Index, IndexError, Key, Result, Settings};
+use crate::index::{Value, damaged};
 use crate::layout;
 use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos};
@@ -503,6 +504,9 @@ impl Transactions {
     fn do_abort(&mut self, mut now: Nanos, tx: SalTx) -> Result<Nanos> {
         let (_, mut at) = self.live[&tx.0];
         while let Some(record) = self.undo.get(&at).cloned() {
+            if record.prev >= at {
+                return damaged(Lpn(0), "its log has an update that came before itself");
+            }
             if let Logged::Update(update) = record.entry {
                 now = self.roll_back(now, tx.0, at, record.prev, update)?;
                 now = self.make_room(now)?;

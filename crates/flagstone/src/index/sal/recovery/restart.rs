@@ -121,7 +121,7 @@ impl Transactions {
                     self.flushes = tx;
                     if is_closed(found, lsn) || self.mistake.is(Mistake::EndIgnored) {
                         for &set in sets {
-                            raise(&mut self.dirty, set, covers + 1);
+                            raise(&mut self.dirty, set, covers.saturating_add(1));
                         }
                     }
                 }

@@ -1,0 +1,6 @@
+//! Indexes over damaged pages.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    flagstone::fuzzing::index(bytes);
+});

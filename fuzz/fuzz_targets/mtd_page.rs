@@ -1,0 +1,6 @@
+//! Ends of pages of raw NAND.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    flagstone_store::fuzzing::mtd_page(bytes);
+});
