@@ -3,8 +3,8 @@
 
 use super::EDIT;
 use crate::index::sal::Transactions;
+use crate::index::{BackingError, Recoverable, Value};
 use crate::index::{BackingStore, Index, IndexError, IndexKind, Key, MemStore};
-use crate::index::{Recoverable, StoreError, Value};
 use crate::units::{Lpn, Nanos};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -59,15 +59,15 @@ impl BackingStore for Pages {
         self.0.pages()
     }
 
-    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, StoreError> {
+    fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, BackingError> {
         self.0.read(now, at, into)
     }
 
-    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
+    fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, BackingError> {
         self.0.write(now, pages)
     }
 
-    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
+    fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, BackingError> {
         self.0.trim(now, at)
     }
 
@@ -75,7 +75,7 @@ impl BackingStore for Pages {
         true
     }
 
-    fn commit(&mut self, now: Nanos) -> Result<Nanos, StoreError> {
+    fn commit(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         self.0.commit(now)
     }
 }
