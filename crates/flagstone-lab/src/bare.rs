@@ -217,7 +217,8 @@ impl Bare {
         }
     }
 
-    /// Writes all pages, and then so many times as many at random, as [`steady::age`](crate::steady::age) does.
+    /// Writes all pages, and then so many times as many at random, as
+    /// [`steady::age`](crate::steady::age) does.
     ///
     /// # Panics
     /// As [`Bare::write`].
