@@ -113,29 +113,23 @@ impl History {
         Ok(())
     }
 
-    /// A transaction of one change. Whether there was room for it.
-    fn changes(&mut self, key: Key, value: Option<Value>) -> bool {
+    /// A transaction that deletes a key, if there is room for it.
+    fn delete(&mut self, key: Key) {
         let mut all = || {
             let now = self.index.begin(self.now)?;
-            let now = match value {
-                Some(value) => self.index.insert(now, key, value)?,
-                None => self.index.delete(now, key)?,
-            };
+            let now = self.index.delete(now, key)?;
             self.index.commit(now)
         };
         match all() {
-            Ok(now) => self.now = now,
+            Ok(now) => {
+                self.now = now;
+                self.committed.remove(&key);
+            }
             Err(error) => {
                 self.assert_full(&error);
                 self.roll_back();
-                return false;
             }
         }
-        match value {
-            Some(value) => self.committed.insert(key, value),
-            None => self.committed.remove(&key),
-        };
-        true
     }
 
     fn assert_full(&self, error: &IndexError) {
@@ -213,7 +207,7 @@ fn a_full_index_has_what_is_committed_and_can_be_emptied() {
             history.compare();
             let all: Vec<Key> = history.committed.keys().copied().collect();
             for &key in &all {
-                history.changes(key, None);
+                history.delete(key);
             }
             history.compare();
             // SAL never gives buckets back, and may need overflow pages to write some anew.
