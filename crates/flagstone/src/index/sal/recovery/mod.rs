@@ -358,9 +358,16 @@ impl Transactions {
     /// the store cannot go on: then all further requests are refused, and the index has to be
     /// opened anew.
     pub fn change(&mut self, now: Nanos, tx: SalTx, key: Key, new: Option<Value>) -> Result<Nanos> {
-        let now = self.sound(|all| all.flush_if_short(now))?;
-        if new.is_some() && self.lacks_room() {
-            return Err(self.index.space.full());
+        let mut now = now;
+        if self.lacks_room() {
+            // Then no change waits.
+            now = self.sound(|all| match all.index.logs.len() {
+                0 => Ok(now),
+                _ => all.flush_all(now),
+            })?;
+            if new.is_some() && self.lacks_room() {
+                return Err(self.index.space.full());
+            }
         }
         self.sound(|all| all.do_change(now, tx, key, new))
     }
@@ -370,14 +377,6 @@ impl Transactions {
     fn lacks_room(&self) -> bool {
         let changes = self.index.logs.len() + self.undo.len() + 1;
         self.index.may_lack_room(changes as u32) && !self.mistake.is(Mistake::RoomNotKept)
-    }
-
-    /// Flushes where room may be lacking: then no change waits.
-    fn flush_if_short(&mut self, now: Nanos) -> Result<Nanos> {
-        match self.lacks_room() && self.index.logs.len() > 0 {
-            true => self.flush_all(now),
-            false => Ok(now),
-        }
     }
 
     fn do_change(&mut self, now: Nanos, tx: SalTx, key: Key, new: Option<Value>) -> Result<Nanos> {
