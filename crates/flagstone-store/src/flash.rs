@@ -548,6 +548,10 @@ impl Flash for MediumFlash {
         false
     }
 
+    fn never_fails(&self) -> bool {
+        true
+    }
+
     fn grow(&mut self, blocks: u32) -> Result<(), FlashError> {
         self.places.is_well()?;
         self.grow_medium(blocks)

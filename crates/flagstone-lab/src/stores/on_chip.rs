@@ -378,7 +378,7 @@ impl Listening {
 }
 
 impl Flash for Listening {
-    forward_flash!([below]: geometry read reprogram is_factory_bad peek expect);
+    forward_flash!([below]: geometry read reprogram is_factory_bad never_fails peek expect);
 
     fn program(
         &mut self,
@@ -488,6 +488,10 @@ impl Flash for Cutting {
         // A cut of the medium in the midst of a sync is one of a chip that has not waited yet.
         self.chip.state().take_if_wanted();
         self.moment(|chip| chip.power.sync(now, until))
+    }
+
+    fn never_fails(&self) -> bool {
+        true
     }
 
     fn is_factory_bad(&self, block: Pbn) -> bool {

@@ -310,6 +310,16 @@ pub trait Protocol: Owner + Duplicate {
         Ok(None)
     }
 
+    /// The device is about to be closed: every block gets its summary, if the protocol can do that.
+    /// Returns whether every block has it, and says what was durable.
+    ///
+    /// # Errors
+    /// The power fails.
+    fn end_blocks(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<bool, FtlError> {
+        let _ = (ftl, now);
+        Ok(false)
+    }
+
     /// The device has become larger: a table with an entry for each page needs more of them.
     fn grown(&mut self, ftl: &Ftl) {
         let _ = ftl;

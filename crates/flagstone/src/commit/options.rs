@@ -35,6 +35,12 @@ pub struct Options {
     pub settings: Settings,
     /// A rule of SEAL that is left out: only for controls.
     pub mistake: Mistaken<Mistake>,
+    /// The device was closed: everything on it is durable, and [`Device::end_blocks`](super::Device::end_blocks)
+    /// said that every block has its summary.
+    pub ended: bool,
+    /// Whether a restart goes on where something was durable and is damaged: see
+    /// [`Device::damage`](super::Device::damage).
+    pub salvages: bool,
     /// Whether a restart tells what it decided and why: see
     /// [`Device::rulings`](super::Device::rulings).
     pub tells: bool,

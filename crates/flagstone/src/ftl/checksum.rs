@@ -2,12 +2,12 @@
 //! read and every program of the FTL passes through here.
 //!
 //! ```text
-//!   spare   | header | tail, flag bytes at its end | checksum |
+//!   spare   | header | tail, flag bytes at its end | checksum | horizon, if there is one |
 //! ```
 //!
 //! There are two sums, because a restart reads spare areas alone. The first is of the data. The
-//! second is of the spare record without its flag bytes, of the first sum, and of the place of the
-//! page. A page whose sums are wrong reads as [`FlashError::Uncorrectable`]. A blank page has no
+//! second is of the spare record without its flag bytes, of the first sum, of the place of the page,
+//! and of the [`statement`] of the horizon, if the page has one. A page whose sums are wrong reads as [`FlashError::Uncorrectable`]. A blank page has no
 //! sums; it reads as uncorrectable where a live page should be.
 //!
 //! | what the flash does without an error | noticed |
@@ -23,6 +23,7 @@
 #[cfg(doc)]
 use super::Config;
 use super::spare::{CHECKED, Marks};
+use super::horizon::{Programmed, statement};
 use super::{Format, Ftl, TAIL_BYTES_MAX, header};
 use crate::layout;
 use crate::layout::{get, put};
@@ -33,11 +34,13 @@ layout! {
     /// The bytes behind the tail in the spare area of every page, if the device has checksums.
     pub sums: 8 => {
         DATA:  4, "CRC-32 of the data";
-        SPARE: 4, "CRC-32 of header and tail without the flag bytes, of DATA, and of the number of the physical page (4 bytes)";
+        SPARE: 4, "CRC-32 of header and tail without the flag bytes, of DATA, of the number of the physical page (4 bytes), and of the horizon if the page has one";
     }
 }
 
-const WHOLE_BYTES_MAX: usize = header::SIZE + TAIL_BYTES_MAX + sums::SIZE;
+/// The longest spare area that is used.
+pub(super) const WHOLE_BYTES_MAX: usize =
+    header::SIZE + TAIL_BYTES_MAX + sums::SIZE + statement::SIZE;
 
 impl Ftl {
     /// Reads a page and the first bytes of its spare area.
@@ -83,7 +86,7 @@ impl Ftl {
         spare: &mut [u8],
     ) -> Result<Read, FlashError> {
         let mut whole = [0xff; WHOLE_BYTES_MAX];
-        let whole = &mut whole[..self.record_bytes() + sums::SIZE];
+        let whole = &mut whole[..self.format.spare_bytes(&self.config)];
         let read = self.flash.read(now, at, data, whole)?;
         let filled = (!data.is_empty()).then(|| &data[..read.data_bytes]);
         if !self.is_right(at, filled, whole) {
@@ -116,9 +119,12 @@ impl Ftl {
             return true;
         }
         let (of_data, of_spare) = (get(after, sums::DATA), get(after, sums::SPARE));
+        // A page of an older device has none.
+        let is_there = |horizon: &&[u8]| horizon.iter().any(|&byte| byte != 0xff);
+        let horizon = Some(&after[sums::SIZE..]).filter(is_there).unwrap_or_default();
         data.is_none_or(|data| of_data == u64::from(crc32fast::hash(data)))
             && record[header::KIND.start] & CHECKED != 0
-            && of_spare == u64::from(sum_of_spare(&self.format, record, of_data as u32, at))
+            && of_spare == u64::from(sum_of_spare(&self.format, record, of_data as u32, at, horizon))
     }
 
     /// Programs a page. The rest of the record behind `spare` stays blank.
@@ -129,11 +135,47 @@ impl Ftl {
         at: Ppn,
         data: &[u8],
         spare: &[u8],
+        what: Programmed,
     ) -> Result<Nanos, FlashError> {
+        if self.format.horizons {
+            return self.program_stated(now, at, data, spare, what);
+        }
         match self.marks.is_none() {
             true => self.flash.program(now, at, data, spare),
-            false => self.program_marked(now, at, data, spare),
+            false => self.program_marked(now, at, data, spare, &[]),
         }
+    }
+
+    /// Programs a page that says what is durable.
+    fn program_stated(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+        what: Programmed,
+    ) -> Result<Nanos, FlashError> {
+        let (number, words) = self.state_horizon(now, at, spare);
+        let programmed = match self.marks.is_none() {
+            true => {
+                let mut whole = [0xff; WHOLE_BYTES_MAX];
+                let (record, end) = (self.record_bytes(), self.record_bytes() + words.len());
+                whole[..spare.len()].copy_from_slice(spare);
+                whole[record..end].copy_from_slice(&words);
+                self.flash.program(now, at, data, &whole[..end])
+            }
+            false => self.program_marked(now, at, data, spare, &words),
+        };
+        let done = match &programmed {
+            Ok(done) | Err(FlashError::ProgramFailed { done, .. }) => *done,
+            Err(_) => return programmed,
+        };
+        let what = match programmed {
+            Ok(_) => what,
+            Err(_) => Programmed::Other,
+        };
+        self.note_program(number, done, at, what);
+        programmed
     }
 
     #[cold]
@@ -143,28 +185,33 @@ impl Ftl {
         at: Ppn,
         data: &[u8],
         spare: &[u8],
+        horizon: &[u8],
     ) -> Result<Nanos, FlashError> {
         let mut whole = [0xff; WHOLE_BYTES_MAX];
+        let whole = &mut whole[..self.format.spare_bytes(&self.config)];
         whole[..spare.len()].copy_from_slice(spare);
         self.marks.toggle(&mut whole[..spare.len()]);
+        let behind = whole.len() - horizon.len();
+        whole[behind..].copy_from_slice(horizon);
         if !self.config.checksums {
-            return self.flash.program(now, at, data, &whole[..spare.len()]);
+            let used = if horizon.is_empty() { spare.len() } else { whole.len() };
+            return self.flash.program(now, at, data, &whole[..used]);
         }
-        let whole = &mut whole[..self.record_bytes() + sums::SIZE];
         let (record, after) = whole.split_at_mut(self.record_bytes());
         let of_data = crc32fast::hash(data);
-        let of_spare = sum_of_spare(&self.format, record, of_data, at);
+        let of_spare = sum_of_spare(&self.format, record, of_data, at, horizon);
         put(after, sums::DATA, of_data.into());
         put(after, sums::SPARE, of_spare.into());
         self.flash.program(now, at, data, whole)
     }
 }
 
-fn sum_of_spare(format: &Format, record: &[u8], of_data: u32, at: Ppn) -> u32 {
+fn sum_of_spare(format: &Format, record: &[u8], of_data: u32, at: Ppn, horizon: &[u8]) -> u32 {
     let mut sum = crc32fast::Hasher::new();
     sum.update(&record[..record.len() - format.flag_bytes]);
     sum.update(&of_data.to_le_bytes());
     sum.update(&at.0.to_le_bytes());
+    sum.update(horizon);
     sum.finalize()
 }
 

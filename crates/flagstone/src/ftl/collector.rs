@@ -187,6 +187,9 @@ impl Ftl {
         self.blocks[id.index()].state = BlockState::Bad;
         self.stats.retired += 1;
         self.meta.bad.push(id);
-        self.write_root(now)
+        let durable = self.write_root(now)?;
+        let plane = self.geometry.plane_of(id);
+        self.horizon.forgets(id, plane, durable);
+        Ok(durable)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::checksum::sums;
 use super::closing::VERDICT_BYTES;
+use super::horizon::statement;
 use super::pairs::{PairedPages, Pairs};
 use super::spare::{TAIL_BYTES_MAX, header};
 use super::victims::VictimPolicy;
@@ -126,6 +127,8 @@ pub struct Format {
     pub late_summaries: bool,
     /// Whether the owner keeps tables of a device at rest ([`super::Ftl::rest`]).
     pub rests: bool,
+    /// Whether each page says what was durable when it was programmed ([`super::statement`]).
+    pub horizons: bool,
 }
 
 impl Format {
@@ -138,12 +141,14 @@ impl Format {
         zoned: false,
         late_summaries: false,
         rests: false,
+        horizons: false,
     };
 
     /// Bytes of a spare area that are used: what a simulated chip has to keep of it.
     pub fn spare_bytes(&self, config: &Config) -> usize {
         let sums = if config.checksums { sums::SIZE } else { 0 };
-        header::SIZE + self.tail_bytes + sums
+        let statement = if self.horizons { statement::SIZE } else { 0 };
+        header::SIZE + self.tail_bytes + sums + statement
     }
 
     /// Bytes that a summary page has for each page of its block.

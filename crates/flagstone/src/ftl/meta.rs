@@ -13,6 +13,7 @@
 //! are never erased to make room for the next one. A root that fits a block lies in one; a larger
 //! one begins a block and goes on in others.
 
+use super::horizon::Programmed;
 use super::root::RootImage;
 use super::{BlockState, Cause, Ftl, FtlError, Header, Operation, PageKind, header};
 use crate::layout;
@@ -371,7 +372,7 @@ impl Ftl {
                 .page(block, self.pairs.meta_pages[next as usize]);
             self.meta.pool[index].next += 1;
             self.stats.add(Operation::Program, cause);
-            let outcome = self.program_checked(now, at, data, &spare);
+            let outcome = self.program_checked(now, at, data, &spare, Programmed::Other);
             let ends = next + 1 == self.pairs.meta_pages.len() as u32 || outcome.is_err();
             if ends {
                 self.meta.pool[index].state = MetaState::Full;
@@ -504,7 +505,11 @@ impl Ftl {
             let at = self.geometry.page(entry.block, page);
             entry.next += 1;
             self.stats.add(Operation::Program, Cause::Mapping);
-            match self.program_checked(now, at, &data, &spare) {
+            let what = match part + 1 == parts {
+                true => Programmed::Root(self.meta.generation),
+                false => Programmed::Other,
+            };
+            match self.program_checked(now, at, &data, &spare, what) {
                 Ok(done) => durable = durable.max(done),
                 Err(FlashError::ProgramFailed { done, .. }) => {
                     self.meta.anchors[anchor].state = MetaState::Full;

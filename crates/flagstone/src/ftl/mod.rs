@@ -42,6 +42,7 @@ mod pairs;
 mod config;
 mod write;
 mod closing;
+mod horizon;
 mod owner;
 mod moves;
 mod steps;
@@ -62,6 +63,7 @@ pub use checksum::sums;
 pub use closing::{VERDICT_BYTES, verdict};
 pub use config::{Config, ConfigError, Format, Mistake, Scrub};
 pub(crate) use doubt::{doubt_number, spare_number};
+pub use horizon::{Damage, statement};
 pub use mount::{LogPage, Mounted};
 pub use owner::{Owner, Relocation};
 pub use pairs::PairedPages;
@@ -78,6 +80,7 @@ use crate::nand::{Addresses, Flash, FlashError, Geometry, Read};
 use crate::settings::BadSetting;
 use crate::units::{Nanos, Pbn, Ppn};
 use closing::Closing;
+use horizon::Horizon;
 pub(crate) use collector::{collect, make_room};
 use meta::MetaArea;
 #[cfg(test)]
@@ -136,6 +139,8 @@ pub enum FtlError {
     Setting(String),
     /// The device has used up a number that it counts up.
     Spent(String),
+    /// Something that was durable is damaged, and nothing says which versions of pages are lost.
+    Damaged(String),
 }
 
 impl fmt::Display for FtlError {
@@ -163,7 +168,9 @@ impl fmt::Display for FtlError {
             FtlError::Unreadable { at } => write!(f, "page {at} cannot be read"),
             FtlError::MetaFull => f.write_str("no block is left for mapping pages and logs"),
             FtlError::Foreign(what) => write!(f, "not a device of this format: {what}"),
-            FtlError::Setting(why) | FtlError::Spent(why) => f.write_str(why),
+            FtlError::Setting(why) | FtlError::Spent(why) | FtlError::Damaged(why) => {
+                f.write_str(why)
+            }
         }
     }
 }
@@ -267,6 +274,7 @@ pub struct Ftl {
     wear_cursor: u32,
     scrub: Scrubber,
     snapshots: Snapshots,
+    horizon: Horizon,
     stats: Stats,
     page_buffer: Vec<u8>,
 }
@@ -352,6 +360,7 @@ impl Ftl {
             meta: self.meta.clone(),
             scrub: self.scrub.clone(),
             snapshots: self.snapshots.clone(),
+            horizon: self.horizon.clone(),
             stats: self.stats.clone(),
             page_buffer: self.page_buffer.clone(),
             ..*self
@@ -529,7 +538,11 @@ impl Ftl {
             PairedPages::Closed => self.close_pairs(until),
             _ => until,
         };
-        Ok(self.flash.sync(now, until)?)
+        let ends = self.flash.sync(now, until)?;
+        if self.format.horizons {
+            self.horizon.waited(ends, until);
+        }
+        Ok(ends)
     }
 
     /// Checks that the books agree: live pages, counts a block, candidates for collection.

@@ -4,6 +4,7 @@
 //! roots, the mapping table of the newest one, and the logs that came after it. The owner then
 //! scans blocks as its recovery needs, says which pages live, and calls [`Ftl::finish_mount`].
 
+use super::checksum::WHOLE_BYTES_MAX;
 use super::config::Sizes;
 use super::meta::{MetaArea, MetaBlock, MetaState, NONE};
 use super::pool::{Pool, Zone};
@@ -178,6 +179,7 @@ impl Ftl {
             wear_cursor: 0,
             scrub: Scrubber::new(&geometry, config.scrub),
             snapshots: Default::default(),
+            horizon: super::horizon::Horizon::new(geometry.planes()),
             stats: Stats::default(),
             page_buffer: vec![0; geometry.page_bytes as usize],
             logical_pages: sizes.logical_pages,
@@ -209,14 +211,16 @@ impl Ftl {
     fn read_meta(&mut self, now: Nanos) -> Result<Mounted, FtlError> {
         let mut done = now;
         let mut data = vec![0; self.geometry.page_bytes as usize];
-        let mut spare = [0xff; header::SIZE];
+        let mut spare = [0xff; WHOLE_BYTES_MAX];
+        let used = self.bytes_read(header::SIZE);
         // Roots: the parts found, by generation.
         let mut roots: BTreeMap<u64, RootParts> = BTreeMap::new();
         for anchor in 0..self.meta.anchors.len() {
             let block = self.meta.anchors[anchor].block;
+            let plane = self.geometry.plane_of(block);
             for page in 0..self.geometry.pages_per_block {
                 let at = self.geometry.page(block, page);
-                let read = self.read(now, at, &mut data, &mut spare, Cause::Recovery);
+                let read = self.read(now, at, &mut data, &mut spare[..used], Cause::Recovery);
                 if page == 0 {
                     // All of them: without that one read follows the other.
                     let behind = self.geometry.pages_per_block - 1;
@@ -229,6 +233,10 @@ impl Ftl {
                             continue;
                         };
                         self.seq = self.seq.max(head.seq);
+                        if let Some(place) = self.horizon_in_spare() {
+                            let number = self.horizon.hears(plane, &spare[place]);
+                            self.seq = self.seq.max(doubt_number("write sequence", number, 48)?);
+                        }
                         let part = Ftl::parse_root_part(&data[..read.data_bytes]);
                         let Some((generation, part, parts, bytes)) = part else {
                             continue;
@@ -249,11 +257,12 @@ impl Ftl {
             self.meta.anchors[anchor].state = MetaState::Full;
         }
         let newest = roots
-            .into_values()
+            .into_iter()
             .rev()
-            .find(|root| root.found.len() == root.parts);
+            .find(|(_, root)| root.found.len() == root.parts);
         let image = match newest {
-            Some(root) => {
+            Some((generation, root)) => {
+                self.horizon.root = generation;
                 let (mut anchors, parts): (Vec<_>, Vec<_>) = root.found.into_values().unzip();
                 anchors.dedup();
                 self.meta.root_in = anchors;

@@ -215,6 +215,7 @@ impl Ftl {
         open.records.extend_from_slice(&spare[..stride]);
         open.next += 1;
         open.done = open.done.max(done);
+        open.number = self.horizon.programmed;
         if self.config.paired_pages == PairedPages::Closed {
             self.pairs.programmed(open.next - 1, done, &open.dones);
             open.dones.pages.push(done);

@@ -1,6 +1,8 @@
 //! Reading blocks while a device starts: the versions that each holds, by its summary or page by
 //! page.
 
+use super::checksum::WHOLE_BYTES_MAX;
+use super::horizon::{Found, Seen};
 use super::{
     BlockState, Cause, Ftl, FtlError, Header, PageKind, TAIL_BYTES_MAX, VERDICT_BYTES,
     doubt_number, header, moves,
@@ -57,98 +59,175 @@ impl Ftl {
         cause: Cause,
         mut see: impl FnMut(Ppn, Header, &[u8]),
     ) -> Result<BlockRead, FtlError> {
-        let record = self.record_bytes();
-        let stride = self.summary_stride();
-        let (verdict, pages) = (self.format.verdict_bytes(), self.data_pages as usize);
-        let seen = record + verdict;
-        let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX + VERDICT_BYTES];
         let mut outcome = BlockRead {
             done: now,
             seq: 0,
             wear: None,
             torn: false,
         };
+        let mut may_be_sealed = true;
         if self.config.summary_pages {
-            let last = self.geometry.page(block, self.data_pages);
             let mut data = std::mem::take(&mut self.page_buffer);
-            self.stats.add_read(cause, false);
-            let read = self.read_page(now, last, &mut data, &mut spare[..header::SIZE]);
-            let summary = match read {
-                Ok(read) => {
-                    outcome.done = read.done;
-                    Header::parse_any(&spare).map(|head| {
-                        let head = head.filter(|head| head.kind == PageKind::Summary);
-                        head.filter(|_| read.data_bytes == (stride + verdict) * pages)
-                    })
-                }
-                Err(FlashError::Uncorrectable { done, .. }) => {
-                    (outcome.done, outcome.torn) = (done, true);
-                    Ok(None)
-                }
-                Err(other) => Err(other.into()),
+            let read = self.summary_of(now, block, cause, &mut data, &mut outcome);
+            let listed = match read {
+                Ok(true) => self.listed_in(block, &data, &mut outcome, &mut see).map(Some),
+                other => other.map(|_| None),
             };
-            let summary = match summary {
-                Ok(summary) => summary,
-                Err(error) => {
-                    self.page_buffer = data;
-                    return Err(error);
-                }
-            };
-            if let Some(head) = summary {
-                outcome.seq = head.seq;
-                outcome.wear = Some(head.lpn.0);
-                spare.fill(0xff);
-                for page in 0..self.data_pages {
-                    let start = page as usize * stride;
-                    spare[..stride].copy_from_slice(&data[start..start + stride]);
-                    let start = stride * pages + page as usize * verdict;
-                    spare[record..seen].copy_from_slice(&data[start..start + verdict]);
-                    let head = match Header::parse_any(&spare) {
-                        Ok(head) => head.filter(Header::is_version),
-                        Err(error) => {
-                            self.page_buffer = data;
-                            return Err(error);
-                        }
-                    };
-                    if let Some(head) = head {
-                        outcome.seq = outcome.seq.max(head.seq);
-                        let at = self.geometry.page(block, page);
-                        see(at, head, &spare[header::SIZE..seen]);
-                    }
-                }
-                self.page_buffer = data;
+            self.page_buffer = data;
+            if listed?.is_some() {
                 return Ok(outcome);
             }
-            self.page_buffer = data;
+            may_be_sealed = !outcome.torn;
         }
-        spare[record..seen].fill(0);
+        self.page_by_page(now, block, cause, may_be_sealed, &mut outcome, &mut see)?;
+        Ok(outcome)
+    }
+
+    /// Reads the page of a block that is for its summary into `data`: is it one?
+    fn summary_of(
+        &mut self,
+        now: Nanos,
+        block: Pbn,
+        cause: Cause,
+        data: &mut [u8],
+        outcome: &mut BlockRead,
+    ) -> Result<bool, FtlError> {
+        let last = self.geometry.page(block, self.data_pages);
+        let mut spare = [0xff; WHOLE_BYTES_MAX];
+        let used = self.bytes_read(header::SIZE);
+        self.stats.add_read(cause, false);
+        let read = match self.read_page(now, last, data, &mut spare[..used]) {
+            Err(FlashError::Uncorrectable { done, .. }) => {
+                (outcome.done, outcome.torn) = (done, true);
+                return Ok(false);
+            }
+            read => read?,
+        };
+        outcome.done = read.done;
+        let head = Header::parse_any(&spare)?.filter(|head| head.kind == PageKind::Summary);
+        let bytes = (self.summary_stride() + self.format.verdict_bytes()) * self.data_pages as usize;
+        let Some(head) = head.filter(|_| read.data_bytes == bytes) else {
+            return Ok(false);
+        };
+        if let Some(place) = self.horizon_in_spare() {
+            self.horizon.hears(self.geometry.plane_of(block), &spare[place]);
+        }
+        outcome.seq = head.seq;
+        outcome.wear = Some(head.lpn.0);
+        Ok(true)
+    }
+
+    /// Hands what a summary says of each page to `see`.
+    fn listed_in(
+        &self,
+        block: Pbn,
+        data: &[u8],
+        outcome: &mut BlockRead,
+        see: &mut impl FnMut(Ppn, Header, &[u8]),
+    ) -> Result<(), FtlError> {
+        let (record, stride) = (self.record_bytes(), self.summary_stride());
+        let (verdict, pages) = (self.format.verdict_bytes(), self.data_pages as usize);
+        let seen = record + verdict;
+        let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX + VERDICT_BYTES];
         for page in 0..self.data_pages {
+            let start = page as usize * stride;
+            spare[..stride].copy_from_slice(&data[start..start + stride]);
+            let start = stride * pages + page as usize * verdict;
+            spare[record..seen].copy_from_slice(&data[start..start + verdict]);
+            if let Some(head) = Header::parse_any(&spare)?.filter(Header::is_version) {
+                outcome.seq = outcome.seq.max(head.seq);
+                let at = self.geometry.page(block, page);
+                see(at, head, &spare[header::SIZE..seen]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the pages of a block without a summary. Behind a blank page of one whose summary would
+    /// be late there is nothing that counts; but a page may be blank that was durable, and then
+    /// those behind it say so.
+    fn page_by_page(
+        &mut self,
+        now: Nanos,
+        block: Pbn,
+        cause: Cause,
+        may_be_sealed: bool,
+        outcome: &mut BlockRead,
+        see: &mut impl FnMut(Ppn, Header, &[u8]),
+    ) -> Result<(), FtlError> {
+        let (record, verdict) = (self.record_bytes(), self.format.verdict_bytes());
+        let place = self.horizon_in_spare().filter(|_| cause == Cause::Recovery);
+        let used = self.bytes_read(record);
+        let mut spare = [0xff; WHOLE_BYTES_MAX];
+        let mut seen = [0; header::SIZE + TAIL_BYTES_MAX + VERDICT_BYTES];
+        let mut pages = Vec::new();
+        let mut has_ended = false;
+        let mut page = 0;
+        while page < self.data_pages {
             let at = self.geometry.page(block, page);
             self.stats.add_read(cause, true);
-            match self.read_page(now, at, &mut [], &mut spare[..record]) {
+            let found = match self.read_page(now, at, &mut [], &mut spare[..used]) {
                 Ok(read) => {
                     outcome.done = outcome.done.max(read.done);
-                    let head = Header::parse_any(&spare)?.filter(Header::is_version);
-                    match head {
+                    match Header::parse_any(&spare)?.filter(Header::is_version) {
                         Some(head) => {
                             outcome.seq = outcome.seq.max(head.seq);
-                            see(at, head, &spare[header::SIZE..seen]);
+                            if !has_ended {
+                                seen[..record].copy_from_slice(&spare[..record]);
+                                see(at, head, &seen[header::SIZE..record + verdict]);
+                            }
                             moves::expect_behind(self, at, page);
+                            let plane = self.geometry.plane_of(block);
+                            let says = |place| self.horizon.hears(plane, &spare[place]);
+                            Seen::Whole(place.clone().map_or(0, says))
                         }
-                        // A block whose first page is blank was not written since its erase, or not
-                        // so that anything in it was ever waited for.
-                        None if page == 0 || (verdict > 0 && self.pairs.blank_ends(page)) => break,
-                        None => {}
+                        None => Seen::Blank,
                     }
                 }
                 Err(FlashError::Uncorrectable { done, .. }) => {
                     outcome.done = outcome.done.max(done);
                     outcome.torn = true;
+                    Seen::Unreadable
                 }
                 Err(other) => return Err(other.into()),
+            };
+            pages.resize(page as usize, Seen::Blank);
+            pages.push(found);
+            let is_blank = pages.iter().all(|page| *page == Seen::Blank);
+            // A block whose first page is blank was not written since its erase, or not so that
+            // anything in it was ever waited for.
+            let ends = page == 0 || (verdict > 0 && self.pairs.blank_ends(page));
+            has_ended |= found == Seen::Blank && ends;
+            page = match has_ended {
+                true if place.is_none() => break,
+                true if is_blank => match next_probe(page, self.flash.never_fails()) {
+                    Some(next) => next,
+                    None => break,
+                },
+                _ => page + 1,
+            };
+        }
+        if place.is_some() {
+            let highest = pages.iter().filter_map(Seen::number).max();
+            let highest = doubt_number("write sequence", highest.unwrap_or(0), 48)?;
+            outcome.seq = outcome.seq.max(highest);
+            if outcome.torn || pages.iter().any(|page| *page != Seen::Blank) {
+                // Elsewhere a page whose program was cut may look blank, and cannot be programmed.
+                let may_be_sealed = may_be_sealed && self.flash.never_fails();
+                self.horizon.found.push(Found {
+                    block,
+                    pages,
+                    may_be_sealed,
+                });
             }
         }
-        Ok(outcome)
+        Ok(())
+    }
+
+    /// Bytes of a spare area that are read where so many are wanted and the horizon, if there is
+    /// one.
+    pub(super) fn bytes_read(&self, wanted: usize) -> usize {
+        self.horizon_in_spare().map_or(wanted, |place| place.end)
     }
 
     /// Reads, while mounting, a page whose program may have landed. If the page is not blank, its
@@ -184,6 +263,15 @@ impl Ftl {
             Err(FlashError::Uncorrectable { done, .. }) => Ok((done, Some(None))),
             Err(other) => Err(other.into()),
         }
+    }
+}
+
+/// The page of a block to look at next, if those that were looked at are blank: the second one, and
+/// where reads are cheap ones that lie twice as far each time.
+fn next_probe(page: u32, reads_are_cheap: bool) -> Option<u32> {
+    match page {
+        0 => Some(1),
+        _ => reads_are_cheap.then_some(2 * page),
     }
 }
 

@@ -6,6 +6,7 @@
 //! plane nor on a channel. A caller may name the plane instead.
 
 use super::pairs::Dones;
+use super::horizon::Programmed;
 use super::pool::Zone;
 use super::{
     Block, BlockState, Cause, Ftl, FtlError, Header, Operation, PageKind, PairedPages,
@@ -38,12 +39,14 @@ pub struct Written {
 
 #[derive(Debug, Clone)]
 pub(super) struct Open {
-    block: Pbn,
+    pub(super) block: Pbn,
     pub(super) next: u32,
     /// When the last of its pages is done.
     pub(super) done: Nanos,
     /// Spare records so far, for the summary page.
     pub(super) records: Vec<u8>,
+    /// The number of the last program, see [`super::horizon`].
+    pub(super) number: u64,
     /// When each of its pages is done, where pairs are closed.
     pub(super) dones: Dones,
 }
@@ -117,7 +120,7 @@ impl Ftl {
             Header { kind, lpn, seq }.emit(&mut spare);
             fill(at, &mut spare[header::SIZE..record]);
             self.stats.add(Operation::Program, cause);
-            match self.program_page(now, plane, at, data, &spare[..record]) {
+            match self.program_page(now, (plane, stream), at, data, &spare[..record]) {
                 Ok(done) => {
                     self.live[at.index() / 64] |= 1 << (at.0 % 64);
                     self.live_pages += 1;
@@ -128,6 +131,8 @@ impl Ftl {
                 Err(FlashError::ProgramFailed { done, .. }) => {
                     (now, retry) = (done, true);
                     let open = self.heads[stream as usize].open[plane as usize].take();
+                    let last = open.as_ref().map_or(0, |open| open.number);
+                    self.lacks_summary(block, last);
                     if self.config.paired_pages == PairedPages::Closed
                         && let Some(open) = open
                     {
@@ -145,16 +150,17 @@ impl Ftl {
     fn program_page(
         &mut self,
         now: Nanos,
-        plane: u32,
+        (plane, stream): (u32, Stream),
         at: Ppn,
         data: &[u8],
         spare: &[u8],
     ) -> Result<Nanos, FlashError> {
+        let what = Programmed::Page(stream);
         if self.inside != Some(plane) {
-            return self.program_checked(now, at, data, spare);
+            return self.program_checked(now, at, data, spare, what);
         }
         self.flash.copy_back(true);
-        let programmed = self.program_checked(now, at, data, spare);
+        let programmed = self.program_checked(now, at, data, spare, what);
         self.flash.copy_back(false);
         self.stats.inside += u64::from(programmed.is_ok());
         programmed
@@ -263,6 +269,7 @@ impl Ftl {
                     block,
                     next: 0,
                     done: now,
+                    number: 0,
                     records: Vec::with_capacity(records),
                     dones: Dones::default(),
                 });
@@ -350,6 +357,8 @@ impl Ftl {
                 self.erases[block.index()] += 1;
                 self.erases_total += 1;
                 self.blocks[block.index()].stale = false;
+                let plane = self.geometry.plane_of(block);
+                self.horizon.forgets(block, plane, done);
                 Ok(Some(done))
             }
             Err(FlashError::EraseFailed { .. }) => Ok(None),
@@ -385,6 +394,7 @@ impl Ftl {
         open.records.extend_from_slice(&spare[..stride]);
         open.next += 1;
         open.done = open.done.max(done);
+        open.number = self.horizon.programmed;
         if open.next < self.data_pages {
             return Ok(());
         }
@@ -397,6 +407,7 @@ impl Ftl {
         if !self.config.summary_pages {
             self.close(open.block, false);
         } else if self.format.late_summaries {
+            self.lacks_summary(open.block, open.number);
             self.wait_for_summary(open.block, open.done, open.records);
         } else {
             let now = self.sync(now.max(open.done), open.done)?;
@@ -426,7 +437,7 @@ impl Ftl {
         .emit(&mut spare);
         self.stats.add(Operation::Program, Cause::Mapping);
         self.stats.summaries += 1;
-        let done = match self.program_checked(now, at, records, &spare) {
+        let done = match self.program_checked(now, at, records, &spare, Programmed::Summary) {
             Ok(done) => Some(done),
             Err(FlashError::ProgramFailed { .. }) => None,
             Err(other) => return Err(other.into()),
@@ -438,10 +449,31 @@ impl Ftl {
     /// Ends a block that is being written before it is full, so that it can be collected.
     pub fn end_block(&mut self, id: Pbn) {
         for open in self.heads.iter_mut().flat_map(|head| &mut head.open) {
-            if open.take_if(|open| open.block == id).is_some() {
+            if let Some(open) = open.take_if(|open| open.block == id) {
+                self.lacks_summary(id, open.number);
                 return self.close(id, false);
             }
         }
+    }
+
+    /// Ends all blocks that are being written, as if they were full: they wait for their late
+    /// summaries then. Only where nothing fails: elsewhere a summary that was cut could look like
+    /// one that was never programmed.
+    ///
+    /// # Errors
+    /// The power fails.
+    pub(crate) fn end_blocks(&mut self, now: Nanos) -> Result<(), FtlError> {
+        let records = self.data_pages as usize * self.summary_stride();
+        for head in 0..self.heads.len() {
+            for plane in 0..self.heads[head].open.len() {
+                let open = self.heads[head].open[plane].take_if(|open| open.next > 0);
+                if let Some(mut open) = open {
+                    open.records.resize(records, 0xff);
+                    self.finish(now, open)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A block takes no more pages.
@@ -525,6 +557,11 @@ impl Ftl {
     #[inline]
     pub(super) fn writable_blocks(&self) -> u32 {
         self.free.len() + self.zone_left()
+    }
+
+    /// Whether the collector has blocks for the copies of a block.
+    pub(crate) fn can_copy_block(&self) -> bool {
+        self.writable_blocks() > 1
     }
 
     /// Whether fewer blocks can be written than collection keeps: it has found none to take.

@@ -176,6 +176,13 @@ pub trait Flash: Send {
     /// Whether the manufacturer marked the block as bad.
     fn is_factory_bad(&self, block: Pbn) -> bool;
 
+    /// Whether no program and no erase ever fails by itself, and a read costs little: what cannot be
+    /// written breaks the device as a whole. Then a block takes no more pages when it is full, and
+    /// not before.
+    fn never_fails(&self) -> bool {
+        false
+    }
+
     /// Adds up to so many blank blocks behind the last one of the only plane, on a medium that can
     /// become larger. The geometry says how many there are then.
     ///
@@ -314,6 +321,11 @@ macro_rules! forward_flash {
             until: $crate::units::Nanos,
         ) -> Result<$crate::units::Nanos, $crate::nand::FlashError> {
             self.$($below)+.sync(now, until)
+        }
+    };
+    (@never_fails [$($below:tt)+]) => {
+        fn never_fails(&self) -> bool {
+            self.$($below)+.never_fails()
         }
     };
     (@is_factory_bad [$($below:tt)+]) => {

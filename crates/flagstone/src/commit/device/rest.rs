@@ -2,7 +2,7 @@
 
 use super::{Device, format};
 use crate::commit::{DeviceError, Kind, Options};
-use crate::ftl::{Config, Ftl, FtlError};
+use crate::ftl::{Config, Damage, Ftl, FtlError};
 use crate::nand::Flash;
 use crate::units::Nanos;
 
@@ -56,6 +56,22 @@ impl Device {
             all.extend(own);
             all
         }))
+    }
+
+    /// Ends what is being written, before the device is closed: every block gets its summary, so
+    /// that a restart knows of each page whether it was there. Says whether it is so; then
+    /// [`Options::ended`] may be set when the device is opened next. `seal` and `seal-r` can.
+    ///
+    /// # Errors
+    /// The power fails.
+    pub fn end_blocks(&mut self, now: Nanos) -> Result<bool, DeviceError> {
+        Ok(self.protocol.end_blocks(&mut self.ftl, now)?)
+    }
+
+    /// What the restart has found damaged that was durable, where [`Options::salvages`] let it go
+    /// on.
+    pub fn damage(&self) -> &[Damage] {
+        self.ftl.damage()
     }
 
     /// As [`Device::open`], for a device that was brought to rest with these tables, and to whose

@@ -59,6 +59,7 @@ mod recovery;
 pub(super) mod rest;
 pub(super) mod seal_r;
 mod seals;
+mod settle;
 mod settings;
 mod show;
 #[cfg(test)]
@@ -117,6 +118,7 @@ pub(super) const INFO: Info = Info {
         tail_bytes: tail::SIZE,
         late_summaries: true,
         rests: true,
+        horizons: true,
         ..Format::NONE
     },
     ..Info::new(
@@ -183,6 +185,8 @@ struct Seal {
     /// The tables are true once everything is durable that is done by then: commits, copies,
     /// summaries, roots.
     relied_until: Nanos,
+    /// Whether the restart has found out which blocks lack their summary.
+    knows_blocks: bool,
     /// When the present collection began.
     now: Nanos,
     /// The page that is being copied: its transaction, if it still belongs to one.
@@ -209,7 +213,7 @@ fn start(
     let undecided = settings::undecided(info, ftl.geometry(), options)?;
     let found = match &mounted.rest {
         Some(tables) => rest::resume(ftl, mounted, tables)?,
-        None => recovery::read(ftl, mounted, bounds, (options.mistake, options.tells))?,
+        None => recovery::read(ftl, mounted, bounds, options)?,
     };
     let protocol = Box::new(Seal {
         live: TxTable::new(),
@@ -224,6 +228,7 @@ fn start(
         look_at: Nanos::ZERO,
         looked_at: 0,
         relied_until: Nanos::ZERO,
+        knows_blocks: mounted.rest.is_none() || options.ended,
         now: Nanos::ZERO,
         copied: None,
         mistake: options.mistake,
@@ -260,6 +265,12 @@ impl Protocol for Seal {
         round: u32,
     ) -> Result<Option<Way>, FtlError> {
         self.bounds.as_ref().map_or(Ok(()), Bounds::doubt)?;
+        if round == 0
+            && !ftl.states_horizon()
+            && let Some(way) = self.settle(ftl, now)?
+        {
+            return Ok(Some(way));
+        }
         if round == 0 && ftl.is_short() && ftl.closing().len() > 0 {
             self.seal_down_to(ftl, now, 0)?;
             return Ok(Some(Way::Room));
@@ -312,8 +323,13 @@ impl Protocol for Seal {
         if self.bounds.is_some() {
             return Ok(None);
         }
+        self.seal_all(ftl, now)?;
         ftl.sync(now, self.relied_until)?;
         Ok(Some(rest::tables(self.last_tx, &self.evidence)))
+    }
+
+    fn end_blocks(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<bool, FtlError> {
+        self.seal_all(ftl, now)
     }
 
     /// Programs the page held back as the last one, publishes the versions in the same step, and

@@ -5,7 +5,7 @@ use super::columns::Columns;
 use super::evidence::{Evidence, Undecided, Witness};
 use super::newest::Newest;
 use super::{Mistake, listed, tail};
-use crate::commit::Ruling;
+use crate::commit::{Options, Ruling};
 use crate::commit::show::Rulings;
 use crate::ftl::{Ftl, FtlError, Mounted, Slot, verdict};
 use crate::layout::get;
@@ -60,8 +60,9 @@ pub(super) fn read(
     ftl: &mut Ftl,
     mounted: &Mounted,
     bounds: Option<Bounds>,
-    (mistake, tells): (Mistaken<Mistake>, bool),
+    options: &Options,
 ) -> Result<Recovery, FtlError> {
+    let (mistake, tells) = (options.mistake, options.tells);
     let lists = bounds.as_ref().map_or(0, Bounds::bytes);
     let lists = mounted.blob.get(lists..).unwrap_or_default();
     let mut roster: FxHashMap<TxId, u64> = FxHashMap::default();
@@ -125,6 +126,9 @@ pub(super) fn read(
                 });
             }
         }
+    }
+    if !mistake.is(Mistake::HorizonIgnored) {
+        ftl.doubt_horizon(options.ended, unto, options.salvages)?;
     }
     if !FORGETS_XIDS.iter().any(|&forgets| mistake.is(forgets)) {
         last_tx = roster.keys().copied().fold(last_tx, TxId::max);

@@ -67,7 +67,7 @@ impl Seal {
 
     /// Programs the summary of a block whose pages are done at `done`. It says of the pages of
     /// committed transactions that they are, and nothing of the others.
-    fn seal(
+    pub(super) fn seal(
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
@@ -91,7 +91,8 @@ impl Seal {
                 false => evidence.place(tx, durable_at),
             };
             // A transaction so long that the difference does not fit stays undecided.
-            let says = cv.and_then(|cv| u32::try_from(cv - head.seq + 1).ok());
+            let ahead = cv.and_then(|cv| cv.checked_sub(head.seq));
+            let says = ahead.and_then(|ahead| u32::try_from(ahead + 1).ok());
             let is_new = |said: &Vec<TxId>| !said.contains(&tx);
             if (says.is_some() || mistake.is(Mistake::EarlyIsFinal)) && is_new(&said) {
                 said.push(tx);

@@ -1,0 +1,58 @@
+//! Blocks without a summary: those that a restart has found get one, or are collected, before pages
+//! say what is durable; and those that are being written get one when the device is closed.
+
+use super::{Mistake, Seal};
+use crate::commit::Way;
+use crate::ftl::{BlockState, Ftl, FtlError};
+use crate::units::Nanos;
+
+impl Seal {
+    /// The next step until pages can say what is durable (see `ftl::horizon`): a block to collect,
+    /// one a request, or nothing if there is no more to be done now. Where a block cannot be
+    /// collected that has to be, it is tried again with the next request.
+    #[cold]
+    pub(super) fn settle(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Option<Way>, FtlError> {
+        if !ftl.config().summary_pages || !self.knows_blocks {
+            return Ok(None);
+        }
+        while let Some((block, may_be_sealed)) = ftl.unsealed() {
+            if self.mistake.is(Mistake::LeftUnsealed) {
+                break;
+            }
+            match ftl.block_state(block) {
+                // It looks blank, and something lies behind its first page.
+                BlockState::Free | BlockState::Zone => {
+                    ftl.erase_some(now, &mut |other| other == block)?;
+                    if ftl.unsealed().is_some_and(|(next, _)| next == block) {
+                        return Ok(None);
+                    }
+                }
+                BlockState::Full if may_be_sealed => {
+                    let read = ftl.wait_for_seal(now, block)?;
+                    self.seal(ftl, now.max(read), (block, read))?;
+                }
+                _ => {
+                    let can_be = ftl.is_candidate(block) && ftl.can_copy_block();
+                    return Ok(can_be.then_some(Way::Collect(block)));
+                }
+            }
+        }
+        let durable = ftl.sync(now, self.relied_until)?;
+        ftl.begin_statements(durable)?;
+        Ok(None)
+    }
+
+    /// Gives every block its summary that lacks it. Says whether every block has one now.
+    pub(super) fn seal_all(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<bool, FtlError> {
+        if !ftl.config().summary_pages || !ftl.flash().never_fails() {
+            return Ok(false);
+        }
+        if !ftl.states_horizon() && self.settle(ftl, now)?.is_some() {
+            return Ok(false);
+        }
+        ftl.end_blocks(now)?;
+        self.seal_down_to(ftl, now, 0)?;
+        ftl.sync(now, self.relied_until)?;
+        Ok(ftl.states_horizon() && ftl.are_sealed())
+    }
+}
