@@ -207,7 +207,8 @@ const OLDER_ROOT: &str = "the newest root cannot be read";
 pub(super) struct Horizon {
     /// Whether statements are made.
     is_on: bool,
-    /// Before statements begin: when the erases are done of blocks that lacked a summary.
+    /// Before statements begin: when the programs are done, and the erases of blocks that lacked a
+    /// summary.
     begins_from: Nanos,
     /// All programs up to this one are durable, for whoever programs from `known_from` on.
     safe: u64,
@@ -400,7 +401,7 @@ impl Ftl {
         let (block, page) = self.addresses.split(at);
         self.horizon.programmed = number;
         if !self.horizon.is_on {
-            // Everything is durable once statements begin.
+            self.horizon.begins_from = self.horizon.begins_from.max(done);
             if what == Programmed::Summary {
                 self.horizon.needs_no_summary(block, number);
             }
@@ -479,9 +480,8 @@ impl Ftl {
         self.horizon.is_on
     }
 
-    /// From now on pages say what is durable, which everything is that has been programmed: the
-    /// owner has waited for it, and no block without a summary is left but open ones, and full ones
-    /// that wait for it.
+    /// From now on pages say what is durable. Everything is that has been programmed, after a wait;
+    /// and no block without a summary is left but open ones, and full ones that wait for it.
     ///
     /// # Errors
     /// The power fails.

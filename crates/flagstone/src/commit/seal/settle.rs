@@ -37,8 +37,7 @@ impl Seal {
                 }
             }
         }
-        let durable = ftl.sync(now, self.relied_until)?;
-        ftl.begin_statements(durable)?;
+        ftl.begin_statements(now)?;
         Ok(None)
     }
 
