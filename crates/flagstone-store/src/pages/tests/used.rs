@@ -116,14 +116,20 @@ fn pages_of_an_older_store_are_blank_and_not_damaged() {
     assert!(report.is_well() && report.torn == 0, "{report:?}");
 }
 
+/// A medium that holds noise behind its first two pages.
+fn noisy(bytes: u64) -> Recorded {
+    let mut dice = Dice(7);
+    let mut noise: Vec<u8> = (0..bytes).map(|_| dice.below(256) as u8).collect();
+    noise[..2 * 4096].fill(0);
+    let medium = Recorded::with(&noise);
+    medium.end_at(bytes);
+    medium
+}
+
 /// Noise where marks are to be was damage, if the new store did not clear it.
 #[test]
 fn noise_on_a_medium_is_neither_damage_nor_a_store() {
-    let mut dice = Dice(7);
-    let mut noise: Vec<u8> = (0..MEDIUM).map(|_| dice.below(256) as u8).collect();
-    noise[..2 * 4096].fill(0);
-    let medium = Recorded::with(&noise);
-    medium.end_at(MEDIUM);
+    let medium = noisy(MEDIUM);
     let mut new = open(&medium, &options(2));
     let made = new.info().blocks;
     assert_eq!(wrong(&mut new, 0, ""), Vec::<String>::new(), "just made");
@@ -138,6 +144,44 @@ fn noise_on_a_medium_is_neither_damage_nor_a_store() {
     new.close().expect("a close");
     let mut again = open(&medium, &options(2));
     assert_eq!(wrong(&mut again, NEW, "new"), Vec::<String>::new());
+}
+
+/// A superblock must not speak of blocks before what was there instead of their marks is gone.
+#[test]
+fn marks_are_cleared_durably_before_a_superblock_counts_their_blocks() {
+    let medium = noisy(24 << 20);
+    let blocks = |medium: &Recorded| {
+        let head = Superblock::read(medium).expect("it is no other store");
+        head.map_or(0, |head| head.superblock.blocks)
+    };
+    // Moments at which a superblock with more blocks is written, and not durable.
+    let moments: Arc<Mutex<Vec<Recorded>>> = Arc::default();
+    let keeps = Arc::clone(&moments);
+    medium.watch(Some(Box::new(move |medium| {
+        if blocks(&medium.cut(Landing::Everything)) > blocks(&medium.cut(Landing::Nothing)) {
+            keeps.lock().expect("one thread").push(medium.snapshot());
+        }
+    })));
+    let mut new = open(&medium, &options(2));
+    fill(&mut new, 1_600, "new", false);
+    medium.watch(None);
+    let moments = moments.lock().expect("one thread");
+    assert!(moments.len() > 3, "it was made, and has grown");
+    for (number, moment) in moments.iter().enumerate() {
+        // Of the sectors, those of the superblock are the last eight.
+        let alone = Landing::Last(moment.pending() - 8);
+        for landing in (0..16)
+            .map(Landing::Sectors)
+            .chain([alone, Landing::Everything])
+        {
+            let left = moment.cut(landing);
+            if blocks(&left) == 0 {
+                continue;
+            }
+            let report = open(&left, &options(2)).check().expect("it reads");
+            assert!(report.is_well(), "{number}, {landing:?}: {report:?}");
+        }
+    }
 }
 
 /// A store that grows over blocks from a later time of its own life: an older copy of it was put
@@ -160,6 +204,8 @@ fn the_later_life_of_a_store_does_not_come_back_in_an_older_copy_of_it() {
     store.close().expect("a close");
     medium.write_at(0, &copy).expect("memory");
     medium.sync().expect("memory");
-    let found = wrong_after_kill(&medium, &options, true);
-    assert_eq!(found, Vec::<String>::new());
+    for downwards in [false, true] {
+        let found = wrong_after_kill(&medium.snapshot(), &options, downwards);
+        assert_eq!(found, Vec::<String>::new(), "{downwards}");
+    }
 }
