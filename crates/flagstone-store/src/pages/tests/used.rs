@@ -4,6 +4,7 @@
 use super::*;
 use crate::flash::{mark_page, medium_bytes};
 use crate::medium::Medium;
+use crate::tools;
 
 /// Pages of a block.
 const PAGES: u32 = 16;
@@ -62,12 +63,16 @@ fn zero(medium: &Recorded, marks: bool) {
     medium.sync().expect("memory");
 }
 
-/// A medium on which an older store lay.
 fn after_older(identity: u64, marks: bool) -> Recorded {
+    after_older_of(&options(identity), marks)
+}
+
+/// A medium on which an older store lay.
+fn after_older_of(options: &OpenOptions, marks: bool) -> Recorded {
     let medium = Recorded::default();
     medium.reserve(MEDIUM).expect("memory");
     medium.end_at(MEDIUM);
-    let mut old = open(&medium, &options(identity));
+    let mut old = open(&medium, options);
     fill(&mut old, OLD, "OLD", false);
     old.close().expect("a close");
     zero(&medium, marks);
@@ -207,5 +212,93 @@ fn the_later_life_of_a_store_does_not_come_back_in_an_older_copy_of_it() {
     for downwards in [false, true] {
         let found = wrong_after_kill(&medium.snapshot(), &options, downwards);
         assert_eq!(found, Vec::<String>::new(), "{downwards}");
+    }
+}
+
+/// The identity of the store in a file.
+fn identity(path: &Path) -> u64 {
+    let disk = Disk::open(path, false, true).expect("it is there");
+    let head = Superblock::read(&disk).expect("it can be read");
+    head.expect("a store").superblock.identity.number()
+}
+
+#[test]
+fn each_store_that_is_made_has_an_identity_of_its_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [old, copy, repaired, other] =
+        ["old", "copy", "repaired", "other"].map(|name| folder.path().join(name));
+    // As one that an older version of the format made.
+    let mut store = PageStore::open(&old, &options(0)).expect("a store");
+    store.put(1, b"one");
+    store.close().expect("a close");
+    let reading = OpenOptions::existing();
+    tools::backup(&old, &copy, &reading, false, &mut |_, _| ()).expect("a copy");
+    let hints = tools::Hints::default();
+    tools::repair(&old, &repaired, &reading, &hints, false, &mut |_, _| ()).expect("a copy");
+    PageStore::open(&other, &small(Kind::Seal)).expect("a store");
+    assert_eq!(identity(&old), 0, "it stays as it was");
+    tools::compact(&old, &reading, &mut |_, _| ()).expect("a copy");
+    let mut all = [&old, &copy, &repaired, &other].map(|path| identity(path));
+    all.sort_unstable();
+    assert!(all[0] > 0 && all.windows(2).all(|pair| pair[0] < pair[1]));
+}
+
+/// Where both superblocks are lost the marks say whose blocks are whose.
+#[test]
+fn a_store_without_superblocks_is_salvaged_without_the_older_one_behind_it() {
+    for [older, newer] in [[1, 2], [0, 2]] {
+        let medium = after_older(older, false);
+        let mut new = open(&medium, &options(newer));
+        fill(&mut new, NEW, "new", false);
+        new.close().expect("a close");
+        medium.write_at(0, &[0; 2 * 4096]).expect("memory");
+        let refused = PageStore::on(Box::new(medium.clone()), &options(3));
+        assert_says(refused, "there are blocks of a store behind them");
+        let folder = tempfile::tempdir().expect("a folder");
+        let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
+        std::fs::write(&from, medium.to_vec()).expect("a file");
+        let hints = tools::Hints {
+            protocol: Some(Kind::Seal),
+            ..tools::Hints::default()
+        };
+        let existing = OpenOptions::existing();
+        let made = tools::repair(&from, &to, &existing, &hints, false, &mut |_, _| ());
+        assert!(made.expect("a copy").is_whole());
+        let mut store = PageStore::open(&to, &existing).expect("a store");
+        assert_eq!(wrong(&mut store, NEW, "new"), Vec::<String>::new());
+    }
+}
+
+/// An encrypted store has a data key of its own, so that nothing of an older one can come back. By
+/// the identity it is no damage either.
+#[cfg(feature = "encryption")]
+#[test]
+fn an_older_store_is_no_damage_under_encryption() {
+    let locked = |identity, byte| OpenOptions {
+        key: Some(crate::Key::raw([byte; 32])),
+        ..options(identity)
+    };
+    let torn = |identity: [u64; 2]| {
+        let medium = after_older_of(&locked(identity[0], 1), true);
+        let mut new = open(&medium, &locked(identity[1], 2));
+        fill(&mut new, NEW, "new", false);
+        new.close().expect("a close");
+        let mut again = open(&medium, &locked(identity[1], 2));
+        assert_eq!(again.held().count(), NEW as usize);
+        again.check().expect("it reads").torn
+    };
+    assert_eq!(torn([1, 2]), 0);
+    // The control.
+    assert!(torn([0, 0]) > 0);
+    let medium = noisy(MEDIUM);
+    let mut new = open(&medium, &locked(2, 2));
+    fill(&mut new, NEW, "new", false);
+    assert_eq!(wrong(&mut new, NEW, "new"), Vec::<String>::new());
+    // Its marks say that they are of a store as well.
+    new.close().expect("a close");
+    medium.write_at(0, &[0; 2 * 4096]).expect("memory");
+    for options in [options(3), locked(3, 2)] {
+        let refused = PageStore::on(Box::new(medium.clone()), &options);
+        assert_says(refused, "there are blocks of a store behind them");
     }
 }
