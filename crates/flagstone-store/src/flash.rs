@@ -3,7 +3,7 @@
 //! ```text
 //!   medium   | superblock | superblock | mark 0 | page 0 | page 1 | ... | mark 1 | page 0 | ...
 //!   page     | data 4032 | spare 50 | bytes of data 2 | generation 8 | CRC-32C 4 |
-//!   mark     | magic | block | generation | CRC-32C |
+//!   mark     | magic | block | generation | CRC-32C | identity |
 //! ```
 //!
 //! To *erase* a block is to write a mark with a new generation. A page counts if it has the
@@ -21,10 +21,12 @@
 //! | anything, in a block whose mark is damaged | uncorrectable |
 //! | blank, where a page of this block with a higher number was found or written | uncorrectable, when its data is asked for |
 //!
-//! Generations are never used twice: the upper half is the number of the opening ([`BOOT`]), which
-//! is durable before the first write of that opening.
+//! Generations of a store are never used twice: the upper half is the number of the opening
+//! ([`BOOT`]), which is durable before the first write of that opening. Those of another store that
+//! the medium held are told apart by the [`Identity`].
 //!
 //! [`BOOT`]: crate::superblock::superblock::BOOT
+//! [`Identity`]: crate::identity::Identity
 
 mod glance;
 mod life;
@@ -34,7 +36,9 @@ pub(crate) mod rest;
 pub use glance::{Glance, Shown};
 pub use life::MediumStats;
 pub(crate) use life::{Notes, clear_marks, emit_mark, generation_in, mark_at, page_generation};
+pub(crate) use life::{mark_sum, signed_mark, signer_of};
 
+use crate::identity::Identity;
 use crate::medium::Medium;
 use crate::sum::crc32c_of;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
@@ -52,18 +56,19 @@ layout! {
     pub trailer: 64 => {
         SPARE:      50, "the spare area of the page, behind what its owner uses filled with 0xff";
         BYTES:      2,  "bytes of data";
-        GENERATION: 8,  "the erase of its block that it follows";
-        CRC:        4,  "CRC-32C of the bytes before, and of the number of the page (4 bytes)";
+        GENERATION: 8,  "the erase of its block that it follows, XOR the identity of the store";
+        CRC:        4,  "CRC-32C of the bytes before, of the number of the page (4 bytes), and of the identity (8) if the store has one";
     }
 }
 
 layout! {
     /// The begin of the page before each block.
-    pub mark: 20 => {
+    pub mark: 28 => {
         MAGIC:      4, "Mark";
         BLOCK:      4, "the block";
         GENERATION: 8, "the erase: in the upper half the number of the opening of the store";
-        CRC:        4, "CRC-32C of the bytes before";
+        CRC:        4, "CRC-32C of the bytes before, and of the identity if the store has one";
+        IDENTITY:   8, "the identity of the store, for those who know it from nowhere else; or 0";
     }
 }
 
@@ -79,6 +84,8 @@ const WAITING_MAX: usize = (1 << 20) / MEDIUM_PAGE_BYTES;
 /// Pages of the medium before the first mark.
 const HEAD_PAGES: u64 = 2;
 
+/// Set in the generation of tables at rest, see [`rest`], and of no block.
+pub(crate) const AT_REST: u64 = 1 << 63;
 /// The generation of a block that was never erased.
 pub(crate) const NEVER: u64 = 0;
 /// The mark of a block has not been read yet.
@@ -169,21 +176,31 @@ pub(crate) fn medium_bytes(pages_per_block: u32, blocks: u32) -> u64 {
 
 /// The checksum of a page of the medium, given the bytes before it and the number of the page among
 /// those of blocks: the record `trailer` in docs/store.md.
-pub fn page_sum(bytes: &[u8], number: u32) -> u32 {
-    crc32c_of(&[bytes, &number.to_le_bytes()])
+///
+/// `identity` is that of the store, as its superblock has it: 0 where it has none.
+pub fn page_sum(bytes: &[u8], number: u32, identity: u64) -> u32 {
+    Identity::of(identity).end_of_sum(number, |last| crc32c_of(&[bytes, last]))
 }
 
 /// The checksum of a page, from its data and its trailer.
-fn sum(data: &[u8], end: &[u8], at: Ppn) -> u64 {
+fn sum(data: &[u8], end: &[u8], at: Ppn, identity: Identity) -> u64 {
     let end = &end[..trailer::CRC.start];
-    crc32c_of(&[data, end, &at.0.to_le_bytes()]).into()
+    let sum = identity.end_of_sum(at.0, |last| crc32c_of(&[data, end, last]));
+    sum.into()
 }
 
 /// Writes what ends a page with so many bytes of data: the spare area is there already.
-fn end_page(data: &[u8], end: &mut [u8], bytes: usize, generation: u64, at: Ppn) {
+fn end_page(
+    data: &[u8],
+    end: &mut [u8],
+    bytes: usize,
+    generation: u64,
+    at: Ppn,
+    identity: Identity,
+) {
     put(end, trailer::BYTES, bytes as u64);
-    put(end, trailer::GENERATION, generation);
-    let sum = sum(data, end, at);
+    put(end, trailer::GENERATION, identity.combine(generation));
+    let sum = sum(data, end, at, identity);
     put(end, trailer::CRC, sum);
 }
 
@@ -197,7 +214,7 @@ impl MediumFlash {
         let generations = vec![UNKNOWN; superblock.blocks as usize];
         let notes = Notes::new(superblock.life);
         MediumFlash {
-            places: Arc::new(Places::new(medium, notes, generations)),
+            places: Arc::new(Places::new(medium, notes, generations, superblock.identity)),
             geometry,
             counted: false,
             read_only,
@@ -334,15 +351,15 @@ impl MediumFlash {
 }
 
 /// What a page of the medium says.
-fn judge(data: &[u8], end: &[u8], at: Ppn, generation: u64) -> Judged {
+fn judge(data: &[u8], end: &[u8], at: Ppn, generation: u64, identity: Identity) -> Judged {
     if generation == DAMAGED {
         return Judged::Wrong;
     }
-    if generation == NEVER || get(end, trailer::GENERATION) != generation {
+    if generation == NEVER || get(end, trailer::GENERATION) != identity.combine(generation) {
         return Judged::Blank;
     }
     let bytes = get(end, trailer::BYTES) as usize;
-    match get(end, trailer::CRC) == sum(data, end, at) && bytes <= DATA_BYTES {
+    match get(end, trailer::CRC) == sum(data, end, at, identity) && bytes <= DATA_BYTES {
         true => Judged::Whole(bytes),
         false => Judged::Wrong,
     }
@@ -418,7 +435,7 @@ impl Flash for MediumFlash {
             true => &data[..DATA_BYTES],
             false => &self.buffer[..],
         };
-        match judge(bytes, end, at, generation) {
+        match judge(bytes, end, at, generation, self.superblock.identity) {
             Judged::Whole(bytes) => {
                 let filled = data.len().min(bytes);
                 if !is_whole {
@@ -476,7 +493,8 @@ impl Flash for MediumFlash {
         bytes[data.len()..].fill(0);
         end[trailer::SPARE].fill(0xff);
         end[..spare.len()].copy_from_slice(spare);
-        end_page(bytes, end, data.len(), generation, at);
+        let identity = self.superblock.identity;
+        end_page(bytes, end, data.len(), generation, at, identity);
         self.seen[block.index()] = in_block + 1;
         let done = self.tick(now);
         self.keep(self.place_of(at), page)?;
@@ -528,7 +546,11 @@ impl Flash for MediumFlash {
         drop(state);
         let filled = Arc::get_mut(&mut page).expect("nobody else has it");
         filled.fill(0);
-        filled[..mark::SIZE].copy_from_slice(&emit_mark(block.0, generation));
+        filled[..mark::SIZE].copy_from_slice(&emit_mark(
+            block.0,
+            generation,
+            self.superblock.identity,
+        ));
         let done = self.tick(now);
         self.keep(first, page)?;
         Ok(done)
@@ -583,7 +605,7 @@ impl Flash for MediumFlash {
             }
         };
         let (bytes, end) = page.split_at(DATA_BYTES);
-        match judge(bytes, end, at, generation) {
+        match judge(bytes, end, at, generation, self.superblock.identity) {
             Judged::Whole(bytes) => {
                 let filled = data.len().min(bytes);
                 data[..filled].copy_from_slice(&page[..filled]);

@@ -12,7 +12,8 @@ mod tests;
 pub use held::{Held, disk, tables, typed};
 
 use crate::flash::{DAMAGED, NEVER, emit_mark, generation_in, page_generation, page_sum};
-use crate::flash::{mark, trailer};
+use crate::flash::{mark, mark_sum, signer_of, trailer};
+use crate::identity::Identity;
 use crate::medium::{Memory, Recorded};
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock, superblock, superblock_v1};
 use crate::{OpenOptions, PageStore, StoreError};
@@ -43,16 +44,19 @@ fn seal_superblock(page: &mut [u8]) {
     put(page, crc, sum.into());
 }
 
+/// The identity of the stores here.
+const IDENTITY: u64 = 0x5eed_1de7_717f_1a95;
+
 /// Puts the checksum of a mark right.
 fn seal_mark(page: &mut [u8]) {
-    let sum = crate::sum::crc32c(&page[..mark::CRC.start]);
-    put(page, mark::CRC, sum.into());
+    let sum = mark_sum(page, Identity::of(IDENTITY));
+    put(page, mark::CRC, sum);
 }
 
 /// Puts the checksum of a page right that has a number among those of blocks.
 fn seal_page(page: &mut [u8], number: u32) {
     let end = MEDIUM_PAGE_BYTES - trailer::SIZE;
-    let sum = page_sum(&page[..end + trailer::CRC.start], number);
+    let sum = page_sum(&page[..end + trailer::CRC.start], number, IDENTITY);
     put(&mut page[end..], trailer::CRC, sum.into());
 }
 
@@ -93,11 +97,12 @@ pub fn page(bytes: &[u8]) -> bool {
         &sealed[MEDIUM_PAGE_BYTES - trailer::SIZE..],
         trailer::GENERATION,
     );
-    let found = page_generation(&sealed, number);
-    assert!(found.is_none_or(|found| found == generation));
+    let identity = Identity::of(IDENTITY);
+    let found = page_generation(&sealed, number, identity);
+    assert!(found.is_none_or(|found| found == identity.combine(generation)));
     let mut sealed = whole;
     seal_mark(&mut sealed);
-    page_generation(&whole, number).is_some()
+    page_generation(&whole, number, identity).is_some()
         || [whole, sealed].iter().any(|page| mark(page, number))
 }
 
@@ -109,10 +114,17 @@ pub fn mtd_page(bytes: &[u8]) -> bool {
 /// Whether a page begins with the mark of a block, which comes back as it was.
 fn mark(page: &[u8; MEDIUM_PAGE_BYTES], block: u32) -> bool {
     let found = page.first_chunk().expect("it is longer");
-    let generation = generation_in(found, block);
+    let identity = Identity::of(IDENTITY);
+    let generation = generation_in(found, block, identity);
     let is_mark = ![NEVER, DAMAGED].contains(&generation);
     if is_mark {
-        assert_eq!(emit_mark(block, generation), found);
+        let again = emit_mark(block, generation, identity);
+        assert_eq!(again[..mark::IDENTITY.start], found[..mark::IDENTITY.start]);
+    }
+    let signed = page.first_chunk().expect("it is longer");
+    if let Some((block, signer)) = signer_of(signed) {
+        let found = generation_in(found, block, signer);
+        assert!(![NEVER, DAMAGED].contains(&found));
     }
     is_mark
 }
@@ -279,6 +291,7 @@ fn contents(protocol: Kind, closed: bool) -> Vec<u8> {
     let medium = Recorded::default();
     let options = OpenOptions {
         pages_per_block: PAGES_PER_BLOCK,
+        identity: Some(IDENTITY),
         ..OpenOptions::default().with_protocol(protocol)
     };
     let opened = PageStore::on(Box::new(medium.clone()), &options);

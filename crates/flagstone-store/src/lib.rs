@@ -33,6 +33,7 @@ mod flash;
 #[doc(hidden)]
 pub mod fuzzing;
 mod holds;
+mod identity;
 pub mod medium;
 pub mod mtd;
 mod pace;

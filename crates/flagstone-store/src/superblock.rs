@@ -6,6 +6,7 @@
 //! a copy that is neither valid nor zeros was damaged.
 
 use crate::error::{Doing, StoreError};
+use crate::identity::Identity;
 use crate::medium::Medium;
 use crate::medium::gaps::is_bad_sector;
 use flagstone::commit::Kind;
@@ -18,12 +19,19 @@ pub const MEDIUM_PAGE_BYTES: usize = 4096;
 /// The version of what a store has beyond the pages of its device. It goes up with any change that
 /// makes older stores mean something else.
 ///
-/// Stores of version 1 are read, and become stores of this version when they are written to.
-pub const STORE_VERSION: u64 = 2;
+/// Stores of versions 1 and 2 are read, and become stores of this version when they are written to.
+/// Version 3 is that of encrypted stores which were version 2 within.
+pub const STORE_VERSION: u64 = 4;
 
 /// The version in the superblock of a store that is encrypted, which is [`STORE_VERSION`] within. A
 /// program that knows nothing of encryption refuses it.
-pub(crate) const ENCRYPTED_VERSION: u64 = 3;
+pub(crate) const ENCRYPTED_VERSION: u64 = 5;
+
+/// The versions in superblocks of encrypted stores, and which version each of them is within.
+pub(crate) const ENCRYPTED_VERSIONS: [(u64, u64); 2] = [(3, 2), (ENCRYPTED_VERSION, STORE_VERSION)];
+
+/// The first version whose stores have an identity.
+const IDENTITY_VERSION: u64 = 4;
 
 /// The oldest version that is read.
 const OLDEST_VERSION: u64 = 1;
@@ -50,7 +58,8 @@ layout! {
         COMMITS:  8,  "transactions that were committed";
         CARRIED:  1,  "1: a compaction took the counters over from an older file; else 0";
         RESTED:   4,  "pages behind the last block that the close left for the next opening; or 0";
-        KEPT:     27, "zeros";
+        IDENTITY: 8,  "the identity of the store; or 0 in a store made by version 1 or 2";
+        KEPT:     19, "zeros";
         CRC:      4,  "CRC-32C of the bytes before";
     }
 }
@@ -115,6 +124,7 @@ pub(crate) struct Superblock {
     pub(crate) closed: Option<bool>,
     /// Pages with tables behind the last block, see `flash::rest`.
     pub(crate) rested: u32,
+    pub(crate) identity: Identity,
     pub(crate) life: Lifetime,
 }
 
@@ -182,6 +192,7 @@ impl Superblock {
         put(&mut page, superblock::COMMITS, life.commits);
         put(&mut page, superblock::CARRIED, life.carried.into());
         put(&mut page, superblock::RESTED, self.rested.into());
+        put(&mut page, superblock::IDENTITY, self.identity.number());
         let sum = crate::sum::crc32c(&page[..superblock::CRC.start]);
         put(&mut page, superblock::CRC, sum.into());
         page
@@ -199,7 +210,10 @@ impl Superblock {
         };
         let sum = |end: usize| u64::from(crate::sum::crc32c(&page[..end]));
         let is_whole = get(page, crc.clone()) == sum(crc.start);
-        if version == ENCRYPTED_VERSION && is_whole {
+        let is_encrypted = ENCRYPTED_VERSIONS
+            .iter()
+            .any(|&(of_it, _)| of_it == version);
+        if is_encrypted && is_whole {
             return Err(StoreError::Key(
                 "the store is encrypted: its key is needed".into(),
             ));
@@ -244,6 +258,13 @@ impl Superblock {
                 (Some(get(page, superblock::CLOSED) == 1), life)
             }
         };
+        let identity = match version >= IDENTITY_VERSION {
+            true => get(page, superblock::IDENTITY),
+            false => 0,
+        };
+        let Some(identity) = Identity::parse(identity) else {
+            return Ok(None);
+        };
         let parsed = Superblock {
             pages_per_block: get(page, superblock::PAGES) as u32,
             blocks: get(page, superblock::BLOCKS) as u32,
@@ -255,6 +276,7 @@ impl Superblock {
                 1 => 0,
                 _ => get(page, superblock::RESTED) as u32,
             },
+            identity,
             life,
         };
         Ok(Some(parsed).filter(Superblock::can_be_counted_on))
@@ -334,6 +356,7 @@ mod tests {
             protocol: Kind::Seal,
             closed: Some(true),
             rested: 0,
+            identity: Identity::NONE,
             life: Lifetime::default(),
         };
         change(&mut superblock);

@@ -101,6 +101,19 @@ impl Lying {
         self.below.clone()
     }
 
+    /// The identity of the store, by its superblocks.
+    fn identity(&self) -> u64 {
+        let mut pages = [0; 2 * MEDIUM_PAGE_BYTES];
+        let read = self.below.read_at(0, &mut pages);
+        let mut heads = pages.chunks_exact(MEDIUM_PAGE_BYTES);
+        let head = heads.find(|page| page.starts_with(b"Flagston"));
+        let (Ok(()), Some(head)) = (read, head) else {
+            return 0;
+        };
+        let bytes = head[place_in_superblock("IDENTITY")..].first_chunk();
+        u64::from_le_bytes(*bytes.expect("it is longer"))
+    }
+
     /// Gives a page the checksum that it should have. `place` is its number on the medium.
     fn correct(&self, page: &mut [u8], place: u64) {
         let (stride, in_data) = (self.pages_per_block + 1, place.wrapping_sub(2));
@@ -110,27 +123,31 @@ impl Lying {
         }
         let number = in_data / stride * self.pages_per_block + in_block - 1;
         let end = MEDIUM_PAGE_BYTES - 4;
-        let sum = flagstone_store::page_sum(&page[..end], number as u32);
+        let identity = self.identity();
+        let sum = flagstone_store::page_sum(&page[..end], number as u32, identity);
         page[end..].copy_from_slice(&sum.to_le_bytes());
     }
 }
 
-/// A superblock that says that its store was closed.
-fn closed(superblock: &[u8]) -> Vec<u8> {
+/// Where a field lies in a superblock.
+fn place_in_superblock(field: &str) -> usize {
     let record = flagstone_store::LAYOUTS
         .iter()
         .find(|record| record.path.ends_with("::superblock"))
         .expect("stores have superblocks");
-    let place = |field: &str| {
-        let mut fields = record.fields.iter();
-        let found = fields.find(|(name, ..)| *name == field);
-        found.expect("a superblock has it").1
-    };
+    let mut fields = record.fields.iter();
+    let found = fields.find(|(name, ..)| *name == field);
+    found.expect("a superblock has it").1
+}
+
+/// A superblock that says that its store was closed.
+fn closed(superblock: &[u8]) -> Vec<u8> {
+    let place = place_in_superblock;
     let (mut bytes, end) = (superblock.to_vec(), place("CRC"));
     bytes[place("CLOSED")] = 1;
     // The sum over bytes and a number, which are the last four here.
     let (before, last) = bytes[..end].split_last_chunk().expect("it is longer");
-    let sum = flagstone_store::page_sum(before, u32::from_le_bytes(*last));
+    let sum = flagstone_store::page_sum(before, u32::from_le_bytes(*last), 0);
     bytes[end..end + 4].copy_from_slice(&sum.to_le_bytes());
     bytes
 }

@@ -34,6 +34,7 @@ pub mod counted;
 mod harness;
 mod lie;
 mod model;
+mod older;
 mod on_chip;
 mod pages;
 mod pair;

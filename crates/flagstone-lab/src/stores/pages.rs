@@ -146,6 +146,7 @@ impl Run<Pages> {
         let mut options = OpenOptions::default().with_protocol(self.id.protocol);
         options.pages_per_block = self.world.pages_per_block;
         options.space = self.world.space;
+        options.identity = Some(self.id.identity());
         options.mistake = (self.id.lie == Lie::Roots)
             .then_some(Mistake::GrowthUnnamed)
             .into();

@@ -71,6 +71,7 @@ impl Run<Tables> {
             .crowd
             .as_ref()
             .map_or(options.space, Crowd::space);
+        options.identity = Some(self.id.identity());
         self.id.lock(&mut options);
         options
     }

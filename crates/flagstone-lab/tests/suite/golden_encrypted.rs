@@ -7,14 +7,15 @@ use flagstone_store::medium::{Landing, Recorded};
 use flagstone_store::{Key, OpenOptions, PageStore, StoreError};
 use std::path::PathBuf;
 
-/// The version of the format of encrypted stores, as their superblock has it.
-const VERSION: u64 = 3;
+/// The versions of the format of encrypted stores, as their superblocks have them.
+const VERSIONS: [u64; 2] = [3, VERSION];
+const VERSION: u64 = 5;
 /// Pages of the store, fewer than others have: no page can be compressed.
 const PAGES: u32 = 7;
 const TRANSACTIONS: u32 = 12;
 
-fn path(kind: &str) -> PathBuf {
-    golden_files::path(&format!("encrypted-v{VERSION}/{kind}.zst"))
+fn path(version: u64, kind: &str) -> PathBuf {
+    golden_files::path(&format!("encrypted-v{version}/{kind}.zst"))
 }
 
 fn key(kind: &str) -> Key {
@@ -27,6 +28,7 @@ fn key(kind: &str) -> Key {
 fn open(medium: &Recorded, key: Key) -> Result<PageStore, StoreError> {
     let mut options = OpenOptions::default();
     options.pages_per_block = 16;
+    options.identity = Some(0x601d_e75c_0de5_11f5);
     options.key = Some(key);
     PageStore::on(Box::new(medium.clone()), &options)
 }
@@ -56,8 +58,11 @@ fn make(kind: &str) -> Result<Vec<u8>, StoreError> {
 #[test]
 fn golden_encrypted_stores_are_opened_by_their_key_alone() {
     for kind in ["key", "passphrase"] {
-        golden_files::make(&path(kind), || make(kind).expect("a store"));
-        let golden = golden_files::read(&path(kind));
+        golden_files::make(&path(VERSION, kind), || make(kind).expect("a store"));
+    }
+    let all = VERSIONS.map(|version| ["key", "passphrase"].map(|kind| (version, kind)));
+    for (version, kind) in all.into_iter().flatten() {
+        let golden = golden_files::read(&path(version, kind));
         let mut held = vec![None; PAGES as usize];
         for (at, bytes) in (0..TRANSACTIONS - 1).map(write) {
             held[at.index()] = Some(bytes);

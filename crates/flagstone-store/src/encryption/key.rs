@@ -3,9 +3,10 @@
 use super::lock;
 use super::medium::{Encrypted, is_proven};
 use crate::error::{Doing, StoreError};
+use crate::identity::random;
 use crate::medium::{Disk, Medium};
 use crate::pages::{OpenOptions, config, doubt_blank, doubt_head};
-use crate::superblock::{ENCRYPTED_VERSION, MAGIC, MEDIUM_PAGE_BYTES, superblock};
+use crate::superblock::{ENCRYPTED_VERSIONS, MAGIC, MEDIUM_PAGE_BYTES, superblock};
 use crate::superblock::{READING_HEAD, read_heads};
 use aes_gcm_siv::Aes256GcmSiv;
 use aes_gcm_siv::aead::{AeadInOut, KeyInit};
@@ -187,12 +188,6 @@ fn nonce(bytes: &[u8]) -> [u8; 12] {
     bytes.try_into().expect("it has that size")
 }
 
-fn random(into: &mut [u8]) -> Result<(), StoreError> {
-    getrandom::fill(into).map_err(|error| {
-        StoreError::io("asking the system for chance", std::io::Error::other(error))
-    })
-}
-
 /// A superblock with a lock. Its checksums are right, but they need no key: nothing in it is
 /// believed before its proof was verified.
 struct Found {
@@ -277,8 +272,11 @@ fn unproven() -> StoreError {
 /// The lock in a page with a superblock, if its checksum is right.
 pub(super) fn locked(page: &[u8]) -> Option<Lock> {
     let at = |field: std::ops::Range<usize>| LOCK_AT + field.start..LOCK_AT + field.end;
+    let version = get(page, superblock::VERSION);
     let is_right = page[superblock::MAGIC] == *MAGIC
-        && get(page, superblock::VERSION) == ENCRYPTED_VERSION
+        && ENCRYPTED_VERSIONS
+            .iter()
+            .any(|&(of_it, _)| of_it == version)
         && get(page, at(lock::CRC)) == u64::from(crate::sum::crc32c(&page[..LOCK_AT + LOCK_BYTES]));
     is_right.then(|| {
         page[LOCK_AT..LOCK_AT + LOCK_BYTES]

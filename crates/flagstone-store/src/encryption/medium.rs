@@ -10,10 +10,11 @@
 //! ```
 
 use super::key::{LOCK_AT, LOCK_BYTES, Lock, Secret, cipher, locked};
-use super::{lock, sealed_end};
+use super::{lock, sealed_end, sealed_mark};
 use crate::flash::{mark, trailer};
 use crate::medium::{Expecting, Medium, pieces};
-use crate::superblock::{ENCRYPTED_VERSION, MEDIUM_PAGE_BYTES, STORE_VERSION, superblock};
+use crate::superblock::{ENCRYPTED_VERSION, ENCRYPTED_VERSIONS, STORE_VERSION};
+use crate::superblock::{MEDIUM_PAGE_BYTES, superblock};
 use aes_gcm_siv::Aes256GcmSiv;
 use aes_gcm_siv::aead::AeadInOut;
 use flagstone::layout::{get, put};
@@ -30,6 +31,8 @@ const SHOWN: usize = DATA + Encrypted::SPARE_BYTES;
 const BYTES: usize = trailer::BYTES.end - trailer::BYTES.start;
 /// Pages before the first mark.
 const HEAD_PAGES: u64 = 2;
+/// Bytes of a mark that are authentic.
+const MARKED: usize = mark::CRC.end;
 
 /// A medium under encryption.
 pub(super) struct Encrypted {
@@ -133,7 +136,8 @@ impl Encrypted {
         } else if self.is_mark(place) && (is_blank || page.starts_with(b"Mark")) {
             let mut closed: Page = page.try_into().expect("pages are whole");
             let tag = self.mark_tag(place, &closed);
-            closed[mark::SIZE..][..tag.len()].copy_from_slice(&tag);
+            closed.copy_within(mark::IDENTITY, MARKED + sealed_mark::IDENTITY.start);
+            closed[MARKED..][sealed_mark::TAG].copy_from_slice(&tag);
             closed
         } else if is_blank {
             [0; MEDIUM_PAGE_BYTES]
@@ -222,17 +226,17 @@ impl Encrypted {
 
     fn mark_tag(&self, place: u64, page: &Page) -> [u8; 16] {
         let generation = get(page, mark::GENERATION);
-        let bytes = &page[..mark::SIZE];
+        let bytes = &page[..MARKED];
         tag(&self.cipher, b"mark....", place, generation, bytes)
     }
 
     fn open_mark(&self, place: u64, page: &mut Page) {
         let tag = self.mark_tag(place, page);
-        if page[mark::SIZE..][..tag.len()] != tag {
+        if page[MARKED..][sealed_mark::TAG] != tag {
             // Neither a mark nor zeros.
-            page[..mark::SIZE].fill(0xff);
+            page[..MARKED].fill(0xff);
         }
-        page[mark::SIZE..].fill(0);
+        page[MARKED..].fill(0);
     }
 
     fn close_superblock(&self, place: u64, page: &[u8]) -> Page {
@@ -254,7 +258,11 @@ impl Encrypted {
         }
         let is_right = is_proven(&self.cipher, place, &page[..]);
         page[superblock::SIZE..].fill(0);
-        put(&mut page[..], superblock::VERSION, STORE_VERSION);
+        let version = get(&page[..], superblock::VERSION);
+        let mut versions = ENCRYPTED_VERSIONS.iter();
+        let within = versions.find(|&&(of_it, _)| of_it == version);
+        let within = within.map_or(STORE_VERSION, |&(_, within)| within);
+        put(&mut page[..], superblock::VERSION, within);
         let sum = crate::sum::crc32c(&page[..superblock::CRC.start]);
         let sum = if is_right { sum } else { !sum };
         put(&mut page[..], superblock::CRC, sum.into());

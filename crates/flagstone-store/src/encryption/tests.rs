@@ -3,7 +3,8 @@
 use super::key::rekey_on;
 use super::{Key, lock};
 use crate::error::StoreError;
-use crate::flash::{generation_in, mark, mark_page, page_sum, trailer};
+use crate::flash::{generation_in, mark, mark_page, mark_sum, page_sum, trailer};
+use crate::identity::Identity;
 use crate::medium::{Landing, Medium, Recorded};
 use crate::pages::tests::cut;
 use crate::pages::{OpenOptions, PageStore};
@@ -17,6 +18,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 
 const PAGES_PER_BLOCK: u32 = 16;
+const IDENTITY: u64 = 0x5eed_e4c0_1de7_0417;
 
 fn raw(byte: u8) -> Option<Key> {
     Some(Key::raw([byte; 32]))
@@ -25,6 +27,7 @@ fn raw(byte: u8) -> Option<Key> {
 fn options(key: Option<Key>) -> OpenOptions {
     OpenOptions {
         pages_per_block: PAGES_PER_BLOCK,
+        identity: Some(IDENTITY),
         key,
         ..OpenOptions::default()
     }
@@ -200,7 +203,7 @@ fn forged(key: Option<Key>) -> Option<Vec<u8>> {
             forged[..trailer_at].copy_from_slice(&from[..trailer_at]);
             let end = trailer_at + trailer::BYTES.start;
             forged[end..end + 2].copy_from_slice(&from[end..end + 2]);
-            let sum = page_sum(&forged[..MEDIUM_PAGE_BYTES - 4], number);
+            let sum = page_sum(&forged[..MEDIUM_PAGE_BYTES - 4], number, IDENTITY);
             forged[MEDIUM_PAGE_BYTES - 4..].copy_from_slice(&sum.to_le_bytes());
         }
     }
@@ -248,7 +251,7 @@ fn replayed(key: Option<Key>, as_it_was: bool) -> Option<Vec<u8>> {
             old[at.clone()].copy_from_slice(&new[at]);
         }
         if key.is_none() {
-            let sum = page_sum(&old[..MEDIUM_PAGE_BYTES - 4], number);
+            let sum = page_sum(&old[..MEDIUM_PAGE_BYTES - 4], number, IDENTITY);
             old[MEDIUM_PAGE_BYTES - 4..].copy_from_slice(&sum.to_le_bytes());
         }
         let (logical, before) = (round % 40, then.to_le_bytes());
@@ -294,11 +297,12 @@ fn marks_and_superblocks_that_were_changed_are_not_believed() {
     let mut changed = read(&medium, offset);
     let generation = get(&changed, mark::GENERATION) - 1;
     put(&mut changed, mark::GENERATION, generation);
-    let sum = crate::sum::crc32c(&changed[..mark::CRC.start]);
-    put(&mut changed, mark::CRC, sum.into());
-    let head: [u8; mark::SIZE] = changed[..mark::SIZE].try_into().expect("its size");
+    let identity = Identity::of(IDENTITY);
+    let sum = mark_sum(&changed, identity);
+    put(&mut changed, mark::CRC, sum);
+    let head = changed.first_chunk().expect("it is longer");
     assert_eq!(
-        generation_in(&head, block),
+        generation_in(head, block, identity),
         generation,
         "right but for its tag"
     );

@@ -61,7 +61,7 @@ impl Glance {
     fn generation(&self, block: Pbn) -> Result<u64, StoreError> {
         let place = mark_page(self.superblock.pages_per_block, block.0);
         let mark = mark_at(self.medium.as_ref(), place).doing("reading a mark")?;
-        Ok(generation_in(&mark, block.0))
+        Ok(generation_in(&mark, block.0, self.superblock.identity))
     }
 
     /// The last erase of a block: the number of the opening that did it, and how many it had done
@@ -90,10 +90,12 @@ impl Glance {
             .read_at(place * MEDIUM_PAGE_BYTES as u64, &mut page)
             .doing("reading a page")?;
         let (data, end) = page.split_at(DATA_BYTES);
-        Ok(match judge(data, end, at, generation) {
-            Judged::Blank => Shown::Blank,
-            Judged::Whole(_) => Shown::Whole,
-            Judged::Wrong => Shown::Torn,
-        })
+        Ok(
+            match judge(data, end, at, generation, self.superblock.identity) {
+                Judged::Blank => Shown::Blank,
+                Judged::Whole(_) => Shown::Whole,
+                Judged::Wrong => Shown::Torn,
+            },
+        )
     }
 }

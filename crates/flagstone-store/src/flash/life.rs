@@ -11,9 +11,11 @@
 //! durable. A flash that failed does not close.
 
 use super::{
-    DAMAGED, DATA_BYTES, MARK_MAGIC, MediumFlash, NEVER, READING_MARK, Trouble, geometry, mark,
-    mark_page, medium_bytes, sum, trailer,
+    AT_REST, DAMAGED, DATA_BYTES, MARK_MAGIC, MediumFlash, NEVER, READING_MARK, Trouble, geometry,
+    mark, mark_page, medium_bytes, sum, trailer,
 };
+use crate::encryption::sealed_mark;
+use crate::identity::Identity;
 use crate::medium::Medium;
 use crate::medium::gaps::Misreads;
 use crate::superblock::{Lifetime, MEDIUM_PAGE_BYTES};
@@ -138,57 +140,107 @@ pub(crate) fn mark_at(medium: &dyn Medium, place: u64) -> io::Result<[u8; mark::
     Ok(bytes)
 }
 
-/// What a mark says: a generation, [`NEVER`] for zeros, [`DAMAGED`] for anything else.
-pub(crate) fn generation_in(bytes: &[u8; mark::SIZE], block: u32) -> u64 {
-    let is_right = bytes[mark::MAGIC] == *MARK_MAGIC
+/// The checksum of a mark in a store.
+pub(crate) fn mark_sum(bytes: &[u8], identity: Identity) -> u64 {
+    let before = &bytes[..mark::CRC.start];
+    let number = identity.number().to_le_bytes();
+    u64::from(match identity {
+        Identity::NONE => crate::sum::crc32c(before),
+        _ => crate::sum::crc32c_of(&[before, &number]),
+    })
+}
+
+fn is_mark(bytes: &[u8], block: u32, identity: Identity) -> bool {
+    bytes[mark::MAGIC] == *MARK_MAGIC
         && get(bytes, mark::BLOCK) == u64::from(block)
-        && get(bytes, mark::CRC) == u64::from(crate::sum::crc32c(&bytes[..mark::CRC.start]));
-    match is_right {
+        && (1..AT_REST).contains(&get(bytes, mark::GENERATION))
+        && get(bytes, mark::CRC) == mark_sum(bytes, identity)
+}
+
+/// What a mark says in a store: a generation, [`NEVER`] for zeros, [`DAMAGED`] for anything else.
+/// The mark of another store is none.
+pub(crate) fn generation_in(bytes: &[u8; mark::SIZE], block: u32, identity: Identity) -> u64 {
+    match is_mark(bytes, block, identity) {
         true => get(bytes, mark::GENERATION),
         false if bytes.iter().all(|&byte| byte == 0) => NEVER,
         false => DAMAGED,
     }
 }
 
+/// Bytes of a mark with all places where it may say whose it is.
+pub(crate) const SIGNED_BYTES: usize = mark::IDENTITY.start + sealed_mark::SIZE;
+
+/// Where no superblock tells the identity of a store: reads the begin of a page as a mark that says
+/// itself whose it is.
+pub(crate) fn signed_mark(medium: &dyn Medium, place: u64) -> io::Result<[u8; SIGNED_BYTES]> {
+    let mut bytes = [0; SIGNED_BYTES];
+    medium.read_at(place * MEDIUM_PAGE_BYTES as u64, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The block that a page marks, and the identity of the store, which may be encrypted; nothing for
+/// a page that is no mark of any store.
+pub(crate) fn signer_of(bytes: &[u8; SIGNED_BYTES]) -> Option<(u32, Identity)> {
+    let block = get(bytes, mark::BLOCK) as u32;
+    let sealed = mark::IDENTITY.start + sealed_mark::IDENTITY.start;
+    let places = [mark::IDENTITY, sealed..sealed + Identity::BYTES];
+    let said = places.map(|place| Identity::parse(get(bytes, place)));
+    let may = said.into_iter().flatten().chain([Identity::NONE]);
+    let mut signers = may.filter(|&identity| is_mark(bytes, block, identity));
+    signers.next().map(|identity| (block, identity))
+}
+
 /// The mark of a block; zeros for [`NEVER`].
-pub(crate) fn emit_mark(block: u32, generation: u64) -> Vec<u8> {
+pub(crate) fn emit_mark(block: u32, generation: u64, identity: Identity) -> Vec<u8> {
     let mut bytes = vec![0; mark::SIZE];
     if generation != NEVER {
         bytes[mark::MAGIC].copy_from_slice(MARK_MAGIC);
         put(&mut bytes, mark::BLOCK, block.into());
         put(&mut bytes, mark::GENERATION, generation);
-        let sum = crate::sum::crc32c(&bytes[..mark::CRC.start]);
-        put(&mut bytes, mark::CRC, sum.into());
+        let sum = mark_sum(&bytes, identity);
+        put(&mut bytes, mark::CRC, sum);
+        put(&mut bytes, mark::IDENTITY, identity.number());
     }
     bytes
 }
 
 /// The generation of a page that is whole by its own checksum, with its number among those of
 /// blocks.
-pub(crate) fn page_generation(page: &[u8; MEDIUM_PAGE_BYTES], number: u32) -> Option<u64> {
+pub(crate) fn page_generation(
+    page: &[u8; MEDIUM_PAGE_BYTES],
+    number: u32,
+    identity: Identity,
+) -> Option<u64> {
     let end = &page[DATA_BYTES..];
-    let is_whole = get(end, trailer::CRC) == sum(&page[..DATA_BYTES], end, Ppn(number))
+    let is_whole = get(end, trailer::CRC) == sum(&page[..DATA_BYTES], end, Ppn(number), identity)
         && get(end, trailer::BYTES) as usize <= DATA_BYTES;
-    is_whole.then(|| get(end, trailer::GENERATION))
+    is_whole.then(|| identity.combine(get(end, trailer::GENERATION)))
 }
 
-/// Sees to it that the marks of blocks which begin to exist are zeros. A block device may hold
-/// those of an older store. Returns whether any was written.
+/// Zeroes the marks of `blocks`, which begin to exist, where they are not zeros. A block device may
+/// hold marks of an older store there, or anything else. The caller syncs the medium before the
+/// superblock counts these blocks.
+///
+/// A mark of this store itself is from a later time than its superblock: an older copy of the store
+/// was put back. Generations will repeat, so the pages of such a block are zeroed as well.
 pub(crate) fn clear_marks(
     medium: &dyn Medium,
     pages_per_block: u32,
+    identity: Identity,
     blocks: std::ops::Range<u32>,
-) -> io::Result<bool> {
-    let mut wrote = false;
+) -> io::Result<()> {
     for block in blocks {
         let place = mark_page(pages_per_block, block);
-        if mark_at(medium, place)? != [0; mark::SIZE] {
-            let offset = place * MEDIUM_PAGE_BYTES as u64;
-            medium.write_at(offset, &[0; MEDIUM_PAGE_BYTES])?;
-            wrote = true;
-        }
+        let bytes = mark_at(medium, place)?;
+        let pages = match generation_in(&bytes, block, identity) {
+            NEVER => continue,
+            DAMAGED => 1,
+            _ => 1 + pages_per_block as usize,
+        };
+        let offset = place * MEDIUM_PAGE_BYTES as u64;
+        medium.write_at(offset, &vec![0; pages * MEDIUM_PAGE_BYTES])?;
     }
-    Ok(wrote)
+    Ok(())
 }
 
 impl MediumFlash {
@@ -200,7 +252,7 @@ impl MediumFlash {
 
     /// The generation that a mark gives its block. What is wrong with the mark is noted.
     pub(super) fn judge_mark(&self, block: Pbn, bytes: &[u8; mark::SIZE]) -> u64 {
-        let generation = generation_in(bytes, block.0);
+        let generation = generation_in(bytes, block.0, self.superblock.identity);
         match generation {
             DAMAGED => {
                 self.places.notes.damage().marks.insert(block.0);
@@ -275,7 +327,7 @@ impl MediumFlash {
             *self.places.notes.refused() = Some(error.to_string());
             return Ok(());
         }
-        let cleared = clear_marks(self.medium(), pages, has..wanted);
+        let cleared = clear_marks(self.medium(), pages, self.superblock.identity, has..wanted);
         cleared.map_err(|error| self.fails("clearing marks of new blocks", error))?;
         // The superblock must not speak of room that a cut takes away.
         self.places.sync()?;

@@ -7,6 +7,7 @@
 //! out before it acknowledges anything. One thread at a time does so, and others wait for it.
 
 use super::{DATA_BYTES, Judged, MEDIUM_PAGE_BYTES, MediumStats, NEVER, Notes, UNKNOWN, judge};
+use crate::identity::Identity;
 use crate::medium::gaps::is_bad_sector;
 use crate::medium::{Expecting, Medium};
 use flagstone::nand::FlashError;
@@ -124,6 +125,8 @@ pub(crate) struct Places {
     /// Hears of reads to come, where that is of use.
     expecting: Option<Expecting>,
     pub(super) notes: Notes,
+    /// That of the store.
+    identity: Identity,
     state: Mutex<State>,
     is_apart: AtomicBool,
     /// Whether a sector that the medium refuses to read costs its page only.
@@ -153,11 +156,17 @@ pub(crate) enum Found {
 }
 
 impl Places {
-    pub(super) fn new(medium: Box<dyn Medium>, notes: Notes, generations: Vec<u64>) -> Places {
+    pub(super) fn new(
+        medium: Box<dyn Medium>,
+        notes: Notes,
+        generations: Vec<u64>,
+        identity: Identity,
+    ) -> Places {
         Places {
             expecting: medium.expecting(),
             medium: Arc::from(medium),
             notes,
+            identity,
             state: Mutex::new(State {
                 generations,
                 ..State::default()
@@ -281,10 +290,12 @@ impl Places {
             }
         }
         let (data, end) = page.split_at(DATA_BYTES);
-        Ok(match judge(data, end, place.at, place.generation) {
-            Judged::Whole(bytes) => Some(bytes),
-            Judged::Blank | Judged::Wrong => None,
-        })
+        Ok(
+            match judge(data, end, place.at, place.generation, self.identity) {
+                Judged::Whole(bytes) => Some(bytes),
+                Judged::Blank | Judged::Wrong => None,
+            },
+        )
     }
 
     pub(super) fn generation(&self, block: Pbn) -> u64 {

@@ -13,7 +13,7 @@
 //! A store that grows writes over them; to a block they are blank pages. Where they are missing or
 //! wrong the blocks are read, as after a crash.
 
-use super::{DATA_BYTES, Judged, MediumFlash, end_page, judge, medium_bytes};
+use super::{AT_REST, DATA_BYTES, Judged, MediumFlash, end_page, judge, medium_bytes};
 use crate::medium::Medium;
 use crate::medium::gaps::is_bad_sector;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
@@ -30,9 +30,6 @@ layout! {
         SEEN:       2, "pages below this one were found or written";
     }
 }
-
-/// Set in the generation of pages at rest, and of no block.
-const AT_REST: u64 = 1 << 63;
 
 /// What is at rest, and how. Other versions are passed over.
 const VERSION: u16 = 1;
@@ -128,7 +125,14 @@ impl Leaving<'_> {
             let has = self.filled.min(DATA_BYTES);
             let (data, end) = page.split_at_mut(DATA_BYTES);
             data[has..].fill(0);
-            end_page(data, end, has, self.generation, Ppn(number));
+            end_page(
+                data,
+                end,
+                has,
+                self.generation,
+                Ppn(number),
+                self.flash.superblock.identity,
+            );
             self.filled -= has;
         }
         let bytes = pages.as_flattened();
@@ -190,7 +194,8 @@ impl Left {
             }
             for (page, number) in pages.iter().zip(first..) {
                 let (data, end) = page.split_at(DATA_BYTES);
-                let Judged::Whole(has) = judge(data, end, Ppn(number), generation) else {
+                let judged = judge(data, end, Ppn(number), generation, superblock.identity);
+                let Judged::Whole(has) = judged else {
                     return Ok(Err(format!("page {number} of them is damaged")));
                 };
                 let (of_block, others) = data[..has].split_at(has.min(of_blocks - blocks.len()));

@@ -3,6 +3,7 @@
 use super::{FIRST_BLOCKS, OpenOptions, config, look};
 use crate::error::{Doing, StoreError};
 use crate::flash::{clear_marks, geometry, medium_bytes};
+use crate::identity::Identity;
 use crate::medium::Medium;
 use crate::superblock::{Head, Lifetime, MEDIUM_PAGE_BYTES, Superblock};
 
@@ -60,12 +61,17 @@ pub(super) fn create(medium: &dyn Medium, options: &OpenOptions) -> Result<Head,
         protocol: options.protocol,
         closed: Some(true),
         rested: 0,
+        identity: match options.identity {
+            Some(number) => Identity::of(number),
+            None => Identity::draw()?,
+        },
         life: Lifetime {
             medium_bytes: MEDIUM_PAGE_BYTES as u64,
             ..Lifetime::default()
         },
     };
-    clear_marks(medium, options.pages_per_block, 0..blocks)
+    let identity = superblock.identity;
+    clear_marks(medium, options.pages_per_block, identity, 0..blocks)
         .doing("clearing marks of an older store")?;
     // The superblock must not speak of room that a cut takes away.
     medium.sync().doing("making the room of a store durable")?;

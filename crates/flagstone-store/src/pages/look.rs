@@ -3,7 +3,7 @@
 use super::{OpenOptions, PageStore};
 use crate::error::{Doing, StoreError};
 use crate::flash::{DAMAGED, NEVER, Notes, generation_in, geometry};
-use crate::flash::{mark_at, mark_page, medium_bytes};
+use crate::flash::{mark_at, mark_page, medium_bytes, signed_mark, signer_of};
 use crate::medium::{Expecting, Medium};
 use crate::superblock::{Head, Lifetime, MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::commit::{DeviceError, Kind};
@@ -112,7 +112,10 @@ pub(crate) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
         // The one that is damaged may have been the newer one, by which the store had grown.
         for block in blocks..blocks.saturating_add((blocks / 8).max(8)) {
             let mark = mark_at(medium, mark_page(pages, block)).doing("reading a mark")?;
-            if !matches!(generation_in(&mark, block), NEVER | DAMAGED) {
+            if !matches!(
+                generation_in(&mark, block, superblock.identity),
+                NEVER | DAMAGED
+            ) {
                 return Err(newest_is_lost());
             }
         }
@@ -129,9 +132,8 @@ pub(crate) fn doubt_blank(medium: &dyn Medium) -> Result<(), StoreError> {
     // As much as a new store takes, in which there is a mark if there is any.
     let end = (has / MEDIUM_PAGE_BYTES as u64).min(mark_page(128, super::FIRST_BLOCKS));
     for place in mark_page(128, 0)..end {
-        let bytes = mark_at(medium, place).doing("looking for an older store")?;
-        let block = get(&bytes, crate::flash::mark::BLOCK) as u32;
-        if !matches!(generation_in(&bytes, block), NEVER | DAMAGED) {
+        let bytes = signed_mark(medium, place).doing("looking for an older store")?;
+        if signer_of(&bytes).is_some() {
             return Err(StoreError::NotAStore(
                 "both superblocks are zeros, and there are blocks of a store behind them; nothing \
                  was changed: `flagstone store repair` salvages it, or discard all of the medium"

@@ -30,6 +30,12 @@ pub struct OpenOptions {
     pub space: f64,
     /// Bytes of memory for pages, of a store that threads share (`SharedPages`); others have none.
     pub cache: u64,
+    /// What the identity of a new store is made of; nothing for the random source of the system. It
+    /// is for those who must get the same bytes each time: two stores with one identity on one
+    /// medium, one after the other, are not told apart. 0 makes a store without an identity, as
+    /// older versions of the format made them.
+    #[doc(hidden)]
+    pub identity: Option<u64>,
     /// Whether a block is collected as a whole by the commit that needs its room, and not in steps
     /// ahead of it. With it one can see what steps are good for.
     #[doc(hidden)]
@@ -54,6 +60,7 @@ impl Default for OpenOptions {
             bytes: 0,
             space: 1.5,
             cache: 64 << 20,
+            identity: None,
             whole_collections: false,
             mistake: Mistaken::default(),
             #[cfg(feature = "encryption")]

@@ -285,6 +285,7 @@ fn a_file_has_one_writer_or_many_readers() {
 mod failures;
 mod looked;
 mod resting;
+mod used;
 
 #[test]
 fn stores_grow_to_the_sizes_that_the_documents_name() {

@@ -34,11 +34,12 @@ fn versions(medium: &Patched, superblock: &Superblock) -> Result<Versions, Store
     let mut page: Page = [0; MEDIUM_PAGE_BYTES];
     for block in 0..superblock.blocks {
         let bytes = mark_at(medium, mark_page(pages, block)).doing("reading a page")?;
-        let generation = generation_in(&bytes, block);
+        let generation = generation_in(&bytes, block, superblock.identity);
         for number in 0..pages {
             let place = mark_page(pages, block) + 1 + u64::from(number);
             read(medium, place, &mut page)?;
-            if page_generation(&page, block * pages + number) != Some(generation) {
+            let found = page_generation(&page, block * pages + number, superblock.identity);
+            if found != Some(generation) {
                 continue;
             }
             let head = Header::parse(&page[DATA_BYTES..][trailer::SPARE]);

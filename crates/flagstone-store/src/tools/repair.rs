@@ -15,8 +15,9 @@ use super::patched::Patched;
 use super::{Progress, Source, compare, fill, metadata, newest};
 use crate::encryption;
 use crate::error::{Doing, StoreError};
-use crate::flash::{DAMAGED, NEVER, emit_mark, generation_in, geometry, mark, mark_at, mark_page};
-use crate::flash::{medium_bytes, page_generation};
+use crate::flash::{DAMAGED, NEVER, emit_mark, generation_in, geometry, mark_at, mark_page};
+use crate::flash::{medium_bytes, page_generation, signed_mark, signer_of};
+use crate::identity::Identity;
 use crate::medium::gaps::{Gaps, Misreads};
 use crate::medium::{Disk, Medium};
 use crate::pages::{OpenOptions, PageStore};
@@ -153,11 +154,11 @@ fn patch(
     for block in 0..known.min(there) {
         let place = mark_page(pages, block);
         let bytes = mark_at(disk.as_ref(), place).doing("reading a mark")?;
-        let mut generation = generation_in(&bytes, block);
+        let mut generation = generation_in(&bytes, block, superblock.identity);
         if generation == DAMAGED {
             let found;
-            (generation, found) = generation_of_pages(disk.as_ref(), pages, block)?;
-            patches.insert(place, emit_mark(block, generation));
+            (generation, found) = generation_of_pages(disk.as_ref(), &superblock, block)?;
+            patches.insert(place, emit_mark(block, generation, superblock.identity));
             match found {
                 0 => report.missing.push(format!(
                     "block {block}: its mark is damaged, and none of its pages is whole"
@@ -234,7 +235,11 @@ fn head(
                     .into(),
             )
         })?;
-        let blocks = last_mark(disk, bytes, pages_per_block)?;
+        let identity = identity_of_marks(disk, bytes, pages_per_block)?;
+        let blocks = match identity {
+            Some(identity) => last_mark(disk, bytes, pages_per_block, identity)?,
+            None => 0,
+        };
         if blocks == 0 {
             return Err(StoreError::NotAStore(format!(
                 "there is no store here with {pages_per_block} pages a block: neither a \
@@ -252,6 +257,7 @@ fn head(
             sequence: 0,
             protocol,
             rested: 0,
+            identity: identity.unwrap_or_default(),
             closed: Some(false),
             life: Lifetime::default(),
         });
@@ -270,7 +276,7 @@ fn head(
         return Err(wrong("pages a block:", said.to_string(), pages.to_string()));
     }
     if damaged > 0 {
-        let blocks = last_mark(disk, bytes, pages)?.max(superblock.blocks);
+        let blocks = last_mark(disk, bytes, pages, superblock.identity)?.max(superblock.blocks);
         report.mended.push(format!(
             "one superblock is damaged; the other one is whole and knows {} of {blocks} blocks",
             superblock.blocks
@@ -285,11 +291,10 @@ fn head(
 /// Pages of a block, by the place of the first mark of a block that is not the first.
 fn distance_of_marks(disk: &dyn Medium, bytes: u64) -> Result<u32, StoreError> {
     for place in mark_page(0, 0) + 1..bytes.div_ceil(MEDIUM_PAGE_BYTES as u64) {
-        let page = mark_at(disk, place).doing("looking for marks")?;
-        let block = flagstone::layout::get(&page, mark::BLOCK) as u32;
-        if block == 0 || matches!(generation_in(&page, block), NEVER | DAMAGED) {
+        let page = signed_mark(disk, place).doing("looking for marks")?;
+        let Some((block, _)) = signer_of(&page).filter(|&(block, _)| block > 0) else {
             continue;
-        }
+        };
         let pages = (16..=128).find(|&pages| mark_page(pages, block) == place);
         if let Some(pages) = pages {
             return Ok(pages);
@@ -302,11 +307,33 @@ fn distance_of_marks(disk: &dyn Medium, bytes: u64) -> Result<u32, StoreError> {
     ))
 }
 
-/// Blocks up to the last one with a mark.
-fn last_mark(disk: &dyn Medium, bytes: u64, pages_per_block: u32) -> Result<u32, StoreError> {
+/// The identity of the store, by the mark of its first block that has one; nothing if there is no
+/// mark. Marks of an older store on a block device lie behind the blocks of this one.
+fn identity_of_marks(
+    disk: &dyn Medium,
+    bytes: u64,
+    pages_per_block: u32,
+) -> Result<Option<Identity>, StoreError> {
+    for block in 0..blocks_in(bytes, pages_per_block) {
+        let page = signed_mark(disk, mark_page(pages_per_block, block));
+        let page = page.doing("reading a mark")?;
+        if let Some((_, identity)) = signer_of(&page).filter(|&(marked, _)| marked == block) {
+            return Ok(Some(identity));
+        }
+    }
+    Ok(None)
+}
+
+/// Blocks up to the last one with a mark of the store.
+fn last_mark(
+    disk: &dyn Medium,
+    bytes: u64,
+    pages_per_block: u32,
+    identity: Identity,
+) -> Result<u32, StoreError> {
     for block in (0..blocks_in(bytes, pages_per_block)).rev() {
         let page = mark_at(disk, mark_page(pages_per_block, block)).doing("reading a mark")?;
-        if !matches!(generation_in(&page, block), NEVER | DAMAGED) {
+        if !matches!(generation_in(&page, block, identity), NEVER | DAMAGED) {
             return Ok(block + 1);
         }
     }
@@ -316,15 +343,16 @@ fn last_mark(disk: &dyn Medium, bytes: u64, pages_per_block: u32) -> Result<u32,
 /// The generation that the newest pages of a block have, and how many have it.
 fn generation_of_pages(
     disk: &dyn Medium,
-    pages: u32,
+    superblock: &Superblock,
     block: u32,
 ) -> Result<(u64, u32), StoreError> {
+    let (pages, identity) = (superblock.pages_per_block, superblock.identity);
     let (mut newest, mut count) = (NEVER, 0);
     let mut bytes = [0; MEDIUM_PAGE_BYTES];
     for page in 0..pages {
         let place = (mark_page(pages, block) + 1 + u64::from(page)) * MEDIUM_PAGE_BYTES as u64;
         disk.read_at(place, &mut bytes).doing("reading a page")?;
-        let Some(generation) = page_generation(&bytes, block * pages + page) else {
+        let Some(generation) = page_generation(&bytes, block * pages + page, identity) else {
             continue;
         };
         match generation.cmp(&newest) {

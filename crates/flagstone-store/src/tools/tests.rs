@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::flash::{mark_page, medium_bytes};
+use crate::identity::Identity;
+use crate::medium::Disk;
 use crate::pages::tests::assert_says;
-use crate::superblock::MEDIUM_PAGE_BYTES;
+use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions as Files};
 use std::os::unix::fs::FileExt;
@@ -276,6 +278,12 @@ fn every_damaged_page_is_found_and_all_others_are_salvaged() {
     assert!(lost > 10);
 }
 
+fn identity_of(path: &Path) -> u64 {
+    let disk = Disk::open(path, false, true).expect("it is there");
+    let head = Superblock::read(&disk).expect("it can be read");
+    head.expect("a store").superblock.identity.number()
+}
+
 fn blocks_of(path: &Path) -> u32 {
     let store = PageStore::open(path, &OpenOptions::existing().reading()).expect("a store");
     store.info().blocks
@@ -294,9 +302,10 @@ fn without_checksums_a_check_finds_no_damage() {
         file.read_exact_at(&mut page, offset)
             .expect("it is that long");
         page[0] ^= 0x10;
-        let sum = crate::page_sum(&page[..MEDIUM_PAGE_BYTES - 4], number);
+        let identity = identity_of(&path);
+        let sum = crate::page_sum(&page[..MEDIUM_PAGE_BYTES - 4], number, identity);
         page[MEDIUM_PAGE_BYTES - 4..].copy_from_slice(&sum.to_le_bytes());
-        let generation = crate::flash::page_generation(&page, number);
+        let generation = crate::flash::page_generation(&page, number, Identity::of(identity));
         if generation.is_some_and(|generation| generation > 0) {
             file.write_all_at(&page, offset).expect("room");
             changed += 1;
