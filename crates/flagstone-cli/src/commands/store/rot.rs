@@ -1,0 +1,127 @@
+//! Rot under stores in memory: `flagstone store break --rot`.
+
+use crate::commands::say;
+use flagstone_lab::stores::StoreSubject;
+use flagstone_lab::stores::rot::RotTally;
+use flagstone_lab::stores::rot::{Aim, End, Harm, Outcome, RotCampaign, RotFindings, RotRunId};
+use flagstone_terminal::progress_bar;
+use serde_json::{Map, Value, json};
+use std::process::ExitCode;
+
+/// Carries one run out again, and tells its story.
+pub(super) fn run_again(id: &RotRunId) -> ExitCode {
+    let tally = id.run();
+    match (&tally.first, &tally.told) {
+        (Some((id, what)), _) => say(&format!("{id}: SILENT: {what}")),
+        (None, Some(what)) => say(&format!("{id} holds: {what}")),
+        (None, None) => say(&format!("{id} holds: {} damaged stores", tally.damaged())),
+    }
+    ExitCode::from(u8::from(tally.silent() > 0))
+}
+
+/// Carries a campaign out and prints what it found. Returns whether there were silent losses.
+pub(super) fn carry_out(campaign: &RotCampaign, as_json: bool) -> bool {
+    let bar = progress_bar(campaign.damages, &campaign.protocol.to_string());
+    let findings = campaign.run(&|damages| bar.inc(damages));
+    bar.finish_and_clear();
+    match as_json {
+        true => say(&in_json(campaign, &findings).to_string()),
+        false => print(campaign, &findings),
+    }
+    findings.work.silent() > 0
+}
+
+fn subject(campaign: &RotCampaign) -> String {
+    match campaign.subject {
+        StoreSubject::Pages => campaign.protocol.to_string(),
+        StoreSubject::Tables => "tables".into(),
+    }
+}
+
+/// Rows with a name, and how many damaged stores said what.
+fn rows(tally: &RotTally) -> impl Iterator<Item = (&'static str, [u64; 5])> + '_ {
+    let aims = Aim::ALL
+        .iter()
+        .map(|&(aim, name)| (name, tally.by_aim[aim as usize]));
+    let harms = Harm::ALL
+        .iter()
+        .map(|&(harm, name)| (name, tally.by_harm[harm as usize]));
+    aims.chain(harms)
+}
+
+fn in_json(campaign: &RotCampaign, findings: &RotFindings) -> Value {
+    let tally = &findings.work;
+    let first = findings.violations.first();
+    let counted = |counts: &dyn Fn(Outcome) -> u64| {
+        let keys = ["right", "at_opening", "at_reading", "undecidable", "silent"];
+        let all = keys.iter().zip(Outcome::ALL);
+        let all = all.map(|(key, (outcome, _))| ((*key).to_string(), json!(counts(outcome))));
+        Value::Object(all.collect::<Map<_, _>>())
+    };
+    let by_damage = rows(tally).map(|(name, row)| {
+        let counts = counted(&|outcome| row[outcome as usize]);
+        (name.to_string(), counts)
+    });
+    json!({
+        "subject": match campaign.subject {
+            StoreSubject::Pages => "pages",
+            StoreSubject::Tables => "tables",
+        },
+        "protocol": campaign.protocol.info().name,
+        "lie": campaign.lie.name(),
+        "encrypted": campaign.encrypted,
+        "seed": campaign.seed,
+        "histories": tally.histories,
+        "failed_before_damage": tally.before,
+        "commits": tally.commits,
+        "collections": tally.collections,
+        "damaged": tally.damaged(),
+        "outcomes": counted(&|outcome| tally.of(outcome)),
+        "by_damage": by_damage.collect::<Map<_, _>>(),
+        "silent_closed": tally.silent_by_end[End::Closed as usize],
+        "silent_killed": tally.silent_by_end[End::Killed as usize],
+        "silent_begun": tally.silent_by_end[End::Begun as usize],
+        "silent_cut": tally.silent_by_end[End::Cut as usize],
+        "first_run_id": first.map(|(id, _)| id.to_string()),
+        "first_silent": first.map(|(_, what)| what),
+    })
+}
+
+fn print(campaign: &RotCampaign, findings: &RotFindings) {
+    let tally = &findings.work;
+    let [closed, killed, begun, cut] = tally.silent_by_end;
+    say(&format!(
+        "{:10} {:>9} damaged stores of {} histories  {:>6} SILENT  {} right, {} errors at opening, \
+         {} errors at reading, {} undecidable; {} commits, {} collections",
+        subject(campaign),
+        tally.damaged(),
+        tally.histories,
+        tally.silent(),
+        tally.of(Outcome::Right),
+        tally.of(Outcome::Opening),
+        tally.of(Outcome::Reading),
+        tally.of(Outcome::Undecidable),
+        tally.commits,
+        tally.collections,
+    ));
+    if tally.silent() > 0 {
+        say(&format!(
+            "{:10} silent by the end of the history: closed {closed}, killed {killed}, killed in a \
+             transaction {begun}, cut {cut}",
+            ""
+        ));
+    }
+    say(&format!(
+        "  {:34} {:>8} {:>8} {:>8} {:>8} {:>11} {:>8}",
+        "damage", "stores", "right", "opening", "reading", "undecidable", "SILENT"
+    ));
+    for (name, [right, opening, reading, undecidable, silent]) in rows(tally) {
+        let stores = right + opening + reading + undecidable + silent;
+        say(&format!(
+            "  {name:34} {stores:>8} {right:>8} {opening:>8} {reading:>8} {undecidable:>11} {silent:>8}"
+        ));
+    }
+    for (id, what) in &findings.violations {
+        say(&format!("{id}: {what}"));
+    }
+}

@@ -1,0 +1,96 @@
+//! What damaged stores said, counted by their damage.
+
+use super::damage::{Aim, Harm};
+use super::id::RotRunId;
+use std::ops::AddAssign;
+
+/// What a damaged store said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// All data is there.
+    Right,
+    /// It did not open.
+    Opening,
+    /// Some data cannot be read, and `check` says that something is wrong.
+    Reading,
+    /// The newest transactions are missing as a whole, as after a power cut, and nothing on the
+    /// medium says that they were durable.
+    Undecidable,
+    /// Other data is there, or none, without an error.
+    Silent,
+}
+
+impl Outcome {
+    /// All of them, with the names of columns.
+    pub const ALL: [(Outcome, &'static str); 5] = [
+        (Outcome::Right, "right"),
+        (Outcome::Opening, "error at opening"),
+        (Outcome::Reading, "error at reading"),
+        (Outcome::Undecidable, "undecidable"),
+        (Outcome::Silent, "SILENT"),
+    ];
+}
+
+/// The counts of runs with rot.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RotTally {
+    /// Histories.
+    pub histories: u64,
+    /// Histories that failed before any damage.
+    pub before: u64,
+    /// Transactions that were committed.
+    pub commits: u64,
+    /// Blocks that were collected.
+    pub collections: u64,
+    /// By [`Aim`] and [`Outcome`].
+    pub by_aim: [[u64; 5]; Aim::ALL.len()],
+    /// By [`Harm`] and [`Outcome`].
+    pub by_harm: [[u64; 5]; Harm::ALL.len()],
+    /// Silent losses, by [`End`](super::End).
+    pub silent_by_end: [u64; 4],
+    /// The first silent loss.
+    pub first: Option<(RotRunId, String)>,
+    /// The story of a single run that is no silent loss.
+    pub told: Option<String>,
+}
+
+impl AddAssign for RotTally {
+    fn add_assign(&mut self, other: RotTally) {
+        self.histories += other.histories;
+        self.before += other.before;
+        self.commits += other.commits;
+        self.collections += other.collections;
+        let rows = self.by_aim.iter_mut().zip(other.by_aim);
+        for (row, more) in rows.chain(self.by_harm.iter_mut().zip(other.by_harm)) {
+            for (count, more) in row.iter_mut().zip(more) {
+                *count += more;
+            }
+        }
+        for (count, more) in self.silent_by_end.iter_mut().zip(other.silent_by_end) {
+            *count += more;
+        }
+    }
+}
+
+impl RotTally {
+    pub(super) fn count(&mut self, aim: Aim, harm: Harm, outcome: Outcome) {
+        self.by_aim[aim as usize][outcome.clone() as usize] += 1;
+        self.by_harm[harm as usize][outcome as usize] += 1;
+    }
+
+    /// How many damaged stores said this.
+    pub fn of(&self, outcome: Outcome) -> u64 {
+        let at = outcome as usize;
+        self.by_harm.iter().map(|row| row[at]).sum()
+    }
+
+    /// Damaged stores.
+    pub fn damaged(&self) -> u64 {
+        self.by_harm.iter().flatten().sum()
+    }
+
+    /// Silent losses, and histories that failed before any damage.
+    pub fn silent(&self) -> u64 {
+        self.of(Outcome::Silent) + self.before
+    }
+}
