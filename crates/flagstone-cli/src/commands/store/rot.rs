@@ -3,7 +3,7 @@
 use crate::commands::say;
 use flagstone_lab::stores::StoreSubject;
 use flagstone_lab::stores::rot::RotTally;
-use flagstone_lab::stores::rot::{Aim, End, Harm, Outcome, RotCampaign, RotFindings, RotRunId};
+use flagstone_lab::stores::rot::{Aim, End, Harm, RotCampaign, RotFindings, RotRunId, Silence};
 use flagstone_terminal::progress_bar;
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
@@ -52,16 +52,16 @@ fn rows(tally: &RotTally) -> impl Iterator<Item = (&'static str, [u64; 5])> + '_
 fn in_json(campaign: &RotCampaign, findings: &RotFindings) -> Value {
     let tally = &findings.work;
     let first = findings.violations.first();
-    let counted = |counts: &dyn Fn(Outcome) -> u64| {
-        let keys = ["right", "at_opening", "at_reading", "undecidable", "silent"];
-        let all = keys.iter().zip(Outcome::ALL);
-        let all = all.map(|(key, (outcome, _))| ((*key).to_string(), json!(counts(outcome))));
-        Value::Object(all.collect::<Map<_, _>>())
+    let counted = |[right, opening, reading, undecidable, silent]: [u64; 5]| {
+        json!({
+            "right": right,
+            "at_opening": opening,
+            "at_reading": reading,
+            "undecidable": undecidable,
+            "silent": silent,
+        })
     };
-    let by_damage = rows(tally).map(|(name, row)| {
-        let counts = counted(&|outcome| row[outcome as usize]);
-        (name.to_string(), counts)
-    });
+    let by_damage = rows(tally).map(|(name, row)| (name.to_string(), counted(row)));
     json!({
         "subject": match campaign.subject {
             StoreSubject::Pages => "pages",
@@ -76,8 +76,12 @@ fn in_json(campaign: &RotCampaign, findings: &RotFindings) -> Value {
         "commits": tally.commits,
         "collections": tally.collections,
         "damaged": tally.damaged(),
-        "outcomes": counted(&|outcome| tally.of(outcome)),
+        "outcomes": counted(tally.outcomes()),
         "by_damage": by_damage.collect::<Map<_, _>>(),
+        "silent_data": tally.silent_by_way[Silence::Data as usize],
+        "silent_check": tally.silent_by_way[Silence::Check as usize],
+        "silent_repair": tally.silent_by_way[Silence::Repair as usize],
+        "silent_panic": tally.silent_by_way[Silence::Panic as usize],
         "silent_closed": tally.silent_by_end[End::Closed as usize],
         "silent_killed": tally.silent_by_end[End::Killed as usize],
         "silent_begun": tally.silent_by_end[End::Begun as usize],
@@ -90,17 +94,14 @@ fn in_json(campaign: &RotCampaign, findings: &RotFindings) -> Value {
 fn print(campaign: &RotCampaign, findings: &RotFindings) {
     let tally = &findings.work;
     let [closed, killed, begun, cut] = tally.silent_by_end;
+    let [right, opening, reading, undecidable, _] = tally.outcomes();
     say(&format!(
-        "{:10} {:>9} damaged stores of {} histories  {:>6} SILENT  {} right, {} errors at opening, \
-         {} errors at reading, {} undecidable; {} commits, {} collections",
+        "{:10} {:>9} damaged stores of {} histories  {:>6} SILENT  {right} right, {opening} errors at \
+         opening, {reading} errors at reading, {undecidable} undecidable; {} commits, {} collections",
         subject(campaign),
         tally.damaged(),
         tally.histories,
         tally.silent(),
-        tally.of(Outcome::Right),
-        tally.of(Outcome::Opening),
-        tally.of(Outcome::Reading),
-        tally.of(Outcome::Undecidable),
         tally.commits,
         tally.collections,
     ));
@@ -110,6 +111,11 @@ fn print(campaign: &RotCampaign, findings: &RotFindings) {
              transaction {begun}, cut {cut}",
             ""
         ));
+        let ways = Silence::ALL.iter().zip(tally.silent_by_way);
+        let ways: Vec<String> = ways
+            .map(|((_, name), count)| format!("{name} {count}"))
+            .collect();
+        say(&format!("{:10} silent by: {}", "", ways.join(", ")));
     }
     say(&format!(
         "  {:34} {:>8} {:>8} {:>8} {:>8} {:>11} {:>8}",

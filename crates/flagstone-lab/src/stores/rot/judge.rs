@@ -8,10 +8,10 @@
 //! missing as a whole if each later one is damaged as well: that is *undecidable*. The newest
 //! commit of which all pages are whole has to be there, with all that it built on.
 
-use super::Outcome;
 use super::damage::{Damage, Site};
 use super::past::{Bytes, Past};
 use super::{End, RotRunId};
+use super::{Outcome, Silence};
 use crate::stores::Lie;
 use flagstone_store::OpenOptions;
 use flagstone_store::medium::Recorded;
@@ -158,7 +158,7 @@ pub(super) fn verdict<K: Kept>(
     if repairs {
         let found = repaired(kept, past, first, left);
         if let Err(what) = found {
-            return Ok((Outcome::Silent, what));
+            return Ok((Outcome::Silent(Silence::Repair), what));
         }
     }
     let looked = match kept.look(left, way, past.newest()) {
@@ -177,7 +177,7 @@ pub(super) fn verdict<K: Kept>(
                 format!("{what} cannot be read, and check says: {wrong}"),
             ),
             (Some(what), None) => (
-                Outcome::Silent,
+                Outcome::Silent(Silence::Check),
                 format!("{what} cannot be read, and check says that all is well"),
             ),
         });
@@ -206,7 +206,7 @@ pub(super) fn verdict<K: Kept>(
         .unread(&looked.view)
         .map_or(String::new(), |what| format!("; {what} cannot be read"));
     Ok((
-        Outcome::Silent,
+        Outcome::Silent(Silence::Data),
         format!("{differs} ({opened}; {checked}{unread}{earlier})"),
     ))
 }

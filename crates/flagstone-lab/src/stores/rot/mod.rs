@@ -46,7 +46,7 @@ mod tests;
 pub use damage::{Aim, Harm};
 pub use id::RotRunId;
 pub use past::End;
-pub use tally::{Outcome, RotTally};
+pub use tally::{Outcome, RotTally, Silence};
 
 use super::{BATCH, Lie, StoreSubject};
 use crate::campaign;
@@ -169,10 +169,11 @@ fn carry_out<K: Kept>(id: &RotRunId) -> RotTally {
         let judged = caught(|| verdict(&kept, &past, &site, &damage, &left, &mut dice));
         let (outcome, what) = match judged {
             Ok(judged) => judged,
-            Err(panic) => (Outcome::Silent, panic),
+            Err(panic) => (Outcome::Silent(Silence::Panic), panic),
         };
-        tally.count(damage.aim, damage.harm, outcome.clone());
-        if outcome == Outcome::Silent {
+        tally.count(damage.aim, damage.harm, outcome);
+        if let Outcome::Silent(way) = outcome {
+            tally.silent_by_way[way as usize] += 1;
             tally.silent_by_end[past.end as usize] += 1;
             let story = story(&kept, &past, &site, &damage);
             tally.first.get_or_insert((one, format!("{what}\n{story}")));

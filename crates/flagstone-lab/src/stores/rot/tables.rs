@@ -332,16 +332,16 @@ impl Kept for RottenTables {
         let lying = Lying::new(medium.clone(), self.id.lie, self.pages_per_block);
         let opened = Store::on(Box::new(lying), &options);
         let store = opened.map_err(|error| error.to_string())?;
-        let check = || match way.reads {
-            // To check tables takes the turn of a writer: the pages are checked instead.
-            true => {
-                let lying = Lying::new(medium.clone(), self.id.lie, self.pages_per_block);
-                match PageStore::on(Box::new(lying), &options) {
-                    Ok(mut store) => check_pages(&mut store),
-                    Err(error) => Some(error.to_string()),
-                }
-            }
-            false => store.check().err(),
+        // As the command does it: the pages of the store, and then the tables in them.
+        let check = || {
+            let mut reading = options.clone();
+            reading.read_only = true;
+            let lying = Lying::new(medium.snapshot(), self.id.lie, self.pages_per_block);
+            let of_pages = match PageStore::on(Box::new(lying), &reading) {
+                Ok(mut store) => check_pages(&mut store),
+                Err(error) => Some(error.to_string()),
+            };
+            of_pages.or_else(|| store.check().err())
         };
         let before = way.checks_first.then(check);
         let mut view = View {

@@ -5,7 +5,7 @@ use super::id::RotRunId;
 use std::ops::AddAssign;
 
 /// What a damaged store said.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// All data is there.
     Right,
@@ -17,17 +17,51 @@ pub enum Outcome {
     /// medium says that they were durable.
     Undecidable,
     /// Other data is there, or none, without an error.
-    Silent,
+    Silent(Silence),
 }
 
 impl Outcome {
-    /// All of them, with the names of columns.
-    pub const ALL: [(Outcome, &'static str); 5] = [
-        (Outcome::Right, "right"),
-        (Outcome::Opening, "error at opening"),
-        (Outcome::Reading, "error at reading"),
-        (Outcome::Undecidable, "undecidable"),
-        (Outcome::Silent, "SILENT"),
+    /// The names of columns, in this order.
+    pub const NAMES: [&'static str; 5] = [
+        "right",
+        "error at opening",
+        "error at reading",
+        "undecidable",
+        "SILENT",
+    ];
+
+    /// Its column.
+    pub(super) fn column(self) -> usize {
+        match self {
+            Outcome::Right => 0,
+            Outcome::Opening => 1,
+            Outcome::Reading => 2,
+            Outcome::Undecidable => 3,
+            Outcome::Silent(_) => 4,
+        }
+    }
+}
+
+/// How a loss was silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Silence {
+    /// Reading gives other data, or nothing.
+    Data,
+    /// Data cannot be read, and `check` says that all is well.
+    Check,
+    /// `repair` names no loss, and the new store lacks something.
+    Repair,
+    /// The store panics.
+    Panic,
+}
+
+impl Silence {
+    /// All of them, with a word for each.
+    pub const ALL: [(Silence, &'static str); 4] = [
+        (Silence::Data, "other data"),
+        (Silence::Check, "a check that sees nothing"),
+        (Silence::Repair, "a repair that names no loss"),
+        (Silence::Panic, "a panic"),
     ];
 }
 
@@ -48,6 +82,8 @@ pub struct RotTally {
     pub by_harm: [[u64; 5]; Harm::ALL.len()],
     /// Silent losses, by [`End`](super::End).
     pub silent_by_end: [u64; 4],
+    /// Silent losses, by [`Silence`].
+    pub silent_by_way: [u64; 4],
     /// The first silent loss.
     pub first: Option<(RotRunId, String)>,
     /// The story of a single run that is no silent loss.
@@ -66,7 +102,8 @@ impl AddAssign for RotTally {
                 *count += more;
             }
         }
-        for (count, more) in self.silent_by_end.iter_mut().zip(other.silent_by_end) {
+        let ends = self.silent_by_end.iter_mut().zip(other.silent_by_end);
+        for (count, more) in ends.chain(self.silent_by_way.iter_mut().zip(other.silent_by_way)) {
             *count += more;
         }
     }
@@ -74,14 +111,13 @@ impl AddAssign for RotTally {
 
 impl RotTally {
     pub(super) fn count(&mut self, aim: Aim, harm: Harm, outcome: Outcome) {
-        self.by_aim[aim as usize][outcome.clone() as usize] += 1;
-        self.by_harm[harm as usize][outcome as usize] += 1;
+        self.by_aim[aim as usize][outcome.column()] += 1;
+        self.by_harm[harm as usize][outcome.column()] += 1;
     }
 
-    /// How many damaged stores said this.
-    pub fn of(&self, outcome: Outcome) -> u64 {
-        let at = outcome as usize;
-        self.by_harm.iter().map(|row| row[at]).sum()
+    /// How many damaged stores said what, in the order of [`Outcome::NAMES`].
+    pub fn outcomes(&self) -> [u64; 5] {
+        std::array::from_fn(|at| self.by_harm.iter().map(|row| row[at]).sum())
     }
 
     /// Damaged stores.
@@ -91,6 +127,6 @@ impl RotTally {
 
     /// Silent losses, and histories that failed before any damage.
     pub fn silent(&self) -> u64 {
-        self.of(Outcome::Silent) + self.before
+        self.outcomes()[4] + self.before
     }
 }

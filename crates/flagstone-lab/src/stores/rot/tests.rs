@@ -27,13 +27,9 @@ fn rot_is_drawn_in_all_its_kinds() {
             let damaged: u64 = tally.by_aim[aim as usize].iter().sum();
             assert!(damaged > 0, "{name}");
         }
-        for outcome in [
-            Outcome::Right,
-            Outcome::Opening,
-            Outcome::Reading,
-            Outcome::Undecidable,
-        ] {
-            assert!(tally.of(outcome.clone()) > 0, "{subject:?} {outcome:?}");
+        let [right, opening, reading, undecidable, _] = tally.outcomes();
+        for count in [right, opening, reading, undecidable] {
+            assert!(count > 0, "{subject:?} {tally:?}");
         }
     }
 }
