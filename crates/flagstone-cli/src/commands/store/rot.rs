@@ -42,10 +42,10 @@ fn subject(campaign: &RotCampaign) -> String {
 fn rows(tally: &RotTally) -> impl Iterator<Item = (&'static str, [u64; 5])> + '_ {
     let aims = Aim::ALL
         .iter()
-        .map(|&(aim, name)| (name, tally.by_aim[aim as usize]));
+        .map(|&(aim, name)| (name, tally.by_aim(aim)));
     let harms = Harm::ALL
         .iter()
-        .map(|&(harm, name)| (name, tally.by_harm[harm as usize]));
+        .map(|&(harm, name)| (name, tally.by_harm(harm)));
     aims.chain(harms)
 }
 
@@ -62,6 +62,13 @@ fn in_json(campaign: &RotCampaign, findings: &RotFindings) -> Value {
         })
     };
     let by_damage = rows(tally).map(|(name, row)| (name.to_string(), counted(row)));
+    let silent_by = Aim::ALL.iter().map(|&(aim, name)| {
+        let row = Harm::ALL.iter().map(|&(harm, name)| {
+            let count = json!(tally.silent_by(aim, harm));
+            (name.to_string(), count)
+        });
+        (name.to_string(), Value::Object(row.collect()))
+    });
     json!({
         "subject": match campaign.subject {
             StoreSubject::Pages => "pages",
@@ -77,6 +84,7 @@ fn in_json(campaign: &RotCampaign, findings: &RotFindings) -> Value {
         "collections": tally.collections,
         "damaged": tally.damaged(),
         "outcomes": counted(tally.outcomes()),
+        "silent_by": silent_by.collect::<Map<_, _>>(),
         "by_damage": by_damage.collect::<Map<_, _>>(),
         "silent_data": tally.silent_by_way[Silence::Data as usize],
         "silent_check": tally.silent_by_way[Silence::Check as usize],
@@ -126,6 +134,19 @@ fn print(campaign: &RotCampaign, findings: &RotFindings) {
         say(&format!(
             "  {name:34} {stores:>8} {right:>8} {opening:>8} {reading:>8} {undecidable:>11} {silent:>8}"
         ));
+    }
+    if tally.outcomes()[4] > 0 {
+        say("  silent, by pages and by what became of them:");
+        for (aim, name) in Aim::ALL {
+            let row = Harm::ALL.map(|(harm, name)| match tally.silent_by(aim, harm) {
+                0 => String::new(),
+                count => format!("{name} {count}"),
+            });
+            let row: Vec<String> = row.into_iter().filter(|cell| !cell.is_empty()).collect();
+            if !row.is_empty() {
+                say(&format!("    {name:34} {}", row.join(", ")));
+            }
+        }
     }
     for (id, what) in &findings.violations {
         say(&format!("{id}: {what}"));

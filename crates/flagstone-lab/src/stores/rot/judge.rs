@@ -26,6 +26,8 @@ pub(super) struct Way {
     pub(super) reads: bool,
     /// Whether `check` comes before anything is read.
     pub(super) checks_first: bool,
+    /// Whether one more transaction is committed then, and the store closed.
+    pub(super) goes_on: bool,
 }
 
 /// What a store has shown.
@@ -33,6 +35,8 @@ pub(super) struct Looked<V> {
     pub(super) view: V,
     /// What `check` says; nothing if all is well.
     pub(super) wrong: Option<String>,
+    /// Whether one more transaction was committed, and the store closed.
+    pub(super) went_on: bool,
 }
 
 /// The contents of the stores of a run, and how they are used.
@@ -75,6 +79,9 @@ pub(super) trait Kept: Sized {
         newest: &Self::State,
     ) -> Result<Looked<Self::View>, String>;
 
+    /// A state after the transaction with which a damaged store goes on.
+    fn later(&self, state: &Self::State) -> Self::State;
+
     /// What of all that could be read is not as in a state.
     fn differs(&self, view: &Self::View, state: &Self::State) -> Option<String>;
 
@@ -89,7 +96,7 @@ pub(super) trait Kept: Sized {
 pub(super) fn go_on<K: Kept>(kept: &K, past: &mut Past<K::State>) -> Result<(), String> {
     let way = Way {
         reads: true,
-        checks_first: false,
+        ..Way::default()
     };
     let looked = kept
         .look(&past.media.medium.snapshot(), way, past.newest())
@@ -152,6 +159,7 @@ pub(super) fn verdict<K: Kept>(
     let way = Way {
         reads: dice.random_range(0..3) == 0,
         checks_first: dice.random_range(0..3) == 0,
+        goes_on: dice.random_range(0..3) == 0,
     };
     let repairs = kept.id().lie == Lie::None && dice.random_range(0..8) == 0;
     let first = first_allowed(past, site, damage);
@@ -166,6 +174,12 @@ pub(super) fn verdict<K: Kept>(
         Err(why) => return Ok((Outcome::Opening, format!("it does not open: {why}"))),
     };
     let Some(differs) = agrees(kept, past, &looked.view) else {
+        let states = past.doubt.iter().chain([past.newest()]);
+        if looked.went_on
+            && let Err((way, what)) = still_there(kept, left, &looked.view, states)
+        {
+            return Ok((Outcome::Silent(way), what));
+        }
         return Ok(match (kept.unread(&looked.view), looked.wrong) {
             (None, None) => (Outcome::Right, "all is there".into()),
             (None, Some(wrong)) => (
@@ -186,6 +200,11 @@ pub(super) fn verdict<K: Kept>(
     for number in (first..last).rev() {
         let state = &past.commits[number].state;
         if kept.differs(&looked.view, state).is_none() {
+            if looked.went_on
+                && let Err((way, what)) = still_there(kept, left, &looked.view, [state].into_iter())
+            {
+                return Ok((Outcome::Silent(way), what));
+            }
             let what = format!("the state of commit {number} of {last} is there");
             return Ok((Outcome::Undecidable, what));
         }
@@ -209,6 +228,37 @@ pub(super) fn verdict<K: Kept>(
         Outcome::Silent(Silence::Data),
         format!("{differs} ({opened}; {checked}{unread}{earlier})"),
     ))
+}
+
+/// Opens a damaged store that went on with one more transaction and was closed. What was there has
+/// to be there still, or be an error.
+fn still_there<'a, K: Kept<State: 'a>>(
+    kept: &K,
+    left: &Recorded,
+    view: &K::View,
+    states: impl Iterator<Item = &'a K::State>,
+) -> Result<(), (Silence, String)> {
+    let when = "one more transaction was committed, and the store closed and opened again";
+    let mut found: Option<String> = None;
+    for state in states.filter(|state| kept.differs(view, state).is_none()) {
+        let (way, later) = (Way::default(), kept.later(state));
+        let Ok(looked) = kept.look(left, way, &later) else {
+            return Ok(());
+        };
+        let Some(differs) = kept.differs(&looked.view, &later) else {
+            return match (kept.unread(&looked.view), looked.wrong) {
+                (Some(what), None) => Err((
+                    Silence::Check,
+                    format!("{when}: {what} cannot be read, and check says that all is well"),
+                )),
+                _ => Ok(()),
+            };
+        };
+        found = Some(differs);
+    }
+    found.map_or(Ok(()), |differs| {
+        Err((Silence::Data, format!("{when}: {differs}")))
+    })
 }
 
 /// What a view does not have in common with the state that has to be there, or with the one in

@@ -18,6 +18,9 @@ use std::collections::BTreeMap;
 /// Pages that a difference or a commit names, at most.
 const NAMED: usize = 6;
 
+/// The write with which a damaged store goes on.
+const LATER: Tag = 1 << 40;
+
 /// The store of a run, and how it is used.
 pub(super) struct RottenPages {
     id: RotRunId,
@@ -123,7 +126,8 @@ impl RottenPages {
         if !trims.is_empty() {
             about += &format!("; trims {}", some(trims.iter()));
         }
-        past.acknowledge(state, !puts.is_empty(), about);
+        let counts = !puts.is_empty() || state != *past.newest();
+        past.acknowledge(state, counts, about);
     }
 
     /// Commits one more transaction on a medium that fails soon, and cuts the power.
@@ -357,7 +361,16 @@ impl Kept for RottenPages {
             view.insert(at, held);
         }
         let wrong = before.unwrap_or_else(|| check(&mut store));
-        Ok(Looked { view, wrong })
+        let went_on = way.goes_on && !way.reads && go_on(store, self.pages.at(0)).is_ok();
+        Ok(Looked {
+            view,
+            wrong,
+            went_on,
+        })
+    }
+
+    fn later(&self, state: &Model) -> Model {
+        state.with(&Writes::from([(self.pages.at(0), Some(LATER))]))
     }
 
     fn differs(&self, view: &Self::View, state: &Model) -> Option<String> {
@@ -407,6 +420,14 @@ pub(super) fn check(store: &mut PageStore) -> Option<String> {
         }
         Err(error) => Some(error.to_string()),
     }
+}
+
+/// Commits one more transaction, and closes the store.
+fn go_on(mut store: PageStore, at: u32) -> Result<(), StoreError> {
+    let tx = store.begin()?;
+    store.write(tx, Lpn(at), &bytes_of(LATER))?;
+    store.commit(tx)?;
+    store.close()
 }
 
 /// Which write bytes are of.

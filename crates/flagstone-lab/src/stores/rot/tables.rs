@@ -12,10 +12,15 @@ use super::past::{Bytes, Past};
 use super::{End, RotRunId};
 use flagstone_store::medium::{Landing, Recorded};
 use flagstone_store::tables::{ReadTx, Store, TableKind};
-use flagstone_store::{OpenOptions, PageStore};
+use flagstone_store::{OpenOptions, PageStore, StoreError};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
+
+/// The row with which a damaged store goes on: a key that clients do not use.
+const LATER_TABLE: &str = "apples";
+const LATER_KEY: &[u8] = b"later";
+const LATER: u64 = 1 << 40;
 
 /// The store of a run, and how it is used.
 pub(super) struct RottenTables {
@@ -114,6 +119,14 @@ impl RottenTables {
             }
         }
     }
+}
+
+/// Commits one more transaction, and closes the store.
+fn go_on(store: Store) -> Result<(), StoreError> {
+    let mut tx = store.write()?;
+    tx.table(LATER_TABLE)?.insert(LATER_KEY, &bytes_of(LATER))?;
+    tx.commit()?;
+    store.close()
 }
 
 /// What changed from one state to the next.
@@ -374,7 +387,21 @@ impl Kept for RottenTables {
             }
         }
         let wrong = before.unwrap_or_else(check);
-        Ok(Looked { view, wrong })
+        let went_on = way.goes_on && !way.reads && go_on(store).is_ok();
+        Ok(Looked {
+            view,
+            wrong,
+            went_on,
+        })
+    }
+
+    fn later(&self, state: &State) -> State {
+        let mut later = state.clone();
+        later
+            .entry(LATER_TABLE)
+            .or_default()
+            .insert(LATER_KEY.to_vec(), LATER);
+        later
     }
 
     fn differs(&self, view: &View, state: &State) -> Option<String> {

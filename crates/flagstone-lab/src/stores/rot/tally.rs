@@ -76,10 +76,8 @@ pub struct RotTally {
     pub commits: u64,
     /// Blocks that were collected.
     pub collections: u64,
-    /// By [`Aim`] and [`Outcome`].
-    pub by_aim: [[u64; 5]; Aim::ALL.len()],
-    /// By [`Harm`] and [`Outcome`].
-    pub by_harm: [[u64; 5]; Harm::ALL.len()],
+    /// By [`Aim`], [`Harm`] and [`Outcome`].
+    counts: [[[u64; 5]; Harm::ALL.len()]; Aim::ALL.len()],
     /// Silent losses, by [`End`](super::End).
     pub silent_by_end: [u64; 4],
     /// Silent losses, by [`Silence`].
@@ -96,11 +94,12 @@ impl AddAssign for RotTally {
         self.before += other.before;
         self.commits += other.commits;
         self.collections += other.collections;
-        let rows = self.by_aim.iter_mut().zip(other.by_aim);
-        for (row, more) in rows.chain(self.by_harm.iter_mut().zip(other.by_harm)) {
-            for (count, more) in row.iter_mut().zip(more) {
-                *count += more;
-            }
+        let counts = self.counts.as_flattened_mut().as_flattened_mut();
+        for (count, more) in counts
+            .iter_mut()
+            .zip(other.counts.as_flattened().as_flattened())
+        {
+            *count += more;
         }
         let ends = self.silent_by_end.iter_mut().zip(other.silent_by_end);
         for (count, more) in ends.chain(self.silent_by_way.iter_mut().zip(other.silent_by_way)) {
@@ -111,22 +110,42 @@ impl AddAssign for RotTally {
 
 impl RotTally {
     pub(super) fn count(&mut self, aim: Aim, harm: Harm, outcome: Outcome) {
-        self.by_aim[aim as usize][outcome.column()] += 1;
-        self.by_harm[harm as usize][outcome.column()] += 1;
+        self.counts[aim as usize][harm as usize][outcome.column()] += 1;
     }
 
     /// How many damaged stores said what, in the order of [`Outcome::NAMES`].
     pub fn outcomes(&self) -> [u64; 5] {
-        std::array::from_fn(|at| self.by_harm.iter().map(|row| row[at]).sum())
+        sum(self.counts.as_flattened())
+    }
+
+    /// The same for pages of one kind.
+    pub fn by_aim(&self, aim: Aim) -> [u64; 5] {
+        sum(&self.counts[aim as usize])
+    }
+
+    /// The same for damage of one kind.
+    pub fn by_harm(&self, harm: Harm) -> [u64; 5] {
+        let all: Vec<[u64; 5]> = self.counts.iter().map(|row| row[harm as usize]).collect();
+        sum(&all)
+    }
+
+    /// Silent losses by damage of one kind to pages of one kind.
+    pub fn silent_by(&self, aim: Aim, harm: Harm) -> u64 {
+        self.counts[aim as usize][harm as usize][4]
     }
 
     /// Damaged stores.
     pub fn damaged(&self) -> u64 {
-        self.by_harm.iter().flatten().sum()
+        self.outcomes().iter().sum()
     }
 
     /// Silent losses, and histories that failed before any damage.
     pub fn silent(&self) -> u64 {
         self.outcomes()[4] + self.before
     }
+}
+
+/// The sums of columns.
+fn sum(rows: &[[u64; 5]]) -> [u64; 5] {
+    std::array::from_fn(|at| rows.iter().map(|row| row[at]).sum())
 }

@@ -24,7 +24,7 @@ fn rot_is_drawn_in_all_its_kinds() {
         assert_eq!(tally.before, 0, "{:?}", findings.violations);
         assert!(tally.collections > 0, "{tally:?}");
         for (aim, name) in Aim::ALL {
-            let damaged: u64 = tally.by_aim[aim as usize].iter().sum();
+            let damaged: u64 = tally.by_aim(aim).iter().sum();
             assert!(damaged > 0, "{name}");
         }
         let [right, opening, reading, undecidable, _] = tally.outcomes();
