@@ -58,6 +58,7 @@ use pages::RottenPages;
 use past::Past;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use std::collections::BTreeSet;
 use tables::RottenTables;
 
 /// Damaged copies of the medium of one history.
@@ -66,8 +67,8 @@ pub const DAMAGES: u32 = 8;
 /// For the dice of the damage.
 const DAMAGE: u64 = 0xda3a << 40;
 
-/// Commits of a history that a story has at most: the last ones.
-const TOLD: usize = 24;
+/// Commits of a history that a story has: the last ones, beside those whose pages are damaged.
+const TOLD: usize = 12;
 
 /// The task of a campaign with rot under the stores of one protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,16 +210,21 @@ fn history<K: Kept>(
 fn story<K: Kept>(kept: &K, past: &Past<K::State>, site: &Site<'_>, damage: &Damage) -> String {
     let mut lines = vec![format!("  store: {}", kept.about())];
     let skipped = past.commits.len().saturating_sub(TOLD);
-    if skipped > 0 {
-        lines.push(format!("  ... {skipped} commits before"));
-    }
+    let of = |place: &u64| past.commit_of(site.log.written(*place).unwrap_or(0));
+    let damaged: BTreeSet<usize> = damage.pages.keys().map(of).collect();
     let mut events = past.events.iter().peekable();
+    let mut left_out = 0;
     for (number, commit) in past.commits.iter().enumerate() {
-        if number >= skipped {
+        let is_told = number >= skipped || damaged.contains(&number);
+        if is_told {
+            if left_out > 0 {
+                lines.push(format!("  ... {left_out} commits"));
+            }
             lines.push(format!("  commit {number}: {}", commit.about));
         }
+        left_out = if is_told { 0 } else { left_out + 1 };
         while let Some((_, event)) = events.next_if(|(after, _)| *after <= number) {
-            if number >= skipped {
+            if is_told {
                 lines.push(format!("    {event}"));
             }
         }

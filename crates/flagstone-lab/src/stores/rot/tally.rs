@@ -77,7 +77,7 @@ pub struct RotTally {
     /// Blocks that were collected.
     pub collections: u64,
     /// By [`Aim`], [`Harm`] and [`Outcome`].
-    counts: [[[u64; 5]; Harm::ALL.len()]; Aim::ALL.len()],
+    pub(super) counts: [[[u64; 5]; Harm::ALL.len()]; Aim::ALL.len()],
     /// Silent losses, by [`End`](super::End).
     pub silent_by_end: [u64; 4],
     /// Silent losses, by [`Silence`].
