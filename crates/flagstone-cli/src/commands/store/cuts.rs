@@ -73,7 +73,7 @@ pub(super) struct Break {
     #[arg(long, conflicts_with = "tables")]
     on_chip: bool,
     /// Carry out one run again, by its id.
-    #[arg(long, value_name = "RUN-ID", conflicts_with_all = ["protocol", "tables", "rot", "cuts", "depth", "seed", "lie", "encrypt"])]
+    #[arg(long, value_name = "RUN-ID", conflicts_with_all = ["protocol", "tables", "cuts", "depth", "seed", "lie", "encrypt"])]
     run: Option<AnyRun>,
     /// Print one JSON object a protocol, one a line.
     #[arg(long)]

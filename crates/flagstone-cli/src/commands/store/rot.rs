@@ -138,13 +138,13 @@ fn print(campaign: &RotCampaign, findings: &RotFindings) {
     if tally.outcomes()[4] > 0 {
         say("  silent, by pages and by what became of them:");
         for (aim, name) in Aim::ALL {
-            let row = Harm::ALL.map(|(harm, name)| match tally.silent_by(aim, harm) {
-                0 => String::new(),
-                count => format!("{name} {count}"),
-            });
-            let row: Vec<String> = row.into_iter().filter(|cell| !cell.is_empty()).collect();
-            if !row.is_empty() {
-                say(&format!("    {name:34} {}", row.join(", ")));
+            for (harm, harm_name) in Harm::ALL {
+                if let Some(id) = tally.examples.get(&(aim, harm)) {
+                    let count = tally.silent_by(aim, harm);
+                    say(&format!(
+                        "    {name:34} {harm_name:10} {count:>6}, as in {id}"
+                    ));
+                }
             }
         }
     }

@@ -175,6 +175,10 @@ fn carry_out<K: Kept>(id: &RotRunId) -> RotTally {
         tally.count(damage.aim, damage.harm, outcome);
         if let Outcome::Silent(way) = outcome {
             tally.silent_by_way[way as usize] += 1;
+            tally
+                .examples
+                .entry((damage.aim, damage.harm))
+                .or_insert(one);
             tally.silent_by_end[past.end as usize] += 1;
             let story = story(&kept, &past, &site, &damage);
             tally.first.get_or_insert((one, format!("{what}\n{story}")));

@@ -2,6 +2,7 @@
 
 use super::damage::{Aim, Harm};
 use super::id::RotRunId;
+use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 /// What a damaged store said.
@@ -82,6 +83,8 @@ pub struct RotTally {
     pub silent_by_end: [u64; 4],
     /// Silent losses, by [`Silence`].
     pub silent_by_way: [u64; 4],
+    /// A silent loss of each kind.
+    pub examples: BTreeMap<(Aim, Harm), RotRunId>,
     /// The first silent loss.
     pub first: Option<(RotRunId, String)>,
     /// The story of a single run that is no silent loss.
@@ -100,6 +103,9 @@ impl AddAssign for RotTally {
             .zip(other.counts.as_flattened().as_flattened())
         {
             *count += more;
+        }
+        for (kind, id) in other.examples {
+            self.examples.entry(kind).or_insert(id);
         }
         let ends = self.silent_by_end.iter_mut().zip(other.silent_by_end);
         for (count, more) in ends.chain(self.silent_by_way.iter_mut().zip(other.silent_by_way)) {
