@@ -374,6 +374,31 @@ fn info_says_what_a_store_holds_and_whether_the_ends_of_its_pages_are_apart() {
     assert_eq!(info["apart"], Value::Null);
 }
 
+/// Silent losses end with exit code 1, and a run that is repeated tells the same.
+#[test]
+fn rot_is_found_without_checksums_and_its_run_is_told_again() {
+    let rot = ["store", "break", "--rot", "--lie", "checksums", "--cuts", "5000"];
+    let (out, _) = found(&rot);
+    says(&out, "undecidable");
+    let lines = out.lines();
+    let mut stories = lines.skip_while(|line| !line.starts_with("rot.seal.checksums/"));
+    let (id, story) = stories
+        .next()
+        .and_then(|line| line.split_once(": "))
+        .expect("a story");
+    let (again, _) = found(&["store", "break", "--run", id]);
+    says(&again, story);
+    says(&again, "damaged: ");
+    let error = bad(&["store", "break", "--rot", "--lie", "syncs"]);
+    says(&error, "no control of runs with rot");
+    let error = bad(&["store", "break", "--lie", "horizon"]);
+    says(&error, "add --rot");
+    let json = [&rot[..], &["--json", "--tables"]].concat();
+    let (out, _) = found(&json);
+    let found: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(found["outcomes"]["silent"].as_u64() > Some(0), "{out}");
+}
+
 #[test]
 fn each_tool_has_a_manual_page_with_the_texts_of_its_help() {
     let place = Place::new("man");

@@ -332,6 +332,17 @@ pub(super) fn carry_out<W: World>(id: &StoreRunId, on_chip: bool) -> StoreTally 
 }
 
 impl<W: World> Run<W> {
+    /// A run that another campaign carries out.
+    pub(super) fn of(id: &StoreRunId, world: W) -> Run<W> {
+        Run {
+            id: *id,
+            world,
+            tally: StoreTally::default(),
+            tag: 0,
+            every: 1,
+        }
+    }
+
     fn violated(&mut self, what: String) {
         self.tally.violations += 1;
         self.tally.first.get_or_insert(what);

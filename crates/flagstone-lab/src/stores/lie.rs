@@ -35,11 +35,14 @@ pub enum Lie {
     /// The medium does not lie. A store that grows does so before a root names the blocks that its
     /// mapping table gets.
     Roots,
+    /// The medium does not lie. A restart takes damage of what was durable for what a power cut has
+    /// torn: a control of runs with rot.
+    Horizon,
 }
 
 impl Lie {
     /// All of them, with the name that commands use.
-    pub const ALL: [(Lie, &'static str); 10] = [
+    pub const ALL: [(Lie, &'static str); 11] = [
         (Lie::None, "none"),
         (Lie::Syncs, "syncs"),
         (Lie::SyncsOfMarks, "syncs-of-marks"),
@@ -50,6 +53,7 @@ impl Lie {
         (Lie::DroppedRoots, "dropped-roots"),
         (Lie::Landings, "landings"),
         (Lie::Roots, "roots"),
+        (Lie::Horizon, "horizon"),
     ];
 
     /// The name that commands use.

@@ -38,6 +38,7 @@ mod older;
 mod on_chip;
 mod pages;
 mod pair;
+pub mod rot;
 pub mod soak;
 mod tables;
 
@@ -81,6 +82,7 @@ impl StoreSubject {
     /// Whether a control is one of runs with this subject.
     pub fn has(self, lie: Lie) -> bool {
         match lie {
+            Lie::Horizon => false,
             Lie::FreedPages | Lie::DroppedRoots => self == StoreSubject::Tables,
             Lie::Landings | Lie::Roots => self == StoreSubject::Pages,
             _ => true,
@@ -205,13 +207,18 @@ impl StoreRunId {
 
     /// Gives a store its key, if the run is about an encrypted one.
     fn lock(&self, options: &mut OpenOptions) {
-        #[cfg(feature = "encryption")]
-        if self.encrypted {
-            options.key = Some(flagstone_store::Key::raw([17; 32]));
-        }
-        #[cfg(not(feature = "encryption"))]
-        let _ = options;
+        lock(self.encrypted, options);
     }
+}
+
+/// Gives a store its key, if it is to be encrypted.
+fn lock(encrypted: bool, options: &mut OpenOptions) {
+    #[cfg(feature = "encryption")]
+    if encrypted {
+        options.key = Some(flagstone_store::Key::raw([17; 32]));
+    }
+    #[cfg(not(feature = "encryption"))]
+    let _ = (encrypted, options);
 }
 
 /// The task of a campaign with the stores of one protocol.

@@ -62,6 +62,11 @@ impl Model {
         Model { pages }
     }
 
+    /// The write that a page holds.
+    pub(super) fn tag(&self, at: u32) -> Option<Tag> {
+        self.pages.get(&at).copied()
+    }
+
     /// Holds a store against it. The error says what differs first.
     pub(super) fn compare(&self, store: &mut PageStore, pages: Places) -> Result<(), String> {
         self.compare_by(pages, |at, page| store.read(None, at, page))

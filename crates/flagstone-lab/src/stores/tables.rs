@@ -9,7 +9,7 @@
 //! ```
 
 mod crowded;
-mod states;
+pub(super) mod states;
 
 use super::StoreRunId;
 use super::harness::{Done, Life, May, Media, Run, World, failed};
@@ -57,6 +57,16 @@ struct Reader {
 pub(super) struct Tables {
     pages_per_block: u32,
     crowd: Option<Crowd>,
+}
+
+impl Tables {
+    /// Stores without a crowd.
+    pub(super) fn plain(pages_per_block: u32) -> Tables {
+        Tables {
+            pages_per_block,
+            crowd: None,
+        }
+    }
 }
 
 /// Commits that are under way: their state's number, and whether they surely change something.
@@ -193,7 +203,12 @@ impl Run<Tables> {
     }
 
     /// The steps of one transaction.
-    fn change(&mut self, tx: &mut WriteTx, state: &mut State, dice: &mut Pcg64Mcg) -> Done<()> {
+    pub(super) fn change(
+        &mut self,
+        tx: &mut WriteTx,
+        state: &mut State,
+        dice: &mut Pcg64Mcg,
+    ) -> Done<()> {
         let steps = [1, 2, 8, 60][dice.random_range(0..4)];
         let mut savepoints = Vec::new();
         for _ in 0..steps {

@@ -56,6 +56,8 @@ mod end_of_life;
 #[cfg(test)]
 mod failing_meta;
 #[cfg(test)]
+mod rot;
+#[cfg(test)]
 mod small_device;
 #[cfg(test)]
 mod tables;

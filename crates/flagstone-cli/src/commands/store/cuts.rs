@@ -1,8 +1,11 @@
 //! Power cuts under stores in memory, and processes that are killed while they commit to a file.
 
 use super::key::no_encryption;
+use super::rot;
 use crate::commands::{Failure, named, protocols_of, say};
+use flagstone::commit::Kind;
 use flagstone_lab::stores::kill::{Mistakes, Verifier, listening, work};
+use flagstone_lab::stores::rot::{RotCampaign, RotRunId};
 use flagstone_lab::stores::{
     ENCRYPTS, Landed, Lie, StoreCampaign, StoreFindings, StoreRunId, StoreSubject, suits,
 };
@@ -10,6 +13,7 @@ use flagstone_terminal::progress_bar;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::str::FromStr;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Kill {
@@ -41,7 +45,11 @@ pub(super) struct Break {
     /// Protocols, separated by commas, or `all` that a store can have.
     #[arg(long, default_value = "seal")]
     protocol: String,
-    /// Cuts for each protocol.
+    /// Damage pages that were durable instead of cutting the power: bits flip, pages are lost. A
+    /// store has to give the right data or an error.
+    #[arg(long, conflicts_with_all = ["on_chip", "depth"])]
+    rot: bool,
+    /// Cuts for each protocol; damaged stores with --rot.
     #[arg(long, default_value_t = 20_000)]
     cuts: u64,
     /// Cuts in a row, at most.
@@ -66,14 +74,17 @@ pub(super) struct Break {
     on_chip: bool,
     /// Carry out one run again, by its id.
     #[arg(long, value_name = "RUN-ID", conflicts_with_all = ["protocol", "tables", "cuts", "depth", "seed", "lie", "encrypt"])]
-    run: Option<StoreRunId>,
+    run: Option<AnyRun>,
     /// Print one JSON object a protocol, one a line.
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
-    if let Some(id) = &args.run {
+    if let Some(AnyRun::Rot(id)) = &args.run {
+        return Ok(rot::run_again(id));
+    }
+    if let Some(AnyRun::Cuts(id)) = &args.run {
         no_chip_for(id.subject, id.lie, args.on_chip)?;
         let tally = match args.on_chip {
             true => id.run_on_chip(),
@@ -103,11 +114,18 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
             }
         }
     }
+    if args.rot {
+        return break_by_rot(args, protocols);
+    }
     let lie = args.lie;
     let subject = subject(args.tables);
     if !subject.has(lie) {
+        let (name, adds) = match lie {
+            Lie::Horizon => ("runs with rot", "--rot"),
+            _ => ("tables", "--tables"),
+        };
         return Err(Failure::Usage(format!(
-            "`--lie {}` is a control of tables: add --tables",
+            "`--lie {}` is a control of {name}: add {adds}",
             lie.name()
         )));
     }
@@ -132,6 +150,49 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
         print_findings(&campaign, &findings, args.json);
     }
     Ok(ExitCode::from(u8::from(violated)))
+}
+
+/// A run of this command.
+#[derive(Debug, Clone, Copy)]
+enum AnyRun {
+    Cuts(StoreRunId),
+    Rot(RotRunId),
+}
+
+impl FromStr for AnyRun {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<AnyRun, String> {
+        if text.starts_with("rot") {
+            text.parse().map(AnyRun::Rot)
+        } else {
+            text.parse().map(AnyRun::Cuts)
+        }
+    }
+}
+
+/// Damages stores of these protocols.
+fn break_by_rot(args: &Break, protocols: Vec<Kind>) -> Result<ExitCode, Failure> {
+    if !RotRunId::has(args.lie) {
+        return Err(Failure::Usage(format!(
+            "`--lie {}` is no control of runs with rot: use `horizon` or `checksums`",
+            args.lie.name()
+        )));
+    }
+    let mut is_silent = false;
+    for protocol in protocols {
+        let campaign = RotCampaign {
+            subject: subject(args.tables),
+            protocol,
+            lie: args.lie,
+            encrypted: args.encrypt,
+            damages: args.cuts,
+            seed: args.seed,
+            stop_early: args.lie != Lie::None,
+        };
+        is_silent |= rot::carry_out(&campaign, args.json);
+    }
+    Ok(ExitCode::from(u8::from(is_silent)))
 }
 
 /// Refuses a chip beside runs that have none, and the other way round.

@@ -6,6 +6,7 @@ mod cuts;
 mod key;
 mod look;
 mod rekey;
+mod rot;
 mod soak;
 mod tables;
 mod whole;

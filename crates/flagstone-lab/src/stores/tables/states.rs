@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The number of a write, of which its bytes follow.
-pub(super) type Tag = u64;
-pub(super) type Rows = BTreeMap<Vec<u8>, Tag>;
+pub(in crate::stores) type Tag = u64;
+pub(in crate::stores) type Rows = BTreeMap<Vec<u8>, Tag>;
 /// The tables that there are, and what they hold.
-pub(super) type State = BTreeMap<&'static str, Rows>;
+pub(in crate::stores) type State = BTreeMap<&'static str, Rows>;
 
 fn word_of(tag: Tag) -> u64 {
     tag.wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -30,7 +30,7 @@ pub(super) fn len_of(tag: Tag) -> usize {
 }
 
 /// The value of a write.
-pub(super) fn bytes_of(tag: Tag) -> Vec<u8> {
+pub(in crate::stores) fn bytes_of(tag: Tag) -> Vec<u8> {
     let mut bytes = vec![word_of(tag) as u8; len_of(tag)];
     for (byte, known) in bytes.iter_mut().zip(tag.to_le_bytes()) {
         *byte = known;

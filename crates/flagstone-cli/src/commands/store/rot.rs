@@ -1,0 +1,154 @@
+//! Rot under stores in memory: `flagstone store break --rot`.
+
+use crate::commands::say;
+use flagstone_lab::stores::StoreSubject;
+use flagstone_lab::stores::rot::RotTally;
+use flagstone_lab::stores::rot::{Aim, End, Harm, RotCampaign, RotFindings, RotRunId, Silence};
+use flagstone_terminal::progress_bar;
+use serde_json::{Map, Value, json};
+use std::process::ExitCode;
+
+/// Carries one run out again, and tells its story.
+pub(super) fn run_again(id: &RotRunId) -> ExitCode {
+    let tally = id.run();
+    match (&tally.first, &tally.told) {
+        (Some((id, what)), _) => say(&format!("{id}: SILENT: {what}")),
+        (None, Some(what)) => say(&format!("{id} holds: {what}")),
+        (None, None) => say(&format!("{id} holds: {} damaged stores", tally.damaged())),
+    }
+    ExitCode::from(u8::from(tally.silent() > 0))
+}
+
+/// Carries a campaign out and prints what it found. Returns whether there were silent losses.
+pub(super) fn carry_out(campaign: &RotCampaign, as_json: bool) -> bool {
+    let bar = progress_bar(campaign.damages, &campaign.protocol.to_string());
+    let findings = campaign.run(&|damages| bar.inc(damages));
+    bar.finish_and_clear();
+    match as_json {
+        true => say(&in_json(campaign, &findings).to_string()),
+        false => print(campaign, &findings),
+    }
+    findings.work.silent() > 0
+}
+
+fn subject(campaign: &RotCampaign) -> String {
+    match campaign.subject {
+        StoreSubject::Pages => campaign.protocol.to_string(),
+        StoreSubject::Tables => "tables".into(),
+    }
+}
+
+/// Rows with a name, and how many damaged stores said what.
+fn rows(tally: &RotTally) -> impl Iterator<Item = (&'static str, [u64; 5])> + '_ {
+    let aims = Aim::ALL
+        .iter()
+        .map(|&(aim, name)| (name, tally.by_aim(aim)));
+    let harms = Harm::ALL
+        .iter()
+        .map(|&(harm, name)| (name, tally.by_harm(harm)));
+    aims.chain(harms)
+}
+
+fn in_json(campaign: &RotCampaign, findings: &RotFindings) -> Value {
+    let tally = &findings.work;
+    let first = findings.violations.first();
+    let counted = |[right, opening, reading, undecidable, silent]: [u64; 5]| {
+        json!({
+            "right": right,
+            "at_opening": opening,
+            "at_reading": reading,
+            "undecidable": undecidable,
+            "silent": silent,
+        })
+    };
+    let by_damage = rows(tally).map(|(name, row)| (name.to_string(), counted(row)));
+    let silent_by = Aim::ALL.iter().map(|&(aim, name)| {
+        let row = Harm::ALL.iter().map(|&(harm, name)| {
+            let count = json!(tally.silent_by(aim, harm));
+            (name.to_string(), count)
+        });
+        (name.to_string(), Value::Object(row.collect()))
+    });
+    json!({
+        "subject": match campaign.subject {
+            StoreSubject::Pages => "pages",
+            StoreSubject::Tables => "tables",
+        },
+        "protocol": campaign.protocol.info().name,
+        "lie": campaign.lie.name(),
+        "encrypted": campaign.encrypted,
+        "seed": campaign.seed,
+        "histories": tally.histories,
+        "failed_before_damage": tally.before,
+        "commits": tally.commits,
+        "collections": tally.collections,
+        "damaged": tally.damaged(),
+        "outcomes": counted(tally.outcomes()),
+        "silent_by": silent_by.collect::<Map<_, _>>(),
+        "by_damage": by_damage.collect::<Map<_, _>>(),
+        "silent_data": tally.silent_by_way[Silence::Data as usize],
+        "silent_check": tally.silent_by_way[Silence::Check as usize],
+        "silent_repair": tally.silent_by_way[Silence::Repair as usize],
+        "silent_panic": tally.silent_by_way[Silence::Panic as usize],
+        "silent_closed": tally.silent_by_end[End::Closed as usize],
+        "silent_killed": tally.silent_by_end[End::Killed as usize],
+        "silent_begun": tally.silent_by_end[End::Begun as usize],
+        "silent_cut": tally.silent_by_end[End::Cut as usize],
+        "first_run_id": first.map(|(id, _)| id.to_string()),
+        "first_silent": first.map(|(_, what)| what),
+    })
+}
+
+fn print(campaign: &RotCampaign, findings: &RotFindings) {
+    let tally = &findings.work;
+    let [closed, killed, begun, cut] = tally.silent_by_end;
+    let [right, opening, reading, undecidable, _] = tally.outcomes();
+    say(&format!(
+        "{:10} {:>9} damaged stores of {} histories  {:>6} SILENT  {right} right, {opening} errors at \
+         opening, {reading} errors at reading, {undecidable} undecidable; {} commits, {} collections",
+        subject(campaign),
+        tally.damaged(),
+        tally.histories,
+        tally.silent(),
+        tally.commits,
+        tally.collections,
+    ));
+    if tally.silent() > 0 {
+        say(&format!(
+            "{:10} silent by the end of the history: closed {closed}, killed {killed}, killed in a \
+             transaction {begun}, cut {cut}",
+            ""
+        ));
+        let ways = Silence::ALL.iter().zip(tally.silent_by_way);
+        let ways: Vec<String> = ways
+            .map(|((_, name), count)| format!("{name} {count}"))
+            .collect();
+        say(&format!("{:10} silent by: {}", "", ways.join(", ")));
+    }
+    say(&format!(
+        "  {:34} {:>8} {:>8} {:>8} {:>8} {:>11} {:>8}",
+        "damage", "stores", "right", "opening", "reading", "undecidable", "SILENT"
+    ));
+    for (name, [right, opening, reading, undecidable, silent]) in rows(tally) {
+        let stores = right + opening + reading + undecidable + silent;
+        say(&format!(
+            "  {name:34} {stores:>8} {right:>8} {opening:>8} {reading:>8} {undecidable:>11} {silent:>8}"
+        ));
+    }
+    if tally.outcomes()[4] > 0 {
+        say("  silent, by pages and by what became of them:");
+        for (aim, name) in Aim::ALL {
+            for (harm, harm_name) in Harm::ALL {
+                if let Some(id) = tally.examples.get(&(aim, harm)) {
+                    let count = tally.silent_by(aim, harm);
+                    say(&format!(
+                        "    {name:34} {harm_name:10} {count:>6}, as in {id}"
+                    ));
+                }
+            }
+        }
+    }
+    for (id, what) in &findings.violations {
+        say(&format!("{id}: {what}"));
+    }
+}

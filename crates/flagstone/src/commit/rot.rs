@@ -1,0 +1,166 @@
+//! One page of a device that was durable cannot be read any more: what a restart makes of that, for
+//! each page and under every protocol. Protocols that stores cannot have are among them.
+
+use super::{Config, Device, Kind, Options};
+use crate::dice::Dice;
+use crate::forward_flash;
+use crate::nand::{Chip, Flash, FlashError, Geometry, Read, Shared, small};
+use crate::settings::Settings;
+use crate::units::{Lpn, Nanos, Ppn};
+use std::collections::BTreeMap;
+
+const PAGES: u32 = 60;
+
+const GEOMETRY: Geometry = Geometry {
+    channels: 1,
+    packages_per_channel: 2,
+    blocks_per_plane: 60,
+    pages_per_block: 6,
+    ..small::GEOMETRY
+};
+
+/// Transactions of a history.
+const COMMITS: u32 = 120;
+
+/// A chip with a page that the ECC cannot correct.
+struct Rotten {
+    chip: Shared<Chip>,
+    page: Option<Ppn>,
+}
+
+impl Flash for Rotten {
+    forward_flash!([chip]: geometry program reprogram erase sync is_factory_bad);
+
+    fn read(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        let read = self.chip.read(now, at, data, spare)?;
+        match self.page == Some(at) {
+            true => Err(FlashError::Uncorrectable {
+                at,
+                done: read.done,
+            }),
+            false => Ok(read),
+        }
+    }
+}
+
+fn open(kind: Kind, chip: &Shared<Chip>, page: Option<Ppn>) -> Result<Device, String> {
+    let options = Options {
+        settings: Settings::new()
+            .with("group", 1)
+            .with("zone_blocks", 8)
+            .keep_those_of(kind.info()),
+        ..Options::default()
+    };
+    let flash = Box::new(Rotten {
+        chip: chip.clone(),
+        page,
+    });
+    let config = Config::small(PAGES, Some(3));
+    Device::open(flash, kind, config, &options, Nanos::ZERO).map_err(|error| error.to_string())
+}
+
+/// The contents of a device: the first byte of each page that holds something.
+type Holds = BTreeMap<u32, u8>;
+
+/// Commits transactions. Returns what is there before the last one, and after it.
+fn history(kind: Kind, chip: &Shared<Chip>, seed: u64) -> [Holds; 2] {
+    let mut device = open(kind, chip, None).expect("it is blank");
+    let (mut now, mut dice) = (device.recovered_at(), Dice(seed));
+    let (mut before, mut holds) = (Holds::new(), Holds::new());
+    for number in 0..COMMITS {
+        let tx = device.begin(now).expect("no other one lives");
+        let mut writes = Holds::new();
+        for _ in 0..1 + dice.pick(4) {
+            let (at, byte) = (dice.pick(PAGES), (number % 250) as u8 + 1);
+            if writes.insert(at, byte).is_none() {
+                let taken = device.write(now, tx, Lpn(at), &[byte]);
+                now = now.max(taken.expect("there is room").next);
+            }
+        }
+        if dice.pick(6) == 0 {
+            now = now.max(device.abort(now, tx).expect("the chip is well"));
+            continue;
+        }
+        before.clone_from(&holds);
+        holds.extend(writes);
+        let done = device.commit(now, tx).expect("the chip is well");
+        now = now.max(done.unwrap_or(now));
+        for (_, done) in device.acknowledged(now, true).expect("the chip is well") {
+            now = now.max(done);
+        }
+    }
+    [before, holds]
+}
+
+/// What restarts have made of pages that cannot be read.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Seen {
+    right: u32,
+    errors: u32,
+    /// The last transaction is missing as a whole.
+    undecidable: u32,
+    silent: u32,
+}
+
+/// Lets one page after the other be unreadable.
+fn seen(kind: Kind, seed: u64) -> Seen {
+    let chip = Shared::new(small::chip(GEOMETRY));
+    let [before, holds] = history(kind, &chip, seed);
+    let mut seen = Seen::default();
+    for page in (0..GEOMETRY.pages()).map(Ppn) {
+        if !chip.look(|chip| chip.is_programmed(page)) {
+            continue;
+        }
+        let Ok(mut device) = open(kind, &chip, Some(page)) else {
+            seen.errors += 1;
+            continue;
+        };
+        let (mut found, mut unread) = (Holds::new(), Vec::new());
+        for at in 0..PAGES {
+            match device.read(Nanos::ZERO, None, Lpn(at)) {
+                Ok((_, Some(bytes))) => _ = found.insert(at, bytes[0]),
+                Ok((_, None)) => {}
+                Err(_) => unread.push(at),
+            }
+        }
+        let is = |state: &Holds| {
+            let read = state.iter().filter(|(at, _)| !unread.contains(at));
+            read.eq(found.iter())
+        };
+        match () {
+            () if is(&holds) && unread.is_empty() => seen.right += 1,
+            () if is(&holds) => seen.errors += 1,
+            () if is(&before) => seen.undecidable += 1,
+            () => seen.silent += 1,
+        }
+    }
+    seen
+}
+
+/// Prints what docs/power-loss.md says of each protocol. Without damage a restart finds all.
+#[test]
+fn a_restart_with_an_unreadable_page_is_seen_under_every_protocol() {
+    for &kind in Kind::ALL.iter().filter(|kind| kind.info().atomic) {
+        let mut all = Seen::default();
+        for seed in 1..=4 {
+            let Seen {
+                right,
+                errors,
+                undecidable,
+                silent,
+            } = seen(kind, seed);
+            all.right += right;
+            all.errors += errors;
+            all.undecidable += undecidable;
+            all.silent += silent;
+        }
+        println!("{kind}: {all:?}");
+        assert!(all.right > 0 && all.errors > 0, "{kind}: {all:?}");
+    }
+}
