@@ -156,6 +156,39 @@ fn working_apart_changes_when_the_medium_is_called_and_nothing_else() {
     assert_eq!(run(true), run(false));
 }
 
+/// A page is written twice before anybody carries out the first of the two. Fails if the first one,
+/// once it is on the medium, takes the newer one with it: who reads meanwhile finds the older one.
+#[test]
+fn of_a_page_that_is_asked_for_twice_the_newer_one_is_read_while_the_older_is_written() {
+    let (medium, mut flash, _) = filled();
+    flash.places.work_apart(true);
+    for with in [20, 30] {
+        let done = fill(&mut flash, Pbn(1), PAGES, with);
+        flash.sync(done, done).expect("a sync");
+    }
+    let places = flash.places();
+    let looks: Arc<Mutex<Vec<(bool, u8)>>> = Arc::default();
+    let looked = Arc::clone(&looks);
+    let (at, number) = (Ppn(PAGES), flash.place_of(Ppn(PAGES)));
+    medium.watch(Some(Box::new(move |_: &Recorded| {
+        let place = places.place(at, Pbn(1), number);
+        let is_kept = place.kept.is_some();
+        let places::Found::Whole(page) = places.read(&place).expect("no fault") else {
+            panic!("it is not there");
+        };
+        looked.lock().expect("no panic").push((is_kept, page[0]));
+    })));
+    flash.places.carry_out().expect("it is done");
+    medium.watch(None);
+    // The mark and its sync, the pages and theirs, for each of the two.
+    let looks = looks.lock().expect("no panic");
+    assert_eq!(looks.len(), 8, "{looks:?}");
+    assert!(looks.iter().all(|&(_, found)| found == 30), "{looks:?}");
+    assert_eq!(looks.last(), Some(&(false, 30)), "it is read there then");
+    drop(looks);
+    assert_eq!(look(&mut flash, at), Ok(Some((30, 30))));
+}
+
 #[test]
 fn a_generation_is_not_used_twice_though_no_mark_of_it_is_there() {
     let medium = Recorded::default();

@@ -283,6 +283,7 @@ fn a_file_has_one_writer_or_many_readers() {
 }
 
 mod failures;
+mod heads;
 mod looked;
 mod resting;
 mod used;

@@ -248,7 +248,7 @@ fn a_medium_that_lies_and_answers_that_come_too_early_are_found() {
 #[derive(Clone, Default)]
 struct Slow {
     below: Recorded,
-    /// Whether syncs have to wait, and how many do.
+    /// Whether calls have to wait, and how many do.
     gate: Arc<(Mutex<(bool, u32)>, Condvar)>,
 }
 
@@ -258,11 +258,23 @@ impl Slow {
         self.gate.1.notify_all();
     }
 
-    fn wait_for_a_sync(&self) {
+    /// Waits until a call waits.
+    fn wait_for_one(&self) {
         let mut state = self.gate.0.lock().expect("no panic");
         while state.1 == 0 {
             state = self.gate.1.wait(state).expect("no panic");
         }
+    }
+
+    /// A call waits until it may go on.
+    fn pass(&self) {
+        let mut state = self.gate.0.lock().expect("no panic");
+        state.1 += 1;
+        self.gate.1.notify_all();
+        while state.0 {
+            state = self.gate.1.wait(state).expect("no panic");
+        }
+        state.1 -= 1;
     }
 }
 
@@ -276,14 +288,7 @@ impl Medium for Slow {
     }
 
     fn sync(&self) -> std::io::Result<()> {
-        let mut state = self.gate.0.lock().expect("no panic");
-        state.1 += 1;
-        self.gate.1.notify_all();
-        while state.0 {
-            state = self.gate.1.wait(state).expect("no panic");
-        }
-        state.1 -= 1;
-        drop(state);
+        self.pass();
         self.below.sync()
     }
 
@@ -304,7 +309,7 @@ fn who_comes_while_a_sync_runs_waits_for_nothing_and_shares_the_next_one() {
     medium.shut(true);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| set(&pages, Lpn(1), b"first").wait());
-        medium.wait_for_a_sync();
+        medium.wait_for_one();
         // The sync does not end before all of this has been done.
         let tickets: Vec<Ticket> = (2..10)
             .map(|with| {

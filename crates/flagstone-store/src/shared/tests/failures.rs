@@ -140,3 +140,86 @@ fn readers_have_a_snapshot_after_a_group_that_the_device_refused() {
     );
     set(&pages, Lpn(1), b"three").wait().expect("durable");
 }
+
+/// A medium that has no more room, and that keeps those waiting who ask for some.
+#[derive(Clone)]
+struct Narrow {
+    slow: Slow,
+    /// Set once a store is made on it.
+    is_made: Arc<AtomicBool>,
+}
+
+impl Medium for Narrow {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+        self.slow.below.read_at(offset, into)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.slow.below.write_at(offset, bytes)
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        self.slow.below.sync()
+    }
+
+    fn bytes(&self) -> std::io::Result<u64> {
+        self.slow.below.bytes()
+    }
+
+    fn reserve(&self, bytes: u64) -> std::io::Result<()> {
+        if !self.is_made.load(Ordering::SeqCst) {
+            return self.slow.below.reserve(bytes);
+        }
+        self.slow.pass();
+        Err(std::io::ErrorKind::StorageFull.into())
+    }
+}
+
+/// A group that is written finds no room, and another one has formed meanwhile, from what the first
+/// one was to leave. Fails if the second one is written nevertheless: a store would hold what a
+/// transaction made of pages that never were. So does the turn that is taken, and that has read
+/// the second.
+#[test]
+fn what_has_formed_while_a_group_finds_no_room_fails_with_it() {
+    let medium = Narrow {
+        slow: Slow::default(),
+        is_made: Arc::default(),
+    };
+    let pages = on(medium.clone());
+    set(&pages, Lpn(1), b"before").wait().expect("durable");
+    medium.is_made.store(true, Ordering::SeqCst);
+    medium.slow.shut(true);
+    let see = |at| {
+        let snapshot = pages.snapshot().expect("seal has them");
+        snapshot.read(Lpn(at)).expect("it is there")
+    };
+    std::thread::scope(|scope| {
+        let large = (10..900).map(|at| (Lpn(at), page(&[7; 4000]))).collect();
+        let turn = pages.turn().expect("it may write");
+        let large = turn.commit(large).expect("it is taken");
+        let large = scope.spawn(|| large.wait());
+        // It is being written, and asks for room.
+        medium.slow.wait_for_one();
+        let turn = pages.turn().expect("it may write");
+        let read = turn.read(Lpn(10)).expect("it is there");
+        let copied = Changes::from([(Lpn(1), read.clone()), (Lpn(2), read)]);
+        let formed = turn.commit(copied).expect("it is taken");
+        let turn = pages.turn().expect("it may write");
+        assert_eq!(turn.read(Lpn(2)).expect("it is there"), page(&[7; 4000]));
+        medium.slow.shut(false);
+        let large = large.join().expect("it ends");
+        assert!(matches!(large, Err(StoreError::Full(_))), "{large:?}");
+        let late = turn.commit(Changes::from([(Lpn(3), page(b"late"))]));
+        assert!(matches!(late, Err(StoreError::Full(_))));
+        let formed = formed.wait();
+        assert!(matches!(formed, Err(StoreError::Full(_))), "{formed:?}");
+    });
+    set(&pages, Lpn(4), b"after").wait().expect("durable");
+    let seen = [1, 2, 3, 10].map(see);
+    assert_eq!(seen, [page(b"before"), None, None, None]);
+    drop(pages);
+    let again = on(medium.slow.below.cut(Landing::Nothing));
+    let snapshot = again.snapshot().expect("seal has them");
+    let found = [1, 2, 3, 4, 10].map(|at| snapshot.read(Lpn(at)).expect("it is there"));
+    assert_eq!(found, [page(b"before"), None, None, page(b"after"), None]);
+}
