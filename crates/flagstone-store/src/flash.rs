@@ -19,6 +19,7 @@
 //! | another generation than that of the mark, or no mark | blank |
 //! | the generation, and a wrong checksum: torn, flipped, of another place | uncorrectable |
 //! | anything, in a block whose mark is damaged | uncorrectable |
+//! | a newer generation than that of the mark, and a right checksum: the mark was lost | the page |
 //! | blank, where a page of this block with a higher number was found or written | uncorrectable, when its data is asked for |
 //!
 //! Generations of a store are never used twice: the upper half is the number of the opening
@@ -398,7 +399,7 @@ impl Flash for MediumFlash {
                 false => self.buffer.copy_from_slice(&page[..DATA_BYTES]),
             }
             end[..trailer::SIZE].copy_from_slice(&page[DATA_BYTES..]);
-        } else if generation != NEVER {
+        } else if generation != NEVER || self.may_lack_mark(at) {
             let next = self.next_mark(at);
             let into = match is_whole {
                 true => &mut data[..DATA_BYTES],
@@ -435,6 +436,7 @@ impl Flash for MediumFlash {
             true => &data[..DATA_BYTES],
             false => &self.buffer[..],
         };
+        let generation = self.adopt(at, bytes, end, generation);
         match judge(bytes, end, at, generation, self.superblock.identity) {
             Judged::Whole(bytes) => {
                 let filled = data.len().min(bytes);
@@ -572,6 +574,19 @@ impl Flash for MediumFlash {
 
     fn never_fails(&self) -> bool {
         true
+    }
+
+    fn last_erase(&self) -> u32 {
+        let boot = self.superblock.boot + u32::from(!self.counted);
+        (boot & 0xff) << 16 | (self.erases & 0xffff)
+    }
+
+    fn erase_of(&self, block: Pbn) -> u32 {
+        let generation = match self.places.generation(block) {
+            UNKNOWN => self.read_mark(block).unwrap_or(NEVER),
+            known => known,
+        };
+        ((generation >> 32) as u32 & 0xff) << 16 | (generation as u32 & 0xffff)
     }
 
     fn grow(&mut self, blocks: u32) -> Result<(), FlashError> {

@@ -29,6 +29,9 @@ impl Identity {
     /// Bytes of an identity.
     pub(crate) const BYTES: usize = 8;
 
+    /// The least one: generations of blocks are below it.
+    pub(crate) const LEAST: u64 = ALWAYS;
+
     /// That of stores which older versions of the format made.
     pub(crate) const NONE: Identity = Identity(0);
 

@@ -143,7 +143,7 @@ impl PageStore {
         // been the newer one, which took them back.
         let (believed, compared) = match left {
             left if options.uncached => (None, left),
-            Ok(left) if head.damaged.is_none() => (left, Ok(None)),
+            Ok(left) if head.damaged.is_none() && superblock.sealed => (left, Ok(None)),
             _ => (None, Ok(None)),
         };
         let expecting = medium.expecting();
@@ -153,7 +153,10 @@ impl PageStore {
         });
         let mut flash = MediumFlash::new(medium, superblock, options.read_only);
         let (notes, places) = (flash.notes(), flash.places());
-        let (kind, defaults) = (superblock.protocol, Options::default());
+        let kind = superblock.protocol;
+        let mut defaults = Options::default();
+        defaults.ended = superblock.sealed && head.damaged.is_none();
+        defaults.salvages = options.salvage;
         let device = match believed {
             Some(left) => {
                 flash.believe(&left);
@@ -187,6 +190,9 @@ impl PageStore {
             )),
         })?;
         look::doubt_marks(&notes)?;
+        if !resumed && !options.salvage {
+            look::doubt_damaged_marks(&notes)?;
+        }
         let left_wrong = match compared {
             Ok(Some(left)) => device.ftl().compare_with_rest(&left.tables).err(),
             Ok(None) => None,
@@ -393,6 +399,11 @@ impl PageStore {
         let may = !self.read_only && self.broken.is_none();
         // A device that has given its tables is not to be used any more.
         let has_rested = self.notes.tables().is_some();
+        if may && !has_rested && wrote > 0 {
+            let sealed = self.device.end_blocks(self.now);
+            let sealed = self.translate(sealed)?;
+            self.notes.is_sealed(sealed);
+        }
         if may && !has_rested && is_worth(wrote, self.device.pages()) {
             let tables = self.device.rest_for_good(self.now);
             let tables = self.translate(tables)?;

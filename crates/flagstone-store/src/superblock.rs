@@ -59,7 +59,8 @@ layout! {
         CARRIED:  1,  "1: a compaction took the counters over from an older file; else 0";
         RESTED:   4,  "pages behind the last block that the close left for the next opening; or 0";
         IDENTITY: 8,  "the identity of the store; or 0 in a store made by version 1 or 2";
-        KEPT:     19, "zeros";
+        SEALED:   1,  "1: every block has the summary that the close gave it, or an earlier one; else 0";
+        KEPT:     18, "zeros";
         CRC:      4,  "CRC-32C of the bytes before";
     }
 }
@@ -124,6 +125,8 @@ pub(crate) struct Superblock {
     pub(crate) closed: Option<bool>,
     /// Pages with tables behind the last block, see `flash::rest`.
     pub(crate) rested: u32,
+    /// Whether the close has given every block its summary; not true of one that is not closed.
+    pub(crate) sealed: bool,
     pub(crate) identity: Identity,
     pub(crate) life: Lifetime,
 }
@@ -192,6 +195,7 @@ impl Superblock {
         put(&mut page, superblock::COMMITS, life.commits);
         put(&mut page, superblock::CARRIED, life.carried.into());
         put(&mut page, superblock::RESTED, self.rested.into());
+        put(&mut page, superblock::SEALED, self.sealed.into());
         put(&mut page, superblock::IDENTITY, self.identity.number());
         let sum = crate::sum::crc32c(&page[..superblock::CRC.start]);
         put(&mut page, superblock::CRC, sum.into());
@@ -272,6 +276,9 @@ impl Superblock {
             sequence: get(page, superblock::SEQUENCE),
             protocol,
             closed,
+            sealed: version >= IDENTITY_VERSION
+                && closed == Some(true)
+                && get(page, superblock::SEALED) == 1,
             rested: match version {
                 1 => 0,
                 _ => get(page, superblock::RESTED) as u32,
@@ -356,6 +363,7 @@ mod tests {
             protocol: Kind::Seal,
             closed: Some(true),
             rested: 0,
+            sealed: false,
             identity: Identity::NONE,
             life: Lifetime::default(),
         };

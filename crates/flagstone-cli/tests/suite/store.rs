@@ -377,7 +377,15 @@ fn info_says_what_a_store_holds_and_whether_the_ends_of_its_pages_are_apart() {
 /// Silent losses end with exit code 1, and a run that is repeated tells the same.
 #[test]
 fn rot_is_found_without_checksums_and_its_run_is_told_again() {
-    let rot = ["store", "break", "--rot", "--lie", "checksums", "--cuts", "5000"];
+    let rot = [
+        "store",
+        "break",
+        "--rot",
+        "--lie",
+        "checksums",
+        "--cuts",
+        "5000",
+    ];
     let (out, _) = found(&rot);
     says(&out, "undecidable");
     let lines = out.lines();

@@ -17,6 +17,7 @@
 
 use crate::stores::lie::Lie;
 use flagstone::forward_flash;
+use flagstone::ftl::statement;
 use flagstone::nand::{Change, Chip, Flash, FlashError, Geometry, Left, PowerCut, Read, Timing};
 use flagstone::units::{Nanos, Pbn, Ppn};
 use flagstone_store::medium::Recorded;
@@ -357,8 +358,15 @@ impl Moment {
     }
 }
 
+/// Bytes of the spare area of a page of a store.
+const SPARE_BYTES: usize = 50;
+
+/// A program as a number, but for the count of erases: the chip has one of its own.
 fn sum(data: &[u8], spare: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
+    // Only pages with a statement use all of the spare area.
+    let end = SPARE_BYTES - statement::ERASE.len();
+    let spare = &spare[..spare.len().min(end)];
     (data, spare).hash(&mut hasher);
     hasher.finish()
 }
@@ -492,6 +500,18 @@ impl Flash for Cutting {
 
     fn never_fails(&self) -> bool {
         true
+    }
+
+    fn last_erase(&self) -> u32 {
+        self.chip.state().erased as u32 & 0xffff
+    }
+
+    fn erase_of(&self, block: Pbn) -> u32 {
+        let state = &mut *self.chip.state();
+        let erases = state.now.as_ref().and_then(|chip| chip.erases.get(&block));
+        erases
+            .and_then(|all| all.last())
+            .map_or(0, |&erase| erase as u32 & 0xffff)
     }
 
     fn is_factory_bad(&self, block: Pbn) -> bool {

@@ -52,6 +52,8 @@ pub(crate) struct Damage {
     pub(crate) marks: BTreeSet<u32>,
     /// Blocks whose mark is of an opening that the superblock does not know.
     pub(crate) newer: BTreeSet<u32>,
+    /// Blocks whose mark is older than their pages: its last write was lost.
+    pub(crate) older: BTreeSet<u32>,
 }
 
 /// What a flash tells the store above it.
@@ -63,6 +65,7 @@ pub(crate) struct Notes {
     refused: Arc<Mutex<Option<String>>>,
     before: Arc<Mutex<Lifetime>>,
     tables: Arc<Mutex<Option<Vec<u8>>>>,
+    is_sealed: Arc<AtomicBool>,
     /// Reads that the medium has refused and that cost no more than their pages.
     pub(crate) misreads: Misreads,
     is_abandoned: Arc<AtomicBool>,
@@ -84,6 +87,11 @@ impl Notes {
     pub(crate) fn may_close(&self) -> bool {
         let is_abandoned = self.is_abandoned.load(Ordering::Relaxed);
         self.process == std::process::id() && !std::thread::panicking() && !is_abandoned
+    }
+
+    /// Every block has its summary, once all is durable that was written.
+    pub(crate) fn is_sealed(&self, is_so: bool) {
+        self.is_sealed.store(is_so, Ordering::Relaxed);
     }
 
     /// The store is not closed when its last handle is dropped.
@@ -265,6 +273,41 @@ impl MediumFlash {
         generation
     }
 
+    /// Whether a page of a block without a mark is worth a look: the first one and the last one.
+    /// Stores without an identity cannot tell their own pages from those of an older store.
+    pub(super) fn may_lack_mark(&self, at: Ppn) -> bool {
+        let page = self.geometry.page_in_block(at);
+        let is_at_end = page == 0 || page + 1 == self.geometry.pages_per_block;
+        is_at_end && self.superblock.identity != Identity::NONE
+    }
+
+    /// The generation of the block of a page that was read. A mark is durable before a page of its
+    /// block is, unless the block had none before: so a page with a newer generation says that the
+    /// mark was lost, or has not landed.
+    pub(super) fn adopt(&self, at: Ppn, data: &[u8], end: &[u8], generation: u64) -> u64 {
+        let identity = self.superblock.identity;
+        let said = identity.combine(get(end, trailer::GENERATION));
+        let may_be = identity != Identity::NONE && generation != DAMAGED && said < Identity::LEAST;
+        if !may_be || said <= generation {
+            return generation;
+        }
+        let is_whole = get(end, trailer::CRC) == sum(data, end, at, identity)
+            && get(end, trailer::BYTES) as usize <= DATA_BYTES;
+        if !is_whole {
+            return generation;
+        }
+        let block = self.geometry.block_of(at);
+        let mut damage = self.places.notes.damage();
+        if (said >> 32) as u32 > self.superblock.boot {
+            damage.newer.insert(block.0);
+        } else if generation != NEVER {
+            damage.older.insert(block.0);
+        }
+        drop(damage);
+        self.places.state().generations[block.index()] = said;
+        said
+    }
+
     /// Whether there was never a mark of a block, not even one that is damaged now.
     pub(super) fn is_untouched(&mut self, block: Pbn) -> Result<bool, FlashError> {
         let place = self.mark_of(block);
@@ -295,7 +338,7 @@ impl MediumFlash {
         });
         self.superblock.closed = Some(closed);
         if !closed {
-            self.superblock.rested = 0;
+            (self.superblock.rested, self.superblock.sealed) = (0, false);
         }
         self.superblock.life = self.places.notes.life();
         let written = self.superblock.write(self.places.medium());
@@ -368,6 +411,7 @@ impl MediumFlash {
             self.places.sync()?;
         }
         self.superblock.rested = rested;
+        self.superblock.sealed = self.places.notes.is_sealed.load(Ordering::Relaxed);
         self.write_superblock(true)
     }
 }

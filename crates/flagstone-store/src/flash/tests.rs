@@ -17,6 +17,7 @@ fn superblock() -> Superblock {
         protocol: Kind::Seal,
         closed: Some(true),
         rested: 0,
+        sealed: false,
         identity: Identity::of(0x1de7_7e57),
         life: Lifetime::default(),
     }

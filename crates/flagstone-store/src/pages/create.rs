@@ -61,6 +61,7 @@ pub(super) fn create(medium: &dyn Medium, options: &OpenOptions) -> Result<Head,
         protocol: options.protocol,
         closed: Some(true),
         rested: 0,
+        sealed: false,
         identity: match options.identity {
             Some(number) => Identity::of(number),
             None => Identity::draw()?,

@@ -169,6 +169,20 @@ pub(super) fn doubt_marks(notes: &Notes) -> Result<(), StoreError> {
     }
 }
 
+/// Whether an opening that has read the blocks knows what each of them holds.
+///
+/// # Errors
+/// A mark is damaged. A cut tears none: its block holds pages that cannot be told.
+pub(super) fn doubt_damaged_marks(notes: &Notes) -> Result<(), StoreError> {
+    match notes.damage().marks.first() {
+        None => Ok(()),
+        Some(block) => Err(StoreError::Damaged(format!(
+            "the mark of block {block} is damaged: older versions of its pages could take their \
+             place; `flagstone store repair` salvages what can be read"
+        ))),
+    }
+}
+
 fn newest_is_lost() -> StoreError {
     StoreError::Damaged(
         "the newest superblock was damaged: the other one is older than what the store holds; \
@@ -314,6 +328,17 @@ impl PageStore {
         report
             .wrong
             .extend(misreads.iter().filter_map(|reads| reads.told()));
+        for damage in self.device.damage() {
+            report.wrong.push(format!(
+                "{damage}: what it held is not known, and an older version of a page may stand \
+                 in its place"
+            ));
+        }
+        for block in &self.notes.damage().older {
+            report.wrong.push(format!(
+                "the mark of block {block} is older than its pages, which are whole"
+            ));
+        }
         for block in &self.notes.damage().marks {
             report.wrong.push(format!(
                 "the mark of block {block} is damaged: none of its pages can be read"

@@ -104,7 +104,8 @@ pub fn repair(
         draft.finish(Some(&metadata(from)?))?;
         return Ok(report);
     }
-    let reading = OpenOptions::existing().reading();
+    let mut reading = OpenOptions::existing().reading();
+    reading.salvage = true;
     let mut store = match PageStore::on(Box::new(patched), &reading) {
         Err(StoreError::Damaged(_)) => {
             return Err(StoreError::Damaged(format!(
@@ -257,6 +258,7 @@ fn head(
             sequence: 0,
             protocol,
             rested: 0,
+            sealed: false,
             identity: identity.unwrap_or_default(),
             closed: Some(false),
             life: Lifetime::default(),

@@ -22,8 +22,8 @@
 
 #[cfg(doc)]
 use super::Config;
-use super::spare::{CHECKED, Marks};
 use super::horizon::{Programmed, statement};
+use super::spare::{CHECKED, Marks};
 use super::{Format, Ftl, TAIL_BYTES_MAX, header};
 use crate::layout;
 use crate::layout::{get, put};
@@ -121,10 +121,19 @@ impl Ftl {
         let (of_data, of_spare) = (get(after, sums::DATA), get(after, sums::SPARE));
         // A page of an older device has none.
         let is_there = |horizon: &&[u8]| horizon.iter().any(|&byte| byte != 0xff);
-        let horizon = Some(&after[sums::SIZE..]).filter(is_there).unwrap_or_default();
+        let horizon = Some(&after[sums::SIZE..])
+            .filter(is_there)
+            .unwrap_or_default();
         data.is_none_or(|data| of_data == u64::from(crc32fast::hash(data)))
             && record[header::KIND.start] & CHECKED != 0
-            && of_spare == u64::from(sum_of_spare(&self.format, record, of_data as u32, at, horizon))
+            && of_spare
+                == u64::from(sum_of_spare(
+                    &self.format,
+                    record,
+                    of_data as u32,
+                    at,
+                    horizon,
+                ))
     }
 
     /// Programs a page. The rest of the record behind `spare` stays blank.
@@ -194,7 +203,11 @@ impl Ftl {
         let behind = whole.len() - horizon.len();
         whole[behind..].copy_from_slice(horizon);
         if !self.config.checksums {
-            let used = if horizon.is_empty() { spare.len() } else { whole.len() };
+            let used = if horizon.is_empty() {
+                spare.len()
+            } else {
+                whole.len()
+            };
             return self.flash.program(now, at, data, &whole[..used]);
         }
         let (record, after) = whole.split_at_mut(self.record_bytes());

@@ -58,6 +58,8 @@ pub struct Config {
 pub enum Mistake {
     /// The device becomes larger before a root names the blocks that its mapping table gets.
     GrowthUnnamed,
+    /// A restart takes what was durable and is damaged for torn by the cut.
+    HorizonIgnored,
 }
 
 /// When the data of a block are written anew, before the ECC no longer corrects their errors.

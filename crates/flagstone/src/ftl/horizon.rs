@@ -5,7 +5,7 @@
 //! takes the newest of these statements that it finds: below it every page must be there.
 //!
 //! ```text
-//!   spare      | header | tail | checksums | horizon 26 |
+//!   spare      | header | tail | checksums | horizon 29 |
 //!
 //!   programs   1 2 3 4 5 6 7 8 9      each program has a number; the statement of 9 says:
 //!              --------- ^            all up to 6 were durable (the horizon), where the open blocks
@@ -32,7 +32,7 @@
 //! covered by what is programmed after it. Until then its damage cannot be told from a cut.
 
 use super::write::Open;
-use super::{BlockState, Cause, Ftl, FtlError, PairedPages, Stream, header};
+use super::{BlockState, Cause, Ftl, FtlError, Mistake, PairedPages, Stream, header};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::{Nanos, Pbn, Ppn};
@@ -43,21 +43,19 @@ use std::ops::Range;
 layout! {
     /// What a page says of what was durable when it was programmed, behind the checksums of its
     /// spare area.
-    pub statement: 26 => {
+    pub statement: 29 => {
         NUMBER: 6, "the number of its program: each takes the next write sequence, or the one of its header";
         LAG:    4, "programs back from there to the last one up to which all were durable; ones if nothing is said";
         SEALED: 4, "and from that one to the last one up to which all full blocks had a durable summary";
         HOST:   4, "the page behind the last durable one in the block for the host's pages that was open on its plane; ones if there was none";
         COPIES: 4, "the same of the block for the collector's copies";
         ROOT:   4, "the newest durable root, its lower half";
+        ERASE:  3, "the last erase that was issued, where the flash counts them; else zeros";
     }
 }
 
 /// No page, or nothing that can be said.
 const NONE: u32 = u32::MAX;
-
-/// Blocks are written side by side: those of both streams, one that gets its summary, an anchor.
-const STATED: usize = 8;
 
 /// What was programmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,6 +149,7 @@ struct Statement {
     sealed: u64,
     heads: [u32; 2],
     root: u32,
+    erase: u32,
 }
 
 impl Statement {
@@ -170,6 +169,7 @@ impl Statement {
             sealed: safe.saturating_sub(get(bytes, statement::SEALED)),
             heads: [statement::HOST, statement::COPIES].map(|field| get(bytes, field) as u32),
             root: get(bytes, statement::ROOT) as u32,
+            erase: get(bytes, statement::ERASE) as u32,
         };
         (number, Some(statement))
     }
@@ -217,9 +217,6 @@ pub(super) struct Horizon {
     in_flight: VecDeque<InFlight>,
     /// By stream and plane: where the open block ends, as far as it is durable.
     heads: [Vec<OpenEnd>; 2],
-    /// The blocks that have the last few statements, and the open blocks that these name; where
-    /// nothing ever fails.
-    stated: Vec<(Pbn, [u32; 2])>,
     /// The newest root: that is durable, or that a restart has found.
     pub(super) root: u64,
     unsealed: Vec<Unsealed>,
@@ -318,8 +315,16 @@ impl Horizon {
         let lag = |from: u64, to: u64| (from - to).min(u64::from(NONE));
         put(&mut words, statement::LAG, lag(number, self.safe));
         put(&mut words, statement::SEALED, lag(self.safe, sealed));
-        put(&mut words, statement::HOST, self.heads[0][plane].next.into());
-        put(&mut words, statement::COPIES, self.heads[1][plane].next.into());
+        put(
+            &mut words,
+            statement::HOST,
+            self.heads[0][plane].next.into(),
+        );
+        put(
+            &mut words,
+            statement::COPIES,
+            self.heads[1][plane].next.into(),
+        );
         put(&mut words, statement::ROOT, self.root & u64::from(NONE));
         words
     }
@@ -375,25 +380,9 @@ impl Ftl {
         };
         let block = self.addresses.block_of(at);
         let plane = self.addresses.plane_of(block);
-        let words = self.horizon.say(now, number, plane as usize);
-        if self.flash.never_fails() {
-            let heads = [statement::HOST, statement::COPIES].map(|field| get(&words, field) as u32);
-            self.horizon.stated.retain(|(other, _)| *other != block);
-            self.horizon.stated.push((block, heads));
-            let too_many = self.horizon.stated.len().saturating_sub(STATED);
-            self.horizon.stated.drain(..too_many);
-        }
+        let mut words = self.horizon.say(now, number, plane as usize);
+        put(&mut words, statement::ERASE, self.flash.last_erase().into());
         (number, words)
-    }
-
-    /// Whether a block is the last one of which a statement outside of it says that it was open.
-    /// Where that has to be believed, another statement has to come before its erase.
-    pub(super) fn is_stated_open(&self, block: Pbn) -> bool {
-        let mut others = self.horizon.stated.iter().rev();
-        let newest = others.find(|(other, _)| *other != block);
-        let first = self.geometry.page(block, 0).0;
-        let pages = first..first + self.data_pages;
-        newest.is_some_and(|(_, heads)| heads.iter().any(|&head| head != NONE && pages.contains(&(head - 1))))
     }
 
     /// A page was programmed, or its program has failed.
@@ -465,9 +454,8 @@ impl Ftl {
     /// Whether every block that takes no more pages has its summary, if everything that was
     /// programmed is durable.
     pub fn are_sealed(&self) -> bool {
-        let is_summary = |program: &InFlight| {
-            matches!(program.what, Programmed::Summary | Programmed::Nothing)
-        };
+        let is_summary =
+            |program: &InFlight| matches!(program.what, Programmed::Summary | Programmed::Nothing);
         let sealed = self.horizon.in_flight.iter().filter(|&it| is_summary(it));
         let sealed: Vec<Pbn> = sealed.map(|program| program.block).collect();
         let mut unsealed = self.horizon.unsealed.iter();
@@ -521,6 +509,9 @@ impl Ftl {
         unto: u64,
         goes_on: bool,
     ) -> Result<(), FtlError> {
+        if self.config.mistake.is(Mistake::HorizonIgnored) {
+            return Ok(());
+        }
         let damage = self.find_damage(is_closed, unto);
         self.horizon.damage = damage;
         match self.horizon.damage.first() {
@@ -569,18 +560,37 @@ impl Ftl {
             }));
         }
         // A block that was open and looks blank.
-        let heads = horizon.newest.iter().flatten().flat_map(|it| it.heads);
-        for head in heads.filter(|&head| head != NONE && self.flash.never_fails()) {
-            let block = self.addresses.block_of(Ppn(head - 1));
-            if head > self.geometry.pages() || self.block_state(block) == BlockState::Free {
-                damage.push(Damage {
-                    block: Some(block),
-                    page: None,
-                    why: BLANK,
-                });
+        for statement in horizon
+            .newest
+            .iter()
+            .flatten()
+            .filter(|_| self.flash.never_fails())
+        {
+            for head in statement.heads.into_iter().filter(|&head| head != NONE) {
+                let block = self.addresses.block_of(Ppn(head - 1));
+                let is_beyond = head > self.geometry.pages();
+                if is_beyond
+                    || self.block_state(block) == BlockState::Free
+                        && !self.was_erased_after(block, statement)
+                {
+                    damage.push(Damage {
+                        block: Some(block),
+                        page: None,
+                        why: BLANK,
+                    });
+                }
             }
         }
         damage
+    }
+
+    /// Whether a block that was open at a statement may have been erased since. Where the flash does
+    /// not count erases, it may.
+    fn was_erased_after(&self, block: Pbn, statement: &Statement) -> bool {
+        let (erase, before) = (self.flash.erase_of(block), statement.erase);
+        let ahead = (erase & 0xffff).wrapping_sub(before & 0xffff) & 0xffff;
+        let is_of_another_life = erase >> 16 != before >> 16;
+        !self.flash.never_fails() || is_of_another_life || (1..1 << 15).contains(&ahead)
     }
 
     /// The pages of a block without a summary that were durable and are not there, and whether it
@@ -600,7 +610,11 @@ impl Ftl {
         // The pages before this one were durable.
         let below = |horizon: u64| {
             let is_below = |page: &Seen| page.number().is_some_and(|number| number <= horizon);
-            found.pages.iter().rposition(is_below).map(|last| last as u32)
+            found
+                .pages
+                .iter()
+                .rposition(is_below)
+                .map(|last| last as u32)
         };
         let mut end = below(highest).unwrap_or(0);
         let mut is_unsealed = false;
@@ -611,8 +625,7 @@ impl Ftl {
             let is_older = below(statement.horizon).is_some();
             let last = found.pages.iter().filter_map(Seen::number).max();
             if let Some(head) = head {
-                // Where an erase may fail the block may have been erased since.
-                if is_older || self.flash.never_fails() {
+                if is_older || !self.was_erased_after(found.block, statement) {
                     end = end.max(head - first);
                 }
             } else if let Some(last) = last {

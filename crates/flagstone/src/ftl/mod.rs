@@ -80,8 +80,8 @@ use crate::nand::{Addresses, Flash, FlashError, Geometry, Read};
 use crate::settings::BadSetting;
 use crate::units::{Nanos, Pbn, Ppn};
 use closing::Closing;
-use horizon::Horizon;
 pub(crate) use collector::{collect, make_room};
+use horizon::Horizon;
 use meta::MetaArea;
 #[cfg(test)]
 pub(crate) use meta::PART_HEAD_BYTES;

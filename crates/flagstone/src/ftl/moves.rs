@@ -124,10 +124,6 @@ pub(super) fn finish(
         0,
         "block {victim} still has live pages"
     );
-    let now = match ftl.is_stated_open(victim) {
-        true => ftl.write_root(now)?,
-        false => now,
-    };
     let failing = ftl.blocks[victim.index()].failing;
     let done = match ftl.erase(now, victim, cause)? {
         Some(done) if !failing => {

@@ -70,7 +70,9 @@ impl Ftl {
             let mut data = std::mem::take(&mut self.page_buffer);
             let read = self.summary_of(now, block, cause, &mut data, &mut outcome);
             let listed = match read {
-                Ok(true) => self.listed_in(block, &data, &mut outcome, &mut see).map(Some),
+                Ok(true) => self
+                    .listed_in(block, &data, &mut outcome, &mut see)
+                    .map(Some),
                 other => other.map(|_| None),
             };
             self.page_buffer = data;
@@ -105,12 +107,14 @@ impl Ftl {
         };
         outcome.done = read.done;
         let head = Header::parse_any(&spare)?.filter(|head| head.kind == PageKind::Summary);
-        let bytes = (self.summary_stride() + self.format.verdict_bytes()) * self.data_pages as usize;
+        let bytes =
+            (self.summary_stride() + self.format.verdict_bytes()) * self.data_pages as usize;
         let Some(head) = head.filter(|_| read.data_bytes == bytes) else {
             return Ok(false);
         };
         if let Some(place) = self.horizon_in_spare() {
-            self.horizon.hears(self.geometry.plane_of(block), &spare[place]);
+            self.horizon
+                .hears(self.geometry.plane_of(block), &spare[place]);
         }
         outcome.seq = head.seq;
         outcome.wear = Some(head.lpn.0);

@@ -5,8 +5,8 @@
 //! one plane of each channel before the next plane of any. So neighbouring writes meet neither on a
 //! plane nor on a channel. A caller may name the plane instead.
 
-use super::pairs::Dones;
 use super::horizon::Programmed;
+use super::pairs::Dones;
 use super::pool::Zone;
 use super::{
     Block, BlockState, Cause, Ftl, FtlError, Header, Operation, PageKind, PairedPages,

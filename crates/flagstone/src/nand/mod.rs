@@ -183,6 +183,19 @@ pub trait Flash: Send {
         false
     }
 
+    /// A number for the last erase that was issued, of 24 bits, on a flash that never fails: in the
+    /// upper eight how often the device was started, in the others how many erases there were since
+    /// then, each as far as it fits.
+    fn last_erase(&self) -> u32 {
+        0
+    }
+
+    /// The number, as [`Flash::last_erase`] gives it, of the last erase of a block.
+    fn erase_of(&self, block: Pbn) -> u32 {
+        let _ = block;
+        0
+    }
+
     /// Adds up to so many blank blocks behind the last one of the only plane, on a medium that can
     /// become larger. The geometry says how many there are then.
     ///
@@ -326,6 +339,14 @@ macro_rules! forward_flash {
     (@never_fails [$($below:tt)+]) => {
         fn never_fails(&self) -> bool {
             self.$($below)+.never_fails()
+        }
+
+        fn last_erase(&self) -> u32 {
+            self.$($below)+.last_erase()
+        }
+
+        fn erase_of(&self, block: $crate::units::Pbn) -> u32 {
+            self.$($below)+.erase_of(block)
         }
     };
     (@is_factory_bad [$($below:tt)+]) => {

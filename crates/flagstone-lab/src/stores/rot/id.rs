@@ -39,7 +39,7 @@ impl RotRunId {
 
     /// The rule that a control leaves out.
     pub(super) fn mistake(&self) -> Option<Mistake> {
-        None
+        (self.lie == Lie::Horizon).then_some(Mistake::HorizonIgnored)
     }
 
     /// Gives a store its key, if the run is about an encrypted one.

@@ -5,7 +5,7 @@
 //! acknowledged, or it is refused.
 
 use super::*;
-use crate::flash::{generation_in, mark_at, mark_page};
+use crate::flash::{mark, mark_page, signed_mark, signer_of};
 use crate::superblock::superblock;
 use flagstone::layout::get;
 
@@ -60,8 +60,12 @@ fn knows(medium: &Recorded, boot: u64, blocks: u64) -> (bool, bool) {
     let end = medium.bytes().expect("a length") / 4096;
     let mut knows = (true, true);
     for block in (0..).take_while(|&block| mark_page(pages as u32, block) < end) {
-        let mark = mark_at(medium, mark_page(pages as u32, block)).expect("a mark");
-        let generation = generation_in(&mark, block);
+        let place = mark_page(pages as u32, block);
+        let bytes = signed_mark(medium, place).expect("a mark");
+        let generation = match signer_of(&bytes) {
+            Some(_) => get(&bytes, mark::GENERATION),
+            None => 0,
+        };
         knows.0 &= generation >> 32 <= boot || u64::from(block) >= blocks;
         knows.1 &= generation == 0 || u64::from(block) < blocks;
     }

@@ -65,8 +65,6 @@ mistakes! {
         XidFromCommits: "xid-from-commits",
         /// Identifiers may be those that the root lists.
         XidFromPages: "xid-from-pages",
-        /// Recovery takes what was durable and is damaged for torn by the cut.
-        HorizonIgnored: "horizon-ignored",
         /// Pages say what is durable although blocks without a summary are left over from a cut.
         LeftUnsealed: "left-unsealed",
         /// Bounded restarts: commits that the mapping table has already are redone.

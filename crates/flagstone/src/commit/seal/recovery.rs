@@ -5,8 +5,8 @@ use super::columns::Columns;
 use super::evidence::{Evidence, Undecided, Witness};
 use super::newest::Newest;
 use super::{Mistake, listed, tail};
-use crate::commit::{Options, Ruling};
 use crate::commit::show::Rulings;
+use crate::commit::{Options, Ruling};
 use crate::ftl::{Ftl, FtlError, Mounted, Slot, verdict};
 use crate::layout::get;
 use crate::mistakes::Mistaken;
@@ -127,9 +127,7 @@ pub(super) fn read(
             }
         }
     }
-    if !mistake.is(Mistake::HorizonIgnored) {
-        ftl.doubt_horizon(options.ended, unto, options.salvages)?;
-    }
+    ftl.doubt_horizon(options.ended, unto, options.salvages)?;
     if !FORGETS_XIDS.iter().any(|&forgets| mistake.is(forgets)) {
         last_tx = roster.keys().copied().fold(last_tx, TxId::max);
     }
