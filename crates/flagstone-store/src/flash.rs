@@ -73,6 +73,17 @@ layout! {
     }
 }
 
+layout! {
+    /// What the translation layer says at an erase, at byte 64 of the page of the mark.
+    pub mark_says: 33 => {
+        STATEMENT: 29, "what was durable, as in the spare area of a page";
+        CRC:       4,  "CRC-32C of the first 16 bytes of the mark, of the bytes before, and of the identity of the store";
+    }
+}
+
+/// Where [`mark_says`] begins.
+pub(crate) const SAYS_AT: usize = 64;
+
 const MARK_MAGIC: &[u8; 4] = b"Mark";
 
 /// Data bytes of a page.
@@ -508,6 +519,10 @@ impl Flash for MediumFlash {
     }
 
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
+        self.erase_saying(now, block, &[])
+    }
+
+    fn erase_saying(&mut self, now: Nanos, block: Pbn, says: &[u8]) -> Result<Nanos, FlashError> {
         self.places.is_well()?;
         if self.read_only {
             return Err(self.fails("erasing a block", io::ErrorKind::ReadOnlyFilesystem.into()));
@@ -553,6 +568,9 @@ impl Flash for MediumFlash {
             generation,
             self.superblock.identity,
         ));
+        if says.len() == mark_says::STATEMENT.len() {
+            self.put_says(filled, says);
+        }
         let done = self.tick(now);
         self.keep(first, page)?;
         Ok(done)
@@ -566,6 +584,10 @@ impl Flash for MediumFlash {
             self.durable = self.clock;
         }
         Ok(now.max(until))
+    }
+
+    fn said_at_erase(&self) -> Option<Vec<u8>> {
+        self.newest_mark_says()
     }
 
     fn is_factory_bad(&self, _: Pbn) -> bool {

@@ -68,6 +68,8 @@ pub const LAYOUTS: &[flagstone::layout::Layout] = &[
     superblock::superblock::RECORD,
     superblock::superblock_v1::RECORD,
     flash::mark::RECORD,
+    flash::mark_says::RECORD,
+    flash::mark_says::RECORD,
     flash::trailer::RECORD,
     flash::rest::rested_block::RECORD,
     mtd::page_end::RECORD,

@@ -400,8 +400,16 @@ impl Flash for Listening {
     }
 
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
+        self.erase_saying(now, block, &[])
+    }
+
+    fn erase_saying(&mut self, now: Nanos, block: Pbn, says: &[u8]) -> Result<Nanos, FlashError> {
         self.tell(Event::Erase(block));
-        self.below.erase(now, block)
+        self.below.erase_saying(now, block, says)
+    }
+
+    fn said_at_erase(&self) -> Option<Vec<u8>> {
+        self.below.said_at_erase()
     }
 
     fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {

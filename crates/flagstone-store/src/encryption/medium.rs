@@ -11,7 +11,7 @@
 
 use super::key::{LOCK_AT, LOCK_BYTES, Lock, Secret, cipher, locked};
 use super::{lock, sealed_end, sealed_mark};
-use crate::flash::{mark, trailer};
+use crate::flash::{SAYS_AT, mark, mark_says, trailer};
 use crate::medium::{Expecting, Medium, pieces};
 use crate::superblock::{ENCRYPTED_VERSION, ENCRYPTED_VERSIONS, STORE_VERSION};
 use crate::superblock::{MEDIUM_PAGE_BYTES, superblock};
@@ -236,7 +236,9 @@ impl Encrypted {
             // Neither a mark nor zeros.
             page[..MARKED].fill(0xff);
         }
-        page[MARKED..].fill(0);
+        // What the translation layer says there is not encrypted, and has its checksum.
+        page[MARKED..SAYS_AT].fill(0);
+        page[SAYS_AT + mark_says::SIZE..].fill(0);
     }
 
     fn close_superblock(&self, place: u64, page: &[u8]) -> Page {

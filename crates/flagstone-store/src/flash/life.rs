@@ -11,8 +11,8 @@
 //! durable. A flash that failed does not close.
 
 use super::{
-    AT_REST, DAMAGED, DATA_BYTES, MARK_MAGIC, MediumFlash, NEVER, READING_MARK, Trouble, geometry,
-    mark, mark_page, medium_bytes, sum, trailer,
+    AT_REST, DAMAGED, DATA_BYTES, MARK_MAGIC, MediumFlash, NEVER, READING_MARK, SAYS_AT, Trouble,
+    UNKNOWN, geometry, mark, mark_page, mark_says, medium_bytes, sum, trailer,
 };
 use crate::encryption::sealed_mark;
 use crate::identity::Identity;
@@ -271,6 +271,37 @@ impl MediumFlash {
             _ => {}
         }
         generation
+    }
+
+    /// Has a mark say what the translation layer says at the erase.
+    pub(super) fn put_says(&self, page: &mut [u8; MEDIUM_PAGE_BYTES], says: &[u8]) {
+        let sum = self.sum_of_says(&page[..mark::CRC.start], says);
+        let record = &mut page[SAYS_AT..][..mark_says::SIZE];
+        record[mark_says::STATEMENT].copy_from_slice(says);
+        put(record, mark_says::CRC, sum);
+    }
+
+    fn sum_of_says(&self, mark: &[u8], says: &[u8]) -> u64 {
+        let identity = self.superblock.identity.number().to_le_bytes();
+        crate::sum::crc32c_of(&[mark, says, &identity]).into()
+    }
+
+    /// What the newest mark says. All of them have been read.
+    pub(super) fn newest_mark_says(&self) -> Option<Vec<u8>> {
+        let state = self.places.state();
+        let known = |generation: &u64| !matches!(*generation, NEVER | DAMAGED | UNKNOWN);
+        let marks = state.generations.iter().zip(0..);
+        let newest = marks.filter(|(generation, _)| known(generation)).max();
+        let block = newest.map(|(_, block)| Pbn(block))?;
+        drop(state);
+        let mut page = [0; SAYS_AT + mark_says::SIZE];
+        let offset = self.mark_of(block) * MEDIUM_PAGE_BYTES as u64;
+        self.medium().read_at(offset, &mut page).ok()?;
+        let (mark, record) = page.split_at(SAYS_AT);
+        let says = &record[mark_says::STATEMENT];
+        let is_right =
+            get(record, mark_says::CRC) == self.sum_of_says(&mark[..mark::CRC.start], says);
+        is_right.then(|| says.to_vec())
     }
 
     /// Whether a page of a block without a mark is worth a look: the first one and the last one.

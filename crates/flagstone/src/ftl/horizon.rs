@@ -2,7 +2,8 @@
 //!
 //! After a power cut, a page that cannot be read may have been torn by the cut, or damaged since.
 //! Only the first is no loss. So each page says what was durable when it was programmed. A restart
-//! takes the newest of these statements that it finds: below it every page must be there.
+//! takes the newest of these statements that it finds: below it every page must be there. Where the
+//! flash can keep it, an erase says the same.
 //!
 //! ```text
 //!   spare      | header | tail | checksums | horizon 29 |
@@ -353,7 +354,8 @@ impl Horizon {
     pub(super) fn hears(&mut self, plane: u32, bytes: &[u8]) -> u64 {
         let (number, statement) = Statement::parse(bytes);
         let newest = &mut self.newest[plane as usize];
-        if statement.is_some_and(|new| newest.is_none_or(|old| new.number > old.number)) {
+        let age = |of: &Statement| (of.number, of.horizon);
+        if statement.is_some_and(|new| newest.is_none_or(|old| age(&new) > age(&old))) {
             *newest = statement;
         }
         number
@@ -383,6 +385,16 @@ impl Ftl {
         let mut words = self.horizon.say(now, number, plane as usize);
         put(&mut words, statement::ERASE, self.flash.last_erase().into());
         (number, words)
+    }
+
+    /// What an erase says at an instant, on a flash that keeps it.
+    pub(super) fn says_at_erase(&mut self, now: Nanos) -> Option<[u8; statement::SIZE]> {
+        if !self.format.horizons || !self.horizon.is_on || !self.flash.never_fails() {
+            return None;
+        }
+        let mut words = self.horizon.say(now, self.seq, 0);
+        put(&mut words, statement::ERASE, self.flash.last_erase().into());
+        Some(words)
     }
 
     /// A page was programmed, or its program has failed.
@@ -511,6 +523,13 @@ impl Ftl {
     ) -> Result<(), FtlError> {
         if self.config.mistake.is(Mistake::HorizonIgnored) {
             return Ok(());
+        }
+        if let Some(words) = self
+            .flash
+            .said_at_erase()
+            .filter(|words| words.len() == statement::SIZE)
+        {
+            self.horizon.hears(0, &words);
         }
         let damage = self.find_damage(is_closed, unto);
         self.horizon.damage = damage;

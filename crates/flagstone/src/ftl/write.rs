@@ -352,7 +352,11 @@ impl Ftl {
         cause: Cause,
     ) -> Result<Option<Nanos>, FtlError> {
         self.stats.add(Operation::Erase, cause);
-        match self.flash.erase(now, block) {
+        let erased = match self.says_at_erase(now) {
+            Some(words) => self.flash.erase_saying(now, block, &words),
+            None => self.flash.erase(now, block),
+        };
+        match erased {
             Ok(done) => {
                 self.erases[block.index()] += 1;
                 self.erases_total += 1;

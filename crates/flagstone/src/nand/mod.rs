@@ -169,6 +169,22 @@ pub trait Flash: Send {
     /// Erases a block.
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError>;
 
+    /// Erases a block, and keeps some bytes with that until the next erase of the block, on a flash
+    /// that never fails ([`Flash::said_at_erase`]). Others keep none.
+    ///
+    /// # Errors
+    /// As [`Flash::erase`].
+    fn erase_saying(&mut self, now: Nanos, block: Pbn, says: &[u8]) -> Result<Nanos, FlashError> {
+        let _ = says;
+        self.erase(now, block)
+    }
+
+    /// The bytes that the last erase keeps, of all blocks; nothing if it keeps none, or that is not
+    /// known any more.
+    fn said_at_erase(&self) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Waits at `now` for all operations that are done at `until` or before, and makes them
     /// durable. Returns when they are: the later of the two instants.
     fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError>;

@@ -108,6 +108,7 @@ pub(super) struct Shape {
     pages_per_block: u32,
     blocks: u32,
     rested: u32,
+    identity: u64,
     /// Whether the newest superblock says that the store was closed.
     pub(super) closed: bool,
     /// The page of the medium with it.
@@ -134,11 +135,11 @@ fn read(medium: &Recorded, place: u64) -> Bytes {
 }
 
 /// Whether a page counts in its block: it has the generation of the mark.
-fn counts(mark: &[u8], page: &[u8]) -> bool {
+fn counts(mark: &[u8], page: &[u8], identity: u64) -> bool {
     let in_mark = field(flagstone_store::LAYOUTS, "::mark", "GENERATION");
     let in_page = field(flagstone_store::LAYOUTS, "::trailer", "GENERATION");
     let generation = get(mark, in_mark);
-    generation != 0 && get(&page[TRAILER..], in_page) == generation
+    generation != 0 && get(&page[TRAILER..], in_page) == generation ^ identity
 }
 
 impl Shape {
@@ -155,6 +156,7 @@ impl Shape {
                     pages_per_block: number("PAGES"),
                     blocks: number("BLOCKS"),
                     rested: number("RESTED"),
+                    identity: get(&page[..], place("IDENTITY")),
                     closed: number("CLOSED") == 1,
                     newest: copy,
                 };
@@ -243,7 +245,8 @@ impl<'a> Site<'a> {
                 continue;
             };
             let bytes = read(&media.medium, place);
-            if !counts(&read(&media.medium, shape.mark(block))[..], &bytes[..]) {
+            let mark = read(&media.medium, shape.mark(block));
+            if !counts(&mark[..], &bytes[..], shape.identity) {
                 continue;
             }
             let head = Header::parse(&bytes[TRAILER..]);
