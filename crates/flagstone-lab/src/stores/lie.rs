@@ -17,6 +17,8 @@ pub enum Lie {
     Syncs,
     /// A sync makes nothing durable that follows nothing but marks of blocks.
     SyncsOfMarks,
+    /// A sync makes nothing durable that follows the tables which a close leaves.
+    SyncsOfTables,
     /// The superblock stays as it was when the store was made.
     Superblocks,
     /// Pages read with the checksum that they should have.
@@ -42,10 +44,11 @@ pub enum Lie {
 
 impl Lie {
     /// All of them, with the name that commands use.
-    pub const ALL: [(Lie, &'static str); 11] = [
+    pub const ALL: [(Lie, &'static str); 12] = [
         (Lie::None, "none"),
         (Lie::Syncs, "syncs"),
         (Lie::SyncsOfMarks, "syncs-of-marks"),
+        (Lie::SyncsOfTables, "syncs-of-tables"),
         (Lie::Superblocks, "superblocks"),
         (Lie::Checksums, "checksums"),
         (Lie::Closed, "closed"),
@@ -75,6 +78,8 @@ pub(super) struct Lying {
     lie: Lie,
     /// Whether anything but marks was written since the last sync.
     wrote_pages: AtomicBool,
+    /// Whether the last write was one of tables of a close.
+    wrote_tables: AtomicBool,
     pages_per_block: u64,
     /// Of the times that it is asked for room, it has none after those that these dice say.
     refuses: Option<Mutex<Pcg64Mcg>>,
@@ -86,6 +91,7 @@ impl Lying {
             below,
             lie,
             wrote_pages: AtomicBool::new(false),
+            wrote_tables: AtomicBool::new(false),
             pages_per_block: pages_per_block.into(),
             refuses: None,
         }
@@ -114,7 +120,7 @@ impl Lying {
         let (Ok(()), Some(head)) = (read, head) else {
             return 0;
         };
-        let bytes = head[place_in_superblock("IDENTITY")..].first_chunk();
+        let bytes = head[place("::superblock", "IDENTITY")..].first_chunk();
         u64::from_le_bytes(*bytes.expect("it is longer"))
     }
 
@@ -133,20 +139,28 @@ impl Lying {
     }
 }
 
-/// Where a field lies in a superblock.
-fn place_in_superblock(field: &str) -> usize {
-    let record = flagstone_store::LAYOUTS
-        .iter()
-        .find(|record| record.path.ends_with("::superblock"))
-        .expect("stores have superblocks");
-    let mut fields = record.fields.iter();
+/// Where a field of a record begins.
+fn place(record: &str, field: &str) -> usize {
+    let mut records = flagstone_store::LAYOUTS.iter();
+    let record = records.find(|layout| layout.path.ends_with(record));
+    let mut fields = record.expect("stores have it").fields.iter();
     let found = fields.find(|(name, ..)| *name == field);
-    found.expect("a superblock has it").1
+    found.expect("the record has it").1
+}
+
+/// Whether a write is one of tables of a close, which are of no block: the highest bit of the
+/// generation of their pages says so.
+fn is_of_tables(bytes: &[u8]) -> bool {
+    let Some(page) = bytes.first_chunk::<MEDIUM_PAGE_BYTES>() else {
+        return false;
+    };
+    let trailer = MEDIUM_PAGE_BYTES - 64;
+    page[trailer + place("::trailer", "GENERATION") + 7] & 0x80 != 0
 }
 
 /// A superblock that says that its store was closed.
 fn closed(superblock: &[u8]) -> Vec<u8> {
-    let place = place_in_superblock;
+    let place = |field| place("::superblock", field);
     let (mut bytes, end) = (superblock.to_vec(), place("CRC"));
     bytes[place("CLOSED")] = 1;
     // The sum over bytes and a number, which are the last four here.
@@ -180,6 +194,8 @@ impl Medium for Lying {
         }
         let is_mark = bytes.len() == MEDIUM_PAGE_BYTES && bytes.starts_with(b"Mark");
         self.wrote_pages.fetch_or(!is_mark, Ordering::Relaxed);
+        let is_of_tables = !is_superblock && is_of_tables(bytes);
+        self.wrote_tables.store(is_of_tables, Ordering::Relaxed);
         self.below.write_at(offset, bytes)
     }
 
@@ -188,6 +204,7 @@ impl Medium for Lying {
         match self.lie {
             Lie::Syncs => Ok(()),
             Lie::SyncsOfMarks if !wrote_pages => Ok(()),
+            Lie::SyncsOfTables if self.wrote_tables.swap(false, Ordering::Relaxed) => Ok(()),
             _ => self.below.sync(),
         }
     }

@@ -84,7 +84,7 @@ impl StoreSubject {
         match lie {
             Lie::Horizon => false,
             Lie::FreedPages | Lie::DroppedRoots => self == StoreSubject::Tables,
-            Lie::Landings | Lie::Roots => self == StoreSubject::Pages,
+            Lie::Landings | Lie::Roots | Lie::SyncsOfTables => self == StoreSubject::Pages,
             _ => true,
         }
     }

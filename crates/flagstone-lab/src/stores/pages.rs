@@ -10,7 +10,7 @@ use flagstone::commit::DeviceError;
 use flagstone::ftl::Mistake;
 use flagstone::units::{Lpn, SnapshotId, TxId};
 use flagstone_store::medium::{Landing, Recorded};
-use flagstone_store::{OpenOptions, StoreError};
+use flagstone_store::{OpenOptions, PageStore, StoreError};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::ops::Range;
@@ -178,6 +178,24 @@ impl Run<Pages> {
     fn close(&self, pair: Pair, media: &Media) -> Done<()> {
         let closed = pair.close(&media.medium, &self.options()[1])?;
         closed.map_err(failed("close"))
+    }
+
+    /// A store that says that it was closed has lost nothing of what it wrote before it said so, be
+    /// it of use or not: neither tables for the next opening nor pages that nobody refers to.
+    fn closed_whole(&self, left: &Recorded) -> Done<()> {
+        let [_, locked] = self.options();
+        let mut reading = locked.uncached();
+        (reading.create, reading.read_only) = (false, true);
+        let opened = PageStore::on(Box::new(left.snapshot()), &reading);
+        let mut store = opened.map_err(failed("it does not open for reading"))?;
+        if store.info().closed != Some(true) {
+            return Ok(());
+        }
+        let report = store.check().map_err(failed("check"))?;
+        match report.is_well() {
+            true => Ok(()),
+            false => Err(format!("it says that it was closed, and {report:?}")),
+        }
     }
 
     /// One client writes a page, or several that it has left.
@@ -364,6 +382,7 @@ impl World for Pages {
     }
 
     fn recover(run: &mut Run<Pages>, left: &Media, may: May<Model>) -> Done<Arc<Model>> {
+        run.closed_whole(&left.medium)?;
         let mut pair = run.open(left).map_err(failed("it does not open"))?;
         pair.compare_at_last()?;
         let by_tables = left.chip.as_ref().map_or(0, OnChip::take_by_tables);

@@ -401,6 +401,12 @@ impl MediumFlash {
             *self.places.notes.refused() = Some(error.to_string());
             return Ok(());
         }
+        if self.superblock.rested > 0 {
+            // Tables of the last close lie where blocks are to be: a cut that finds them written
+            // over must not find a superblock that speaks of them.
+            self.count_opening();
+            self.write_superblock(false)?;
+        }
         let cleared = clear_marks(self.medium(), pages, self.superblock.identity, has..wanted);
         cleared.map_err(|error| self.fails("clearing marks of new blocks", error))?;
         // The superblock must not speak of room that a cut takes away.

@@ -288,6 +288,37 @@ fn a_store_grows_over_what_was_left() {
     assert_eq!(history.look(Landing::Nothing, &reading()), (true, true));
 }
 
+/// The first that an opening did was to grow, over the tables of the last close. A cut left them
+/// written over, and a superblock that spoke of them: the check found damage.
+#[test]
+fn a_cut_while_a_store_grows_over_what_was_left_is_no_damage() {
+    let mut history = History::new(6);
+    let mut store = history.open();
+    history.go_on(&mut store, 60);
+    store.close().expect("no fault");
+    let mut store = history.open();
+    assert!(store.info().resumed);
+    let left: Arc<Mutex<Vec<Recorded>>> = Arc::default();
+    let kept = Arc::clone(&left);
+    history.medium.watch(Some(Box::new(move |medium| {
+        let mut kept = kept.lock().expect("no panic");
+        let landings = [Landing::Nothing, Landing::Everything, Landing::Last(1)];
+        kept.extend(landings.map(|landing| medium.cut(landing)));
+    })));
+    store.reserve(2_000).expect("room");
+    history.medium.watch(None);
+    let left = std::mem::take(&mut *left.lock().expect("no panic"));
+    assert!(left.len() >= 12, "{}", left.len());
+    for medium in left {
+        history.medium = medium;
+        for options in [reading(), reading().uncached()] {
+            assert!(history.look(Landing::Everything, &options).1);
+        }
+    }
+    history.medium = Recorded::default();
+    drop(store);
+}
+
 #[test]
 fn an_opening_that_writes_little_leaves_nothing() {
     let mut history = History::new(8);

@@ -150,6 +150,8 @@ impl Evidence {
             self.open.remove(&tx);
             self.forget(block, tx);
         } else if was == Witness::Root {
+            // The summary would do as well, since it is durable before the next root is issued. The
+            // root needs no other one when this block is erased.
             self.forget(block, tx);
             return;
         } else {
@@ -249,6 +251,9 @@ impl Evidence {
                 .get_mut(&tx)
                 .expect("the tables mirror each other");
             open.blocks.retain(|&block| block != victim);
+            // By rule E no page needs this witness any more, and the transaction is forgotten here.
+            // It is otherwise for the controls that leave the rule out, and where a block was worn
+            // out and erased long before this call.
             if open.witness == Witness::Block(victim) {
                 open.witness = Witness::None;
             }

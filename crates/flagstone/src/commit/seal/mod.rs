@@ -74,7 +74,7 @@ use super::{
     table_bytes,
 };
 use crate::ftl::{
-    Format, Ftl, FtlError, Header, Mounted, Owner, Relocation, Slot, Stream, Written,
+    BlockState, Format, Ftl, FtlError, Header, Mounted, Owner, Relocation, Slot, Stream, Written,
 };
 use crate::layout;
 use crate::layout::{get, put};
@@ -575,7 +575,8 @@ impl Owner for Seal {
         self.rely_on(Mistake::RootNotWaited, listed);
         match self.mistake.is(Mistake::RootNotWaited) {
             true => Ok(durable),
-            false => ftl.sync(listed, self.relied_until),
+            // The root was issued when all else was durable, and waited for: no wait is left.
+            false => Ok(listed),
         }
     }
 
@@ -591,6 +592,12 @@ impl Owner for Seal {
     }
 
     fn erased(&mut self, ftl: &mut Ftl, victim: Pbn, _: Nanos) {
+        debug_assert!(
+            self.mistake != Mistaken::NONE
+                || ftl.block_state(victim) == BlockState::Bad
+                || self.evidence.lost_with(ftl, victim).0.is_empty(),
+            "evidence goes with block {victim}, and no root lists it"
+        );
         self.evidence.erased(ftl, victim);
         self.waiting.remove(&victim);
         for active in self.live.iter_mut() {
