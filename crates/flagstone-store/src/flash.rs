@@ -75,8 +75,9 @@ layout! {
 
 layout! {
     /// What the translation layer says at an erase, at byte 64 of the page of the mark.
-    pub mark_says: 33 => {
-        STATEMENT: 29, "what was durable, as in the spare area of a page";
+    pub mark_says: 23 => {
+        NUMBER:    6,  "the last write sequence that was given out";
+        STATEMENT: 13, "what was durable, as in the spare area of a page";
         CRC:       4,  "CRC-32C of the first 16 bytes of the mark, of the bytes before, and of the identity of the store";
     }
 }
@@ -519,10 +520,16 @@ impl Flash for MediumFlash {
     }
 
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
-        self.erase_saying(now, block, &[])
+        self.erase_saying(now, block, 0, &[])
     }
 
-    fn erase_saying(&mut self, now: Nanos, block: Pbn, says: &[u8]) -> Result<Nanos, FlashError> {
+    fn erase_saying(
+        &mut self,
+        now: Nanos,
+        block: Pbn,
+        number: u64,
+        says: &[u8],
+    ) -> Result<Nanos, FlashError> {
         self.places.is_well()?;
         if self.read_only {
             return Err(self.fails("erasing a block", io::ErrorKind::ReadOnlyFilesystem.into()));
@@ -569,7 +576,7 @@ impl Flash for MediumFlash {
             self.superblock.identity,
         ));
         if says.len() == mark_says::STATEMENT.len() {
-            self.put_says(filled, says);
+            self.put_says(filled, number, says);
         }
         let done = self.tick(now);
         self.keep(first, page)?;
@@ -586,7 +593,7 @@ impl Flash for MediumFlash {
         Ok(now.max(until))
     }
 
-    fn said_at_erase(&self) -> Option<Vec<u8>> {
+    fn said_at_erase(&self) -> Option<(Pbn, u64, Vec<u8>)> {
         self.newest_mark_says()
     }
 
@@ -598,17 +605,12 @@ impl Flash for MediumFlash {
         true
     }
 
-    fn last_erase(&self) -> u32 {
-        let boot = self.superblock.boot + u32::from(!self.counted);
-        (boot & 0xff) << 16 | (self.erases & 0xffff)
+    fn last_erase(&self) -> u8 {
+        self.erases as u8
     }
 
-    fn erase_of(&self, block: Pbn) -> u32 {
-        let generation = match self.places.generation(block) {
-            UNKNOWN => self.read_mark(block).unwrap_or(NEVER),
-            known => known,
-        };
-        ((generation >> 32) as u32 & 0xff) << 16 | (generation as u32 & 0xffff)
+    fn was_erased_after(&self, block: Pbn, other: Pbn, erase: u8) -> bool {
+        self.erased_after(block, other, erase)
     }
 
     fn grow(&mut self, blocks: u32) -> Result<(), FlashError> {

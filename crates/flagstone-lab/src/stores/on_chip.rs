@@ -358,14 +358,14 @@ impl Moment {
     }
 }
 
-/// Bytes of the spare area of a page of a store.
-const SPARE_BYTES: usize = 50;
+/// Bytes of the spare area of a page of a store that says what was durable: with the number of an
+/// erase in the last one.
+const WITH_STATEMENT: usize = 34;
 
 /// A program as a number, but for the count of erases: the chip has one of its own.
 fn sum(data: &[u8], spare: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    // Only pages with a statement use all of the spare area.
-    let end = SPARE_BYTES - statement::ERASE.len();
+    let end = WITH_STATEMENT - statement::ERASE.len();
     let spare = &spare[..spare.len().min(end)];
     (data, spare).hash(&mut hasher);
     hasher.finish()
@@ -400,15 +400,21 @@ impl Flash for Listening {
     }
 
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
-        self.erase_saying(now, block, &[])
+        self.erase_saying(now, block, 0, &[])
     }
 
-    fn erase_saying(&mut self, now: Nanos, block: Pbn, says: &[u8]) -> Result<Nanos, FlashError> {
+    fn erase_saying(
+        &mut self,
+        now: Nanos,
+        block: Pbn,
+        number: u64,
+        says: &[u8],
+    ) -> Result<Nanos, FlashError> {
         self.tell(Event::Erase(block));
-        self.below.erase_saying(now, block, says)
+        self.below.erase_saying(now, block, number, says)
     }
 
-    fn said_at_erase(&self) -> Option<Vec<u8>> {
+    fn said_at_erase(&self) -> Option<(Pbn, u64, Vec<u8>)> {
         self.below.said_at_erase()
     }
 
@@ -508,18 +514,6 @@ impl Flash for Cutting {
 
     fn never_fails(&self) -> bool {
         true
-    }
-
-    fn last_erase(&self) -> u32 {
-        self.chip.state().erased as u32 & 0xffff
-    }
-
-    fn erase_of(&self, block: Pbn) -> u32 {
-        let state = &mut *self.chip.state();
-        let erases = state.now.as_ref().and_then(|chip| chip.erases.get(&block));
-        erases
-            .and_then(|all| all.last())
-            .map_or(0, |&erase| erase as u32 & 0xffff)
     }
 
     fn is_factory_bad(&self, block: Pbn) -> bool {

@@ -274,20 +274,22 @@ impl MediumFlash {
     }
 
     /// Has a mark say what the translation layer says at the erase.
-    pub(super) fn put_says(&self, page: &mut [u8; MEDIUM_PAGE_BYTES], says: &[u8]) {
-        let sum = self.sum_of_says(&page[..mark::CRC.start], says);
-        let record = &mut page[SAYS_AT..][..mark_says::SIZE];
+    pub(super) fn put_says(&self, page: &mut [u8; MEDIUM_PAGE_BYTES], number: u64, says: &[u8]) {
+        let (mark, record) = page.split_at_mut(SAYS_AT);
+        put(record, mark_says::NUMBER, number);
         record[mark_says::STATEMENT].copy_from_slice(says);
+        let sum = self.sum_of_says(mark, record);
         put(record, mark_says::CRC, sum);
     }
 
-    fn sum_of_says(&self, mark: &[u8], says: &[u8]) -> u64 {
+    fn sum_of_says(&self, mark: &[u8], record: &[u8]) -> u64 {
         let identity = self.superblock.identity.number().to_le_bytes();
-        crate::sum::crc32c_of(&[mark, says, &identity]).into()
+        let (mark, record) = (&mark[..mark::CRC.start], &record[..mark_says::CRC.start]);
+        crate::sum::crc32c_of(&[mark, record, &identity]).into()
     }
 
-    /// What the newest mark says. All of them have been read.
-    pub(super) fn newest_mark_says(&self) -> Option<Vec<u8>> {
+    /// The block of the newest mark, and what that says. All marks have been read.
+    pub(super) fn newest_mark_says(&self) -> Option<(Pbn, u64, Vec<u8>)> {
         let state = self.places.state();
         let known = |generation: &u64| !matches!(*generation, NEVER | DAMAGED | UNKNOWN);
         let marks = state.generations.iter().zip(0..);
@@ -298,10 +300,27 @@ impl MediumFlash {
         let offset = self.mark_of(block) * MEDIUM_PAGE_BYTES as u64;
         self.medium().read_at(offset, &mut page).ok()?;
         let (mark, record) = page.split_at(SAYS_AT);
-        let says = &record[mark_says::STATEMENT];
-        let is_right =
-            get(record, mark_says::CRC) == self.sum_of_says(&mark[..mark::CRC.start], says);
-        is_right.then(|| says.to_vec())
+        let is_right = get(record, mark_says::CRC) == self.sum_of_says(mark, record);
+        let says = || record[mark_says::STATEMENT].to_vec();
+        is_right.then(|| (block, get(record, mark_says::NUMBER), says()))
+    }
+
+    /// Whether a block was erased after an erase of which the last byte of its number is known, and
+    /// which came before a page of block `other` was programmed. Erases of one opening are
+    /// numbered.
+    pub(super) fn erased_after(&self, block: Pbn, other: Pbn, erase: u8) -> bool {
+        let state = self.places.state();
+        let [block, other] = [block, other].map(|block| state.generations[block.index()]);
+        let opening = other >> 32;
+        if block >> 32 != opening {
+            return true;
+        }
+        let marks = state.generations.iter().copied();
+        let of_opening = marks.filter(|generation| generation >> 32 == opening);
+        let last = of_opening.max().map_or(0, |last| last as u32);
+        // Few erases come after the newest page that says something.
+        let before = last.saturating_sub((last as u8).wrapping_sub(erase).into());
+        block as u32 > before
     }
 
     /// Whether a page of a block without a mark is worth a look: the first one and the last one.

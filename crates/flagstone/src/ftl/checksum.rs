@@ -164,7 +164,7 @@ impl Ftl {
         spare: &[u8],
         what: Programmed,
     ) -> Result<Nanos, FlashError> {
-        let (number, words) = self.state_horizon(now, at, spare);
+        let words = self.state_horizon(now, at, spare);
         let programmed = match self.marks.is_none() {
             true => {
                 let mut whole = [0xff; WHOLE_BYTES_MAX];
@@ -183,7 +183,7 @@ impl Ftl {
             Ok(_) => what,
             Err(_) => Programmed::Other,
         };
-        self.note_program(number, done, at, what);
+        self.note_program(spare, done, at, what);
         programmed
     }
 

@@ -6,7 +6,7 @@
 //! flash can keep it, an erase says the same.
 //!
 //! ```text
-//!   spare      | header | tail | checksums | horizon 29 |
+//!   spare      | header | tail | checksums | statement 13 |
 //!
 //!   programs   1 2 3 4 5 6 7 8 9      each program has a number; the statement of 9 says:
 //!              --------- ^            all up to 6 were durable (the horizon), where the open blocks
@@ -44,16 +44,23 @@ use std::ops::Range;
 layout! {
     /// What a page says of what was durable when it was programmed, behind the checksums of its
     /// spare area.
-    pub statement: 29 => {
-        NUMBER: 6, "the number of its program: each takes the next write sequence, or the one of its header";
-        LAG:    4, "programs back from there to the last one up to which all were durable; ones if nothing is said";
-        SEALED: 4, "and from that one to the last one up to which all full blocks had a durable summary";
+    pub statement: 13 => {
+        LAG:    2, "programs back from its write sequence to the last one up to which all were durable; 0xffff if nothing is said, 0xfffe if nothing is said and it is a copy with the write sequence of another page";
+        SEALED: 1, "and from that one to the last one up to which all full blocks had a durable summary, in eights, rounded up; 255 if there is none";
         HOST:   4, "the page behind the last durable one in the block for the host's pages that was open on its plane; ones if there was none";
         COPIES: 4, "the same of the block for the collector's copies";
-        ROOT:   4, "the newest durable root, its lower half";
-        ERASE:  3, "the last erase that was issued, where the flash counts them; else zeros";
+        ROOT:   1, "the newest durable root, its last byte";
+        ERASE:  1, "the last erase that was issued, its last byte, where the flash counts them; else 0";
     }
 }
+
+/// Nothing is said; and of a copy, nothing is said and its number is not known.
+const SAYS_NOTHING: u64 = 0xffff;
+const IS_COPY: u64 = 0xfffe;
+
+/// What [`statement::SEALED`] counts in.
+const SEALED_UNIT: u64 = 8;
+const NONE_SEALED: u64 = 255;
 
 /// No page, or nothing that can be said.
 const NONE: u32 = u32::MAX;
@@ -109,8 +116,10 @@ impl OpenEnd {
 #[derive(Debug, Clone, Copy)]
 struct Unsealed {
     block: Pbn,
-    /// The number of its last page; 0 if that is not known.
+    /// The number of its last page that says it; 0 if none does.
     last: u64,
+    /// The number of the program that it ended with.
+    order: u64,
 }
 
 /// What a page of a block without a summary is found to be.
@@ -142,37 +151,45 @@ pub(super) struct Found {
     pub(super) may_be_sealed: bool,
 }
 
-/// What a page says.
+/// What a page says, or an erase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Statement {
     number: u64,
     horizon: u64,
     sealed: u64,
     heads: [u32; 2],
-    root: u32,
-    erase: u32,
+    root: u8,
+    erase: u8,
+    /// The page; the first one of the block that was erased.
+    at: Ppn,
 }
 
 impl Statement {
-    /// The number of the program, 0 if the page does not say, and what it says of others.
-    fn parse(bytes: &[u8]) -> (u64, Option<Statement>) {
-        if bytes[statement::NUMBER].iter().all(|&byte| byte == 0xff) {
+    /// The number of a program, 0 if it is not known, and what it says of others. `seq` is the
+    /// write sequence in its header.
+    fn parse(at: Ppn, seq: u64, bytes: &[u8]) -> (u64, Option<Statement>) {
+        let lag = get(bytes, statement::LAG);
+        if lag == IS_COPY {
             return (0, None);
         }
-        let (number, lag) = (get(bytes, statement::NUMBER), get(bytes, statement::LAG));
-        if lag == u64::from(NONE) {
-            return (number, None);
+        if lag == SAYS_NOTHING {
+            return (seq, None);
         }
-        let safe = number.saturating_sub(lag);
-        let statement = Statement {
-            number,
-            horizon: safe,
-            sealed: safe.saturating_sub(get(bytes, statement::SEALED)),
-            heads: [statement::HOST, statement::COPIES].map(|field| get(bytes, field) as u32),
-            root: get(bytes, statement::ROOT) as u32,
-            erase: get(bytes, statement::ERASE) as u32,
+        let horizon = seq.saturating_sub(lag);
+        let sealed = match get(bytes, statement::SEALED) {
+            NONE_SEALED => 0,
+            units => horizon.saturating_sub(units * SEALED_UNIT),
         };
-        (number, Some(statement))
+        let statement = Statement {
+            number: seq,
+            horizon,
+            sealed,
+            heads: [statement::HOST, statement::COPIES].map(|field| get(bytes, field) as u32),
+            root: get(bytes, statement::ROOT) as u8,
+            erase: get(bytes, statement::ERASE) as u8,
+            at,
+        };
+        (seq, Some(statement))
     }
 }
 
@@ -221,7 +238,7 @@ pub(super) struct Horizon {
     /// The newest root: that is durable, or that a restart has found.
     pub(super) root: u64,
     unsealed: Vec<Unsealed>,
-    /// The number of the last program.
+    /// The number of the last program that says it.
     pub(super) programmed: u64,
     /// By plane: the newest statement that a restart has found.
     newest: Vec<Option<Statement>>,
@@ -251,8 +268,8 @@ impl Horizon {
     }
 
     /// A block takes no more pages and has no summary yet; the number of its last page.
-    fn ends(&mut self, block: Pbn, last: u64) {
-        self.unsealed.push(Unsealed { block, last });
+    fn ends(&mut self, block: Pbn, last: u64, order: u64) {
+        self.unsealed.push(Unsealed { block, last, order });
     }
 
     /// The summary of a block is durable, by the program with this number, or its erase, which came
@@ -260,7 +277,7 @@ impl Horizon {
     /// again.
     fn needs_no_summary(&mut self, block: Pbn, number: u64) {
         self.unsealed
-            .retain(|other| other.block != block || other.last > number);
+            .retain(|other| other.block != block || other.order > number);
         for head in self.heads.iter_mut().flatten() {
             if head.block == block && head.number <= number {
                 head.next = NONE;
@@ -269,7 +286,7 @@ impl Horizon {
     }
 
     /// Nothing is expected of a block once its erase is durable, or a root that calls it bad.
-    pub(super) fn forgets(&mut self, block: Pbn, plane: u32, done: Nanos) {
+    pub(super) fn forgets(&mut self, (block, plane): (Pbn, u32), number: u64, done: Nanos) {
         let before = self.found.len();
         self.found.retain(|found| found.block != block);
         if before > self.found.len() {
@@ -283,7 +300,7 @@ impl Horizon {
             return self.needs_no_summary(block, u64::MAX);
         }
         self.in_flight.push_back(InFlight {
-            number: self.programmed,
+            number,
             done,
             safe_from: None,
             block,
@@ -296,7 +313,6 @@ impl Horizon {
     /// What can be said at an instant, by a program with a number, in a plane.
     fn say(&mut self, now: Nanos, number: u64, plane: usize) -> [u8; statement::SIZE] {
         let mut words = [0xff; statement::SIZE];
-        put(&mut words, statement::NUMBER, number);
         if !self.is_on {
             return words;
         }
@@ -311,11 +327,15 @@ impl Horizon {
         if now < self.known_from {
             return words;
         }
+        let lag = number - self.safe;
+        if lag >= IS_COPY {
+            return words;
+        }
         let unsealed = self.unsealed.iter().map(|block| block.last).min();
         let sealed = unsealed.map_or(self.safe, |last| self.safe.min(last.saturating_sub(1)));
-        let lag = |from: u64, to: u64| (from - to).min(u64::from(NONE));
-        put(&mut words, statement::LAG, lag(number, self.safe));
-        put(&mut words, statement::SEALED, lag(self.safe, sealed));
+        let units = (self.safe - sealed).div_ceil(SEALED_UNIT);
+        put(&mut words, statement::LAG, lag);
+        put(&mut words, statement::SEALED, units.min(NONE_SEALED));
         put(
             &mut words,
             statement::HOST,
@@ -326,7 +346,7 @@ impl Horizon {
             statement::COPIES,
             self.heads[1][plane].next.into(),
         );
-        put(&mut words, statement::ROOT, self.root & u64::from(NONE));
+        put(&mut words, statement::ROOT, self.root & 0xff);
         words
     }
 
@@ -350,9 +370,9 @@ impl Horizon {
         }
     }
 
-    /// Takes what a page says.
-    pub(super) fn hears(&mut self, plane: u32, bytes: &[u8]) -> u64 {
-        let (number, statement) = Statement::parse(bytes);
+    /// Takes what a page of a plane says, or an erase. Returns its number, 0 if that is not known.
+    fn hears(&mut self, plane: u32, at: Ppn, seq: u64, bytes: &[u8]) -> u64 {
+        let (number, statement) = Statement::parse(at, seq, bytes);
         let newest = &mut self.newest[plane as usize];
         let age = |of: &Statement| (of.number, of.horizon);
         if statement.is_some_and(|new| newest.is_none_or(|old| age(&new) > age(&old))) {
@@ -369,38 +389,60 @@ impl Ftl {
         self.format.horizons.then(|| end - statement::SIZE..end)
     }
 
-    /// What the page that is programmed next says, and the number of its program.
+    /// Takes what a page says whose spare area was read. Returns the number of its program, 0 if it
+    /// does not say.
+    pub(super) fn hear(&mut self, at: Ppn, spare: &[u8]) -> u64 {
+        let Some(place) = self.horizon_in_spare() else {
+            return 0;
+        };
+        let plane = self.addresses.plane_of(self.addresses.block_of(at));
+        self.horizon
+            .hears(plane, at, get(spare, header::SEQ), &spare[place])
+    }
+
+    /// What the page that is programmed next says. A copy with the write sequence of another page
+    /// has no number of its own.
     pub(super) fn state_horizon(
         &mut self,
         now: Nanos,
         at: Ppn,
         spare: &[u8],
-    ) -> (u64, [u8; statement::SIZE]) {
-        let number = match get(spare, header::SEQ) {
-            seq if seq == self.seq => seq,
-            _ => self.next_seq(),
-        };
-        let block = self.addresses.block_of(at);
-        let plane = self.addresses.plane_of(block);
-        let mut words = self.horizon.say(now, number, plane as usize);
-        put(&mut words, statement::ERASE, self.flash.last_erase().into());
-        (number, words)
+    ) -> [u8; statement::SIZE] {
+        if get(spare, header::SEQ) != self.seq {
+            let mut words = [0xff; statement::SIZE];
+            put(&mut words, statement::LAG, IS_COPY);
+            return words;
+        }
+        let plane = self.addresses.plane_of(self.addresses.block_of(at));
+        self.say(now, plane)
     }
 
-    /// What an erase says at an instant, on a flash that keeps it.
-    pub(super) fn says_at_erase(&mut self, now: Nanos) -> Option<[u8; statement::SIZE]> {
-        if !self.format.horizons || !self.horizon.is_on || !self.flash.never_fails() {
-            return None;
-        }
-        let mut words = self.horizon.say(now, self.seq, 0);
-        put(&mut words, statement::ERASE, self.flash.last_erase().into());
-        Some(words)
+    /// What an erase says at an instant, on a flash that keeps it, and its number: that of the last
+    /// program.
+    pub(super) fn says_at_erase(&mut self, now: Nanos) -> Option<(u64, [u8; statement::SIZE])> {
+        let says = self.format.horizons && self.horizon.is_on && self.flash.never_fails();
+        says.then(|| (self.seq, self.say(now, 0)))
+    }
+
+    fn say(&mut self, now: Nanos, plane: u32) -> [u8; statement::SIZE] {
+        // A flash that never fails does one thing after the other, in the order of the calls: what
+        // was waited for is over.
+        let now = match self.flash.never_fails() {
+            true => Nanos(u64::MAX),
+            false => now,
+        };
+        let mut words = self.horizon.say(now, self.seq, plane as usize);
+        words[statement::ERASE.start] = self.flash.last_erase();
+        words
     }
 
     /// A page was programmed, or its program has failed.
-    pub(super) fn note_program(&mut self, number: u64, done: Nanos, at: Ppn, what: Programmed) {
+    pub(super) fn note_program(&mut self, spare: &[u8], done: Nanos, at: Ppn, what: Programmed) {
         let (block, page) = self.addresses.split(at);
-        self.horizon.programmed = number;
+        let number = self.seq;
+        if get(spare, header::SEQ) == number {
+            self.horizon.programmed = number;
+        }
         if !self.horizon.is_on {
             self.horizon.begins_from = self.horizon.begins_from.max(done);
             if what == Programmed::Summary {
@@ -425,7 +467,7 @@ impl Ftl {
     /// A block takes no more pages and has no summary yet; the number of its last page.
     pub(super) fn lacks_summary(&mut self, block: Pbn, last: u64) {
         if self.format.horizons {
-            self.horizon.ends(block, last);
+            self.horizon.ends(block, last, self.seq);
         }
     }
 
@@ -495,7 +537,7 @@ impl Ftl {
                 let end = |open: &Open| OpenEnd {
                     next: self.geometry.page(open.block, open.next).0,
                     block: open.block,
-                    number: open.number,
+                    number: self.seq,
                 };
                 *place = open.map_or(OpenEnd::NONE, end);
             }
@@ -524,12 +566,9 @@ impl Ftl {
         if self.config.mistake.is(Mistake::HorizonIgnored) {
             return Ok(());
         }
-        if let Some(words) = self
-            .flash
-            .said_at_erase()
-            .filter(|words| words.len() == statement::SIZE)
-        {
-            self.horizon.hears(0, &words);
+        if let Some((block, number, words)) = self.flash.said_at_erase() {
+            let at = self.geometry.page(block, 0);
+            self.horizon.hears(0, at, number, &words);
         }
         let damage = self.find_damage(is_closed, unto);
         self.horizon.damage = damage;
@@ -549,9 +588,11 @@ impl Ftl {
         let horizon = &self.horizon;
         let statements = horizon.newest.iter().flatten();
         let highest = statements.clone().map(|it| it.horizon).max().unwrap_or(0);
-        let root = statements.map(|statement| statement.root).max();
+        let newest = statements.max_by_key(|it| it.number);
         let mut damage = Vec::new();
-        if root.is_some_and(|root| u64::from(root) > horizon.root & u64::from(NONE)) {
+        // By how much the root that was found is older than the one that is stated.
+        let behind = newest.map_or(0, |it| it.root.wrapping_sub(horizon.root as u8));
+        if (1..128).contains(&behind) {
             damage.push(Damage {
                 block: None,
                 page: None,
@@ -606,10 +647,9 @@ impl Ftl {
     /// Whether a block that was open at a statement may have been erased since. Where the flash does
     /// not count erases, it may.
     fn was_erased_after(&self, block: Pbn, statement: &Statement) -> bool {
-        let (erase, before) = (self.flash.erase_of(block), statement.erase);
-        let ahead = (erase & 0xffff).wrapping_sub(before & 0xffff) & 0xffff;
-        let is_of_another_life = erase >> 16 != before >> 16;
-        !self.flash.never_fails() || is_of_another_life || (1..1 << 15).contains(&ahead)
+        let of_statement = self.addresses.block_of(statement.at);
+        self.flash
+            .was_erased_after(block, of_statement, statement.erase)
     }
 
     /// The pages of a block without a summary that were durable and are not there, and whether it

@@ -217,7 +217,6 @@ impl Ftl {
         let mut roots: BTreeMap<u64, RootParts> = BTreeMap::new();
         for anchor in 0..self.meta.anchors.len() {
             let block = self.meta.anchors[anchor].block;
-            let plane = self.geometry.plane_of(block);
             for page in 0..self.geometry.pages_per_block {
                 let at = self.geometry.page(block, page);
                 let read = self.read(now, at, &mut data, &mut spare[..used], Cause::Recovery);
@@ -233,10 +232,7 @@ impl Ftl {
                             continue;
                         };
                         self.seq = self.seq.max(head.seq);
-                        if let Some(place) = self.horizon_in_spare() {
-                            let number = self.horizon.hears(plane, &spare[place]);
-                            self.seq = self.seq.max(doubt_number("write sequence", number, 48)?);
-                        }
+                        self.hear(at, &spare);
                         let part = Ftl::parse_root_part(&data[..read.data_bytes]);
                         let Some((generation, part, parts, bytes)) = part else {
                             continue;

@@ -112,10 +112,7 @@ impl Ftl {
         let Some(head) = head.filter(|_| read.data_bytes == bytes) else {
             return Ok(false);
         };
-        if let Some(place) = self.horizon_in_spare() {
-            self.horizon
-                .hears(self.geometry.plane_of(block), &spare[place]);
-        }
+        self.hear(last, &spare);
         outcome.seq = head.seq;
         outcome.wear = Some(head.lpn.0);
         Ok(true)
@@ -181,9 +178,7 @@ impl Ftl {
                                 see(at, head, &seen[header::SIZE..record + verdict]);
                             }
                             moves::expect_behind(self, at, page);
-                            let plane = self.geometry.plane_of(block);
-                            let says = |place| self.horizon.hears(plane, &spare[place]);
-                            Seen::Whole(place.clone().map_or(0, says))
+                            Seen::Whole(self.hear(at, &spare))
                         }
                         None => Seen::Blank,
                     }
@@ -212,9 +207,6 @@ impl Ftl {
             };
         }
         if place.is_some() {
-            let highest = pages.iter().filter_map(Seen::number).max();
-            let highest = doubt_number("write sequence", highest.unwrap_or(0), 48)?;
-            outcome.seq = outcome.seq.max(highest);
             if outcome.torn || pages.iter().any(|page| *page != Seen::Blank) {
                 // Elsewhere a page whose program was cut may look blank, and cannot be programmed.
                 let may_be_sealed = may_be_sealed && self.flash.never_fails();

@@ -353,7 +353,7 @@ impl Ftl {
     ) -> Result<Option<Nanos>, FtlError> {
         self.stats.add(Operation::Erase, cause);
         let erased = match self.says_at_erase(now) {
-            Some(words) => self.flash.erase_saying(now, block, &words),
+            Some((number, words)) => self.flash.erase_saying(now, block, number, &words),
             None => self.flash.erase(now, block),
         };
         match erased {
@@ -362,7 +362,7 @@ impl Ftl {
                 self.erases_total += 1;
                 self.blocks[block.index()].stale = false;
                 let plane = self.geometry.plane_of(block);
-                self.horizon.forgets(block, plane, done);
+                self.horizon.forgets((block, plane), self.seq, done);
                 Ok(Some(done))
             }
             Err(FlashError::EraseFailed { .. }) => Ok(None),

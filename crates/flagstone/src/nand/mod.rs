@@ -169,19 +169,25 @@ pub trait Flash: Send {
     /// Erases a block.
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError>;
 
-    /// Erases a block, and keeps some bytes with that until the next erase of the block, on a flash
-    /// that never fails ([`Flash::said_at_erase`]). Others keep none.
+    /// Erases a block, and keeps a number and some bytes with that until the next erase of the
+    /// block, on a flash that never fails ([`Flash::said_at_erase`]). Others keep nothing.
     ///
     /// # Errors
     /// As [`Flash::erase`].
-    fn erase_saying(&mut self, now: Nanos, block: Pbn, says: &[u8]) -> Result<Nanos, FlashError> {
-        let _ = says;
+    fn erase_saying(
+        &mut self,
+        now: Nanos,
+        block: Pbn,
+        number: u64,
+        says: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        let _ = (number, says);
         self.erase(now, block)
     }
 
-    /// The bytes that the last erase keeps, of all blocks; nothing if it keeps none, or that is not
-    /// known any more.
-    fn said_at_erase(&self) -> Option<Vec<u8>> {
+    /// The block of the last erase, and what was kept with it; nothing if nothing was, or that is
+    /// not known any more.
+    fn said_at_erase(&self) -> Option<(Pbn, u64, Vec<u8>)> {
         None
     }
 
@@ -199,17 +205,18 @@ pub trait Flash: Send {
         false
     }
 
-    /// A number for the last erase that was issued, of 24 bits, on a flash that never fails: in the
-    /// upper eight how often the device was started, in the others how many erases there were since
-    /// then, each as far as it fits.
-    fn last_erase(&self) -> u32 {
+    /// The last byte of the number of the last erase that was issued, on a flash that never fails:
+    /// erases are numbered from one start of the device to the next.
+    fn last_erase(&self) -> u8 {
         0
     }
 
-    /// The number, as [`Flash::last_erase`] gives it, of the last erase of a block.
-    fn erase_of(&self, block: Pbn) -> u32 {
-        let _ = block;
-        0
+    /// Whether a block may have been erased after a page was programmed, which lies in block
+    /// `other`, at a time when [`Flash::last_erase`] was `erase`. A flash that does not count its
+    /// erases cannot exclude it.
+    fn was_erased_after(&self, block: Pbn, other: Pbn, erase: u8) -> bool {
+        let _ = (block, other, erase);
+        true
     }
 
     /// Adds up to so many blank blocks behind the last one of the only plane, on a medium that can
@@ -357,12 +364,17 @@ macro_rules! forward_flash {
             self.$($below)+.never_fails()
         }
 
-        fn last_erase(&self) -> u32 {
+        fn last_erase(&self) -> u8 {
             self.$($below)+.last_erase()
         }
 
-        fn erase_of(&self, block: $crate::units::Pbn) -> u32 {
-            self.$($below)+.erase_of(block)
+        fn was_erased_after(
+            &self,
+            block: $crate::units::Pbn,
+            other: $crate::units::Pbn,
+            erase: u8,
+        ) -> bool {
+            self.$($below)+.was_erased_after(block, other, erase)
         }
     };
     (@is_factory_bad [$($below:tt)+]) => {
