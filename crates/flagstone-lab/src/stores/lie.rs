@@ -40,6 +40,9 @@ pub enum Lie {
     /// The medium does not lie. A restart takes damage of what was durable for what a power cut has
     /// torn: a control of runs with rot.
     Horizon,
+    /// The medium does not lie. It holds an older store, and the two stores have no identity that
+    /// tells their pages apart.
+    Identities,
 }
 
 impl Lie {
@@ -57,6 +60,7 @@ impl Lie {
         (Lie::Landings, "landings"),
         (Lie::Roots, "roots"),
         (Lie::Horizon, "horizon"),
+        (Lie::Identities, "identities"),
     ];
 
     /// The name that commands use.
