@@ -50,7 +50,7 @@ use flagstone::units::{Nanos, Pbn, Ppn};
 use places::{Page, Places, READING};
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 
 layout! {
     /// What follows the data of a page of a store.
@@ -107,37 +107,6 @@ pub(crate) const DAMAGED: u64 = u64::MAX - 1;
 
 /// What fails where a mark cannot be read.
 const READING_MARK: &str = "reading a mark";
-
-/// What went wrong with the medium, for the store above.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Trouble(Arc<First>);
-
-/// The first failure.
-#[derive(Debug, Default)]
-struct First {
-    error: Mutex<Option<(&'static str, io::Error)>>,
-    why: OnceLock<String>,
-}
-
-impl Trouble {
-    fn note(&self, what: &'static str, error: io::Error) -> FlashError {
-        let mut noted = self.0.error.lock().expect("no thread panics here");
-        if self.0.why.set(format!("{what}: {error}")).is_ok() {
-            *noted = Some((what, error));
-        }
-        FlashError::PowerLost
-    }
-
-    /// The first failure, once.
-    pub(crate) fn take(&self) -> Option<(&'static str, io::Error)> {
-        self.0.error.lock().expect("no thread panics here").take()
-    }
-
-    /// What it was, as long as the flash is used.
-    pub(crate) fn why(&self) -> Option<&str> {
-        self.0.why.get().map(String::as_str)
-    }
-}
 
 /// A medium as flash.
 pub(crate) struct MediumFlash {

@@ -47,7 +47,7 @@ pub enum Lie {
 
 impl Lie {
     /// All of them, with the name that commands use.
-    pub const ALL: [(Lie, &'static str); 12] = [
+    pub const ALL: [(Lie, &'static str); 13] = [
         (Lie::None, "none"),
         (Lie::Syncs, "syncs"),
         (Lie::SyncsOfMarks, "syncs-of-marks"),

@@ -4,6 +4,7 @@ use super::*;
 use crate::medium::{Landing, Recorded};
 use crate::superblock::Lifetime;
 use flagstone::commit::Kind;
+use std::sync::Mutex;
 
 const BLOCKS: u32 = 4;
 const PAGES: u32 = 4;
