@@ -11,8 +11,8 @@
 //! durable. A flash that failed does not close.
 
 use super::{
-    AT_REST, DAMAGED, DATA_BYTES, MARK_MAGIC, MediumFlash, NEVER, READING_MARK, SAYS_AT,
-    UNKNOWN, geometry, mark, mark_page, mark_says, medium_bytes, sum, trailer,
+    AT_REST, DAMAGED, DATA_BYTES, MARK_MAGIC, MediumFlash, NEVER, READING_MARK, SAYS_AT, UNKNOWN,
+    geometry, mark, mark_page, mark_says, medium_bytes, sum, trailer,
 };
 use crate::encryption::sealed_mark;
 use crate::identity::Identity;

@@ -1,6 +1,7 @@
 //! Pages, marks and generations on a medium that is cut, flipped and written over.
 
 use super::*;
+use crate::identity::Identity;
 use crate::medium::{Landing, Recorded};
 use crate::superblock::Lifetime;
 use flagstone::commit::Kind;
