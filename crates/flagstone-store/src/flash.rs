@@ -31,6 +31,7 @@
 
 mod glance;
 mod life;
+mod page;
 pub(crate) mod places;
 pub(crate) mod rest;
 
@@ -38,19 +39,18 @@ pub use glance::{Glance, Shown};
 pub use life::MediumStats;
 pub(crate) use life::{Notes, clear_marks, emit_mark, generation_in, mark_at, page_generation};
 pub(crate) use life::{mark_sum, signed_mark, signer_of};
+pub use page::page_sum;
+use page::{Judged, end_page, judge, sum};
 
-use crate::identity::Identity;
 use crate::medium::Medium;
-use crate::sum::crc32c_of;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::layout;
-use flagstone::layout::{get, put};
 use flagstone::nand::{Cell, Flash, FlashError, Geometry, Pairing, Read};
 use flagstone::units::{Nanos, Pbn, Ppn};
 use places::{Page, Places, READING};
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 
 layout! {
     /// What follows the data of a page of a store.
@@ -109,37 +109,6 @@ pub(crate) const DAMAGED: u64 = u64::MAX - 1;
 /// What fails where a mark cannot be read.
 const READING_MARK: &str = "reading a mark";
 
-/// What went wrong with the medium, for the store above.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Trouble(Arc<First>);
-
-/// The first failure.
-#[derive(Debug, Default)]
-struct First {
-    error: Mutex<Option<(&'static str, io::Error)>>,
-    why: OnceLock<String>,
-}
-
-impl Trouble {
-    fn note(&self, what: &'static str, error: io::Error) -> FlashError {
-        let mut noted = self.0.error.lock().expect("no thread panics here");
-        if self.0.why.set(format!("{what}: {error}")).is_ok() {
-            *noted = Some((what, error));
-        }
-        FlashError::PowerLost
-    }
-
-    /// The first failure, once.
-    pub(crate) fn take(&self) -> Option<(&'static str, io::Error)> {
-        self.0.error.lock().expect("no thread panics here").take()
-    }
-
-    /// What it was, as long as the flash is used.
-    pub(crate) fn why(&self) -> Option<&str> {
-        self.0.why.get().map(String::as_str)
-    }
-}
-
 /// A medium as flash.
 pub(crate) struct MediumFlash {
     places: Arc<Places>,
@@ -185,36 +154,6 @@ pub(crate) fn mark_page(pages_per_block: u32, block: u32) -> u64 {
 /// Bytes of a medium that so many blocks need.
 pub(crate) fn medium_bytes(pages_per_block: u32, blocks: u32) -> u64 {
     mark_page(pages_per_block, blocks) * MEDIUM_PAGE_BYTES as u64
-}
-
-/// The checksum of a page of the medium, given the bytes before it and the number of the page among
-/// those of blocks: the record `trailer` in docs/store.md.
-///
-/// `identity` is that of the store, as its superblock has it: 0 where it has none.
-pub fn page_sum(bytes: &[u8], number: u32, identity: u64) -> u32 {
-    Identity::of(identity).end_of_sum(number, |last| crc32c_of(&[bytes, last]))
-}
-
-/// The checksum of a page, from its data and its trailer.
-fn sum(data: &[u8], end: &[u8], at: Ppn, identity: Identity) -> u64 {
-    let end = &end[..trailer::CRC.start];
-    let sum = identity.end_of_sum(at.0, |last| crc32c_of(&[data, end, last]));
-    sum.into()
-}
-
-/// Writes what ends a page with so many bytes of data: the spare area is there already.
-fn end_page(
-    data: &[u8],
-    end: &mut [u8],
-    bytes: usize,
-    generation: u64,
-    at: Ppn,
-    identity: Identity,
-) {
-    put(end, trailer::BYTES, bytes as u64);
-    put(end, trailer::GENERATION, identity.combine(generation));
-    let sum = sum(data, end, at, identity);
-    put(end, trailer::CRC, sum);
 }
 
 impl MediumFlash {
@@ -361,27 +300,6 @@ impl MediumFlash {
         self.unmarked.clear();
         self.places.asked()
     }
-}
-
-/// What a page of the medium says.
-fn judge(data: &[u8], end: &[u8], at: Ppn, generation: u64, identity: Identity) -> Judged {
-    if generation == DAMAGED {
-        return Judged::Wrong;
-    }
-    if generation == NEVER || get(end, trailer::GENERATION) != identity.combine(generation) {
-        return Judged::Blank;
-    }
-    let bytes = get(end, trailer::BYTES) as usize;
-    match get(end, trailer::CRC) == sum(data, end, at, identity) && bytes <= DATA_BYTES {
-        true => Judged::Whole(bytes),
-        false => Judged::Wrong,
-    }
-}
-
-enum Judged {
-    Blank,
-    Whole(usize),
-    Wrong,
 }
 
 impl Flash for MediumFlash {

@@ -6,8 +6,8 @@
 //! After a cut a store may hold a range of states: not older than the last commit that was
 //! acknowledged, and not newer than the last one that had begun.
 
-use super::StoreRunId;
 use super::on_chip::{Landed, OnChip};
+use super::{StoreRunId, older};
 use crate::campaign::caught;
 use flagstone_store::medium::{Landing, Recorded};
 use flagstone_store::{StoreError, StoreInfo};
@@ -184,7 +184,7 @@ pub(super) struct Life<S> {
 }
 
 impl<S> Life<S> {
-    fn new(media: Media, state: S, depth: u32) -> Life<S> {
+    pub(super) fn new(media: Media, state: S, depth: u32) -> Life<S> {
         Life {
             media,
             depth,
@@ -307,16 +307,13 @@ pub(super) fn carry_out<W: World>(id: &StoreRunId, on_chip: bool) -> StoreTally 
     let mut dice = Pcg64Mcg::seed_from_u64(id.seed);
     let (world, every) = W::draw(id, &mut dice);
     let mut run = Run {
-        id: *id,
-        world,
-        tally: StoreTally::default(),
-        tag: 0,
         every,
+        ..Run::of(id, world)
     };
     let ended = caught(|| {
         let steps = dice.random_range(W::STEPS[0].clone());
         let media = Media {
-            medium: Recorded::default(),
+            medium: older::medium::<W>(id)?,
             chip: on_chip.then(OnChip::blank),
         };
         let state = match id.filled {

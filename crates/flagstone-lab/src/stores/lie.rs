@@ -40,11 +40,14 @@ pub enum Lie {
     /// The medium does not lie. A restart takes damage of what was durable for what a power cut has
     /// torn: a control of runs with rot.
     Horizon,
+    /// The medium does not lie. It holds an older store, and the two stores have no identity that
+    /// tells their pages apart.
+    Identities,
 }
 
 impl Lie {
     /// All of them, with the name that commands use.
-    pub const ALL: [(Lie, &'static str); 12] = [
+    pub const ALL: [(Lie, &'static str); 13] = [
         (Lie::None, "none"),
         (Lie::Syncs, "syncs"),
         (Lie::SyncsOfMarks, "syncs-of-marks"),
@@ -57,6 +60,7 @@ impl Lie {
         (Lie::Landings, "landings"),
         (Lie::Roots, "roots"),
         (Lie::Horizon, "horizon"),
+        (Lie::Identities, "identities"),
     ];
 
     /// The name that commands use.

@@ -1,15 +1,119 @@
-//! The identity of the stores of a run.
+//! What the media of runs hold before their store is made: nothing, an older store, or noise.
+//!
+//! An older store is made by the clients of the run as well, with other draws and other contents.
+//! It counts its openings and erases as the store of the run does, so that only the identity tells
+//! the pages of the two apart. Its superblocks are zeroed, as a user does who makes a new store
+//! there. Its marks are zeroed or written over, as the making of a store does that is cut before
+//! its superblock is there: a store is not made over marks of another one.
+//!
+//! This has dice of its own, so that the clients do the same whatever the medium holds.
 
-use super::StoreRunId;
+use super::harness::{Done, Life, Media, Run, World};
+use super::{Lie, StoreRunId};
+use flagstone_store::MEDIUM_PAGE_BYTES;
+use flagstone_store::medium::Recorded;
+use rand::{Rng, RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 
-/// For the identities of stores.
-const IDENTITY: u64 = 0x1de7 << 40;
+/// For the dice of what a medium holds, for the seed of an older store, and for one of another
+/// shape.
+const HOLDS: u64 = 0x01de << 40;
+const OLDER: u64 = 0x01d1 << 40;
+const SHAPED: u64 = 0x5a9e << 40;
+
+/// Contents of an older store begin behind this one.
+const OLDER_TAG: u64 = 1 << 32;
+
+/// Bytes of noise at most.
+const NOISE_MAX: usize = 4 << 20;
+
+/// What a medium holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Nothing,
+    /// A store of the same shape.
+    Store,
+    /// A store with blocks and contents of other sizes.
+    OtherStore,
+    Noise,
+}
 
 impl StoreRunId {
     /// What the identity of the stores of the run is made of.
     pub(super) fn identity(&self) -> u64 {
-        self.seed
-            .wrapping_add(IDENTITY)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        match self.lie {
+            Lie::Identities => 0,
+            // The finaliser of splitmix64: neighbours have nothing in common.
+            _ => {
+                let mut word = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                word ^ (word >> 31)
+            }
+        }
     }
+}
+
+/// The medium of a run.
+///
+/// # Errors
+/// The older store fails, which is a violation.
+pub(super) fn medium<W: World>(id: &StoreRunId) -> Done<Recorded> {
+    let mut dice = Pcg64Mcg::seed_from_u64(id.seed ^ HOLDS);
+    let held = match dice.random_range(0..8) {
+        _ if id.lie == Lie::Identities => Held::Store,
+        0 | 1 => Held::Store,
+        2 => Held::OtherStore,
+        3 => Held::Noise,
+        _ => Held::Nothing,
+    };
+    let mut bytes = match held {
+        Held::Nothing => return Ok(Recorded::default()),
+        Held::Noise => {
+            let mut bytes = vec![0; dice.random_range(1..=NOISE_MAX)];
+            dice.fill_bytes(&mut bytes);
+            bytes
+        }
+        Held::Store => older::<W>(id, id.seed, &mut dice)?,
+        Held::OtherStore => older::<W>(id, id.seed ^ SHAPED, &mut dice)?,
+    };
+    let is_scrambled = dice.random_range(0..2) == 0;
+    for (place, page) in bytes.chunks_mut(MEDIUM_PAGE_BYTES).enumerate() {
+        let is_mark = page.starts_with(b"Mark");
+        match is_mark && is_scrambled {
+            true => dice.fill_bytes(page),
+            false if is_mark || place < 2 => page.fill(0),
+            false => {}
+        }
+    }
+    Ok(Recorded::with(&bytes))
+}
+
+/// What the medium of an older store holds, which has the shape that a seed gives to one of the
+/// run.
+fn older<W: World>(id: &StoreRunId, shape: u64, dice: &mut Pcg64Mcg) -> Done<Vec<u8>> {
+    let lie = match id.lie {
+        Lie::Identities => Lie::Identities,
+        _ => Lie::None,
+    };
+    let shaped = StoreRunId { seed: shape, ..*id };
+    let (world, _) = W::draw(&shaped, &mut Pcg64Mcg::seed_from_u64(shape));
+    let seed = id.seed ^ OLDER;
+    let mut run = Run::of(&StoreRunId { seed, lie, ..*id }, world);
+    run.tag = OLDER_TAG;
+    let media = Media {
+        medium: Recorded::default(),
+        chip: None,
+    };
+    let wrong = |what| format!("in the older store: {what}");
+    let state = match id.filled {
+        true => W::fill(&mut run, &media).map_err(wrong)?,
+        false => W::State::default(),
+    };
+    // It lives longer than the store of the run, so that there is something of it wherever that
+    // store gets to.
+    let steps = 2 * dice.random_range(W::STEPS[0].clone());
+    let mut life = Life::new(media, state, 1);
+    W::live(&mut run, &mut life, steps, dice).map_err(wrong)?;
+    Ok(life.media.medium.to_vec())
 }

@@ -39,7 +39,8 @@ pub use source::KeySource;
 use flagstone::layout;
 
 layout! {
-    /// What follows the superblock of a store that is encrypted, whose version is 5; or 3, for one that is version 2 within.
+    /// What follows the superblock of a store that is encrypted. Its version is 5; or 3, for one
+    /// that is version 2 within.
     pub lock: 104 => {
         KIND:   1,  "1: the key is the user's; 2: it is made of a passphrase by Argon2id";
         MEMORY: 4,  "KiB that Argon2id takes; or 0";
@@ -64,8 +65,8 @@ layout! {
 }
 
 layout! {
-    /// What follows the checksum of a mark, or 20 zeros where a block had no pages yet, in a store that is
-    /// encrypted.
+    /// What follows the checksum of a mark, or 20 zeros where a block had no pages yet, in a store
+    /// that is encrypted.
     pub sealed_mark: 24 => {
         TAG:      16, "over the 20 bytes; the place and the generation are its nonce";
         IDENTITY: 8,  "as in a mark that is not encrypted";

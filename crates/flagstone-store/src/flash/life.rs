@@ -11,8 +11,8 @@
 //! durable. A flash that failed does not close.
 
 use super::{
-    AT_REST, DAMAGED, DATA_BYTES, MARK_MAGIC, MediumFlash, NEVER, READING_MARK, SAYS_AT, Trouble,
-    UNKNOWN, geometry, mark, mark_page, mark_says, medium_bytes, sum, trailer,
+    AT_REST, DAMAGED, DATA_BYTES, MARK_MAGIC, MediumFlash, NEVER, READING_MARK, SAYS_AT, UNKNOWN,
+    geometry, mark, mark_page, mark_says, medium_bytes, sum, trailer,
 };
 use crate::encryption::sealed_mark;
 use crate::identity::Identity;
@@ -25,7 +25,38 @@ use flagstone::units::{Pbn, Ppn};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+/// What went wrong with the medium, for the store above.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Trouble(Arc<First>);
+
+/// The first failure.
+#[derive(Debug, Default)]
+struct First {
+    error: Mutex<Option<(&'static str, io::Error)>>,
+    why: OnceLock<String>,
+}
+
+impl Trouble {
+    pub(super) fn note(&self, what: &'static str, error: io::Error) -> FlashError {
+        let mut noted = self.0.error.lock().expect("no thread panics here");
+        if self.0.why.set(format!("{what}: {error}")).is_ok() {
+            *noted = Some((what, error));
+        }
+        FlashError::PowerLost
+    }
+
+    /// The first failure, once.
+    pub(crate) fn take(&self) -> Option<(&'static str, io::Error)> {
+        self.0.error.lock().expect("no thread panics here").take()
+    }
+
+    /// What it was, as long as the flash is used.
+    pub(crate) fn why(&self) -> Option<&str> {
+        self.0.why.get().map(String::as_str)
+    }
+}
 
 /// Counters of what a store does to its medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

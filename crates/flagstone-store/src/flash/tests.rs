@@ -1,9 +1,11 @@
 //! Pages, marks and generations on a medium that is cut, flipped and written over.
 
 use super::*;
+use crate::identity::Identity;
 use crate::medium::{Landing, Recorded};
 use crate::superblock::Lifetime;
 use flagstone::commit::Kind;
+use std::sync::Mutex;
 
 const BLOCKS: u32 = 4;
 const PAGES: u32 = 4;

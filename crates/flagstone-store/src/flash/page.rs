@@ -1,0 +1,65 @@
+//! What a page of the medium says: its end with the generation and the checksum, as it is written
+//! and as it is judged. Each of these depends on the identity of the store.
+
+use super::{DAMAGED, DATA_BYTES, NEVER, trailer};
+use crate::identity::Identity;
+use crate::sum::crc32c_of;
+use flagstone::layout::{get, put};
+use flagstone::units::Ppn;
+
+/// The checksum of a page of the medium, given the bytes before it and the number of the page among
+/// those of blocks: the record `trailer` in docs/store.md.
+///
+/// `identity` is that of the store, as its superblock has it: 0 where it has none.
+pub fn page_sum(bytes: &[u8], number: u32, identity: u64) -> u32 {
+    Identity::of(identity).end_of_sum(number, |last| crc32c_of(&[bytes, last]))
+}
+
+/// The checksum of a page, from its data and its trailer.
+pub(super) fn sum(data: &[u8], end: &[u8], at: Ppn, identity: Identity) -> u64 {
+    let end = &end[..trailer::CRC.start];
+    let sum = identity.end_of_sum(at.0, |last| crc32c_of(&[data, end, last]));
+    sum.into()
+}
+
+/// Writes what ends a page with so many bytes of data: the spare area is there already.
+pub(super) fn end_page(
+    data: &[u8],
+    end: &mut [u8],
+    bytes: usize,
+    generation: u64,
+    at: Ppn,
+    identity: Identity,
+) {
+    put(end, trailer::BYTES, bytes as u64);
+    put(end, trailer::GENERATION, identity.combine(generation));
+    let sum = sum(data, end, at, identity);
+    put(end, trailer::CRC, sum);
+}
+
+/// What a page of the medium says.
+pub(super) fn judge(
+    data: &[u8],
+    end: &[u8],
+    at: Ppn,
+    generation: u64,
+    identity: Identity,
+) -> Judged {
+    if generation == DAMAGED {
+        return Judged::Wrong;
+    }
+    if generation == NEVER || get(end, trailer::GENERATION) != identity.combine(generation) {
+        return Judged::Blank;
+    }
+    let bytes = get(end, trailer::BYTES) as usize;
+    match get(end, trailer::CRC) == sum(data, end, at, identity) && bytes <= DATA_BYTES {
+        true => Judged::Whole(bytes),
+        false => Judged::Wrong,
+    }
+}
+
+pub(super) enum Judged {
+    Blank,
+    Whole(usize),
+    Wrong,
+}
