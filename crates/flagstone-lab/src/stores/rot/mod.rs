@@ -1,9 +1,9 @@
 //! Rot under stores: pages of the medium that change after they were durable.
 //!
-//! A run draws a history: transactions, collections, closes, reopenings, power cuts, and an end. Then
-//! it damages copies of the medium that the history left. A damaged store has to give the right
-//! data or an error. Other data, or nothing where there was something, is a *silent* loss: the
-//! finding of this campaign.
+//! A run draws a history: transactions, collections, closes, reopenings, power cuts, and an end.
+//! Then it damages copies of the medium that the history left. A damaged store has to give the
+//! right data or an error. Other data, or nothing where there was something, is a *silent* loss:
+//! the finding of this campaign.
 //!
 //! ```text
 //!   past.rs     media that remember what their pages held, and when each commit was durable

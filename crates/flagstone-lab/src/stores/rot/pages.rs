@@ -1,5 +1,5 @@
-//! Histories of pages: a few clients write, trim, commit and abort; the store collects, grows, gives
-//! room back, and its process or its power ends.
+//! Histories of pages: a few clients write, trim, commit and abort; the store collects, grows,
+//! gives room back, and its process or its power ends.
 
 use super::super::harness::{Done, failed};
 use super::super::lie::Lying;
