@@ -183,7 +183,7 @@ impl Ftl {
             Ok(_) => what,
             Err(_) => Programmed::Other,
         };
-        self.note_program(spare, done, at, what);
+        self.note_program(done, at, what);
         programmed
     }
 

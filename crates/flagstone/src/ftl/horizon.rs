@@ -238,8 +238,6 @@ pub(super) struct Horizon {
     /// The newest root: that is durable, or that a restart has found.
     pub(super) root: u64,
     unsealed: Vec<Unsealed>,
-    /// The number of the last program that says it.
-    pub(super) programmed: u64,
     /// By plane: the newest statement that a restart has found.
     newest: Vec<Option<Statement>>,
     /// Blocks without a summary that a restart has found.
@@ -437,12 +435,9 @@ impl Ftl {
     }
 
     /// A page was programmed, or its program has failed.
-    pub(super) fn note_program(&mut self, spare: &[u8], done: Nanos, at: Ppn, what: Programmed) {
+    pub(super) fn note_program(&mut self, done: Nanos, at: Ppn, what: Programmed) {
         let (block, page) = self.addresses.split(at);
         let number = self.seq;
-        if get(spare, header::SEQ) == number {
-            self.horizon.programmed = number;
-        }
         if !self.horizon.is_on {
             self.horizon.begins_from = self.horizon.begins_from.max(done);
             if what == Programmed::Summary {

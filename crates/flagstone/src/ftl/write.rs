@@ -12,6 +12,7 @@ use super::{
     Block, BlockState, Cause, Ftl, FtlError, Header, Operation, PageKind, PairedPages,
     TAIL_BYTES_MAX, header,
 };
+use crate::layout::get;
 use crate::nand::{FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 
@@ -45,7 +46,7 @@ pub(super) struct Open {
     pub(super) done: Nanos,
     /// Spare records so far, for the summary page.
     pub(super) records: Vec<u8>,
-    /// The number of the last program, see [`super::horizon`].
+    /// The number of the last of its pages that has one, see [`super::horizon`].
     pub(super) number: u64,
     /// When each of its pages is done, where pairs are closed.
     pub(super) dones: Dones,
@@ -398,7 +399,9 @@ impl Ftl {
         open.records.extend_from_slice(&spare[..stride]);
         open.next += 1;
         open.done = open.done.max(done);
-        open.number = self.horizon.programmed;
+        if get(spare, header::SEQ) == self.seq {
+            open.number = self.seq;
+        }
         if open.next < self.data_pages {
             return Ok(());
         }
