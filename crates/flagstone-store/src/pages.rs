@@ -193,6 +193,7 @@ impl PageStore {
         if !resumed && !options.salvage {
             look::doubt_damaged_marks(&notes)?;
         }
+        look::doubt_pages(places.medium(), &head, device.pages())?;
         let left_wrong = match compared {
             Ok(Some(left)) => device.ftl().compare_with_rest(&left.tables).err(),
             Ok(None) => None,
