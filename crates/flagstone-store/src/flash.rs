@@ -38,7 +38,9 @@ pub(crate) mod rest;
 pub(crate) use beyond::highest_page;
 pub use glance::{Glance, Shown};
 pub use life::MediumStats;
-pub(crate) use life::{Notes, blocks_in, clear_marks, emit_mark, generation_in, last_mark, mark_at};
+pub(crate) use life::{
+    Notes, blocks_in, clear_marks, emit_mark, generation_in, last_mark, mark_at,
+};
 pub(crate) use life::{mark_sum, page_generation, signed_mark, signer_of};
 
 use crate::identity::Identity;

@@ -9,8 +9,8 @@
 
 use crate::error::{Doing, StoreError};
 use crate::identity::Identity;
-use crate::medium::Medium;
 use crate::medium::gaps::is_bad_sector;
+use crate::medium::{Medium, SECTOR_BYTES};
 use flagstone::commit::Kind;
 use flagstone::layout;
 use flagstone::layout::{get, put};
@@ -46,7 +46,7 @@ layout! {
         MAGIC:    8,  "Flagston";
         VERSION:  2,  "of this record and of what follows it";
         PAGES:    2,  "pages of a block";
-        BLOCKS:   4,  "blocks, each behind a page that is its mark";
+        BLOCKS:   4,  "blocks, each behind a page that is its mark; 0: the store is being made";
         BOOT:     4,  "counts the openings of the store that wrote to it";
         SEQUENCE: 8,  "counts superblocks";
         PROTOCOL: 16, "the commit protocol, by name, ended by zeros";
@@ -155,9 +155,7 @@ pub(crate) struct Found {
     /// What they say; nothing if neither is a superblock.
     pub(crate) head: Option<Head>,
     /// Whether both are zeros.
-    is_blank: bool,
-    /// Why one of them cannot be read.
-    unread: Option<std::io::Error>,
+    pub(crate) is_blank: bool,
 }
 
 /// What fails where the superblocks cannot be read.
@@ -353,29 +351,31 @@ impl Superblock {
             // Each is durable before the next is written: only the first stands alone.
             damaged: damaged.or(blank.filter(|_| superblock.sequence > 1)),
         });
-        Ok(Found {
-            head,
-            is_blank: damaged.is_none(),
-            unread,
-        })
+        match unread {
+            Some(error) if head.is_none() => Err(StoreError::io(READING_HEAD, error)),
+            _ => Ok(Found {
+                head,
+                is_blank: head.is_none() && damaged.is_none(),
+            }),
+        }
     }
 
-    /// Reads both and says which one counts; nothing if both are zeros.
+    /// Reads both and says which one counts; nothing if neither is a superblock.
     ///
     /// # Errors
-    /// As [`Superblock::find`], or neither is a superblock.
+    /// As [`Superblock::find`].
     pub(crate) fn read(medium: &dyn Medium) -> Result<Option<Head>, StoreError> {
-        let found = Superblock::find(medium)?;
-        match (found.head, found.unread) {
-            (Some(head), _) => Ok(Some(head)),
-            (None, Some(error)) => Err(StoreError::io(READING_HEAD, error)),
-            (None, None) if found.is_blank => Ok(None),
-            (None, None) => Err(StoreError::NotAStore(
-                "this is not a Flagstone store: neither of its first two pages is a superblock; \
-                 nothing was changed"
-                    .into(),
-            )),
-        }
+        Ok(Superblock::find(medium)?.head)
+    }
+
+    /// Writes the first one of all, and waits until it is durable. It has no blocks: the store is
+    /// being made. It is written as one sector, which lands whole or not at all.
+    pub(crate) fn begin(&mut self, medium: &dyn Medium) -> std::io::Result<()> {
+        let mut first = *self;
+        (first.blocks, first.closed, first.sequence) = (0, Some(false), 1);
+        self.sequence = 1;
+        medium.write_at(Superblock::place(1), &first.emit()[..SECTOR_BYTES])?;
+        medium.sync()
     }
 
     /// Writes the next one and waits until it is durable.

@@ -115,7 +115,8 @@ pub(crate) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
             Some(_) => blocks_in(has, pages),
             None => blocks_in(has, pages).min(blocks.saturating_add(next_blocks(blocks))),
         };
-        let behind = last_mark(medium, pages, blocks..end, superblock.identity).doing("reading a mark")?;
+        let behind =
+            last_mark(medium, pages, blocks..end, superblock.identity).doing("reading a mark")?;
         if behind.is_some() {
             return Err(newest_is_lost());
         }
@@ -139,7 +140,8 @@ pub(super) fn doubt_pages(
     if !head.may_be_older() || has < medium_bytes(pages, blocks.saturating_add(1)) {
         return Ok(());
     }
-    let highest = highest_page(medium, pages, blocks, head.superblock.identity).doing("reading a page")?;
+    let highest =
+        highest_page(medium, pages, blocks, head.superblock.identity).doing("reading a page")?;
     match highest.is_some_and(|at| at.0 >= pages_of_device) {
         true => Err(newest_is_lost()),
         false => Ok(()),

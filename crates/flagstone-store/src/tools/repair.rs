@@ -15,9 +15,9 @@ use super::patched::Patched;
 use super::{Progress, Source, compare, fill, has_pages, metadata, newest};
 use crate::encryption;
 use crate::error::{Doing, StoreError};
+use crate::flash::signer_of;
 use crate::flash::{DAMAGED, NEVER, blocks_in, emit_mark, generation_in, geometry, highest_page};
 use crate::flash::{last_mark, mark_at, mark_page, medium_bytes, page_generation, signed_mark};
-use crate::flash::signer_of;
 use crate::identity::Identity;
 use crate::medium::gaps::{Gaps, Misreads};
 use crate::medium::{Disk, Medium};
@@ -259,10 +259,18 @@ fn head(
     if let Some(said) = hints.pages_per_block.filter(|&said| said != pages) {
         return Err(wrong("pages a block:", said.to_string(), pages.to_string()));
     }
+    let marked = match head.may_be_older() {
+        true => marked_blocks(disk, bytes, pages, superblock.identity)?.max(superblock.blocks),
+        false => superblock.blocks,
+    };
+    if marked == 0 {
+        return Err(StoreError::NotAStore(
+            "the making of this store was cut off: it holds nothing to salvage".into(),
+        ));
+    }
     if head.may_be_older() {
         // The newer superblock may be lost: its store had all blocks that have marks, and as many
         // as the highest of its pages needs.
-        let marked = marked_blocks(disk, bytes, pages, superblock.identity)?.max(superblock.blocks);
         let blocks = blocks_for_pages(disk, &superblock, marked)?;
         if head.damaged.is_some() || blocks > superblock.blocks {
             report.mended.push(format!(
