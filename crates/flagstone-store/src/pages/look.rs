@@ -3,8 +3,8 @@
 use super::room::next_blocks;
 use super::{OpenOptions, PageStore};
 use crate::error::{Doing, StoreError};
-use crate::flash::{DAMAGED, NEVER, Notes, blocks_in, generation_in, geometry, highest_page};
-use crate::flash::{last_mark, mark_at, mark_page, medium_bytes, signed_mark, signer_of};
+use crate::flash::{Notes, blocks_in, geometry, highest_page};
+use crate::flash::{last_mark, mark_page, medium_bytes, signed_mark, signer_of};
 use crate::medium::{Expecting, Medium};
 use crate::superblock::{Head, Lifetime, MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::commit::{DeviceError, Kind};
