@@ -193,7 +193,7 @@ impl Case {
                 let sum = field("CRC");
                 // A sum over bytes and a number, which are the last four here.
                 let (before, last) = page[..sum.start].split_last_chunk().expect("it is longer");
-                let crc = flagstone_store::page_sum(before, u32::from_le_bytes(*last));
+                let crc = flagstone_store::page_sum(before, u32::from_le_bytes(*last), 0);
                 page[sum].copy_from_slice(&crc.to_le_bytes());
             }
         }
