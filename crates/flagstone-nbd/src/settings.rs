@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 pub(crate) const HELP: &str = "\
 file=PATH         The store with the disk; it is made if there is none.
 size=SIZE         Bytes of a new disk, as 512M or 1G.
+create=force      Makes a new disk where something else is, which is lost: a
+                  file that is not empty and no store, or a block device.
 device=NAME       Instead of a file: a simulated device, in memory. A preset
                   or a TOML file; `flagstone device list` prints them.
 timing=on         Requests take as long as on that device.
@@ -22,9 +24,10 @@ key-file=PATH     The file with the key of an encrypted store: 32 bytes, or
                   64 hexadecimal digits. A new store is encrypted with it.
 key-env=NAME      The environment variable with that key, in digits.";
 
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "file",
     "size",
+    "create",
     "device",
     "timing",
     "protocol",
@@ -39,6 +42,8 @@ const KEYS: [&str; 9] = [
 pub(crate) struct Settings {
     file: Option<PathBuf>,
     size: Option<u64>,
+    /// Whether whatever is there is given up for a new disk.
+    force: Option<bool>,
     device: Option<String>,
     timing: Option<bool>,
     protocol: Option<Kind>,
@@ -92,6 +97,10 @@ impl Settings {
             }
             "key-env" => self.key_env.replace(value.into()).is_none(),
             "size" => self.size.replace(size_of(key, value)?).is_none(),
+            "create" => match value {
+                "force" => self.force.replace(true).is_none(),
+                _ => return Err(format!("create={value}: use force")),
+            },
             "device" => {
                 let is_path = value.contains('/') || value.ends_with(".toml");
                 let path = is_path.then(|| std::path::absolute(value).ok()).flatten();
@@ -124,6 +133,12 @@ impl Settings {
             (Some(_), Some(_)) => Err("file= and device= are two disks: give one of them".into()),
             (Some(_), None) if self.timing.is_some() => {
                 Err("timing= is about simulated devices: give device= with it, or leave it".into())
+            }
+            (Some(_), None) if self.force.is_some() && self.size.is_none() => {
+                Err("create= is about a new disk: give size= with it, or leave it".into())
+            }
+            (None, Some(_)) if self.force.is_some() => {
+                Err("a simulated device is always new: leave create= out".into())
             }
             (None, Some(_)) if self.reserve.is_some() => {
                 Err("a simulated device has its room: leave reserve= out".into())
@@ -186,6 +201,7 @@ impl Settings {
             options = options.with_protocol(protocol);
         }
         options.create = self.size.is_some();
+        options.force = self.force == Some(true);
         if readonly {
             options = options.reading();
         }
@@ -267,7 +283,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_keys_is_said() {
-        let cases: [(&[(&str, &str)], &str); 15] = [
+        let cases: [(&[(&str, &str)], &str); 18] = [
             (&[], "give file=PATH, or device=NAME"),
             (&[("fil", "x")], "did you mean `file`"),
             (&[("file", "x"), ("device", "small")], "two disks"),
@@ -287,6 +303,12 @@ mod tests {
             ),
             (&[("timing", "maybe")], "use on or off"),
             (&[("reserve", "maybe")], "use on or off"),
+            (&[("create", "on")], "use force"),
+            (&[("file", "x"), ("create", "force")], "give size="),
+            (
+                &[("device", "small"), ("size", "1M"), ("create", "force")],
+                "always new",
+            ),
             (
                 &[("device", "small"), ("size", "1M"), ("reserve", "on")],
                 "has its room",
@@ -306,6 +328,29 @@ mod tests {
             (bytes("3k"), bytes("2GiB"), bytes("1T")),
             (3072, 2 << 30, 1 << 40)
         );
+    }
+
+    /// An image of a file system, which begins with zeros.
+    #[test]
+    fn a_disk_takes_the_place_of_nothing_unasked() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("other.img");
+        let name = path.to_str().expect("text");
+        let mut image = vec![0; 100_000];
+        image[0x8001..0x8006].copy_from_slice(b"CD001");
+        std::fs::write(&path, &image).expect("room");
+        let keys = [("file", name), ("size", "1M"), ("create", "force")];
+        for keys in [&keys[..1], &keys[..2]] {
+            let why = with(keys).expect("they go together").try_out();
+            let why = why.expect_err("it is no store");
+            assert!(why.contains("not a Flagstone store"), "{why}");
+            assert!(std::fs::read(&path).expect("it can be read") == image);
+        }
+        let forced = with(&keys).expect("they go together");
+        forced.try_out().expect("it is given up");
+        // A disk that is there is not given up.
+        let disk = forced.open_file(&path, false).expect("a disk");
+        assert_eq!(disk.size(), 1 << 20);
     }
 
     #[test]

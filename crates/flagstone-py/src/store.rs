@@ -35,13 +35,14 @@ impl PyStore {
     /// Opens a store, and makes one where there is none.
     #[new]
     #[pyo3(signature = (
-        path, *, create=true, read_only=false, protocol=None, space=None, cache=None, key=None,
-        passphrase=None,
+        path, *, create=true, force=false, read_only=false, protocol=None, space=None, cache=None,
+        key=None, passphrase=None,
     ))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
         create: bool,
+        force: bool,
         read_only: bool,
         protocol: Option<&str>,
         space: Option<f64>,
@@ -51,6 +52,7 @@ impl PyStore {
     ) -> PyResult<PyStore> {
         let mut options = OpenOptions::default();
         options.create = create;
+        options.force = force;
         options.read_only = read_only;
         if let Some(name) = protocol {
             options.protocol = Protocol::by_name(name).ok_or_else(|| {

@@ -31,6 +31,9 @@ const FIRST_PAGE_MIN: u64 = 512;
 pub struct How {
     /// Whether to make it where there is none.
     pub create: bool,
+    /// Whether to make it as well where something else is, which is lost
+    /// ([`OpenOptions::force`]).
+    pub force: bool,
     /// Whether it is only read.
     pub read_only: bool,
     /// The commit protocol of a new store, by name.
@@ -58,6 +61,7 @@ impl Backing for Files {
     fn open(&self, path: &Path, how: &How) -> Result<Box<dyn Bytes>, Trouble> {
         let mut options = OpenOptions::default();
         options.create = how.create;
+        options.force = how.force;
         options.read_only = how.read_only;
         if let Some(name) = &how.protocol {
             options.protocol = Kind::by_name(name).ok_or_else(|| {

@@ -29,16 +29,20 @@
 //! [`BOOT`]: crate::superblock::superblock::BOOT
 //! [`Identity`]: crate::identity::Identity
 
+mod beyond;
 mod glance;
 mod life;
 mod page;
 pub(crate) mod places;
 pub(crate) mod rest;
 
+pub(crate) use beyond::highest_page;
 pub use glance::{Glance, Shown};
 pub use life::MediumStats;
-pub(crate) use life::{Notes, clear_marks, emit_mark, generation_in, mark_at, page_generation};
-pub(crate) use life::{mark_sum, signed_mark, signer_of};
+pub(crate) use life::{
+    Notes, blocks_in, clear_marks, emit_mark, generation_in, last_mark, mark_at,
+};
+pub(crate) use life::{mark_sum, page_generation, signed_mark, signer_of};
 pub use page::page_sum;
 use page::{Judged, end_page, judge, sum};
 

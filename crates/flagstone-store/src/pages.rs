@@ -121,19 +121,23 @@ impl PageStore {
             false => medium,
         };
         let medium = encryption::dress(medium, options)?;
-        let (mut head, is_new) = match Superblock::read(medium.as_ref())? {
-            Some(head) => (head, false),
-            None => (create::create(medium.as_ref(), options)?, true),
-        };
+        let mut found = Superblock::find(medium.as_ref())?;
         // A making that failed may have left its superblock in the cache of the system alone.
-        let is_whole = head.superblock.closed == Some(true) && head.superblock.boot > 0;
-        let is_doubtful = !is_whole && !is_new;
-        if is_doubtful || options.uncached {
+        let is_doubtful = |head: &Head| {
+            let superblock = &head.superblock;
+            let is_whole = superblock.closed == Some(true) && superblock.boot > 0;
+            superblock.blocks > 0 && (!is_whole || options.uncached)
+        };
+        if found.head.as_ref().is_some_and(is_doubtful) {
             medium
                 .refresh()
                 .doing("making durable what an earlier opening left")?;
-            head = Superblock::read(medium.as_ref())?.unwrap_or(head);
+            found.head = Superblock::read(medium.as_ref())?.or(found.head);
         }
+        let head = match found.head {
+            Some(head) if !create::is_unfinished(medium.as_ref(), &head)? => head,
+            _ => create::create(medium.as_ref(), options, &found)?,
+        };
         let superblock = head.superblock;
         look::doubt_head(medium.as_ref(), &head)?;
         let left = Left::read(medium.as_ref(), &superblock);
@@ -193,6 +197,7 @@ impl PageStore {
         if !resumed && !options.salvage {
             look::doubt_damaged_marks(&notes)?;
         }
+        look::doubt_pages(places.medium(), &head, device.pages())?;
         let left_wrong = match compared {
             Ok(Some(left)) => device.ftl().compare_with_rest(&left.tables).err(),
             Ok(None) => None,

@@ -3,12 +3,14 @@
 //!
 //! The two are written in turn, so that one is whole whatever happens to the other. The valid one
 //! with the higher sequence counts. A record lies in one sector, which a power cut does not tear:
-//! a copy that is neither valid nor zeros was damaged.
+//! a copy that is neither valid nor zeros was damaged. So was one that is valid at the place of the
+//! other, and one of zeros beside any but the first. The lost copy may have been the newer one:
+//! then the other copy is older than what the store holds ([`Head::may_be_older`]).
 
 use crate::error::{Doing, StoreError};
 use crate::identity::Identity;
-use crate::medium::Medium;
 use crate::medium::gaps::is_bad_sector;
+use crate::medium::{Medium, SECTOR_BYTES};
 use flagstone::commit::Kind;
 use flagstone::layout;
 use flagstone::layout::{get, put};
@@ -44,7 +46,7 @@ layout! {
         MAGIC:    8,  "Flagston";
         VERSION:  2,  "of this record and of what follows it";
         PAGES:    2,  "pages of a block";
-        BLOCKS:   4,  "blocks, each behind a page that is its mark";
+        BLOCKS:   4,  "blocks, each behind a page that is its mark; 0: the store is being made";
         BOOT:     4,  "counts the openings of the store that wrote to it";
         SEQUENCE: 8,  "counts superblocks";
         PROTOCOL: 16, "the commit protocol, by name, ended by zeros";
@@ -138,6 +140,22 @@ pub(crate) struct Head {
     pub(crate) superblock: Superblock,
     /// The copies, 0 or 1, that are damaged.
     pub(crate) damaged: Option<u8>,
+}
+
+impl Head {
+    /// Whether a newer superblock may have been lost, by which the store had grown. A store that
+    /// was only just made has no second superblock yet, which looks the same.
+    pub(crate) fn may_be_older(&self) -> bool {
+        self.damaged.is_some() || self.superblock.sequence == 1
+    }
+}
+
+/// What is found in the places of the two superblocks.
+pub(crate) struct Found {
+    /// What they say; nothing if neither is a superblock.
+    pub(crate) head: Option<Head>,
+    /// Whether both are zeros.
+    pub(crate) is_blank: bool,
 }
 
 /// What fails where the superblocks cannot be read.
@@ -305,17 +323,19 @@ impl Superblock {
             && others.iter().all(|&number| number >> 63 == 0)
     }
 
-    /// Reads both and says which one counts; nothing if the medium is blank.
+    /// Looks at both, by the rule that an opening, a check and a repair share.
     ///
     /// # Errors
-    /// What is there is no store, or one of another version.
-    pub(crate) fn read(medium: &dyn Medium) -> Result<Option<Head>, StoreError> {
+    /// The medium fails, or one of them is of another version or protocol than this program reads.
+    pub(crate) fn find(medium: &dyn Medium) -> Result<Found, StoreError> {
         let (pages, unread) = read_heads(medium)?;
         let mut found: Option<Superblock> = None;
         let (mut damaged, mut blank, mut refused) = (None, None, None);
-        for (copy, page) in pages.chunks_exact(MEDIUM_PAGE_BYTES).enumerate() {
+        for (copy, page) in (0..).zip(pages.chunks_exact(MEDIUM_PAGE_BYTES)) {
             let newest = found.map_or(0, |other| other.sequence);
+            let is_here = |sequence| Superblock::place(sequence) == copy * MEDIUM_PAGE_BYTES as u64;
             match Superblock::parse(page) {
+                Ok(Some(parsed)) if !is_here(parsed.sequence) => damaged = Some(copy as u8),
                 Ok(Some(parsed)) if parsed.sequence > newest => found = Some(parsed),
                 Ok(Some(_)) => {}
                 Ok(None) if page.iter().any(|&byte| byte != 0) => damaged = Some(copy as u8),
@@ -323,23 +343,39 @@ impl Superblock {
                 Err(error) => refused = Some(error),
             }
         }
-        if let (None, None, Some(error)) = (&found, &refused, unread) {
-            return Err(StoreError::io(READING_HEAD, error));
+        if let Some(error) = refused {
+            return Err(error);
         }
-        match (found, refused) {
-            (_, Some(error)) => Err(error),
-            (Some(superblock), None) => Ok(Some(Head {
-                superblock,
-                // Each is durable before the next is written: only the first stands alone.
-                damaged: damaged.or(blank.filter(|_| superblock.sequence > 1)),
-            })),
-            (None, None) if damaged.is_some() => Err(StoreError::NotAStore(
-                "this is not a Flagstone store: neither of its first two pages is a superblock; \
-                 nothing was changed"
-                    .into(),
-            )),
-            (None, None) => Ok(None),
+        let head = found.map(|superblock| Head {
+            superblock,
+            // Each is durable before the next is written: only the first stands alone.
+            damaged: damaged.or(blank.filter(|_| superblock.sequence > 1)),
+        });
+        match unread {
+            Some(error) if head.is_none() => Err(StoreError::io(READING_HEAD, error)),
+            _ => Ok(Found {
+                head,
+                is_blank: head.is_none() && damaged.is_none(),
+            }),
         }
+    }
+
+    /// Reads both and says which one counts; nothing if neither is a superblock.
+    ///
+    /// # Errors
+    /// As [`Superblock::find`].
+    pub(crate) fn read(medium: &dyn Medium) -> Result<Option<Head>, StoreError> {
+        Ok(Superblock::find(medium)?.head)
+    }
+
+    /// Writes the first one of all, and waits until it is durable. It has no blocks: the store is
+    /// being made. It is written as one sector, which lands whole or not at all.
+    pub(crate) fn begin(&mut self, medium: &dyn Medium) -> std::io::Result<()> {
+        let mut first = *self;
+        (first.blocks, first.closed, first.sequence) = (0, Some(false), 1);
+        self.sequence = 1;
+        medium.write_at(Superblock::place(1), &first.emit()[..SECTOR_BYTES])?;
+        medium.sync()
     }
 
     /// Writes the next one and waits until it is durable.

@@ -51,9 +51,18 @@ fn a_store_on_a_block_device_is_written_past_the_cache() {
         eprintln!("skipped: only root can attach a loop device");
         return;
     };
+    // It is no empty file, whatever it holds.
+    let refused = PageStore::open(&device.0, &OpenOptions::default()).err();
+    assert!(
+        matches!(refused, Some(StoreError::NotAStore(_))),
+        "{refused:?}"
+    );
+    let left = std::fs::read(&device.0).expect("it can be read");
+    assert!(left.iter().all(|&byte| byte == 0), "it was changed");
     let mut held = vec![0; 2_000];
     for round in 1..5_u32 {
-        let mut store = PageStore::open(&device.0, &OpenOptions::default()).expect("a store");
+        let options = OpenOptions::default().forced();
+        let mut store = PageStore::open(&device.0, &options).expect("a store");
         assert!(is_open_past_the_cache(&device.0));
         let busy = PageStore::open(&device.0, &OpenOptions::existing());
         assert!(matches!(busy, Err(StoreError::InUse { .. })));

@@ -93,6 +93,27 @@ fn a_store_is_made_once_as_it_was_asked_for() {
 }
 
 #[test]
+fn a_file_that_is_something_else_is_given_up_by_force_only() {
+    let place = Place::new("store-force");
+    let path = place.path("image");
+    let image = [vec![0; 0x8001], b"CD001".to_vec(), vec![0; 90_000]].concat();
+    fs::write(&path, &image).unwrap();
+    assert!(bad(&["store", "create", &path]).contains("there is a file already"));
+    for args in [
+        &["store", "put", &path, "table", "key", "value"][..],
+        &["store", "info", &path],
+        &["store", "check", &path],
+    ] {
+        says(&bad(args), "not a Flagstone store");
+        assert_eq!(fs::read(&path).unwrap(), image);
+    }
+    good(&["store", "create", &path, "--force"]);
+    good(&["store", "check", &path]);
+    let again = bad(&["store", "create", &path, "--force"]);
+    says(&again, "there is a store already");
+}
+
+#[test]
 fn whether_a_store_needs_recovery_is_said_without_a_write() {
     let place = Place::new("store-closed");
     for closed in [true, false] {

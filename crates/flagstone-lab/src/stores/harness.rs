@@ -36,6 +36,8 @@ pub struct StoreTally {
     pub collections: u64,
     /// Pages that stores of pages moved while they were idle.
     pub moved: u64,
+    /// Times that stores of pages gave room back right after a collection, in a transaction.
+    pub discards: u64,
     /// Blocks by which stores of pages grew.
     pub grown: u64,
     /// Times that a snapshot was held against what was committed when it was taken.
@@ -59,6 +61,7 @@ impl AddAssign for StoreTally {
         self.committed += other.committed;
         self.collections += other.collections;
         self.moved += other.moved;
+        self.discards += other.discards;
         self.grown += other.grown;
         self.snapshots += other.snapshots;
         self.grouped += other.grouped;

@@ -1,5 +1,6 @@
 //! Media that do not do what they say, and a mistake of tables: the controls of a campaign.
 
+use super::discards;
 use flagstone_store::MEDIUM_PAGE_BYTES;
 use flagstone_store::medium::{Medium, Recorded};
 use rand::{RngExt, SeedableRng};
@@ -25,6 +26,8 @@ pub enum Lie {
     Checksums,
     /// Each superblock says that the store was closed.
     Closed,
+    /// A sync makes nothing durable while room is given back.
+    Discards,
     /// The medium does not lie. Pages that a transaction over tables gave back stay free when it is
     /// rolled back.
     FreedPages,
@@ -47,7 +50,7 @@ pub enum Lie {
 
 impl Lie {
     /// All of them, with the name that commands use.
-    pub const ALL: [(Lie, &'static str); 13] = [
+    pub const ALL: [(Lie, &'static str); 14] = [
         (Lie::None, "none"),
         (Lie::Syncs, "syncs"),
         (Lie::SyncsOfMarks, "syncs-of-marks"),
@@ -55,6 +58,7 @@ impl Lie {
         (Lie::Superblocks, "superblocks"),
         (Lie::Checksums, "checksums"),
         (Lie::Closed, "closed"),
+        (Lie::Discards, "discards"),
         (Lie::FreedPages, "freed-pages"),
         (Lie::DroppedRoots, "dropped-roots"),
         (Lie::Landings, "landings"),
@@ -187,8 +191,9 @@ impl Medium for Lying {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let is_superblock = offset < 2 * MEDIUM_PAGE_BYTES as u64;
         if is_superblock && self.lie == Lie::Superblocks {
+            // The last one that is written when a store is made.
             let mut first = [0; 8];
-            self.below.read_at(MEDIUM_PAGE_BYTES as u64, &mut first)?;
+            self.below.read_at(0, &mut first)?;
             if first != [0; 8] {
                 return Ok(());
             }
@@ -209,6 +214,7 @@ impl Medium for Lying {
             Lie::Syncs => Ok(()),
             Lie::SyncsOfMarks if !wrote_pages => Ok(()),
             Lie::SyncsOfTables if self.wrote_tables.swap(false, Ordering::Relaxed) => Ok(()),
+            Lie::Discards if discards::is_under_way() => Ok(()),
             _ => self.below.sync(),
         }
     }
@@ -218,7 +224,8 @@ impl Medium for Lying {
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
-        let is_new = self.below.operations() == 0;
+        // The first superblock, and its sync, come before the room of a new store.
+        let is_new = self.below.operations() <= 2;
         let refuses = |dice: &Mutex<Pcg64Mcg>| {
             let mut dice = dice.lock().expect("one thread");
             dice.random_range(0..2) == 0
@@ -227,5 +234,9 @@ impl Medium for Lying {
             return Err(io::ErrorKind::StorageFull.into());
         }
         self.below.reserve(bytes)
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<bool> {
+        self.below.discard(offset, bytes)
     }
 }

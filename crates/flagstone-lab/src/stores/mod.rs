@@ -31,7 +31,9 @@ pub mod kill;
 mod kill_tables;
 pub mod bench;
 pub mod counted;
+mod discards;
 mod harness;
+pub mod heads;
 mod lie;
 mod model;
 mod older;
@@ -84,7 +86,9 @@ impl StoreSubject {
         match lie {
             Lie::Horizon => false,
             Lie::FreedPages | Lie::DroppedRoots => self == StoreSubject::Tables,
-            Lie::Landings | Lie::Roots | Lie::SyncsOfTables => self == StoreSubject::Pages,
+            Lie::Landings | Lie::Roots | Lie::SyncsOfTables | Lie::Discards => {
+                self == StoreSubject::Pages
+            }
             _ => true,
         }
     }

@@ -1,6 +1,7 @@
 //! Pages of a store: a few clients write and trim, commit and abort; readers look at snapshots.
 
 use super::StoreRunId;
+use super::discards::Discarder;
 use super::harness::{Done, Life, May, Media, Run, World, failed};
 use super::lie::{Lie, Lying};
 use super::model::{Model, Places, Writes, bytes_of};
@@ -309,6 +310,7 @@ impl World for Pages {
             dice: Pcg64Mcg::seed_from_u64(run.id.seed ^ run.tag << 32),
         };
         let mut idler = Idler::of(run.id.seed, run.tag);
+        let mut discarder = Discarder::of(run.id.seed, run.tag);
         for _ in 0..steps {
             let moved = idler.step(&mut store).map_err(failed("while it is idle"))?;
             run.tally.moved += moved;
@@ -340,6 +342,8 @@ impl World for Pages {
             let at = dice.random_range(0..live.len());
             if live[at].left > 0 {
                 run.write(&mut store, &mut live[at], dice)?;
+                let discarded = discarder.step(&mut store);
+                run.tally.discards += discarded.map_err(failed("discard"))?;
                 run.look(life, dice);
                 continue;
             }

@@ -1,6 +1,7 @@
 //! A store of a run, and the same store on a simulated chip beside it, if the run has one: each
 //! call goes to both, and both have to answer alike.
 
+use super::discards::under_way;
 use super::lie::Lying;
 use super::on_chip::OnChip;
 use flagstone::ftl::Ftl;
@@ -101,10 +102,11 @@ impl Pair {
     }
 
     /// Not where there is a chip: which blocks were ever erased, a medium says and a chip does not.
-    pub(super) fn discard(&mut self) -> Result<(), StoreError> {
+    /// Returns how many bytes were given back.
+    pub(super) fn discard(&mut self) -> Result<u64, StoreError> {
         match self.beside {
-            None => self.store.discard().map(|_| ()),
-            Some(_) => Ok(()),
+            None => under_way(|| self.store.discard()),
+            Some(_) => Ok(0),
         }
     }
 

@@ -53,7 +53,7 @@ fn a_simulated_chip_beside_the_medium_is_recovered_to_the_same() {
 
 #[test]
 fn cuts_lose_nothing_under_any_protocol_that_a_store_can_have() {
-    let mut protocols = 0;
+    let (mut protocols, mut discards) = (0, 0);
     for &protocol in Kind::ALL.iter().filter(|&&protocol| suits(protocol)) {
         protocols += 1;
         // A dozen runs: stores of three grow, and half of those that begin large are filled.
@@ -62,8 +62,9 @@ fn cuts_lose_nothing_under_any_protocol_that_a_store_can_have() {
         assert!(findings.work.cuts_again > 50, "{findings:?}");
         assert!(findings.work.collections > 0, "{protocol}: {findings:?}");
         assert!(findings.work.grown > 0, "{protocol}: {findings:?}");
+        discards += findings.work.discards;
     }
-    assert!(protocols > 6);
+    assert!(protocols > 6 && discards > 50, "{discards}");
 }
 
 #[test]
@@ -106,7 +107,7 @@ fn every_lie_of_a_medium_is_found() {
     for lie in lies_of(StoreSubject::Pages) {
         // SEAL does not rely on erases: no landing of marks has ever harmed it.
         let protocol = match lie.0 {
-            Lie::SyncsOfMarks => Kind::Scc,
+            Lie::SyncsOfMarks | Lie::Discards => Kind::Scc,
             Lie::Roots => Kind::SealR,
             _ => Kind::Seal,
         };

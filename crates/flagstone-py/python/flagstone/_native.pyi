@@ -28,6 +28,7 @@ class Store:
         path: str | PathLike[str],
         *,
         create: bool = True,
+        force: bool = False,
         read_only: bool = False,
         protocol: str | None = None,
         space: float | None = None,

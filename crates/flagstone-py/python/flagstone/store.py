@@ -42,7 +42,7 @@ _BYTES = (bytes, bytearray, memoryview)
 def open(
     path: str | os.PathLike[str],
     *,
-    create: bool = True,
+    create: bool | Literal["force"] = True,
     read_only: bool = False,
     protocol: str | None = None,
     space: float | None = None,
@@ -52,6 +52,10 @@ def open(
     passphrase: str | None = None,
 ) -> Store:
     """Opens a store in a file or on a block device, and makes one where there is none.
+
+    A store is made in a file that is missing or empty. Anything else that is no store is refused and
+    stays as it is, unless `create` is `"force"`: then it is lost, and a store takes its place. A
+    block device is never empty, so it needs that word.
 
     `protocol` is the commit protocol of a new store (`"seal"`), and `space` how much room it takes,
     as a multiple of what it holds, before old versions are collected (1.5). `cache` is the bytes of
@@ -74,9 +78,12 @@ def open(
     ...
     flagstone.errors.WrongKeyError: ...
     """
+    if create not in (True, False, "force"):
+        raise UsageError(f"create={create!r}: use True, False or 'force'")
     native = _native.Store(
         path,
-        create=create,
+        create=bool(create),
+        force=create == "force",
         read_only=read_only,
         protocol=protocol,
         space=space,

@@ -243,8 +243,18 @@ unsafe extern "C" fn open(
                 Ok(key) => key,
                 Err(error) => return registered.report(CANTOPEN, &error.into()),
             };
+            let force = match parameter(c"create") {
+                None => false,
+                Some(word) if word == c"force" => true,
+                Some(word) => {
+                    let why = format!("create={}: use force", word.to_string_lossy());
+                    let trouble = Trouble::new(TroubleKind::CannotOpen, why);
+                    return registered.report(CANTOPEN, &trouble);
+                }
+            };
             let how = How {
                 create: flags & OPEN_CREATE != 0,
+                force,
                 read_only: flags & OPEN_READWRITE == 0,
                 protocol: parameter(c"protocol").map(text),
                 key,

@@ -9,6 +9,7 @@ mod held;
 mod idle;
 mod journals;
 mod keys;
+mod others;
 mod lab;
 mod panics;
 mod power;

@@ -6,7 +6,7 @@ use crate::error::{Doing, StoreError};
 use crate::identity::random;
 use crate::medium::{Disk, Medium};
 use crate::pages::{OpenOptions, config, doubt_blank, doubt_head};
-use crate::superblock::{ENCRYPTED_VERSIONS, MAGIC, MEDIUM_PAGE_BYTES, superblock};
+use crate::superblock::{ENCRYPTED_VERSIONS, MAGIC, MEDIUM_PAGE_BYTES, Superblock, superblock};
 use crate::superblock::{READING_HEAD, read_heads};
 use aes_gcm_siv::Aes256GcmSiv;
 use aes_gcm_siv::aead::{AeadInOut, KeyInit};
@@ -206,7 +206,8 @@ struct Heads {
 struct Opened {
     data_key: Secret,
     lock: Lock,
-    pages_per_block: u32,
+    /// Nothing if the store is still to be made.
+    pages_per_block: Option<u32>,
 }
 
 impl Heads {
@@ -238,7 +239,9 @@ impl Heads {
                         return Ok(Opened {
                             data_key,
                             lock: found.lock,
-                            pages_per_block: get(&head.page, superblock::PAGES) as u32,
+                            // One without blocks is of a store whose making was cut off.
+                            pages_per_block: (get(&head.page, superblock::BLOCKS) > 0)
+                                .then(|| get(&head.page, superblock::PAGES) as u32),
                         });
                     }
                     None => refused = Some(unproven()),
@@ -301,21 +304,46 @@ pub(crate) fn dress(
     let heads = Heads::read(medium.as_ref())?;
     if !heads.found.is_empty() {
         let opened = heads.unlock(key)?;
+        if opened.pages_per_block.is_none() {
+            has_room(options)?;
+        }
         return Ok(Box::new(Encrypted::new(
             medium,
             &opened.data_key,
             opened.lock,
-            opened.pages_per_block,
+            opened.pages_per_block.unwrap_or(options.pages_per_block),
         )));
     }
-    if !heads.is_blank {
+    // A store that is not encrypted is never given up.
+    let gives_up = options.create && options.force && !options.read_only;
+    let gives_up = gives_up && Superblock::read(medium.as_ref())?.is_none();
+    if !heads.is_blank && !gives_up {
         return Err(StoreError::Key(
             "there is no encrypted store here, and there is a key: leave the key out, or look \
              whether the path is right"
                 .into(),
         ));
     }
-    doubt_blank(medium.as_ref())?;
+    if !gives_up {
+        doubt_blank(medium.as_ref())?;
+    }
+    has_room(options)?;
+    let mut data_key = Zeroizing::new([0; KEY_BYTES]);
+    random(&mut data_key[..])?;
+    let lock = key.lock(&data_key)?;
+    Ok(Box::new(Encrypted::new(
+        medium,
+        &data_key,
+        lock,
+        options.pages_per_block,
+    )))
+}
+
+/// Whether the spare areas of a new store have room beside their encryption.
+///
+/// # Errors
+/// They have not, with the protocol of the options.
+fn has_room(options: &OpenOptions) -> Result<(), StoreError> {
     let info = options.protocol.info();
     let needs = info.format.spare_bytes(&config());
     if needs > Encrypted::SPARE_BYTES {
@@ -326,15 +354,7 @@ pub(crate) fn dress(
             Encrypted::SPARE_BYTES
         )));
     }
-    let mut data_key = Zeroizing::new([0; KEY_BYTES]);
-    random(&mut data_key[..])?;
-    let lock = key.lock(&data_key)?;
-    Ok(Box::new(Encrypted::new(
-        medium,
-        &data_key,
-        lock,
-        options.pages_per_block,
-    )))
+    Ok(())
 }
 
 /// Changes the key of a store that no process has open. No data is written: the data key is wrapped
@@ -357,9 +377,12 @@ pub(super) fn rekey_on(medium: Box<dyn Medium>, old: &Key, new: &Key) -> Result<
         return Err(StoreError::Key("there is no encrypted store here".into()));
     }
     let opened = heads.unlock(old)?;
+    let pages_per_block = opened.pages_per_block.ok_or_else(|| {
+        StoreError::NotAStore("the making of this store was cut off; it holds nothing".into())
+    })?;
     let lock = new.lock(&opened.data_key)?;
-    let medium = Encrypted::new(medium, &opened.data_key, lock, opened.pages_per_block);
-    let head = crate::superblock::Superblock::read(&medium)?;
+    let medium = Encrypted::new(medium, &opened.data_key, lock, pages_per_block);
+    let head = Superblock::read(&medium)?;
     let head = head.ok_or_else(|| StoreError::Damaged("both superblocks are damaged".into()))?;
     // Both are written from the one that counts, which must not be an older one than the blocks.
     doubt_head(&medium, &head)?;

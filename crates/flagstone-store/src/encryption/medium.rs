@@ -131,7 +131,7 @@ impl Encrypted {
     /// As [`Encrypted::close_page`].
     fn close(&self, place: u64, page: &[u8]) -> io::Result<Page> {
         let is_blank = page.iter().all(|&byte| byte == 0);
-        Ok(if place < HEAD_PAGES {
+        Ok(if place < HEAD_PAGES && !is_blank {
             self.close_superblock(place, page)
         } else if self.is_mark(place) && (is_blank || page.starts_with(b"Mark")) {
             let mut closed: Page = page.try_into().expect("pages are whole");
@@ -302,11 +302,16 @@ impl Medium for Encrypted {
     fn write_joined(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
         let first = offset / MEDIUM_PAGE_BYTES as u64;
         let places = (first..).zip(parts);
-        let closed: io::Result<Vec<Page>> = places
-            .map(|(place, page)| self.close(place, page))
-            .collect();
+        // Of a superblock its first sector can be written alone.
+        let close = |(place, part): (u64, &&[u8])| {
+            let mut page = [0; MEDIUM_PAGE_BYTES];
+            page[..part.len()].copy_from_slice(part);
+            self.close(place, &page)
+        };
+        let closed: io::Result<Vec<Page>> = places.map(close).collect();
         let closed = closed?;
-        let closed: Vec<&[u8]> = closed.iter().map(|page| &page[..]).collect();
+        let closed = closed.iter().zip(parts);
+        let closed: Vec<&[u8]> = closed.map(|(page, part)| &page[..part.len()]).collect();
         self.inner.write_joined(offset, &closed)
     }
 

@@ -27,16 +27,19 @@ pub struct Glance {
 }
 
 impl Glance {
-    /// Looks at a medium, without writing to it; nothing if it is blank. The options have its key.
+    /// Looks at a medium, without writing to it; nothing if it holds no store. The options have
+    /// its key.
     ///
     /// # Errors
-    /// It holds something else, or cannot be read.
+    /// It is of another version, its key is missing, or it cannot be read.
     pub fn at(
         medium: Box<dyn Medium>,
         options: &OpenOptions,
     ) -> Result<Option<Glance>, StoreError> {
         let medium = encryption::dress(medium, options)?;
         let head = Superblock::read(medium.as_ref())?;
+        // One without blocks is of a store whose making was cut off.
+        let head = head.filter(|head| head.superblock.blocks > 0);
         Ok(head.map(|head| Glance {
             medium,
             superblock: head.superblock,

@@ -223,15 +223,23 @@ impl Places {
         !matches!(self.generation(block), NEVER | UNKNOWN)
     }
 
-    /// Gives the pages of a block back to the medium, which has to be an erased one whose mark is
-    /// durable. Returns whether the medium took them.
+    /// Gives the pages of a block back to the medium, `pages` of them from the page `first` of the
+    /// medium. The erase of the block has to be durable: until then a cut leaves its old pages.
+    /// Returns whether the medium took them.
     ///
     /// # Errors
     /// The medium has failed before.
+    ///
+    /// # Panics
+    /// The mark of the block is not on the medium yet.
     pub(crate) fn discard(&self, block: Pbn, first: u64, pages: u32) -> Result<bool, FlashError> {
         self.is_well()?;
         let mut state = self.state();
-        if state.discarded.contains(&block) || state.kept(first).is_some() {
+        assert!(
+            state.kept(first - 1).is_none(),
+            "block {block} is given back before its erase is durable"
+        );
+        if state.discarded.contains(&block) {
             return Ok(false);
         }
         let (offset, bytes) = (first * PAGE, u64::from(pages) * PAGE);

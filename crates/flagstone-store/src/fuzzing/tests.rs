@@ -68,7 +68,7 @@ fn superblocks() {
     let valid = [
         head(first, second),
         head(&blank, second),
-        head(&old, &blank),
+        head(&blank, &old),
     ];
     run(super::head, &valid, 4_000);
 }

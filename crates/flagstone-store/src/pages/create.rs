@@ -1,11 +1,12 @@
-//! A new store on a blank medium.
+//! A new store: where one may be made, and in which order, so that a cut leaves nothing in between.
 
+use super::room::next_blocks;
 use super::{FIRST_BLOCKS, OpenOptions, config, look};
 use crate::error::{Doing, StoreError};
-use crate::flash::{clear_marks, geometry, medium_bytes};
+use crate::flash::{blocks_in, clear_marks, geometry, last_mark, medium_bytes};
 use crate::identity::Identity;
-use crate::medium::Medium;
-use crate::superblock::{Head, Lifetime, MEDIUM_PAGE_BYTES, Superblock};
+use crate::medium::{Medium, SECTOR_BYTES};
+use crate::superblock::{Found, Head, Lifetime, MEDIUM_PAGE_BYTES, Superblock};
 
 /// Where there is no hope any more that a protocol needs but a larger store than was asked for.
 const SUITABLE_MAX: u32 = 1024;
@@ -17,14 +18,64 @@ pub(super) fn blocks_within(pages_per_block: u32, bytes: u64) -> u32 {
     u32::try_from(bytes.saturating_sub(first) / of_block).unwrap_or(u32::MAX)
 }
 
-/// Makes a store on a blank medium.
-pub(super) fn create(medium: &dyn Medium, options: &OpenOptions) -> Result<Head, StoreError> {
-    if !options.create || options.read_only {
-        return Err(StoreError::NotAStore(
-            "there is no store here: it is empty".into(),
-        ));
+/// Whether the making of a store was cut off: its first superblock is there, and no block was ever
+/// used. Nothing is lost if it is made again.
+///
+/// # Errors
+/// The medium fails.
+pub(super) fn is_unfinished(medium: &dyn Medium, head: &Head) -> Result<bool, StoreError> {
+    let superblock = &head.superblock;
+    if superblock.blocks > 0 || head.damaged.is_some() {
+        return Ok(false);
     }
-    look::doubt_blank(medium)?;
+    let pages = superblock.pages_per_block;
+    let has = medium.bytes().doing("asking for the length")?;
+    let used = last_mark(medium, pages, 0..blocks_in(has, pages), superblock.identity)
+        .doing("reading a mark")?;
+    Ok(used.is_none())
+}
+
+/// Whether a store may be made where `found` was found. A store that was cut off in its making, and
+/// an empty file, are free; other things have to be given up in so many words.
+///
+/// # Errors
+/// It may not. The error says why, and what to do.
+fn may_create(medium: &dyn Medium, options: &OpenOptions, found: &Found) -> Result<(), StoreError> {
+    let refuse = |why: &str| Err(StoreError::NotAStore(why.into()));
+    let is_empty = medium.bytes().doing("asking for the length")? == 0;
+    let may_write = options.create && !options.read_only;
+    match found.head {
+        Some(_) if may_write => return Ok(()),
+        Some(_) => return refuse("the making of this store was cut off; it holds nothing"),
+        None if is_empty && may_write => return Ok(()),
+        None if is_empty => return refuse("there is no store here: it is empty"),
+        None if may_write && options.force => return Ok(()),
+        None => {}
+    }
+    if found.is_blank {
+        look::doubt_blank(medium)?;
+    }
+    refuse(
+        "this is not a Flagstone store: neither of its first two pages is a superblock; nothing \
+         was changed. A store is made in an empty or missing file; to give up what is here, say so \
+         (`flagstone store create --force`, `create=force` in a URI)",
+    )
+}
+
+/// Makes a store where `found` was found.
+///
+/// The first superblock has no blocks and is durable before anything else is written, so that a cut
+/// leaves an empty file, a store that is to be made again, or a store. The second one follows once
+/// the room is durable.
+///
+/// # Errors
+/// There is something else, the options are wrong, or the medium fails.
+pub(super) fn create(
+    medium: &dyn Medium,
+    options: &OpenOptions,
+    found: &Found,
+) -> Result<Head, StoreError> {
+    may_create(medium, options, found)?;
     let info = options.protocol.info();
     if info.reprograms {
         return Err(StoreError::Options(format!(
@@ -52,7 +103,6 @@ pub(super) fn create(medium: &dyn Medium, options: &OpenOptions) -> Result<Head,
     }
     suits(blocks).map_err(StoreError::Options)?;
     let bytes = medium_bytes(options.pages_per_block, blocks);
-    medium.reserve(bytes).doing("reserving room for a store")?;
     let mut superblock = Superblock {
         pages_per_block: options.pages_per_block,
         blocks,
@@ -67,16 +117,37 @@ pub(super) fn create(medium: &dyn Medium, options: &OpenOptions) -> Result<Head,
             None => Identity::draw()?,
         },
         life: Lifetime {
-            medium_bytes: MEDIUM_PAGE_BYTES as u64,
+            medium_bytes: (SECTOR_BYTES + MEDIUM_PAGE_BYTES) as u64,
             ..Lifetime::default()
         },
     };
     let identity = superblock.identity;
-    clear_marks(medium, options.pages_per_block, identity, 0..blocks)
-        .doing("clearing marks of an older store")?;
+    let writing = "writing the superblock";
+    if found.head.is_none() && medium.bytes().doing("asking for the length")? > 0 {
+        // Nothing is given up where there is no room.
+        medium.reserve(bytes).doing("reserving room for a store")?;
+        let blank = [0; 2 * MEDIUM_PAGE_BYTES];
+        medium.write_at(0, &blank).doing(writing)?;
+        medium.sync().doing(writing)?;
+    }
+    superblock.begin(medium).doing(writing)?;
+    medium.reserve(bytes).doing("reserving room for a store")?;
+    // As far as a store that has lost a superblock looks for blocks.
+    let there = blocks_in(
+        medium.bytes().doing("asking for the length")?,
+        options.pages_per_block,
+    );
+    let doubted = blocks.saturating_add(next_blocks(blocks)).min(there);
+    clear_marks(
+        medium,
+        options.pages_per_block,
+        identity,
+        0..blocks.max(doubted),
+    )
+    .doing("clearing marks of an older store")?;
     // The superblock must not speak of room that a cut takes away.
     medium.sync().doing("making the room of a store durable")?;
-    superblock.write(medium).doing("writing the superblock")?;
+    superblock.write(medium).doing(writing)?;
     Ok(Head {
         superblock,
         damaged: None,

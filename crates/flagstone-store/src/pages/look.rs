@@ -1,9 +1,10 @@
 //! What a store is and holds, whether it is whole, and what an opening must not believe.
 
+use super::room::next_blocks;
 use super::{OpenOptions, PageStore};
 use crate::error::{Doing, StoreError};
-use crate::flash::{DAMAGED, NEVER, Notes, generation_in, geometry};
-use crate::flash::{mark_at, mark_page, medium_bytes, signed_mark, signer_of};
+use crate::flash::{Notes, blocks_in, geometry, highest_page};
+use crate::flash::{last_mark, mark_page, medium_bytes, signed_mark, signer_of};
 use crate::medium::{Expecting, Medium};
 use crate::superblock::{Head, Lifetime, MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::commit::{DeviceError, Kind};
@@ -108,19 +109,43 @@ pub(crate) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
              repair` salvages what can be read"
         )));
     }
-    if head.damaged.is_some() {
-        // The one that is damaged may have been the newer one, by which the store had grown.
-        for block in blocks..blocks.saturating_add((blocks / 8).max(8)) {
-            let mark = mark_at(medium, mark_page(pages, block)).doing("reading a mark")?;
-            if !matches!(
-                generation_in(&mark, block, superblock.identity),
-                NEVER | DAMAGED
-            ) {
-                return Err(newest_is_lost());
-            }
+    if head.may_be_older() {
+        // A store that is new has at most the blocks of one growth behind it; none has a mark.
+        let end = match head.damaged {
+            Some(_) => blocks_in(has, pages),
+            None => blocks_in(has, pages).min(blocks.saturating_add(next_blocks(blocks))),
+        };
+        let behind =
+            last_mark(medium, pages, blocks..end, superblock.identity).doing("reading a mark")?;
+        if behind.is_some() {
+            return Err(newest_is_lost());
         }
     }
     Ok(())
+}
+
+/// Holds the pages on a medium against those that a device has, where the superblock may be an older
+/// one: a store may have grown for pages with higher numbers, without using its new blocks yet. Such
+/// pages are passed over by a recovery. All blocks are read, if the medium is long enough for that.
+///
+/// # Errors
+/// There are pages beyond the device, or the medium fails.
+pub(super) fn doubt_pages(
+    medium: &dyn Medium,
+    head: &Head,
+    pages_of_device: u32,
+) -> Result<(), StoreError> {
+    let (pages, blocks) = (head.superblock.pages_per_block, head.superblock.blocks);
+    let has = medium.bytes().doing("asking for the length")?;
+    if !head.may_be_older() || has < medium_bytes(pages, blocks.saturating_add(1)) {
+        return Ok(());
+    }
+    let highest =
+        highest_page(medium, pages, blocks, head.superblock.identity).doing("reading a page")?;
+    match highest.is_some_and(|at| at.0 >= pages_of_device) {
+        true => Err(newest_is_lost()),
+        false => Ok(()),
+    }
 }
 
 /// Looks whether a medium without superblocks is blank indeed.

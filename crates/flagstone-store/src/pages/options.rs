@@ -9,8 +9,13 @@ use flagstone::mistakes::Mistaken;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct OpenOptions {
-    /// Whether to make a store where there is none.
+    /// Whether to make a store where there is none: in a file that is missing or empty, of length
+    /// 0. Anything else that is no store is refused, and stays as it is.
     pub create: bool,
+    /// Whether to make a store as well where something else is, which is lost: a file that is not
+    /// empty, or a block device, which is never empty. A store that is there is opened and not
+    /// replaced. It has no effect without `create`.
+    pub force: bool,
     /// Whether to read only. Several may do so at once.
     pub read_only: bool,
     /// Whether to read from the medium what the system has in its cache, as a check wants it.
@@ -52,6 +57,7 @@ impl Default for OpenOptions {
     fn default() -> Self {
         OpenOptions {
             create: true,
+            force: false,
             read_only: false,
             uncached: false,
             salvage: false,
@@ -74,7 +80,18 @@ impl OpenOptions {
     pub fn existing() -> OpenOptions {
         OpenOptions {
             create: false,
+            force: false,
             ..OpenOptions::default()
+        }
+    }
+
+    /// As these, to make a store as well where something else is: see [`OpenOptions::force`].
+    #[must_use]
+    pub fn forced(self) -> OpenOptions {
+        OpenOptions {
+            create: true,
+            force: true,
+            ..self
         }
     }
 
@@ -83,6 +100,7 @@ impl OpenOptions {
     pub fn reading(self) -> OpenOptions {
         OpenOptions {
             create: false,
+            force: false,
             read_only: true,
             ..self
         }

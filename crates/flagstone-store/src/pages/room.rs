@@ -32,6 +32,11 @@ const LEAST_SPACE: f64 = 1.1;
 const SNAPSHOT_ROOM: f64 = 2.0;
 const SNAPSHOT_PAGES: f64 = 8192.0;
 
+/// Blocks that a store with `blocks` of them grows by at a time: an eighth.
+pub(super) fn next_blocks(blocks: u32) -> u32 {
+    (blocks / 8).max(8)
+}
+
 impl PageStore {
     /// Sees to it that a page can be written: one beyond the store, or one that was never written,
     /// may need a larger one.
@@ -249,9 +254,9 @@ impl PageStore {
         blocks.count() as u64 * u64::from(ftl.data_pages_per_block())
     }
 
-    /// Blocks that the store grows by at a time: an eighth.
+    /// Blocks that the store grows by at a time.
     fn next_blocks(&self) -> u32 {
-        (self.device.geometry().blocks() / 8).max(8)
+        next_blocks(self.device.geometry().blocks())
     }
 
     /// Grows the store. Returns how many blocks were added: none if there is no room.

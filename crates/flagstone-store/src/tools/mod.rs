@@ -37,7 +37,7 @@ use crate::flash::{geometry, medium_bytes};
 use crate::pages::{OpenOptions, PageStore, StoreInfo};
 use crate::superblock::Lifetime;
 use draft::Draft;
-use flagstone::commit::{DeviceError, Options};
+use flagstone::commit::{DeviceError, Kind, Options};
 use flagstone::ftl::{BlockState, Ftl};
 use flagstone::units::{Lpn, Pbn};
 use std::fs::Metadata;
@@ -132,12 +132,7 @@ pub fn bytes_of_copy(store: &PageStore) -> u64 {
     let least = u32::try_from(least).unwrap_or(u32::MAX);
     // A store has as many blocks as the number of its highest page needs.
     let top = store.highest().map_or(0, |at| at.0 + 1);
-    let reaches = |blocks: u32| {
-        let shape = geometry(info.pages_per_block, blocks);
-        let format = info.protocol.info().format_on(&shape, &Options::default());
-        let has = format.map(|format| Ftl::capacity(&shape, &crate::pages::config(), &format));
-        has.is_ok_and(|has| has.is_ok_and(|has| has >= top))
-    };
+    let reaches = |blocks: u32| has_pages(info.protocol, info.pages_per_block, blocks, top);
     let (mut low, mut high) = (least, least.max(info.blocks));
     while low < high {
         let middle = low + (high - low) / 2;
@@ -147,6 +142,14 @@ pub fn bytes_of_copy(store: &PageStore) -> u64 {
         }
     }
     medium_bytes(info.pages_per_block, low)
+}
+
+/// Whether a store of so many blocks has at least `pages` pages.
+fn has_pages(protocol: Kind, pages_per_block: u32, blocks: u32, pages: u32) -> bool {
+    let shape = geometry(pages_per_block, blocks);
+    let format = protocol.info().format_on(&shape, &Options::default());
+    let has = format.map(|format| Ftl::capacity(&shape, &crate::pages::config(), &format));
+    has.is_ok_and(|has| has.is_ok_and(|has| has >= pages))
 }
 
 fn metadata(path: &Path) -> Result<Metadata, StoreError> {

@@ -12,11 +12,12 @@
 
 use super::draft::Draft;
 use super::patched::Patched;
-use super::{Progress, Source, compare, fill, metadata, newest};
+use super::{Progress, Source, compare, fill, has_pages, metadata, newest};
 use crate::encryption;
 use crate::error::{Doing, StoreError};
-use crate::flash::{DAMAGED, NEVER, emit_mark, generation_in, geometry, mark_at, mark_page};
-use crate::flash::{medium_bytes, page_generation, signed_mark, signer_of};
+use crate::flash::signer_of;
+use crate::flash::{DAMAGED, NEVER, blocks_in, emit_mark, generation_in, geometry, highest_page};
+use crate::flash::{last_mark, mark_at, mark_page, medium_bytes, page_generation, signed_mark};
 use crate::identity::Identity;
 use crate::medium::gaps::{Gaps, Misreads};
 use crate::medium::{Disk, Medium};
@@ -185,7 +186,8 @@ fn patch(
             u64::from(known - there) * u64::from(pages)
         ));
     }
-    superblock.sequence += 2;
+    // Each at its place, and newer than both: what the last close has left is not believed.
+    superblock.sequence = (superblock.sequence | 1) + 1;
     patches.insert(0, superblock.emit());
     superblock.sequence += 1;
     patches.insert(1, superblock.emit());
@@ -196,14 +198,6 @@ fn patch(
     })
 }
 
-/// Whole blocks, and one that is cut off, of a medium of so many bytes.
-fn blocks_in(bytes: u64, pages_per_block: u32) -> u32 {
-    let head = medium_bytes(pages_per_block, 0);
-    let block = medium_bytes(pages_per_block, 1) - head;
-    let blocks = bytes.saturating_sub(head).div_ceil(block);
-    u32::try_from(blocks).unwrap_or(u32::MAX)
-}
-
 /// The superblock, from what is left of it and from hints.
 fn head(
     disk: &dyn Medium,
@@ -211,20 +205,7 @@ fn head(
     hints: &Hints,
     report: &mut Repaired,
 ) -> Result<Superblock, StoreError> {
-    let mut page = vec![0; MEDIUM_PAGE_BYTES];
-    let (mut best, mut damaged): (Option<Superblock>, u32) = (None, 0);
-    for copy in 0..2 {
-        disk.read_at(copy * MEDIUM_PAGE_BYTES as u64, &mut page)
-            .doing("reading the head of the store")?;
-        match Superblock::parse(&page)? {
-            Some(found) if best.is_none_or(|best| found.sequence > best.sequence) => {
-                best = Some(found);
-            }
-            Some(_) => {}
-            None => damaged += u32::from(page.iter().any(|&byte| byte != 0)),
-        }
-    }
-    let Some(mut superblock) = best else {
+    let Some(head) = Superblock::find(disk)?.head else {
         let pages_per_block = match hints.pages_per_block {
             Some(pages) => pages,
             None => distance_of_marks(disk, bytes)?,
@@ -238,7 +219,7 @@ fn head(
         })?;
         let identity = identity_of_marks(disk, bytes, pages_per_block)?;
         let blocks = match identity {
-            Some(identity) => last_mark(disk, bytes, pages_per_block, identity)?,
+            Some(identity) => marked_blocks(disk, bytes, pages_per_block, identity)?,
             None => 0,
         };
         if blocks == 0 {
@@ -264,6 +245,7 @@ fn head(
             life: Lifetime::default(),
         });
     };
+    let mut superblock = head.superblock;
     let wrong = |what: &str, said: String, has: String| {
         StoreError::Options(format!(
             "the store has {what} {has}, as its superblock says, and not {said}: leave that out"
@@ -277,15 +259,27 @@ fn head(
     if let Some(said) = hints.pages_per_block.filter(|&said| said != pages) {
         return Err(wrong("pages a block:", said.to_string(), pages.to_string()));
     }
-    if damaged > 0 {
-        let blocks = last_mark(disk, bytes, pages, superblock.identity)?.max(superblock.blocks);
-        report.mended.push(format!(
-            "one superblock is damaged; the other one is whole and knows {} of {blocks} blocks",
-            superblock.blocks
+    let marked = match head.may_be_older() {
+        true => marked_blocks(disk, bytes, pages, superblock.identity)?.max(superblock.blocks),
+        false => superblock.blocks,
+    };
+    if marked == 0 {
+        return Err(StoreError::NotAStore(
+            "the making of this store was cut off: it holds nothing to salvage".into(),
         ));
+    }
+    if head.may_be_older() {
+        // The newer superblock may be lost: its store had all blocks that have marks, and as many
+        // as the highest of its pages needs.
+        let blocks = blocks_for_pages(disk, &superblock, marked)?;
+        if head.damaged.is_some() || blocks > superblock.blocks {
+            report.mended.push(format!(
+                "one superblock is damaged; the other one is whole and knows {} of {blocks} blocks",
+                superblock.blocks
+            ));
+            superblock.closed = Some(false);
+        }
         superblock.blocks = blocks;
-        // The one that is damaged may have been the newer.
-        superblock.closed = Some(false);
     }
     Ok(superblock)
 }
@@ -326,20 +320,31 @@ fn identity_of_marks(
     Ok(None)
 }
 
-/// Blocks up to the last one with a mark of the store.
-fn last_mark(
+/// Blocks up to the last one with a mark.
+fn marked_blocks(
     disk: &dyn Medium,
     bytes: u64,
     pages_per_block: u32,
     identity: Identity,
 ) -> Result<u32, StoreError> {
-    for block in (0..blocks_in(bytes, pages_per_block)).rev() {
-        let page = mark_at(disk, mark_page(pages_per_block, block)).doing("reading a mark")?;
-        if !matches!(generation_in(&page, block, identity), NEVER | DAMAGED) {
-            return Ok(block + 1);
-        }
-    }
-    Ok(0)
+    let there = 0..blocks_in(bytes, pages_per_block);
+    let last = last_mark(disk, pages_per_block, there, identity).doing("reading a mark")?;
+    Ok(last.map_or(0, |block| block + 1))
+}
+
+/// Blocks of which `marked` have marks, and as many more as the highest page on them needs.
+fn blocks_for_pages(
+    disk: &dyn Medium,
+    superblock: &Superblock,
+    marked: u32,
+) -> Result<u32, StoreError> {
+    let pages = superblock.pages_per_block;
+    let highest = highest_page(disk, pages, marked, superblock.identity).doing("reading a page")?;
+    let needed = highest.map_or(0, |at| at.0.saturating_add(1));
+    let suits = |blocks| has_pages(superblock.protocol, pages, blocks, needed);
+    let most = marked.saturating_add(needed / pages).saturating_mul(2);
+    let found = (marked..most).find(|&blocks| suits(blocks));
+    Ok(found.unwrap_or(marked))
 }
 
 /// The generation that the newest pages of a block have, and how many have it.

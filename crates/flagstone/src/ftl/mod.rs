@@ -258,6 +258,8 @@ pub struct Ftl {
     blocks: Vec<Block>,
     erases: Vec<u32>,
     erases_total: u64,
+    /// When the last erase of any block is done.
+    erased_until: Nanos,
     free: Pool,
     zone: Option<Zone>,
     victims: Victims,

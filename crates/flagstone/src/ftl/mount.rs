@@ -147,6 +147,7 @@ impl Ftl {
             ],
             erases: vec![0; blocks as usize],
             erases_total: 0,
+            erased_until: Nanos::ZERO,
             free: Pool::new(geometry.planes()),
             zone: format.zoned.then(|| Zone::new(geometry.planes())),
             victims: Victims::new(blocks, geometry.pages_per_block),

@@ -319,14 +319,27 @@ impl Ftl {
     /// # Errors
     /// The power fails. A block whose erase fails is left to its first use.
     pub fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, FtlError> {
-        self.erase_some(now, &mut |_| true)
+        let done = self.erase_free(now, &mut |_| true)?;
+        self.sync(now, done)
     }
 
-    /// As [`Ftl::erase_ahead`], of the blocks that the caller means.
+    /// As [`Ftl::erase_ahead`], of the blocks that the caller means. When it returns, these erases
+    /// and all earlier ones are durable.
     ///
     /// # Errors
     /// As there.
     pub fn erase_some(
+        &mut self,
+        now: Nanos,
+        means: &mut dyn FnMut(Pbn) -> bool,
+    ) -> Result<Nanos, FtlError> {
+        self.erase_free(now, means)?;
+        // Some protocols erase a block when they collect it: that erase may not be durable yet.
+        self.sync(now, self.erased_until.max(now))
+    }
+
+    /// Erases the free blocks that the caller means. Returns when the last of them is done.
+    fn erase_free(
         &mut self,
         now: Nanos,
         means: &mut dyn FnMut(Pbn) -> bool,
@@ -342,7 +355,7 @@ impl Ftl {
                 end = end.max(done);
             }
         }
-        self.sync(now, end)
+        Ok(end)
     }
 
     /// Erases a block. Nothing if that failed.
@@ -361,6 +374,7 @@ impl Ftl {
             Ok(done) => {
                 self.erases[block.index()] += 1;
                 self.erases_total += 1;
+                self.erased_until = self.erased_until.max(done);
                 self.blocks[block.index()].stale = false;
                 let plane = self.geometry.plane_of(block);
                 self.horizon.forgets((block, plane), self.seq, done);

@@ -4,6 +4,7 @@ use super::key::no_encryption;
 use super::rot;
 use crate::commands::{Failure, named, protocols_of, say};
 use flagstone::commit::Kind;
+use flagstone_lab::stores::heads::HeadCampaign;
 use flagstone_lab::stores::kill::{Mistakes, Verifier, listening, work};
 use flagstone_lab::stores::rot::{RotCampaign, RotRunId};
 use flagstone_lab::stores::{
@@ -72,6 +73,13 @@ pub(super) struct Break {
     /// same operations with what has landed on the medium, and a restart has to find the same.
     #[arg(long, conflicts_with = "tables")]
     on_chip: bool,
+    /// Damage superblocks of so many stores (`--cuts`) instead, and repair some of them.
+    #[arg(long, conflicts_with_all = ["tables", "on_chip", "lie", "depth"])]
+    heads: bool,
+    /// With `--heads`: the newest superblock is whole and knows what the older one knew. A control
+    /// that must fail.
+    #[arg(long, requires = "heads")]
+    aged: bool,
     /// Carry out one run again, by its id.
     #[arg(long, value_name = "RUN-ID", conflicts_with_all = ["protocol", "tables", "cuts", "depth", "seed", "lie", "encrypt"])]
     run: Option<AnyRun>,
@@ -117,15 +125,19 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
     if args.rot {
         return break_by_rot(args, protocols);
     }
+    if args.heads {
+        return break_heads(args, &protocols);
+    }
     let lie = args.lie;
     let subject = subject(args.tables);
     if !subject.has(lie) {
-        let (name, adds) = match lie {
-            Lie::Horizon => ("runs with rot", "--rot"),
-            _ => ("tables", "--tables"),
+        let (name, then) = match (lie, args.tables) {
+            (Lie::Horizon, _) => ("runs with rot", "add --rot"),
+            (_, true) => ("runs over pages", "leave out --tables"),
+            _ => ("tables", "add --tables"),
         };
         return Err(Failure::Usage(format!(
-            "`--lie {}` is a control of {name}: add {adds}",
+            "`--lie {}` is a control of {name}: {then}",
             lie.name()
         )));
     }
@@ -193,6 +205,54 @@ fn break_by_rot(args: &Break, protocols: Vec<Kind>) -> Result<ExitCode, Failure>
         is_silent |= rot::carry_out(&campaign, args.json);
     }
     Ok(ExitCode::from(u8::from(is_silent)))
+}
+
+/// Damages superblocks.
+fn break_heads(args: &Break, protocols: &[Kind]) -> Result<ExitCode, Failure> {
+    let mut violated = false;
+    for &protocol in protocols {
+        let campaign = HeadCampaign {
+            protocol,
+            encrypted: args.encrypt,
+            aged: args.aged,
+            damages: args.cuts,
+            seed: args.seed,
+        };
+        let bar = progress_bar(args.cuts, &protocol.to_string());
+        let tally = campaign.run(&|damaged| bar.inc(damaged))?;
+        bar.finish_and_clear();
+        violated |= tally.violations > 0;
+        say(&match args.json {
+            true => json!({
+                "protocol": protocol.info().name,
+                "seed": args.seed,
+                "damaged": tally.damaged,
+                "opened": tally.opened,
+                "refused": tally.refused,
+                "repaired": tally.repaired,
+                "not_repaired": tally.unrepaired,
+                "grown": tally.grown,
+                "violations": tally.violations,
+                "first_violation": tally.first,
+            })
+            .to_string(),
+            false => format!(
+                "{:10} {:>9} damaged heads  {:>6} violations  {} opened, {} refused, {} repaired, \
+                 {} with losses that the repair names",
+                protocol.to_string(),
+                tally.damaged,
+                tally.violations,
+                tally.opened,
+                tally.refused,
+                tally.repaired,
+                tally.unrepaired
+            ),
+        });
+        if let (false, Some(what)) = (args.json, &tally.first) {
+            say(&format!("  {what}"));
+        }
+    }
+    Ok(ExitCode::from(u8::from(violated)))
 }
 
 /// Refuses a chip beside runs that have none, and the other way round.

@@ -29,7 +29,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Make a store in a new file, or on a block device whose first 8192 bytes are zeros.
+    /// Make a store in a new file, or with --force on a block device.
     Create(whole::Create),
     /// Print what a store is and holds, and whether it was closed. It is opened for reading.
     Info(Of),

@@ -23,6 +23,9 @@ pub(super) struct Create {
     /// Pages of a block, from 16 to 128.
     #[arg(long, default_value_t = 128)]
     pages_per_block: u32,
+    /// Make it where something else is, which is lost: a file that is no store, or a block device.
+    #[arg(long)]
+    force: bool,
     /// Encrypt it. Without --key-file and --key-env a passphrase is asked for.
     #[arg(long)]
     encrypt: bool,
@@ -106,7 +109,7 @@ fn size(text: &str) -> Result<u64, String> {
 
 pub(super) fn create(args: &Create) -> Result<ExitCode, Failure> {
     let was_there = args.store.exists();
-    let is_file = args.store.is_file();
+    let is_file = args.store.is_file() && !args.force;
     if is_file || was_there && open(&args.store, &args.key).is_ok() {
         let what = if is_file { "a file" } else { "a store" };
         return Err(Failure::Usage(format!(
@@ -117,6 +120,7 @@ pub(super) fn create(args: &Create) -> Result<ExitCode, Failure> {
     let mut options = OpenOptions::default().with_protocol(protocol_of(&args.protocol)?);
     options.pages_per_block = args.pages_per_block;
     options.bytes = args.size;
+    options.force = args.force;
     if args.key.is_some() && !args.encrypt {
         return Err(Failure::Usage(
             "a key is of no use to a store that is not encrypted: add --encrypt".into(),

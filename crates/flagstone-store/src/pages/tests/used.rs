@@ -24,7 +24,9 @@ fn options(identity: u64) -> OpenOptions {
 }
 
 fn open(medium: &Recorded, options: &OpenOptions) -> PageStore {
-    PageStore::on(Box::new(medium.clone()), options).expect("a store")
+    // The medium holds an older store or noise.
+    let options = options.clone().forced();
+    PageStore::on(Box::new(medium.clone()), &options).expect("a store")
 }
 
 /// Commits pages one by one, upwards or downwards.

@@ -1,0 +1,63 @@
+//! Room that is given back while a transaction is live that a collection has just made room for. A
+//! block may be discarded only once its erase is durable: until then its old pages are what a cut
+//! leaves, and some protocols erase blocks long before they wait for that.
+
+use super::pair::Pair;
+use flagstone_store::StoreError;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::cell::Cell;
+
+/// For the dice by which a store discards.
+const DISCARDING: u64 = 0xd15c << 40;
+
+thread_local! {
+    /// Whether this thread is in the middle of a discard.
+    static UNDER_WAY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is in the middle of a discard: a run has one thread.
+pub(super) fn is_under_way() -> bool {
+    UNDER_WAY.get()
+}
+
+/// Carries a discard out.
+pub(super) fn under_way<T>(discard: impl FnOnce() -> T) -> T {
+    UNDER_WAY.set(true);
+    let done = discard();
+    UNDER_WAY.set(false);
+    done
+}
+
+/// In a third of the runs the store discards after writes that collect, one time in two. This has
+/// dice of its own, so that the clients do the same with it and without.
+pub(super) struct Discarder {
+    dice: Option<Pcg64Mcg>,
+    /// Collections that it has seen.
+    collections: u64,
+}
+
+impl Discarder {
+    /// For the life of a run that begins with the write of number `tag`.
+    pub(super) fn of(seed: u64, tag: u64) -> Discarder {
+        let mut dice = Pcg64Mcg::seed_from_u64(seed ^ DISCARDING);
+        let is_one = dice.random_range(0..3) == 0;
+        Discarder {
+            dice: is_one.then(|| Pcg64Mcg::seed_from_u64(seed ^ DISCARDING ^ tag << 32)),
+            collections: 0,
+        }
+    }
+
+    /// Follows a write. Returns how often room was given back.
+    pub(super) fn step(&mut self, pair: &mut Pair) -> Result<u64, StoreError> {
+        let collections = pair.store().device().stats().collections;
+        let has_collected = std::mem::replace(&mut self.collections, collections) != collections;
+        let Some(dice) = self.dice.as_mut().filter(|_| has_collected) else {
+            return Ok(0);
+        };
+        match dice.random_range(0..2) {
+            0 => Ok(u64::from(pair.discard()? > 0)),
+            _ => Ok(0),
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! Damaged superblocks: stores with a drawn history, left as a killed process, a cut or a close
+//! leaves them, one of whose superblocks (seldom both) is lost. What opens has to hold what was
+//! committed, and has to say at a check what is damaged; else the opening is an error. A repair has
+//! everything, or says that something is lost.
+//!
+//! The control is a newest superblock that is whole and knows what an older one knew: nothing can
+//! find that out, so the campaign has to.
+
+use super::model::{Model, Places, Writes, bytes_of};
+use crate::campaign::caught;
+use flagstone::commit::{DeviceError, Kind};
+use flagstone::units::Lpn;
+use flagstone_store::medium::{Landing, Medium, Recorded};
+use flagstone_store::tools::{Hints, repair};
+use flagstone_store::{MEDIUM_PAGE_BYTES, OpenOptions, PageStore, StoreError};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::fmt;
+use std::ops::AddAssign;
+use std::path::Path;
+
+/// One in so many damaged stores is repaired as well: that takes files.
+const REPAIRS: u32 = 4;
+
+/// One in so many stores loses both superblocks.
+const BOTH: u32 = 10;
+
+/// The task of a campaign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeadCampaign {
+    /// The commit protocol.
+    pub protocol: Kind,
+    /// Whether the stores are encrypted.
+    pub encrypted: bool,
+    /// Whether the newest superblock is not damaged and knows what the older one knew: the control.
+    pub aged: bool,
+    /// Damaged stores, or a few more: each history is damaged several times.
+    pub damages: u64,
+    /// Seed of everything.
+    pub seed: u64,
+}
+
+/// What a campaign has done and found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HeadTally {
+    /// Damaged stores.
+    pub damaged: u64,
+    /// Of them, those that opened, with everything.
+    pub opened: u64,
+    /// Those whose opening was an error.
+    pub refused: u64,
+    /// Those that were repaired, with everything.
+    pub repaired: u64,
+    /// Those whose repair said that something is lost, or that it cannot be done.
+    pub unrepaired: u64,
+    /// Those whose superblocks knew different numbers of blocks.
+    pub grown: u64,
+    /// Those with other contents than were committed, or with damage that nothing tells of.
+    pub violations: u64,
+    /// The first of them.
+    pub first: Option<String>,
+}
+
+impl AddAssign for HeadTally {
+    fn add_assign(&mut self, other: HeadTally) {
+        self.damaged += other.damaged;
+        self.opened += other.opened;
+        self.refused += other.refused;
+        self.repaired += other.repaired;
+        self.unrepaired += other.unrepaired;
+        self.grown += other.grown;
+        self.violations += other.violations;
+        self.first = self.first.take().or(other.first);
+    }
+}
+
+/// What becomes of a superblock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Damage {
+    Zeros,
+    Ones,
+    Noise(u64),
+    /// One bit of its record is flipped.
+    Flip(usize),
+    /// The other copy lies over it.
+    Other,
+    /// The medium refuses to read it.
+    Refused,
+    /// It knows what the other one knew, and is whole.
+    Aged,
+}
+
+/// A damage, and the copy that has it, or both copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Case {
+    damage: Damage,
+    copy: usize,
+    both: bool,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.both {
+            true => write!(f, "{:?} over both superblocks", self.damage),
+            false => write!(f, "{:?} over superblock {}", self.damage, self.copy),
+        }
+    }
+}
+
+/// The place and the bytes of a field of a superblock.
+fn field(name: &str) -> std::ops::Range<usize> {
+    let record = flagstone_store::LAYOUTS
+        .iter()
+        .find(|record| record.path.ends_with("::superblock"))
+        .expect("stores have superblocks");
+    let mut fields = record.fields.iter();
+    let &(_, at, bytes, _) = fields
+        .find(|field| field.0 == name)
+        .expect("a superblock has it");
+    at..at + bytes
+}
+
+/// A number in a superblock.
+fn said(head: &[u8], copy: usize, name: &str) -> u64 {
+    let mut word = [0; 8];
+    let bytes = &head[copy * MEDIUM_PAGE_BYTES..][field(name)];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}
+
+/// The copy that counts.
+fn newest(head: &[u8]) -> usize {
+    usize::from(said(head, 1, "SEQUENCE") > said(head, 0, "SEQUENCE"))
+}
+
+impl Case {
+    fn draw(aged: bool, head: &[u8], dice: &mut Pcg64Mcg) -> Case {
+        let damage = match dice.random_range(0..6) {
+            _ if aged => Damage::Aged,
+            0 => Damage::Zeros,
+            1 => Damage::Ones,
+            2 => Damage::Noise(dice.random()),
+            3 => Damage::Flip(dice.random_range(0..8 * field("CRC").end)),
+            4 => Damage::Other,
+            _ => Damage::Refused,
+        };
+        let newest = newest(head);
+        let copy = match dice.random_range(0..3) {
+            0 if !aged => 1 - newest,
+            _ => newest,
+        };
+        let both = damage != Damage::Other && !aged && dice.random_range(0..BOTH) == 0;
+        Case { damage, copy, both }
+    }
+
+    /// A medium of its own with this damage.
+    fn on(&self, left: &Recorded) -> Recorded {
+        let mut bytes = left.to_vec();
+        let copies = if self.both {
+            0..2
+        } else {
+            self.copy..self.copy + 1
+        };
+        for copy in copies.clone() {
+            self.write(&mut bytes, copy);
+        }
+        let medium = Recorded::with(&bytes);
+        if self.damage == Damage::Refused {
+            medium.refuse(&copies.map(|copy| copy as u64).collect::<Vec<_>>());
+        }
+        medium
+    }
+
+    fn write(&self, bytes: &mut [u8], copy: usize) {
+        let (here, other) = (copy * MEDIUM_PAGE_BYTES, (1 - copy) * MEDIUM_PAGE_BYTES);
+        let sequence = said(bytes, copy, "SEQUENCE");
+        let page = here..here + MEDIUM_PAGE_BYTES;
+        match self.damage {
+            Damage::Zeros => bytes[page].fill(0),
+            Damage::Ones => bytes[page].fill(0xff),
+            Damage::Noise(seed) => {
+                let mut dice = Pcg64Mcg::seed_from_u64(seed);
+                bytes[page].fill_with(|| dice.random());
+            }
+            Damage::Flip(bit) => bytes[here + bit / 8] ^= 1 << (bit % 8),
+            Damage::Other => bytes.copy_within(other..other + MEDIUM_PAGE_BYTES, here),
+            // In a file a bad sector is noise.
+            Damage::Refused => bytes[page].fill(0xbd),
+            Damage::Aged => {
+                bytes.copy_within(other..other + MEDIUM_PAGE_BYTES, here);
+                let page = &mut bytes[page];
+                page[field("SEQUENCE")].copy_from_slice(&sequence.to_le_bytes());
+                let sum = field("CRC");
+                // A sum over bytes and a number, which are the last four here.
+                let (before, last) = page[..sum.start].split_last_chunk().expect("it is longer");
+                let crc = flagstone_store::page_sum(before, u32::from_le_bytes(*last), 0);
+                page[sum].copy_from_slice(&crc.to_le_bytes());
+            }
+        }
+    }
+}
+
+/// A history that is being made.
+struct Run<'a> {
+    task: &'a HeadCampaign,
+    folder: &'a Path,
+    options: OpenOptions,
+    places: Places,
+    dice: Pcg64Mcg,
+    model: Model,
+    tag: u64,
+    tally: HeadTally,
+}
+
+impl HeadCampaign {
+    /// Carries the campaign out; `progress` hears of damaged stores as they are looked at.
+    ///
+    /// # Errors
+    /// There is no folder for the files of repairs.
+    pub fn run(&self, progress: &dyn Fn(u64)) -> std::io::Result<HeadTally> {
+        let folder = tempfile::tempdir()?;
+        let mut tally = HeadTally::default();
+        // Each history is damaged at least once, unless its store fails before.
+        for number in 0..self.damages {
+            if tally.damaged >= self.damages {
+                break;
+            }
+            let seed = self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(number);
+            let one = self.one(folder.path(), seed);
+            progress(one.damaged);
+            tally += one;
+        }
+        Ok(tally)
+    }
+
+    /// One history, from its seed alone.
+    fn one(&self, folder: &Path, seed: u64) -> HeadTally {
+        let mut dice = Pcg64Mcg::seed_from_u64(seed);
+        let mut options = OpenOptions::default().with_protocol(self.protocol);
+        options.pages_per_block = [16, 16, 24, 32][dice.random_range(0..4)];
+        options.space = [1.2, 1.5, 4.0][dice.random_range(0..3)];
+        #[cfg(feature = "encryption")]
+        if self.encrypted {
+            options.key = Some(flagstone_store::Key::raw([17; 32]));
+        }
+        let mut run = Run {
+            task: self,
+            folder,
+            options,
+            places: Places {
+                count: dice.random_range(10..150),
+                apart: [1, 1, dice.random_range(2..12)][dice.random_range(0..3)],
+            },
+            dice,
+            model: Model::default(),
+            tag: 0,
+            tally: HeadTally::default(),
+        };
+        if let Err(what) = caught(|| run.live()) {
+            run.tally.violations += 1;
+            run.tally
+                .first
+                .get_or_insert(format!("seed {seed}: {what}"));
+        }
+        let tally = run.tally;
+        HeadTally {
+            first: tally.first.map(|what| format!("seed {seed}: {what}")),
+            ..tally
+        }
+    }
+}
+
+fn failed(what: &str) -> impl Fn(StoreError) -> String + '_ {
+    move |error| format!("{what}: {error}")
+}
+
+impl Run<'_> {
+    /// Commits to a store in a few lives, and damages what they leave.
+    fn live(&mut self) -> Result<(), String> {
+        let mut medium = Recorded::default();
+        for _ in 0..self.dice.random_range(1..4) {
+            let opened = PageStore::on(Box::new(medium.clone()), &self.options);
+            let mut store = opened.map_err(failed("it does not open"))?;
+            for _ in 0..self.dice.random_range(1..60) {
+                self.commit(&mut store)?;
+                if self.dice.random_range(0..20) == 0 {
+                    self.damage(&medium.cut(Landing::Nothing));
+                }
+            }
+            // As a close leaves it, or a process that is killed, or a cut.
+            let left = match self.dice.random_range(0..3) {
+                0 => {
+                    store.close().map_err(failed("close"))?;
+                    medium.cut(Landing::Nothing)
+                }
+                1 => medium.cut(Landing::Everything),
+                _ => medium.cut(Landing::Sectors(self.dice.random())),
+            };
+            for _ in 0..3 {
+                self.damage(&left);
+            }
+            medium = left;
+        }
+        Ok(())
+    }
+
+    /// A transaction of a few pages.
+    fn commit(&mut self, store: &mut PageStore) -> Result<(), String> {
+        let tx = store.begin().map_err(failed("begin"))?;
+        let mut writes = Writes::new();
+        for _ in 0..self.dice.random_range(1..12) {
+            let at = self.places.draw(&mut self.dice);
+            if writes.contains_key(&at) {
+                continue;
+            }
+            self.tag += 1;
+            let trims = self.dice.random_range(0..8) == 0;
+            let written = match trims {
+                true => store.trim(tx, Lpn(at)),
+                false => store.write(tx, Lpn(at), &bytes_of(self.tag)),
+            };
+            match written {
+                Ok(()) => _ = writes.insert(at, (!trims).then_some(self.tag)),
+                // The protocol does not take this page now.
+                Err(StoreError::Device(
+                    DeviceError::Conflict { .. } | DeviceError::WrittenTwice { .. },
+                )) => {}
+                Err(error) => return Err(failed("write")(error)),
+            }
+        }
+        store.commit(tx).map_err(failed("commit"))?;
+        self.model = self.model.with(&writes);
+        Ok(())
+    }
+
+    /// Damages what was left, once, and looks at it in all ways.
+    fn damage(&mut self, left: &Recorded) {
+        let mut head = vec![0; 2 * MEDIUM_PAGE_BYTES];
+        left.read_at(0, &mut head).expect("nothing is refused");
+        let case = Case::draw(self.task.aged, &head, &mut self.dice);
+        let has_grown = said(&head, 0, "BLOCKS") != said(&head, 1, "BLOCKS");
+        self.tally.damaged += 1;
+        self.tally.grown += u64::from(has_grown);
+        let repairs = self.dice.random_range(0..REPAIRS) == 0;
+        let looked = self.open(left, case).and_then(|()| match repairs {
+            true => self.repair(left, case),
+            false => Ok(()),
+        });
+        if let Err(what) = looked {
+            self.tally.violations += 1;
+            self.tally.first.get_or_insert(format!("{case}: {what}"));
+        }
+    }
+
+    /// Opens a damaged store: for reading, with a check, and for writing.
+    fn open(&mut self, left: &Recorded, case: Case) -> Result<(), String> {
+        let reading = self.options.clone().reading().uncached();
+        let opened = PageStore::on(Box::new(case.on(left)), &reading);
+        let mut store = match opened {
+            Ok(_) if case.both => return Err("it opens without a superblock".into()),
+            Ok(store) => store,
+            Err(_) => {
+                let writing = PageStore::on(Box::new(case.on(left)), &self.options);
+                if writing.is_ok() {
+                    return Err("it opens for writing and not for reading".into());
+                }
+                self.tally.refused += 1;
+                return Ok(());
+            }
+        };
+        self.model.compare(&mut store, self.places)?;
+        let report = store.check().map_err(failed("check"))?;
+        if report.is_well() && case.damage != Damage::Aged {
+            return Err("a check says that all is well".into());
+        }
+        drop(store);
+        let medium = case.on(left);
+        let open = || PageStore::on(Box::new(medium.clone()), &self.options);
+        let mut store = open().map_err(failed("it does not open for writing"))?;
+        self.model.compare(&mut store, self.places)?;
+        let tx = store.begin().map_err(failed("begin"))?;
+        let at = self.places.at(0);
+        let written = store.write(tx, Lpn(at), &bytes_of(1 << 40));
+        written.map_err(failed("write"))?;
+        store.commit(tx).map_err(failed("commit"))?;
+        store.close().map_err(failed("close"))?;
+        let after = self.model.with(&Writes::from([(at, Some(1 << 40))]));
+        let mut store = open().map_err(failed("it does not open again"))?;
+        after.compare(&mut store, self.places)?;
+        self.tally.opened += 1;
+        Ok(())
+    }
+
+    /// Repairs a damaged store.
+    fn repair(&mut self, left: &Recorded, case: Case) -> Result<(), String> {
+        let (from, to) = (self.folder.join("damaged"), self.folder.join("repaired"));
+        let written = std::fs::write(&from, case.on(left).to_vec());
+        written.map_err(|error| error.to_string())?;
+        let hints = Hints {
+            protocol: case.both.then_some(self.task.protocol),
+            ..Hints::default()
+        };
+        let report = match repair(&from, &to, &self.options, &hints, true, &mut |_, _| ()) {
+            Ok(report) => report,
+            Err(_) if case.both => {
+                self.tally.unrepaired += 1;
+                return Ok(());
+            }
+            Err(error) => return Err(failed("it is not repaired")(error)),
+        };
+        let opened = PageStore::open(&to, &self.options.clone().reading());
+        let mut store = opened.map_err(failed("what was repaired does not open"))?;
+        match self.model.compare(&mut store, self.places) {
+            Ok(()) => self.tally.repaired += 1,
+            Err(_) if case.both && !report.is_whole() => self.tally.unrepaired += 1,
+            Err(what) => return Err(format!("repaired, {what}; it says {report:?}")),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn campaign(protocol: Kind, aged: bool, damages: u64) -> HeadTally {
+        let task = HeadCampaign {
+            protocol,
+            encrypted: false,
+            aged,
+            damages,
+            seed: 11,
+        };
+        task.run(&|_| ()).expect("a folder")
+    }
+
+    #[test]
+    fn a_lost_superblock_loses_nothing_in_silence() {
+        let mut all = HeadTally::default();
+        for &protocol in Kind::ALL.iter().filter(|&&kind| super::super::suits(kind)) {
+            let tally = campaign(protocol, false, 120);
+            assert_eq!((tally.violations, &tally.first), (0, &None), "{protocol}");
+            all += tally;
+        }
+        let seen = [all.opened, all.refused, all.repaired, all.grown];
+        assert!(seen.iter().all(|&count| count > 10), "{all:?}");
+    }
+
+    #[test]
+    #[cfg(feature = "encryption")]
+    fn a_lost_superblock_of_an_encrypted_store_loses_nothing_in_silence() {
+        let task = HeadCampaign {
+            protocol: Kind::Seal,
+            encrypted: true,
+            aged: false,
+            damages: 120,
+            seed: 12,
+        };
+        let tally = task.run(&|_| ()).expect("a folder");
+        assert_eq!((tally.violations, tally.first), (0, None));
+    }
+
+    #[test]
+    fn a_newest_superblock_that_knows_what_an_older_one_knew_is_found_out() {
+        for protocol in [Kind::Seal, Kind::Scc] {
+            assert!(campaign(protocol, true, 400).violations > 0, "{protocol}");
+        }
+    }
+}
