@@ -333,7 +333,7 @@ impl Flash for MediumFlash {
                 false => self.buffer.copy_from_slice(&page[..DATA_BYTES]),
             }
             end[..trailer::SIZE].copy_from_slice(&page[DATA_BYTES..]);
-        } else if generation != NEVER || self.may_lack_mark(at) {
+        } else if generation != NEVER || self.may_lack_mark() {
             let next = self.next_mark(at);
             let into = match is_whole {
                 true => &mut data[..DATA_BYTES],

@@ -39,6 +39,24 @@ enum Held {
 }
 
 impl StoreRunId {
+    /// What the medium of the run holds before there is a store, and dice for what that is.
+    fn held(&self) -> (Held, Pcg64Mcg) {
+        let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ HOLDS);
+        let held = match dice.random_range(0..8) {
+            _ if self.lie == Lie::Identities => Held::Store,
+            0 | 1 => Held::Store,
+            2 => Held::OtherStore,
+            3 => Held::Noise,
+            _ => Held::Nothing,
+        };
+        (held, dice)
+    }
+
+    /// Whether making a store takes the word: the medium is not blank.
+    pub(super) fn forces(&self) -> bool {
+        self.held().0 != Held::Nothing
+    }
+
     /// What the identity of the stores of the run is made of.
     pub(super) fn identity(&self) -> u64 {
         match self.lie {
@@ -59,14 +77,7 @@ impl StoreRunId {
 /// # Errors
 /// The older store fails, which is a violation.
 pub(super) fn medium<W: World>(id: &StoreRunId) -> Done<Recorded> {
-    let mut dice = Pcg64Mcg::seed_from_u64(id.seed ^ HOLDS);
-    let held = match dice.random_range(0..8) {
-        _ if id.lie == Lie::Identities => Held::Store,
-        0 | 1 => Held::Store,
-        2 => Held::OtherStore,
-        3 => Held::Noise,
-        _ => Held::Nothing,
-    };
+    let (held, mut dice) = id.held();
     let mut bytes = match held {
         Held::Nothing => return Ok(Recorded::default()),
         Held::Noise => {

@@ -148,6 +148,7 @@ impl Run<Pages> {
         options.pages_per_block = self.world.pages_per_block;
         options.space = self.world.space;
         options.identity = Some(self.id.identity());
+        options.force = self.id.forces();
         options.mistake = (self.id.lie == Lie::Roots)
             .then_some(Mistake::GrowthUnnamed)
             .into();

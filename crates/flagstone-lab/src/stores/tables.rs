@@ -82,6 +82,7 @@ impl Run<Tables> {
             .as_ref()
             .map_or(options.space, Crowd::space);
         options.identity = Some(self.id.identity());
+        options.force = self.id.forces();
         self.id.lock(&mut options);
         options
     }

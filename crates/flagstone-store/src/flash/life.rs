@@ -172,6 +172,9 @@ impl Lifetime {
     }
 }
 
+/// So many first pages of a block are asked for its generation where its mark was lost.
+const NEWEST_PAGES: u32 = 4;
+
 /// What a page of the medium begins with: a mark, if it is one of those where marks lie.
 pub(crate) fn mark_at(medium: &dyn Medium, place: u64) -> io::Result<[u8; mark::SIZE]> {
     let mut bytes = [0; mark::SIZE];
@@ -378,12 +381,10 @@ impl MediumFlash {
         block as u32 > before
     }
 
-    /// Whether a page of a block without a mark is worth a look: the first one and the last one.
-    /// Stores without an identity cannot tell their own pages from those of an older store.
-    pub(super) fn may_lack_mark(&self, at: Ppn) -> bool {
-        let page = self.geometry.page_in_block(at);
-        let is_at_end = page == 0 || page + 1 == self.geometry.pages_per_block;
-        is_at_end && self.superblock.identity != Identity::NONE
+    /// Whether the pages of a block without a mark are worth a look. Stores without an identity
+    /// cannot tell their own pages from those of an older store.
+    pub(super) fn may_lack_mark(&self) -> bool {
+        self.superblock.identity != Identity::NONE
     }
 
     /// The generation of the block of a page that was read. A mark is durable before a page of its
@@ -402,6 +403,12 @@ impl MediumFlash {
             return generation;
         }
         let block = self.geometry.block_of(at);
+        // The first pages are the newest: behind them pages of an earlier erase may lie.
+        let first = self.geometry.page(block, 0);
+        let pages =
+            (0..NEWEST_PAGES.min(self.geometry.pages_per_block)).map(|page| Ppn(first.0 + page));
+        let newest = pages.filter_map(|at| self.generation_of(at));
+        let said = newest.fold(said, u64::max);
         let mut damage = self.places.notes.damage();
         if (said >> 32) as u32 > self.superblock.boot {
             damage.newer.insert(block.0);
@@ -411,6 +418,15 @@ impl MediumFlash {
         drop(damage);
         self.places.state().generations[block.index()] = said;
         said
+    }
+
+    /// The generation that a page on the medium has, if it is whole.
+    fn generation_of(&self, at: Ppn) -> Option<u64> {
+        let mut page = [0; MEDIUM_PAGE_BYTES];
+        let offset = self.place_of(at) * MEDIUM_PAGE_BYTES as u64;
+        self.medium().read_at(offset, &mut page).ok()?;
+        let said = page_generation(&page, at.0, self.superblock.identity);
+        said.filter(|&said| said < Identity::LEAST)
     }
 
     /// Whether there was never a mark of a block, not even one that is damaged now.
@@ -442,12 +458,32 @@ impl MediumFlash {
             stats.syncs += 1;
         });
         self.superblock.closed = Some(closed);
+        let had_rested = self.superblock.rested > 0;
         if !closed {
             (self.superblock.rested, self.superblock.sealed) = (0, false);
         }
         self.superblock.life = self.places.notes.life();
         let written = self.superblock.write(self.places.medium());
-        written.map_err(|error| self.fails("writing the superblock", error))
+        written.map_err(|error| self.fails("writing the superblock", error))?;
+        match had_rested && !closed {
+            true => self.spoil_tables(),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes the tables of the last close wrong, which the superblock has just taken back: should it
+    /// be lost, the older one still believes them.
+    fn spoil_tables(&self) -> Result<(), FlashError> {
+        let (pages, blocks) = (self.geometry.pages_per_block, self.geometry.blocks());
+        self.places.has_written();
+        self.count(|stats| {
+            stats.writes += 1;
+            stats.bytes += MEDIUM_PAGE_BYTES as u64;
+        });
+        let written = self
+            .medium()
+            .write_at(medium_bytes(pages, blocks), &[0; MEDIUM_PAGE_BYTES]);
+        written.map_err(|error| self.fails("taking the tables of the last close back", error))
     }
 
     /// Counts this opening in the superblock that is written next, if it is not counted yet.

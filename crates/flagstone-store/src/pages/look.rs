@@ -109,7 +109,8 @@ pub(crate) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
              repair` salvages what can be read"
         )));
     }
-    if head.may_be_older() {
+    // The newer one may also be one of which the write was lost: then both look right.
+    if head.may_be_older() || superblock.closed != Some(true) {
         // A store that is new has at most the blocks of one growth behind it; none has a mark.
         let end = match head.damaged {
             Some(_) => blocks_in(has, pages),

@@ -36,7 +36,7 @@ use super::write::Open;
 use super::{BlockState, Cause, Ftl, FtlError, Mistake, PairedPages, Stream, header};
 use crate::layout;
 use crate::layout::{get, put};
-use crate::units::{Nanos, Pbn, Ppn};
+use crate::units::{Lpn, Nanos, Pbn, Ppn};
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
@@ -543,6 +543,22 @@ impl Ftl {
     /// What the restart has found damaged that was durable, where it was told to go on.
     pub fn damage(&self) -> &[Damage] {
         &self.horizon.damage
+    }
+
+    /// Doubts a device that holds a version of a logical page beyond its size: it was larger. Only
+    /// where it says itself how large it is, as a device does whose flash never fails.
+    ///
+    /// # Errors
+    /// [`FtlError::Damaged`], unless damage is kept.
+    pub fn doubt_size(&mut self, beyond: Option<Lpn>, goes_on: bool) -> Result<(), FtlError> {
+        let Some(beyond) = beyond.filter(|_| self.flash.never_fails() && !goes_on) else {
+            return Ok(());
+        };
+        Err(FtlError::Damaged(format!(
+            "it holds logical page {beyond}, and knows {} pages: what said that it had become \
+             larger is lost",
+            self.logical_pages
+        )))
     }
 
     /// Looks, once a restart has read the blocks, for what was durable and is damaged. `is_closed`:

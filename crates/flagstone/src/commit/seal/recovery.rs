@@ -95,6 +95,7 @@ pub(super) fn read(
     let mut found = Versions::new(&geometry, tells);
     let mut newest = Newest::new(logical_pages, unto, mistake);
     let mut done = mounted.done;
+    let mut beyond: Option<Lpn> = None;
     let mut versions = Vec::with_capacity(geometry.pages_per_block as usize);
     for block in blocks {
         versions.clear();
@@ -104,7 +105,9 @@ pub(super) fn read(
             if !mistake.is(Mistake::XidReused) && !mistake.is(Mistake::XidFromCommits) {
                 last_tx = last_tx.max(tx);
             }
-            if head.lpn.0 < logical_pages {
+            if head.lpn.0 >= logical_pages {
+                beyond = beyond.max(Some(head.lpn));
+            } else {
                 let version = Version {
                     tx,
                     seq: head.seq,
@@ -127,6 +130,7 @@ pub(super) fn read(
             }
         }
     }
+    ftl.doubt_size(beyond, options.salvages)?;
     ftl.doubt_horizon(options.ended, unto, options.salvages)?;
     if !FORGETS_XIDS.iter().any(|&forgets| mistake.is(forgets)) {
         last_tx = roster.keys().copied().fold(last_tx, TxId::max);
