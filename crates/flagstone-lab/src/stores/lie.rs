@@ -119,6 +119,15 @@ impl Lying {
         self.below.clone()
     }
 
+    /// Whether a superblock says that the store has blocks.
+    fn has_blocks(&self) -> bool {
+        let mut pages = [0; 2 * MEDIUM_PAGE_BYTES];
+        let read = self.below.read_at(0, &mut pages);
+        let blocks = place("::superblock", "BLOCKS");
+        let has = |page: &[u8]| page.starts_with(b"Flagston") && page[blocks..][..4] != [0; 4];
+        read.is_ok() && pages.chunks_exact(MEDIUM_PAGE_BYTES).any(has)
+    }
+
     /// The identity of the store, by its superblocks.
     fn identity(&self) -> u64 {
         let mut pages = [0; 2 * MEDIUM_PAGE_BYTES];
@@ -224,8 +233,8 @@ impl Medium for Lying {
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
-        // The first superblock, and its sync, come before the room of a new store.
-        let is_new = self.below.operations() <= 2;
+        // A new store has its first superblock, of no blocks, before it asks for room.
+        let is_new = !self.has_blocks();
         let refuses = |dice: &Mutex<Pcg64Mcg>| {
             let mut dice = dice.lock().expect("one thread");
             dice.random_range(0..2) == 0

@@ -228,11 +228,7 @@ fn head(
                  superblock nor the mark of a block"
             )));
         }
-        report.mended.push(format!(
-            "both superblocks are damaged; as it was said or found, the protocol is {protocol}, \
-             and {blocks} blocks have {pages_per_block} pages"
-        ));
-        return Ok(Superblock {
+        let mut superblock = Superblock {
             pages_per_block,
             blocks,
             boot: 0,
@@ -243,7 +239,14 @@ fn head(
             identity: identity.unwrap_or_default(),
             closed: Some(false),
             life: Lifetime::default(),
-        });
+        };
+        superblock.blocks = blocks_for_pages(disk, &superblock, blocks)?;
+        report.mended.push(format!(
+            "both superblocks are damaged; as it was said or found, the protocol is {protocol}, \
+             and {} blocks have {pages_per_block} pages",
+            superblock.blocks
+        ));
+        return Ok(superblock);
     };
     let mut superblock = head.superblock;
     let wrong = |what: &str, said: String, has: String| {
@@ -259,7 +262,9 @@ fn head(
     if let Some(said) = hints.pages_per_block.filter(|&said| said != pages) {
         return Err(wrong("pages a block:", said.to_string(), pages.to_string()));
     }
-    let marked = match head.may_be_older() {
+    // Of one that was not closed the newest write may be lost: then both copies look right.
+    let may_be_older = head.may_be_older() || superblock.closed != Some(true);
+    let marked = match may_be_older {
         true => marked_blocks(disk, bytes, pages, superblock.identity)?.max(superblock.blocks),
         false => superblock.blocks,
     };
@@ -268,13 +273,13 @@ fn head(
             "the making of this store was cut off: it holds nothing to salvage".into(),
         ));
     }
-    if head.may_be_older() {
+    if may_be_older {
         // The newer superblock may be lost: its store had all blocks that have marks, and as many
         // as the highest of its pages needs.
         let blocks = blocks_for_pages(disk, &superblock, marked)?;
         if head.damaged.is_some() || blocks > superblock.blocks {
             report.mended.push(format!(
-                "one superblock is damaged; the other one is whole and knows {} of {blocks} blocks",
+                "the newest superblock is damaged or lost; the other one knows {} of {blocks} blocks",
                 superblock.blocks
             ));
             superblock.closed = Some(false);
