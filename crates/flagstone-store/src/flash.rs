@@ -225,6 +225,10 @@ impl MediumFlash {
             }
             read => read.map_err(|error| self.fails(READING_MARK, error))?,
         };
+        let known = match known {
+            NEVER => self.generation_of_pages(block),
+            known => known,
+        };
         self.places.state().generations[block.index()] = known;
         Ok(known)
     }
@@ -333,7 +337,7 @@ impl Flash for MediumFlash {
                 false => self.buffer.copy_from_slice(&page[..DATA_BYTES]),
             }
             end[..trailer::SIZE].copy_from_slice(&page[DATA_BYTES..]);
-        } else if generation != NEVER || self.may_lack_mark() {
+        } else if generation != NEVER {
             let next = self.next_mark(at);
             let into = match is_whole {
                 true => &mut data[..DATA_BYTES],
@@ -360,8 +364,9 @@ impl Flash for MediumFlash {
             }
             if let Some(next) = next {
                 let bytes = end[trailer::SIZE..].try_into().expect("it has that size");
-                let known = self.judge_mark(next, &bytes);
-                self.places.state().generations[next.index()] = known;
+                // One without a mark is looked at when it is needed.
+                let known = Some(self.judge_mark(next, &bytes)).filter(|&known| known != NEVER);
+                self.places.state().generations[next.index()] = known.unwrap_or(UNKNOWN);
             }
         }
         let end = &end[..trailer::SIZE];

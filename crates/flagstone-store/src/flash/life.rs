@@ -172,9 +172,6 @@ impl Lifetime {
     }
 }
 
-/// So many first pages of a block are asked for its generation where its mark was lost.
-const NEWEST_PAGES: u32 = 4;
-
 /// What a page of the medium begins with: a mark, if it is one of those where marks lie.
 pub(crate) fn mark_at(medium: &dyn Medium, place: u64) -> io::Result<[u8; mark::SIZE]> {
     let mut bytes = [0; mark::SIZE];
@@ -323,10 +320,7 @@ impl MediumFlash {
             DAMAGED => {
                 self.places.notes.damage().marks.insert(block.0);
             }
-            known if (known >> 32) as u32 > self.superblock.boot => {
-                self.places.notes.damage().newer.insert(block.0);
-            }
-            _ => {}
+            known => self.doubt_opening(block, known),
         }
         generation
     }
@@ -381,20 +375,39 @@ impl MediumFlash {
         block as u32 > before
     }
 
-    /// Whether the pages of a block without a mark are worth a look. Stores without an identity
-    /// cannot tell their own pages from those of an older store.
-    pub(super) fn may_lack_mark(&self) -> bool {
-        self.superblock.identity != Identity::NONE
+    /// The generation of a block without a mark, by some of its pages: its mark was lost, or has not
+    /// landed. A block that was never used has none. Stores without an identity cannot tell their
+    /// own pages from those of an older store.
+    pub(super) fn generation_of_pages(&self, block: Pbn) -> u64 {
+        let pages = self.geometry.pages_per_block;
+        if self.superblock.identity == Identity::NONE {
+            return NEVER;
+        }
+        let powers = (0..u32::BITS)
+            .map(|power| 1 << power)
+            .take_while(|&page| page < pages - 1);
+        let places = [0, pages - 1].into_iter().chain(powers);
+        let found = places.filter_map(|page| self.generation_of(self.geometry.page(block, page)));
+        let newest = found.max().unwrap_or(NEVER);
+        self.doubt_opening(block, newest);
+        newest
     }
 
-    /// The generation of the block of a page that was read. A mark is durable before a page of its
-    /// block is, unless the block had none before: so a page with a newer generation says that the
-    /// mark was lost, or has not landed.
+    /// Notes a block of an opening that the superblock does not know.
+    fn doubt_opening(&self, block: Pbn, generation: u64) {
+        if (generation >> 32) as u32 > self.superblock.boot {
+            self.places.notes.damage().newer.insert(block.0);
+        }
+    }
+
+    /// The generation of the block of a page that was read. The mark of a block that had pages
+    /// before is durable before new ones are: so a page with a newer generation says that the mark
+    /// was lost.
     pub(super) fn adopt(&self, at: Ppn, data: &[u8], end: &[u8], generation: u64) -> u64 {
         let identity = self.superblock.identity;
         let said = identity.combine(get(end, trailer::GENERATION));
-        let may_be = identity != Identity::NONE && generation != DAMAGED && said < Identity::LEAST;
-        if !may_be || said <= generation {
+        let may_be = !matches!(generation, NEVER | DAMAGED) && identity != Identity::NONE;
+        if !may_be || said <= generation || said >= Identity::LEAST {
             return generation;
         }
         let is_whole = get(end, trailer::CRC) == sum(data, end, at, identity)
@@ -403,19 +416,9 @@ impl MediumFlash {
             return generation;
         }
         let block = self.geometry.block_of(at);
-        // The first pages are the newest: behind them pages of an earlier erase may lie.
-        let first = self.geometry.page(block, 0);
-        let pages =
-            (0..NEWEST_PAGES.min(self.geometry.pages_per_block)).map(|page| Ppn(first.0 + page));
-        let newest = pages.filter_map(|at| self.generation_of(at));
-        let said = newest.fold(said, u64::max);
-        let mut damage = self.places.notes.damage();
-        if (said >> 32) as u32 > self.superblock.boot {
-            damage.newer.insert(block.0);
-        } else if generation != NEVER {
-            damage.older.insert(block.0);
-        }
-        drop(damage);
+        // The first page is the newest: behind it pages of an earlier erase may lie.
+        let said = said.max(self.generation_of_pages(block));
+        self.places.notes.damage().older.insert(block.0);
         self.places.state().generations[block.index()] = said;
         said
     }
