@@ -5,6 +5,7 @@ use super::register::Registered;
 use super::rim;
 use super::types::*;
 use crate::bytes::{Trouble, TroubleKind};
+use crate::file::begins_as_database;
 use crate::journal::Journal;
 use crate::locks::Level;
 use crate::pragma::{self, Answer};
@@ -276,9 +277,11 @@ unsafe extern "C" fn write(file: *mut File, from: *const c_void, bytes: c_int, a
             }
             database.is_looked_at = true;
         }
-        // A copy of a database in WAL mode, page by page, which could not be opened as it is.
+        // A copy of a database in WAL mode, page by page, which could not be opened as it is. A first
+        // page without SQLite's header is ciphertext (SQLCipher): it stays as it is.
         let mut copy = Vec::new();
         let data = match at == 0
+            && begins_as_database(data)
             && data
                 .get(VERSIONS)
                 .is_some_and(|versions| versions != [1, 1])
