@@ -5,7 +5,7 @@ use super::catalog::{HEAD, Record, TableKind, head};
 use super::changed::Changed;
 use super::hashed;
 use super::read::{in_table, no_table, records};
-use super::store::{Inner, Store, Writer};
+use super::store::{Held, Inner, Store};
 use super::table_mut::TableMut;
 use crate::error::StoreError;
 use crate::pages::PageStore;
@@ -38,7 +38,7 @@ pub struct WriteTx {
     inner: Arc<Inner>,
     /// Present until the transaction ends.
     pub(super) changed: Option<Changed>,
-    writer: Option<Writer>,
+    writer: Option<Held>,
     catalog: Root,
     /// Tables that are being dropped, once the catalog is written.
     dropped: u32,
@@ -71,7 +71,7 @@ impl Commit {
 }
 
 impl WriteTx {
-    pub(super) fn new(inner: Arc<Inner>, changed: Changed, writer: Writer) -> WriteTx {
+    pub(super) fn new(inner: Arc<Inner>, changed: Changed, writer: Held) -> WriteTx {
         WriteTx {
             inner,
             catalog: writer.catalog,
@@ -345,7 +345,7 @@ impl WriteTx {
             Err(_) => space.undo_to(0),
         }
         writer.space = Some(space);
-        self.inner.give_back(writer);
+        writer.give_back();
         committed.map(Commit)
     }
 
@@ -459,7 +459,7 @@ impl Drop for WriteTx {
             space.undo_to(0);
             drop(changed.turn);
             writer.space = Some(space);
-            self.inner.give_back(writer);
+            writer.give_back();
         }
     }
 }
