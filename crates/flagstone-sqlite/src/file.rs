@@ -74,8 +74,8 @@ fn chunk_bytes(chunk: u64, size: u64) -> usize {
     size.saturating_sub(chunk * CHUNK as u64).min(CHUNK as u64) as usize
 }
 
-/// Returns `true` if the first page of a file begins with SQLite's header. The page is ciphertext if
-/// it does not, and none of its bytes may be interpreted or changed. SQLCipher and SQLite's own
+/// Returns `true` if the first page of a file begins with SQLite's header. The page is ciphertext
+/// if it does not, and none of its bytes may be interpreted or changed. SQLCipher and SQLite's own
 /// encryption extension encrypt pages above the VFS.
 pub(crate) fn begins_as_database(first: &[u8]) -> bool {
     first.starts_with(MAGIC)

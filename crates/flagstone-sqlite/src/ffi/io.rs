@@ -277,8 +277,8 @@ unsafe extern "C" fn write(file: *mut File, from: *const c_void, bytes: c_int, a
             }
             database.is_looked_at = true;
         }
-        // A copy of a database in WAL mode, page by page, which could not be opened as it is. A first
-        // page without SQLite's header is ciphertext (SQLCipher): it stays as it is.
+        // A copy of a database in WAL mode, page by page, which could not be opened as it is. A
+        // first page without SQLite's header is ciphertext (SQLCipher): it stays as it is.
         let mut copy = Vec::new();
         let data = match at == 0
             && begins_as_database(data)
