@@ -333,3 +333,35 @@ def test_timeouts_by_signals_leave_no_transaction(store, how):
     # A timeout may come when its commit is durable, and before it returns.
     assert done <= in_thread(lambda: store["t"].add(b"n", 0)) <= done + timeouts
     del kept
+
+
+def test_control_c_is_heard_in_an_update_of_many_pairs_soon(store):
+    class Interrupt(Exception):
+        pass
+
+    at = []
+
+    def interrupt(*_):
+        at.append(time.monotonic())
+        raise Interrupt
+
+    pairs = [(b"%08d" % (number * 7919 % 300_000), b"v" * 20) for number in range(300_000)]
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        began = time.monotonic()
+        store["t"].update(pairs)
+        whole = time.monotonic() - began
+        store["t"].clear()
+        began = time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, whole / 3)
+        with pytest.raises(Interrupt):
+            store["t"].update(pairs)
+        # The commit alone is not interrupted.
+        took = time.monotonic() - began
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    # A handler runs between two parts, and not after all of them.
+    assert at[0] - began < whole * 0.6, (at[0] - began, took, whole)
+    assert len(store["t"]) == 0
+    assert_no_transaction(store)

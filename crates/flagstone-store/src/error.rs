@@ -68,6 +68,12 @@ pub enum StoreError {
     /// There is no such table, or it is of another kind.
     #[error("{0}")]
     NoTable(String),
+    /// This thread is in a write transaction of the store already, and would wait for itself.
+    #[error(
+        "this thread is in a write transaction of the store already, and would wait for itself: \
+         write through that transaction, or end it first"
+    )]
+    Nested,
     /// An operation of the transaction failed half-way.
     #[error("the transaction cannot go on ({0}): roll it back, or roll back to a savepoint")]
     Spoilt(String),

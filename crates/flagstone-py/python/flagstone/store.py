@@ -32,6 +32,9 @@ V = TypeVar("V", bound="TableView", covariant=True)
 #: Pairs that are read at once.
 _PART = 256
 
+#: Pairs that are inserted at once.
+_INSERTED = 4096
+
 _MISSING: Any = object()
 
 #: What a key may be.
@@ -125,6 +128,13 @@ def _key(key: bytes | None, file: str | os.PathLike[str] | None) -> bytes | None
             return opened.read(4096)
     except OSError as error:
         raise UsageError(f"{os.fspath(file)}: {error.strerror}") from error
+
+
+def _key_of_pair(pair: Pair) -> bytes:
+    key = pair[0]
+    if not isinstance(key, _BYTES):
+        raise TypeError(f"a key is bytes, and not {type(key).__name__}")
+    return bytes(key)
 
 
 class _Tables(Mapping[str, V]):
@@ -329,9 +339,14 @@ class Table(TableView, MutableMapping[bytes, bytes]):
         """Gives several keys their values, all or none of them: from a mapping or from pairs."""
         if more:
             raise TypeError("keys are bytes, and keywords are not")
-        pairs = other.items() if isinstance(other, Mapping) else other
+        pairs = [(key, value) for key, value in (other.items() if isinstance(other, Mapping) else other)]
+        if len(pairs) > _INSERTED:
+            # By ascending key, as the native call does it: parts would visit all leaves each.
+            pairs.sort(key=_key_of_pair)
         with self._tables.transaction(), self._tables._writer() as writer:
-            writer.insert_all(self._name, [(key, value) for key, value in pairs])
+            # In parts, between which Ctrl-C is heard.
+            for at in range(0, len(pairs), _INSERTED):
+                writer.insert_all(self._name, pairs[at : at + _INSERTED])
 
     def add(self, key: bytes, by: int = 1) -> int:
         """Adds to a counter, and returns what it is then. A counter is a value of eight bytes, a

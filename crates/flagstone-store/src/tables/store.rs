@@ -17,6 +17,7 @@ use flagstone::units::Lpn;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 /// A store of tables. A clone is the same store, so that each thread can have one.
@@ -26,6 +27,8 @@ pub struct Store(Arc<Inner>);
 pub(super) struct Inner {
     pub(super) pages: SharedPages,
     writer: Mutex<Place>,
+    /// The thread that used the transaction last which has the writer, by its number.
+    writing: AtomicU64,
     is_free: Condvar,
     is_read_only: bool,
     pub(super) mistaken: Mistaken<Mistake>,
@@ -68,15 +71,22 @@ impl Held {
     /// Waits for the writer.
     fn take(inner: &Arc<Inner>) -> Result<Held, StoreError> {
         let place = inner.writer.lock().expect("no thread panics here");
+        if matches!(*place, Place::Away) && inner.writing.load(Ordering::SeqCst) == thread_number()
+        {
+            return Err(StoreError::Nested);
+        }
         let place = inner
             .is_free
             .wait_while(place, |place| matches!(place, Place::Away));
         let mut place = place.expect("no thread panics here");
         match std::mem::replace(&mut *place, Place::Away) {
-            Place::Here(writer) => Ok(Held {
-                inner: Arc::clone(inner),
-                writer: Some(writer),
-            }),
+            Place::Here(writer) => {
+                inner.is_used();
+                Ok(Held {
+                    inner: Arc::clone(inner),
+                    writer: Some(writer),
+                })
+            }
             Place::Away => unreachable!("it was waited for"),
             Place::Lost => {
                 *place = Place::Lost;
@@ -127,7 +137,21 @@ impl Drop for Held {
     }
 }
 
+/// The number of this thread: another one for each, from 1.
+fn thread_number() -> u64 {
+    static THREADS: AtomicU64 = AtomicU64::new(0);
+    thread_local! {
+        static NUMBER: u64 = THREADS.fetch_add(1, Ordering::Relaxed) + 1;
+    }
+    NUMBER.with(|number| *number)
+}
+
 impl Inner {
+    /// Notes that this thread uses the transaction that has the writer.
+    pub(super) fn is_used(&self) {
+        self.writing.store(thread_number(), Ordering::SeqCst);
+    }
+
     /// A turn to write, for who has the writer: after all commits so far if that is asked for.
     fn turn(&self, writer: &mut Writer, waits: bool) -> Result<Turn, StoreError> {
         if waits {
@@ -301,6 +325,7 @@ impl Store {
         Ok(Store(Arc::new(Inner {
             pages,
             writer: Mutex::new(writer),
+            writing: AtomicU64::new(0),
             is_free: Condvar::new(),
             is_read_only: options.read_only,
             mistaken,
@@ -316,10 +341,12 @@ impl Store {
     }
 
     /// Begins to write. Transactions that write take turns: this waits until the one before has
-    /// committed or was rolled back.
+    /// committed or was rolled back. A transaction may be handed to another thread; it counts as one
+    /// of that thread once its tables are used there.
     ///
     /// # Errors
-    /// The store was opened for reading, or failed before.
+    /// The store was opened for reading, or failed before. Or this thread is in a write transaction
+    /// already ([`StoreError::Nested`]).
     pub fn write(&self) -> Result<WriteTx, StoreError> {
         match self.0.is_read_only {
             true => Err(StoreError::ReadOnly),

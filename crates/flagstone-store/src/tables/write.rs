@@ -131,6 +131,7 @@ impl WriteTx {
     /// # Errors
     /// The name is no name for a table, a page is damaged, or the medium fails.
     pub fn table(&mut self, name: &str) -> Result<TableMut<'_>, StoreError> {
+        self.inner.is_used();
         self.open(name, None)
     }
 
@@ -139,6 +140,7 @@ impl WriteTx {
     /// # Errors
     /// As [`WriteTx::table`], or the table is of another kind.
     pub fn open_table(&mut self, name: &str, kind: TableKind) -> Result<TableMut<'_>, StoreError> {
+        self.inner.is_used();
         self.open(name, Some(kind))
     }
 

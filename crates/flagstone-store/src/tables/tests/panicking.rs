@@ -1,4 +1,5 @@
-//! A thread that panics while it writes: others hear of it, and none waits for ever.
+//! Writes that would wait for ever: after a thread that panics while it writes, and in a
+//! transaction of the same thread.
 
 use super::*;
 use crate::medium::{Medium, Recorded};
@@ -120,4 +121,50 @@ fn a_panic_between_the_calls_of_a_transaction_rolls_it_back() {
     let other = store.clone();
     let done = in_time(move || other.add("t", b"sum", 5));
     assert_eq!(done.expect("it goes on").expect("room"), 5);
+}
+
+#[test]
+fn a_write_within_a_write_of_the_same_thread_is_an_error() {
+    let store = store();
+    let other = store.clone();
+    let refused = in_time(move || {
+        let mut refused = None;
+        let updated = other.update("t", b"k", |_| {
+            refused = other.insert("t", b"other", b"1").err();
+            Some(b"v".to_vec())
+        });
+        (updated.map(drop), refused)
+    });
+    let (updated, refused) = refused.expect("it does not panic");
+    updated.expect("the update goes on");
+    assert!(matches!(refused, Some(StoreError::Nested)), "{refused:?}");
+    let other = store.clone();
+    let refused = in_time(move || {
+        let tx = other.write().expect("a turn");
+        let refused = other.write().map(drop);
+        let checked = other.check();
+        drop(tx);
+        other.insert("t", b"later", b"1").expect("room");
+        (refused, checked)
+    });
+    let (refused, checked) = refused.expect("it does not panic");
+    assert!(matches!(refused, Err(StoreError::Nested)), "{refused:?}");
+    assert!(checked.expect_err("refused").contains("already"));
+}
+
+#[test]
+fn a_transaction_that_went_to_another_thread_is_waited_for() {
+    // The control: a thread that waits for another one goes on once that one ends.
+    let store = store();
+    let mut tx = store.write().expect("a turn");
+    let (used, is_used) = mpsc::channel();
+    let other = std::thread::spawn(move || {
+        add(&mut tx, "t", 1);
+        used.send(()).expect("somebody waits");
+        std::thread::sleep(Duration::from_millis(50));
+        tx.commit().expect("room");
+    });
+    is_used.recv().expect("it is used");
+    assert_eq!(store.add("t", b"sum", 1).expect("it is waited for"), 2);
+    other.join().expect("it ends");
 }
