@@ -162,6 +162,8 @@ fn holder(path: &Path) -> Option<u32> {
         let pid = words.nth(2)?;
         let place = words.next()?;
         let is_it = place.rsplit(':').next()?.parse() == Ok(inode);
-        (is_flock && is_it).then(|| pid.parse().ok())?
+        let pid = (is_flock && is_it).then(|| pid.parse::<u32>().ok())??;
+        // The process that took the lock may be gone, and one that it forked has it still.
+        Path::new(&format!("/proc/{pid}")).exists().then_some(pid)
     })
 }
