@@ -341,8 +341,8 @@ impl Store {
     }
 
     /// Begins to write. Transactions that write take turns: this waits until the one before has
-    /// committed or was rolled back. A transaction may be handed to another thread; it counts as one
-    /// of that thread once its tables are used there.
+    /// committed or was rolled back. A transaction may be handed to another thread; it counts as
+    /// one of that thread once its tables are used there.
     ///
     /// # Errors
     /// The store was opened for reading, or failed before. Or this thread is in a write transaction
