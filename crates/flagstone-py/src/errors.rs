@@ -33,7 +33,9 @@ pub(crate) fn store_error(error: Refusal) -> PyErr {
         kind = error;
     }
     match kind {
-        Refusal::Options(_) | Refusal::NoTable(_) | Refusal::ReadOnly => UsageError::new_err(why),
+        Refusal::Options(_) | Refusal::NoTable(_) | Refusal::ReadOnly | Refusal::Nested => {
+            UsageError::new_err(why)
+        }
         Refusal::Index(IndexError::TooLong { .. }) => UsageError::new_err(why),
         Refusal::Key(_) => WrongKeyError::new_err(why),
         Refusal::InUse { .. } => InUseError::new_err(why),

@@ -4,6 +4,7 @@
 //! What users call is in `python/flagstone`, with its types and examples; `_native.pyi` says what
 //! is here.
 
+mod blocks;
 mod bytes;
 mod command;
 mod errors;
@@ -18,6 +19,8 @@ use pyo3::prelude::*;
 /// The native part of flagstone.
 #[pymodule]
 mod _native {
+    #[pymodule_export]
+    use super::blocks::Block;
     #[pymodule_export]
     use super::command::command;
     #[pymodule_export]

@@ -4,6 +4,7 @@
 //! Python has no lifetimes, so a transaction is behind a lock here, and is gone once it has ended.
 //! Pairs of a table are handed out in lists, each from where the one before has ended.
 
+use crate::blocks::{self, Live, Place};
 use crate::bytes::Bytes;
 use crate::errors::{UsageError, store_error};
 use crate::owned::{Turn, Turns, Until};
@@ -18,7 +19,7 @@ use pyo3::types::PyBytes;
 use std::collections::HashSet;
 use std::ops::Bound;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 type Key = Vec<u8>;
@@ -28,6 +29,29 @@ type Key = Vec<u8>;
 pub(crate) struct PyStore {
     store: Until<Store>,
     turns: Arc<Turns>,
+    /// The transaction of the `with` block that has the turn to write.
+    live: Mutex<Option<Py<Live>>>,
+}
+
+impl PyStore {
+    /// The transaction that began last, which may be over.
+    pub(crate) fn live(&self, py: Python<'_>) -> Option<Py<Live>> {
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.as_ref().map(|live| live.clone_ref(py))
+    }
+
+    pub(crate) fn set_live(&self, live: Option<Py<Live>>) {
+        let mut held = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *held, live);
+        drop(held);
+        // Its end may run code of Python.
+        drop(before);
+    }
+
+    /// Fails if the store is closed, or belongs to the process that this one was forked from.
+    pub(crate) fn must_be_open(&self, py: Python<'_>) -> PyResult<()> {
+        self.store.with(py, |_| Ok(()))
+    }
 }
 
 #[pymethods]
@@ -72,6 +96,7 @@ impl PyStore {
         Ok(PyStore {
             store: Until::new(store, "the store is closed"),
             turns: Arc::default(),
+            live: Mutex::default(),
         })
     }
 
@@ -81,8 +106,17 @@ impl PyStore {
         Ok(PyReadTx(Until::new(tx, "the snapshot is closed")))
     }
 
+    /// The transaction of the block that the caller is in, if it is in one.
+    fn inside(this: &pyo3::Bound<'_, PyStore>) -> PyResult<Option<Py<PyWriteTx>>> {
+        this.get().must_be_open(this.py())?;
+        Ok(match blocks::place(this)? {
+            Place::Inside(live) => Some(live.get().writer(this.py())),
+            Place::Outside | Place::Beside(_) => None,
+        })
+    }
+
     /// Begins to write, as soon as no other transaction does.
-    fn write(&self, py: Python<'_>) -> PyResult<PyWriteTx> {
+    pub(crate) fn write(&self, py: Python<'_>) -> PyResult<PyWriteTx> {
         // A clone, so that others can read while this one waits.
         let store = self.store.with(py, |store| Ok(store.clone()))?;
         let turn = Turns::take(&self.turns, py)?;
@@ -456,11 +490,11 @@ impl PyWriteTx {
     }
 
     /// Makes a savepoint.
-    fn savepoint(&self, py: Python<'_>) -> PyResult<PySavepoint> {
+    pub(crate) fn savepoint(&self, py: Python<'_>) -> PyResult<PySavepoint> {
         self.0.with(py, |this| Ok(PySavepoint(this.tx.savepoint())))
     }
 
-    fn rollback_to(&self, py: Python<'_>, savepoint: &PySavepoint) -> PyResult<()> {
+    pub(crate) fn rollback_to(&self, py: Python<'_>, savepoint: &PySavepoint) -> PyResult<()> {
         let savepoint = savepoint.0;
         self.0.with(py, move |this| {
             this.known.clear();
@@ -468,13 +502,13 @@ impl PyWriteTx {
         })
     }
 
-    fn release(&self, py: Python<'_>, savepoint: &PySavepoint) -> PyResult<()> {
+    pub(crate) fn release(&self, py: Python<'_>, savepoint: &PySavepoint) -> PyResult<()> {
         let savepoint = savepoint.0;
         self.0.with(py, move |this| this.tx.release(savepoint))
     }
 
     /// Commits, and returns when that is durable. Others write meanwhile.
-    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+    pub(crate) fn commit(&self, py: Python<'_>) -> PyResult<()> {
         match self.0.end(py) {
             Some(this) => py
                 .detach(|| {
@@ -488,7 +522,7 @@ impl PyWriteTx {
     }
 
     /// Undoes all of it. Nothing happens if the transaction is over.
-    fn rollback(&self, py: Python<'_>) {
+    pub(crate) fn rollback(&self, py: Python<'_>) {
         let tx = self.0.end(py);
         py.detach(|| drop(tx));
     }

@@ -7,8 +7,11 @@ use compare::compare;
 use flagstone_store::{KeySource, OpenOptions};
 use flagstone_terminal::{Failure, say, share_bar};
 use rusqlite::{Connection, OpenFlags};
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tempfile::NamedTempFile;
 
 /// Copy a SQLite database into a new store, and check the copy.
 #[derive(Debug, clap::Args)]
@@ -68,18 +71,71 @@ pub(crate) fn import(args: &Import) -> Result<ExitCode, Failure> {
     // Pages as the store has them, whatever those of the source are.
     source.execute_batch("PRAGMA page_size = 4096")?;
     reserve_bytes(&source)?;
-    let target = uri_of(&args.store, key.as_ref())?;
-    copy(&source, &target, &args.store)?;
-    verdict(&source, &open_store(&args.store, false, key.as_ref())?)
+    let draft = draft_of(&args.store)?;
+    copy(&source, &uri_of(draft.path(), key.as_ref())?, draft.path())?;
+    let rows = compare(&source, &open_store(draft.path(), false, key.as_ref())?)?;
+    finish(draft, &args.database, &args.store)?;
+    Ok(verdict(rows))
 }
 
 pub(crate) fn export(args: &Export) -> Result<ExitCode, Failure> {
     refuse_existing(&args.database)?;
     let key = args.key.source()?;
     let source = open_store(&args.store, false, key.as_ref())?;
-    let target = format!("file:{}?vfs=unix", escaped(&args.database)?);
-    copy(&source, &target, &args.database)?;
-    verdict(&source, &Connection::open(&args.database)?)
+    let draft = draft_of(&args.database)?;
+    let target = format!("file:{}?vfs=unix", escaped(draft.path())?);
+    copy(&source, &target, draft.path())?;
+    let rows = compare(&source, &Connection::open(draft.path())?)?;
+    drop(source);
+    finish(draft, &args.store, &args.database)?;
+    Ok(verdict(rows))
+}
+
+/// Makes an empty file beside `target`, which only its owner can read. The copy is made there, so
+/// that a process that is killed leaves nothing under the name of the copy.
+fn draft_of(target: &Path) -> Result<NamedTempFile, Failure> {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let made = tempfile::Builder::new()
+        .prefix(&format!(".{name}-"))
+        .suffix(".draft")
+        .tempfile_in(folder_of(target));
+    made.map_err(|error| {
+        Failure::Failed(format!(
+            "making a file beside {}: {error}",
+            target.display()
+        ))
+    })
+}
+
+fn folder_of(path: &Path) -> &Path {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
+/// Gives a whole copy its name, and the owner and the mode of `source`.
+fn finish(draft: NamedTempFile, source: &Path, target: &Path) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::Failed(format!("{}: {error}", target.display()));
+    let of = source.metadata().map_err(failed)?;
+    let file = draft.as_file();
+    let now = file.metadata().map_err(failed)?;
+    // A block device is not the caller's, and its mode is none for a file.
+    if of.is_file() {
+        let owner = (of.uid(), of.gid());
+        let is_owned =
+            owner == (now.uid(), now.gid()) || fchown(file, Some(owner.0), Some(owner.1)).is_ok();
+        // Only the superuser gives files away. The group of another owner must not read more.
+        let mask = if is_owned { 0o777 } else { 0o700 };
+        let mode = Permissions::from_mode(of.mode() & mask);
+        file.set_permissions(mode).map_err(failed)?;
+    }
+    file.sync_all().map_err(failed)?;
+    draft
+        .persist_noclobber(target)
+        .map_err(|error| failed(error.error))?;
+    let folder = File::open(folder_of(target));
+    folder.and_then(|folder| folder.sync_all()).map_err(failed)
 }
 
 fn refuse_existing(path: &Path) -> Result<(), Failure> {
@@ -135,9 +191,8 @@ fn copy(source: &Connection, target: &str, path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Compares a database and its copy.
-fn verdict(source: &Connection, copy: &Connection) -> Result<ExitCode, Failure> {
-    let rows = compare(source, copy)?;
+/// Says that a database and its copy have the same rows.
+fn verdict(rows: u64) -> ExitCode {
     say(&format!("copied, and compared value by value: {rows} rows"));
-    Ok(ExitCode::SUCCESS)
+    ExitCode::SUCCESS
 }

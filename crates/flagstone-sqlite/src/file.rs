@@ -35,6 +35,10 @@ const GRAIN: u64 = 512;
 /// All of the first chunk but where the first page of a database has the number of the last
 /// transaction (bytes 24 to 27, and 92 to 95), and of the version of SQLite that made it.
 const BUT_COUNTERS: [std::ops::Range<usize>; 3] = [0..24, 28..92, 100..CHUNK];
+/// What the first page of each database begins with, unless something below SQLite encrypts it.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+/// Bytes of the header of a database that are zeros, "reserved for expansion".
+const ZEROS: std::ops::Range<usize> = 72..92;
 /// Pages of a store end here.
 const PAGES_MAX: u32 = 1 << 30;
 
@@ -70,10 +74,25 @@ fn chunk_bytes(chunk: u64, size: u64) -> usize {
     size.saturating_sub(chunk * CHUNK as u64).min(CHUNK as u64) as usize
 }
 
-/// Whether two first chunks differ in what counts transactions at most.
+/// Returns `true` if the first page of a file begins with SQLite's header. The page is ciphertext
+/// if it does not, and none of its bytes may be interpreted or changed. SQLCipher and SQLite's own
+/// encryption extension encrypt pages above the VFS.
+pub(crate) fn begins_as_database(first: &[u8]) -> bool {
+    first.starts_with(MAGIC)
+}
+
+/// Returns `true` if the whole header of a first chunk is plain: SQLCipher's
+/// `cipher_plaintext_header_size` leaves the first bytes of it plain alone.
+fn has_plain_header(first: &[u8]) -> bool {
+    let zeros = first.get(ZEROS);
+    begins_as_database(first) && zeros.is_some_and(|zeros| zeros.iter().all(|byte| *byte == 0))
+}
+
+/// Whether two first chunks differ in what counts transactions at most. Chunks of ciphertext always
+/// differ in more: they do not say where they count transactions.
 fn differ_in_counters_only(one: &[u8], other: &[u8]) -> bool {
     let mut parts = BUT_COUNTERS.into_iter();
-    parts.all(|part| one[part.clone()] == other[part])
+    has_plain_header(one) && parts.all(|part| one[part.clone()] == other[part])
 }
 
 /// Refuses protocols under which SQLite would not be safe.

@@ -21,12 +21,20 @@ pub(crate) enum Answer {
 }
 
 /// Decides about a pragma. `can_look` says whether the VFS can tell a journal that SQLite keeps in
-/// memory itself from none.
-pub(crate) fn answer(name: &str, value: Option<&str>, can_look: bool, last_error: &str) -> Answer {
+/// memory itself from none. With `refuses_wal` a wish for a write-ahead log is an error.
+pub(crate) fn answer(
+    name: &str,
+    value: Option<&str>,
+    can_look: bool,
+    refuses_wal: bool,
+    last_error: &str,
+) -> Answer {
     match name.to_ascii_lowercase().as_str() {
         "journal_mode" => match value.map(str::to_ascii_lowercase).as_deref() {
             Some("memory") if can_look => Answer::Pass,
-            Some("wal") => Answer::Refuse(
+            // SQLite answers so too where there can be no such log. Many programs ask for one
+            // whatever they use, and would stop at an error.
+            Some("wal") if refuses_wal => Answer::Refuse(
                 "a Flagstone store needs no write-ahead log: each transaction is one write and \
                  one sync already, and durable. Leave journal_mode as it is"
                     .into(),
@@ -92,15 +100,18 @@ mod tests {
 
     #[test]
     fn a_backup_needs_a_name() {
-        let backup = |value| answer("Flagstone_Backup", value, true, "");
+        let backup = |value| answer("Flagstone_Backup", value, true, false, "");
         assert_eq!(backup(Some("a.flag")), Answer::Backup("a.flag".into()));
         assert!(matches!(backup(None), Answer::Refuse(_)));
-        assert_eq!(answer("flagstone_check", None, true, ""), Answer::Check);
+        assert_eq!(
+            answer("flagstone_check", None, true, false, ""),
+            Answer::Check
+        );
     }
 
     #[test]
     fn idle_time_needs_a_number_of_pages() {
-        let idle = |value| answer("flagstone_idle", value, true, "");
+        let idle = |value| answer("flagstone_idle", value, true, false, "");
         assert_eq!(idle(Some("256")), Answer::Idle(256));
         for wrong in [None, Some("-1"), Some("much")] {
             assert!(matches!(idle(wrong), Answer::Refuse(_)), "{wrong:?}");
@@ -112,21 +123,28 @@ mod tests {
         let memory = Answer::Text("memory".into());
         for mode in ["off", "OFF", "delete", "Truncate", "persist", "nonsense"] {
             assert_eq!(
-                answer("journal_mode", Some(mode), true, ""),
+                answer("journal_mode", Some(mode), true, false, ""),
                 memory,
                 "{mode}"
             );
         }
-        assert_eq!(answer("Journal_Mode", None, true, ""), memory);
+        assert_eq!(answer("Journal_Mode", None, true, false, ""), memory);
         assert_eq!(
-            answer("journal_mode", Some("MEMORY"), true, ""),
+            answer("journal_mode", Some("MEMORY"), true, false, ""),
             Answer::Pass
         );
-        assert_eq!(answer("journal_mode", Some("MEMORY"), false, ""), memory);
+        assert_eq!(
+            answer("journal_mode", Some("MEMORY"), false, false, ""),
+            memory
+        );
+        assert_eq!(answer("journal_mode", Some("WAL"), true, false, ""), memory);
         assert!(matches!(
-            answer("journal_mode", Some("WAL"), true, ""),
+            answer("journal_mode", Some("WAL"), true, true, ""),
             Answer::Refuse(_)
         ));
-        assert_eq!(answer("cache_size", Some("5"), true, ""), Answer::Pass);
+        assert_eq!(
+            answer("cache_size", Some("5"), true, false, ""),
+            Answer::Pass
+        );
     }
 }

@@ -68,6 +68,12 @@ pub enum StoreError {
     /// There is no such table, or it is of another kind.
     #[error("{0}")]
     NoTable(String),
+    /// This thread is in a write transaction of the store already, and would wait for itself.
+    #[error(
+        "this thread is in a write transaction of the store already, and would wait for itself: \
+         write through that transaction, or end it first"
+    )]
+    Nested,
     /// An operation of the transaction failed half-way.
     #[error("the transaction cannot go on ({0}): roll it back, or roll back to a savepoint")]
     Spoilt(String),
@@ -156,6 +162,8 @@ fn holder(path: &Path) -> Option<u32> {
         let pid = words.nth(2)?;
         let place = words.next()?;
         let is_it = place.rsplit(':').next()?.parse() == Ok(inode);
-        (is_flock && is_it).then(|| pid.parse().ok())?
+        let pid = (is_flock && is_it).then(|| pid.parse::<u32>().ok())??;
+        // The process that took the lock may be gone, and one that it forked has it still.
+        Path::new(&format!("/proc/{pid}")).exists().then_some(pid)
     })
 }

@@ -56,7 +56,13 @@ struct Inner(Groups);
 impl Drop for Inner {
     /// Commits whose tickets were not waited for are written nevertheless.
     fn drop(&mut self) {
-        if !std::thread::panicking() && self.0.core().is_ours() {
+        let core = self.0.core();
+        if !core.is_ours() {
+            return;
+        }
+        if core.has_panicked() {
+            core.abandon();
+        } else if !std::thread::panicking() {
             let _ = self.0.wait_for_all();
         }
     }
@@ -151,7 +157,10 @@ impl SharedPages {
         if !inner.0.core().is_ours() {
             return Ok(());
         }
-        let waited = inner.0.wait_for_all();
+        let waited = match inner.0.core().has_panicked() {
+            true => Ok(()),
+            false => inner.0.wait_for_all(),
+        };
         let told = inner.0.lost().and(waited);
         let core = Arc::clone(inner.0.core());
         // The snapshot that readers begin with has the core as well.

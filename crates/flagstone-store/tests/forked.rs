@@ -93,3 +93,83 @@ fn what_a_forked_process_lets_go_of_waits_for_nobody_and_writes_nothing() {
     let store = Store::with(&path, &options).expect("a store");
     store.check().expect("each page is used once or free");
 }
+
+#[test]
+fn a_forked_process_opens_the_store_anew_once_its_parent_has_let_go() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store.flag");
+    let options = OpenOptions::default();
+    let store = Store::with(&path, &options).expect("a store");
+    store.add("t", b"sum", 1).expect("room");
+    let reader = store.read().expect("a snapshot");
+    // The control: while the parent has it, the child is refused, and hears of the right process.
+    let parent = std::process::id();
+    assert!(forked(|| {
+        let refused = Store::with(&path, &options).err();
+        matches!(refused, Some(StoreError::InUse { pid, .. }) if pid == Some(parent))
+    }));
+    store.add("t", b"sum", 1).expect("the parent goes on");
+    // A child that lives on, as a daemon, while its parent closes the store and another opens it.
+    let (mut here, mut there) = std::os::unix::net::UnixStream::pair().expect("a socket");
+    let mut store = Some(store);
+    let mut reader = Some(reader);
+    std::thread::scope(|scope| {
+        let is_good = scope.spawn(|| {
+            use std::io::{Read, Write};
+            forked(|| {
+                there.write_all(b"1").expect("the parent reads");
+                there.read_exact(&mut [0]).expect("the parent writes");
+                let opened = Store::with(&path, &options);
+                let sum = opened.and_then(|store| store.add("t", b"sum", 1));
+                matches!(sum, Ok(4))
+            })
+        });
+        use std::io::{Read, Write};
+        here.read_exact(&mut [0]).expect("the child lives");
+        drop(reader.take());
+        let closed = store.take().expect("it is open").close();
+        closed.expect("a close");
+        // A process that neither of them is may open it, though the child lives.
+        let again = Store::with(&path, &options).expect("the child holds nothing");
+        assert_eq!(again.add("t", b"sum", 1).expect("room"), 3);
+        again.close().expect("a close");
+        here.write_all(b"1").expect("the child reads");
+        assert!(is_good.join().expect("no panic"));
+    });
+    let store = Store::with(&path, &options).expect("a store");
+    assert_eq!(store.add("t", b"sum", 0).expect("room"), 4);
+}
+
+#[test]
+fn a_parent_that_dies_leaves_the_store_to_the_process_that_it_forked() {
+    use std::io::Read;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store.flag");
+    let (mut here, there) = std::os::unix::net::UnixStream::pair().expect("a socket");
+    assert!(forked(|| {
+        let options = OpenOptions::default();
+        let store = Store::with(&path, &options).expect("a store");
+        store.add("t", b"sum", 1).expect("room");
+        let parent = std::process::id();
+        // SAFETY: the daemon opens the store and ends; its parent ends at once, as a crash does.
+        if unsafe { libc::fork() } == 0 {
+            while std::os::unix::process::parent_id() == parent {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let opened = Store::with(&path, &options);
+            let sum = opened.and_then(|store| store.add("t", b"sum", 1));
+            let _ = std::io::Write::write_all(
+                &mut &there,
+                if matches!(sum, Ok(2)) { b"y" } else { b"n" },
+            );
+            // SAFETY: it ends the process.
+            unsafe { libc::_exit(0) };
+        }
+        std::mem::forget(store);
+        true
+    }));
+    drop(there);
+    let mut answer = String::new();
+    here.read_to_string(&mut answer).expect("text");
+    assert_eq!(answer, "y");
+}

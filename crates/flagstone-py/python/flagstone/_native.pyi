@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import final
+from types import TracebackType
+from typing import Generic, Literal, TypeVar, final, overload
 
-__all__ = ["VERSION", "ReadTx", "Savepoint", "Store", "WriteTx", "command", "read_result", "rekey", "run_task"]
+__all__ = ["VERSION", "Block", "ReadTx", "Savepoint", "Store", "WriteTx", "command", "read_result", "rekey", "run_task"]
+
+T = TypeVar("T")
 
 VERSION: str
 
@@ -36,9 +39,21 @@ class Store:
         key: bytes | None = None,
         passphrase: str | None = None,
     ) -> Store: ...
+    def inside(self) -> WriteTx | None: ...
     def read(self) -> ReadTx: ...
     def write(self) -> WriteTx: ...
     def close(self) -> None: ...
+
+@final
+class Block(Generic[T]):
+    @overload
+    def __new__(cls, store: Store) -> Block[WriteTx]: ...
+    @overload
+    def __new__(cls, store: Store, given: T) -> Block[T]: ...
+    def __enter__(self) -> T: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> Literal[False]: ...
 
 @final
 class ReadTx:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import builtins
 import os
-import threading
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, MutableMapping, ValuesView
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
@@ -32,6 +31,9 @@ V = TypeVar("V", bound="TableView", covariant=True)
 
 #: Pairs that are read at once.
 _PART = 256
+
+#: Pairs that are inserted at once.
+_INSERTED = 4096
 
 _MISSING: Any = object()
 
@@ -126,6 +128,13 @@ def _key(key: bytes | None, file: str | os.PathLike[str] | None) -> bytes | None
             return opened.read(4096)
     except OSError as error:
         raise UsageError(f"{os.fspath(file)}: {error.strerror}") from error
+
+
+def _key_of_pair(pair: Pair) -> bytes:
+    key = pair[0]
+    if not isinstance(key, _BYTES):
+        raise TypeError(f"a key is bytes, and not {type(key).__name__}")
+    return bytes(key)
 
 
 class _Tables(Mapping[str, V]):
@@ -311,7 +320,7 @@ class Table(TableView, MutableMapping[bytes, bytes]):
     """A table of a store, as a mapping. A change is a transaction of its own and durable when it
     returns, unless it is made within :meth:`Store.transaction`. The first change makes the table.
 
-    Reading sees the changes of the transaction that this thread is in. Outside of one, each call
+    Reading sees the changes of the transaction that the caller is in. Outside of one, each call
     reads what is durable then; an iteration reads what was durable when it began.
     """
 
@@ -330,9 +339,14 @@ class Table(TableView, MutableMapping[bytes, bytes]):
         """Gives several keys their values, all or none of them: from a mapping or from pairs."""
         if more:
             raise TypeError("keys are bytes, and keywords are not")
-        pairs = other.items() if isinstance(other, Mapping) else other
+        pairs = [(key, value) for key, value in (other.items() if isinstance(other, Mapping) else other)]
+        if len(pairs) > _INSERTED:
+            # By ascending key, as the native call does it: parts would visit all leaves each.
+            pairs.sort(key=_key_of_pair)
         with self._tables.transaction(), self._tables._writer() as writer:
-            writer.insert_all(self._name, [(key, value) for key, value in pairs])
+            # In parts, between which Ctrl-C is heard.
+            for at in range(0, len(pairs), _INSERTED):
+                writer.insert_all(self._name, pairs[at : at + _INSERTED])
 
     def add(self, key: bytes, by: int = 1) -> int:
         """Adds to a counter, and returns what it is then. A counter is a value of eight bytes, a
@@ -413,7 +427,6 @@ class Store(_Tables["Table"]):
     def __init__(self, native: _native.Store, path: str | os.PathLike[str]) -> None:
         self._native = native
         self._path = os.fspath(path)
-        self._local = threading.local()
 
     def __getitem__(self, name: str) -> Table:
         return Table(self, name)
@@ -439,13 +452,18 @@ class Store(_Tables["Table"]):
                 raise KeyError(name)
             writer.drop_table(name)
 
-    @contextmanager
-    def transaction(self) -> Iterator[Store]:
-        """All that this thread does to the store until the end of the block, as one transaction. It
+    def transaction(self) -> AbstractContextManager[Store]:
+        """All that is done to the store until the end of the `with` block, as one transaction. It
         commits at the end and is durable then. An exception rolls it back, and goes on.
 
         Transactions that write take turns. A block within another one is a savepoint: an exception
         that leaves it undoes what was done in it, and no more.
+
+        A transaction belongs to the thread and the asyncio task that began it. Others read what is
+        durable. Another thread that writes waits for its turn. A write raises :class:`UsageError`
+        where that wait could never end: in another task of the same thread, and in a task or thread
+        that was made within the block and inherits its context (`asyncio.create_task`,
+        `asyncio.to_thread`).
 
         >>> import flagstone
         >>> store = flagstone.open("bank.flag")
@@ -459,26 +477,8 @@ class Store(_Tables["Table"]):
         b'10'
         >>> store.close()
         """
-        outer: _native.WriteTx | None = getattr(self._local, "writer", None)
-        if outer is None:
-            writer = self._native.write()
-            self._local.writer = writer
-            try:
-                yield self
-                writer.commit()
-            finally:
-                self._local.writer = None
-                # Nothing, if it has committed.
-                writer.rollback()
-            return
-        savepoint = outer.savepoint()
-        try:
-            yield self
-        except BaseException:
-            outer.rollback_to(savepoint)
-            outer.release(savepoint)
-            raise
-        outer.release(savepoint)
+        # A native block: no handler of a signal can raise between its begin and the `with` body.
+        return _native.Block(self._native, self)
 
     def snapshot(self) -> Snapshot:
         """The tables as they are: what is durable now. Use it in a `with`."""
@@ -486,7 +486,7 @@ class Store(_Tables["Table"]):
 
     @contextmanager
     def _reader(self) -> Iterator[_native.ReadTx | _native.WriteTx]:
-        writer: _native.WriteTx | None = getattr(self._local, "writer", None)
+        writer = self._native.inside()
         if writer is not None:
             yield writer
             return
@@ -496,14 +496,8 @@ class Store(_Tables["Table"]):
         finally:
             reader.close()
 
-    @contextmanager
-    def _writer(self) -> Iterator[_native.WriteTx]:
-        writer: _native.WriteTx | None = getattr(self._local, "writer", None)
-        if writer is not None:
-            yield writer
-            return
-        with self.transaction():
-            yield self._local.writer
+    def _writer(self) -> AbstractContextManager[_native.WriteTx]:
+        return _native.Block(self._native)
 
     @property
     def path(self) -> str:

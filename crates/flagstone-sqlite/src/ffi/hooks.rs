@@ -7,6 +7,7 @@ use super::functions::Functions;
 use super::io::Database;
 use super::types::*;
 use crate::bytes::{Trouble, TroubleKind};
+use crate::file::begins_as_database;
 use crate::stores::Aim;
 use std::ffi::{CStr, c_int, c_void};
 
@@ -128,7 +129,9 @@ pub(super) unsafe fn reserve(file: *mut File, database: &mut Database) {
             Err(_) => return,
         };
         let page = u16::from_be_bytes([header[16], header[17]]);
-        if !is_empty && (page != PAGE_BYTES || c_int::from(header[20]) >= RESERVED_BYTES) {
+        // Ciphertext (SQLCipher) does not say how many bytes a page reserves.
+        let is_known = begins_as_database(&header) && page == PAGE_BYTES;
+        if !is_empty && (!is_known || c_int::from(header[20]) >= RESERVED_BYTES) {
             database.reserves = false;
             return;
         }

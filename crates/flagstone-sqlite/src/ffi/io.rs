@@ -5,6 +5,7 @@ use super::register::Registered;
 use super::rim;
 use super::types::*;
 use crate::bytes::{Trouble, TroubleKind};
+use crate::file::begins_as_database;
 use crate::journal::Journal;
 use crate::locks::Level;
 use crate::pragma::{self, Answer};
@@ -29,6 +30,8 @@ pub(super) struct Database {
     pub(super) connection: *const *mut Sqlite3,
     /// Whether a new database shall have reserved bytes.
     pub(super) reserves: bool,
+    /// Whether `journal_mode=WAL` is an error (`wal=refuse`).
+    refuses_wal: bool,
     /// Whether the live transaction has passed the look at the journal.
     is_looked_at: bool,
     /// SQLite has another header in its cache than the file has.
@@ -91,6 +94,7 @@ pub(super) unsafe fn put_database(
     file: *mut File,
     registered: &'static Registered,
     handle: Handle,
+    refuses_wal: bool,
 ) {
     let reserves = !handle.is_read_only();
     let database = Box::new(Database {
@@ -98,6 +102,7 @@ pub(super) unsafe fn put_database(
         handle,
         connection: std::ptr::null(),
         reserves,
+        refuses_wal,
         is_looked_at: false,
         is_header_other: false,
     });
@@ -276,9 +281,11 @@ unsafe extern "C" fn write(file: *mut File, from: *const c_void, bytes: c_int, a
             }
             database.is_looked_at = true;
         }
-        // A copy of a database in WAL mode, page by page, which could not be opened as it is.
+        // A copy of a database in WAL mode, page by page, which could not be opened as it is. A
+        // first page without SQLite's header is ciphertext (SQLCipher): it stays as it is.
         let mut copy = Vec::new();
         let data = match at == 0
+            && begins_as_database(data)
             && data
                 .get(VERSIONS)
                 .is_some_and(|versions| versions != [1, 1])
@@ -439,7 +446,9 @@ unsafe fn answer_pragma(
         let said = |done: Result<String, Trouble>| {
             done.map_or_else(|trouble| Answer::Refuse(trouble.why), Answer::Text)
         };
-        let answer = match pragma::answer(&name, value.as_deref(), can_look, &last_error) {
+        let refuses_wal = database.refuses_wal;
+        let answer = pragma::answer(&name, value.as_deref(), can_look, refuses_wal, &last_error);
+        let answer = match answer {
             Answer::Backup(to) => {
                 let pages = database.handle.backup(&to);
                 said(pages.map(|pages| format!("{pages} pages")))

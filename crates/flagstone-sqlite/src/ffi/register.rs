@@ -232,6 +232,16 @@ unsafe extern "C" fn open(
                 (!value.is_null()).then(|| CStr::from_ptr(value))
             };
             let text = |value: &CStr| value.to_string_lossy().into_owned();
+            let refuses_wal = match parameter(c"wal").map(CStr::to_bytes) {
+                None => false,
+                Some(b"refuse") => true,
+                Some(_) => {
+                    let why = "the parameter `wal` is `refuse` or left out: a store has no \
+                               write-ahead log";
+                    return registered
+                        .report(CANTOPEN, &Trouble::new(TroubleKind::CannotOpen, why));
+                }
+            };
             let key_file = parameter(c"key_file").map(|value| OsStr::from_bytes(value.to_bytes()));
             let key_env = parameter(c"key_env").map(text);
             let key = KeySource::one_of(
@@ -268,7 +278,7 @@ unsafe extern "C" fn open(
                             false => flags,
                         };
                     }
-                    io::put_database(file, registered, handle);
+                    io::put_database(file, registered, handle, refuses_wal);
                     OK
                 }
                 Err(trouble) => {

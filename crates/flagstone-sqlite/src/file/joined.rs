@@ -1,6 +1,6 @@
 //! Transactions of a database file that are committed in memory, and reach the store together.
 
-use super::{CHUNK, StoreFile, differ_in_counters_only};
+use super::{CHUNK, StoreFile, differ_in_counters_only, has_plain_header};
 use crate::bytes::Trouble;
 use flagstone_store::{Chunks, PageStore};
 
@@ -21,12 +21,14 @@ impl StoreFile {
     }
 
     /// Whether the number of the schema is another one in the live transaction, as far as is known.
+    /// It is not known of ciphertext, of which no transaction joins.
     fn may_change_schema(&self) -> bool {
         let Some(own) = self.chunks.waiting(0) else {
             return false;
         };
         let newest = self.chunks.joined(0).or(self.first.as_deref());
-        newest.is_none_or(|newest| newest[SCHEMA] != own[SCHEMA])
+        let is_plain = has_plain_header(own);
+        !is_plain || newest.is_none_or(|newest| newest[SCHEMA] != own[SCHEMA])
     }
 
     /// Writes those that have joined, which have left a file of this size, as one transaction.

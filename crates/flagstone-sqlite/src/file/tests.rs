@@ -199,6 +199,8 @@ fn a_first_page_that_only_counts_transactions_is_not_written() {
     let medium = Recorded::default();
     let mut file = open(&medium, Kind::Seal);
     let mut first = vec![1; 4096];
+    first[..16].copy_from_slice(MAGIC);
+    first[ZEROS].fill(0);
     first[4032..].fill(0);
     file.write(0, &first).expect("room");
     file.commit().expect("room");
@@ -271,6 +273,39 @@ fn a_store_of_tables_is_no_database_and_the_other_way_round() {
     let refused = flagstone_store::Store::on(Box::new(medium), &options);
     let refused = refused.err().expect("refused").to_string();
     assert!(refused.contains("SQLite database"), "{refused}");
+}
+
+#[test]
+fn bytes_of_a_first_page_of_ciphertext_count_nothing_and_name_no_schema() {
+    // Whole ciphertext, and ciphertext behind a header of 32 bytes that stays plain.
+    let whole: Vec<u8> = (0..4096).map(|at| (at * 37 % 251) as u8 + 1).collect();
+    let mut behind = whole.clone();
+    behind[..16].copy_from_slice(MAGIC);
+    let mut plain = behind.clone();
+    plain[ZEROS].fill(0);
+    // The plain page is the control: its counters are not written, and it joins.
+    for (mut first, is_plain) in [(whole, false), (behind, false), (plain, true)] {
+        first[4032..].fill(0);
+        let medium = Recorded::default();
+        let mut file = open(&medium, Kind::Seal);
+        file.write(0, &first).expect("room");
+        file.commit().expect("room");
+        let stored = first.clone();
+        for counter in [24..28, 92..100] {
+            first[counter].fill(7);
+        }
+        file.write(0, &first).expect("room");
+        file.commit().expect("room");
+        assert_eq!(contents(&mut file, View::Committed), first);
+        drop(file);
+        let mut file = open(&medium, Kind::Seal);
+        let found = contents(&mut file, View::Committed);
+        assert_eq!(found, if is_plain { stored } else { first.clone() });
+        file.keep(true);
+        first[200] ^= 1;
+        file.write(0, &first).expect("room");
+        assert_eq!(file.may_join(), is_plain);
+    }
 }
 
 #[test]

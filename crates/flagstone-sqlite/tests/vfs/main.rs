@@ -2,6 +2,7 @@
 
 mod beside;
 mod caches;
+mod cipher;
 mod connections;
 mod golden;
 mod groups;

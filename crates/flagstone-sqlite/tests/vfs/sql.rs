@@ -194,7 +194,7 @@ fn no_journal_mode_is_silently_unsafe() {
     fill(&db, 20);
     assert_eq!(text(&db, "PRAGMA journal_mode"), "memory");
     let nines = "SELECT count(*) FROM t WHERE length(b) = 9000";
-    for mode in ["DELETE", "TRUNCATE", "PERSIST", "MEMORY", "OFF"] {
+    for mode in ["DELETE", "TRUNCATE", "PERSIST", "MEMORY", "OFF", "WAL"] {
         assert_eq!(
             text(&db, &format!("PRAGMA journal_mode = {mode}")),
             "memory",
@@ -203,12 +203,6 @@ fn no_journal_mode_is_silently_unsafe() {
         db.run("PRAGMA cache_size = 3; BEGIN; UPDATE t SET b = zeroblob(9000); ROLLBACK");
         assert_eq!(text(&db, nines), "0");
     }
-    let wal = db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()));
-    assert!(
-        wal.expect_err("refused")
-            .to_string()
-            .contains("needs no write-ahead log")
-    );
     for (locking, synchronous) in [
         ("EXCLUSIVE", "FULL"),
         ("NORMAL", "OFF"),
@@ -228,6 +222,28 @@ fn no_journal_mode_is_silently_unsafe() {
         "20"
     );
     assert_eq!(text(&db, nines), "0");
+}
+
+#[test]
+fn a_wish_for_a_log_is_answered_with_the_mode_that_stays() {
+    let stores = Stores::new();
+    let db = stores.open("a.flag");
+    // As many programs begin: what follows must not be lost.
+    db.run("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON");
+    assert_eq!(text(&db, "PRAGMA main.journal_mode = wal"), "memory");
+    assert_eq!(text(&db, "PRAGMA foreign_keys"), "1");
+    fill(&db, 20);
+    assert_eq!(stores.names(), ["a.flag"], "there is no log");
+    drop(db);
+    // Who wants to hear of it says so.
+    let strict = Connection::open(stores.uri("a.flag", "&wal=refuse")).expect("a database");
+    let wal = strict.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()));
+    let why = wal.expect_err("refused").to_string();
+    assert!(why.contains("needs no write-ahead log"), "{why}");
+    assert_eq!(text(&strict, "PRAGMA journal_mode"), "memory");
+    assert_eq!(text(&strict, "SELECT count(*) FROM t"), "20");
+    let other = Connection::open(stores.uri("a.flag", "&wal=on"));
+    other.expect_err("there is no such value");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! A file that is opened to be written is read page by page, and the system does not read ahead. A
 //! caller that wants it to says so ([`Medium::expecting`]).
 
+use super::forks::LetGo;
 use super::{Expecting, Medium};
 use crate::aligned::{ALIGNMENT, Aligned};
 use crate::error::StoreError;
@@ -24,6 +25,8 @@ use std::thread::JoinHandle;
 pub struct Disk {
     /// Dropped first: the lock of the file lasts until its thread has ended.
     ahead: Mutex<Ahead>,
+    /// Forked processes let go of the lock, and of `direct`. Dropped before both are closed.
+    _let_go: [Option<LetGo>; 2],
     file: File,
     /// The file or device once more, for writes past the cache of the system; none where that
     /// cannot be.
@@ -117,6 +120,8 @@ impl Disk {
             }
             other => other.map_err(failed)?,
         };
+        // Before it is locked: a process that is forked between the two would keep the lock.
+        let let_go = LetGo::new(&file);
         let how = match read_only {
             true => FlockOperation::NonBlockingLockShared,
             false => FlockOperation::NonBlockingLockExclusive,
@@ -129,6 +134,7 @@ impl Disk {
             Ok(()) => {
                 let mut disk = Disk::of(file, is_device, read_only);
                 disk.locked_by = Some(std::process::id());
+                disk._let_go[0] = Some(let_go);
                 Ok(disk)
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::in_use(path)),
@@ -165,8 +171,10 @@ impl Disk {
             options.custom_flags(OFlags::DIRECT.bits().cast_signed());
             options.open(same).ok().map(Arc::new)
         };
+        let direct = (!read_only).then(direct).flatten();
         Disk {
-            direct: (!read_only).then(direct).flatten(),
+            _let_go: [None, direct.as_deref().map(LetGo::new)],
+            direct,
             file,
             is_device,
             locked_by: None,
@@ -345,11 +353,21 @@ impl Medium for Disk {
     }
 
     fn expecting(&self) -> Option<Expecting> {
+        /// The file once more. A clone has the lock as well.
+        struct Clone {
+            _let_go: LetGo,
+            file: File,
+        }
         let file = self.file.try_clone().ok()?;
+        let clone = Clone {
+            _let_go: LetGo::new(&file),
+            file,
+        };
         Some(Box::new(move |offset, bytes| {
+            let clone = &clone;
             let bytes = std::num::NonZeroU64::new(bytes as u64);
             // Advice: if the system does not take it, the reads take longer.
-            let _ = fadvise(&file, offset, bytes, Advice::WillNeed);
+            let _ = fadvise(&clone.file, offset, bytes, Advice::WillNeed);
         }))
     }
 

@@ -29,6 +29,7 @@
 
 mod disk;
 mod failing;
+pub(crate) mod forks;
 pub(crate) mod gaps;
 mod image;
 mod memory;

@@ -1,6 +1,7 @@
 //! The calls of Linux's MTD character devices, as `include/uapi/mtd/mtd-abi.h` has them.
 //!
-//! This is the only file of the crate with `unsafe`: the kernel gets addresses inside of records,
+//! This and `medium/forks.rs` are the only files of the crate with `unsafe`:
+//! the kernel gets addresses inside of records,
 //! which no safe wrapper knows. Each function hands out lengths of slices that it borrows for the
 //! time of the call, and nothing of the kernel's outlives it.
 

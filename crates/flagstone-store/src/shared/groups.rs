@@ -396,6 +396,7 @@ impl Drop for Leading<'_> {
         let mut state = self.0.state();
         state.has_leader = false;
         if std::thread::panicking() {
+            self.0.core.abandon();
             let died = || {
                 Err(StoreError::Broken(
                     "the thread that wrote it panicked".into(),

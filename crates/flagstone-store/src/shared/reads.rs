@@ -20,7 +20,7 @@ use crate::pages::PageStore;
 use flagstone::commit::DeviceError;
 use flagstone::units::{Lpn, SnapshotId};
 use std::any::Any;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// Pages that a snapshot keeps at most, beside the cache: half a mebibyte.
@@ -52,8 +52,15 @@ pub(super) struct Core {
     /// Snapshots that have no reader any more and that the store still holds.
     ended: Mutex<Vec<SnapshotId>>,
     read_only: bool,
+    /// A thread has panicked that changed the store.
+    panicked: AtomicBool,
     /// The process that opened the store.
     process: u32,
+}
+
+/// The error of a store on which a thread has panicked: nobody knows what it has in memory.
+fn panicked() -> StoreError {
+    StoreError::Broken("a thread panicked that wrote to it".into())
 }
 
 impl Core {
@@ -68,6 +75,7 @@ impl Core {
             commits: AtomicU64::new(0),
             ended: Mutex::default(),
             read_only,
+            panicked: AtomicBool::new(false),
             process: std::process::id(),
         }
     }
@@ -85,8 +93,24 @@ impl Core {
 
     /// Closes the store, and says what fails, or has failed before.
     pub(super) fn close(self) -> Result<(), StoreError> {
-        let store = self.store.into_inner();
-        store.expect("no thread panics here").close()
+        if self.has_panicked() {
+            self.abandon();
+            return Err(panicked());
+        }
+        self.store.into_inner().map_err(|_| panicked())?.close()
+    }
+
+    /// Returns `true` if a thread has panicked that changed the store.
+    pub(super) fn has_panicked(&self) -> bool {
+        self.panicked.load(Ordering::SeqCst) || self.store.is_poisoned()
+    }
+
+    /// Has the store be let go of as by a process that dies, after a panic: what it has in memory
+    /// may be half changed, and a close would write it.
+    pub(super) fn abandon(&self) {
+        self.panicked.store(true, Ordering::SeqCst);
+        let store = self.store.lock();
+        store.unwrap_or_else(|held| held.into_inner()).abandon();
     }
 
     /// Whether changes can be committed.
@@ -99,6 +123,9 @@ impl Core {
 
     /// Whether nothing has failed: the lock of the store is not asked for.
     pub(super) fn is_well(&self) -> Result<(), StoreError> {
+        if self.has_panicked() {
+            return Err(panicked());
+        }
         match self.places.why_broken() {
             Some(why) => Err(StoreError::Broken(why.to_owned())),
             None => Ok(()),

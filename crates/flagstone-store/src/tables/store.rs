@@ -15,7 +15,9 @@ use flagstone::index::prefix_bptree::{Root, write_empty};
 use flagstone::mistakes::Mistaken;
 use flagstone::units::Lpn;
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 /// A store of tables. A clone is the same store, so that each thread can have one.
@@ -24,8 +26,9 @@ pub struct Store(Arc<Inner>);
 
 pub(super) struct Inner {
     pub(super) pages: SharedPages,
-    /// There while no transaction writes.
-    writer: Mutex<Option<Writer>>,
+    writer: Mutex<Place>,
+    /// The thread that used the transaction last which has the writer, by its number.
+    writing: AtomicU64,
     is_free: Condvar,
     is_read_only: bool,
     pub(super) mistaken: Mistaken<Mistake>,
@@ -46,11 +49,107 @@ pub(super) struct Writer {
     pub(super) space: Option<Space>,
 }
 
-impl Inner {
+/// Where the writer is.
+enum Place {
+    /// No transaction writes.
+    Here(Writer),
+    /// A transaction has it.
+    Away,
+    /// A thread has panicked that had it: nobody knows any more which pages are free.
+    Lost,
+}
+
+/// The writer, for who has it. One that is dropped without [`Held::give_back`], as a panic does, is
+/// lost: those that wait for it hear of that.
+pub(super) struct Held {
+    inner: Arc<Inner>,
+    /// Present until it is given back.
+    writer: Option<Writer>,
+}
+
+impl Held {
+    /// Waits for the writer.
+    fn take(inner: &Arc<Inner>) -> Result<Held, StoreError> {
+        let place = inner.writer.lock().expect("no thread panics here");
+        if matches!(*place, Place::Away) && inner.writing.load(Ordering::SeqCst) == thread_number()
+        {
+            return Err(StoreError::Nested);
+        }
+        let place = inner
+            .is_free
+            .wait_while(place, |place| matches!(place, Place::Away));
+        let mut place = place.expect("no thread panics here");
+        match std::mem::replace(&mut *place, Place::Away) {
+            Place::Here(writer) => {
+                inner.is_used();
+                Ok(Held {
+                    inner: Arc::clone(inner),
+                    writer: Some(writer),
+                })
+            }
+            Place::Away => unreachable!("it was waited for"),
+            Place::Lost => {
+                *place = Place::Lost;
+                Err(StoreError::Broken(
+                    "a thread panicked that wrote to it".into(),
+                ))
+            }
+        }
+    }
+
     /// Lets the next one write.
-    pub(super) fn give_back(&self, writer: Writer) {
-        *self.writer.lock().expect("no thread panics here") = Some(writer);
-        self.is_free.notify_one();
+    pub(super) fn give_back(mut self) {
+        if let Some(writer) = self.writer.take() {
+            self.put(Place::Here(writer));
+        }
+    }
+
+    fn put(&self, place: Place) {
+        let is_lost = matches!(place, Place::Lost);
+        *self.inner.writer.lock().expect("no thread panics here") = place;
+        match is_lost {
+            true => self.inner.is_free.notify_all(),
+            false => self.inner.is_free.notify_one(),
+        }
+    }
+}
+
+impl Deref for Held {
+    type Target = Writer;
+
+    fn deref(&self) -> &Writer {
+        self.writer.as_ref().expect("it is given back once")
+    }
+}
+
+impl DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut Writer {
+        self.writer.as_mut().expect("it is given back once")
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // In a process that was forked nobody else writes, and the lock may be held for ever.
+        if self.writer.take().is_some() && self.inner.pages.is_ours() {
+            self.put(Place::Lost);
+        }
+    }
+}
+
+/// The number of this thread: another one for each, from 1.
+fn thread_number() -> u64 {
+    static THREADS: AtomicU64 = AtomicU64::new(0);
+    thread_local! {
+        static NUMBER: u64 = THREADS.fetch_add(1, Ordering::Relaxed) + 1;
+    }
+    NUMBER.with(|number| *number)
+}
+
+impl Inner {
+    /// Notes that this thread uses the transaction that has the writer.
+    pub(super) fn is_used(&self) {
+        self.writing.store(thread_number(), Ordering::SeqCst);
     }
 
     /// A turn to write, for who has the writer: after all commits so far if that is asked for.
@@ -87,10 +186,14 @@ impl Inner {
     /// Waits for all commits and brings numbers of keys into the catalog. If that fails they are
     /// counted another time.
     fn end(&mut self) -> Result<(), StoreError> {
-        let writer = self.writer.get_mut().ok().and_then(Option::take);
-        match writer.filter(|_| !self.is_read_only && self.pages.is_ours()) {
-            Some(writer) => write_counts(writer, self.pages.turn()?),
-            None => Ok(()),
+        let Ok(place) = self.writer.get_mut() else {
+            return Ok(());
+        };
+        match std::mem::replace(place, Place::Lost) {
+            Place::Here(writer) if !self.is_read_only && self.pages.is_ours() => {
+                write_counts(writer, self.pages.turn()?)
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -208,17 +311,21 @@ impl Store {
                 is_older: false,
             });
         }
-        let writer = found.map(|head| Writer {
-            catalog: head.catalog,
-            dropped: head.dropped,
-            is_older: head.is_older,
-            failures: 0,
-            counts: BTreeMap::new(),
-            space: Some(space),
+        // A store that is only read, and that holds nothing, has no writer.
+        let writer = found.map_or(Place::Lost, |head| {
+            Place::Here(Writer {
+                catalog: head.catalog,
+                dropped: head.dropped,
+                is_older: head.is_older,
+                failures: 0,
+                counts: BTreeMap::new(),
+                space: Some(space),
+            })
         });
         Ok(Store(Arc::new(Inner {
             pages,
             writer: Mutex::new(writer),
+            writing: AtomicU64::new(0),
             is_free: Condvar::new(),
             is_read_only: options.read_only,
             mistaken,
@@ -234,10 +341,12 @@ impl Store {
     }
 
     /// Begins to write. Transactions that write take turns: this waits until the one before has
-    /// committed or was rolled back.
+    /// committed or was rolled back. A transaction may be handed to another thread; it counts as
+    /// one of that thread once its tables are used there.
     ///
     /// # Errors
-    /// The store was opened for reading, or failed before.
+    /// The store was opened for reading, or failed before. Or this thread is in a write transaction
+    /// already ([`StoreError::Nested`]).
     pub fn write(&self) -> Result<WriteTx, StoreError> {
         match self.0.is_read_only {
             true => Err(StoreError::ReadOnly),
@@ -267,14 +376,11 @@ impl Store {
     /// Begins to write, after all commits so far if that is asked for.
     fn begin_when(&self, waits: bool) -> Result<WriteTx, StoreError> {
         self.0.pages.must_be_ours()?;
-        let writer = self.0.writer.lock().expect("no thread panics here");
-        let writer = self.0.is_free.wait_while(writer, |writer| writer.is_none());
-        let mine = writer.expect("no thread panics here").take();
-        let mut mine = mine.expect("it is free");
+        let mut mine = Held::take(&self.0)?;
         let turn = match self.0.turn(&mut mine, waits) {
             Ok(turn) => turn,
             Err(error) => {
-                self.0.give_back(mine);
+                mine.give_back();
                 return Err(error);
             }
         };

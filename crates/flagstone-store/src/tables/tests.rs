@@ -2,6 +2,7 @@
 
 mod dropping;
 mod failing;
+mod panicking;
 
 use super::*;
 use crate::error::StoreError;

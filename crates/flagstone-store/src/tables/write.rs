@@ -5,7 +5,7 @@ use super::catalog::{HEAD, Record, TableKind, head};
 use super::changed::Changed;
 use super::hashed;
 use super::read::{in_table, no_table, records};
-use super::store::{Inner, Store, Writer};
+use super::store::{Held, Inner, Store};
 use super::table_mut::TableMut;
 use crate::error::StoreError;
 use crate::pages::PageStore;
@@ -38,7 +38,7 @@ pub struct WriteTx {
     inner: Arc<Inner>,
     /// Present until the transaction ends.
     pub(super) changed: Option<Changed>,
-    writer: Option<Writer>,
+    writer: Option<Held>,
     catalog: Root,
     /// Tables that are being dropped, once the catalog is written.
     dropped: u32,
@@ -71,7 +71,7 @@ impl Commit {
 }
 
 impl WriteTx {
-    pub(super) fn new(inner: Arc<Inner>, changed: Changed, writer: Writer) -> WriteTx {
+    pub(super) fn new(inner: Arc<Inner>, changed: Changed, writer: Held) -> WriteTx {
         WriteTx {
             inner,
             catalog: writer.catalog,
@@ -131,6 +131,7 @@ impl WriteTx {
     /// # Errors
     /// The name is no name for a table, a page is damaged, or the medium fails.
     pub fn table(&mut self, name: &str) -> Result<TableMut<'_>, StoreError> {
+        self.inner.is_used();
         self.open(name, None)
     }
 
@@ -139,6 +140,7 @@ impl WriteTx {
     /// # Errors
     /// As [`WriteTx::table`], or the table is of another kind.
     pub fn open_table(&mut self, name: &str, kind: TableKind) -> Result<TableMut<'_>, StoreError> {
+        self.inner.is_used();
         self.open(name, Some(kind))
     }
 
@@ -345,7 +347,7 @@ impl WriteTx {
             Err(_) => space.undo_to(0),
         }
         writer.space = Some(space);
-        self.inner.give_back(writer);
+        writer.give_back();
         committed.map(Commit)
     }
 
@@ -459,7 +461,7 @@ impl Drop for WriteTx {
             space.undo_to(0);
             drop(changed.turn);
             writer.space = Some(space);
-            self.inner.give_back(writer);
+            writer.give_back();
         }
     }
 }

@@ -60,7 +60,11 @@ impl Joining {
             self.be_alone();
         }
         let page = self.page as usize;
-        let at = self.dice.below(60) * self.page;
+        // A database has its first page before any other.
+        let at = match self.own.starts_with(MAGIC) {
+            true => self.dice.below(60) * self.page,
+            false => 0,
+        };
         let mut data = vec![self.dice.below(255) as u8 + 1; page];
         if at == 0 && self.own.len() >= page && self.dice.below(2) == 0 {
             // Another transaction is counted, and nothing else.
@@ -70,6 +74,10 @@ impl Joining {
         if at == 0 && self.own.len() >= page && self.dice.below(8) > 0 {
             // Any other does not join.
             data[40..44].copy_from_slice(&self.own[40..44]);
+        }
+        if at == 0 {
+            data[..16].copy_from_slice(MAGIC);
+            data[ZEROS].fill(0);
         }
         data[page - reserved..].fill(0);
         self.file.write(at, &data).expect("room");
@@ -158,7 +166,7 @@ fn what_joins_is_as_it_would_be_alone_for_any_size_of_page() {
     for page in [512, 1024, 4096, 8192, 65536] {
         for reserved in [0, 64] {
             let mut joining = Joining::new(page, reserved > 0);
-            for step in 0..600 {
+            for step in 0..900 {
                 joining.step(reserved);
                 joining.check(step);
             }
@@ -191,6 +199,8 @@ fn a_transaction_that_changes_the_number_of_the_schema_does_not_join() {
     let medium = Recorded::default();
     let mut file = open(&medium, Kind::Seal);
     let mut page = [1; 4096];
+    page[..16].copy_from_slice(MAGIC);
+    page[ZEROS].fill(0);
     let mut write = |file: &mut StoreFile, place: usize| {
         page[place] += 1;
         file.keep(true);

@@ -1,0 +1,299 @@
+//! The `with` blocks of transactions, which are native for the sake of signals: a handler may raise
+//! between any two instructions of Python, and never within a native method. So a transaction that
+//! has begun is always in a `with` statement that ends it.
+//!
+//! A transaction belongs to the thread and the task of asyncio that began it, and to the context
+//! (`contextvars`) of its block. Contexts are copied into tasks and threads that are made in the
+//! block; those are not in the transaction, and are told so when they write, since they would wait
+//! for a turn that their maker may never give back.
+
+use crate::errors::UsageError;
+use crate::store::{PySavepoint, PyStore, PyWriteTx};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyTuple;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A transaction of a `with` block.
+#[pyclass(module = "flagstone._native", frozen)]
+pub(crate) struct Live {
+    writer: Py<PyWriteTx>,
+    /// The store that it belongs to.
+    store: usize,
+    thread: ThreadId,
+    /// The task of asyncio that began it, until it is over.
+    task: Mutex<Option<Py<PyAny>>>,
+    /// Blocks within its block that are open: savepoints.
+    depth: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+impl Live {
+    /// Returns `true` if the transaction belongs to this thread and to this task.
+    fn is_of(&self, py: Python<'_>, task: Option<&Bound<'_, PyAny>>) -> bool {
+        let own = locked(&self.task);
+        let is_same_task = match (&*own, task) {
+            (Some(own), Some(task)) => own.bind(py).is(task),
+            (None, None) => true,
+            _ => false,
+        };
+        self.thread == thread::current().id() && is_same_task
+    }
+
+    pub(crate) fn writer(&self, py: Python<'_>) -> Py<PyWriteTx> {
+        self.writer.clone_ref(py)
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+}
+
+/// The variable that has the transactions of a context: a tuple of [`Live`].
+fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let made = VARIABLE.get_or_try_init(py, || {
+        let class = py.import("contextvars")?.getattr("ContextVar")?;
+        Ok::<_, PyErr>(class.call1(("flagstone_transactions",))?.unbind())
+    })?;
+    Ok(made.bind(py))
+}
+
+/// The transactions of this context, those included that are over.
+fn transactions(py: Python<'_>) -> PyResult<Vec<Bound<'_, Live>>> {
+    let all = variable(py)?.call_method1("get", (PyTuple::empty(py),))?;
+    all.cast::<PyTuple>()?
+        .iter()
+        .map(|one| Ok(one.cast_into::<Live>()?))
+        .collect()
+}
+
+/// Gives this context its transactions anew: those that are not over, and `begun`.
+fn note(py: Python<'_>, begun: Option<&Bound<'_, Live>>) -> PyResult<()> {
+    let mut all = transactions(py)?;
+    all.retain(|one| !one.get().is_over());
+    all.extend(begun.cloned());
+    variable(py)?.call_method1("set", (PyTuple::new(py, all)?,))?;
+    Ok(())
+}
+
+/// The task of asyncio that runs in this thread; none outside of an event loop.
+fn task(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+    let modules = py.import("sys")?.getattr("modules")?;
+    let asyncio = modules.call_method1("get", ("asyncio",))?;
+    if asyncio.is_none() {
+        return Ok(None);
+    }
+    let running = asyncio.getattr("_get_running_loop")?.call0()?;
+    if running.is_none() {
+        return Ok(None);
+    }
+    let task = asyncio.getattr("current_task")?.call1((running,))?;
+    Ok((!task.is_none()).then_some(task))
+}
+
+/// What a thread or task has to do with the transactions of a store.
+pub(crate) enum Place<'py> {
+    /// It is in the block of this one.
+    Inside(Bound<'py, Live>),
+    /// It is in none.
+    Outside,
+    /// It is in none, and would wait for ever if it began one, for this reason.
+    Beside(&'static str),
+}
+
+/// Where the caller is. This may run code of Python, and handlers of signals.
+pub(crate) fn place<'py>(store: &Bound<'py, PyStore>) -> PyResult<Place<'py>> {
+    let py = store.py();
+    let number = store.as_ptr() as usize;
+    let of_store = |one: &Bound<'py, Live>| one.get().store == number && !one.get().is_over();
+    let task = task(py)?;
+    if let Some(live) = transactions(py)?.into_iter().rev().find(of_store) {
+        return Ok(match live.get().is_of(py, task.as_ref()) {
+            true => Place::Inside(live),
+            false => Place::Beside(
+                "this task or thread was made within a transaction of another one, and is not in \
+                 it: write where the transaction began, or after its end",
+            ),
+        });
+    }
+    let is_of_thread = store
+        .get()
+        .live(py)
+        .is_some_and(|live| !live.get().is_over() && live.get().thread == thread::current().id());
+    Ok(match is_of_thread {
+        true => Place::Beside(
+            "another task of this thread is within a transaction, and this one would wait for it \
+             for ever: await nothing within a transaction, or share an asyncio.Lock",
+        ),
+        false => Place::Outside,
+    })
+}
+
+/// What a block has to end.
+enum Entered {
+    /// The transaction.
+    Outermost(Py<Live>),
+    /// A savepoint, at this depth.
+    Savepoint(Py<Live>, Py<PySavepoint>, usize),
+    /// Nothing: the block around it does.
+    Joined,
+}
+
+/// A `with` block in which one writes. `given` is what `as` names: nothing for the transaction
+/// itself, in a block that is no savepoint.
+#[pyclass(module = "flagstone._native", frozen)]
+pub(crate) struct Block {
+    store: Py<PyStore>,
+    given: Option<Py<PyAny>>,
+    entered: Mutex<Option<Entered>>,
+}
+
+#[pymethods]
+impl Block {
+    #[new]
+    #[pyo3(signature = (store, given=None))]
+    fn new(store: Py<PyStore>, given: Option<Py<PyAny>>) -> Block {
+        Block {
+            store,
+            given,
+            entered: Mutex::default(),
+        }
+    }
+
+    fn __enter__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        if locked(&self.entered).is_some() {
+            return Err(UsageError::new_err(
+                "this block is entered already: call transaction() for each block",
+            ));
+        }
+        let store = self.store.bind(py);
+        store.get().must_be_open(py)?;
+        let (entered, writer) = match place(store)? {
+            Place::Beside(why) => return Err(UsageError::new_err(why)),
+            Place::Inside(live) => {
+                let writer = live.get().writer.clone_ref(py);
+                let entered = match self.given {
+                    None => Entered::Joined,
+                    Some(_) => {
+                        let savepoint = Py::new(py, writer.get().savepoint(py)?)?;
+                        let depth = live.get().depth.fetch_add(1, Ordering::SeqCst) + 1;
+                        Entered::Savepoint(live.unbind(), savepoint, depth)
+                    }
+                };
+                (entered, writer)
+            }
+            Place::Outside => {
+                let task = task(py)?.map(Bound::unbind);
+                // From here on no code of Python runs. What fails drops the transaction.
+                let writer = Py::new(py, store.get().write(py)?)?;
+                let live = Live {
+                    writer: writer.clone_ref(py),
+                    store: store.as_ptr() as usize,
+                    thread: thread::current().id(),
+                    task: Mutex::new(task),
+                    depth: AtomicUsize::new(0),
+                    is_over: AtomicBool::new(false),
+                };
+                let live = Bound::new(py, live)?;
+                note(py, Some(&live))?;
+                store.get().set_live(Some(live.clone().unbind()));
+                (Entered::Outermost(live.unbind()), writer)
+            }
+        };
+        *locked(&self.entered) = Some(entered);
+        Ok(match &self.given {
+            Some(given) => given.clone_ref(py),
+            None => writer.into_any(),
+        })
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let is_good = kind.is_none();
+        let entered = locked(&self.entered).take();
+        match entered {
+            None => Err(UsageError::new_err("this block is not entered")),
+            Some(Entered::Joined) => Ok(false),
+            Some(Entered::Outermost(live)) => self.end(py, &live, is_good),
+            Some(Entered::Savepoint(live, savepoint, depth)) => {
+                let (it, writer) = (live.get(), live.get().writer.get());
+                if it.is_over() {
+                    return match is_good {
+                        true => Err(UsageError::new_err(OUT_OF_ORDER)),
+                        false => Ok(false),
+                    };
+                }
+                if it.depth.load(Ordering::SeqCst) != depth {
+                    return self.end(py, &live, is_good);
+                }
+                it.depth.fetch_sub(1, Ordering::SeqCst);
+                if !is_good {
+                    writer.rollback_to(py, savepoint.get())?;
+                }
+                writer.release(py, savepoint.get())?;
+                Ok(false)
+            }
+        }
+    }
+}
+
+impl Drop for Block {
+    /// Rolls back what a block has begun and nobody can end any more.
+    fn drop(&mut self) {
+        let entered = self.entered.get_mut();
+        let entered = entered.unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Entered::Outermost(live) | Entered::Savepoint(live, ..)) = entered {
+            Python::attach(|py| {
+                if !live.get().is_over() {
+                    // There is nobody to be told.
+                    let _ = self.end(py, &live, false);
+                }
+            });
+        }
+    }
+}
+
+const OUT_OF_ORDER: &str = "a block within this transaction was still open when a block around it \
+                            ended, so all of the transaction is rolled back: end blocks in the \
+                            reverse order in which they began";
+
+impl Block {
+    /// Ends a transaction: commits it if all `is_good` and no other block in it is open.
+    fn end(&self, py: Python<'_>, live: &Py<Live>, is_good: bool) -> PyResult<bool> {
+        let it = live.get();
+        it.is_over.store(true, Ordering::SeqCst);
+        let store = self.store.get();
+        let is_newest = store.live(py).is_some_and(|newest| newest.is(live));
+        if is_newest {
+            store.set_live(None);
+        }
+        let task = locked(&it.task).take();
+        let noted = note(py, None);
+        let is_in_order = it.depth.load(Ordering::SeqCst) == 0;
+        let writer = it.writer.get();
+        let ended = match is_good && is_in_order {
+            true => writer.commit(py),
+            false => {
+                writer.rollback(py);
+                match is_good {
+                    true => Err(UsageError::new_err(OUT_OF_ORDER)),
+                    false => Ok(()),
+                }
+            }
+        };
+        drop(task);
+        ended.and(noted).map(|()| false)
+    }
+}
