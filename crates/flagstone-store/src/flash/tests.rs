@@ -201,7 +201,11 @@ fn a_generation_is_not_used_twice_though_no_mark_of_it_is_there() {
     // The pages have landed, and their mark has not.
     let medium = medium.cut(Landing::Last(8));
     let mut flash = open(&medium);
-    assert_eq!(look(&mut flash, Ppn(1)), Ok(None));
+    assert_eq!(
+        look(&mut flash, Ppn(1)),
+        Ok(Some((11, 10))),
+        "it speaks for its mark"
+    );
     let done = fill(&mut flash, Pbn(0), 1, 20);
     flash.sync(done, done).expect("a sync");
     let mut flash = after(&medium, Landing::Nothing);

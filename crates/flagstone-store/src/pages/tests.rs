@@ -218,6 +218,9 @@ fn a_medium_that_fails_is_named_and_what_was_acknowledged_is_there() {
         let medium = medium.snapshot();
         let mut store =
             PageStore::on(Box::new(medium.clone()), &small(Kind::Seal)).expect("a store");
+        // The first transaction also gives blocks of the earlier life their summaries.
+        let (tx, after) = transaction(&mut store, &mut dice, &after);
+        store.commit(tx).expect("it commits");
         medium.fail_at(Some(medium.operations() + later));
         let mut failure = None;
         for _ in 0..20 {

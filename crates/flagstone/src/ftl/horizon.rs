@@ -218,6 +218,8 @@ impl fmt::Display for Damage {
 const GONE: &str = "was durable and cannot be read";
 const UNSEALED: &str = "had a summary, which cannot be read";
 const BLANK: &str = "had pages that were durable, and is blank";
+const SMALLER: &str =
+    "it holds logical pages beyond its size: what said that it had become larger is lost";
 const OLDER_ROOT: &str = "the newest root cannot be read";
 
 /// What is known of what is durable, and what a restart has found.
@@ -545,26 +547,11 @@ impl Ftl {
         &self.horizon.damage
     }
 
-    /// Doubts a device that holds a version of a logical page beyond its size: it was larger. Only
-    /// where it says itself how large it is, as a device does whose flash never fails.
-    ///
-    /// # Errors
-    /// [`FtlError::Damaged`], unless damage is kept.
-    pub fn doubt_size(&mut self, beyond: Option<Lpn>, goes_on: bool) -> Result<(), FtlError> {
-        let Some(beyond) = beyond.filter(|_| self.flash.never_fails() && !goes_on) else {
-            return Ok(());
-        };
-        Err(FtlError::Damaged(format!(
-            "it holds logical page {beyond}, and knows {} pages: what said that it had become \
-             larger is lost",
-            self.logical_pages
-        )))
-    }
-
     /// Looks, once a restart has read the blocks, for what was durable and is damaged. `is_closed`:
     /// everything was durable, and every block had its summary. Blocks are passed over that have no
-    /// page with a number above `unto`: the mapping table on flash has them. `goes_on`: damage is
-    /// kept for [`Ftl::damage`], and no error.
+    /// page with a number above `unto`: the mapping table on flash has them. `beyond` is the highest
+    /// logical page beyond the size of the device of which there is a version: it was larger.
+    /// `goes_on`: damage is kept for [`Ftl::damage`], and no error.
     ///
     /// # Errors
     /// [`FtlError::Damaged`].
@@ -572,6 +559,7 @@ impl Ftl {
         &mut self,
         is_closed: bool,
         unto: u64,
+        beyond: Option<Lpn>,
         goes_on: bool,
     ) -> Result<(), FtlError> {
         if self.config.mistake.is(Mistake::HorizonIgnored) {
@@ -581,7 +569,15 @@ impl Ftl {
             let at = self.geometry.page(block, 0);
             self.horizon.hears(0, at, number, &words);
         }
-        let damage = self.find_damage(is_closed, unto);
+        let mut damage = self.find_damage(is_closed, unto);
+        // Only a device that says itself how large it is may have lost that.
+        if beyond.is_some() && self.flash.never_fails() {
+            damage.push(Damage {
+                block: None,
+                page: None,
+                why: SMALLER,
+            });
+        }
         self.horizon.damage = damage;
         match self.horizon.damage.first() {
             Some(first) if !goes_on => {

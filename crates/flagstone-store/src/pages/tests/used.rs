@@ -87,6 +87,7 @@ fn wrong_after_kill(medium: &Recorded, options: &OpenOptions, downwards: bool) -
     fill(&mut new, NEW, "new", downwards);
     assert_eq!(wrong(&mut new, NEW, "new"), Vec::<String>::new());
     let left = medium.cut(Landing::Everything);
+    left.end_at(MEDIUM);
     drop(new);
     wrong(&mut open(&left, options), NEW, "new")
 }

@@ -130,8 +130,7 @@ pub(super) fn read(
             }
         }
     }
-    ftl.doubt_size(beyond, options.salvages)?;
-    ftl.doubt_horizon(options.ended, unto, options.salvages)?;
+    ftl.doubt_horizon(options.ended, unto, beyond, options.salvages)?;
     if !FORGETS_XIDS.iter().any(|&forgets| mistake.is(forgets)) {
         last_tx = roster.keys().copied().fold(last_tx, TxId::max);
     }
