@@ -1,5 +1,6 @@
-//! Which pages a medium says it holds, whatever its superblock says: a superblock that is older than
-//! the store may know fewer pages than were written. A recovery passes over those that lie beyond.
+//! Which pages a medium says it holds, whatever its superblock says: a superblock that is older
+//! than the store may know fewer pages than were written. A recovery passes over those that lie
+//! beyond.
 
 use super::{
     DAMAGED, DATA_BYTES, NEVER, generation_in, mark_at, mark_page, page_generation, trailer,

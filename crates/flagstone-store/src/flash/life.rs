@@ -474,8 +474,8 @@ impl MediumFlash {
         }
     }
 
-    /// Makes the tables of the last close wrong, which the superblock has just taken back: should it
-    /// be lost, the older one still believes them.
+    /// Makes the tables of the last close wrong, which the superblock has just taken back: should
+    /// it be lost, the older one still believes them.
     fn spoil_tables(&self) -> Result<(), FlashError> {
         let (pages, blocks) = (self.geometry.pages_per_block, self.geometry.blocks());
         self.places.has_written();

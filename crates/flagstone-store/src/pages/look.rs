@@ -127,9 +127,10 @@ pub(crate) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
     Ok(())
 }
 
-/// Holds the pages on a medium against those that a device has, where the superblock may be an older
-/// one: a store may have grown for pages with higher numbers, without using its new blocks yet. Such
-/// pages are passed over by a recovery. All blocks are read, if the medium is long enough for that.
+/// Holds the pages on a medium against those that a device has, where the superblock may be an
+/// older one: a store may have grown for pages with higher numbers, without using its new blocks
+/// yet. Such pages are passed over by a recovery. All blocks are read, if the medium is long enough
+/// for that.
 ///
 /// # Errors
 /// There are pages beyond the device, or the medium fails.

@@ -35,8 +35,8 @@ pub struct Options {
     pub settings: Settings,
     /// A rule of SEAL that is left out: only for controls.
     pub mistake: Mistaken<Mistake>,
-    /// The device was closed: everything on it is durable, and [`Device::end_blocks`](super::Device::end_blocks)
-    /// said that every block has its summary.
+    /// The device was closed: everything on it is durable, and
+    /// [`Device::end_blocks`](super::Device::end_blocks) said that every block has its summary.
     pub ended: bool,
     /// Whether a restart goes on where something was durable and is damaged: see
     /// [`Device::damage`](super::Device::damage).

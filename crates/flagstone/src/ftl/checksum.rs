@@ -6,9 +6,10 @@
 //! ```
 //!
 //! There are two sums, because a restart reads spare areas alone. The first is of the data. The
-//! second is of the spare record without its flag bytes, of the first sum, of the place of the page,
-//! and of the [`statement`] of the horizon, if the page has one. A page whose sums are wrong reads as [`FlashError::Uncorrectable`]. A blank page has no
-//! sums; it reads as uncorrectable where a live page should be.
+//! second is of the spare record without its flag bytes, of the first sum, of the place of the
+//! page, and of the [`statement`] of the horizon, if the page has one. A page whose sums are wrong
+//! reads as [`FlashError::Uncorrectable`]. A blank page has no sums; it reads as uncorrectable
+//! where a live page should be.
 //!
 //! | what the flash does without an error | noticed |
 //! |---|---|

@@ -107,4 +107,34 @@ impl Ftl {
             records,
         });
     }
+
+    /// Ends a block that is being written before it is full, so that it can be collected.
+    pub fn end_block(&mut self, id: Pbn) {
+        for open in self.heads.iter_mut().flat_map(|head| &mut head.open) {
+            if let Some(open) = open.take_if(|open| open.block == id) {
+                self.lacks_summary(id, open.number);
+                return self.close(id, false);
+            }
+        }
+    }
+
+    /// Ends all blocks that are being written, as if they were full: they wait for their late
+    /// summaries then. Only where nothing fails: elsewhere a summary that was cut could look like
+    /// one that was never programmed.
+    ///
+    /// # Errors
+    /// The power fails.
+    pub(crate) fn end_blocks(&mut self, now: Nanos) -> Result<(), FtlError> {
+        let records = self.data_pages as usize * self.summary_stride();
+        for head in 0..self.heads.len() {
+            for plane in 0..self.heads[head].open.len() {
+                let open = self.heads[head].open[plane].take_if(|open| open.next > 0);
+                if let Some(mut open) = open {
+                    open.records.resize(records, 0xff);
+                    self.finish(now, open)?;
+                }
+            }
+        }
+        Ok(())
+    }
 }

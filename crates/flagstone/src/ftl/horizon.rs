@@ -9,9 +9,9 @@
 //!   spare      | header | tail | checksums | statement 13 |
 //!
 //!   programs   1 2 3 4 5 6 7 8 9      each program has a number; the statement of 9 says:
-//!              --------- ^            all up to 6 were durable (the horizon), where the open blocks
-//!               durable  in flight    of its plane ended then, which full blocks had their
-//!                                     summaries, and which root was the newest
+//!              --------- ^            all up to 6 were durable (the horizon), where the open
+//!               durable  in flight    blocks of its plane ended then, which full blocks had
+//!                                     their summaries, and which root was the newest
 //! ```
 //!
 //! | a block without a summary, at a restart | damaged if |
@@ -32,13 +32,17 @@
 //! What a statement covers was durable when the page was programmed: what the last commit wrote is
 //! covered by what is programmed after it. Until then its damage cannot be told from a cut.
 
+mod judge;
+
+pub use judge::Damage;
+pub(super) use judge::{Found, Seen};
+
 use super::write::Open;
-use super::{BlockState, Cause, Ftl, FtlError, Mistake, PairedPages, Stream, header};
+use super::{Cause, Ftl, FtlError, Stream, header};
 use crate::layout;
 use crate::layout::{get, put};
-use crate::units::{Lpn, Nanos, Pbn, Ppn};
+use crate::units::{Nanos, Pbn, Ppn};
 use std::collections::VecDeque;
-use std::fmt;
 use std::ops::Range;
 
 layout! {
@@ -122,35 +126,6 @@ struct Unsealed {
     order: u64,
 }
 
-/// What a page of a block without a summary is found to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
-    Blank,
-    Unreadable,
-    /// With the number of its program; 0 if it does not say.
-    Whole(u64),
-}
-
-impl Seen {
-    /// The number of its program, if it says.
-    pub(super) fn number(&self) -> Option<u64> {
-        match *self {
-            Seen::Whole(number) => Some(number).filter(|&number| number > 0),
-            Seen::Blank | Seen::Unreadable => None,
-        }
-    }
-}
-
-/// A block without a summary, as a restart finds it.
-#[derive(Debug, Clone)]
-pub(super) struct Found {
-    pub(super) block: Pbn,
-    /// Its pages in order, as far as they were read.
-    pub(super) pages: Vec<Seen>,
-    /// Whether its summary can be programmed: nothing is in its place.
-    pub(super) may_be_sealed: bool,
-}
-
 /// What a page says, or an erase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Statement {
@@ -192,35 +167,6 @@ impl Statement {
         (seq, Some(statement))
     }
 }
-
-/// What was durable and is damaged.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Damage {
-    /// The block; nothing if it is the newest root.
-    pub block: Option<Pbn>,
-    /// Its page, counted from 0; nothing if it is its summary or all of it.
-    pub page: Option<u32>,
-    /// What is wrong.
-    pub why: &'static str,
-}
-
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.block, self.page) {
-            (Some(block), Some(page)) => write!(f, "page {page} of block {block} {}", self.why),
-            (Some(block), None) => write!(f, "block {block} {}", self.why),
-            (None, _) => f.write_str(self.why),
-        }
-    }
-}
-
-const GONE: &str = "was durable and cannot be read";
-const UNSEALED: &str = "had a summary, which cannot be read";
-const BLANK: &str = "had pages that were durable, and is blank";
-const SMALLER: &str =
-    "it holds logical pages beyond its size: what said that it had become larger is lost";
-const OLDER_ROOT: &str = "the newest root cannot be read";
 
 /// What is known of what is durable, and what a restart has found.
 #[derive(Debug, Clone, Default)]
@@ -541,172 +487,7 @@ impl Ftl {
         }
         Ok(())
     }
-
-    /// What the restart has found damaged that was durable, where it was told to go on.
-    pub fn damage(&self) -> &[Damage] {
-        &self.horizon.damage
-    }
-
-    /// Looks, once a restart has read the blocks, for what was durable and is damaged. `is_closed`:
-    /// everything was durable, and every block had its summary. Blocks are passed over that have no
-    /// page with a number above `unto`: the mapping table on flash has them. `beyond` is the highest
-    /// logical page beyond the size of the device of which there is a version: it was larger.
-    /// `goes_on`: damage is kept for [`Ftl::damage`], and no error.
-    ///
-    /// # Errors
-    /// [`FtlError::Damaged`].
-    pub fn doubt_horizon(
-        &mut self,
-        is_closed: bool,
-        unto: u64,
-        beyond: Option<Lpn>,
-        goes_on: bool,
-    ) -> Result<(), FtlError> {
-        if self.config.mistake.is(Mistake::HorizonIgnored) {
-            return Ok(());
-        }
-        if let Some((block, number, words)) = self.flash.said_at_erase() {
-            let at = self.geometry.page(block, 0);
-            self.horizon.hears(0, at, number, &words);
-        }
-        let mut damage = self.find_damage(is_closed, unto);
-        // Only a device that says itself how large it is may have lost that.
-        if beyond.is_some() && self.flash.never_fails() {
-            damage.push(Damage {
-                block: None,
-                page: None,
-                why: SMALLER,
-            });
-        }
-        self.horizon.damage = damage;
-        match self.horizon.damage.first() {
-            Some(first) if !goes_on => {
-                let others = match self.horizon.damage.len() - 1 {
-                    0 => String::new(),
-                    others => format!(", and {others} more like it"),
-                };
-                Err(FtlError::Damaged(format!("{first}{others}")))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn find_damage(&self, is_closed: bool, unto: u64) -> Vec<Damage> {
-        let horizon = &self.horizon;
-        let statements = horizon.newest.iter().flatten();
-        let highest = statements.clone().map(|it| it.horizon).max().unwrap_or(0);
-        let newest = statements.max_by_key(|it| it.number);
-        let mut damage = Vec::new();
-        // By how much the root that was found is older than the one that is stated.
-        let behind = newest.map_or(0, |it| it.root.wrapping_sub(horizon.root as u8));
-        if (1..128).contains(&behind) {
-            damage.push(Damage {
-                block: None,
-                page: None,
-                why: OLDER_ROOT,
-            });
-        }
-        let is_older = |found: &&Found| {
-            let highest = found.pages.iter().filter_map(Seen::number).max();
-            highest.is_some_and(|highest| highest <= unto)
-        };
-        for found in horizon.found.iter().filter(|found| !is_older(found)) {
-            let statement = &horizon.newest[self.geometry.plane_of(found.block) as usize];
-            let (pages, summary) = self.damage_of(found, statement.as_ref(), highest, is_closed);
-            let block = Some(found.block);
-            let gone = |page| Damage {
-                block,
-                page: Some(page),
-                why: GONE,
-            };
-            damage.extend(pages.into_iter().map(gone));
-            damage.extend(summary.then_some(Damage {
-                block,
-                page: None,
-                why: UNSEALED,
-            }));
-        }
-        // A block that was open and looks blank.
-        for statement in horizon
-            .newest
-            .iter()
-            .flatten()
-            .filter(|_| self.flash.never_fails())
-        {
-            for head in statement.heads.into_iter().filter(|&head| head != NONE) {
-                let block = self.addresses.block_of(Ppn(head - 1));
-                let is_beyond = head > self.geometry.pages();
-                if is_beyond
-                    || self.block_state(block) == BlockState::Free
-                        && !self.was_erased_after(block, statement)
-                {
-                    damage.push(Damage {
-                        block: Some(block),
-                        page: None,
-                        why: BLANK,
-                    });
-                }
-            }
-        }
-        damage
-    }
-
-    /// Whether a block that was open at a statement may have been erased since. Where the flash does
-    /// not count erases, it may.
-    fn was_erased_after(&self, block: Pbn, statement: &Statement) -> bool {
-        let of_statement = self.addresses.block_of(statement.at);
-        self.flash
-            .was_erased_after(block, of_statement, statement.erase)
-    }
-
-    /// The pages of a block without a summary that were durable and are not there, and whether it
-    /// had a summary.
-    fn damage_of(
-        &self,
-        found: &Found,
-        statement: Option<&Statement>,
-        highest: u64,
-        is_closed: bool,
-    ) -> (Vec<u32>, bool) {
-        let first = self.geometry.page(found.block, 0).0;
-        let holds_any = found.pages.iter().any(|page| *page != Seen::Blank);
-        if is_closed {
-            return (Vec::new(), holds_any);
-        }
-        // The pages before this one were durable.
-        let below = |horizon: u64| {
-            let is_below = |page: &Seen| page.number().is_some_and(|number| number <= horizon);
-            found
-                .pages
-                .iter()
-                .rposition(is_below)
-                .map(|last| last as u32)
-        };
-        let mut end = below(highest).unwrap_or(0);
-        let mut is_unsealed = false;
-        if let Some(statement) = statement {
-            let pages = first..first + self.data_pages;
-            let mut heads = statement.heads.iter().filter(|&&head| head != NONE);
-            let head = heads.find(|&&head| pages.contains(&(head - 1)));
-            let is_older = below(statement.horizon).is_some();
-            let last = found.pages.iter().filter_map(Seen::number).max();
-            if let Some(head) = head {
-                if is_older || !self.was_erased_after(found.block, statement) {
-                    end = end.max(head - first);
-                }
-            } else if let Some(last) = last {
-                is_unsealed = last <= statement.sealed;
-                if is_older && self.flash.never_fails() {
-                    end = self.data_pages;
-                }
-            }
-        }
-        let is_gone = |page: &u32| match found.pages.get(*page as usize) {
-            Some(Seen::Unreadable) => true,
-            // Pages may be left out where pages share cells.
-            Some(Seen::Blank) | None => self.config.paired_pages == PairedPages::Ignored,
-            Some(Seen::Whole(_)) => false,
-        };
-        ((0..end).filter(is_gone).collect(), is_unsealed)
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -106,6 +106,7 @@ pub const LAYOUTS: &[Layout] = &[
     header::RECORD,
     sums::RECORD,
     verdict::RECORD,
+    statement::RECORD,
     meta::root_part::RECORD,
     meta::root_contents::RECORD,
     rest::rest::RECORD,

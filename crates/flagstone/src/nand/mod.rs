@@ -198,9 +198,9 @@ pub trait Flash: Send {
     /// Whether the manufacturer marked the block as bad.
     fn is_factory_bad(&self, block: Pbn) -> bool;
 
-    /// Whether no program and no erase ever fails by itself, and a read costs little: what cannot be
-    /// written breaks the device as a whole. Then a block takes no more pages when it is full, and
-    /// not before.
+    /// Whether no program and no erase ever fails by itself, and a read costs little: what cannot
+    /// be written breaks the device as a whole. Then a block takes no more pages when it is full,
+    /// and not before.
     fn never_fails(&self) -> bool {
         false
     }

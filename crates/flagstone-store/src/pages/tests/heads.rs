@@ -1,4 +1,5 @@
-//! Heads of which the newer copy is lost: what the older one does not know must not be lost with it.
+//! Heads of which the newer copy is lost: what the older one does not know must not be lost with
+//! it.
 //!
 //! A store is used by several openings and grows. At each moment between two operations of its
 //! medium the newer superblock is damaged, or reads as zeros. What is opened then has all that was

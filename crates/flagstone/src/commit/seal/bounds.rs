@@ -245,6 +245,18 @@ pub(super) fn fields(blob: &[u8]) -> Vec<Vec<Field>> {
     lines
 }
 
+impl super::Seal {
+    /// What a root keeps: what a restart reads, if that is bounded, and the transactions listed.
+    pub(super) fn root(&self) -> Vec<u8> {
+        let mut blob = match &self.bounds {
+            Some(bounds) => bounds.emit(self.last_tx),
+            None => Vec::new(),
+        };
+        blob.extend(&self.listing);
+        blob
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::commit::{Device, DeviceError, Kind, Options};

@@ -456,16 +456,6 @@ fn waits_for(block: Pbn, active: &mut Active, waiting: &mut FxHashMap<Pbn, Waiti
 }
 
 impl Seal {
-    /// What a root keeps: what a restart reads, if that is bounded, and the transactions listed.
-    fn root(&self) -> Vec<u8> {
-        let mut blob = match &self.bounds {
-            Some(bounds) => bounds.emit(self.last_tx),
-            None => Vec::new(),
-        };
-        blob.extend(&self.listing);
-        blob
-    }
-
     /// The tables rely on what is done at an instant, unless it is a mistake not to wait for it.
     #[inline]
     fn rely_on(&mut self, unless: Mistake, done: Nanos) {

@@ -1,0 +1,295 @@
+//! What a restart judges: which pages were durable, by what is said of them, and are not there.
+//!
+//! The table is in [`super`]; tests hold [`Known::judges`] against it, for every block of three
+//! pages and everything that can be known of it.
+
+use super::{NONE, Statement};
+use crate::ftl::{BlockState, Ftl, FtlError, Mistake, PairedPages};
+use crate::units::{Lpn, Pbn, Ppn};
+use std::fmt;
+
+/// What a page of a block without a summary is found to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::ftl) enum Seen {
+    Blank,
+    Unreadable,
+    /// With the number of its program; 0 if it does not say.
+    Whole(u64),
+}
+
+impl Seen {
+    /// The number of its program, if it says.
+    pub(in crate::ftl) fn number(&self) -> Option<u64> {
+        match *self {
+            Seen::Whole(number) => Some(number).filter(|&number| number > 0),
+            Seen::Blank | Seen::Unreadable => None,
+        }
+    }
+}
+
+/// A block without a summary, as a restart finds it.
+#[derive(Debug, Clone)]
+pub(in crate::ftl) struct Found {
+    pub(in crate::ftl) block: Pbn,
+    /// Its pages in order, as far as they were read.
+    pub(in crate::ftl) pages: Vec<Seen>,
+    /// Whether its summary can be programmed: nothing is in its place.
+    pub(in crate::ftl) may_be_sealed: bool,
+}
+
+/// What was durable and is damaged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Damage {
+    /// The block; nothing if it is the newest root.
+    pub block: Option<Pbn>,
+    /// Its page, counted from 0; nothing if it is its summary or all of it.
+    pub page: Option<u32>,
+    /// What is wrong.
+    pub why: &'static str,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.block, self.page) {
+            (Some(block), Some(page)) => write!(f, "page {page} of block {block} {}", self.why),
+            (Some(block), None) => write!(f, "block {block} {}", self.why),
+            (None, _) => f.write_str(self.why),
+        }
+    }
+}
+
+const GONE: &str = "was durable and cannot be read";
+const UNSEALED: &str = "had a summary, which cannot be read";
+const BLANK: &str = "had pages that were durable, and is blank";
+const SMALLER: &str =
+    "it holds logical pages beyond its size: what said that it had become larger is lost";
+const OLDER_ROOT: &str = "the newest root cannot be read";
+
+/// What a restart knows of a block without a summary, beside its pages.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    /// Everything was durable, and every block had its summary.
+    pub(super) is_closed: bool,
+    /// The mapping table on flash has all pages with numbers up to this one.
+    pub(super) unto: u64,
+    /// All programs up to this one were durable, as the newest statement of any plane says.
+    pub(super) highest: u64,
+    /// What the newest statement of its plane says.
+    pub(super) stated: Option<Stated>,
+    /// Whether no program and no erase of the flash fails by itself.
+    pub(super) never_fails: bool,
+    /// Whether pages may be left out, where pages share cells.
+    pub(super) leaves_out: bool,
+    /// Data pages of a block.
+    pub(super) data_pages: u32,
+}
+
+/// What a statement says of a block.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stated {
+    pub(super) horizon: u64,
+    pub(super) sealed: u64,
+    /// The page behind the last durable one of the block, counted from 0, if it was open.
+    pub(super) end: Option<u32>,
+    /// Whether the block may have been erased since. Only asked for if it was open.
+    pub(super) is_erased: bool,
+}
+
+impl Known {
+    /// The pages of a block without a summary that were durable and are not there, and whether it
+    /// had a summary.
+    pub(super) fn judges(&self, pages: &[Seen]) -> (Vec<u32>, bool) {
+        let last = pages.iter().filter_map(Seen::number).max();
+        if last.is_some_and(|last| last <= self.unto) {
+            return (Vec::new(), false);
+        }
+        if self.is_closed {
+            return (Vec::new(), pages.iter().any(|page| *page != Seen::Blank));
+        }
+        // The pages before this one were durable.
+        let below = |horizon: u64| {
+            let is_below = |page: &Seen| page.number().is_some_and(|number| number <= horizon);
+            pages.iter().rposition(is_below).map(|last| last as u32)
+        };
+        let mut end = below(self.highest).unwrap_or(0);
+        let mut is_unsealed = false;
+        if let Some(stated) = self.stated {
+            let is_older = below(stated.horizon).is_some();
+            if let Some(stated_end) = stated.end {
+                if is_older || !stated.is_erased {
+                    end = end.max(stated_end);
+                }
+            } else if let Some(last) = last {
+                is_unsealed = last <= stated.sealed;
+                if is_older && self.never_fails {
+                    end = self.data_pages;
+                }
+            }
+        }
+        let is_gone = |page: &u32| match pages.get(*page as usize) {
+            Some(Seen::Unreadable) => true,
+            Some(Seen::Blank) | None => !self.leaves_out,
+            Some(Seen::Whole(_)) => false,
+        };
+        ((0..end).filter(is_gone).collect(), is_unsealed)
+    }
+}
+
+impl Ftl {
+    /// What the restart has found damaged that was durable, where it was told to go on.
+    pub fn damage(&self) -> &[Damage] {
+        &self.horizon.damage
+    }
+
+    /// Doubts a device that holds a version of a logical page beyond its size: it was larger. Only
+    /// where it says itself how large it is, as a device does whose flash never fails.
+    ///
+    /// # Errors
+    /// [`FtlError::Damaged`], unless damage is kept.
+    pub fn doubt_size(&mut self, beyond: Option<Lpn>, goes_on: bool) -> Result<(), FtlError> {
+        let Some(beyond) = beyond.filter(|_| self.flash.never_fails() && !goes_on) else {
+            return Ok(());
+        };
+        Err(FtlError::Damaged(format!(
+            "it holds logical page {beyond}, and knows {} pages: what said that it had become \
+             larger is lost",
+            self.logical_pages
+        )))
+    }
+
+    /// Looks, once a restart has read the blocks, for what was durable and is damaged. `is_closed`:
+    /// everything was durable, and every block had its summary. Blocks are passed over that have no
+    /// page with a number above `unto`: the mapping table on flash has them. `beyond` is the highest
+    /// logical page beyond the size of the device of which there is a version: it was larger. `goes_on`: damage is
+    /// kept for [`Ftl::damage`], and no error.
+    ///
+    /// # Errors
+    /// [`FtlError::Damaged`].
+    pub fn doubt_horizon(
+        &mut self,
+        is_closed: bool,
+        unto: u64,
+        beyond: Option<Lpn>,
+        goes_on: bool,
+    ) -> Result<(), FtlError> {
+        if self.config.mistake.is(Mistake::HorizonIgnored) {
+            return Ok(());
+        }
+        if let Some((block, number, words)) = self.flash.said_at_erase() {
+            let at = self.geometry.page(block, 0);
+            self.horizon.hears(0, at, number, &words);
+        }
+        let mut damage = self.find_damage(is_closed, unto);
+        // Only a device that says itself how large it is may have lost that.
+        if beyond.is_some() && self.flash.never_fails() {
+            damage.push(Damage {
+                block: None,
+                page: None,
+                why: SMALLER,
+            });
+        }
+        self.horizon.damage = damage;
+        match self.horizon.damage.first() {
+            Some(first) if !goes_on => {
+                let others = match self.horizon.damage.len() - 1 {
+                    0 => String::new(),
+                    others => format!(", and {others} more like it"),
+                };
+                Err(FtlError::Damaged(format!("{first}{others}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn find_damage(&self, is_closed: bool, unto: u64) -> Vec<Damage> {
+        let horizon = &self.horizon;
+        let statements = horizon.newest.iter().flatten();
+        let highest = statements.clone().map(|it| it.horizon).max().unwrap_or(0);
+        let newest = statements.max_by_key(|it| it.number);
+        let mut damage = Vec::new();
+        // By how much the root that was found is older than the one that is stated.
+        let behind = newest.map_or(0, |it| it.root.wrapping_sub(horizon.root as u8));
+        if (1..128).contains(&behind) {
+            damage.push(Damage {
+                block: None,
+                page: None,
+                why: OLDER_ROOT,
+            });
+        }
+        for found in &horizon.found {
+            let (pages, summary) = self
+                .known_of(found.block, highest, is_closed, unto)
+                .judges(&found.pages);
+            let block = Some(found.block);
+            let gone = |page| Damage {
+                block,
+                page: Some(page),
+                why: GONE,
+            };
+            damage.extend(pages.into_iter().map(gone));
+            damage.extend(summary.then_some(Damage {
+                block,
+                page: None,
+                why: UNSEALED,
+            }));
+        }
+        // A block that was open and looks blank.
+        for statement in horizon
+            .newest
+            .iter()
+            .flatten()
+            .filter(|_| self.flash.never_fails())
+        {
+            for head in statement.heads.into_iter().filter(|&head| head != NONE) {
+                let block = self.addresses.block_of(Ppn(head - 1));
+                let is_beyond = head > self.geometry.pages();
+                if is_beyond
+                    || self.block_state(block) == BlockState::Free
+                        && !self.was_erased_after(block, statement)
+                {
+                    damage.push(Damage {
+                        block: Some(block),
+                        page: None,
+                        why: BLANK,
+                    });
+                }
+            }
+        }
+        damage
+    }
+
+    /// What is known of a block, beside its pages.
+    fn known_of(&self, block: Pbn, highest: u64, is_closed: bool, unto: u64) -> Known {
+        let first = self.geometry.page(block, 0).0;
+        let ends = first..first + self.data_pages;
+        let says = |statement: &Statement| {
+            let mut heads = statement.heads.iter().filter(|&&head| head != NONE);
+            let head = heads.find(|&&head| ends.contains(&(head - 1)));
+            Stated {
+                horizon: statement.horizon,
+                sealed: statement.sealed,
+                end: head.map(|head| head - first),
+                is_erased: head.is_some() && self.was_erased_after(block, statement),
+            }
+        };
+        let statement = &self.horizon.newest[self.geometry.plane_of(block) as usize];
+        Known {
+            is_closed,
+            unto,
+            highest,
+            stated: statement.as_ref().map(says),
+            never_fails: self.flash.never_fails(),
+            leaves_out: self.config.paired_pages != PairedPages::Ignored,
+            data_pages: self.data_pages,
+        }
+    }
+
+    /// Whether a block that was open at a statement may have been erased since. Where the flash
+    /// does not count erases, it may.
+    fn was_erased_after(&self, block: Pbn, statement: &Statement) -> bool {
+        let of_statement = self.addresses.block_of(statement.at);
+        self.flash
+            .was_erased_after(block, of_statement, statement.erase)
+    }
+}

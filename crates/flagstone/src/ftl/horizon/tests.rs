@@ -1,0 +1,247 @@
+//! What a restart judges of a block without a summary, held against its table for all blocks of
+//! three pages and all that can be known of one; and against all short histories of a tiny flash.
+
+mod histories;
+
+use super::judge::{Known, Seen, Stated};
+use crate::cases::{Case, cases, prove, rows_that_differ};
+
+/// A page of a block of three without a summary, and what is known of them.
+#[derive(Debug, Clone)]
+struct Facts {
+    /// What the pages are, in order.
+    pages: Vec<Seen>,
+    known: Known,
+    /// The page that is asked for; nothing for the summary.
+    page: Option<u32>,
+}
+
+const PAGES: u32 = 3;
+
+/// The horizon of the plane, and the highest of all planes.
+const OF_PLANE: u64 = 4;
+const HIGHEST: u64 = 6;
+
+/// Numbers of pages: below the horizon of the plane, below that of another, above both.
+const OLD: u64 = 2;
+const ELSEWHERE: u64 = 5;
+const NEW: u64 = 8;
+
+impl Facts {
+    fn all() -> Vec<Facts> {
+        let kinds = [
+            Seen::Blank,
+            Seen::Unreadable,
+            Seen::Whole(0),
+            Seen::Whole(OLD),
+            Seen::Whole(ELSEWHERE),
+            Seen::Whole(NEW),
+        ];
+        let mut blocks = vec![Vec::new()];
+        for _ in 0..PAGES {
+            let longer = |block: &Vec<Seen>| kinds.map(|kind| [&block[..], &[kind]].concat());
+            blocks = blocks.iter().flat_map(longer).collect();
+        }
+        let mut stated = vec![None];
+        for end in [None, Some(1), Some(2), Some(3)] {
+            for sealed in [0, OLD, OF_PLANE] {
+                // It is only asked of blocks that were open.
+                for is_erased in [false, true]
+                    .into_iter()
+                    .take(1 + usize::from(end.is_some()))
+                {
+                    stated.push(Some(Stated {
+                        horizon: OF_PLANE,
+                        sealed,
+                        end,
+                        is_erased,
+                    }));
+                }
+            }
+        }
+        let mut all = Vec::new();
+        for pages in &blocks {
+            for &stated in &stated {
+                for bits in 0..16u32 {
+                    let bit = |at: u32| bits >> at & 1 == 1;
+                    let known = Known {
+                        is_closed: bit(0),
+                        unto: if bit(1) { ELSEWHERE } else { 0 },
+                        highest: HIGHEST,
+                        stated,
+                        never_fails: bit(2),
+                        leaves_out: bit(3),
+                        data_pages: PAGES,
+                    };
+                    for page in [None, Some(0), Some(1), Some(2)] {
+                        let pages = pages.clone();
+                        all.push(Facts { pages, known, page });
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// The highest number of its pages.
+    fn last(&self) -> Option<u64> {
+        self.pages.iter().filter_map(Seen::number).max()
+    }
+
+    /// Whether nobody asks: the mapping table on flash has all of it.
+    fn is_passed_over(&self) -> bool {
+        self.last().is_some_and(|last| last <= self.known.unto)
+    }
+
+    /// Whether it is to be judged by statements, for a page.
+    fn asks_page(&self) -> bool {
+        !self.is_passed_over() && !self.known.is_closed && self.page.is_some()
+    }
+
+    /// The same, for its summary.
+    fn asks_summary(&self) -> bool {
+        !self.is_passed_over() && !self.known.is_closed && self.page.is_none()
+    }
+
+    /// Whether a page up to a horizon lies behind the one that is asked for.
+    fn is_before(&self, horizon: u64) -> bool {
+        let behind = self.pages.iter().skip(self.page.unwrap_or(0) as usize + 1);
+        behind
+            .filter_map(Seen::number)
+            .any(|number| number <= horizon)
+    }
+
+    /// Whether the block holds a page that was durable at the statement of its plane.
+    fn holds_old(&self) -> bool {
+        let mut numbers = self.pages.iter().filter_map(Seen::number);
+        numbers.any(|number| number <= OF_PLANE)
+    }
+
+    /// Whether the page lies before the end that the statement gives the block, and that it is the
+    /// block of then.
+    fn is_before_end(&self) -> bool {
+        let is_then = |stated: &Stated| !stated.is_erased || self.holds_old();
+        let stated = self.known.stated.filter(is_then);
+        stated.and_then(|stated| stated.end) > self.page
+    }
+
+    /// Whether the block was full at the statement.
+    fn was_full(&self) -> bool {
+        let is_open = |stated: Stated| stated.end.is_some();
+        self.known.stated.is_some_and(|stated| !is_open(stated))
+            && self.holds_old()
+            && self.known.never_fails
+    }
+
+    /// Whether the page is there, or may be left out.
+    fn is_there(&self) -> bool {
+        match self.pages[self.page.expect("a page") as usize] {
+            Seen::Whole(_) => true,
+            Seen::Unreadable => false,
+            Seen::Blank => self.known.leaves_out,
+        }
+    }
+
+    /// Whether the page has to be there by none of the three rules.
+    fn is_free(&self) -> bool {
+        !self.is_before(HIGHEST) && !self.is_before_end() && !self.was_full()
+    }
+
+    /// Whether the statement says that it had a summary: its last page has such a number, and it
+    /// was not open.
+    fn had_summary(&self) -> bool {
+        let closed = self.known.stated.filter(|stated| stated.end.is_none());
+        let last = self.last().unwrap_or(u64::MAX);
+        closed.is_some_and(|stated| last <= stated.sealed)
+    }
+
+    fn holds_any(&self) -> bool {
+        self.pages.iter().any(|page| *page != Seen::Blank)
+    }
+
+    /// Whether the code calls the page, or the summary, damaged.
+    fn judged(&self, known: &Known) -> bool {
+        let (pages, summary) = known.judges(&self.pages);
+        self.page.map_or(summary, |page| pages.contains(&page))
+    }
+}
+
+/// Whether a page of the block, or its summary, is damaged.
+const TABLE: [Case<Facts, bool>; 10] = cases! { |facts|
+    "@A": facts.is_passed_over() => false;
+    "@B": !facts.is_passed_over() && facts.known.is_closed && facts.page.is_some() => false;
+    "@C": !facts.is_passed_over() && facts.known.is_closed && facts.page.is_none()
+        => facts.holds_any();
+    "@D": facts.asks_page() && facts.is_there() => false;
+    "@E": facts.asks_page() && !facts.is_there() && facts.is_before(HIGHEST) => true;
+    "@F": facts.asks_page() && !facts.is_there() && !facts.is_before(HIGHEST)
+        && facts.is_before_end() => true;
+    "@G": facts.asks_page() && !facts.is_there() && !facts.is_before(HIGHEST)
+        && !facts.is_before_end() && facts.was_full() => true;
+    "@H": facts.asks_page() && !facts.is_there() && facts.is_free() => false;
+    "@I": facts.asks_summary() && facts.had_summary() => true;
+    "@J": facts.asks_summary() && !facts.had_summary() => false;
+};
+
+#[test]
+fn every_row_of_the_table_of_damage() {
+    prove(&TABLE, &Facts::all(), |facts| facts.judged(&facts.known));
+}
+
+#[test]
+fn blank_pages_at_the_end_need_not_be_read() {
+    for mut facts in Facts::all() {
+        let verdict = facts.judged(&facts.known);
+        while facts.pages.last() == Some(&Seen::Blank) {
+            facts.pages.pop();
+            assert_eq!(facts.judged(&facts.known), verdict, "{facts:?}");
+        }
+    }
+}
+
+#[test]
+fn each_rule_that_is_left_out_differs_from_the_table() {
+    type Leave = fn(&mut Known);
+    let rules: [(&str, Leave, &[&str]); 8] = [
+        ("the horizon", |known| known.highest = 0, &["@E"]),
+        (
+            "the heads",
+            |known| known.stated.iter_mut().for_each(|it| it.end = None),
+            &["@F", "@H", "@J"],
+        ),
+        (
+            "the summaries that were there",
+            |known| known.stated.iter_mut().for_each(|it| it.sealed = 0),
+            &["@I"],
+        ),
+        (
+            "erases that came since",
+            |known| known.stated.iter_mut().for_each(|it| it.is_erased = false),
+            &["@H"],
+        ),
+        (
+            "that a flash may fail",
+            |known| known.never_fails = true,
+            &["@H"],
+        ),
+        (
+            "that pages may be left out",
+            |known| known.leaves_out = false,
+            &["@D"],
+        ),
+        ("the close", |known| known.is_closed = false, &["@B", "@C"]),
+        ("the mapping table", |known| known.unto = 0, &["@A"]),
+    ];
+    for (rule, leave_out, rows) in rules {
+        let mistaken = |facts: &Facts| {
+            let mut known = facts.known;
+            leave_out(&mut known);
+            facts.judged(&known)
+        };
+        assert_eq!(
+            rows_that_differ(&TABLE, &Facts::all(), mistaken),
+            rows,
+            "{rule}"
+        );
+    }
+}
