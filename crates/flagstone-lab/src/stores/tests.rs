@@ -77,6 +77,37 @@ fn cuts_lose_nothing_of_tables() {
     assert!(tally.collections > 0 && tally.refused > 0, "{findings:?}");
 }
 
+#[test]
+fn each_kind_of_wide_draw_comes_and_loses_nothing() {
+    let mut tally = StoreTally::default();
+    for seed in 0..24 {
+        let id = StoreRunId {
+            filled: false,
+            wide: true,
+            ..format!("store.seal/n2/s{seed}").parse().expect("a run id")
+        };
+        let found = id.run();
+        assert_eq!(found.first, None, "{id}");
+        assert_eq!(id.to_string().parse(), Ok(id));
+        tally += found;
+    }
+    let wide = &tally.wide;
+    let drawn = [
+        wide.large_blocks,
+        wide.many_clients,
+        wide.roomy,
+        wide.whole,
+        wide.large,
+        wide.closes,
+        wide.failures,
+        tally.empties,
+    ];
+    assert!(
+        wide.runs == 24 && drawn.iter().all(|&times| times > 0),
+        "{tally:?}"
+    );
+}
+
 /// A lie is found, by a run that its id repeats and that holds without the lie.
 fn finds(subject: StoreSubject, protocol: Kind, (lie, name): (Lie, &str)) {
     let findings = campaign_over(subject, protocol, lie, 20_000);
@@ -162,6 +193,7 @@ fn a_run_id_is_whole_or_refused() {
         encrypted: false,
         filled: false,
         grows: false,
+        wide: false,
         depth: 3,
         seed: 17,
     };
