@@ -79,7 +79,7 @@ impl Wide {
             fails_after: None,
         };
         if dice.random_range(0..3) == 0 {
-            wide.fails_after = Some(dice.random_range(4..300));
+            wide.fails_after = Some(dice.random_range(2..50));
         }
         // A heavy tail: few runs have such transactions, and few of these are very large.
         if dice.random_range(0..12) == 0 {
