@@ -224,8 +224,9 @@ impl Medium for Lying {
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
-        // The first superblock, and its sync, come before the room of a new store.
-        let is_new = self.below.operations() <= 2;
+        // The first superblock, and its sync, come before the room of a new store; and before them
+        // the zeroing of what the medium held, and its sync.
+        let is_new = self.below.operations() <= 4;
         let refuses = |dice: &Mutex<Pcg64Mcg>| {
             let mut dice = dice.lock().expect("one thread");
             dice.random_range(0..2) == 0

@@ -245,3 +245,27 @@ fn a_run_id_is_whole_or_refused() {
         assert!(text.parse::<StoreRunId>().is_err(), "{text}");
     }
 }
+
+/// A statement named a block as open that was full when the newest root was written and had no
+/// durable summary. The restart did not read it, for the root had its pages, and took it for blank.
+#[test]
+fn a_block_that_a_restart_need_not_read_is_not_taken_for_blank() {
+    for id in [
+        "store.seal-r.filled/n3/s37162100769",
+        "store.seal-r.filled/n3/s37162100773",
+    ] {
+        let tally = id.parse::<StoreRunId>().expect("a run id").run();
+        assert_eq!(tally.first, None, "{id}");
+    }
+}
+
+#[test]
+#[ignore = "tmp"]
+fn dbg_run() {
+    for id in std::env::var("RUNS").unwrap().split(' ') {
+        let on_chip = std::env::var("CHIP").is_ok();
+        let id: StoreRunId = id.parse().unwrap();
+        let t = if on_chip { id.run_on_chip() } else { id.run() };
+        println!("{id}: {} cuts {} {:?}", t.cuts, t.violations, t.first);
+    }
+}

@@ -563,8 +563,8 @@ impl Ftl {
 
     /// Looks, once a restart has read the blocks, for what was durable and is damaged. `is_closed`:
     /// everything was durable, and every block had its summary. Blocks are passed over that have no
-    /// page with a number above `unto`: the mapping table on flash has them. `goes_on`: damage is
-    /// kept for [`Ftl::damage`], and no error.
+    /// page with a number above `unto`, or that the restart does not read by `reads`: the mapping
+    /// table on flash has them. `goes_on`: damage is kept for [`Ftl::damage`], and no error.
     ///
     /// # Errors
     /// [`FtlError::Damaged`].
@@ -572,6 +572,7 @@ impl Ftl {
         &mut self,
         is_closed: bool,
         unto: u64,
+        reads: impl Fn(Pbn) -> bool,
         goes_on: bool,
     ) -> Result<(), FtlError> {
         if self.config.mistake.is(Mistake::HorizonIgnored) {
@@ -581,7 +582,7 @@ impl Ftl {
             let at = self.geometry.page(block, 0);
             self.horizon.hears(0, at, number, &words);
         }
-        let damage = self.find_damage(is_closed, unto);
+        let damage = self.find_damage(is_closed, unto, reads);
         self.horizon.damage = damage;
         match self.horizon.damage.first() {
             Some(first) if !goes_on => {
@@ -595,7 +596,7 @@ impl Ftl {
         }
     }
 
-    fn find_damage(&self, is_closed: bool, unto: u64) -> Vec<Damage> {
+    fn find_damage(&self, is_closed: bool, unto: u64, reads: impl Fn(Pbn) -> bool) -> Vec<Damage> {
         let horizon = &self.horizon;
         let statements = horizon.newest.iter().flatten();
         let highest = statements.clone().map(|it| it.horizon).max().unwrap_or(0);
@@ -630,7 +631,8 @@ impl Ftl {
                 why: UNSEALED,
             }));
         }
-        // A block that was open and looks blank.
+        // A block that was open and looks blank. One that is not read has the state of those that
+        // were never written.
         for statement in horizon
             .newest
             .iter()
@@ -642,6 +644,7 @@ impl Ftl {
                 let is_beyond = head > self.geometry.pages();
                 if is_beyond
                     || self.block_state(block) == BlockState::Free
+                        && reads(block)
                         && !self.was_erased_after(block, statement)
                 {
                     damage.push(Damage {

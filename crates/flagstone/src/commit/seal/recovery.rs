@@ -131,7 +131,8 @@ pub(super) fn read(
         }
     }
     ftl.doubt_size(beyond, options.salvages)?;
-    ftl.doubt_horizon(options.ended, unto, options.salvages)?;
+    let reads = |block| bounds.as_ref().is_none_or(|bounds| bounds.reads(block));
+    ftl.doubt_horizon(options.ended, unto, reads, options.salvages)?;
     if !FORGETS_XIDS.iter().any(|&forgets| mistake.is(forgets)) {
         last_tx = roster.keys().copied().fold(last_tx, TxId::max);
     }
