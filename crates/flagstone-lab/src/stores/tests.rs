@@ -64,7 +64,7 @@ fn cuts_lose_nothing_under_any_protocol_that_a_store_can_have() {
         assert!(findings.work.grown > 0, "{protocol}: {findings:?}");
         discards += findings.work.discards;
     }
-    assert!(protocols > 6 && discards > 50, "{discards}");
+    assert!(protocols > 6 && discards > 20, "{discards}");
 }
 
 #[test]
@@ -256,16 +256,5 @@ fn a_block_that_a_restart_need_not_read_is_not_taken_for_blank() {
     ] {
         let tally = id.parse::<StoreRunId>().expect("a run id").run();
         assert_eq!(tally.first, None, "{id}");
-    }
-}
-
-#[test]
-#[ignore = "tmp"]
-fn dbg_run() {
-    for id in std::env::var("RUNS").unwrap().split(' ') {
-        let on_chip = std::env::var("CHIP").is_ok();
-        let id: StoreRunId = id.parse().unwrap();
-        let t = if on_chip { id.run_on_chip() } else { id.run() };
-        println!("{id}: {} cuts {} {:?}", t.cuts, t.violations, t.first);
     }
 }
