@@ -394,6 +394,18 @@ impl PageStore {
         }
     }
 
+    /// Ends the blocks that are being written, as a close does first if the opening has written
+    /// anything. Says whether every block has its summary then. For campaigns that follow a store on
+    /// a flash of their own.
+    ///
+    /// # Errors
+    /// The medium fails.
+    #[doc(hidden)]
+    pub fn end_blocks(&mut self) -> Result<bool, StoreError> {
+        let ended = self.device.end_blocks(self.now);
+        self.translate(ended)
+    }
+
     /// Gives the close that follows what it leaves for the next opening.
     fn come_to_rest(&mut self) -> Result<(), StoreError> {
         // Before anything is locked: in a process that was forked meanwhile it may stay so.
@@ -405,8 +417,7 @@ impl PageStore {
         // A device that has given its tables is not to be used any more.
         let has_rested = self.notes.tables().is_some();
         if may && !has_rested && wrote > 0 {
-            let sealed = self.device.end_blocks(self.now);
-            let sealed = self.translate(sealed)?;
+            let sealed = self.end_blocks()?;
             self.notes.is_sealed(sealed);
         }
         if may && !has_rested && is_worth(wrote, self.device.pages()) {

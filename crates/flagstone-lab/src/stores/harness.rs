@@ -7,6 +7,7 @@
 //! acknowledged, and not newer than the last one that had begun.
 
 use super::on_chip::{Landed, OnChip};
+use super::wide::WideTally;
 use super::{StoreRunId, older};
 use crate::campaign::caught;
 use flagstone_store::medium::{Landing, Recorded};
@@ -48,6 +49,10 @@ pub struct StoreTally {
     pub refused: u64,
     /// What was found beside the medium, of runs with a simulated chip there.
     pub on_chip: Landed,
+    /// What wide runs have drawn.
+    pub wide: WideTally,
+    /// Pages that were never written, and were looked at.
+    pub empties: u64,
     /// Cuts after which something else was there than had been acknowledged.
     pub violations: u64,
     /// The first of them.
@@ -67,6 +72,8 @@ impl AddAssign for StoreTally {
         self.grouped += other.grouped;
         self.refused += other.refused;
         self.on_chip.add(&other.on_chip);
+        self.wide.add(&other.wide);
+        self.empties += other.empties;
         self.violations += other.violations;
     }
 }
@@ -226,6 +233,11 @@ impl<S> Life<S> {
         self.changed();
     }
 
+    /// Whether no cut was before it.
+    pub(super) fn is_first(&self, depth: u32) -> bool {
+        self.depth == depth
+    }
+
     /// The copies that were made since it was called last.
     fn take_moments(&self) -> Vec<Moment> {
         std::mem::take(&mut *self.moments.lock().expect("one thread"))
@@ -375,6 +387,15 @@ impl<W: World> Run<W> {
         while life.first < life.acknowledged {
             life.states.pop_front();
             life.first += 1;
+        }
+    }
+
+    /// Cuts the medium as it is now so many times.
+    pub(super) fn cut_now(&mut self, life: &Life<W::State>, times: u32, dice: &mut Pcg64Mcg) {
+        let Media { medium, chip } = &life.media;
+        let now = Moment::of(medium, chip.as_ref(), life.right());
+        for _ in 0..times {
+            self.cut(&now, life, dice);
         }
     }
 

@@ -43,10 +43,12 @@ mod pair;
 pub mod rot;
 pub mod soak;
 mod tables;
+mod wide;
 
 pub use harness::StoreTally;
 pub use lie::Lie;
 pub use on_chip::Landed;
+pub use wide::WideTally;
 
 use crate::campaign;
 use flagstone::commit::Kind;
@@ -109,6 +111,9 @@ pub struct StoreRunId {
     /// Whether the store grows during the run: what it holds lies wide apart, or it may take much
     /// room before it collects. Runs over tables do not say so; their stores grow as they come.
     pub grows: bool,
+    /// Whether more is drawn than in other runs: settings, clients, large transactions, closes and
+    /// failing media. Runs over tables, and those with a chip beside the medium, have none of it.
+    pub wide: bool,
     /// Whether the store is encrypted. A program without encryption knows no such runs.
     pub encrypted: bool,
     /// Cuts in a row, at most.
@@ -128,6 +133,9 @@ impl fmt::Display for StoreRunId {
         }
         if self.grows {
             write!(f, ".grows")?;
+        }
+        if self.wide {
+            write!(f, ".wide")?;
         }
         if self.encrypted {
             write!(f, ".encrypted")?;
@@ -163,6 +171,7 @@ impl FromStr for StoreRunId {
             lie: Lie::None,
             filled: false,
             grows: false,
+            wide: false,
             encrypted: false,
             depth: u32::try_from(number(depth, 'n').ok_or_else(wrong)?).map_err(|_| wrong())?,
             seed: number(seed, 's').ok_or_else(wrong)?,
@@ -171,6 +180,7 @@ impl FromStr for StoreRunId {
             match name {
                 "filled" => run.filled = true,
                 "grows" => run.grows = true,
+                "wide" => run.wide = true,
                 "encrypted" => run.encrypted = true,
                 lie => run.lie = Lie::by_name(lie).ok_or_else(wrong)?,
             }
@@ -182,7 +192,7 @@ impl FromStr for StoreRunId {
         }
         let is_one = match subject {
             StoreSubject::Pages => true,
-            StoreSubject::Tables => run.protocol == Kind::Seal && !run.grows,
+            StoreSubject::Tables => run.protocol == Kind::Seal && !run.grows && !run.wide,
         };
         match run.to_string() == text && is_one && subject.has(run.lie) {
             true => Ok(run),
@@ -204,7 +214,7 @@ impl StoreRunId {
     /// same operations, and what restarts find has to be the same. Runs over tables have none.
     pub fn run_on_chip(&self) -> StoreTally {
         match self.subject {
-            StoreSubject::Pages => carry_out::<Pages>(self, true),
+            StoreSubject::Pages => carry_out::<Pages>(self, !self.wide),
             StoreSubject::Tables => self.run(),
         }
     }
@@ -273,6 +283,9 @@ impl StoreCampaign {
             filled: number % 2 != 0
                 && (self.subject == StoreSubject::Tables || begins_large(self.protocol)),
             grows: self.subject == StoreSubject::Pages && matches!(number % 8, 2 | 5),
+            wide: self.subject == StoreSubject::Pages
+                && !self.on_chip
+                && matches!(number % 8, 3..=5),
             encrypted: self.encrypted,
             depth: self.depth.max(1),
             seed: self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(number) & (u64::MAX >> 16),

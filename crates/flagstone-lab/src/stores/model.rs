@@ -26,6 +26,14 @@ impl Places {
         index * self.apart
     }
 
+    /// Some that no client writes to: between them, just behind them, and far away.
+    pub(super) fn never_written(self) -> impl Iterator<Item = u32> {
+        let end = self.at(self.count - 1) + 1;
+        let between = (self.apart > 1).then_some(1);
+        let behind = [0, 1, 7, 63, 1_000, 100_000].map(|far| end + far);
+        between.into_iter().chain(behind)
+    }
+
     /// One of them by dice.
     pub(super) fn draw(self, dice: &mut Pcg64Mcg) -> u32 {
         self.at(dice.random_range(0..self.count))
@@ -79,7 +87,8 @@ impl Model {
         mut read: impl FnMut(Lpn, &mut [u8]) -> Result<Option<usize>, StoreError>,
     ) -> Result<(), String> {
         let mut page = vec![0; PageStore::PAGE_BYTES];
-        for at in (0..pages.count).map(|index| pages.at(index)) {
+        let written = (0..pages.count).map(|index| pages.at(index));
+        for at in written.chain(pages.never_written()) {
             let found = match read(Lpn(at), &mut page) {
                 Ok(bytes) => bytes.map(|bytes| &page[..bytes]),
                 Err(StoreError::Device(DeviceError::Unreadable(_))) => {

@@ -478,7 +478,15 @@ impl Flash for Cutting {
         data: &mut [u8],
         spare: &mut [u8],
     ) -> Result<Read, FlashError> {
-        self.moment(|chip| chip.power.read(now, at, data, spare))
+        // A medium does not wait for what was asked of it before.
+        let done = now;
+        match self.moment(|chip| chip.power.read(now, at, data, spare)) {
+            Ok(read) => Ok(Read { done, ..read }),
+            Err(FlashError::Uncorrectable { at, .. }) => {
+                Err(FlashError::Uncorrectable { at, done })
+            }
+            Err(other) => Err(other),
+        }
     }
 
     fn program(

@@ -7,6 +7,7 @@ use super::lie::{Lie, Lying};
 use super::model::{Model, Places, Writes, bytes_of};
 use super::on_chip::OnChip;
 use super::pair::Pair;
+use super::wide::{Wide, was_told};
 use flagstone::commit::DeviceError;
 use flagstone::ftl::Mistake;
 use flagstone::units::{Lpn, SnapshotId, TxId};
@@ -26,6 +27,9 @@ const FILL: u64 = 0xf111 << 40;
 /// Pages by which a store may be larger than twice what it needs.
 const PAGES_MORE: u32 = 4_096;
 
+/// Pages of a transaction that is larger than what waits for the medium at once.
+const LARGE: u32 = 256;
+
 /// For the dice by which a store grows.
 const GROWTH: u64 = 0x9703 << 40;
 
@@ -35,16 +39,18 @@ const IDLENESS: u64 = 0x1d1e << 40;
 /// The store of a run, and how it is used.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pages {
-    pages_per_block: u32,
+    pub(super) pages_per_block: u32,
     /// Pages that clients write to.
-    pages: Places,
+    pub(super) pages: Places,
     /// How much room the store takes before it collects, see [`OpenOptions::space`].
-    space: f64,
+    pub(super) space: f64,
     /// The most writes of a transaction.
     writes: u32,
-    clients: usize,
+    pub(super) clients: usize,
     /// Whether the medium has no room now and then.
     refuses: bool,
+    /// What else is drawn, of a wide run.
+    pub(super) wide: Option<Wide>,
 }
 
 impl Pages {
@@ -147,6 +153,9 @@ impl Run<Pages> {
         let mut options = OpenOptions::default().with_protocol(self.id.protocol);
         options.pages_per_block = self.world.pages_per_block;
         options.space = self.world.space;
+        if let Some(wide) = &self.world.wide {
+            wide.set(&mut options);
+        }
         options.identity = Some(self.id.identity());
         options.force = self.id.forces();
         options.mistake = (self.id.lie == Lie::Roots)
@@ -202,7 +211,9 @@ impl Run<Pages> {
 
     /// One client writes a page, or several that it has left.
     fn write(&mut self, store: &mut Pair, live: &mut LiveTx, dice: &mut Pcg64Mcg) -> Done<()> {
-        for _ in 0..dice.random_range(1..=live.left.min(8)) {
+        // The pages of a large transaction come together.
+        let at_once = if live.left > LARGE { live.left } else { 8 };
+        for _ in 0..dice.random_range(1..=live.left.min(at_once)) {
             live.left -= 1;
             let at = self.world.pages.draw(dice);
             self.tag += 1;
@@ -232,6 +243,103 @@ impl Run<Pages> {
     }
 }
 
+impl Run<Pages> {
+    /// Uses the store of a life until its steps are done or its medium fails.
+    fn live(&mut self, life: &mut Life<Model>, steps: u32, dice: &mut Pcg64Mcg) -> Done<()> {
+        let run = self;
+        let opened = run.open(&life.media);
+        let mut store = opened.map_err(failed("it does not open"))?;
+        let began = store.store().device().geometry().blocks();
+        life.leave_out_opening();
+        life.opened(store.store().info().life.commits);
+        let wide = run.world.wide;
+        let medium = life.media.medium.clone();
+        medium.fail_at(wide.and_then(|wide| Some(medium.operations() + wide.fails_after?)));
+        let mut wrote = false;
+        let mut live: Vec<LiveTx> = Vec::new();
+        let most = store.store().device().live_max().unwrap_or(u32::MAX) as usize;
+        let most = run.world.clients.min(most);
+        let mut readers = Readers {
+            open: Vec::new(),
+            dice: Pcg64Mcg::seed_from_u64(run.id.seed ^ run.tag << 32),
+        };
+        let mut idler = Idler::of(run.id.seed, run.tag);
+        let mut discarder = Discarder::of(run.id.seed, run.tag);
+        for _ in 0..steps {
+            let moved = idler.step(&mut store).map_err(failed("while it is idle"))?;
+            run.tally.moved += moved;
+            let compared = readers.step(&mut store, &life.newest(), run.world.pages)?;
+            run.tally.snapshots += compared;
+            if dice.random_range(0..wide.map_or(64, |wide| wide.closes)) == 0 {
+                live.clear();
+                run.tally.wide.closes += 1;
+                readers.open.clear();
+                run.tally.collections += store.store().device().stats().collections;
+                run.close(store, &life.media)?;
+                let opened = run.open(&life.media);
+                store = opened.map_err(failed("it does not open again"))?;
+                store.compare()?;
+                let info = store.store().info();
+                life.may().counted(&info)?;
+                // What an opening that wrote nothing has found stays as it is.
+                if wrote && info.closed != Some(true) {
+                    return Err("it was closed, and does not say so".into());
+                }
+                wrote = false;
+                run.look(life, dice);
+            }
+            if live.len() < most {
+                let tx = store.begin().map_err(failed("begin"))?;
+                let mut left = dice.random_range(0..=run.world.writes);
+                if let Some(large) = wide.and_then(|wide| wide.large)
+                    && dice.random_range(0..8) == 0
+                {
+                    left = large;
+                    run.tally.wide.large += 1;
+                }
+                let writes = Writes::new();
+                live.push(LiveTx { tx, writes, left });
+            }
+            let at = dice.random_range(0..live.len());
+            if live[at].left > 0 {
+                run.write(&mut store, &mut live[at], dice)?;
+                let discarded = discarder.step(&mut store);
+                run.tally.discards += discarded.map_err(failed("discard"))?;
+                run.look(life, dice);
+                continue;
+            }
+            let LiveTx { tx, writes, .. } = live.swap_remove(at);
+            if dice.random_range(0..6) == 0 {
+                store.abort(tx).map_err(failed("abort"))?;
+                run.look(life, dice);
+                continue;
+            }
+            let number = life.ask(life.newest().with(&writes));
+            match store.commit(tx) {
+                Ok(()) => run.tally.committed += 1,
+                // What finds no room is rolled back, and nothing of it is there.
+                Err(StoreError::Full(_)) => {
+                    run.tally.refused += 1;
+                    life.lose(number)?;
+                    store.abort(tx).map_err(failed("abort"))?;
+                    run.look(life, dice);
+                    continue;
+                }
+                Err(error) => return Err(failed("commit")(error)),
+            }
+            // A transaction that wrote nothing may leave no trace.
+            life.acknowledge(number, !writes.is_empty());
+            wrote |= !writes.is_empty();
+            run.look_after_commit(life, dice);
+        }
+        let alone = store.store();
+        run.tally.collections += alone.device().stats().collections;
+        run.tally.grown += u64::from(alone.device().geometry().blocks() - began);
+        life.newest().compare(alone, run.world.pages)?;
+        life.media.chip.as_ref().map_or(Ok(()), OnChip::same)
+    }
+}
+
 impl World for Pages {
     type State = Model;
 
@@ -248,11 +356,16 @@ impl World for Pages {
             writes: [1, 2, 4, 12, 60][dice.random_range(0..5)],
             clients: dice.random_range(1..4),
             refuses: false,
+            wide: None,
         };
         if id.grows {
             pages.grow(id.seed);
         }
-        (pages, [1, 2, 5][dice.random_range(0..3)])
+        let rarely = match id.wide {
+            true => Wide::draw(id.seed, &mut pages),
+            false => 1,
+        };
+        (pages, [1, 2, 5][dice.random_range(0..3)] * rarely)
     }
 
     fn landing(pending: u64, dice: &mut Pcg64Mcg) -> Landing {
@@ -297,86 +410,21 @@ impl World for Pages {
         steps: u32,
         dice: &mut Pcg64Mcg,
     ) -> Done<()> {
-        let opened = run.open(&life.media);
-        let mut store = opened.map_err(failed("it does not open"))?;
-        let began = store.store().device().geometry().blocks();
-        life.leave_out_opening();
-        life.opened(store.store().info().life.commits);
-        let mut wrote = false;
-        let mut live: Vec<LiveTx> = Vec::new();
-        let most = store.store().device().live_max().unwrap_or(u32::MAX) as usize;
-        let most = run.world.clients.min(most);
-        let mut readers = Readers {
-            open: Vec::new(),
-            dice: Pcg64Mcg::seed_from_u64(run.id.seed ^ run.tag << 32),
-        };
-        let mut idler = Idler::of(run.id.seed, run.tag);
-        let mut discarder = Discarder::of(run.id.seed, run.tag);
-        for _ in 0..steps {
-            let moved = idler.step(&mut store).map_err(failed("while it is idle"))?;
-            run.tally.moved += moved;
-            let compared = readers.step(&mut store, &life.newest(), run.world.pages)?;
-            run.tally.snapshots += compared;
-            if dice.random_range(0..64) == 0 {
-                live.clear();
-                readers.open.clear();
-                run.tally.collections += store.store().device().stats().collections;
-                run.close(store, &life.media)?;
-                let opened = run.open(&life.media);
-                store = opened.map_err(failed("it does not open again"))?;
-                store.compare()?;
-                let info = store.store().info();
-                life.may().counted(&info)?;
-                // What an opening that wrote nothing has found stays as it is.
-                if wrote && info.closed != Some(true) {
-                    return Err("it was closed, and does not say so".into());
-                }
-                wrote = false;
-                run.look(life, dice);
-            }
-            if live.len() < most {
-                let tx = store.begin().map_err(failed("begin"))?;
-                let left = dice.random_range(0..=run.world.writes);
-                let writes = Writes::new();
-                live.push(LiveTx { tx, writes, left });
-            }
-            let at = dice.random_range(0..live.len());
-            if live[at].left > 0 {
-                run.write(&mut store, &mut live[at], dice)?;
-                let discarded = discarder.step(&mut store);
-                run.tally.discards += discarded.map_err(failed("discard"))?;
-                run.look(life, dice);
-                continue;
-            }
-            let LiveTx { tx, writes, .. } = live.swap_remove(at);
-            if dice.random_range(0..6) == 0 {
-                store.abort(tx).map_err(failed("abort"))?;
-                run.look(life, dice);
-                continue;
-            }
-            let number = life.ask(life.newest().with(&writes));
-            match store.commit(tx) {
-                Ok(()) => run.tally.committed += 1,
-                // What finds no room is rolled back, and nothing of it is there.
-                Err(StoreError::Full(_)) => {
-                    run.tally.refused += 1;
-                    life.lose(number)?;
-                    store.abort(tx).map_err(failed("abort"))?;
-                    run.look(life, dice);
-                    continue;
-                }
-                Err(error) => return Err(failed("commit")(error)),
-            }
-            // A transaction that wrote nothing may leave no trace.
-            life.acknowledge(number, !writes.is_empty());
-            wrote |= !writes.is_empty();
-            run.look_after_commit(life, dice);
+        if let (Some(wide), true) = (run.world.wide, life.is_first(run.id.depth)) {
+            wide.count(&run.world, &mut run.tally.wide);
         }
-        let alone = store.store();
-        run.tally.collections += alone.device().stats().collections;
-        run.tally.grown += u64::from(alone.device().geometry().blocks() - began);
-        life.newest().compare(alone, run.world.pages)?;
-        life.media.chip.as_ref().map_or(Ok(()), OnChip::same)
+        let lived = run.live(life, steps, dice);
+        life.media.medium.fail_at(None);
+        match lived {
+            // It says so, and a cut of what it has left shows that nothing else has happened.
+            Err(what) if run.world.wide.is_some() && was_told(&what) => {
+                run.tally.wide.failures += 1;
+                run.look(life, dice);
+                run.cut_now(life, 4, dice);
+                Ok(())
+            }
+            lived => lived,
+        }
     }
 
     fn cut_chip(run: &mut Run<Pages>, chip: &OnChip, at: u64, left: &Recorded) -> Done<OnChip> {
@@ -398,7 +446,10 @@ impl World for Pages {
         let mut differs = Vec::new();
         for state in may.states {
             match state.compare(store, run.world.pages) {
-                Ok(()) => return Ok(state),
+                Ok(()) => {
+                    run.tally.empties += run.world.pages.never_written().count() as u64;
+                    return Ok(state);
+                }
                 Err(what) => differs.push(what),
             }
         }

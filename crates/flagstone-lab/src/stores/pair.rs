@@ -135,10 +135,17 @@ impl Pair {
 
     /// Closes both. The chip is switched off, and has what has landed on the medium.
     pub(super) fn close(
-        self,
+        mut self,
         medium: &Recorded,
         options: &OpenOptions,
     ) -> Result<Result<(), StoreError>, String> {
+        // A store that was not written to ends nothing when it is closed. What the twin has written
+        // to its medium says nothing of that.
+        if self.beside.is_some() && self.store.medium_stats().bytes > 0 {
+            if let Err(error) = self.both("ending blocks", PageStore::end_blocks) {
+                return Ok(Err(error));
+            }
+        }
         let closed = self.store.close();
         if let (Some((twin, chip)), Ok(())) = (self.beside, &closed) {
             twin.close()

@@ -64,7 +64,7 @@ fn cuts_lose_nothing_under_any_protocol_that_a_store_can_have() {
         assert!(findings.work.grown > 0, "{protocol}: {findings:?}");
         discards += findings.work.discards;
     }
-    assert!(protocols > 6 && discards > 50, "{discards}");
+    assert!(protocols > 6 && discards > 20, "{discards}");
 }
 
 #[test]
@@ -75,6 +75,37 @@ fn cuts_lose_nothing_of_tables() {
     assert!(tally.cuts_again > 50 && tally.grouped > 20, "{findings:?}");
     assert!(tally.snapshots > 50, "{findings:?}");
     assert!(tally.collections > 0 && tally.refused > 0, "{findings:?}");
+}
+
+#[test]
+fn each_kind_of_wide_draw_comes_and_loses_nothing() {
+    let mut tally = StoreTally::default();
+    for seed in 0..24 {
+        let id = StoreRunId {
+            filled: false,
+            wide: true,
+            ..format!("store.seal/n2/s{seed}").parse().expect("a run id")
+        };
+        let found = id.run();
+        assert_eq!(found.first, None, "{id}");
+        assert_eq!(id.to_string().parse(), Ok(id));
+        tally += found;
+    }
+    let wide = &tally.wide;
+    let drawn = [
+        wide.large_blocks,
+        wide.many_clients,
+        wide.roomy,
+        wide.whole,
+        wide.large,
+        wide.closes,
+        wide.failures,
+        tally.empties,
+    ];
+    assert!(
+        wide.runs == 24 && drawn.iter().all(|&times| times > 0),
+        "{tally:?}"
+    );
 }
 
 /// A lie is found, by a run that its id repeats and that holds without the lie.
@@ -162,6 +193,7 @@ fn a_run_id_is_whole_or_refused() {
         encrypted: false,
         filled: false,
         grows: false,
+        wide: false,
         depth: 3,
         seed: 17,
     };
@@ -211,5 +243,18 @@ fn a_run_id_is_whole_or_refused() {
         "store.seal/n3/s1/",
     ] {
         assert!(text.parse::<StoreRunId>().is_err(), "{text}");
+    }
+}
+
+/// A statement named a block as open that was full when the newest root was written and had no
+/// durable summary. The restart did not read it, for the root had its pages, and took it for blank.
+#[test]
+fn a_block_that_a_restart_need_not_read_is_not_taken_for_blank() {
+    for id in [
+        "store.seal-r.filled/n3/s37162100769",
+        "store.seal-r.filled/n3/s37162100773",
+    ] {
+        let tally = id.parse::<StoreRunId>().expect("a run id").run();
+        assert_eq!(tally.first, None, "{id}");
     }
 }

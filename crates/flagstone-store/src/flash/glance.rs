@@ -1,9 +1,12 @@
 //! What a medium shows of its flash, block by block and page by page, without a device above it. A
 //! campaign learns here which programs and erases have landed.
 
-use super::{DAMAGED, DATA_BYTES, Judged, NEVER, generation_in, judge, mark_at, mark_page};
+use super::{
+    DAMAGED, DATA_BYTES, Judged, NEVER, generation_in, judge, mark_at, mark_page, page_generation,
+};
 use crate::encryption;
 use crate::error::{Doing, StoreError};
+use crate::identity::Identity;
 use crate::medium::Medium;
 use crate::pages::OpenOptions;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
@@ -61,43 +64,75 @@ impl Glance {
         self.superblock.blocks
     }
 
-    fn generation(&self, block: Pbn) -> Result<u64, StoreError> {
-        let place = mark_page(self.superblock.pages_per_block, block.0);
+    /// The generation of a block as an opening finds it, and the pages of it that the opening has
+    /// read before it knew that. A page that is whole speaks for a mark that has not landed; while
+    /// a block looks blank, an opening reads a few of its pages, the last one first.
+    fn generation(&self, block: Pbn) -> Result<(u64, Vec<u32>), StoreError> {
+        let pages = self.superblock.pages_per_block;
+        let identity = self.superblock.identity;
+        let place = mark_page(pages, block.0);
         let mark = mark_at(self.medium.as_ref(), place).doing("reading a mark")?;
-        Ok(generation_in(&mark, block.0, self.superblock.identity))
+        let by_mark = generation_in(&mark, block.0, identity);
+        if by_mark == DAMAGED || identity == Identity::NONE {
+            return Ok((by_mark, Vec::new()));
+        }
+        let doubled = std::iter::successors(Some(1), |page| Some(2 * page));
+        let mut read = Vec::new();
+        for page in [pages - 1, 0].into_iter().chain(doubled) {
+            if page >= pages {
+                break;
+            }
+            let at = Ppn(block.0 * pages + page);
+            let said = page_generation(&self.read(at)?, at.0, identity);
+            if let Some(said) = said.filter(|&said| by_mark < said && said < Identity::LEAST) {
+                return Ok((said, read));
+            }
+            read.push(page);
+        }
+        Ok((by_mark, Vec::new()))
+    }
+
+    /// What is in the place of a page.
+    fn read(&self, at: Ppn) -> Result<[u8; MEDIUM_PAGE_BYTES], StoreError> {
+        let pages = self.superblock.pages_per_block;
+        let place = mark_page(pages, at.0 / pages) + 1 + u64::from(at.0 % pages);
+        let mut page = [0; MEDIUM_PAGE_BYTES];
+        (self.medium)
+            .read_at(place * MEDIUM_PAGE_BYTES as u64, &mut page)
+            .doing("reading a page")?;
+        Ok(page)
     }
 
     /// The last erase of a block: the number of the opening that did it, and how many it had done
-    /// with that one. Nothing if the block was never erased, or its mark is damaged.
+    /// with that one. Nothing if the block was never erased as far as its mark and its pages say,
+    /// or its mark is damaged.
     ///
     /// # Errors
     /// The medium cannot be read.
     pub fn last_erase(&self, block: Pbn) -> Result<Option<(u32, u32)>, StoreError> {
-        Ok(match self.generation(block)? {
+        Ok(match self.generation(block)?.0 {
             NEVER | DAMAGED => None,
             known => Some(((known >> 32) as u32, known as u32)),
         })
     }
 
-    /// How a page reads.
+    /// How an opening reads a page.
     ///
     /// # Errors
     /// The medium cannot be read.
     pub fn page(&self, at: Ppn) -> Result<Shown, StoreError> {
         let pages = self.superblock.pages_per_block;
         let block = Pbn(at.0 / pages);
-        let generation = self.generation(block)?;
-        let place = mark_page(pages, block.0) + 1 + u64::from(at.0 % pages);
-        let mut page = [0; MEDIUM_PAGE_BYTES];
-        (self.medium)
-            .read_at(place * MEDIUM_PAGE_BYTES as u64, &mut page)
-            .doing("reading a page")?;
+        let (generation, read_before) = self.generation(block)?;
+        let page = self.read(at)?;
         let (data, end) = page.split_at(DATA_BYTES);
+        let was_known = !read_before.contains(&(at.0 % pages));
         Ok(
             match judge(data, end, at, generation, self.superblock.identity) {
                 Judged::Blank => Shown::Blank,
                 Judged::Whole(_) => Shown::Whole,
-                Judged::Wrong => Shown::Torn,
+                Judged::Wrong if was_known => Shown::Torn,
+                Judged::Wrong => Shown::Blank,
             },
         )
     }

@@ -34,7 +34,7 @@
 
 mod judge;
 
-pub use judge::Damage;
+pub use judge::{Damage, Scanned};
 pub(super) use judge::{Found, Seen};
 
 use super::write::Open;

@@ -63,7 +63,7 @@ pub use checksum::sums;
 pub use closing::{VERDICT_BYTES, verdict};
 pub use config::{Config, ConfigError, Format, Mistake, Scrub};
 pub(crate) use doubt::{doubt_number, spare_number};
-pub use horizon::{Damage, statement};
+pub use horizon::{Damage, Scanned, statement};
 pub use mount::{LogPage, Mounted};
 pub use owner::{Owner, Relocation};
 pub use pairs::PairedPages;

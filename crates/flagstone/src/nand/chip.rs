@@ -246,6 +246,12 @@ impl Chip {
         self.set_damage(at, was);
     }
 
+    /// Lets a block go on behind the last page that it has: those behind were never programmed.
+    pub(super) fn go_on_behind_last(&mut self, block: Pbn) {
+        let last = (self.programs[self.pages_of(block)].iter()).rposition(|&times| times > 0);
+        self.next_page[block.index()] = last.map_or(0, |last| last as u16 + 1);
+    }
+
     /// Puts bytes of a spare area back: a reprogram did not happen, or only in part.
     pub(super) fn unreprogram(&mut self, at: Ppn, offset: usize, bytes: &[u8], programs: u8) {
         let start = at.index() * self.spare_kept + offset;

@@ -299,6 +299,18 @@ fn print_findings(campaign: &StoreCampaign, findings: &StoreFindings, json: bool
             "first_run_id": first.map(|(id, _)| id.to_string()),
             "first_violation": first.map(|(_, what)| what),
         });
+        if campaign.subject == StoreSubject::Pages {
+            let wide = &tally.wide;
+            found["never_written_compared"] = json!(tally.empties);
+            found["wide_runs"] = json!(wide.runs);
+            found["with_large_blocks"] = json!(wide.large_blocks);
+            found["with_many_clients"] = json!(wide.many_clients);
+            found["with_room_at_first"] = json!(wide.roomy);
+            found["with_whole_collections"] = json!(wide.whole);
+            found["large_transactions"] = json!(wide.large);
+            found["closes"] = json!(wide.closes);
+            found["failed_media"] = json!(wide.failures);
+        }
         if campaign.on_chip {
             found["compared_on_chip"] = json!(tally.on_chip.cuts);
             found["compared_by_tables"] = json!(tally.on_chip.by_tables);
@@ -315,8 +327,17 @@ fn print_findings(campaign: &StoreCampaign, findings: &StoreFindings, json: bool
     let (name, done) = match campaign.subject {
         StoreSubject::Pages => {
             let done = format!(
-                "{} collections, {} pages moved while idle, {} blocks added, {} times without room",
-                tally.collections, tally.moved, tally.grown, tally.refused
+                "{} collections, {} pages moved while idle, {} blocks added, {} times without room, \
+                 {} pages that were never written, {} closes, {} failed media, {} large \
+                 transactions",
+                tally.collections,
+                tally.moved,
+                tally.grown,
+                tally.refused,
+                tally.empties,
+                tally.wide.closes,
+                tally.wide.failures,
+                tally.wide.large
             );
             (campaign.protocol.to_string(), done)
         }

@@ -39,7 +39,7 @@ fn subject(campaign: &RotCampaign) -> String {
 }
 
 /// Rows with a name, and how many damaged stores said what.
-fn rows(tally: &RotTally) -> impl Iterator<Item = (&'static str, [u64; 5])> + '_ {
+fn rows(tally: &RotTally) -> impl Iterator<Item = (&'static str, [u64; 6])> + '_ {
     let aims = Aim::ALL
         .iter()
         .map(|&(aim, name)| (name, tally.by_aim(aim)));
@@ -52,12 +52,13 @@ fn rows(tally: &RotTally) -> impl Iterator<Item = (&'static str, [u64; 5])> + '_
 fn in_json(campaign: &RotCampaign, findings: &RotFindings) -> Value {
     let tally = &findings.work;
     let first = findings.violations.first();
-    let counted = |[right, opening, reading, undecidable, silent]: [u64; 5]| {
+    let counted = |[right, opening, reading, undecidable, whole_block, silent]: [u64; 6]| {
         json!({
             "right": right,
             "at_opening": opening,
             "at_reading": reading,
             "undecidable": undecidable,
+            "whole_block": whole_block,
             "silent": silent,
         })
     };
@@ -102,10 +103,10 @@ fn in_json(campaign: &RotCampaign, findings: &RotFindings) -> Value {
 fn print(campaign: &RotCampaign, findings: &RotFindings) {
     let tally = &findings.work;
     let [closed, killed, begun, cut] = tally.silent_by_end;
-    let [right, opening, reading, undecidable, _] = tally.outcomes();
+    let [right, opening, reading, undecidable, whole_block, _] = tally.outcomes();
     say(&format!(
         "{:10} {:>9} damaged stores of {} histories  {:>6} SILENT  {right} right, {opening} errors at \
-         opening, {reading} errors at reading, {undecidable} undecidable; {} commits, {} collections",
+         opening, {reading} errors at reading, {undecidable} undecidable, {whole_block} of whole blocks; {} commits, {} collections",
         subject(campaign),
         tally.damaged(),
         tally.histories,
@@ -126,13 +127,13 @@ fn print(campaign: &RotCampaign, findings: &RotFindings) {
         say(&format!("{:10} silent by: {}", "", ways.join(", ")));
     }
     say(&format!(
-        "  {:34} {:>8} {:>8} {:>8} {:>8} {:>11} {:>8}",
-        "damage", "stores", "right", "opening", "reading", "undecidable", "SILENT"
+        "  {:34} {:>8} {:>8} {:>8} {:>8} {:>11} {:>6} {:>8}",
+        "damage", "stores", "right", "opening", "reading", "undecidable", "block", "SILENT"
     ));
-    for (name, [right, opening, reading, undecidable, silent]) in rows(tally) {
-        let stores = right + opening + reading + undecidable + silent;
+    for (name, [right, opening, reading, undecidable, block, silent]) in rows(tally) {
+        let stores = right + opening + reading + undecidable + block + silent;
         say(&format!(
-            "  {name:34} {stores:>8} {right:>8} {opening:>8} {reading:>8} {undecidable:>11} {silent:>8}"
+            "  {name:34} {stores:>8} {right:>8} {opening:>8} {reading:>8} {undecidable:>11} {block:>6} {silent:>8}"
         ));
     }
     if tally.outcomes()[4] > 0 {

@@ -285,6 +285,17 @@ impl<'a> Site<'a> {
         ends.into_values().filter(is_open).collect()
     }
 
+    /// Whether damage takes a block with its mark and every page of it that counts.
+    pub(super) fn takes_a_block(&self, damage: &Damage) -> bool {
+        let mut blocks: BTreeMap<u32, bool> = BTreeMap::new();
+        for found in self.pages.values() {
+            let is_gone = damage.pages.contains_key(&found.place);
+            *blocks.entry(found.block).or_insert(true) &= is_gone;
+        }
+        let mut gone = blocks.into_iter().filter(|&(_, is_gone)| is_gone);
+        gone.any(|(block, _)| damage.pages.contains_key(&self.shape.mark(block)))
+    }
+
     /// The pages with the newest version of each logical page.
     fn current(&self) -> Vec<u64> {
         let mut newest: BTreeMap<u32, (u64, u64)> = BTreeMap::new();

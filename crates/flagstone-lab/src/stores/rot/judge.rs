@@ -147,8 +147,25 @@ fn first_allowed<S: Clone + Default>(past: &Past<S>, site: &Site<'_>, damage: &D
     0
 }
 
-/// Opens a damaged store, and says what it may have said.
+/// Opens a damaged store, and says what it may have said. Where all of a block was lost at once, a
+/// silent loss is counted apart.
 pub(super) fn verdict<K: Kept>(
+    kept: &K,
+    past: &Past<K::State>,
+    site: &Site<'_>,
+    damage: &Damage,
+    left: &Recorded,
+    dice: &mut Pcg64Mcg,
+) -> Result<(Outcome, String), String> {
+    let (outcome, what) = said(kept, past, site, damage, left, dice)?;
+    let is_silent = matches!(outcome, Outcome::Silent(Silence::Data | Silence::Repair));
+    if is_silent && site.takes_a_block(damage) {
+        return Ok((Outcome::WholeBlock, what));
+    }
+    Ok((outcome, what))
+}
+
+fn said<K: Kept>(
     kept: &K,
     past: &Past<K::State>,
     site: &Site<'_>,

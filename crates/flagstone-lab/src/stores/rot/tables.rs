@@ -273,6 +273,7 @@ impl Kept for RottenTables {
             lie: id.lie,
             filled: false,
             grows: false,
+            wide: false,
             encrypted: id.encrypted,
             depth: 1,
             seed: id.seed,

@@ -17,17 +17,21 @@ pub enum Outcome {
     /// The newest transactions are missing as a whole, as after a power cut, and nothing on the
     /// medium says that they were durable.
     Undecidable,
+    /// Data is missing without an error, of a store that has lost all of a block: each of its pages
+    /// that counted, and its mark. Nothing else names such a block.
+    WholeBlock,
     /// Other data is there, or none, without an error.
     Silent(Silence),
 }
 
 impl Outcome {
     /// The names of columns, in this order.
-    pub const NAMES: [&'static str; 5] = [
+    pub const NAMES: [&'static str; 6] = [
         "right",
         "error at opening",
         "error at reading",
         "undecidable",
+        "whole block",
         "SILENT",
     ];
 
@@ -38,7 +42,8 @@ impl Outcome {
             Outcome::Opening => 1,
             Outcome::Reading => 2,
             Outcome::Undecidable => 3,
-            Outcome::Silent(_) => 4,
+            Outcome::WholeBlock => 4,
+            Outcome::Silent(_) => 5,
         }
     }
 }
@@ -78,7 +83,7 @@ pub struct RotTally {
     /// Blocks that were collected.
     pub collections: u64,
     /// By [`Aim`], [`Harm`] and [`Outcome`].
-    pub(super) counts: [[[u64; 5]; Harm::ALL.len()]; Aim::ALL.len()],
+    pub(super) counts: [[[u64; 6]; Harm::ALL.len()]; Aim::ALL.len()],
     /// Silent losses, by [`End`](super::End).
     pub silent_by_end: [u64; 4],
     /// Silent losses, by [`Silence`].
@@ -120,24 +125,24 @@ impl RotTally {
     }
 
     /// How many damaged stores said what, in the order of [`Outcome::NAMES`].
-    pub fn outcomes(&self) -> [u64; 5] {
+    pub fn outcomes(&self) -> [u64; 6] {
         sum(self.counts.as_flattened())
     }
 
     /// The same for pages of one kind.
-    pub fn by_aim(&self, aim: Aim) -> [u64; 5] {
+    pub fn by_aim(&self, aim: Aim) -> [u64; 6] {
         sum(&self.counts[aim as usize])
     }
 
     /// The same for damage of one kind.
-    pub fn by_harm(&self, harm: Harm) -> [u64; 5] {
-        let all: Vec<[u64; 5]> = self.counts.iter().map(|row| row[harm as usize]).collect();
+    pub fn by_harm(&self, harm: Harm) -> [u64; 6] {
+        let all: Vec<[u64; 6]> = self.counts.iter().map(|row| row[harm as usize]).collect();
         sum(&all)
     }
 
     /// Silent losses by damage of one kind to pages of one kind.
     pub fn silent_by(&self, aim: Aim, harm: Harm) -> u64 {
-        self.counts[aim as usize][harm as usize][4]
+        self.counts[aim as usize][harm as usize][5]
     }
 
     /// Damaged stores.
@@ -147,11 +152,11 @@ impl RotTally {
 
     /// Silent losses, and histories that failed before any damage.
     pub fn silent(&self) -> u64 {
-        self.outcomes()[4] + self.before
+        self.outcomes()[5] + self.before
     }
 }
 
 /// The sums of columns.
-fn sum(rows: &[[u64; 5]]) -> [u64; 5] {
+fn sum(rows: &[[u64; 6]]) -> [u64; 6] {
     std::array::from_fn(|at| rows.iter().map(|row| row[at]).sum())
 }

@@ -130,6 +130,11 @@ impl Bounds {
         self.last_tx
     }
 
+    /// Whether a restart reads a block.
+    pub(super) fn reads(&self, block: Pbn) -> bool {
+        self.blocks.contains(&block)
+    }
+
     /// The blocks that a restart reads, if they are in service and written. Returns when that was
     /// found out.
     pub(super) fn written(&self, ftl: &mut Ftl, now: Nanos) -> Result<(Vec<Pbn>, Nanos), FtlError> {

@@ -7,7 +7,7 @@ use super::newest::Newest;
 use super::{Mistake, listed, tail};
 use crate::commit::show::Rulings;
 use crate::commit::{Options, Ruling};
-use crate::ftl::{Ftl, FtlError, Mounted, Slot, verdict};
+use crate::ftl::{Ftl, FtlError, Mounted, Scanned, Slot, verdict};
 use crate::layout::get;
 use crate::mistakes::Mistaken;
 use crate::nand::Geometry;
@@ -130,7 +130,14 @@ pub(super) fn read(
             }
         }
     }
-    ftl.doubt_horizon(options.ended, unto, beyond, options.salvages)?;
+    let reads = |block| bounds.as_ref().is_none_or(|bounds| bounds.reads(block));
+    ftl.doubt_horizon(&Scanned {
+        ended: options.ended,
+        unto,
+        reads: &reads,
+        beyond,
+        salvages: options.salvages,
+    })?;
     if !FORGETS_XIDS.iter().any(|&forgets| mistake.is(forgets)) {
         last_tx = roster.keys().copied().fold(last_tx, TxId::max);
     }

@@ -37,6 +37,21 @@ pub(in crate::ftl) struct Found {
     pub(in crate::ftl) may_be_sealed: bool,
 }
 
+/// What a restart has read, and what it knows of that.
+pub struct Scanned<'a> {
+    /// The device was closed: everything was durable, and every block had its summary.
+    pub ended: bool,
+    /// Blocks are passed over that have no page with a number above this one: the mapping table on
+    /// flash has them.
+    pub unto: u64,
+    /// Whether a block was read, if it is not blank.
+    pub reads: &'a dyn Fn(Pbn) -> bool,
+    /// The highest logical page beyond the size of the device of which there is a version.
+    pub beyond: Option<Lpn>,
+    /// Whether the restart goes on where something is damaged.
+    pub salvages: bool,
+}
+
 /// What was durable and is damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -158,21 +173,12 @@ impl Ftl {
         )))
     }
 
-    /// Looks, once a restart has read the blocks, for what was durable and is damaged. `is_closed`:
-    /// everything was durable, and every block had its summary. Blocks are passed over that have no
-    /// page with a number above `unto`: the mapping table on flash has them. `beyond` is the highest
-    /// logical page beyond the size of the device of which there is a version: it was larger. `goes_on`: damage is
-    /// kept for [`Ftl::damage`], and no error.
+    /// Looks, once a restart has read the blocks, for what was durable and is damaged. Where it
+    /// salvages, damage is kept for [`Ftl::damage`], and is no error.
     ///
     /// # Errors
     /// [`FtlError::Damaged`].
-    pub fn doubt_horizon(
-        &mut self,
-        is_closed: bool,
-        unto: u64,
-        beyond: Option<Lpn>,
-        goes_on: bool,
-    ) -> Result<(), FtlError> {
+    pub fn doubt_horizon(&mut self, scanned: &Scanned<'_>) -> Result<(), FtlError> {
         if self.config.mistake.is(Mistake::HorizonIgnored) {
             return Ok(());
         }
@@ -180,9 +186,9 @@ impl Ftl {
             let at = self.geometry.page(block, 0);
             self.horizon.hears(0, at, number, &words);
         }
-        let mut damage = self.find_damage(is_closed, unto);
+        let mut damage = self.find_damage(scanned);
         // Only a device that says itself how large it is may have lost that.
-        if beyond.is_some() && self.flash.never_fails() {
+        if scanned.beyond.is_some() && self.flash.never_fails() {
             damage.push(Damage {
                 block: None,
                 page: None,
@@ -191,7 +197,7 @@ impl Ftl {
         }
         self.horizon.damage = damage;
         match self.horizon.damage.first() {
-            Some(first) if !goes_on => {
+            Some(first) if !scanned.salvages => {
                 let others = match self.horizon.damage.len() - 1 {
                     0 => String::new(),
                     others => format!(", and {others} more like it"),
@@ -202,7 +208,8 @@ impl Ftl {
         }
     }
 
-    fn find_damage(&self, is_closed: bool, unto: u64) -> Vec<Damage> {
+    fn find_damage(&self, scanned: &Scanned<'_>) -> Vec<Damage> {
+        let Scanned { unto, ended, .. } = *scanned;
         let horizon = &self.horizon;
         let statements = horizon.newest.iter().flatten();
         let highest = statements.clone().map(|it| it.horizon).max().unwrap_or(0);
@@ -219,7 +226,7 @@ impl Ftl {
         }
         for found in &horizon.found {
             let (pages, summary) = self
-                .known_of(found.block, highest, is_closed, unto)
+                .known_of(found.block, highest, ended, unto)
                 .judges(&found.pages);
             let block = Some(found.block);
             let gone = |page| Damage {
@@ -234,7 +241,8 @@ impl Ftl {
                 why: UNSEALED,
             }));
         }
-        // A block that was open and looks blank.
+        // A block that was open and looks blank. One that is not read has the state of those that
+        // were never written.
         for statement in horizon
             .newest
             .iter()
@@ -246,6 +254,7 @@ impl Ftl {
                 let is_beyond = head > self.geometry.pages();
                 if is_beyond
                     || self.block_state(block) == BlockState::Free
+                        && (scanned.reads)(block)
                         && !self.was_erased_after(block, statement)
                 {
                     damage.push(Damage {

@@ -101,7 +101,8 @@ impl PowerCut {
     }
 
     /// Cuts the power now, between two operations. The caller says what is left of each operation
-    /// of [`PowerCut::in_flight`]. Returns the chip as a restart finds it.
+    /// of [`PowerCut::in_flight`]. Returns the chip as a restart finds it. An operation of which
+    /// nothing is left never came to the chip: its page can be programmed.
     ///
     /// # Panics
     /// There are more or fewer operations in flight, one is left that comes after one of its block
@@ -115,6 +116,10 @@ impl PowerCut {
         let mut closed = landed.clone();
         close(&ops, &mut closed);
         assert_eq!(landed, closed, "an operation overtook one of its block");
+        let taken_back: Vec<Pbn> = (ops.iter().zip(left))
+            .filter(|(_, left)| **left == Left::Nothing)
+            .map(|(op, _)| op.block)
+            .collect();
         for (op, left) in ops.into_iter().zip(left).rev() {
             match (left, &op.undo) {
                 (Left::All, _) => {}
@@ -124,6 +129,9 @@ impl PowerCut {
                 }
                 (Left::Torn, _) => panic!("only programs are left torn"),
             }
+        }
+        for block in taken_back {
+            self.chip.go_on_behind_last(block);
         }
         self.chip.reset_time();
         self.chip
@@ -267,6 +275,16 @@ mod tests {
         assert_eq!(contents(&chip), [true, true, false, true]);
         let damaged = [(2, 1), (3, 0), (3, 1)].map(|(b, p)| chip.damage(at(b, p)).is_some());
         assert_eq!(damaged, [false, false, true]);
+    }
+
+    #[test]
+    fn what_has_not_landed_can_be_programmed_then() {
+        let mut power = PowerCut::new(small::chip(small::GEOMETRY));
+        work(&mut power).expect("no cut is armed");
+        let mut chip = power.pull_as(&[Left::All, Left::Nothing, Left::Nothing, Left::Nothing]);
+        let at = small::GEOMETRY.page(Pbn(3), 0);
+        chip.program(Nanos::ZERO, at, &[1], &[])
+            .expect("it is there");
     }
 
     #[test]

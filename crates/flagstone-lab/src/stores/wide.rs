@@ -1,0 +1,116 @@
+//! What runs draw that have `wide` in their ids, with dice of their own: settings of a store that
+//! nobody uses often, many clients, transactions that are larger than what waits for the medium,
+//! frequent closes and idle work, and a medium that fails at some operation. It is here and not with
+//! the other draws so that runs without it stay as they are.
+
+use super::pages::Pages;
+use flagstone_store::OpenOptions;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// A mark that makes these dice others than those of the run.
+const DICE: u64 = 0x31de << 40;
+
+/// The text of an error of a medium that fails because it was told to.
+const TOLD: &str = "as it was told to";
+
+/// What was drawn wide, to be counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WideTally {
+    /// Runs.
+    pub runs: u64,
+    /// Of them, those whose store has blocks of more than 32 pages.
+    pub large_blocks: u64,
+    /// Of them, those with more than three clients.
+    pub many_clients: u64,
+    /// Of them, those whose store begins with more room than it needs.
+    pub roomy: u64,
+    /// Of them, those whose store collects whole blocks.
+    pub whole: u64,
+    /// Transactions of more pages than wait for the medium at once.
+    pub large: u64,
+    /// Closes on the way, of all runs.
+    pub closes: u64,
+    /// Media that failed.
+    pub failures: u64,
+}
+
+impl WideTally {
+    pub(super) fn add(&mut self, other: &WideTally) {
+        self.runs += other.runs;
+        self.large_blocks += other.large_blocks;
+        self.many_clients += other.many_clients;
+        self.roomy += other.roomy;
+        self.whole += other.whole;
+        self.large += other.large;
+        self.closes += other.closes;
+        self.failures += other.failures;
+    }
+}
+
+/// The draws of a wide run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wide {
+    pub(super) bytes: u64,
+    pub(super) whole_collections: bool,
+    pub(super) uncached: bool,
+    /// Pages of its large transactions; nothing in most runs, which are dear otherwise.
+    pub(super) large: Option<u32>,
+    /// One step in so many closes the store.
+    pub(super) closes: u32,
+    /// Operations of the medium from each opening until it fails.
+    pub(super) fails_after: Option<u64>,
+}
+
+impl Wide {
+    /// Draws, and changes the stores of a run. Says of how many operations one is looked at more
+    /// rarely than else.
+    pub(super) fn draw(seed: u64, pages: &mut Pages) -> u32 {
+        let mut dice = Pcg64Mcg::seed_from_u64(seed ^ DICE);
+        pages.pages_per_block = [17, 48, 64, 64, 100, 128, 128, 128][dice.random_range(0..8)];
+        pages.space = [1.1, 1.2, 1.5, 2.0, 6.0][dice.random_range(0..5)];
+        pages.clients = dice.random_range(1..=24);
+        let mut wide = Wide {
+            bytes: [0, 0, 1 << 20, 3 << 20][dice.random_range(0..4)],
+            whole_collections: dice.random_range(0..3) == 0,
+            uncached: dice.random_range(0..4) == 0,
+            large: None,
+            closes: [8, 16, 64][dice.random_range(0..3)],
+            fails_after: None,
+        };
+        if dice.random_range(0..3) == 0 {
+            wide.fails_after = Some(dice.random_range(2..50));
+        }
+        // A heavy tail: few runs have such transactions, and few of these are very large.
+        if dice.random_range(0..12) == 0 {
+            let most = [400, 400, 400, 1_200, 3_000][dice.random_range(0..5)];
+            wide.large = Some(dice.random_range(270..=most));
+            pages.pages.count = most;
+            wide.fails_after = wide.fails_after.map(|after| after * 8);
+        }
+        pages.wide = Some(wide);
+        match wide.large {
+            Some(large) => large / 8,
+            None => 1,
+        }
+    }
+
+    pub(super) fn set(&self, options: &mut OpenOptions) {
+        options.bytes = self.bytes;
+        options.whole_collections = self.whole_collections;
+        options.uncached = self.uncached;
+    }
+
+    pub(super) fn count(&self, pages: &Pages, tally: &mut WideTally) {
+        tally.runs += 1;
+        tally.large_blocks += u64::from(pages.pages_per_block > 32);
+        tally.many_clients += u64::from(pages.clients > 3);
+        tally.roomy += u64::from(self.bytes > 0);
+        tally.whole += u64::from(self.whole_collections);
+    }
+}
+
+/// Whether an error comes of a medium that was told to fail.
+pub(super) fn was_told(what: &str) -> bool {
+    what.contains(TOLD)
+}
