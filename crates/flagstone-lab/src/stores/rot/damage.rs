@@ -285,15 +285,18 @@ impl<'a> Site<'a> {
         ends.into_values().filter(is_open).collect()
     }
 
-    /// Whether damage takes a block with its mark and every page of it that counts.
+    /// Whether damage takes every page of a full block: then it looks as if it had just been erased.
     pub(super) fn takes_a_block(&self, damage: &Damage) -> bool {
-        let mut blocks: BTreeMap<u32, bool> = BTreeMap::new();
+        let mut blocks: BTreeMap<u32, (u32, bool)> = BTreeMap::new();
         for found in self.pages.values() {
-            let is_gone = damage.pages.contains_key(&found.place);
-            *blocks.entry(found.block).or_insert(true) &= is_gone;
+            let (pages, is_gone) = blocks.entry(found.block).or_insert((0, true));
+            *pages += 1;
+            *is_gone &= damage.pages.contains_key(&found.place);
         }
-        let mut gone = blocks.into_iter().filter(|&(_, is_gone)| is_gone);
-        gone.any(|(block, _)| damage.pages.contains_key(&self.shape.mark(block)))
+        let full = self.shape.pages_per_block - 1;
+        blocks
+            .into_values()
+            .any(|(pages, is_gone)| is_gone && pages >= full)
     }
 
     /// The pages with the newest version of each logical page.
