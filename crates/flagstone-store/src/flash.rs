@@ -556,7 +556,10 @@ impl Flash for MediumFlash {
     fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
         let block = self.geometry.block_of(at);
         let generation = match self.places.generation(block) {
-            UNKNOWN => self.read_mark(block).ok()?,
+            UNKNOWN => match self.read_mark(block).ok()? {
+                NEVER => self.generation_of_pages(block),
+                known => known,
+            },
             known => known,
         };
         let place = self.place_of(at);

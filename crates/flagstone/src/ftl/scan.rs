@@ -263,13 +263,17 @@ impl Ftl {
 }
 
 /// The page of a block to look at next, if those that were looked at are blank: the second one, and
-/// where reads are cheap ones that lie twice as far each time.
+/// where reads are cheap the next ones, and then ones that lie twice as far each time.
 fn next_probe(page: u32, reads_are_cheap: bool) -> Option<u32> {
     match page {
         0 => Some(1),
+        1..PROBED if reads_are_cheap => Some(page + 1),
         _ => reads_are_cheap.then_some(2 * page),
     }
 }
+
+/// So many first pages are looked at one by one.
+const PROBED: u32 = 16;
 
 /// The result of reading the spare records of a block, besides these records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
