@@ -52,13 +52,13 @@ fn rows(tally: &RotTally) -> impl Iterator<Item = (&'static str, [u64; 6])> + '_
 fn in_json(campaign: &RotCampaign, findings: &RotFindings) -> Value {
     let tally = &findings.work;
     let first = findings.violations.first();
-    let counted = |[right, opening, reading, undecidable, whole_block, silent]: [u64; 6]| {
+    let counted = |[right, opening, reading, undecidable, lost_whole, silent]: [u64; 6]| {
         json!({
             "right": right,
             "at_opening": opening,
             "at_reading": reading,
             "undecidable": undecidable,
-            "whole_block": whole_block,
+            "lost_whole": lost_whole,
             "silent": silent,
         })
     };
@@ -103,10 +103,10 @@ fn in_json(campaign: &RotCampaign, findings: &RotFindings) -> Value {
 fn print(campaign: &RotCampaign, findings: &RotFindings) {
     let tally = &findings.work;
     let [closed, killed, begun, cut] = tally.silent_by_end;
-    let [right, opening, reading, undecidable, whole_block, _] = tally.outcomes();
+    let [right, opening, reading, undecidable, lost_whole, _] = tally.outcomes();
     say(&format!(
         "{:10} {:>9} damaged stores of {} histories  {:>6} SILENT  {right} right, {opening} errors at \
-         opening, {reading} errors at reading, {undecidable} undecidable, {whole_block} of whole blocks; {} commits, {} collections",
+         opening, {reading} errors at reading, {undecidable} undecidable, {lost_whole} lost whole; {} commits, {} collections",
         subject(campaign),
         tally.damaged(),
         tally.histories,
@@ -128,7 +128,7 @@ fn print(campaign: &RotCampaign, findings: &RotFindings) {
     }
     say(&format!(
         "  {:34} {:>8} {:>8} {:>8} {:>8} {:>11} {:>6} {:>8}",
-        "damage", "stores", "right", "opening", "reading", "undecidable", "block", "SILENT"
+        "damage", "stores", "right", "opening", "reading", "undecidable", "whole", "SILENT"
     ));
     for (name, [right, opening, reading, undecidable, block, silent]) in rows(tally) {
         let stores = right + opening + reading + undecidable + block + silent;

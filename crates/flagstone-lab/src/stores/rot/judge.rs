@@ -8,7 +8,7 @@
 //! missing as a whole if each later one is damaged as well: that is *undecidable*. The newest
 //! commit of which all pages are whole has to be there, with all that it built on.
 
-use super::damage::{Damage, Site};
+use super::damage::{Aim, Damage, Site};
 use super::past::{Bytes, Past};
 use super::{End, RotRunId};
 use super::{Outcome, Silence};
@@ -147,8 +147,8 @@ fn first_allowed<S: Clone + Default>(past: &Past<S>, site: &Site<'_>, damage: &D
     0
 }
 
-/// Opens a damaged store, and says what it may have said. Where all of a block was lost at once, a
-/// silent loss is counted apart.
+/// Opens a damaged store, and says what it may have said. Where all of a block, or of what
+/// one flush wrote, was lost at once, a silent loss is counted apart.
 pub(super) fn verdict<K: Kept>(
     kept: &K,
     past: &Past<K::State>,
@@ -159,8 +159,8 @@ pub(super) fn verdict<K: Kept>(
 ) -> Result<(Outcome, String), String> {
     let (outcome, what) = said(kept, past, site, damage, left, dice)?;
     let is_silent = matches!(outcome, Outcome::Silent(Silence::Data | Silence::Repair));
-    if is_silent && site.takes_a_block(damage) {
-        return Ok((Outcome::WholeBlock, what));
+    if is_silent && (damage.aim == Aim::Commit || site.takes_a_block(damage)) {
+        return Ok((Outcome::LostWhole, what));
     }
     Ok((outcome, what))
 }

@@ -17,9 +17,9 @@ pub enum Outcome {
     /// The newest transactions are missing as a whole, as after a power cut, and nothing on the
     /// medium says that they were durable.
     Undecidable,
-    /// Data is missing without an error, of a store that has lost every page of a full block at once.
-    /// Nothing else names such a block.
-    WholeBlock,
+    /// Data is missing without an error, of a store that has lost at once every page of a full block,
+    /// or everything that one flush wrote. Nothing that is left names them.
+    LostWhole,
     /// Other data is there, or none, without an error.
     Silent(Silence),
 }
@@ -31,7 +31,7 @@ impl Outcome {
         "error at opening",
         "error at reading",
         "undecidable",
-        "whole block",
+        "lost whole",
         "SILENT",
     ];
 
@@ -42,7 +42,7 @@ impl Outcome {
             Outcome::Opening => 1,
             Outcome::Reading => 2,
             Outcome::Undecidable => 3,
-            Outcome::WholeBlock => 4,
+            Outcome::LostWhole => 4,
             Outcome::Silent(_) => 5,
         }
     }
