@@ -17,8 +17,8 @@ pub enum Outcome {
     /// The newest transactions are missing as a whole, as after a power cut, and nothing on the
     /// medium says that they were durable.
     Undecidable,
-    /// Data is missing without an error, of a store that has lost every page of a full block at once.
-    /// Nothing else names such a block.
+    /// Data is missing without an error, of a store that has lost every page of a full block at
+    /// once. Nothing else names such a block.
     WholeBlock,
     /// Other data is there, or none, without an error.
     Silent(Silence),
