@@ -69,7 +69,6 @@ pub const LAYOUTS: &[flagstone::layout::Layout] = &[
     superblock::superblock_v1::RECORD,
     flash::mark::RECORD,
     flash::mark_says::RECORD,
-    flash::mark_says::RECORD,
     flash::trailer::RECORD,
     flash::rest::rested_block::RECORD,
     mtd::page_end::RECORD,

@@ -1,7 +1,7 @@
 //! What runs draw that have `wide` in their ids, with dice of their own: settings of a store that
 //! nobody uses often, many clients, transactions that are larger than what waits for the medium,
-//! frequent closes and idle work, and a medium that fails at some operation. It is here and not with
-//! the other draws so that runs without it stay as they are.
+//! frequent closes and idle work, and a medium that fails at some operation. It is here and not
+//! with the other draws so that runs without it stay as they are.
 
 use super::pages::Pages;
 use flagstone_store::OpenOptions;

@@ -375,9 +375,9 @@ impl MediumFlash {
         block as u32 > before
     }
 
-    /// The generation of a block without a mark, by some of its pages: its mark was lost, or has not
-    /// landed. A block that was never used has none. Stores without an identity cannot tell their
-    /// own pages from those of an older store.
+    /// The generation of a block without a mark, by some of its pages: its mark was lost, or has
+    /// not landed. A block that was never used has none. Stores without an identity cannot tell
+    /// their own pages from those of an older store.
     pub(super) fn generation_of_pages(&self, block: Pbn) -> u64 {
         let pages = self.geometry.pages_per_block;
         if self.superblock.identity == Identity::NONE {

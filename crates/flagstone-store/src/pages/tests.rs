@@ -290,6 +290,7 @@ mod failures;
 mod heads;
 mod looked;
 mod resting;
+mod rotten;
 mod used;
 
 #[test]

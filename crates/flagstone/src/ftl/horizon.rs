@@ -49,16 +49,16 @@ layout! {
     /// What a page says of what was durable when it was programmed, behind the checksums of its
     /// spare area.
     pub statement: 13 => {
-        LAG:    2, "programs back from its write sequence to the last one up to which all were durable; 0xffff if nothing is said, 0xfffe if nothing is said and it is a copy with the write sequence of another page";
+        LAG:    2, "programs back from its write sequence to the last one up to which all were durable; 0xffff if nothing is said; 0xfffe in a copy with the write sequence of another page, which says nothing but its number";
         SEALED: 1, "and from that one to the last one up to which all full blocks had a durable summary, in eights, rounded up; 255 if there is none";
-        HOST:   4, "the page behind the last durable one in the block for the host's pages that was open on its plane; ones if there was none";
-        COPIES: 4, "the same of the block for the collector's copies";
+        HOST:   4, "the page behind the last durable one in the block for the host's pages that was open on its plane; ones if there was none; in such a copy the number, its lower bytes";
+        COPIES: 4, "the same of the block for the collector's copies; in such a copy the number, its upper bytes";
         ROOT:   1, "the newest durable root, its last byte";
         ERASE:  1, "the last erase that was issued, its last byte, where the flash counts them; else 0";
     }
 }
 
-/// Nothing is said; and of a copy, nothing is said and its number is not known.
+/// Nothing is said; and in a copy with the write sequence of another page, nothing but its number.
 const SAYS_NOTHING: u64 = 0xffff;
 const IS_COPY: u64 = 0xfffe;
 
@@ -145,7 +145,8 @@ impl Statement {
     fn parse(at: Ppn, seq: u64, bytes: &[u8]) -> (u64, Option<Statement>) {
         let lag = get(bytes, statement::LAG);
         if lag == IS_COPY {
-            return (0, None);
+            let half = |field| get(bytes, field);
+            return (half(statement::COPIES) << 32 | half(statement::HOST), None);
         }
         if lag == SAYS_NOTHING {
             return (seq, None);
@@ -256,6 +257,15 @@ impl Horizon {
         });
     }
 
+    /// What a copy says that has the write sequence of another page: its number.
+    fn of_copy(number: u64) -> [u8; statement::SIZE] {
+        let mut words = [0xff; statement::SIZE];
+        put(&mut words, statement::LAG, IS_COPY);
+        put(&mut words, statement::HOST, number & u64::from(u32::MAX));
+        put(&mut words, statement::COPIES, number >> 32);
+        words
+    }
+
     /// What can be said at an instant, by a program with a number, in a plane.
     fn say(&mut self, now: Nanos, number: u64, plane: usize) -> [u8; statement::SIZE] {
         let mut words = [0xff; statement::SIZE];
@@ -347,7 +357,7 @@ impl Ftl {
     }
 
     /// What the page that is programmed next says. A copy with the write sequence of another page
-    /// has no number of its own.
+    /// says its number, which is that of the last sequence drawn.
     pub(super) fn state_horizon(
         &mut self,
         now: Nanos,
@@ -355,9 +365,7 @@ impl Ftl {
         spare: &[u8],
     ) -> [u8; statement::SIZE] {
         if get(spare, header::SEQ) != self.seq {
-            let mut words = [0xff; statement::SIZE];
-            put(&mut words, statement::LAG, IS_COPY);
-            return words;
+            return Horizon::of_copy(self.seq);
         }
         let plane = self.addresses.plane_of(self.addresses.block_of(at));
         self.say(now, plane)

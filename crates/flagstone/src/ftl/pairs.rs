@@ -29,8 +29,7 @@
 //! page.
 
 use super::write::Stream;
-use super::{Config, Ftl, FtlError, header};
-use crate::layout::get;
+use super::{Config, Ftl, FtlError};
 use crate::nand::{Cells, Geometry};
 use crate::settings::named;
 use crate::units::Nanos;
@@ -216,9 +215,7 @@ impl Ftl {
         open.records.extend_from_slice(&spare[..stride]);
         open.next += 1;
         open.done = open.done.max(done);
-        if get(spare, header::SEQ) == self.seq {
-            open.number = self.seq;
-        }
+        open.number = self.seq;
         if self.config.paired_pages == PairedPages::Closed {
             self.pairs.programmed(open.next - 1, done, &open.dones);
             open.dones.pages.push(done);

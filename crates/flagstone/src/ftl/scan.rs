@@ -178,7 +178,9 @@ impl Ftl {
                                 see(at, head, &seen[header::SIZE..record + verdict]);
                             }
                             moves::expect_behind(self, at, page);
-                            Seen::Whole(self.hear(at, &spare))
+                            let number = self.hear(at, &spare);
+                            outcome.seq = outcome.seq.max(number);
+                            Seen::Whole(number)
                         }
                         None => Seen::Blank,
                     }

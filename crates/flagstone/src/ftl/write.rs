@@ -12,7 +12,6 @@ use super::{
     Block, BlockState, Cause, Ftl, FtlError, Header, Operation, PageKind, PairedPages,
     TAIL_BYTES_MAX, header,
 };
-use crate::layout::get;
 use crate::nand::{FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 
@@ -46,7 +45,7 @@ pub(super) struct Open {
     pub(super) done: Nanos,
     /// Spare records so far, for the summary page.
     pub(super) records: Vec<u8>,
-    /// The number of the last of its pages that has one, see [`super::horizon`].
+    /// The number of its last page, see [`super::horizon`].
     pub(super) number: u64,
     /// When each of its pages is done, where pairs are closed.
     pub(super) dones: Dones,
@@ -105,7 +104,12 @@ impl Ftl {
         mut fill: impl FnMut(Ppn, &mut [u8]),
     ) -> Result<Written, FtlError> {
         debug_assert!(matches!(kind, PageKind::Data | PageKind::Trim));
-        let seq = seq.unwrap_or_else(|| self.next_seq());
+        // Each program draws a sequence where it is its number as well, see [`super::horizon`].
+        let drawn = match seq.is_none() || self.format.horizons {
+            true => self.next_seq(),
+            false => self.seq,
+        };
+        let seq = seq.unwrap_or(drawn);
         let record = self.record_bytes();
         let mut now = now;
         let mut retry = false;
@@ -413,9 +417,7 @@ impl Ftl {
         open.records.extend_from_slice(&spare[..stride]);
         open.next += 1;
         open.done = open.done.max(done);
-        if get(spare, header::SEQ) == self.seq {
-            open.number = self.seq;
-        }
+        open.number = self.seq;
         if open.next < self.data_pages {
             return Ok(());
         }

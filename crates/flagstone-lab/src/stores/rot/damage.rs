@@ -285,7 +285,8 @@ impl<'a> Site<'a> {
         ends.into_values().filter(is_open).collect()
     }
 
-    /// Whether damage takes every page of a full block: then it looks as if it had just been erased.
+    /// Whether damage takes every page of a full block: then it looks as if it had just been
+    /// erased.
     pub(super) fn takes_a_block(&self, damage: &Damage) -> bool {
         let mut blocks: BTreeMap<u32, (u32, bool)> = BTreeMap::new();
         for found in self.pages.values() {

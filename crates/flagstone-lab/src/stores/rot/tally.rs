@@ -17,8 +17,8 @@ pub enum Outcome {
     /// The newest transactions are missing as a whole, as after a power cut, and nothing on the
     /// medium says that they were durable.
     Undecidable,
-    /// Data is missing without an error, of a store that has lost at once every page of a full block,
-    /// or everything that one flush wrote. Nothing that is left names them.
+    /// Data is missing without an error, of a store that has lost at once every page of a full
+    /// block, or everything that one flush wrote. Nothing that is left names them.
     LostWhole,
     /// Other data is there, or none, without an error.
     Silent(Silence),

@@ -132,9 +132,16 @@ fn assert_rulings(small: &mut Small, kind: Kind, rows: &mut BTreeSet<&'static st
             assert!(ruling.counts || !is_mapped, "{kind}: {ruling:?}, p{at}");
             // What counts is what is read, or its copy is, or something newer.
             if ruling.counts && !is_mapped && head.kind == PageKind::Data {
-                let instead = newest(head.lpn).map(|(_, at)| heads[at].seq);
+                // The place of a transaction may be above the write sequence of its page.
+                let place = |at: &Ppn| {
+                    let ruling = rulings.iter().find(|other| other.pages.contains(at));
+                    let place = ruling.and_then(|ruling| ruling.because.split("place ").nth(1));
+                    let place = place.and_then(|it| it.split(',').next()?.parse().ok());
+                    place.unwrap_or(heads[at].seq)
+                };
+                let instead = newest(head.lpn).map(|(_, at)| place(at));
                 assert!(
-                    instead.is_none_or(|seq| seq >= head.seq),
+                    instead.is_none_or(|instead| instead >= place(&at)),
                     "{kind}: {ruling:?}, p{at}"
                 );
             }

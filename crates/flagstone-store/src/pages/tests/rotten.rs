@@ -1,0 +1,286 @@
+//! Pages, marks, summaries and roots that were durable and are damaged, in stores that were killed
+//! or closed: what is opened then has all that was acknowledged, or it is refused.
+//!
+//! After a kill the last commit alone may be lost without a word: nothing was written since that
+//! says it was durable.
+
+use super::*;
+use crate::flash::mark_page;
+use crate::superblock::MEDIUM_PAGE_BYTES;
+use crate::tools::{Hints, repair};
+use flagstone::ftl::Mistake;
+
+/// A store, plain or encrypted.
+fn options(encrypted: bool) -> OpenOptions {
+    let options = OpenOptions {
+        identity: Some(1),
+        ..small(Kind::Seal)
+    };
+    #[cfg(feature = "encryption")]
+    return OpenOptions {
+        key: encrypted.then(|| crate::Key::raw([7; 32])),
+        ..options
+    };
+    #[cfg(not(feature = "encryption"))]
+    {
+        let _ = encrypted;
+        options
+    }
+}
+
+const KINDS: &[bool] = match cfg!(feature = "encryption") {
+    true => &[false, true],
+    false => &[false],
+};
+
+/// A medium, what it holds, and what it held before the commit of which these pages are.
+struct Left {
+    bytes: Vec<u8>,
+    pages: Pages,
+    before: Pages,
+    written: Vec<usize>,
+}
+
+/// Commits of which one writes `batch` pages over, and `later` ones after it; then a kill or a
+/// close.
+fn left(options: &OpenOptions, batch: u32, later: u32, closes: bool) -> Left {
+    let medium = Recorded::default();
+    let mut store = PageStore::on(Box::new(medium.clone()), options).expect("a store");
+    store.put_all(0..20, b"old");
+    store.put(20, b"later");
+    let before = contents(&mut store);
+    let old = medium.to_vec();
+    store.put_all(0..batch, b"new");
+    let new = medium.to_vec();
+    for number in 0..later {
+        store.put(20 + number % 7, &number.to_le_bytes());
+    }
+    let pages = contents(&mut store);
+    match closes {
+        true => store.close().expect("no fault"),
+        false => std::mem::forget(store),
+    }
+    let places = 2..new.len() / MEDIUM_PAGE_BYTES;
+    let differs = |place: &usize| {
+        let page = place * MEDIUM_PAGE_BYTES..(place + 1) * MEDIUM_PAGE_BYTES;
+        old.get(page.clone()) != Some(&new[page])
+    };
+    Left {
+        bytes: medium.to_vec(),
+        pages,
+        before,
+        written: places.filter(differs).collect(),
+    }
+}
+
+/// What comes of a damaged medium.
+#[derive(Debug, PartialEq, Eq)]
+enum Comes {
+    /// All is there, or what cannot be read is an error.
+    Right,
+    /// It is not opened, with these words.
+    Refused(String),
+    /// The last commit is gone as a whole.
+    WithoutLast,
+    Silent,
+}
+
+fn comes(left: &Left, bytes: &[u8], options: &OpenOptions) -> Comes {
+    let options = OpenOptions {
+        mistake: options.mistake,
+        ..OpenOptions::existing().reading().with_key_of(options)
+    };
+    let mut store = match PageStore::on(Box::new(Recorded::with(bytes)), &options) {
+        Ok(store) => store,
+        Err(StoreError::Damaged(what)) => return Comes::Refused(what),
+        Err(other) => panic!("{other}"),
+    };
+    let held = contents(&mut store);
+    let is_right =
+        |(at, is): (&u32, &Option<Vec<u8>>)| is.is_none() || left.pages.get(at) == Some(is);
+    if held.len() == left.pages.len() && held.iter().all(is_right) {
+        let report = store.check().expect("it is read");
+        let is_whole = held == left.pages;
+        assert!(
+            is_whole || !report.is_well(),
+            "the check says nothing: {report:?}"
+        );
+        return Comes::Right;
+    }
+    match held == left.before {
+        true => Comes::WithoutLast,
+        false => Comes::Silent,
+    }
+}
+
+/// The medium with one bit of a page flipped.
+fn flipped(bytes: &[u8], place: usize, bit: usize) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[place * MEDIUM_PAGE_BYTES + bit / 8] ^= 1 << (bit % 8);
+    bytes
+}
+
+/// In the data of a page, which may be short, and in the record at its end.
+const BITS: [usize; 4] = [3, 50 * 8, 2000 * 8 + 1, 4090 * 8];
+
+#[test]
+fn a_flipped_bit_of_an_acknowledged_commit_is_never_silent() {
+    for &encrypted in KINDS {
+        let options = options(encrypted);
+        for batch in [1, 12] {
+            for later in [0, 1, 20] {
+                let left = left(&options, batch, later, false);
+                assert!(left.written.len() >= batch as usize);
+                let mut refused = 0;
+                for (&place, bit) in left.written.iter().flat_map(|it| BITS.map(|bit| (it, bit))) {
+                    let bytes = flipped(&left.bytes, place, bit);
+                    let what = format!("{encrypted}, {batch} pages, {later} later, {place}.{bit}");
+                    match comes(&left, &bytes, &options) {
+                        Comes::Right => {}
+                        Comes::Refused(says) => {
+                            assert!(says.contains("block"), "{what}: {says}");
+                            refused += 1;
+                        }
+                        Comes::WithoutLast if later == 0 => {}
+                        other => panic!("{what}: {other:?}"),
+                    }
+                }
+                assert!(refused > 0 || later == 0, "{batch}, {later}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_the_horizon_a_flipped_bit_is_silent() {
+    let options = OpenOptions {
+        mistake: Some(Mistake::HorizonIgnored).into(),
+        ..options(false)
+    };
+    for batch in [1, 12] {
+        let left = left(&options, batch, 5, false);
+        let mut all = left
+            .written
+            .iter()
+            .map(|&place| flipped(&left.bytes, place, 400));
+        assert!(
+            all.any(|bytes| comes(&left, &bytes, &options) == Comes::Silent),
+            "{batch}"
+        );
+    }
+}
+
+#[test]
+fn a_refusal_names_page_and_block() {
+    let options = options(false);
+    // Few enough for their block to be open.
+    let left = left(&options, 4, 2, false);
+    let names = |&place: &usize| {
+        let says = comes(&left, &flipped(&left.bytes, place, 400), &options);
+        matches!(says, Comes::Refused(says) if says.contains("page ") && says.contains(" of block "))
+    };
+    assert!(left.written.iter().filter(|place| names(place)).count() >= 4);
+}
+
+#[test]
+fn after_a_close_every_page_is_covered() {
+    for &encrypted in KINDS {
+        let options = options(encrypted);
+        for later in [0, 20] {
+            let left = left(&options, 12, later, true);
+            for place in 2..left.bytes.len() / MEDIUM_PAGE_BYTES {
+                for harm in [None, Some(0), Some(0xff)] {
+                    let mut bytes = flipped(&left.bytes, place, 400);
+                    let page = place * MEDIUM_PAGE_BYTES..(place + 1) * MEDIUM_PAGE_BYTES;
+                    if let Some(byte) = harm {
+                        bytes[page].fill(byte);
+                    }
+                    let comes = comes(&left, &bytes, &options);
+                    let is_said = matches!(comes, Comes::Right | Comes::Refused(_));
+                    assert!(
+                        is_said,
+                        "{encrypted}, {later}, {place}, {harm:?}: {comes:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_mark_that_is_lost_or_older_is_never_silent() {
+    for &encrypted in KINDS {
+        let options = options(encrypted);
+        let early = left(&options, 1, 0, false).bytes;
+        // Long enough for blocks to be used again.
+        let left = left(&options, 12, 400, false);
+        let blocks = left.bytes.len() / MEDIUM_PAGE_BYTES / 17;
+        for block in 0..blocks as u32 {
+            let place = mark_page(16, block) as usize * MEDIUM_PAGE_BYTES;
+            let page = place..place + MEDIUM_PAGE_BYTES;
+            let older = early.get(page.clone()).unwrap_or(&[0; MEDIUM_PAGE_BYTES]);
+            for harm in [
+                &[0; MEDIUM_PAGE_BYTES][..],
+                &[0x55; MEDIUM_PAGE_BYTES],
+                older,
+            ] {
+                let mut bytes = left.bytes.clone();
+                bytes[page.clone()].copy_from_slice(harm);
+                let comes = comes(&left, &bytes, &options);
+                let is_said = matches!(comes, Comes::Right | Comes::Refused(_));
+                assert!(
+                    is_said,
+                    "{encrypted}, block {block}, {}: {comes:?}",
+                    harm[0]
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lost_summary_or_root_is_never_silent() {
+    for &encrypted in KINDS {
+        let options = options(encrypted);
+        let left = left(&options, 12, 400, false);
+        // The last page of each block: a summary, or a page of the table.
+        for place in (2..left.bytes.len() / MEDIUM_PAGE_BYTES).filter(|at| (at - 2) % 17 == 16) {
+            for harm in [0, 0x55] {
+                let mut bytes = left.bytes.clone();
+                bytes[place * MEDIUM_PAGE_BYTES..(place + 1) * MEDIUM_PAGE_BYTES].fill(harm);
+                let comes = comes(&left, &bytes, &options);
+                let is_said = matches!(comes, Comes::Right | Comes::Refused(_));
+                assert!(is_said, "{encrypted}, {place}, {harm}: {comes:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_repair_names_what_is_lost() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (from, to) = (
+        folder.path().join("damaged"),
+        folder.path().join("repaired"),
+    );
+    let options = options(false);
+    let left = left(&options, 12, 5, false);
+    for &place in &left.written {
+        std::fs::write(&from, flipped(&left.bytes, place, 400)).expect("room");
+        let repaired = repair(
+            &from,
+            &to,
+            &options,
+            &Hints::default(),
+            true,
+            &mut |_, _| (),
+        );
+        let report = repaired.expect("it is repaired");
+        let mut store = PageStore::open(&to, &OpenOptions::existing().reading()).expect("a store");
+        let held = contents(&mut store);
+        assert!(
+            held == left.pages || !report.is_whole(),
+            "{place}: {report:?}"
+        );
+    }
+}
