@@ -318,3 +318,5 @@ impl StoreCampaign {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod threads;
