@@ -7,6 +7,7 @@ use super::lie::{Lie, Lying};
 use super::model::{Model, Places, Writes, bytes_of};
 use super::on_chip::OnChip;
 use super::pair::Pair;
+use super::whole;
 use super::wide::{Wide, was_told};
 use flagstone::commit::DeviceError;
 use flagstone::ftl::Mistake;
@@ -207,6 +208,18 @@ impl Run<Pages> {
             true => Ok(()),
             false => Err(format!("it says that it was closed, and {report:?}")),
         }
+    }
+
+    /// Copies of a whole store hold what it holds.
+    fn hold_copies(&mut self, medium: &Recorded, state: &Model) -> Done<()> {
+        let [_, locked] = self.options();
+        whole::hold(medium, &locked, |copy| {
+            let opened = PageStore::on(Box::new(copy.clone()), &locked);
+            let mut store = opened.map_err(failed("it does not open"))?;
+            state.compare(&mut store, self.world.pages)
+        })?;
+        self.tally.wide.copies += whole::COPIES;
+        Ok(())
     }
 
     /// One client writes a page, or several that it has left.
@@ -436,6 +449,9 @@ impl World for Pages {
 
     fn recover(run: &mut Run<Pages>, left: &Media, may: May<Model>) -> Done<Arc<Model>> {
         run.closed_whole(&left.medium)?;
+        let wide = run.world.wide.filter(|_| run.id.lie == Lie::None);
+        let copied = wide.filter(|wide| wide.copies_after(run.tally.cuts));
+        let copied = copied.map(|_| left.medium.snapshot());
         let mut pair = run.open(left).map_err(failed("it does not open"))?;
         pair.compare_at_last()?;
         let by_tables = left.chip.as_ref().map_or(0, OnChip::take_by_tables);
@@ -448,6 +464,9 @@ impl World for Pages {
             match state.compare(store, run.world.pages) {
                 Ok(()) => {
                     run.tally.empties += run.world.pages.never_written().count() as u64;
+                    if let Some(medium) = copied {
+                        run.hold_copies(&medium, &state)?;
+                    }
                     return Ok(state);
                 }
                 Err(what) => differs.push(what),
