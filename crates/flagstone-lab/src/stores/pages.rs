@@ -8,7 +8,7 @@ use super::model::{Model, Places, Writes, bytes_of};
 use super::on_chip::OnChip;
 use super::pair::Pair;
 use super::whole;
-use super::wide::{Wide, was_told};
+use super::wide::{Heals, Wide, was_told};
 use flagstone::commit::DeviceError;
 use flagstone::ftl::Mistake;
 use flagstone::units::{Lpn, SnapshotId, TxId};
@@ -267,6 +267,7 @@ impl Run<Pages> {
         life.opened(store.store().info().life.commits);
         let wide = run.world.wide;
         let medium = life.media.medium.clone();
+        let _heals = Heals(medium.clone());
         medium.fail_at(wide.and_then(|wide| Some(medium.operations() + wide.fails_after?)));
         let mut wrote = false;
         let mut live: Vec<LiveTx> = Vec::new();
@@ -427,7 +428,6 @@ impl World for Pages {
             wide.count(&run.world, &mut run.tally.wide);
         }
         let lived = run.live(life, steps, dice);
-        life.media.medium.fail_at(None);
         match lived {
             // It says so, and a cut of what it has left shows that nothing else has happened.
             Err(what) if run.world.wide.is_some() && was_told(&what) => {

@@ -17,7 +17,7 @@ use super::StoreRunId;
 use super::harness::{Done, Life, May, Media, Run, World, failed};
 use super::lie::{Lie, Lying};
 use super::whole;
-use super::wide::was_told;
+use super::wide::{Heals, was_told};
 use crowded::Crowd;
 use flagstone_store::medium::{Landing, Medium, Recorded};
 use flagstone_store::tables::{Commit, Mistake, ReadTx, Store, TableKind, TableMut, WriteTx};
@@ -344,6 +344,7 @@ impl Run<Tables> {
         let info = run.info(&life.media.medium);
         life.opened(info.map_or(0, |info| info.life.commits));
         let medium = life.media.medium.clone();
+        let _heals = Heals(medium.clone());
         let fails = run.world.wide.as_ref().and_then(|wide| wide.fails_after);
         medium.fail_at(fails.map(|after| medium.operations() + after));
         for _ in 0..steps {
@@ -443,7 +444,6 @@ impl World for Tables {
             wide.count(&mut run.tally.wide);
         }
         let lived = run.live(life, steps, dice);
-        life.media.medium.fail_at(None);
         run.world.crowd.iter().for_each(Crowd::give_room);
         match lived {
             // As over pages: a cut shows that nothing else has happened.

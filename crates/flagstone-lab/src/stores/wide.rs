@@ -5,6 +5,7 @@
 
 use super::pages::Pages;
 use flagstone_store::OpenOptions;
+use flagstone_store::medium::Recorded;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -133,4 +134,14 @@ impl Wide {
 /// Whether an error comes of a medium that was told to fail.
 pub(super) fn was_told(what: &str) -> bool {
     what.contains(TOLD)
+}
+
+/// A medium that was told to fail works again when this is dropped: a store that is dropped after it
+/// must not go on as if nothing had happened.
+pub(super) struct Heals(pub(super) Recorded);
+
+impl Drop for Heals {
+    fn drop(&mut self) {
+        self.0.fail_at(None);
+    }
 }
