@@ -395,8 +395,8 @@ impl PageStore {
     }
 
     /// Ends the blocks that are being written, as a close does first if the opening has written
-    /// anything. Says whether every block has its summary then. For campaigns that follow a store on
-    /// a flash of their own.
+    /// anything. Says whether every block has its summary then. For campaigns that follow a store
+    /// on a flash of their own.
     ///
     /// # Errors
     /// The medium fails.

@@ -1,5 +1,5 @@
-//! What works on a whole store that is not damaged: a backup, a repair and a compaction each have to
-//! leave a store that holds the same, whatever the life and the cut before. They work on files.
+//! What works on a whole store that is not damaged: a backup, a repair and a compaction each have
+//! to leave a store that holds the same, whatever the life and the cut before. They work on files.
 
 use super::harness::{Done, failed};
 use flagstone_store::OpenOptions;

@@ -1,7 +1,7 @@
 //! What runs draw that have `wide` in their ids, with dice of their own: settings of a store that
 //! nobody uses often, many clients, transactions that are larger than what waits for the medium,
-//! frequent closes and idle work, and a medium that fails at some operation. It is here and not with
-//! the other draws so that runs without it stay as they are.
+//! frequent closes and idle work, and a medium that fails at some operation. It is here and not
+//! with the other draws so that runs without it stay as they are.
 
 use super::pages::Pages;
 use flagstone_store::OpenOptions;
@@ -136,8 +136,8 @@ pub(super) fn was_told(what: &str) -> bool {
     what.contains(TOLD)
 }
 
-/// A medium that was told to fail works again when this is dropped: a store that is dropped after it
-/// must not go on as if nothing had happened.
+/// A medium that was told to fail works again when this is dropped: a store that is dropped after
+/// it must not go on as if nothing had happened.
 pub(super) struct Heals(pub(super) Recorded);
 
 impl Drop for Heals {
