@@ -63,18 +63,32 @@ fn apply(tx: &mut WriteTx, number: u64) -> Result<(), StoreError> {
 /// # Errors
 /// The store refuses.
 pub(super) fn work(path: &Path, mistakes: Mistakes) -> Result<(), StoreError> {
-    let Mistakes { early, leaks } = mistakes;
     let store = Store::with(path, &OpenOptions::default())?;
     let say = |number: u64| {
         let mut out = io::stdout().lock();
         let said = out.write_all(&number.to_le_bytes());
         said.and_then(|()| out.flush()).is_ok()
     };
+    commit(&store, THREADS, mistakes, &say)
+}
+
+/// Commits transactions by so many threads until `say`, which hears of each that was acknowledged,
+/// says that nobody listens any more.
+///
+/// # Errors
+/// The store refuses.
+pub(super) fn commit(
+    store: &Store,
+    threads: usize,
+    mistakes: Mistakes,
+    say: &(dyn Fn(u64) -> bool + Sync),
+) -> Result<(), StoreError> {
+    let Mistakes { early, leaks } = mistakes;
     let commit_on = |store: Store| {
         let (mut kept, mut number) = (Vec::new(), 0);
         loop {
             // Pages of what may be this thread's turn are read before it, beside other threads.
-            for (table, key, _) in changes(number + THREADS as u64) {
+            for (table, key, _) in changes(number + threads as u64) {
                 let _ = store.prefetch(TABLES[table].0, &[key]);
             }
             let mut tx = store.write()?;
@@ -93,14 +107,15 @@ pub(super) fn work(path: &Path, mistakes: Mistakes) -> Result<(), StoreError> {
         }
     };
     std::thread::scope(|scope| {
-        let threads = [(); THREADS].map(|()| scope.spawn(|| commit_on(store.clone())));
-        let mut ended = threads.into_iter().map(|thread| thread.join());
+        let clients = (0..threads).map(|_| scope.spawn(|| commit_on(store.clone())));
+        let clients: Vec<_> = clients.collect();
+        let mut ended = clients.into_iter().map(|thread| thread.join());
         ended.try_for_each(|ended| ended.expect("no thread panics here"))
     })
 }
 
 /// The tables after the transactions so far.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Rows(BTreeMap<(usize, Vec<u8>), Vec<u8>>);
 
 impl Rows {
@@ -113,6 +128,26 @@ impl Rows {
         least: u64,
     ) -> Result<Result<u64, String>, StoreError> {
         let store = Store::with(path, &OpenOptions::default())?;
+        self.verify_in(&store, last, least)
+    }
+
+    /// Makes the changes of a transaction.
+    pub(super) fn follow(&mut self, number: u64) {
+        for (table, key, value) in changes(number) {
+            match value {
+                Some(value) => _ = self.0.insert((table, key), value),
+                None => _ = self.0.remove(&(table, key)),
+            }
+        }
+    }
+
+    /// As [`Rows::verify`], for a store that is open.
+    pub(super) fn verify_in(
+        &mut self,
+        store: &Store,
+        last: u64,
+        least: u64,
+    ) -> Result<Result<u64, String>, StoreError> {
         let read = store.read()?;
         let there = read.tables()?;
         let has = |name: &str| there.iter().any(|(other, _)| other == name);
@@ -127,14 +162,7 @@ impl Rows {
                 "the last transaction there is {found}, and {least} was acknowledged"
             )));
         }
-        for number in last + 1..=found {
-            for (table, key, value) in changes(number) {
-                match value {
-                    Some(value) => _ = self.0.insert((table, key), value),
-                    None => _ = self.0.remove(&(table, key)),
-                }
-            }
-        }
+        (last + 1..=found).for_each(|number| self.follow(number));
         for (at, (name, _)) in TABLES
             .into_iter()
             .enumerate()

@@ -43,6 +43,7 @@ mod pair;
 pub mod rot;
 pub mod soak;
 mod tables;
+mod whole;
 mod wide;
 
 pub use harness::StoreTally;
@@ -111,8 +112,9 @@ pub struct StoreRunId {
     /// Whether the store grows during the run: what it holds lies wide apart, or it may take much
     /// room before it collects. Runs over tables do not say so; their stores grow as they come.
     pub grows: bool,
-    /// Whether more is drawn than in other runs: settings, clients, large transactions, closes and
-    /// failing media. Runs over tables, and those with a chip beside the medium, have none of it.
+    /// Whether more is drawn than in other runs: settings, clients, groups of commits, large
+    /// transactions, closes, failing media, and copies of whole stores. Runs with a chip beside the
+    /// medium have none of it.
     pub wide: bool,
     /// Whether the store is encrypted. A program without encryption knows no such runs.
     pub encrypted: bool,
@@ -192,7 +194,7 @@ impl FromStr for StoreRunId {
         }
         let is_one = match subject {
             StoreSubject::Pages => true,
-            StoreSubject::Tables => run.protocol == Kind::Seal && !run.grows && !run.wide,
+            StoreSubject::Tables => run.protocol == Kind::Seal && !run.grows,
         };
         match run.to_string() == text && is_one && subject.has(run.lie) {
             true => Ok(run),
@@ -283,9 +285,7 @@ impl StoreCampaign {
             filled: number % 2 != 0
                 && (self.subject == StoreSubject::Tables || begins_large(self.protocol)),
             grows: self.subject == StoreSubject::Pages && matches!(number % 8, 2 | 5),
-            wide: self.subject == StoreSubject::Pages
-                && !self.on_chip
-                && matches!(number % 8, 3..=5),
+            wide: !self.on_chip && matches!(number % 8, 3..=5),
             encrypted: self.encrypted,
             depth: self.depth.max(1),
             seed: self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(number) & (u64::MAX >> 16),
@@ -318,3 +318,5 @@ impl StoreCampaign {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod threads;

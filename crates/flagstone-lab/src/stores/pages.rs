@@ -7,7 +7,8 @@ use super::lie::{Lie, Lying};
 use super::model::{Model, Places, Writes, bytes_of};
 use super::on_chip::OnChip;
 use super::pair::Pair;
-use super::wide::{Wide, was_told};
+use super::whole;
+use super::wide::{Heals, Wide, was_told};
 use flagstone::commit::DeviceError;
 use flagstone::ftl::Mistake;
 use flagstone::units::{Lpn, SnapshotId, TxId};
@@ -209,6 +210,18 @@ impl Run<Pages> {
         }
     }
 
+    /// Copies of a whole store hold what it holds.
+    fn hold_copies(&mut self, medium: &Recorded, state: &Model) -> Done<()> {
+        let [_, locked] = self.options();
+        whole::hold(medium, &locked, |copy| {
+            let opened = PageStore::on(Box::new(copy.clone()), &locked);
+            let mut store = opened.map_err(failed("it does not open"))?;
+            state.compare(&mut store, self.world.pages)
+        })?;
+        self.tally.wide.copies += whole::COPIES;
+        Ok(())
+    }
+
     /// One client writes a page, or several that it has left.
     fn write(&mut self, store: &mut Pair, live: &mut LiveTx, dice: &mut Pcg64Mcg) -> Done<()> {
         // The pages of a large transaction come together.
@@ -254,6 +267,7 @@ impl Run<Pages> {
         life.opened(store.store().info().life.commits);
         let wide = run.world.wide;
         let medium = life.media.medium.clone();
+        let _heals = Heals(medium.clone());
         medium.fail_at(wide.and_then(|wide| Some(medium.operations() + wide.fails_after?)));
         let mut wrote = false;
         let mut live: Vec<LiveTx> = Vec::new();
@@ -414,7 +428,6 @@ impl World for Pages {
             wide.count(&run.world, &mut run.tally.wide);
         }
         let lived = run.live(life, steps, dice);
-        life.media.medium.fail_at(None);
         match lived {
             // It says so, and a cut of what it has left shows that nothing else has happened.
             Err(what) if run.world.wide.is_some() && was_told(&what) => {
@@ -436,6 +449,9 @@ impl World for Pages {
 
     fn recover(run: &mut Run<Pages>, left: &Media, may: May<Model>) -> Done<Arc<Model>> {
         run.closed_whole(&left.medium)?;
+        let wide = run.world.wide.filter(|_| run.id.lie == Lie::None);
+        let copied = wide.filter(|wide| wide.copies_after(run.tally.cuts));
+        let copied = copied.map(|_| left.medium.snapshot());
         let mut pair = run.open(left).map_err(failed("it does not open"))?;
         pair.compare_at_last()?;
         let by_tables = left.chip.as_ref().map_or(0, OnChip::take_by_tables);
@@ -448,6 +464,9 @@ impl World for Pages {
             match state.compare(store, run.world.pages) {
                 Ok(()) => {
                     run.tally.empties += run.world.pages.never_written().count() as u64;
+                    if let Some(medium) = copied {
+                        run.hold_copies(&medium, &state)?;
+                    }
                     return Ok(state);
                 }
                 Err(what) => differs.push(what),

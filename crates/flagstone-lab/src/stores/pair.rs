@@ -141,10 +141,11 @@ impl Pair {
     ) -> Result<Result<(), StoreError>, String> {
         // A store that was not written to ends nothing when it is closed. What the twin has written
         // to its medium says nothing of that.
-        if self.beside.is_some() && self.store.medium_stats().bytes > 0 {
-            if let Err(error) = self.both("ending blocks", PageStore::end_blocks) {
-                return Ok(Err(error));
-            }
+        if self.beside.is_some()
+            && self.store.medium_stats().bytes > 0
+            && let Err(error) = self.both("ending blocks", PageStore::end_blocks)
+        {
+            return Ok(Err(error));
         }
         let closed = self.store.close();
         if let (Some((twin, chip)), Ok(())) = (self.beside, &closed) {

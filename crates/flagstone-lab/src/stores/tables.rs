@@ -6,14 +6,18 @@
 //!   tables.rs    what clients and readers do
 //!   states.rs    what tables hold, and how a reader is held against that
 //!   crowded.rs   what else happens in half of the runs (`filled`)
+//!   wide.rs      what else is drawn in some of the runs (`wide`)
 //! ```
 
 mod crowded;
 pub(super) mod states;
+mod wide;
 
 use super::StoreRunId;
 use super::harness::{Done, Life, May, Media, Run, World, failed};
 use super::lie::{Lie, Lying};
+use super::whole;
+use super::wide::{Heals, was_told};
 use crowded::Crowd;
 use flagstone_store::medium::{Landing, Medium, Recorded};
 use flagstone_store::tables::{Commit, Mistake, ReadTx, Store, TableKind, TableMut, WriteTx};
@@ -23,6 +27,7 @@ use rand_pcg::Pcg64Mcg;
 use states::{Rows, Seen, State, bytes_of, compare};
 use std::ops::Range;
 use std::sync::Arc;
+use wide::Wide;
 
 /// Tables that clients use, with the kind that each has whenever it is there.
 const TABLES: [(&str, TableKind); 4] = [
@@ -57,6 +62,7 @@ struct Reader {
 pub(super) struct Tables {
     pages_per_block: u32,
     crowd: Option<Crowd>,
+    wide: Option<Wide>,
 }
 
 impl Tables {
@@ -65,6 +71,7 @@ impl Tables {
         Tables {
             pages_per_block,
             crowd: None,
+            wide: None,
         }
     }
 }
@@ -81,6 +88,9 @@ impl Run<Tables> {
             .crowd
             .as_ref()
             .map_or(options.space, Crowd::space);
+        if let Some(wide) = &self.world.wide {
+            wide.set(&mut options);
+        }
         options.identity = Some(self.id.identity());
         options.force = self.id.forces();
         self.id.lock(&mut options);
@@ -320,17 +330,100 @@ impl Run<Tables> {
     }
 }
 
+impl Run<Tables> {
+    /// Uses the store of a life until its steps are done or its medium fails.
+    fn live(&mut self, life: &mut Life<State>, steps: u32, dice: &mut Pcg64Mcg) -> Done<()> {
+        let run = self;
+        let (mut waiting, mut readers) = (Waiting::new(), Vec::new());
+        let opened = run.open(&life.media.medium);
+        let mut store = opened.map_err(failed("it does not open"))?;
+        if run.world.crowd.is_none() {
+            life.leave_out_opening();
+        }
+        // Whether an open store can be opened for reading is no matter here: cuts will tell.
+        let info = run.info(&life.media.medium);
+        life.opened(info.map_or(0, |info| info.life.commits));
+        let medium = life.media.medium.clone();
+        let _heals = Heals(medium.clone());
+        let fails = run.world.wide.as_ref().and_then(|wide| wide.fails_after);
+        medium.fail_at(fails.map(|after| medium.operations() + after));
+        for _ in 0..steps {
+            run.read(&store, &mut readers, life, dice)?;
+            if let Some(crowd) = &mut run.world.crowd {
+                crowd.bound_room(&life.media.medium);
+            }
+            let closes = match &mut run.world.wide {
+                Some(wide) => {
+                    run.tally.moved += wide.idle(&store)?;
+                    wide.closes()
+                }
+                None => dice.random_range(0..24) == 0,
+            };
+            if closes {
+                run.tally.wide.closes += 1;
+                run.wait(&mut waiting, life)?;
+                readers.clear();
+                drop(store);
+                run.look(life, dice);
+                let opened = run.open(&life.media.medium);
+                store = opened.map_err(failed("it does not open again"))?;
+            }
+            let mut tx = store.write().map_err(failed("begin"))?;
+            let before = life.newest();
+            let mut after = (*before).clone();
+            run.change(&mut tx, &mut after, dice)?;
+            run.change_rows(&mut tx, &mut after)?;
+            if dice.random_range(0..8) == 0 {
+                drop(tx);
+                continue;
+            }
+            // One that changes nothing may leave no trace.
+            let counts = after != *before;
+            let number = life.ask(after);
+            let commit = tx.commit_later().map_err(failed("commit"))?;
+            run.tally.committed += 1;
+            waiting.push((number, counts, commit));
+            // Now and then several commits are under way, and share a flush.
+            let under_way = waiting.len();
+            run.tally.wide.group = run.tally.wide.group.max(under_way as u64);
+            let waits = match &mut run.world.wide {
+                Some(wide) => wide.waits(under_way),
+                None => dice.random_range(0..3) > 0,
+            };
+            if waits {
+                run.wait_beside(&store, &mut waiting, life)?;
+            }
+            run.look_after_commit(life, dice);
+        }
+        run.wait(&mut waiting, life)?;
+        if let Some(crowd) = &run.world.crowd {
+            crowd.give_room();
+            run.tally.collections += run.info(&life.media.medium)?.life.erases;
+        }
+        store.check()?;
+        seen(&store, &[life.newest()]).map(|_| ())
+    }
+}
+
 impl World for Tables {
     type State = State;
 
     const STEPS: [Range<u32>; 2] = [5..40, 1..8];
 
     fn draw(id: &StoreRunId, dice: &mut Pcg64Mcg) -> (Tables, u32) {
-        let tables = Tables {
-            pages_per_block: [16, 16, 24, 32][dice.random_range(0..4)],
+        let mut tables = Tables {
             crowd: id.filled.then(|| Crowd::new(id.seed)),
+            ..Tables::plain([16, 16, 24, 32][dice.random_range(0..4)])
         };
-        (tables, [1, 2, 5][dice.random_range(0..3)])
+        let every = [1, 2, 5][dice.random_range(0..3)];
+        if !id.wide {
+            return (tables, every);
+        }
+        let wide = Wide::draw(id.seed);
+        tables.pages_per_block = wide.pages_per_block;
+        let rarely = wide.rarely();
+        tables.wide = Some(wide);
+        (tables, every * rarely)
     }
 
     fn landing(pending: u64, dice: &mut Pcg64Mcg) -> Landing {
@@ -347,55 +440,21 @@ impl World for Tables {
         steps: u32,
         dice: &mut Pcg64Mcg,
     ) -> Done<()> {
-        let (mut waiting, mut readers) = (Waiting::new(), Vec::new());
-        let opened = run.open(&life.media.medium);
-        let mut store = opened.map_err(failed("it does not open"))?;
-        if run.world.crowd.is_none() {
-            life.leave_out_opening();
+        if let (Some(wide), true) = (&run.world.wide, life.is_first(run.id.depth)) {
+            wide.count(&mut run.tally.wide);
         }
-        // Whether an open store can be opened for reading is no matter here: cuts will tell.
-        let info = run.info(&life.media.medium);
-        life.opened(info.map_or(0, |info| info.life.commits));
-        for _ in 0..steps {
-            run.read(&store, &mut readers, life, dice)?;
-            if let Some(crowd) = &mut run.world.crowd {
-                crowd.bound_room(&life.media.medium);
-            }
-            if dice.random_range(0..24) == 0 {
-                run.wait(&mut waiting, life)?;
-                readers.clear();
-                drop(store);
+        let lived = run.live(life, steps, dice);
+        run.world.crowd.iter().for_each(Crowd::give_room);
+        match lived {
+            // As over pages: a cut shows that nothing else has happened.
+            Err(what) if run.world.wide.is_some() && was_told(&what) => {
+                run.tally.wide.failures += 1;
                 run.look(life, dice);
-                let opened = run.open(&life.media.medium);
-                store = opened.map_err(failed("it does not open again"))?;
+                run.cut_now(life, 4, dice);
+                Ok(())
             }
-            let mut tx = store.write().map_err(failed("begin"))?;
-            let before = life.newest();
-            let mut after = (*before).clone();
-            run.change(&mut tx, &mut after, dice)?;
-            if dice.random_range(0..8) == 0 {
-                drop(tx);
-                continue;
-            }
-            // One that changes nothing may leave no trace.
-            let counts = after != *before;
-            let number = life.ask(after);
-            let commit = tx.commit_later().map_err(failed("commit"))?;
-            run.tally.committed += 1;
-            waiting.push((number, counts, commit));
-            // Now and then several commits are under way, and share a flush.
-            if dice.random_range(0..3) > 0 {
-                run.wait_beside(&store, &mut waiting, life)?;
-            }
-            run.look_after_commit(life, dice);
+            lived => lived,
         }
-        run.wait(&mut waiting, life)?;
-        if let Some(crowd) = &run.world.crowd {
-            crowd.give_room();
-            run.tally.collections += run.info(&life.media.medium)?.life.erases;
-        }
-        store.check()?;
-        seen(&store, &[life.newest()]).map(|_| ())
     }
 
     /// Now and then the process ends where the copy was made, another one opens the store, and the
@@ -419,6 +478,9 @@ impl World for Tables {
 
     fn recover(run: &mut Run<Tables>, left: &Media, mut may: May<State>) -> Done<Arc<State>> {
         let left = &left.medium;
+        let wide = run.world.wide.as_ref().filter(|_| run.id.lie == Lie::None);
+        let copied = wide.filter(|wide| wide.copies_after(run.tally.cuts));
+        let copied = copied.map(|_| left.snapshot());
         may.counted(&run.info(left)?)?;
         if run.is_crowded_once_in(3) {
             // A store opened for reading shows what an opening to write finds then.
@@ -428,7 +490,17 @@ impl World for Tables {
         }
         let store = run.open(left).map_err(failed("it does not open"))?;
         store.check()?;
-        seen(&store, &may.states)
+        let state = seen(&store, &may.states)?;
+        if let Some(medium) = copied {
+            whole::hold(&medium, &run.options(), |copy| {
+                let store = Store::on(Box::new(copy.clone()), &run.options());
+                let store = store.map_err(failed("it does not open"))?;
+                store.check()?;
+                seen(&store, std::slice::from_ref(&state)).map(|_| ())
+            })?;
+            run.tally.wide.copies += whole::COPIES;
+        }
+        Ok(state)
     }
 }
 

@@ -77,35 +77,39 @@ fn cuts_lose_nothing_of_tables() {
     assert!(tally.collections > 0 && tally.refused > 0, "{findings:?}");
 }
 
-#[test]
-fn each_kind_of_wide_draw_comes_and_loses_nothing() {
+/// Runs of so many seeds, in which a few kinds of draws have to come.
+fn wide_runs(of: &str, seeds: u64, kinds: fn(&StoreTally) -> Vec<u64>) {
     let mut tally = StoreTally::default();
-    for seed in 0..24 {
-        let id = StoreRunId {
-            filled: false,
-            wide: true,
-            ..format!("store.seal/n2/s{seed}").parse().expect("a run id")
-        };
+    for seed in 0..seeds {
+        let id: StoreRunId = format!("{of}/n2/s{seed}").parse().expect("a run id");
         let found = id.run();
         assert_eq!(found.first, None, "{id}");
         assert_eq!(id.to_string().parse(), Ok(id));
         tally += found;
     }
-    let wide = &tally.wide;
-    let drawn = [
-        wide.large_blocks,
-        wide.many_clients,
-        wide.roomy,
-        wide.whole,
-        wide.large,
-        wide.closes,
-        wide.failures,
-        tally.empties,
-    ];
-    assert!(
-        wide.runs == 24 && drawn.iter().all(|&times| times > 0),
-        "{tally:?}"
-    );
+    assert_eq!(tally.wide.runs, seeds);
+    assert!(kinds(&tally).iter().all(|&times| times > 0), "{tally:?}");
+}
+
+#[test]
+fn each_kind_of_wide_draw_comes_and_loses_nothing() {
+    wide_runs("store.seal.wide", 24, |tally| {
+        let wide = &tally.wide;
+        let of_stores = [wide.large_blocks, wide.many_clients, wide.roomy, wide.whole];
+        let of_use = [wide.large, wide.closes, wide.failures, wide.copies];
+        [&of_stores[..], &of_use, &[tally.empties]].concat()
+    });
+}
+
+#[test]
+fn each_kind_of_wide_draw_comes_over_tables_and_loses_nothing() {
+    wide_runs("tables.seal.wide", 40, |tally| {
+        let wide = &tally.wide;
+        let of_stores = [wide.large_blocks, wide.roomy, wide.whole];
+        let of_use = [wide.large, wide.closes, wide.failures, wide.copies];
+        let grouped = wide.group.saturating_sub(16);
+        [&of_stores[..], &of_use, &[grouped, tally.moved]].concat()
+    });
 }
 
 /// A lie is found, by a run that its id repeats and that holds without the lie.

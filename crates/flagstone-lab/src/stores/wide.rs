@@ -5,6 +5,7 @@
 
 use super::pages::Pages;
 use flagstone_store::OpenOptions;
+use flagstone_store::medium::Recorded;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -33,6 +34,10 @@ pub struct WideTally {
     pub closes: u64,
     /// Media that failed.
     pub failures: u64,
+    /// Copies of whole stores that were held against the model.
+    pub copies: u64,
+    /// Of commits under way together, the most.
+    pub group: u64,
 }
 
 impl WideTally {
@@ -45,6 +50,8 @@ impl WideTally {
         self.large += other.large;
         self.closes += other.closes;
         self.failures += other.failures;
+        self.copies += other.copies;
+        self.group = self.group.max(other.group);
     }
 }
 
@@ -60,6 +67,13 @@ pub(super) struct Wide {
     pub(super) closes: u32,
     /// Operations of the medium from each opening until it fails.
     pub(super) fails_after: Option<u64>,
+    /// After one in so many cuts, copies of the whole store are made.
+    copies: Option<u64>,
+}
+
+/// In a fourth of the runs copies of whole stores are made, after one in so many cuts.
+pub(super) fn draw_copies(dice: &mut Pcg64Mcg) -> Option<u64> {
+    (dice.random_range(0..4) == 0).then(|| dice.random_range(20..80))
 }
 
 impl Wide {
@@ -77,6 +91,7 @@ impl Wide {
             large: None,
             closes: [8, 16, 64][dice.random_range(0..3)],
             fails_after: None,
+            copies: None,
         };
         if dice.random_range(0..3) == 0 {
             wide.fails_after = Some(dice.random_range(2..50));
@@ -88,11 +103,17 @@ impl Wide {
             pages.pages.count = most;
             wide.fails_after = wide.fails_after.map(|after| after * 8);
         }
+        wide.copies = draw_copies(&mut dice);
         pages.wide = Some(wide);
         match wide.large {
             Some(large) => large / 8,
             None => 1,
         }
+    }
+
+    /// Whether copies are made after a cut.
+    pub(super) fn copies_after(&self, cut: u64) -> bool {
+        self.copies.is_some_and(|every| cut % every == 1)
     }
 
     pub(super) fn set(&self, options: &mut OpenOptions) {
@@ -113,4 +134,14 @@ impl Wide {
 /// Whether an error comes of a medium that was told to fail.
 pub(super) fn was_told(what: &str) -> bool {
     what.contains(TOLD)
+}
+
+/// A medium that was told to fail works again when this is dropped: a store that is dropped after
+/// it must not go on as if nothing had happened.
+pub(super) struct Heals(pub(super) Recorded);
+
+impl Drop for Heals {
+    fn drop(&mut self) {
+        self.0.fail_at(None);
+    }
 }

@@ -1,6 +1,7 @@
 //! What a medium shows of its flash, block by block and page by page, without a device above it. A
 //! campaign learns here which programs and erases have landed.
 
+use super::life::pages_that_tell;
 use super::{
     DAMAGED, DATA_BYTES, Judged, NEVER, generation_in, judge, mark_at, mark_page, page_generation,
 };
@@ -64,32 +65,23 @@ impl Glance {
         self.superblock.blocks
     }
 
-    /// The generation of a block as an opening finds it, and the pages of it that the opening has
-    /// read before it knew that. A page that is whole speaks for a mark that has not landed; while
-    /// a block looks blank, an opening reads a few of its pages, the last one first.
-    fn generation(&self, block: Pbn) -> Result<(u64, Vec<u32>), StoreError> {
+    /// The generation of a block as an opening finds it: where its mark has not landed, some of its
+    /// pages tell it.
+    fn generation(&self, block: Pbn) -> Result<u64, StoreError> {
         let pages = self.superblock.pages_per_block;
         let identity = self.superblock.identity;
         let place = mark_page(pages, block.0);
         let mark = mark_at(self.medium.as_ref(), place).doing("reading a mark")?;
-        let by_mark = generation_in(&mark, block.0, identity);
-        if by_mark == DAMAGED || identity == Identity::NONE {
-            return Ok((by_mark, Vec::new()));
+        let mut newest = generation_in(&mark, block.0, identity);
+        if newest != NEVER || identity == Identity::NONE {
+            return Ok(newest);
         }
-        let doubled = std::iter::successors(Some(1), |page| Some(2 * page));
-        let mut read = Vec::new();
-        for page in [pages - 1, 0].into_iter().chain(doubled) {
-            if page >= pages {
-                break;
-            }
+        for page in pages_that_tell(pages) {
             let at = Ppn(block.0 * pages + page);
             let said = page_generation(&self.read(at)?, at.0, identity);
-            if let Some(said) = said.filter(|&said| by_mark < said && said < Identity::LEAST) {
-                return Ok((said, read));
-            }
-            read.push(page);
+            newest = newest.max(said.filter(|&said| said < Identity::LEAST).unwrap_or(NEVER));
         }
-        Ok((by_mark, Vec::new()))
+        Ok(newest)
     }
 
     /// What is in the place of a page.
@@ -110,7 +102,7 @@ impl Glance {
     /// # Errors
     /// The medium cannot be read.
     pub fn last_erase(&self, block: Pbn) -> Result<Option<(u32, u32)>, StoreError> {
-        Ok(match self.generation(block)?.0 {
+        Ok(match self.generation(block)? {
             NEVER | DAMAGED => None,
             known => Some(((known >> 32) as u32, known as u32)),
         })
@@ -123,16 +115,14 @@ impl Glance {
     pub fn page(&self, at: Ppn) -> Result<Shown, StoreError> {
         let pages = self.superblock.pages_per_block;
         let block = Pbn(at.0 / pages);
-        let (generation, read_before) = self.generation(block)?;
+        let generation = self.generation(block)?;
         let page = self.read(at)?;
         let (data, end) = page.split_at(DATA_BYTES);
-        let was_known = !read_before.contains(&(at.0 % pages));
         Ok(
             match judge(data, end, at, generation, self.superblock.identity) {
                 Judged::Blank => Shown::Blank,
                 Judged::Whole(_) => Shown::Whole,
-                Judged::Wrong if was_known => Shown::Torn,
-                Judged::Wrong => Shown::Blank,
+                Judged::Wrong => Shown::Torn,
             },
         )
     }

@@ -206,6 +206,14 @@ pub(crate) fn generation_in(bytes: &[u8; mark::SIZE], block: u32, identity: Iden
     }
 }
 
+/// The pages of a block that tell of its generation where it has no mark.
+pub(super) fn pages_that_tell(pages_per_block: u32) -> impl Iterator<Item = u32> {
+    let last = pages_per_block - 1;
+    let powers = (0..u32::BITS).map(|power| 1 << power);
+    let powers = powers.take_while(move |&page| page < last);
+    [0, last].into_iter().chain(powers)
+}
+
 /// Bytes of a mark with all places where it may say whose it is.
 pub(crate) const SIGNED_BYTES: usize = mark::IDENTITY.start + sealed_mark::SIZE;
 
@@ -383,10 +391,7 @@ impl MediumFlash {
         if self.superblock.identity == Identity::NONE {
             return NEVER;
         }
-        let powers = (0..u32::BITS)
-            .map(|power| 1 << power)
-            .take_while(|&page| page < pages - 1);
-        let places = [0, pages - 1].into_iter().chain(powers);
+        let places = pages_that_tell(pages);
         let found = places.filter_map(|page| self.generation_of(self.geometry.page(block, page)));
         let newest = found.max().unwrap_or(NEVER);
         self.doubt_opening(block, newest);

@@ -299,12 +299,16 @@ fn print_findings(campaign: &StoreCampaign, findings: &StoreFindings, json: bool
             "first_run_id": first.map(|(id, _)| id.to_string()),
             "first_violation": first.map(|(_, what)| what),
         });
+        let wide = &tally.wide;
         if campaign.subject == StoreSubject::Pages {
-            let wide = &tally.wide;
             found["never_written_compared"] = json!(tally.empties);
+            found["with_many_clients"] = json!(wide.many_clients);
+        }
+        if !campaign.on_chip {
+            found["most_commits_under_way"] = json!(wide.group);
+            found["copies_of_whole_stores"] = json!(wide.copies);
             found["wide_runs"] = json!(wide.runs);
             found["with_large_blocks"] = json!(wide.large_blocks);
-            found["with_many_clients"] = json!(wide.many_clients);
             found["with_room_at_first"] = json!(wide.roomy);
             found["with_whole_collections"] = json!(wide.whole);
             found["large_transactions"] = json!(wide.large);
