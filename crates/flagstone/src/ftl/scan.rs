@@ -208,16 +208,15 @@ impl Ftl {
                 _ => page + 1,
             };
         }
-        if place.is_some() {
-            if outcome.torn || pages.iter().any(|page| *page != Seen::Blank) {
-                // Elsewhere a page whose program was cut may look blank, and cannot be programmed.
-                let may_be_sealed = may_be_sealed && self.flash.never_fails();
-                self.horizon.found.push(Found {
-                    block,
-                    pages,
-                    may_be_sealed,
-                });
-            }
+        let holds_any = outcome.torn || pages.iter().any(|page| *page != Seen::Blank);
+        if place.is_some() && holds_any {
+            // Elsewhere a page whose program was cut may look blank, and cannot be programmed.
+            let may_be_sealed = may_be_sealed && self.flash.never_fails();
+            self.horizon.found.push(Found {
+                block,
+                pages,
+                may_be_sealed,
+            });
         }
         Ok(())
     }
