@@ -302,6 +302,7 @@ impl Device {
 
     #[inline]
     fn put_noted(&mut self, now: Nanos, tx: TxId, write: Write<'_>) -> Result<Taken, DeviceError> {
+        self.protocol.settle(&mut self.ftl, now)?;
         step(&mut self.ftl, self.protocol.as_mut(), now)?;
         self.make_way(now, tx)?;
         self.host.pages_written += 1;

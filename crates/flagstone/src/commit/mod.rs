@@ -312,6 +312,16 @@ pub trait Protocol: Owner + Duplicate {
         Ok(None)
     }
 
+    /// Before the device moves or programs anything: blocks that a restart has found without a
+    /// summary get theirs, where that can be done at once.
+    ///
+    /// # Errors
+    /// The power fails.
+    fn settle(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
+        let _ = (ftl, now);
+        Ok(())
+    }
+
     /// The device is about to be closed: every block gets its summary, if the protocol can do that.
     /// Returns whether every block has it, and says what was durable.
     ///

@@ -35,6 +35,7 @@ impl Device {
     /// # Errors
     /// A device that cannot go on.
     pub fn collect_ahead(&mut self, now: Nanos, leisure: Leisure) -> Result<u32, DeviceError> {
+        self.protocol.settle(&mut self.ftl, now)?;
         let owner = self.protocol.as_mut();
         Ok(collect_ahead(&mut self.ftl, owner, now, leisure)?)
     }

@@ -267,7 +267,7 @@ impl Protocol for Seal {
         self.bounds.as_ref().map_or(Ok(()), Bounds::doubt)?;
         if round == 0
             && !ftl.states_horizon()
-            && let Some(way) = self.settle(ftl, now)?
+            && let Some(way) = self.settle_next(ftl, now)?
         {
             return Ok(Some(way));
         }
@@ -326,6 +326,14 @@ impl Protocol for Seal {
         self.seal_all(ftl, now)?;
         ftl.sync(now, self.relied_until)?;
         Ok(Some(rest::tables(self.last_tx, &self.evidence)))
+    }
+
+    #[inline]
+    fn settle(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
+        if !ftl.states_horizon() && ftl.flash().never_fails() {
+            self.settle_next(ftl, now)?;
+        }
+        Ok(())
     }
 
     fn end_blocks(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<bool, FtlError> {

@@ -11,7 +11,11 @@ impl Seal {
     /// one a request, or nothing if there is no more to be done now. Where a block cannot be
     /// collected that has to be, it is tried again with the next request.
     #[cold]
-    pub(super) fn settle(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Option<Way>, FtlError> {
+    pub(super) fn settle_next(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+    ) -> Result<Option<Way>, FtlError> {
         if !ftl.config().summary_pages || !self.knows_blocks {
             return Ok(None);
         }
@@ -46,7 +50,7 @@ impl Seal {
         if !ftl.config().summary_pages || !ftl.flash().never_fails() {
             return Ok(false);
         }
-        if !ftl.states_horizon() && self.settle(ftl, now)?.is_some() {
+        if !ftl.states_horizon() && self.settle_next(ftl, now)?.is_some() {
             return Ok(false);
         }
         ftl.end_blocks(now)?;
