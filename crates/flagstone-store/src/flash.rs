@@ -225,10 +225,7 @@ impl MediumFlash {
             }
             read => read.map_err(|error| self.fails(READING_MARK, error))?,
         };
-        let known = match known {
-            NEVER => self.generation_of_pages(block),
-            known => known,
-        };
+        let known = self.doubt_mark(block, known);
         self.places.state().generations[block.index()] = known;
         Ok(known)
     }
@@ -365,8 +362,11 @@ impl Flash for MediumFlash {
             if let Some(next) = next {
                 let bytes = end[trailer::SIZE..].try_into().expect("it has that size");
                 // One without a mark is looked at when it is needed.
-                let known = Some(self.judge_mark(next, &bytes)).filter(|&known| known != NEVER);
-                self.places.state().generations[next.index()] = known.unwrap_or(UNKNOWN);
+                let known = match self.judge_mark(next, &bytes) {
+                    NEVER => UNKNOWN,
+                    known => self.doubt_mark(next, known),
+                };
+                self.places.state().generations[next.index()] = known;
             }
         }
         let end = &end[..trailer::SIZE];

@@ -398,6 +398,24 @@ impl MediumFlash {
         newest
     }
 
+    /// The generation of a block whose mark says `known`. A mark that was lost may be the one of the
+    /// block's last summary: its first page tells.
+    pub(super) fn doubt_mark(&self, block: Pbn, known: u64) -> u64 {
+        if known == NEVER {
+            return self.generation_of_pages(block);
+        }
+        if known == DAMAGED || self.superblock.identity == Identity::NONE {
+            return known;
+        }
+        let first = self.generation_of(self.geometry.page(block, 0));
+        let Some(newer) = first.filter(|&first| first > known) else {
+            return known;
+        };
+        self.places.notes.damage().older.insert(block.0);
+        self.doubt_opening(block, newer);
+        newer
+    }
+
     /// Notes a block of an opening that the superblock does not know.
     fn doubt_opening(&self, block: Pbn, generation: u64) {
         if (generation >> 32) as u32 > self.superblock.boot {

@@ -177,13 +177,13 @@ pub(crate) fn doubt_blank(medium: &dyn Medium) -> Result<(), StoreError> {
 /// long as a read, so that one thread alone keeps two reads under way.
 pub(super) const ASKING: u32 = 4;
 
-/// Asks for what an opening reads of some of the blocks, those of one of the threads: their marks,
-/// and before that the summary of the block before.
+/// Asks for what an opening reads of some of the blocks, those of one of the threads: their marks
+/// and first pages, and before that the summary of the block before.
 pub(super) fn expect_marks(expecting: &Expecting, superblock: &Superblock, thread: u32) {
     let (pages, blocks) = (superblock.pages_per_block, superblock.blocks);
     for block in (thread..=blocks).step_by(ASKING as usize) {
         let place = mark_page(pages, block) - 1;
-        expecting(place * MEDIUM_PAGE_BYTES as u64, 2 * MEDIUM_PAGE_BYTES);
+        expecting(place * MEDIUM_PAGE_BYTES as u64, 3 * MEDIUM_PAGE_BYTES);
     }
 }
 

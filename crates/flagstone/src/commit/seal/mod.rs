@@ -265,10 +265,7 @@ impl Protocol for Seal {
         round: u32,
     ) -> Result<Option<Way>, FtlError> {
         self.bounds.as_ref().map_or(Ok(()), Bounds::doubt)?;
-        if round == 0
-            && !ftl.states_horizon()
-            && let Some(way) = self.settle_next(ftl, now)?
-        {
+        if let Some(way) = self.settle_for(ftl, now, round)? {
             return Ok(Some(way));
         }
         if round == 0 && ftl.is_short() && ftl.closing().len() > 0 {
@@ -330,10 +327,7 @@ impl Protocol for Seal {
 
     #[inline]
     fn settle(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
-        if !ftl.states_horizon() && ftl.flash().never_fails() {
-            self.settle_next(ftl, now)?;
-        }
-        Ok(())
+        self.settle_at_once(ftl, now)
     }
 
     fn end_blocks(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<bool, FtlError> {

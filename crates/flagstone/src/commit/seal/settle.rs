@@ -7,15 +7,34 @@ use crate::ftl::{BlockState, Ftl, FtlError};
 use crate::units::Nanos;
 
 impl Seal {
+    /// Before a request, in its round of `in_the_way`: the next step.
+    #[inline]
+    pub(super) fn settle_for(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        round: u32,
+    ) -> Result<Option<Way>, FtlError> {
+        match round == 0 && !ftl.states_horizon() {
+            true => self.settle_next(ftl, now),
+            false => Ok(None),
+        }
+    }
+
+    /// What can be done at once, before anything moves: all but collections, where nothing fails.
+    #[inline]
+    pub(super) fn settle_at_once(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
+        if !ftl.states_horizon() && ftl.flash().never_fails() {
+            self.settle_next(ftl, now)?;
+        }
+        Ok(())
+    }
+
     /// The next step until pages can say what is durable (see `ftl::horizon`): a block to collect,
     /// one a request, or nothing if there is no more to be done now. Where a block cannot be
     /// collected that has to be, it is tried again with the next request.
     #[cold]
-    pub(super) fn settle_next(
-        &mut self,
-        ftl: &mut Ftl,
-        now: Nanos,
-    ) -> Result<Option<Way>, FtlError> {
+    fn settle_next(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Option<Way>, FtlError> {
         if !ftl.config().summary_pages || !self.knows_blocks {
             return Ok(None);
         }
