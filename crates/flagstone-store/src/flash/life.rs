@@ -398,8 +398,8 @@ impl MediumFlash {
         newest
     }
 
-    /// The generation of a block whose mark says `known`. If the mark was lost, what is there may be
-    /// the one of the block's last summary: its first page tells.
+    /// The generation of a block whose mark says `known`. If the mark was lost, the one of the
+    /// block's last summary may be there instead: its first page tells.
     pub(super) fn doubt_mark(&self, block: Pbn, known: u64) -> u64 {
         if known == NEVER {
             return self.generation_of_pages(block);
