@@ -7,7 +7,7 @@ from typing import Generic, Literal, TypeVar, final, overload
 
 __all__ = ["VERSION", "Block", "ReadTx", "Savepoint", "Store", "WriteTx", "command", "read_result", "rekey", "run_task"]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 VERSION: str
 
@@ -45,12 +45,12 @@ class Store:
     def close(self) -> None: ...
 
 @final
-class Block(Generic[T]):
+class Block(Generic[_T]):
     @overload
     def __new__(cls, store: Store) -> Block[WriteTx]: ...
     @overload
-    def __new__(cls, store: Store, given: T) -> Block[T]: ...
-    def __enter__(self) -> T: ...
+    def __new__(cls, store: Store, given: _T) -> Block[_T]: ...
+    def __enter__(self) -> _T: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> Literal[False]: ...
