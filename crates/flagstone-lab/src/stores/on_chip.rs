@@ -497,7 +497,10 @@ impl Flash for Cutting {
         spare: &[u8],
     ) -> Result<Nanos, FlashError> {
         self.follow(Event::Program(at, sum(data, spare)));
-        self.moment(|chip| chip.power.program(now, at, data, spare))
+        self.moment(|chip| {
+            chip.power.write_over(at);
+            chip.power.program(now, at, data, spare)
+        })
     }
 
     fn reprogram(&mut self, _: Nanos, _: Ppn, _: usize, _: &[u8]) -> Result<Nanos, FlashError> {

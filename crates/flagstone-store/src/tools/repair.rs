@@ -263,7 +263,9 @@ fn head(
         return Err(wrong("pages a block:", said.to_string(), pages.to_string()));
     }
     // Of one that was not closed the newest write may be lost: then both copies look right.
-    let may_be_older = head.may_be_older() || superblock.closed != Some(true);
+    let may_be_older = head.may_be_older()
+        || superblock.closed != Some(true)
+        || openings_of_marks(disk, &superblock)? > superblock.boot;
     let marked = match may_be_older {
         true => marked_blocks(disk, bytes, pages, superblock.identity)?.max(superblock.blocks),
         false => superblock.blocks,
@@ -335,6 +337,21 @@ fn marked_blocks(
     let there = 0..blocks_in(bytes, pages_per_block);
     let last = last_mark(disk, pages_per_block, there, identity).doing("reading a mark")?;
     Ok(last.map_or(0, |block| block + 1))
+}
+
+/// How often the store had been opened when the newest mark was written of the blocks that its
+/// superblock knows.
+fn openings_of_marks(disk: &dyn Medium, superblock: &Superblock) -> Result<u32, StoreError> {
+    let mut openings = 0;
+    for block in 0..superblock.blocks {
+        let place = mark_page(superblock.pages_per_block, block);
+        let bytes = mark_at(disk, place).doing("reading a mark")?;
+        let generation = generation_in(&bytes, block, superblock.identity);
+        if generation != DAMAGED {
+            openings = openings.max((generation >> 32) as u32);
+        }
+    }
+    Ok(openings)
 }
 
 /// Blocks of which `marked` have marks, and as many more as the highest page on them needs.

@@ -423,12 +423,9 @@ impl Ftl {
     }
 
     /// A block without a summary that the restart has found, and that has neither got one since nor
-    /// was collected; and whether its summary can be programmed: those come first for which it can.
-    pub fn unsealed(&self) -> Option<(Pbn, bool)> {
-        let found = &self.horizon.found;
-        let first = found.iter().find(|found| found.may_be_sealed);
-        let found = first.or(found.first())?;
-        Some((found.block, found.may_be_sealed))
+    /// was collected.
+    pub fn unsealed(&self) -> Option<Pbn> {
+        self.horizon.found.first().map(|found| found.block)
     }
 
     /// Has a block that a restart has found without a summary wait for it, as one that is full.

@@ -537,13 +537,13 @@ impl Ftl {
     /// when they are. Where pairs are closed ([`PairedPages`]) that may be later than `now` and
     /// `until`.
     pub fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FtlError> {
-        let closed = match self.config.paired_pages {
-            PairedPages::Closed => self.close_pairs(until),
-            _ => until,
-        };
+        let mut closed = until;
+        if self.config.paired_pages == PairedPages::Closed {
+            closed = self.close_pairs(until);
+        }
         let ends = self.flash.sync(now, closed)?;
+        // A page that is done after `until` may be below a program that is in flight.
         if self.format.horizons {
-            // A page that is done after `until` may be below a program that is in flight.
             self.horizon.waited(ends, until);
         }
         Ok(ends)

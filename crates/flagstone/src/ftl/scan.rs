@@ -65,7 +65,6 @@ impl Ftl {
             wear: None,
             torn: false,
         };
-        let mut may_be_sealed = true;
         if self.config.summary_pages {
             let mut data = std::mem::take(&mut self.page_buffer);
             let read = self.summary_of(now, block, cause, &mut data, &mut outcome);
@@ -79,9 +78,8 @@ impl Ftl {
             if listed?.is_some() {
                 return Ok(outcome);
             }
-            may_be_sealed = !outcome.torn;
         }
-        self.page_by_page(now, block, cause, may_be_sealed, &mut outcome, &mut see)?;
+        self.page_by_page(now, block, cause, &mut outcome, &mut see)?;
         Ok(outcome)
     }
 
@@ -152,7 +150,6 @@ impl Ftl {
         now: Nanos,
         block: Pbn,
         cause: Cause,
-        may_be_sealed: bool,
         outcome: &mut BlockRead,
         see: &mut impl FnMut(Ppn, Header, &[u8]),
     ) -> Result<(), FtlError> {
@@ -210,13 +207,7 @@ impl Ftl {
         }
         let holds_any = outcome.torn || pages.iter().any(|page| *page != Seen::Blank);
         if place.is_some() && holds_any {
-            // Elsewhere a page whose program was cut may look blank, and cannot be programmed.
-            let may_be_sealed = may_be_sealed && self.flash.never_fails();
-            self.horizon.found.push(Found {
-                block,
-                pages,
-                may_be_sealed,
-            });
+            self.horizon.found.push(Found { block, pages });
         }
         Ok(())
     }

@@ -240,6 +240,16 @@ impl PowerCut {
         &self.chip
     }
 
+    /// Makes a page blank whose program was cut, as a medium does that writes over what a page
+    /// holds.
+    pub fn write_over(&mut self, at: Ppn) {
+        if self.chip.damage(at).is_some() {
+            self.chip.unprogram(at, None);
+            self.chip
+                .go_on_behind_last(self.chip.geometry().block_of(at));
+        }
+    }
+
     /// Called before an operation of a kind takes effect at `now`. True if the power fails with it.
     fn fails(&mut self, now: Nanos, kind: Aim) -> Result<bool, FlashError> {
         if self.off {

@@ -15,10 +15,10 @@ impl Seal {
         now: Nanos,
         round: u32,
     ) -> Result<Option<Way>, FtlError> {
-        match round == 0 && !ftl.states_horizon() {
-            true => self.settle_next(ftl, now),
-            false => Ok(None),
+        if round == 0 && !ftl.states_horizon() {
+            return self.settle_next(ftl, now);
         }
+        Ok(None)
     }
 
     /// What can be done at once, before anything moves: all but collections, where nothing fails.
@@ -38,7 +38,7 @@ impl Seal {
         if !ftl.config().summary_pages || !self.knows_blocks {
             return Ok(None);
         }
-        while let Some((block, may_be_sealed)) = ftl.unsealed() {
+        while let Some(block) = ftl.unsealed() {
             if self.mistake.is(Mistake::LeftUnsealed) {
                 break;
             }
@@ -46,11 +46,14 @@ impl Seal {
                 // It looks blank, and something lies behind its first page.
                 BlockState::Free | BlockState::Zone => {
                     ftl.erase_some(now, &mut |other| other == block)?;
-                    if ftl.unsealed().is_some_and(|(next, _)| next == block) {
+                    if ftl.unsealed() == Some(block) {
                         return Ok(None);
                     }
                 }
-                BlockState::Full if may_be_sealed => {
+                // A page whose program was cut may look blank, and cannot be programmed. A flash that
+                // never fails writes over it. So nothing is collected there before pages state: what
+                // a collection drops may be known by a summary alone, of which nothing is stated.
+                BlockState::Full if ftl.flash().never_fails() => {
                     let read = ftl.wait_for_seal(now, block)?;
                     self.seal(ftl, now.max(read), (block, read))?;
                 }

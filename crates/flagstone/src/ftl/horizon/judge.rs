@@ -33,8 +33,6 @@ pub(in crate::ftl) struct Found {
     pub(in crate::ftl) block: Pbn,
     /// Its pages in order, as far as they were read.
     pub(in crate::ftl) pages: Vec<Seen>,
-    /// Whether its summary can be programmed: nothing is in its place.
-    pub(in crate::ftl) may_be_sealed: bool,
 }
 
 /// What a restart has read, and what it knows of that.
