@@ -271,7 +271,7 @@ impl MediumFlash {
             return Ok(());
         }
         if !self.counted {
-            self.count_opening();
+            self.count_opening()?;
             self.write_superblock(false)?;
         }
         let (first, stride) = (HEAD_PAGES, u64::from(self.geometry.pages_per_block) + 1);

@@ -147,7 +147,7 @@ impl PageStore {
         // been the newer one, which took them back.
         let (believed, compared) = match left {
             left if options.uncached => (None, left),
-            Ok(left) if head.damaged.is_none() && superblock.sealed => (left, Ok(None)),
+            Ok(left) if head.damaged.is_none() && superblock.sealed.is_some() => (left, Ok(None)),
             _ => (None, Ok(None)),
         };
         let expecting = medium.expecting();
@@ -159,7 +159,7 @@ impl PageStore {
         let (notes, places) = (flash.notes(), flash.places());
         let kind = superblock.protocol;
         let mut defaults = Options::default();
-        defaults.ended = superblock.sealed && head.damaged.is_none();
+        defaults.ended = superblock.sealed;
         defaults.salvages = options.salvage;
         let device = match believed {
             Some(left) => {
@@ -395,13 +395,14 @@ impl PageStore {
     }
 
     /// Ends the blocks that are being written, as a close does first if the opening has written
-    /// anything. Says whether every block has its summary then. For campaigns that follow a store
+    /// anything. Returns the number of the last program, if every block has its summary then. For
+    /// campaigns that follow a store
     /// on a flash of their own.
     ///
     /// # Errors
     /// The medium fails.
     #[doc(hidden)]
-    pub fn end_blocks(&mut self) -> Result<bool, StoreError> {
+    pub fn end_blocks(&mut self) -> Result<Option<u64>, StoreError> {
         let ended = self.device.end_blocks(self.now);
         self.translate(ended)
     }
@@ -418,7 +419,7 @@ impl PageStore {
         let has_rested = self.notes.tables().is_some();
         if may && !has_rested && wrote > 0 {
             let sealed = self.end_blocks()?;
-            self.notes.is_sealed(sealed);
+            self.notes.seal_unto(sealed);
         }
         if may && !has_rested && is_worth(wrote, self.device.pages()) {
             let tables = self.device.rest_for_good(self.now);

@@ -61,8 +61,8 @@ layout! {
         CARRIED:  1,  "1: a compaction took the counters over from an older file; else 0";
         RESTED:   4,  "pages behind the last block that the close left for the next opening; or 0";
         IDENTITY: 8,  "the identity of the store; or 0 in a store made by version 1 or 2";
-        SEALED:   1,  "1: every block has the summary that the close gave it, or an earlier one; else 0";
-        KEPT:     18, "zeros";
+        SEALED:   8,  "the number of the last program, if every block has the summary that the close gave it, or an earlier one; else 0";
+        KEPT:     11, "zeros";
         CRC:      4,  "CRC-32C of the bytes before";
     }
 }
@@ -127,8 +127,8 @@ pub(crate) struct Superblock {
     pub(crate) closed: Option<bool>,
     /// Pages with tables behind the last block, see `flash::rest`.
     pub(crate) rested: u32,
-    /// Whether the close has given every block its summary; not true of one that is not closed.
-    pub(crate) sealed: bool,
+    /// The number of the last program, if the close has given every block its summary.
+    pub(crate) sealed: Option<u64>,
     pub(crate) identity: Identity,
     pub(crate) life: Lifetime,
 }
@@ -185,7 +185,7 @@ pub(crate) fn read_heads(
 
 impl Superblock {
     /// Where the one with a sequence lies.
-    fn place(sequence: u64) -> u64 {
+    pub(crate) fn place(sequence: u64) -> u64 {
         sequence % 2 * MEDIUM_PAGE_BYTES as u64
     }
 
@@ -213,7 +213,7 @@ impl Superblock {
         put(&mut page, superblock::COMMITS, life.commits);
         put(&mut page, superblock::CARRIED, life.carried.into());
         put(&mut page, superblock::RESTED, self.rested.into());
-        put(&mut page, superblock::SEALED, self.sealed.into());
+        put(&mut page, superblock::SEALED, self.sealed.unwrap_or(0));
         put(&mut page, superblock::IDENTITY, self.identity.number());
         let sum = crate::sum::crc32c(&page[..superblock::CRC.start]);
         put(&mut page, superblock::CRC, sum.into());
@@ -294,9 +294,9 @@ impl Superblock {
             sequence: get(page, superblock::SEQUENCE),
             protocol,
             closed,
-            sealed: version >= IDENTITY_VERSION
-                && closed == Some(true)
-                && get(page, superblock::SEALED) == 1,
+            sealed: (version >= IDENTITY_VERSION && closed == Some(true))
+                .then(|| get(page, superblock::SEALED))
+                .filter(|&number| number > 0),
             rested: match version {
                 1 => 0,
                 _ => get(page, superblock::RESTED) as u32,
@@ -314,6 +314,7 @@ impl Superblock {
         let openings = [self.boot, life.since, life.unclosed];
         let others = [
             self.sequence,
+            self.sealed.unwrap_or(0),
             life.user_bytes,
             life.medium_bytes,
             life.erases,
@@ -399,7 +400,7 @@ mod tests {
             protocol: Kind::Seal,
             closed: Some(true),
             rested: 0,
-            sealed: false,
+            sealed: None,
             identity: Identity::NONE,
             life: Lifetime::default(),
         };

@@ -24,7 +24,7 @@ use flagstone::nand::FlashError;
 use flagstone::units::{Pbn, Ppn};
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// What went wrong with the medium, for the store above.
@@ -96,7 +96,7 @@ pub(crate) struct Notes {
     refused: Arc<Mutex<Option<String>>>,
     before: Arc<Mutex<Lifetime>>,
     tables: Arc<Mutex<Option<Vec<u8>>>>,
-    is_sealed: Arc<AtomicBool>,
+    sealed: Arc<AtomicU64>,
     /// Reads that the medium has refused and that cost no more than their pages.
     pub(crate) misreads: Misreads,
     is_abandoned: Arc<AtomicBool>,
@@ -120,9 +120,10 @@ impl Notes {
         self.process == std::process::id() && !std::thread::panicking() && !is_abandoned
     }
 
-    /// Every block has its summary, once all is durable that was written.
-    pub(crate) fn is_sealed(&self, is_so: bool) {
-        self.is_sealed.store(is_so, Ordering::Relaxed);
+    /// Every block has its summary, once all is durable that was written; `last` is the number of
+    /// the last program.
+    pub(crate) fn seal_unto(&self, last: Option<u64>) {
+        self.sealed.store(last.unwrap_or(0), Ordering::Relaxed);
     }
 
     /// The store is not closed when its last handle is dropped.
@@ -484,41 +485,33 @@ impl MediumFlash {
             stats.syncs += 1;
         });
         self.superblock.closed = Some(closed);
-        let had_rested = self.superblock.rested > 0;
+        let before = self.superblock;
+        let had_rested = before.rested > 0;
         if !closed {
-            (self.superblock.rested, self.superblock.sealed) = (0, false);
+            (self.superblock.rested, self.superblock.sealed) = (0, None);
         }
         self.superblock.life = self.places.notes.life();
         let written = self.superblock.write(self.places.medium());
         written.map_err(|error| self.fails("writing the superblock", error))?;
-        match had_rested && !closed {
-            true => self.spoil_tables(),
-            false => Ok(()),
+        if had_rested && !closed {
+            self.spoil_tables(&before)?;
         }
-    }
-
-    /// Makes the tables of the last close wrong, which the superblock has just taken back: should
-    /// it be lost, the older one still believes them.
-    fn spoil_tables(&self) -> Result<(), FlashError> {
-        let (pages, blocks) = (self.geometry.pages_per_block, self.geometry.blocks());
-        self.places.has_written();
-        self.count(|stats| {
-            stats.writes += 1;
-            stats.bytes += MEDIUM_PAGE_BYTES as u64;
-        });
-        let written = self
-            .medium()
-            .write_at(medium_bytes(pages, blocks), &[0; MEDIUM_PAGE_BYTES]);
-        written.map_err(|error| self.fails("taking the tables of the last close back", error))
+        Ok(())
     }
 
     /// Counts this opening in the superblock that is written next, if it is not counted yet.
-    pub(super) fn count_opening(&mut self) {
-        if !self.counted {
-            self.counted = true;
-            self.superblock.boot += 1;
-            self.places.notes.before().unclosed += u32::from(self.superblock.closed == Some(false));
+    pub(super) fn count_opening(&mut self) -> Result<(), FlashError> {
+        if self.counted {
+            return Ok(());
         }
+        self.counted = true;
+        self.superblock.boot += 1;
+        let is_unclosed = self.superblock.closed == Some(false);
+        self.places.notes.before().unclosed += u32::from(is_unclosed);
+        if is_unclosed {
+            self.spoil_tables_of_older()?;
+        }
+        Ok(())
     }
 
     /// Grows by blocks, if the medium has room for them.
@@ -540,7 +533,7 @@ impl MediumFlash {
         if self.superblock.rested > 0 {
             // Tables of the last close lie where blocks are to be: a cut that finds them written
             // over must not find a superblock that speaks of them.
-            self.count_opening();
+            self.count_opening()?;
             self.write_superblock(false)?;
         }
         let cleared = clear_marks(self.medium(), pages, self.superblock.identity, has..wanted);
@@ -554,7 +547,7 @@ impl MediumFlash {
         self.unmarked.retain(waits);
         drop(state);
         self.superblock.blocks = wanted;
-        self.count_opening();
+        self.count_opening()?;
         self.write_superblock(false)?;
         self.geometry = larger;
         let mut state = self.places.state();
@@ -584,7 +577,8 @@ impl MediumFlash {
             self.places.sync()?;
         }
         self.superblock.rested = rested;
-        self.superblock.sealed = self.places.notes.is_sealed.load(Ordering::Relaxed);
+        let sealed = self.places.notes.sealed.load(Ordering::Relaxed);
+        self.superblock.sealed = Some(sealed).filter(|&number| number > 0);
         self.write_superblock(true)
     }
 }

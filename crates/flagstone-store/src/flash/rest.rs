@@ -75,6 +75,33 @@ impl MediumFlash {
         Ok(pages as u32)
     }
 
+    /// Makes the tables wrong that a superblock speaks of, and that the next one has taken back:
+    /// should that one be lost, the older one still believes them.
+    pub(super) fn spoil_tables(&self, of: &Superblock) -> Result<(), FlashError> {
+        self.places.has_written();
+        self.count(|stats| {
+            stats.writes += 1;
+            stats.bytes += MEDIUM_PAGE_BYTES as u64;
+        });
+        let place = medium_bytes(of.pages_per_block, of.blocks);
+        let written = self.medium().write_at(place, &[0; MEDIUM_PAGE_BYTES]);
+        written.map_err(|error| self.fails("taking the tables of the last close back", error))
+    }
+
+    /// Does the same for an opening that a cut has ended before that was durable.
+    pub(super) fn spoil_tables_of_older(&self) -> Result<(), FlashError> {
+        let mut page = [0; MEDIUM_PAGE_BYTES];
+        let place = Superblock::place(self.superblock.sequence + 1);
+        let older = self.medium().read_at(place, &mut page);
+        let older = older.ok().and_then(|()| Superblock::parse(&page).ok()?);
+        if let Some(older) = older
+            && let Ok(Ok(Some(_))) = Left::read(self.medium(), &older)
+        {
+            self.spoil_tables(&older)?;
+        }
+        Ok(())
+    }
+
     /// Takes what tables say of blocks for what is on the medium.
     pub(crate) fn believe(&mut self, left: &Left) {
         let mut state = self.places.state();

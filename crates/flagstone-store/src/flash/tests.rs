@@ -19,7 +19,7 @@ fn superblock() -> Superblock {
         protocol: Kind::Seal,
         closed: Some(true),
         rested: 0,
-        sealed: false,
+        sealed: None,
         identity: Identity::of(0x1de7_7e57),
         life: Lifetime::default(),
     }

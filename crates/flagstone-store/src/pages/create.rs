@@ -111,7 +111,7 @@ pub(super) fn create(
         protocol: options.protocol,
         closed: Some(true),
         rested: 0,
-        sealed: false,
+        sealed: None,
         identity: match options.identity {
             Some(number) => Identity::of(number),
             None => Identity::draw()?,

@@ -111,7 +111,7 @@ pub(crate) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
     }
     // The newer one may also be one of which the write was lost: then both look right. A medium of
     // a fixed size may hold a later life of the store, of which an older copy was put back.
-    let may_have_grown = superblock.closed != Some(true) && medium.most().is_none();
+    let may_have_grown = medium.most().is_none();
     if head.may_be_older() || may_have_grown {
         // A store that is new has at most the blocks of one growth behind it; none has a mark.
         let end = match head.damaged {

@@ -235,7 +235,7 @@ fn head(
             sequence: 0,
             protocol,
             rested: 0,
-            sealed: false,
+            sealed: None,
             identity: identity.unwrap_or_default(),
             closed: Some(false),
             life: Lifetime::default(),

@@ -323,13 +323,13 @@ pub trait Protocol: Owner + Duplicate {
     }
 
     /// The device is about to be closed: every block gets its summary, if the protocol can do that.
-    /// Returns whether every block has it, and says what was durable.
+    /// Returns the number of the last program, if every block has it.
     ///
     /// # Errors
     /// The power fails.
-    fn end_blocks(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<bool, FtlError> {
+    fn end_blocks(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Option<u64>, FtlError> {
         let _ = (ftl, now);
-        Ok(false)
+        Ok(None)
     }
 
     /// The device has become larger: a table with an entry for each page needs more of them.

@@ -35,9 +35,10 @@ pub struct Options {
     pub settings: Settings,
     /// A rule of SEAL that is left out: only for controls.
     pub mistake: Mistaken<Mistake>,
-    /// The device was closed: everything on it is durable, and
-    /// [`Device::end_blocks`](super::Device::end_blocks) said that every block has its summary.
-    pub ended: bool,
+    /// The device was closed: all programs up to this number were durable, and all their blocks
+    /// had summaries, as [`Device::end_blocks`](super::Device::end_blocks) said. It may have been
+    /// written to since.
+    pub ended: Option<u64>,
     /// Whether a restart goes on where something was durable and is damaged: see
     /// [`Device::damage`](super::Device::damage).
     pub salvages: bool,

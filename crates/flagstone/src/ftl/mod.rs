@@ -585,9 +585,8 @@ impl Ftl {
             if let Some(at) = Slot::decode(u32::from_le_bytes(word)).ppn()
                 && !self.is_live(at)
             {
-                return Err(format!(
-                    "logical page {lpn} is at page {at}, which is not live"
-                ));
+                let what = format!("logical page {lpn} is at page {at}, which is not live");
+                return Err(what);
             }
         }
         Ok(())

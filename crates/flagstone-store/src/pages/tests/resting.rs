@@ -234,7 +234,7 @@ fn tables_that_are_believed_and_wrong_lose_data() {
     // A close that leaves the tables of a moment before.
     *store.notes.tables() = Some(tables);
     let sealed = store.device.end_blocks(store.now).expect("no fault");
-    store.notes.is_sealed(sealed);
+    store.notes.seal_unto(sealed);
     store.read_only = true;
     drop(store);
     let (resumed, is_right) = history.look(Landing::Nothing, &reading());

@@ -59,12 +59,12 @@ impl Device {
     }
 
     /// Ends what is being written, before the device is closed: every block gets its summary, so
-    /// that a restart knows of each page whether it was there. Says whether it is so; then
-    /// [`Options::ended`] may be set when the device is opened next. `seal` and `seal-r` can.
+    /// that a restart knows of each page whether it was there. Returns the number of the last
+    /// program if it is so: [`Options::ended`] of the next opening. `seal` and `seal-r` can.
     ///
     /// # Errors
     /// The power fails.
-    pub fn end_blocks(&mut self, now: Nanos) -> Result<bool, DeviceError> {
+    pub fn end_blocks(&mut self, now: Nanos) -> Result<Option<u64>, DeviceError> {
         Ok(self.protocol.end_blocks(&mut self.ftl, now)?)
     }
 

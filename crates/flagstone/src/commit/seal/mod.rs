@@ -228,7 +228,7 @@ fn start(
         look_at: Nanos::ZERO,
         looked_at: 0,
         relied_until: Nanos::ZERO,
-        knows_blocks: mounted.rest.is_none() || options.ended,
+        knows_blocks: mounted.rest.is_none() || options.ended.is_some(),
         now: Nanos::ZERO,
         copied: None,
         mistake: options.mistake,
@@ -330,7 +330,7 @@ impl Protocol for Seal {
         self.settle_at_once(ftl, now)
     }
 
-    fn end_blocks(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<bool, FtlError> {
+    fn end_blocks(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Option<u64>, FtlError> {
         self.seal_all(ftl, now)
     }
 

@@ -50,9 +50,9 @@ impl Seal {
                         return Ok(None);
                     }
                 }
-                // A page whose program was cut may look blank, and cannot be programmed. A flash that
-                // never fails writes over it. So nothing is collected there before pages state: what
-                // a collection drops may be known by a summary alone, of which nothing is stated.
+                // Elsewhere a page whose program was cut may look blank, and cannot be programmed.
+                // A flash that never fails writes over it. So nothing is collected there before
+                // pages say what is durable: after that a summary alone may know what counts.
                 BlockState::Full if ftl.flash().never_fails() => {
                     let read = ftl.wait_for_seal(now, block)?;
                     self.seal(ftl, now.max(read), (block, read))?;
@@ -67,17 +67,19 @@ impl Seal {
         Ok(None)
     }
 
-    /// Gives every block its summary that lacks it. Says whether every block has one now.
-    pub(super) fn seal_all(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<bool, FtlError> {
+    /// Gives every block its summary that lacks it. Returns the number of the last program, if
+    /// every block has one now.
+    pub(super) fn seal_all(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Option<u64>, FtlError> {
         if !ftl.config().summary_pages || !ftl.flash().never_fails() {
-            return Ok(false);
+            return Ok(None);
         }
         if !ftl.states_horizon() && self.settle_next(ftl, now)?.is_some() {
-            return Ok(false);
+            return Ok(None);
         }
         ftl.end_blocks(now)?;
         self.seal_down_to(ftl, now, 0)?;
         ftl.sync(now, self.relied_until)?;
-        Ok(ftl.states_horizon() && ftl.are_sealed())
+        let are_sealed = ftl.states_horizon() && ftl.are_sealed();
+        Ok(are_sealed.then(|| ftl.last_seq()))
     }
 }

@@ -37,8 +37,9 @@ pub(in crate::ftl) struct Found {
 
 /// What a restart has read, and what it knows of that.
 pub struct Scanned<'a> {
-    /// The device was closed: everything was durable, and every block had its summary.
-    pub ended: bool,
+    /// The device was closed: all programs up to this number were durable, and all their blocks had
+    /// summaries. It may have been written to since.
+    pub ended: Option<u64>,
     /// Blocks are passed over that have no page with a number above this one: the mapping table on
     /// flash has them.
     pub unto: u64,
@@ -82,7 +83,7 @@ const OLDER_ROOT: &str = "the newest root cannot be read";
 /// What a restart knows of a block without a summary, beside its pages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
-    /// Everything was durable, and every block had its summary.
+    /// The device was closed: then it had its summary, and was durable.
     pub(super) is_closed: bool,
     /// The mapping table on flash has all pages with numbers up to this one.
     pub(super) unto: u64,
@@ -207,7 +208,6 @@ impl Ftl {
     }
 
     fn find_damage(&self, scanned: &Scanned<'_>) -> Vec<Damage> {
-        let Scanned { unto, ended, .. } = *scanned;
         let horizon = &self.horizon;
         let statements = horizon.newest.iter().flatten();
         let highest = statements.clone().map(|it| it.horizon).max().unwrap_or(0);
@@ -223,9 +223,7 @@ impl Ftl {
             });
         }
         for found in &horizon.found {
-            let (pages, summary) = self
-                .known_of(found.block, highest, ended, unto)
-                .judges(&found.pages);
+            let (pages, summary) = self.known_of(found, highest, scanned).judges(&found.pages);
             let block = Some(found.block);
             let gone = |page| Damage {
                 block,
@@ -267,7 +265,9 @@ impl Ftl {
     }
 
     /// What is known of a block, beside its pages.
-    fn known_of(&self, block: Pbn, highest: u64, is_closed: bool, unto: u64) -> Known {
+    fn known_of(&self, found: &Found, highest: u64, scanned: &Scanned<'_>) -> Known {
+        let block = found.block;
+        let last = found.pages.iter().filter_map(Seen::number).max();
         let first = self.geometry.page(block, 0).0;
         let ends = first..first + self.data_pages;
         let says = |statement: &Statement| {
@@ -282,8 +282,10 @@ impl Ftl {
         };
         let statement = &self.horizon.newest[self.geometry.plane_of(block) as usize];
         Known {
-            is_closed,
-            unto,
+            is_closed: scanned
+                .ended
+                .is_some_and(|ended| last.is_none_or(|last| last <= ended)),
+            unto: scanned.unto,
             highest,
             stated: statement.as_ref().map(says),
             never_fails: self.flash.never_fails(),
