@@ -3,8 +3,8 @@
 //! committed, and has to say at a check what is damaged; else the opening is an error. A repair has
 //! everything, or says that something is lost.
 //!
-//! The control is a newest superblock that is whole and knows what an older one knew: nothing can
-//! find that out, so the campaign has to.
+//! The control puts back the whole medium as it was earlier: nothing can find that out, so the
+//! campaign has to.
 
 use super::model::{Model, Places, Writes, bytes_of};
 use crate::campaign::caught;
@@ -32,7 +32,7 @@ pub struct HeadCampaign {
     pub protocol: Kind,
     /// Whether the stores are encrypted.
     pub encrypted: bool,
-    /// Whether the newest superblock is not damaged and knows what the older one knew: the control.
+    /// Whether the medium is not damaged, and what it was earlier: the control.
     pub aged: bool,
     /// Damaged stores, or a few more: each history is damaged several times.
     pub damages: u64,
@@ -86,7 +86,7 @@ enum Damage {
     Other,
     /// The medium refuses to read it.
     Refused,
-    /// It knows what the other one knew, and is whole.
+    /// None: the medium is what it was earlier.
     Aged,
 }
 
@@ -173,7 +173,6 @@ impl Case {
 
     fn write(&self, bytes: &mut [u8], copy: usize) {
         let (here, other) = (copy * MEDIUM_PAGE_BYTES, (1 - copy) * MEDIUM_PAGE_BYTES);
-        let sequence = said(bytes, copy, "SEQUENCE");
         let page = here..here + MEDIUM_PAGE_BYTES;
         match self.damage {
             Damage::Zeros => bytes[page].fill(0),
@@ -186,16 +185,7 @@ impl Case {
             Damage::Other => bytes.copy_within(other..other + MEDIUM_PAGE_BYTES, here),
             // In a file a bad sector is noise.
             Damage::Refused => bytes[page].fill(0xbd),
-            Damage::Aged => {
-                bytes.copy_within(other..other + MEDIUM_PAGE_BYTES, here);
-                let page = &mut bytes[page];
-                page[field("SEQUENCE")].copy_from_slice(&sequence.to_le_bytes());
-                let sum = field("CRC");
-                // A sum over bytes and a number, which are the last four here.
-                let (before, last) = page[..sum.start].split_last_chunk().expect("it is longer");
-                let crc = flagstone_store::page_sum(before, u32::from_le_bytes(*last), 0);
-                page[sum].copy_from_slice(&crc.to_le_bytes());
-            }
+            Damage::Aged => {}
         }
     }
 }
@@ -208,6 +198,8 @@ struct Run<'a> {
     places: Places,
     dice: Pcg64Mcg,
     model: Model,
+    /// What was left before.
+    older: Option<Recorded>,
     tag: u64,
     tally: HeadTally,
 }
@@ -253,6 +245,7 @@ impl HeadCampaign {
             },
             dice,
             model: Model::default(),
+            older: None,
             tag: 0,
             tally: HeadTally::default(),
         };
@@ -335,6 +328,12 @@ impl Run<'_> {
 
     /// Damages what was left, once, and looks at it in all ways.
     fn damage(&mut self, left: &Recorded) {
+        let older = self.older.replace(left.snapshot());
+        let left = match (self.task.aged, &older) {
+            (true, Some(older)) => older,
+            (true, None) => return,
+            (false, _) => left,
+        };
         let mut head = vec![0; 2 * MEDIUM_PAGE_BYTES];
         left.read_at(0, &mut head).expect("nothing is refused");
         let case = Case::draw(self.task.aged, &head, &mut self.dice);

@@ -76,7 +76,7 @@ pub(super) struct Break {
     /// Damage superblocks of so many stores (`--cuts`) instead, and repair some of them.
     #[arg(long, conflicts_with_all = ["tables", "on_chip", "lie", "depth"])]
     heads: bool,
-    /// With `--heads`: the newest superblock is whole and knows what the older one knew. A control
+    /// With `--heads`: the medium is whole and what it was earlier. A control
     /// that must fail.
     #[arg(long, requires = "heads")]
     aged: bool,
