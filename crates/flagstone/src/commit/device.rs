@@ -312,6 +312,7 @@ impl Device {
     /// Makes room for a request, and does the work that the protocol needs before it.
     #[inline]
     fn make_way(&mut self, now: Nanos, tx: TxId) -> Result<(), DeviceError> {
+        self.protocol.settle(&mut self.ftl, now)?;
         let (ftl, protocol) = (&mut self.ftl, self.protocol.as_mut());
         make_room(ftl, protocol, now)?;
         let mut round = 0;
