@@ -536,6 +536,11 @@ impl Flash for MediumFlash {
         self.erases as u8
     }
 
+    fn last_erase_before(&self, block: Pbn) -> u8 {
+        let generation = self.places.state().generations[block.index()];
+        self.last_erase_of_opening(generation >> 32) as u8
+    }
+
     fn was_erased_after(&self, block: Pbn, other: Pbn, erase: u8) -> bool {
         self.erased_after(block, other, erase)
     }

@@ -366,6 +366,14 @@ impl MediumFlash {
         is_right.then(|| (block, get(record, mark_says::NUMBER), says()))
     }
 
+    /// The number of the last erase of an opening, by the blocks that were not erased since.
+    pub(super) fn last_erase_of_opening(&self, opening: u64) -> u32 {
+        let state = self.places.state();
+        let marks = state.generations.iter();
+        let of_opening = marks.filter(|&generation| generation >> 32 == opening);
+        of_opening.max().map_or(0, |&last| last as u32)
+    }
+
     /// Whether a block was erased after an erase of which the last byte of its number is known, and
     /// which came before a page of block `other` was programmed. Erases of one opening are
     /// numbered.
@@ -376,9 +384,8 @@ impl MediumFlash {
         if block >> 32 != opening {
             return true;
         }
-        let marks = state.generations.iter().copied();
-        let of_opening = marks.filter(|generation| generation >> 32 == opening);
-        let last = of_opening.max().map_or(0, |last| last as u32);
+        drop(state);
+        let last = self.last_erase_of_opening(opening);
         // Few erases come after the newest page that says something.
         let before = last.saturating_sub((last as u8).wrapping_sub(erase).into());
         block as u32 > before

@@ -33,12 +33,13 @@
 //! covered by what is programmed after it. Until then its damage cannot be told from a cut.
 
 mod judge;
+mod settling;
 
 pub use judge::{Damage, Scanned};
 pub(super) use judge::{Found, Seen};
 
 use super::write::Open;
-use super::{Cause, Ftl, FtlError, Stream, header};
+use super::{Cause, Ftl, FtlError, Header, PageKind, Stream, header};
 use crate::layout;
 use crate::layout::{get, put};
 use crate::units::{Nanos, Pbn, Ppn};
@@ -366,6 +367,10 @@ impl Ftl {
     ) -> [u8; statement::SIZE] {
         if get(spare, header::SEQ) != self.seq {
             return Horizon::of_copy(self.seq);
+        }
+        let is_summary = Header::parse(spare).is_some_and(|head| head.kind == PageKind::Summary);
+        if is_summary && !self.horizon.is_on && self.flash.never_fails() {
+            return self.says_while_settling(at);
         }
         let plane = self.addresses.plane_of(self.addresses.block_of(at));
         self.say(now, plane)

@@ -211,6 +211,12 @@ pub trait Flash: Send {
         0
     }
 
+    /// The same of the start in which a block was erased, as far as it is known.
+    fn last_erase_before(&self, block: Pbn) -> u8 {
+        let _ = block;
+        0
+    }
+
     /// Whether a block may have been erased after a page was programmed, which lies in block
     /// `other`, at a time when [`Flash::last_erase`] was `erase`. A flash that does not count its
     /// erases cannot exclude it.
@@ -366,6 +372,10 @@ macro_rules! forward_flash {
 
         fn last_erase(&self) -> u8 {
             self.$($below)+.last_erase()
+        }
+
+        fn last_erase_before(&self, block: $crate::units::Pbn) -> u8 {
+            self.$($below)+.last_erase_before(block)
         }
 
         fn was_erased_after(
