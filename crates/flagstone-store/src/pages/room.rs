@@ -7,9 +7,14 @@ use flagstone::commit::{Device, DeviceError};
 use flagstone::ftl::{BlockState, FtlError, Slot};
 use flagstone::units::{Lpn, Nanos, Pbn};
 
-/// Blocks that a store has beside what it holds, however narrow its bound is: without them the
-/// collector has nowhere to move pages to.
-const COLLECTOR_BLOCKS: f64 = 3.0;
+/// Of the pages that the bound of a store leaves dead, the part that the blocks of the collector
+/// have dead at least, however few these blocks are. With the default bound a quarter of their
+/// pages is dead then, and a page that is overwritten costs the move of at most one other.
+const DEAD_SHARE: f64 = 0.75;
+
+/// Blocks that are being written, one by the host and one by the collector: their pages are not
+/// collected.
+const OPEN_BLOCKS: u32 = 2;
 
 /// Blocks that a store which cannot grow keeps from new pages, beside those that its collector
 /// keeps free anyway. Of the latter two may be being written, and one has to gain a page whenever a
@@ -34,7 +39,7 @@ const SNAPSHOT_PAGES: f64 = 8192.0;
 
 /// Blocks that a store with `blocks` of them grows by at a time: an eighth.
 pub(super) fn next_blocks(blocks: u32) -> u32 {
-    (blocks / 8).max(8)
+    (blocks / 8).max(2)
 }
 
 impl PageStore {
@@ -88,13 +93,32 @@ impl PageStore {
                 false => live,
                 true => (live * SNAPSHOT_ROOM).max(SNAPSHOT_PAGES * self.fill),
             };
-            let room = self.in_service as f64;
-            let reserve = COLLECTOR_BLOCKS * f64::from(ftl.data_pages_per_block());
-            if bound > (room * self.fill).min(room - reserve) {
+            let most =
+                (self.in_service as f64 * self.fill).min(self.collected_pages() * self.most_live());
+            if bound > most {
                 self.grow()?;
             }
         }
         Ok(())
+    }
+
+    /// The share of [`PageStore::collected_pages`] that may be live.
+    fn most_live(&self) -> f64 {
+        1.0 - (1.0 - self.fill) * DEAD_SHARE
+    }
+
+    /// Pages of the blocks that the collector chooses among once it works: all blocks but those
+    /// that it keeps free and those that are being written.
+    ///
+    /// The share of these pages that is live decides what a victim costs. In a large store nearly
+    /// all blocks are among them. In a store of 16 blocks most blocks are not: if its pages filled
+    /// two thirds of all blocks, each victim would be nearly all live, and each commit would move a
+    /// whole block or two.
+    fn collected_pages(&self) -> f64 {
+        let ftl = self.device.ftl();
+        let others = u64::from(ftl.collects_below() + OPEN_BLOCKS);
+        let others = others * u64::from(ftl.data_pages_per_block());
+        self.in_service.saturating_sub(others) as f64
     }
 
     /// Sees to it that a page can be written that was never written before: pages that are
