@@ -163,7 +163,8 @@ pub trait Medium: Send + Sync {
     }
 
     /// Waits until the work that was begun for this range, if any was, has ended: it is going to be
-    /// written without [`Medium::prepare`].
+    /// written without [`Medium::prepare`]. What it holds until then will not be read any more, so
+    /// that a cache may drop it.
     fn end_preparing(&self, offset: u64, bytes: usize) {
         let _ = (offset, bytes);
     }
