@@ -4,7 +4,7 @@
 use super::PageStore;
 use crate::error::StoreError;
 use flagstone::commit::{Device, DeviceError};
-use flagstone::ftl::{BlockState, FtlError, Slot};
+use flagstone::ftl::{BlockState, FtlError, Mistake, Slot};
 use flagstone::units::{Lpn, Nanos, Pbn};
 
 /// Of the pages that the bound of a store leaves dead, the part that the blocks of the collector
@@ -93,8 +93,11 @@ impl PageStore {
                 false => live,
                 true => (live * SNAPSHOT_ROOM).max(SNAPSHOT_PAGES * self.fill),
             };
-            let most =
-                (self.in_service as f64 * self.fill).min(self.collected_pages() * self.most_live());
+            let share = self.in_service as f64 * self.fill;
+            let most = match ftl.config().mistake.is(Mistake::VictimsCrowded) {
+                true => share,
+                false => share.min(self.collected_pages() * self.most_live()),
+            };
             if bound > most {
                 self.grow()?;
             }

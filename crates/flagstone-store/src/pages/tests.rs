@@ -290,6 +290,7 @@ mod failures;
 mod heads;
 mod looked;
 mod resting;
+mod room;
 mod rotten;
 mod used;
 
