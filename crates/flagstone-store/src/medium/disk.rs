@@ -392,6 +392,35 @@ impl Medium for Disk {
         }
     }
 
+    fn lengthen(&self, bytes: u64) -> io::Result<()> {
+        match self.is_device || bytes <= self.bytes()? {
+            true => self.reserve(bytes),
+            false => self.file().set_len(bytes),
+        }
+    }
+
+    fn is_thin(&self) -> bool {
+        // Asking for this asks for the times as well, once an opening: see `identity`.
+        let meta = self.file().metadata();
+        !self.is_device && meta.is_ok_and(|meta| meta.blocks() * 512 < meta.len())
+    }
+
+    fn take(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        if self.is_device {
+            return Ok(());
+        }
+        match rustix::fs::fallocate(self.file(), FallocateFlags::KEEP_SIZE, offset, bytes) {
+            // Room is found when it is written to, or not.
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn left(&self) -> Option<u64> {
+        let room = rustix::fs::fstatvfs(self.file()).ok()?;
+        Some(room.f_bavail.saturating_mul(room.f_frsize))
+    }
+
     /// Room that a file system has promised and that was never written to costs it a write of its
     /// journal, and a flush, at the first sync after each write: zeros in one go cost that once.
     fn prepare(&self, offset: u64, bytes: usize) -> io::Result<u64> {

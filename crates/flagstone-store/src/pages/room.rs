@@ -3,6 +3,7 @@
 
 use super::PageStore;
 use crate::error::StoreError;
+use crate::flash::thin;
 use flagstone::commit::{Device, DeviceError};
 use flagstone::ftl::{BlockState, FtlError, Mistake, Slot};
 use flagstone::units::{Lpn, Nanos, Pbn};
@@ -78,6 +79,13 @@ impl PageStore {
 
     /// Grows the store if little is left and what it holds is not to be crowded any more.
     pub(super) fn make_room(&mut self) -> Result<(), StoreError> {
+        if self.is_thin && thin::is_short(self.places.medium()) {
+            return Err(StoreError::Full(
+                "the file system has no megabyte left, and the store takes its first room as it is \
+                 written to"
+                    .into(),
+            ));
+        }
         let ftl = self.device.ftl();
         if ftl.free_blocks() <= ftl.collects_below() {
             let (open, retained) = ftl.snapshots();
@@ -310,6 +318,7 @@ impl PageStore {
         let grown = self.device.grow(self.now, more);
         let grown = self.translate(grown)?;
         self.in_service = self.in_service();
+        self.is_thin &= grown == 0;
         Ok(grown)
     }
 

@@ -292,6 +292,7 @@ mod looked;
 mod resting;
 mod room;
 mod rotten;
+mod thin;
 mod used;
 
 #[test]
