@@ -4,8 +4,8 @@
 //! has a few pages in each, so a block takes room as it is written to:
 //!
 //! ```text
-//!   block    | mark 0 .. 5 | 6 .. 13 | 14 .. 29 | 30 .. 61 | 62 .. end |    pages of the medium
-//!   piece      first         second    third      ...                       each twice as long
+//!   block    | mark .. 5 | 6 .. 13 | 14 .. 29 | 30 .. 61 | 62 .. 93 | 94 .. |    pages of the medium
+//!   piece      6           8         16         32         32         32
 //! ```
 //!
 //! A piece is filled with zeros past the cache of the system as a whole block is elsewhere
@@ -22,6 +22,9 @@ use flagstone::units::{Pbn, Ppn};
 /// Pages of the medium that the first piece of a block has, the mark included. With the two
 /// superblocks and the second piece a store takes 64 KiB.
 const FIRST_PIECE: u32 = 6;
+
+/// Pages of a piece at most: a page is written twice, once as zeros, and no more of them ahead.
+const PIECE_MOST: u32 = 32;
 
 /// Free room of a file system that a thin store needs for a write: for the pieces of a few blocks,
 /// the summaries of a close, and the journal of the file system.
@@ -51,7 +54,7 @@ impl MediumFlash {
     fn end_of_piece(&self, page: u32) -> u32 {
         let mut end = FIRST_PIECE;
         while end <= page {
-            end = 2 * end + 2;
+            end = (2 * end + 2).min(end + PIECE_MOST);
         }
         end.min(self.geometry.pages_per_block + 1)
     }
