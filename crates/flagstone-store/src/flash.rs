@@ -172,7 +172,7 @@ impl MediumFlash {
         let geometry = geometry(superblock.pages_per_block, superblock.blocks);
         let generations = vec![UNKNOWN; superblock.blocks as usize];
         let notes = Notes::new(superblock.life);
-        let is_thin = !read_only && thin::is_thin(medium.as_ref(), superblock.blocks);
+        let taken = thin::begin(medium.as_ref(), superblock.blocks, read_only);
         MediumFlash {
             places: Arc::new(Places::new(medium, notes, generations, superblock.identity)),
             geometry,
@@ -180,7 +180,7 @@ impl MediumFlash {
             read_only,
             erases: 0,
             seen: vec![0; superblock.blocks as usize],
-            taken: is_thin.then(|| vec![thin::Taken::default(); superblock.blocks as usize]),
+            taken,
             unmarked: BTreeSet::new(),
             buffer: Box::new([0; DATA_BYTES]),
             clock: Nanos::ZERO,
@@ -425,9 +425,7 @@ impl Flash for MediumFlash {
         let was_discarded = state.discarded.remove(&block);
         drop(state);
         if was_discarded {
-            let offset = (self.mark_of(block) + 1) * MEDIUM_PAGE_BYTES as u64;
-            let bytes = self.geometry.pages_per_block as usize * MEDIUM_PAGE_BYTES;
-            self.prepare(offset, bytes)?;
+            self.prepare_pages(block)?;
         } else {
             self.take_page(at)?;
         }

@@ -426,7 +426,7 @@ impl PageStore {
             let sealed = self.end_blocks()?;
             self.notes.seal_unto(sealed);
         }
-        // They lie behind blocks that have no room yet, and an opening reads few blocks without them.
+        // They lie behind blocks without room, and an opening reads few blocks without them.
         let is_worth = !self.is_thin && is_worth(wrote, self.device.pages());
         if may && !has_rested && is_worth {
             let tables = self.device.rest_for_good(self.now);

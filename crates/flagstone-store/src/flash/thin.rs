@@ -4,8 +4,8 @@
 //! has a few pages in each, so a block takes room as it is written to:
 //!
 //! ```text
-//!   block    | mark .. 5 | 6 .. 13 | 14 .. 29 | 30 .. 61 | 62 .. 93 | 94 .. |    pages of the medium
-//!   piece      6           8         16         32         32         32
+//!   block    | mark .. 5 | 6 .. 13 | 14 .. 29 | 30 .. 61 | 62 .. 93 | 94 .. |
+//!   pages      6           8         16         32         32         32
 //! ```
 //!
 //! A piece is filled with zeros past the cache of the system as a whole block is elsewhere
@@ -38,6 +38,13 @@ pub(crate) fn is_short(medium: &dyn Medium) -> bool {
 /// Whether a store of `blocks` blocks has holes where blocks are to be.
 pub(crate) fn is_thin(medium: &dyn Medium, blocks: u32) -> bool {
     blocks == FIRST_BLOCKS && medium.is_thin()
+}
+
+/// What the blocks of a store that is opened to be written are known to have taken: nothing, if it
+/// has holes.
+pub(super) fn begin(medium: &dyn Medium, blocks: u32, read_only: bool) -> Option<Vec<Taken>> {
+    let is_thin = !read_only && is_thin(medium, blocks);
+    is_thin.then(|| vec![Taken::default(); blocks as usize])
 }
 
 /// What a block has taken.
@@ -112,6 +119,13 @@ impl MediumFlash {
             taken[block.index()].pages = end;
         }
         Ok(())
+    }
+
+    /// Has the medium make the pages of a block ready whose room was given back.
+    pub(super) fn prepare_pages(&self, block: Pbn) -> Result<(), FlashError> {
+        let offset = (self.mark_of(block) + 1) * MEDIUM_PAGE_BYTES as u64;
+        let bytes = self.geometry.pages_per_block as usize * MEDIUM_PAGE_BYTES;
+        self.prepare(offset, bytes)
     }
 
     /// Takes room for all blocks that there are, since the store is about to grow. Returns whether

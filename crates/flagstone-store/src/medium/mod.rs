@@ -120,8 +120,8 @@ pub trait Medium: Send + Sync {
     /// There is no room, or the system refuses. The medium is as it was.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 
-    /// Makes it so many bytes long, if it is shorter, and takes room only where it is written to, on
-    /// a medium that can. Others do as [`Medium::reserve`] does.
+    /// Makes it so many bytes long, if it is shorter, and takes room only where it is written to,
+    /// on a medium that can. Others do as [`Medium::reserve`] does.
     ///
     /// # Errors
     /// As there.
