@@ -142,7 +142,9 @@ pub(super) fn create(
         medium.bytes().doing("asking for the length")?,
         options.pages_per_block,
     );
-    let doubted = blocks.saturating_add(next_blocks(blocks)).min(there);
+    let doubted = blocks
+        .saturating_add(next_blocks(options.pages_per_block, blocks))
+        .min(there);
     clear_marks(
         medium,
         options.pages_per_block,

@@ -38,9 +38,10 @@ const LEAST_SPACE: f64 = 1.1;
 const SNAPSHOT_ROOM: f64 = 2.0;
 const SNAPSHOT_PAGES: f64 = 8192.0;
 
-/// Blocks that a store with `blocks` of them grows by at a time: an eighth.
-pub(super) fn next_blocks(blocks: u32) -> u32 {
-    (blocks / 8).max(2)
+/// Blocks that a store with `blocks` of them grows by at a time: an eighth, and a mebibyte or eight
+/// blocks at least.
+pub(super) fn next_blocks(pages_per_block: u32, blocks: u32) -> u32 {
+    (blocks / 8).max((256 / pages_per_block).clamp(2, 8))
 }
 
 impl PageStore {
@@ -291,7 +292,8 @@ impl PageStore {
 
     /// Blocks that the store grows by at a time.
     fn next_blocks(&self) -> u32 {
-        next_blocks(self.device.geometry().blocks())
+        let geometry = self.device.geometry();
+        next_blocks(geometry.pages_per_block, geometry.blocks())
     }
 
     /// Grows the store. Returns how many blocks were added: none if there is no room.
