@@ -7,6 +7,7 @@ mod bench;
 mod disk;
 mod engine;
 mod nand;
+mod sizes;
 mod transfer;
 
 use clap::{Parser, Subcommand};
@@ -24,6 +25,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Bench(bench::Args),
+    Sizes(sizes::Args),
     Import(transfer::Import),
     Export(transfer::Export),
 }
@@ -31,6 +33,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match flagstone_terminal::arguments::<Cli>().command {
         Command::Bench(args) => bench::run(&args),
+        Command::Sizes(args) => sizes::run(&args),
         Command::Import(args) => transfer::import(&args),
         Command::Export(args) => transfer::export(&args),
     };

@@ -220,6 +220,7 @@ impl From<StoreError> for Trouble {
                 TroubleKind::Damaged
             }
             StoreError::Options(_) => TroubleKind::CannotOpen,
+            out if out.is_out_of_descriptors() => TroubleKind::CannotOpen,
             StoreError::Io { error, .. } => match error.kind() {
                 ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => TroubleKind::Denied,
                 ErrorKind::NotFound => TroubleKind::CannotOpen,

@@ -13,7 +13,7 @@ use thiserror::Error;
 pub enum StoreError {
     /// The system refused. After this, nothing succeeds until the store is opened again; what was
     /// acknowledged before is there.
-    #[error("{what}: {error}")]
+    #[error("{what}: {error}{}", advice(error))]
     Io {
         /// What was tried.
         what: String,
@@ -101,11 +101,32 @@ impl From<IndexError> for StoreError {
     }
 }
 
+/// What to do about a refusal of the system that is not the medium's.
+fn advice(error: &io::Error) -> &'static str {
+    match is_out_of_descriptors(error) {
+        true => {
+            ": a store that is open takes a descriptor, and a second one now and then: raise the \
+             limit of open files (`ulimit -n`), or close stores"
+        }
+        false => "",
+    }
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let number = error.raw_os_error();
+    number.is_some_and(|number| [libc::EMFILE, libc::ENFILE].contains(&number))
+}
+
 fn by(pid: Option<u32>) -> String {
     pid.map_or(String::new(), |pid| format!(" by process {pid}"))
 }
 
 impl StoreError {
+    /// Whether the process, or the system, has as many files open as it may. The medium is well.
+    pub fn is_out_of_descriptors(&self) -> bool {
+        matches!(self, StoreError::Io { error, .. } if is_out_of_descriptors(error))
+    }
+
     pub(crate) fn io(what: impl Into<String>, error: io::Error) -> StoreError {
         let what = what.into();
         StoreError::Io { what, error }

@@ -35,6 +35,7 @@ mod life;
 mod page;
 pub(crate) mod places;
 pub(crate) mod rest;
+pub(crate) mod thin;
 
 pub(crate) use beyond::highest_page;
 pub use glance::{Glance, Shown};
@@ -125,6 +126,8 @@ pub(crate) struct MediumFlash {
     erases: u32,
     /// By block: pages below this one were found or written.
     seen: Vec<u16>,
+    /// Of a store with holes, by block: the pages of the medium that it has taken, see [`thin`].
+    taken: Option<Vec<thin::Taken>>,
     /// Blocks with earlier pages whose mark is not durable, once the steps are carried out.
     unmarked: BTreeSet<Pbn>,
     /// The data of a page that was not asked for whole.
@@ -169,6 +172,7 @@ impl MediumFlash {
         let geometry = geometry(superblock.pages_per_block, superblock.blocks);
         let generations = vec![UNKNOWN; superblock.blocks as usize];
         let notes = Notes::new(superblock.life);
+        let taken = thin::begin(medium.as_ref(), superblock.blocks, read_only);
         MediumFlash {
             places: Arc::new(Places::new(medium, notes, generations, superblock.identity)),
             geometry,
@@ -176,6 +180,7 @@ impl MediumFlash {
             read_only,
             erases: 0,
             seen: vec![0; superblock.blocks as usize],
+            taken,
             unmarked: BTreeSet::new(),
             buffer: Box::new([0; DATA_BYTES]),
             clock: Nanos::ZERO,
@@ -420,9 +425,9 @@ impl Flash for MediumFlash {
         let was_discarded = state.discarded.remove(&block);
         drop(state);
         if was_discarded {
-            let offset = (self.mark_of(block) + 1) * MEDIUM_PAGE_BYTES as u64;
-            let bytes = self.geometry.pages_per_block as usize * MEDIUM_PAGE_BYTES;
-            self.prepare(offset, bytes)?;
+            self.prepare_pages(block)?;
+        } else {
+            self.take_page(at)?;
         }
         assert!(
             generation != UNKNOWN && generation != NEVER && self.seen[block.index()] <= in_block,
@@ -468,7 +473,8 @@ impl Flash for MediumFlash {
             self.unmarked.insert(block);
             // A block may have a generation of which the medium knows nothing.
             self.medium().end_preparing(offset, bytes);
-        } else {
+            self.take_block(block, false)?;
+        } else if !self.take_block(block, true)? {
             self.prepare(offset, bytes)?;
             // A store that grows uses its blocks in their order.
             let next = Pbn(block.0 + 1);

@@ -20,6 +20,7 @@ pub use options::OpenOptions;
 
 use crate::flash::places::Places;
 use crate::flash::rest::{Left, is_worth};
+use crate::flash::thin;
 use crate::flash::{DATA_BYTES, MediumFlash, MediumStats, Notes};
 use crate::medium::gaps::{Gaps, Misreads};
 use crate::medium::{Disk, Medium};
@@ -51,6 +52,8 @@ pub struct PageStore {
     in_service: u64,
     /// Pages that were never written, and whose writers have been told that there is room.
     promised: u64,
+    /// Whether blocks that it has may find no room, see `flash::thin`.
+    is_thin: bool,
     /// Blocks that its medium has room for, where that is known.
     most_blocks: Option<u32>,
     /// Whether the tables of the last close spared this opening the reading of the blocks.
@@ -203,7 +206,9 @@ impl PageStore {
             Ok(None) => None,
             Err(why) => Some(why),
         };
+        let is_thin = !options.read_only && thin::is_thin(places.medium(), superblock.blocks);
         let mut store = PageStore {
+            is_thin,
             resumed,
             left_wrong,
             misreads,
@@ -421,7 +426,9 @@ impl PageStore {
             let sealed = self.end_blocks()?;
             self.notes.seal_unto(sealed);
         }
-        if may && !has_rested && is_worth(wrote, self.device.pages()) {
+        // They lie behind blocks without room, and an opening reads few blocks without them.
+        let is_worth = !self.is_thin && is_worth(wrote, self.device.pages());
+        if may && !has_rested && is_worth {
             let tables = self.device.rest_for_good(self.now);
             let tables = self.translate(tables)?;
             *self.notes.tables() = tables;

@@ -283,7 +283,7 @@ fn a_store_that_grows_block_by_block_forgets_no_page() {
 fn a_commit_that_found_no_room_can_be_made_again() {
     let mut refused = 0;
     for kind in [Kind::Scc, Kind::Bpcc, Kind::Seal] {
-        for pages in 170..200 {
+        for pages in 20..200 {
             let (medium, mut store) = on_stingy(kind, 200, 0);
             let tx = store.begin().expect("it begins");
             let write = |at| store.write(tx, Lpn(at), &bytes_of(2));

@@ -8,7 +8,7 @@ fn a_store_collects_ahead_when_it_is_told_to() {
     let db = stores.open("app.flag");
     db.run(
         "CREATE TABLE t (id INTEGER PRIMARY KEY, bytes);
-         WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 8000)
+         WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4000)
          INSERT INTO t SELECT i, zeroblob(900) FROM n;",
     );
     for round in 0..40 {

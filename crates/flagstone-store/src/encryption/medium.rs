@@ -331,6 +331,22 @@ impl Medium for Encrypted {
         self.inner.reserve(bytes)
     }
 
+    fn lengthen(&self, bytes: u64) -> io::Result<()> {
+        self.inner.lengthen(bytes)
+    }
+
+    fn is_thin(&self) -> bool {
+        self.inner.is_thin()
+    }
+
+    fn take(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.inner.take(offset, bytes)
+    }
+
+    fn left(&self) -> Option<u64> {
+        self.inner.left()
+    }
+
     /// The mark of the block stays: it says that the block has no pages, and zeros do not.
     fn prepare(&self, offset: u64, bytes: usize) -> io::Result<u64> {
         let (offset, bytes) = self.but_mark(offset, bytes);

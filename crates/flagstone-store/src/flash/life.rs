@@ -533,6 +533,9 @@ impl MediumFlash {
         // What was asked for comes before.
         self.places.carry_out()?;
         // No room is an answer, and no failure: nothing that counts was touched.
+        if !self.take_all() {
+            return Ok(());
+        }
         if let Err(error) = self.medium().reserve(bytes) {
             *self.places.notes.refused() = Some(error.to_string());
             return Ok(());

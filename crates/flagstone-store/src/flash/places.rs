@@ -27,7 +27,7 @@ const PAGE: u64 = MEDIUM_PAGE_BYTES as u64;
 const ASKED_MAX: usize = (16 << 20) / MEDIUM_PAGE_BYTES;
 
 /// Written pages whose memory is kept for the next ones.
-const SPENT_MAX: usize = (1 << 20) / MEDIUM_PAGE_BYTES;
+const SPENT_MAX: usize = (128 << 10) / MEDIUM_PAGE_BYTES;
 
 /// What fails where a page cannot be read.
 pub(super) const READING: &str = "reading a page";

@@ -6,6 +6,13 @@
 //!
 //! A file that is opened to be written is read page by page, and the system does not read ahead. A
 //! caller that wants it to says so ([`Medium::expecting`]).
+//!
+//! A store in a file has one descriptor, and a second one for as long as it writes past the cache.
+//!
+//! The cache of the system keeps a file in pieces as large as the writes that filled it, and counts
+//! a whole piece as written when one page of it is. So a file is written in small pieces
+//! ([`PIECE_BYTES`]), is filled with zeros past the cache, and a block is dropped from the cache
+//! before it is written again.
 
 use super::forks::LetGo;
 use super::{Expecting, Medium};
@@ -25,17 +32,37 @@ use std::thread::JoinHandle;
 pub struct Disk {
     /// Dropped first: the lock of the file lasts until its thread has ended.
     ahead: Mutex<Ahead>,
-    /// Forked processes let go of the lock, and of `direct`. Dropped before both are closed.
-    _let_go: [Option<LetGo>; 2],
-    file: File,
-    /// The file or device once more, for writes past the cache of the system; none where that
-    /// cannot be.
-    direct: Option<Arc<File>>,
+    file: Arc<Opened>,
+    /// A block device once more, for writes past the cache of the system; none where that cannot
+    /// be.
+    direct: Option<Opened>,
     is_device: bool,
+    read_only: bool,
     /// The process that has locked it, if this one is to unlock it.
     locked_by: Option<u32>,
     /// Of a block device: what is written next, aligned as a write past the cache wants it.
     aligned: Mutex<Aligned>,
+}
+
+/// The largest piece that the cache of the system gets of a file at once, and at whose multiples
+/// pieces begin.
+const PIECE_BYTES: u64 = 16 << 10;
+
+/// A file that is open, and that forked processes let go of if they are to.
+#[derive(Debug)]
+struct Opened {
+    /// Dropped before the file is closed.
+    _let_go: Option<LetGo>,
+    file: File,
+}
+
+impl Opened {
+    fn new(file: File) -> Opened {
+        Opened {
+            _let_go: Some(LetGo::new(&file)),
+            file,
+        }
+    }
 }
 
 /// The work that is done ahead, by a thread that writes past the cache of the system: a sync of the
@@ -81,7 +108,7 @@ impl Drop for Disk {
     fn drop(&mut self) {
         if self.locked_by == Some(std::process::id()) {
             self.ahead().has_filled(0);
-            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+            let _ = rustix::fs::flock(&self.file.file, FlockOperation::Unlock);
         }
     }
 }
@@ -121,20 +148,19 @@ impl Disk {
             other => other.map_err(failed)?,
         };
         // Before it is locked: a process that is forked between the two would keep the lock.
-        let let_go = LetGo::new(&file);
+        let opened = Opened::new(file);
         let how = match read_only {
             true => FlockOperation::NonBlockingLockShared,
             false => FlockOperation::NonBlockingLockExclusive,
         };
-        match rustix::fs::flock(&file, how) {
+        match rustix::fs::flock(&opened.file, how) {
             // Another file may have taken its name meanwhile, as a compaction does it.
-            Ok(()) if !is_named(&file, path).map_err(failed)? => {
+            Ok(()) if !is_named(&opened.file, path).map_err(failed)? => {
                 Disk::open(path, create, read_only)
             }
             Ok(()) => {
-                let mut disk = Disk::of(file, is_device, read_only);
+                let mut disk = Disk::of(opened, is_device, read_only);
                 disk.locked_by = Some(std::process::id());
-                disk._let_go[0] = Some(let_go);
                 Ok(disk)
             }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::in_use(path)),
@@ -151,46 +177,79 @@ impl Disk {
         let file = OpenOptions::new().read(true).write(!read_only).open(path)?;
         let (one, other) = (file.metadata()?, locked.metadata()?);
         match (one.dev(), one.ino()) == (other.dev(), other.ino()) {
-            true => Ok(Disk::of(file, false, read_only)),
+            true => {
+                let _let_go = None;
+                Ok(Disk::of(Opened { _let_go, file }, false, read_only))
+            }
             false => Err(io::Error::other("another file has taken its name")),
         }
     }
 
-    /// A file or a block device that is open, and that another handle has locked.
-    fn of(file: File, is_device: bool, read_only: bool) -> Disk {
+    /// A file or a block device that is open, and locked by this handle or another one.
+    fn of(opened: Opened, is_device: bool, read_only: bool) -> Disk {
         if !read_only {
             // What is written is in the cache of the system, which takes that for a sequence and
             // reads on behind it.
-            let _ = fadvise(&file, 0, None, Advice::Random);
+            let _ = fadvise(&opened.file, 0, None, Advice::Random);
         }
-        // The file itself, whatever its name has become meanwhile.
-        let same = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let direct = || {
-            let mut options = OpenOptions::new();
-            options.write(true);
-            options.custom_flags(OFlags::DIRECT.bits().cast_signed());
-            options.open(same).ok().map(Arc::new)
-        };
-        let direct = (!read_only).then(direct).flatten();
-        Disk {
-            _let_go: [None, direct.as_deref().map(LetGo::new)],
-            direct,
-            file,
+        let mut disk = Disk {
+            direct: None,
+            file: Arc::new(opened),
             is_device,
+            read_only,
             locked_by: None,
             aligned: Mutex::default(),
             ahead: Mutex::default(),
-        }
+        };
+        disk.direct = disk.is_device.then(|| disk.open_direct()).flatten();
+        disk
     }
 }
 
 impl Disk {
+    fn file(&self) -> &File {
+        &self.file.file
+    }
+
+    /// Opens the medium once more, for writes past the cache of the system; nothing where that
+    /// cannot be, also because the process has as many files open as it may.
+    fn open_direct(&self) -> Option<Opened> {
+        if self.read_only {
+            return None;
+        }
+        // The file itself, whatever its name has become meanwhile.
+        let same = format!("/proc/self/fd/{}", self.file().as_raw_fd());
+        let mut options = OpenOptions::new();
+        options.write(true);
+        options.custom_flags(OFlags::DIRECT.bits().cast_signed());
+        options.open(same).ok().map(Opened::new)
+    }
+
     /// The way past the cache for a write to a block device; none for files, and for what is not
     /// aligned.
     fn past_the_cache(&self, offset: u64, bytes: usize) -> Option<&File> {
         let is_aligned = offset.is_multiple_of(ALIGNMENT as u64) && bytes.is_multiple_of(ALIGNMENT);
-        let direct = self.direct.as_deref();
-        direct.filter(|_| self.is_device && is_aligned)
+        let direct = self.direct.as_ref().filter(|_| is_aligned)?;
+        Some(&direct.file)
+    }
+
+    /// Writes parts of a piece one behind the other.
+    fn write_piece(&self, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        let mut written = match rustix::io::pwritev(self.file(), parts, offset) {
+            Ok(written) => written,
+            Err(rustix::io::Errno::INTR) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        // What the system did not take at once.
+        let mut at = offset;
+        for part in parts {
+            let done = written.min(part.len());
+            if done < part.len() {
+                self.file().write_all_at(&part[done..], at + done as u64)?;
+            }
+            (written, at) = (written - done, at + part.len() as u64);
+        }
+        Ok(())
     }
 
     fn ahead(&self) -> MutexGuard<'_, Ahead> {
@@ -243,7 +302,7 @@ pub(crate) fn read_at(file: &File, offset: u64, into: &mut [u8]) -> io::Result<(
 
 impl Medium for Disk {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        read_at(&self.file, offset, into)
+        read_at(self.file(), offset, into)
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -253,15 +312,15 @@ impl Medium for Disk {
     fn read_split(&self, offset: u64, first: &mut [u8], second: &mut [u8]) -> io::Result<()> {
         let wanted = first.len() + second.len();
         let mut parts = [IoSliceMut::new(first), IoSliceMut::new(second)];
-        if let Ok(read) = rustix::io::preadv(&self.file, &mut parts, offset)
+        if let Ok(read) = rustix::io::preadv(self.file(), &mut parts, offset)
             && read == wanted
         {
             return Ok(());
         }
         // The end of the file, an interruption, or an error that will show again.
         let behind = offset + first.len() as u64;
-        read_at(&self.file, offset, first)?;
-        read_at(&self.file, behind, second)
+        read_at(self.file(), offset, first)?;
+        read_at(self.file(), behind, second)
     }
 
     fn write_joined(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
@@ -277,30 +336,33 @@ impl Medium for Disk {
             }
             return direct.write_all_at(aligned.as_slice(), offset);
         }
-        let slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
-        let mut written = match rustix::io::pwritev(&self.file, &slices, offset) {
-            Ok(written) => written,
-            Err(rustix::io::Errno::INTR) => 0,
-            Err(error) => return Err(error.into()),
-        };
-        // What the system did not take at once.
-        let mut at = offset;
+        let (mut piece, mut first, mut at) = (Vec::new(), offset, offset);
         for part in parts {
-            let done = written.min(part.len());
-            if done < part.len() {
-                self.file.write_all_at(&part[done..], at + done as u64)?;
+            let mut left = *part;
+            while !left.is_empty() {
+                let end = (at / PIECE_BYTES + 1) * PIECE_BYTES;
+                let (now, later) = left.split_at(left.len().min((end - at) as usize));
+                piece.push(IoSlice::new(now));
+                (left, at) = (later, at + now.len() as u64);
+                if at == end {
+                    self.write_piece(first, &piece)?;
+                    piece.clear();
+                    first = at;
+                }
             }
-            (written, at) = (written - done, at + part.len() as u64);
         }
-        Ok(())
+        match piece.is_empty() {
+            true => Ok(()),
+            false => self.write_piece(first, &piece),
+        }
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.file().sync_data()
     }
 
     fn bytes(&self) -> io::Result<u64> {
-        (&self.file).seek(SeekFrom::End(0))
+        self.file().seek(SeekFrom::End(0))
     }
 
     fn most(&self) -> Option<u64> {
@@ -315,18 +377,48 @@ impl Medium for Disk {
         if self.is_device {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let reserved = rustix::fs::fallocate(&self.file, FallocateFlags::empty(), has, bytes - has);
+        let reserved =
+            rustix::fs::fallocate(self.file(), FallocateFlags::empty(), has, bytes - has);
         match reserved {
             // A file system that cannot: the file becomes as long, and room is found when it is
             // written to, or not.
-            Err(rustix::io::Errno::OPNOTSUPP) => self.file.set_len(bytes),
+            Err(rustix::io::Errno::OPNOTSUPP) => self.file().set_len(bytes),
             // ext4 has lengthened the file by what it found until then: all that was free.
             Err(error) => {
-                let _ = self.file.set_len(has);
+                let _ = self.file().set_len(has);
                 Err(error.into())
             }
             Ok(()) => Ok(()),
         }
+    }
+
+    fn lengthen(&self, bytes: u64) -> io::Result<()> {
+        match self.is_device || bytes <= self.bytes()? {
+            true => self.reserve(bytes),
+            false => self.file().set_len(bytes),
+        }
+    }
+
+    fn is_thin(&self) -> bool {
+        // Asking for this asks for the times as well, once an opening: see `identity`.
+        let meta = self.file().metadata();
+        !self.is_device && meta.is_ok_and(|meta| meta.blocks() * 512 < meta.len())
+    }
+
+    fn take(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        if self.is_device {
+            return Ok(());
+        }
+        match rustix::fs::fallocate(self.file(), FallocateFlags::KEEP_SIZE, offset, bytes) {
+            // Room is found when it is written to, or not.
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn left(&self) -> Option<u64> {
+        let room = rustix::fs::fstatvfs(self.file()).ok()?;
+        Some(room.f_bavail.saturating_mul(room.f_frsize))
     }
 
     /// Room that a file system has promised and that was never written to costs it a write of its
@@ -338,14 +430,17 @@ impl Medium for Disk {
         if self.ahead().has_filled(offset) {
             return Ok(bytes as u64);
         }
-        self.file.write_all_at(&vec![0; bytes], offset)?;
+        match self.open_direct() {
+            Some(direct) if fill(&direct.file, offset, bytes).is_ok() => {}
+            _ => self.write_joined(offset, &[&vec![0; bytes]])?,
+        }
         Ok(bytes as u64)
     }
 
     /// A hole in a file; a block device discards.
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<bool> {
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.file, how, offset, bytes) {
+        match rustix::fs::fallocate(self.file(), how, offset, bytes) {
             Ok(()) => Ok(true),
             Err(rustix::io::Errno::OPNOTSUPP) => Ok(false),
             Err(error) => Err(error.into()),
@@ -353,44 +448,37 @@ impl Medium for Disk {
     }
 
     fn expecting(&self) -> Option<Expecting> {
-        /// The file once more. A clone has the lock as well.
-        struct Clone {
-            _let_go: LetGo,
-            file: File,
-        }
-        let file = self.file.try_clone().ok()?;
-        let clone = Clone {
-            _let_go: LetGo::new(&file),
-            file,
-        };
+        let opened = Arc::clone(&self.file);
         Some(Box::new(move |offset, bytes| {
-            let clone = &clone;
             let bytes = std::num::NonZeroU64::new(bytes as u64);
             // Advice: if the system does not take it, the reads take longer.
-            let _ = fadvise(&clone.file, offset, bytes, Advice::WillNeed);
+            let _ = fadvise(&opened.file, offset, bytes, Advice::WillNeed);
         }))
     }
 
     /// After a sync that failed, the system keeps the pages in its cache as if they were written:
     /// they have to be dropped, or they would be read until then and be gone later.
     fn refresh(&self) -> io::Result<()> {
-        match self.file.sync_data() {
+        match self.file().sync_data() {
             // A file system that is never written to, such as that of a CD, has no syncs.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
             synced => synced?,
         }
-        let all = fadvise(&self.file, 0, None, Advice::DontNeed);
+        let all = fadvise(self.file(), 0, None, Advice::DontNeed);
         all.map_err(io::Error::from)
     }
 
-    fn end_preparing(&self, offset: u64, _: usize) {
+    fn end_preparing(&self, offset: u64, bytes: usize) {
         let mut ahead = self.ahead();
-        if ahead
-            .filling
-            .as_ref()
-            .is_some_and(|filling| filling.offset == offset)
-        {
+        let is_it = |filling: &Filling| filling.offset == offset;
+        if ahead.filling.as_ref().is_some_and(is_it) {
             ahead.has_filled(offset);
+        }
+        drop(ahead);
+        if !self.is_device {
+            // Advice: what stays in the cache costs a count that is too high.
+            let bytes = std::num::NonZeroU64::new(bytes as u64);
+            let _ = fadvise(self.file(), offset, bytes, Advice::DontNeed);
         }
     }
 
@@ -399,21 +487,27 @@ impl Medium for Disk {
             return;
         }
         let mut ahead = self.ahead();
-        if let (Some(direct), None) = (&self.direct, &ahead.filling) {
-            let direct = Arc::clone(direct);
-            let fill = move || {
-                let mut zeros = Aligned::default();
-                zeros.resize(bytes);
-                direct.write_all_at(zeros.as_slice(), offset)
-            };
-            let thread = std::thread::Builder::new().spawn(fill);
-            ahead.filling = thread.ok().map(|thread| Filling {
-                offset,
-                thread,
-                process: std::process::id(),
-            });
+        if ahead.filling.is_some() {
+            return;
         }
+        let Some(direct) = self.open_direct() else {
+            return;
+        };
+        let thread = std::thread::Builder::new();
+        let thread = thread.spawn(move || fill(&direct.file, offset, bytes));
+        ahead.filling = thread.ok().map(|thread| Filling {
+            offset,
+            thread,
+            process: std::process::id(),
+        });
     }
+}
+
+/// Fills a range with zeros, past the cache of the system.
+fn fill(direct: &File, offset: u64, bytes: usize) -> io::Result<()> {
+    let mut zeros = Aligned::default();
+    zeros.resize(bytes);
+    direct.write_all_at(zeros.as_slice(), offset)
 }
 
 #[cfg(test)]
@@ -436,7 +530,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("store.flag");
         let disk = Disk::open(&path, true, false).expect("it opens");
-        let handle = disk.file.try_clone().expect("a second handle");
+        let handle = disk.file().try_clone().expect("a second handle");
         let others = Disk::open(&path, false, false);
         assert!(matches!(others, Err(StoreError::InUse { .. })));
         drop(disk);

@@ -120,6 +120,34 @@ pub trait Medium: Send + Sync {
     /// There is no room, or the system refuses. The medium is as it was.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 
+    /// Makes it so many bytes long, if it is shorter, and takes room only where it is written to,
+    /// on a medium that can. Others do as [`Medium::reserve`] does.
+    ///
+    /// # Errors
+    /// As there.
+    fn lengthen(&self, bytes: u64) -> io::Result<()> {
+        self.reserve(bytes)
+    }
+
+    /// Whether parts of it may have taken no room yet.
+    fn is_thin(&self) -> bool {
+        false
+    }
+
+    /// Takes room for a range. What it holds stays.
+    ///
+    /// # Errors
+    /// There is no room, or the system refuses.
+    fn take(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        let _ = (offset, bytes);
+        Ok(())
+    }
+
+    /// Bytes of room that may still be taken, where that is known.
+    fn left(&self) -> Option<u64> {
+        None
+    }
+
     /// Says that a range to which nothing was written that counts will be written piece by piece.
     /// Whatever is found there until then is zeros or what was there. Returns how many bytes that
     /// wrote.
@@ -163,7 +191,8 @@ pub trait Medium: Send + Sync {
     }
 
     /// Waits until the work that was begun for this range, if any was, has ended: it is going to be
-    /// written without [`Medium::prepare`].
+    /// written without [`Medium::prepare`]. What it holds until then will not be read any more, so
+    /// that a cache may drop it.
     fn end_preparing(&self, offset: u64, bytes: usize) {
         let _ = (offset, bytes);
     }

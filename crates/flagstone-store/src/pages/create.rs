@@ -131,13 +131,20 @@ pub(super) fn create(
         medium.sync().doing(writing)?;
     }
     superblock.begin(medium).doing(writing)?;
-    medium.reserve(bytes).doing("reserving room for a store")?;
+    // One that begins small takes its room as it is written to.
+    let making = match blocks == FIRST_BLOCKS {
+        true => medium.lengthen(bytes),
+        false => medium.reserve(bytes),
+    };
+    making.doing("reserving room for a store")?;
     // As far as a store that has lost a superblock looks for blocks.
     let there = blocks_in(
         medium.bytes().doing("asking for the length")?,
         options.pages_per_block,
     );
-    let doubted = blocks.saturating_add(next_blocks(blocks)).min(there);
+    let doubted = blocks
+        .saturating_add(next_blocks(options.pages_per_block, blocks))
+        .min(there);
     clear_marks(
         medium,
         options.pages_per_block,

@@ -116,7 +116,7 @@ pub(crate) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
         // A store that is new has at most the blocks of one growth behind it; none has a mark.
         let end = match head.damaged {
             Some(_) => blocks_in(has, pages),
-            None => blocks_in(has, pages).min(blocks.saturating_add(next_blocks(blocks))),
+            None => blocks_in(has, pages).min(blocks.saturating_add(next_blocks(pages, blocks))),
         };
         let behind =
             last_mark(medium, pages, blocks..end, superblock.identity).doing("reading a mark")?;

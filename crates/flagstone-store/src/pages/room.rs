@@ -3,13 +3,19 @@
 
 use super::PageStore;
 use crate::error::StoreError;
+use crate::flash::thin;
 use flagstone::commit::{Device, DeviceError};
-use flagstone::ftl::{BlockState, FtlError, Slot};
+use flagstone::ftl::{BlockState, FtlError, Mistake, Slot};
 use flagstone::units::{Lpn, Nanos, Pbn};
 
-/// Blocks that a store has beside what it holds, however narrow its bound is: without them the
-/// collector has nowhere to move pages to.
-const COLLECTOR_BLOCKS: f64 = 3.0;
+/// Of the pages that the bound of a store leaves dead, the part that the blocks of the collector
+/// have dead at least, however few these blocks are. With the default bound a quarter of their
+/// pages is dead then, and a page that is overwritten costs the move of at most one other.
+const DEAD_SHARE: f64 = 0.75;
+
+/// Blocks that are being written, one by the host and one by the collector: their pages are not
+/// collected.
+const OPEN_BLOCKS: u32 = 2;
 
 /// Blocks that a store which cannot grow keeps from new pages, beside those that its collector
 /// keeps free anyway. Of the latter two may be being written, and one has to gain a page whenever a
@@ -32,9 +38,10 @@ const LEAST_SPACE: f64 = 1.1;
 const SNAPSHOT_ROOM: f64 = 2.0;
 const SNAPSHOT_PAGES: f64 = 8192.0;
 
-/// Blocks that a store with `blocks` of them grows by at a time: an eighth.
-pub(super) fn next_blocks(blocks: u32) -> u32 {
-    (blocks / 8).max(8)
+/// Blocks that a store with `blocks` of them grows by at a time: an eighth, and a mebibyte or eight
+/// blocks at least.
+pub(super) fn next_blocks(pages_per_block: u32, blocks: u32) -> u32 {
+    (blocks / 8).max((256 / pages_per_block).clamp(2, 8))
 }
 
 impl PageStore {
@@ -73,6 +80,13 @@ impl PageStore {
 
     /// Grows the store if little is left and what it holds is not to be crowded any more.
     pub(super) fn make_room(&mut self) -> Result<(), StoreError> {
+        if self.is_thin && thin::is_short(self.places.medium()) {
+            return Err(StoreError::Full(
+                "the file system has no megabyte left, and the store takes its first room as it is \
+                 written to"
+                    .into(),
+            ));
+        }
         let ftl = self.device.ftl();
         if ftl.free_blocks() <= ftl.collects_below() {
             let (open, retained) = ftl.snapshots();
@@ -88,13 +102,35 @@ impl PageStore {
                 false => live,
                 true => (live * SNAPSHOT_ROOM).max(SNAPSHOT_PAGES * self.fill),
             };
-            let room = self.in_service as f64;
-            let reserve = COLLECTOR_BLOCKS * f64::from(ftl.data_pages_per_block());
-            if bound > (room * self.fill).min(room - reserve) {
+            let share = self.in_service as f64 * self.fill;
+            let most = match ftl.config().mistake.is(Mistake::VictimsCrowded) {
+                true => share,
+                false => share.min(self.collected_pages() * self.most_live()),
+            };
+            if bound > most {
                 self.grow()?;
             }
         }
         Ok(())
+    }
+
+    /// The share of [`PageStore::collected_pages`] that may be live.
+    fn most_live(&self) -> f64 {
+        1.0 - (1.0 - self.fill) * DEAD_SHARE
+    }
+
+    /// Pages of the blocks that the collector chooses among once it works: all blocks but those
+    /// that it keeps free and those that are being written.
+    ///
+    /// The share of these pages that is live decides what a victim costs. In a large store nearly
+    /// all blocks are among them. In a store of 16 blocks most blocks are not: if its pages filled
+    /// two thirds of all blocks, each victim would be nearly all live, and each commit would move a
+    /// whole block or two.
+    fn collected_pages(&self) -> f64 {
+        let ftl = self.device.ftl();
+        let others = u64::from(ftl.collects_below() + OPEN_BLOCKS);
+        let others = others * u64::from(ftl.data_pages_per_block());
+        self.in_service.saturating_sub(others) as f64
     }
 
     /// Sees to it that a page can be written that was never written before: pages that are
@@ -256,7 +292,8 @@ impl PageStore {
 
     /// Blocks that the store grows by at a time.
     fn next_blocks(&self) -> u32 {
-        next_blocks(self.device.geometry().blocks())
+        let geometry = self.device.geometry();
+        next_blocks(geometry.pages_per_block, geometry.blocks())
     }
 
     /// Grows the store. Returns how many blocks were added: none if there is no room.
@@ -283,6 +320,7 @@ impl PageStore {
         let grown = self.device.grow(self.now, more);
         let grown = self.translate(grown)?;
         self.in_service = self.in_service();
+        self.is_thin &= grown == 0;
         Ok(grown)
     }
 

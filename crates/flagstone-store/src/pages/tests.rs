@@ -290,7 +290,9 @@ mod failures;
 mod heads;
 mod looked;
 mod resting;
+mod room;
 mod rotten;
+mod thin;
 mod used;
 
 #[test]

@@ -60,6 +60,9 @@ pub enum Mistake {
     GrowthUnnamed,
     /// A restart takes what was durable and is damaged for torn by the cut.
     HorizonIgnored,
+    /// A store grows only when its pages fill their share of all its blocks, also of those that its
+    /// collector keeps free: in a small store each victim is nearly all live then.
+    VictimsCrowded,
 }
 
 /// When the data of a block are written anew, before the ECC no longer corrects their errors.

@@ -32,7 +32,7 @@ pub(super) struct Bench {
     #[arg(long, default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
     commits: u32,
     /// Mebibytes that the store holds.
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(8..=1 << 20))]
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     megabytes: u32,
     /// The commit protocol.
     #[arg(long, default_value = "seal")]

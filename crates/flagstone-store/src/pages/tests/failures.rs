@@ -249,7 +249,7 @@ fn fail_each(fault: Fault, every: usize, is_stale: bool, picks: impl Fn(Call) ->
 fn nothing_acknowledged_is_lost_whichever_call_of_the_medium_fails() {
     // FLAGSTONE_STORE_FAULTS=all lets each call fail: a third of a minute.
     let all = std::env::var("FLAGSTONE_STORE_FAULTS").is_ok_and(|which| which == "all");
-    let every = if all { [1, 5, 3] } else { [5, 10, 8] };
+    let every = if all { [1, 5, 3] } else { [5, 8, 8] };
     for (fault, every) in [Fault::Error, Fault::NoRoom, Fault::Gone]
         .into_iter()
         .zip(every)

@@ -1,0 +1,361 @@
+//! The ways of keeping rows and pages of which the bytes of a commit are counted: filled, written
+//! twice, and then changed row by row or page by page.
+
+use crate::engine::Engine;
+use flagstone::ftl::Mistake;
+use flagstone::mistakes::Mistaken;
+use flagstone::units::Lpn;
+use flagstone_store::{OpenOptions, PageStore, Store, Volume};
+use flagstone_terminal::Failure;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Bytes of the value of a row.
+const VALUE_BYTES: usize = 100;
+/// Bytes of a row in a database, with what surrounds it.
+const ROW_BYTES: u64 = 118;
+/// Rows of a page of 4096 bytes.
+const ROWS_A_PAGE: u64 = 4096 / ROW_BYTES;
+/// Bytes of a write to a disk.
+const BLOCK_BYTES: u64 = 4096;
+/// Rows or pages that a commit changes before anything is counted.
+const AGEING: u64 = 100;
+/// The table, and its name in SQLite.
+const TABLE: &str = "t";
+
+/// How something is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Rows in SQLite, with its log.
+    Wal,
+    /// Rows in SQLite, on a store.
+    Sqlite,
+    /// Rows in a table of a store.
+    Table,
+    /// Blocks of a disk, each flushed.
+    Disk,
+    /// Pages of a store.
+    Pages,
+    /// Pages of a store that grows by the rule of [`Mistake::VictimsCrowded`].
+    Crowded,
+}
+
+impl Way {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Way::Wal => "wal",
+            Way::Sqlite => "sqlite",
+            Way::Table => "table",
+            Way::Disk => "disk",
+            Way::Pages => "pages",
+            Way::Crowded => "crowded",
+        }
+    }
+
+    /// Whether several may use it at the same time.
+    pub(super) fn is_shared(self) -> bool {
+        self.has_rows()
+    }
+
+    /// Whether it keeps rows of SQLite, or the like.
+    pub(super) fn has_rows(self) -> bool {
+        matches!(self, Way::Wal | Way::Sqlite | Way::Table)
+    }
+}
+
+/// The task of a count.
+pub(super) struct Kept {
+    pub(super) way: Way,
+    pub(super) megabytes: u64,
+    pub(super) connections: u32,
+    pub(super) commits: u64,
+    pub(super) seed: u64,
+}
+
+/// What was counted.
+pub(super) struct Counted {
+    /// Bytes that the process wrote.
+    pub(super) written: u64,
+    /// Bytes of the pages that the commits changed, where no log is measured beside them.
+    pub(super) given: u64,
+    /// Bytes of all files in the end.
+    pub(super) file: u64,
+    /// Bytes of what is kept.
+    pub(super) live: u64,
+}
+
+/// One that changes what is kept.
+trait Client: Send {
+    /// Changes so many rows or pages, drawn, in one commit. Returns the bytes of pages that were
+    /// given to a store.
+    fn change(&mut self, dice: &mut Pcg64Mcg, count: u64) -> Result<u64, Failure>;
+}
+
+impl Kept {
+    /// Fills, writes twice, and counts.
+    pub(super) fn count(&self, folder: &Path) -> Result<Counted, Failure> {
+        let path = folder.join(self.way.name());
+        let mut dice = Pcg64Mcg::seed_from_u64(self.seed);
+        let mut clients = self.fill(&path, &mut dice)?;
+        let pages = self.megabytes * 1_000_000 / BLOCK_BYTES;
+        // A commit that changes rows drawn among all changes nearly as many pages.
+        for _ in 0..(2 * pages).div_ceil(AGEING) {
+            clients[0].change(&mut dice, AGEING)?;
+        }
+        // The first commits of a client are its own: it reads what it has not in its cache.
+        for client in &mut clients {
+            client.change(&mut dice, 1)?;
+        }
+        let before = written()?;
+        let given = self.work(&mut clients)?;
+        let written = written()? - before;
+        let mut file = 0;
+        for found in files_of(&path)? {
+            file += std::fs::metadata(&found)?.len();
+        }
+        // SQLite takes its log away with the last connection.
+        drop(clients);
+        for found in files_of(&path)? {
+            std::fs::remove_file(found)?;
+        }
+        let live = match self.way.has_rows() {
+            true => self.rows().div_ceil(ROWS_A_PAGE) * BLOCK_BYTES,
+            false => pages * BLOCK_BYTES,
+        };
+        Ok(Counted {
+            written,
+            given,
+            file,
+            live,
+        })
+    }
+
+    fn rows(&self) -> u64 {
+        self.megabytes * 1_000_000 / ROW_BYTES
+    }
+
+    /// All commits that are counted, by all clients at the same time.
+    fn work(&self, clients: &mut [Box<dyn Client>]) -> Result<u64, Failure> {
+        let connections = u64::from(self.connections);
+        let share =
+            |at: u64| self.commits / connections + u64::from(at < self.commits % connections);
+        let work = |client: &mut Box<dyn Client>, at: u64| {
+            let mut dice = Pcg64Mcg::seed_from_u64(self.seed + 1 + at);
+            let mut given = 0;
+            for _ in 0..share(at) {
+                given += client.change(&mut dice, 1)?;
+            }
+            Ok::<_, Failure>(given)
+        };
+        let work = &work;
+        std::thread::scope(|scope| {
+            let started = clients.iter_mut().zip(0..);
+            let threads: Vec<_> = started
+                .map(|(client, at)| scope.spawn(move || work(client, at)))
+                .collect();
+            let mut given = 0;
+            for thread in threads {
+                let done = thread.join();
+                given += done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            }
+            Ok(given)
+        })
+    }
+
+    fn fill(&self, path: &Path, dice: &mut Pcg64Mcg) -> Result<Vec<Box<dyn Client>>, Failure> {
+        match self.way {
+            Way::Wal => self.databases(path, Engine::WalFull, dice),
+            Way::Sqlite => self.databases(path, Engine::Flagstone, dice),
+            Way::Table => self.tables(path, dice),
+            Way::Disk => Ok(vec![self.disk(path)?]),
+            Way::Pages => Ok(vec![self.pages(path, OpenOptions::default())?]),
+            Way::Crowded => {
+                let mut options = OpenOptions::default();
+                options.mistake = Mistaken::from(Some(Mistake::VictimsCrowded));
+                Ok(vec![self.pages(path, options)?])
+            }
+        }
+    }
+
+    fn databases(
+        &self,
+        path: &Path,
+        engine: Engine,
+        dice: &mut Pcg64Mcg,
+    ) -> Result<Vec<Box<dyn Client>>, Failure> {
+        let connect = || {
+            let db = engine.open(path)?;
+            engine.set_up(&db)?;
+            db.busy_timeout(Duration::from_secs(60))?;
+            Ok::<_, Failure>(db)
+        };
+        let db = connect()?;
+        db.execute_batch("CREATE TABLE t (id INTEGER PRIMARY KEY, v BLOB NOT NULL); BEGIN")?;
+        let mut insert = db.prepare("INSERT INTO t (id, v) VALUES (?1, ?2)")?;
+        for id in 0..self.rows() {
+            insert.execute((id, value(dice).as_slice()))?;
+        }
+        drop(insert);
+        db.execute_batch("COMMIT")?;
+        let rows = self.rows();
+        let mut all = vec![Box::new(Rows { db, rows }) as Box<dyn Client>];
+        for _ in 1..self.connections {
+            let db = connect()?;
+            all.push(Box::new(Rows { db, rows }));
+        }
+        Ok(all)
+    }
+
+    fn tables(&self, path: &Path, dice: &mut Pcg64Mcg) -> Result<Vec<Box<dyn Client>>, Failure> {
+        let store = Store::open(path)?;
+        let mut tx = store.write()?;
+        let mut table = tx.table(TABLE)?;
+        for id in 0..self.rows() {
+            table.insert(&id.to_be_bytes(), &value(dice))?;
+        }
+        drop(table);
+        tx.commit()?;
+        let rows = self.rows();
+        let client = |_| {
+            let store = store.clone();
+            Box::new(InTable { store, rows }) as Box<dyn Client>
+        };
+        Ok((0..self.connections).map(client).collect())
+    }
+
+    fn disk(&self, path: &Path) -> Result<Box<dyn Client>, Failure> {
+        let blocks = self.megabytes * 1_000_000 / BLOCK_BYTES;
+        let pages = PageStore::open(path, &OpenOptions::default())?;
+        let mut disk = Volume::create(pages, blocks * BLOCK_BYTES)?;
+        for block in 0..blocks {
+            disk.write(block * BLOCK_BYTES, &[7; BLOCK_BYTES as usize])?;
+        }
+        disk.flush()?;
+        Ok(Box::new(Disk { disk, blocks }))
+    }
+
+    fn pages(&self, path: &Path, options: OpenOptions) -> Result<Box<dyn Client>, Failure> {
+        let pages = (self.megabytes * 1_000_000 / BLOCK_BYTES) as u32;
+        let mut store = PageStore::open(path, &options)?;
+        for first in (0..pages).step_by(1_000) {
+            let tx = store.begin()?;
+            for at in first..pages.min(first + 1_000) {
+                store.write(tx, Lpn(at), &[7; PageStore::PAGE_BYTES])?;
+            }
+            store.commit(tx)?;
+        }
+        Ok(Box::new(Pages { store, pages }))
+    }
+}
+
+fn value(dice: &mut Pcg64Mcg) -> [u8; VALUE_BYTES] {
+    let mut bytes = [0; VALUE_BYTES];
+    dice.fill(&mut bytes[..]);
+    bytes
+}
+
+struct Rows {
+    db: Connection,
+    rows: u64,
+}
+
+impl Client for Rows {
+    fn change(&mut self, dice: &mut Pcg64Mcg, count: u64) -> Result<u64, Failure> {
+        if count > 1 {
+            self.db.execute_batch("BEGIN IMMEDIATE")?;
+        }
+        let mut update = self
+            .db
+            .prepare_cached("UPDATE t SET v = ?2 WHERE id = ?1")?;
+        for _ in 0..count {
+            update.execute((dice.random_range(0..self.rows), value(dice).as_slice()))?;
+        }
+        if count > 1 {
+            self.db.execute_batch("COMMIT")?;
+        }
+        Ok(0)
+    }
+}
+
+struct InTable {
+    store: Store,
+    rows: u64,
+}
+
+impl Client for InTable {
+    fn change(&mut self, dice: &mut Pcg64Mcg, count: u64) -> Result<u64, Failure> {
+        let mut tx = self.store.write()?;
+        let mut table = tx.table(TABLE)?;
+        for _ in 0..count {
+            let id = dice.random_range(0..self.rows);
+            table.insert(&id.to_be_bytes(), &value(dice))?;
+        }
+        drop(table);
+        tx.commit()?;
+        Ok(0)
+    }
+}
+
+struct Disk {
+    disk: Volume<PageStore>,
+    blocks: u64,
+}
+
+impl Client for Disk {
+    fn change(&mut self, dice: &mut Pcg64Mcg, count: u64) -> Result<u64, Failure> {
+        let before = self.disk.pages().medium_stats().user_bytes;
+        for _ in 0..count {
+            let at = dice.random_range(0..self.blocks) * BLOCK_BYTES;
+            let bytes = [dice.random(); BLOCK_BYTES as usize];
+            self.disk.write(at, &bytes)?;
+        }
+        self.disk.flush()?;
+        Ok(self.disk.pages().medium_stats().user_bytes - before)
+    }
+}
+
+struct Pages {
+    store: PageStore,
+    pages: u32,
+}
+
+impl Client for Pages {
+    fn change(&mut self, dice: &mut Pcg64Mcg, count: u64) -> Result<u64, Failure> {
+        let tx = self.store.begin()?;
+        for _ in 0..count {
+            let bytes = [dice.random(); PageStore::PAGE_BYTES];
+            self.store
+                .write(tx, Lpn(dice.random_range(0..self.pages)), &bytes)?;
+        }
+        self.store.commit(tx)?;
+        Ok(count * PageStore::PAGE_BYTES as u64)
+    }
+}
+
+/// Bytes that this process has had written, by the kernel's count.
+fn written() -> Result<u64, Failure> {
+    let all = std::fs::read_to_string("/proc/self/io")?;
+    let mut lines = all.lines();
+    let found = lines.find_map(|line| line.strip_prefix("write_bytes: ")?.trim().parse().ok());
+    found.ok_or_else(|| {
+        Failure::Usage("the kernel does not count the bytes that a process writes".into())
+    })
+}
+
+/// A file and those whose names begin with its name and a hyphen: what a log adds.
+fn files_of(path: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path.parent().unwrap_or(Path::new(".")))? {
+        let entry = entry?;
+        let found = entry.file_name();
+        let rest = found.as_encoded_bytes().strip_prefix(name);
+        if rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'-') {
+            files.push(entry.path());
+        }
+    }
+    Ok(files)
+}

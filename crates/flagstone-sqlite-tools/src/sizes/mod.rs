@@ -1,0 +1,183 @@
+//! `flagstone-sqlite sizes`: what a commit writes at small and at large sizes, beside SQLite's
+//! write-ahead log, and how large the file is.
+//!
+//! A store is used at a megabyte by one connection as well as at a hundred by several. Whatever its
+//! size, it may write [`BOUND`] times as much as a log does that carries all pages over: SQLite's
+//! own for rows, which is measured here, and two bytes for each byte for what has no log beside it.
+//!
+//! The bytes are those that the kernel counts for this process, so what others do meanwhile does
+//! not matter. [`kept`] has the ways of keeping rows and pages.
+
+mod kept;
+
+use flagstone_terminal::{Failure, progress_bar, say};
+use kept::{Kept, Way};
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// A commit may write so many times what a log writes.
+const BOUND: f64 = 1.1;
+
+/// What a log writes that is carried over, for each byte that it is given.
+const LOG: f64 = 2.0;
+
+/// Measure what a commit writes at several sizes, beside SQLite's log; exit code 1 above the bound.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    /// A folder on the file system to measure.
+    folder: PathBuf,
+    /// Sizes of what is kept, in megabytes, separated by commas.
+    #[arg(long, default_value = "1,2,4,8,16,64", value_delimiter = ',',
+          value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    sizes: Vec<u64>,
+    /// Connections that commit at the same time, separated by commas.
+    #[arg(long, default_value = "1,4", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    connections: Vec<u32>,
+    /// Commits that are counted, of one row or page each. Before them all pages are written twice.
+    #[arg(long, default_value_t = 8_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    commits: u64,
+    /// Seed of the rows and pages that are changed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Leave out the rule that bounds the bytes, for pages alone: a control, which has to be above
+    /// the bound.
+    #[arg(long)]
+    control: bool,
+    /// Print one JSON object a row, one a line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was counted.
+struct Row {
+    megabytes: u64,
+    way: Way,
+    connections: u32,
+    /// Bytes that a commit wrote.
+    written: f64,
+    /// Bytes that a log writes for it, by [`LOG`] or by measurement.
+    log: f64,
+    /// Bytes of the file, and of what it keeps.
+    file: u64,
+    live: u64,
+}
+
+impl Row {
+    fn ratio(&self) -> f64 {
+        self.written / self.log
+    }
+
+    fn is_above(&self) -> bool {
+        self.way != Way::Wal && self.ratio() > BOUND
+    }
+
+    fn json(&self) -> serde_json::Value {
+        json!({
+            "megabytes": self.megabytes,
+            "kept_by": self.way.name(),
+            "connections": self.connections,
+            "bytes_a_commit": self.written,
+            "log_bytes_a_commit": self.log,
+            "of_log": self.ratio(),
+            "is_above": self.is_above(),
+            "file_bytes": self.file,
+            "live_bytes": self.live,
+        })
+    }
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.megabytes.to_string(),
+            self.way.name().to_string(),
+            self.connections.to_string(),
+            format!("{:.1}", self.written / 1024.0),
+            format!("{:.1}", self.log / 1024.0),
+            format!("{:.2}", self.ratio()),
+            format!("{:.1}", self.file as f64 / 1e6),
+            format!("{:.1}", self.file as f64 / self.live as f64),
+        ]
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let folder = tempfile::tempdir_in(&args.folder)?;
+    let ways: &[Way] = match args.control {
+        true => &[Way::Crowded],
+        false => &[Way::Wal, Way::Sqlite, Way::Table, Way::Disk, Way::Pages],
+    };
+    let all = args.sizes.len() * args.connections.len() * ways.len();
+    let bar = progress_bar(all as u64, "counting");
+    let mut rows: Vec<Row> = Vec::new();
+    for &megabytes in &args.sizes {
+        for &connections in &args.connections {
+            let mut log = None;
+            for &way in ways {
+                bar.inc(1);
+                if connections > 1 && !way.is_shared() {
+                    continue;
+                }
+                let kept = Kept {
+                    way,
+                    megabytes,
+                    connections,
+                    commits: args.commits,
+                    seed: args.seed,
+                };
+                let counted = kept.count(folder.path())?;
+                let written = counted.written as f64 / args.commits as f64;
+                if way == Way::Wal {
+                    log = Some(written);
+                }
+                let given = counted.given as f64 / args.commits as f64;
+                rows.push(Row {
+                    megabytes,
+                    way,
+                    connections,
+                    written,
+                    log: log.filter(|_| way.has_rows()).unwrap_or(LOG * given),
+                    file: counted.file,
+                    live: counted.live,
+                });
+            }
+        }
+    }
+    bar.finish_and_clear();
+    print(&rows, args.json);
+    let above = rows.iter().filter(|row| row.is_above()).count();
+    if above > 0 {
+        eprintln!("{above} of {} are above {BOUND} of a log", rows.len());
+        return Ok(ExitCode::from(1));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(rows: &[Row], as_json: bool) {
+    if as_json {
+        rows.iter().for_each(|row| say(&row.json().to_string()));
+        return;
+    }
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header([
+        "MB",
+        "kept by",
+        "clients",
+        "KiB",
+        "log KiB",
+        "of log",
+        "file MB",
+        "file/live",
+    ]);
+    for row in rows {
+        table.add_row(row.cells());
+    }
+    say(&table.trim_fmt());
+    say(&format!(
+        "\nKiB: written by a commit of one row of 100 bytes, or of one page, after all pages were \
+         written twice; log KiB: for rows by the WAL of SQLite with synchronous=FULL and its \
+         checkpoints, for a disk and for pages {LOG} bytes for each byte of the pages that change; \
+         the bound is {BOUND} of it"
+    ));
+}
