@@ -58,6 +58,20 @@ layout! {
     }
 }
 
+/// A word of the owner lies where a page says otherwise where open blocks end. Such a page says
+/// nothing but its number.
+const WORD: Range<usize> = statement::HOST.start..statement::COPIES.end;
+pub(super) const WORD_BYTES: usize = WORD.end - WORD.start;
+
+/// In a copy that has a word and the write sequence of another page: its number, as its distance
+/// from that sequence, the low byte first; all ones if that is too far.
+const DISTANCE: [usize; 3] = [
+    statement::SEALED.start,
+    statement::ROOT.start,
+    statement::ERASE.start,
+];
+const FAR: u64 = (1 << (8 * DISTANCE.len())) - 1;
+
 /// Nothing is said; and in a copy with the write sequence of another page, nothing but its number.
 const SAYS_NOTHING: u64 = 0xffff;
 const IS_COPY: u64 = 0xfffe;
@@ -140,6 +154,18 @@ struct Statement {
 }
 
 impl Statement {
+    /// The number of the program of a page that has a word of its owner; 0 if it is not known.
+    fn number_beside_word(seq: u64, bytes: &[u8]) -> u64 {
+        if get(bytes, statement::LAG) != IS_COPY {
+            return seq;
+        }
+        let places = DISTANCE.iter().rev();
+        match places.fold(0, |number, &at| number << 8 | u64::from(bytes[at])) {
+            FAR => 0,
+            distance => seq.saturating_add(distance),
+        }
+    }
+
     /// The number of a program, 0 if it is not known, and what it says of others. `seq` is the
     /// write sequence in its header.
     fn parse(at: Ppn, seq: u64, bytes: &[u8]) -> (u64, Option<Statement>) {
@@ -266,6 +292,20 @@ impl Horizon {
         words
     }
 
+    /// What a page says that has a word of its owner: its number, if that is not its write sequence.
+    fn with_word(word: u64, seq: u64, number: u64) -> [u8; statement::SIZE] {
+        let mut words = [0xff; statement::SIZE];
+        put(&mut words, WORD, word);
+        if number != seq {
+            put(&mut words, statement::LAG, IS_COPY);
+            let distance = (number - seq).min(FAR);
+            for (shift, at) in DISTANCE.into_iter().enumerate() {
+                words[at] = (distance >> (8 * shift)) as u8;
+            }
+        }
+        words
+    }
+
     /// What can be said at an instant, by a program with a number, in a plane.
     fn say(&mut self, now: Nanos, number: u64, plane: usize) -> [u8; statement::SIZE] {
         let mut words = [0xff; statement::SIZE];
@@ -351,9 +391,19 @@ impl Ftl {
         let Some(place) = self.horizon_in_spare() else {
             return 0;
         };
+        let seq = get(spare, header::SEQ);
+        if self.format.has_word(spare) {
+            return Statement::number_beside_word(seq, &spare[place]);
+        }
         let plane = self.addresses.plane_of(self.addresses.block_of(at));
-        self.horizon
-            .hears(plane, at, get(spare, header::SEQ), &spare[place])
+        self.horizon.hears(plane, at, seq, &spare[place])
+    }
+
+    /// The word of its owner in a page whose spare area was read, if it has one.
+    pub(super) fn word_of(&self, spare: &[u8]) -> Option<u64> {
+        let place = self.horizon_in_spare()?;
+        let has_word = self.format.has_word(spare);
+        has_word.then(|| get(&spare[place], WORD))
     }
 
     /// What the page that is programmed next says. A copy with the write sequence of another page
@@ -364,7 +414,11 @@ impl Ftl {
         at: Ppn,
         spare: &[u8],
     ) -> [u8; statement::SIZE] {
-        if get(spare, header::SEQ) != self.seq {
+        let seq = get(spare, header::SEQ);
+        if let Some(word) = self.word.filter(|_| self.format.has_word(spare)) {
+            return Horizon::with_word(word, seq, self.seq);
+        }
+        if seq != self.seq {
             return Horizon::of_copy(self.seq);
         }
         let plane = self.addresses.plane_of(self.addresses.block_of(at));

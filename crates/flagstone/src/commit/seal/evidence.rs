@@ -35,6 +35,8 @@ pub(super) struct Undecided {
     pub(super) durable: Nanos,
     pub(super) blocks: Vec<Pbn>,
     pub(super) witness: Witness,
+    /// Whether its last page says a sum, which only that page itself has: no summary repeats it.
+    pub(super) has_sum: bool,
 }
 
 /// Committed transactions that need evidence.
@@ -64,18 +66,22 @@ impl Evidence {
     }
 
     /// A transaction of several pages has committed. No block says so yet.
-    pub(super) fn committed(&mut self, tx: TxId, cv: u64, durable: Nanos, blocks: Vec<Pbn>) {
-        for &block in &blocks {
+    pub(super) fn committed(&mut self, tx: TxId, committed: Undecided) {
+        for &block in &committed.blocks {
             self.note(block, tx);
         }
-        let witness = Witness::None;
-        let undecided = Undecided {
-            cv,
-            durable,
-            blocks,
-            witness,
-        };
-        self.open.insert(tx, undecided);
+        self.open.insert(tx, committed);
+    }
+
+    /// When the summary of a block can be programmed, as far as that hangs on sums: transactions
+    /// with a sum, whose last page may be in the block, are durable then. Later a restart reads the
+    /// summary and not that page, so the summary has to say that they have committed.
+    #[inline]
+    pub(super) fn sums_until(&self, block: Pbn) -> Nanos {
+        let all = self.by_block.get(&block).into_iter().flatten();
+        let open = all.filter_map(|tx| self.open.get(tx));
+        let with_sum = open.filter(|open| open.has_sum);
+        with_sum.map(|open| open.durable).max().unwrap_or_default()
     }
 
     /// The transactions that need evidence, in the order of their identifiers.

@@ -9,7 +9,7 @@
 //!             transactions. Recovery reads a summary page a block, and blocks without one page by
 //!             page.
 //!
-//!   spare     | header: kind lpn seq | xid 6 | count 4 |                      see super::tail
+//!   spare     | header: kind lpn seq | xid 6 | count 4 | ... sum 8            see super::tail
 //!   summary   | record of each page | verdict 4 of each page |                see ftl::closing
 //!   root      | xid 6, cv 6 | ... |                                           see super::listed
 //!   cv        the place of a commit: the write sequence of the last page of its transaction
@@ -31,16 +31,18 @@
 //!             4. An xid is not given out again while a page, a verdict or a root names it.
 //!             5. Places order as commits do. A copy of a page whose transaction needs no more
 //!                evidence belongs to none; it is a version of its own, at a place of its own.
-//!             6. Versions that a live transaction has overwritten itself are kept until it ends,
-//!                so that its pages can be counted.
+//!             6. The last page of a transaction that has overwritten pages of its own says the sum
+//!                of their write sequences. An older version can only stand in for a newer one with
+//!                a smaller sequence, so number and sum are right if and only if the newest version
+//!                of each page is there. Older versions may be collected at any time.
 //!
 //! Recovery    facts about a page                                                 verdict   place
 //!   @A        the summary of its block has a verdict for it                      counts    its cv
 //!   @B        it belongs to no transaction, or is alone in its own               counts    seq
 //!   @C        the newest root lists its transaction                              counts    its cv
 //!   @D        the summary of another block has a verdict for its transaction     counts    its cv
-//!   @E        as many pages of its transaction are there, copies counted once,
-//!             as the last one says                                               counts    its cv
+//!   @E        as many pages of its transaction are there as the last one says,
+//!             and where it says a sum, the newest versions of them have it       counts    its cv
 //!   @F        none of these, and the mapping table on flash, which seal-r has,
 //!             names it: what said that it counts may be gone                     counts    there
 //!   @G        otherwise                                                          does not count
@@ -81,7 +83,7 @@ use crate::layout::{get, put};
 use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use bounds::Bounds;
-use evidence::Evidence;
+use evidence::{Evidence, Undecided, Witness};
 use rustc_hash::FxHashMap;
 use seals::Waiting;
 use settings::{LINGER, UNDECIDED};
@@ -90,8 +92,17 @@ layout! {
     /// What a spare area says behind its header.
     pub tail: 10 => {
         XID:   6, "the transaction; 0 for a copy, which belongs to none";
-        COUNT: 4, "pages of the transaction, in its last page; 1 in a copy; 0 in the others";
+        COUNT: 4, "pages of the transaction, in its last page; 1 in a copy; 0 in the others; the highest bit says that `statement` has the sum of the write sequences of all but the last one";
     }
+}
+
+/// Set in [`tail::COUNT`] of a last page that has a sum.
+const HAS_SUM: u32 = 1 << 31;
+
+/// The number in [`tail::COUNT`], and whether the page has a sum.
+pub(super) fn count_of(tail: &[u8]) -> (u32, bool) {
+    let word = get(tail, tail::COUNT) as u32;
+    (word & !HAS_SUM, word & HAS_SUM != 0)
 }
 
 layout! {
@@ -119,6 +130,7 @@ pub(super) const INFO: Info = Info {
         late_summaries: true,
         rests: true,
         horizons: true,
+        word_flag: Some(tail::COUNT.end - 1),
         ..Format::NONE
     },
     ..Info::new(
@@ -131,36 +143,63 @@ pub(super) const INFO: Info = Info {
 #[derive(Debug, Clone, Default)]
 struct Active {
     writes: Writes,
-    /// Versions that it has overwritten itself.
-    own: Vec<(Lpn, Ppn)>,
+    /// How many versions it has overwritten itself.
+    overwritten: u64,
     /// Blocks that wait for its end; sealed ones among them.
     blocks: Vec<Pbn>,
     held: HeldBack,
 }
 
 impl Active {
-    /// Pages on flash.
-    fn pages(&self) -> usize {
-        self.writes.entries().len() + self.own.len()
+    /// What the page held back says if it is the last one.
+    fn last(&self, mistake: Mistaken<Mistake>) -> Last {
+        let held = self.held.lpn();
+        let entries = self.writes.entries().iter();
+        let others = entries.filter(|entry| Some(entry.lpn) != held);
+        let count = others.clone().count() as u32 + 1;
+        let overwrites = self.writes.entries().len() as u32 + 1 - count;
+        let overwritten = self.overwritten + u64::from(overwrites);
+        if mistake.is(Mistake::NumberOfPrograms) {
+            return Last {
+                count: count + overwritten as u32,
+                sum: None,
+            };
+        }
+        let has_sum = count > 1 && overwritten > 0;
+        let sum = || others.fold(0u64, |sum, entry| sum.wrapping_add(entry.seq));
+        Last {
+            count,
+            sum: has_sum.then(sum),
+        }
     }
 
     /// Where the pages on flash are: each block once.
     fn places(&self, ftl: &Ftl) -> Vec<Pbn> {
         let entries = self.writes.entries().iter();
         let written = entries.filter_map(|entry| entry.slot.ppn());
-        let all = written.chain(self.own.iter().map(|&(_, at)| at));
-        let mut blocks: Vec<Pbn> = all.map(|at| ftl.geometry().block_of(at)).collect();
+        let mut blocks: Vec<Pbn> = written.map(|at| ftl.geometry().block_of(at)).collect();
         blocks.sort_unstable();
         blocks.dedup();
         blocks
     }
+}
 
-    /// Lets the collector have the versions that it has overwritten itself.
-    fn drop_own(&self, ftl: &mut Ftl) {
-        for &(_, at) in &self.own {
-            ftl.kill(at);
-        }
-    }
+/// What the last page of a transaction says.
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    /// Pages of the transaction, itself included.
+    count: u32,
+    /// The sum of the write sequences of the others, modulo 2^64, if the transaction has overwritten
+    /// pages of its own. One that has not has one version of each page, and the number says all.
+    sum: Option<u64>,
+}
+
+impl Last {
+    /// Of a page that is not the last one.
+    const NOT: Last = Last {
+        count: 0,
+        sum: None,
+    };
 }
 
 #[derive(Clone)]
@@ -296,7 +335,7 @@ impl Protocol for Seal {
         let mut taken = Taken::at(now);
         let active = self.live.open(tx);
         if active.held.is_some() {
-            taken.done = program(ftl, now, (tx, active), 0, &mut self.waiting)?.done;
+            taken.done = program(ftl, now, (tx, active), Last::NOT, &mut self.waiting)?.done;
             active.held.hold(write);
             self.seal_due(ftl, now)?;
         } else {
@@ -341,20 +380,25 @@ impl Protocol for Seal {
         let Some(active) = self.live.get_mut(tx) else {
             return Ok(Some(now));
         };
-        let count = active.pages() as u32 + 1;
-        let last = program(ftl, now, (tx, active), count, &mut self.waiting)?;
+        let says = active.last(self.mistake);
+        let last = program(ftl, now, (tx, active), says, &mut self.waiting)?;
         let active = self.live.take(tx).expect("it has written");
         active.writes.publish(ftl);
-        active.drop_own(ftl);
         let wait_for = match self.mistake.is(Mistake::LastPageWaited) {
             true => last.done,
             false => active.writes.done,
         };
         let durable = ftl.sync(now, wait_for)?;
         self.rely_on(Mistake::CommitsNotWaited, durable);
-        if count > 1 {
-            let undecided = active.places(ftl);
-            self.evidence.committed(tx, last.seq, durable, undecided);
+        if says.count > 1 {
+            let committed = Undecided {
+                cv: last.seq,
+                durable,
+                blocks: active.places(ftl),
+                witness: Witness::None,
+                has_sum: says.sum.is_some(),
+            };
+            self.evidence.committed(tx, committed);
         }
         self.end(active, durable);
         self.seal_due(ftl, now)?;
@@ -364,11 +408,10 @@ impl Protocol for Seal {
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
         if let Some(mut active) = self.live.take(tx) {
             if self.mistake.is(Mistake::AbortPrograms) {
-                let count = active.pages() as u32 + 1;
-                program(ftl, now, (tx, &mut active), count, &mut self.waiting)?;
+                let says = active.last(self.mistake);
+                program(ftl, now, (tx, &mut active), says, &mut self.waiting)?;
             }
             active.writes.discard(ftl);
-            active.drop_own(ftl);
             self.end(active, Nanos::ZERO);
             self.seal_due(ftl, now)?;
         }
@@ -381,9 +424,8 @@ impl Protocol for Seal {
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         let of = |active: &Active| {
-            let own = active.own.len() * size_of::<(Lpn, Ppn)>();
             let blocks = active.blocks.len() * size_of::<Pbn>();
-            active.writes.memory() + (own + blocks) as u64 + active.held.memory()
+            active.writes.memory() + blocks as u64 + active.held.memory()
         };
         vec![
             ("active_tx_table", self.live.memory(of)),
@@ -400,11 +442,6 @@ impl Protocol for Seal {
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
         for (tx, active) in self.live.iter() {
             active.writes.check(ftl, tx)?;
-            if let Some((_, at)) = active.own.iter().find(|(_, at)| !ftl.is_live(*at)) {
-                return Err(format!(
-                    "page {at}, which {tx} has overwritten, is not live"
-                ));
-            }
         }
         self.evidence.check(ftl)?;
         for lpn in (0..ftl.logical_pages()).map(Lpn) {
@@ -416,33 +453,35 @@ impl Protocol for Seal {
     }
 }
 
-/// Programs the page that a transaction holds back; `count` is that of the last page, else 0.
+/// Programs the page that a transaction holds back, and lets the collector have the version that it
+/// takes the place of.
 #[inline]
 fn program(
     ftl: &mut Ftl,
     now: Nanos,
     (tx, active): (TxId, &mut Active),
-    count: u32,
+    says: Last,
     waiting: &mut FxHashMap<Pbn, Waiting>,
 ) -> Result<Written, FtlError> {
     let (at, kind, cause, bytes) = active.held.get();
     let mut tail = [0; tail::SIZE];
     put(&mut tail, tail::XID, tx.0);
-    put(&mut tail, tail::COUNT, count.into());
-    let to = ftl.append(
-        now,
-        (Stream::Host, None),
-        (kind, at, None),
-        &tail,
-        bytes,
-        cause,
-    )?;
+    put(&mut tail, tail::COUNT, says.count.into());
+    let (stream, page) = ((Stream::Host, None), (kind, at, None));
+    let to = match says.sum {
+        None => ftl.append(now, stream, page, &tail, bytes, cause)?,
+        Some(sum) => {
+            put(&mut tail, tail::COUNT, (says.count | HAS_SUM).into());
+            ftl.append_word(now, stream, page, (&tail, sum), bytes, cause)?
+        }
+    };
     active.held.clear();
     if let Some(old) = active.writes.put_over(at, Slot::of(kind, to.at), to) {
-        active.own.push((at, old));
+        active.overwritten += 1;
+        ftl.kill(old);
     }
     // A page that is alone in its transaction counts by itself: no summary has to wait for it.
-    if count != 1 {
+    if says.count != 1 {
         waits_for(ftl.geometry().block_of(to.at), active, waiting);
     }
     Ok(to)
@@ -477,7 +516,7 @@ impl Seal {
             }
         }
         active.writes.clear();
-        active.own.clear();
+        active.overwritten = 0;
         active.held.clear();
         self.live.reuse(active);
     }
@@ -533,10 +572,7 @@ impl Owner for Seal {
         let active = self.copied.and_then(|tx| self.live.get_mut(tx));
         let active = active.expect("a live page is mapped, or that of a live transaction");
         let follows = active.writes.follow(header.lpn, was, is, Nanos::ZERO);
-        if !follows {
-            let own = active.own.iter_mut().find(|(_, at)| *at == from);
-            own.expect("it has overwritten the page itself").1 = to.at;
-        }
+        assert!(follows, "a live transaction has one live version of a page");
         waits_for(block, active, &mut self.waiting);
     }
 

@@ -101,6 +101,8 @@ fn parse(mut bytes: &[u8], blocks: u32) -> Option<(TxId, Vec<(TxId, Undecided)>)
                 ROOT => Witness::Root,
                 _ => return None,
             },
+            // It is durable: a summary says that it has committed.
+            has_sum: false,
         };
         let tx = TxId(get(record, undecided::XID));
         let is_next = all.last().is_none_or(|&(before, _)| before < tx);

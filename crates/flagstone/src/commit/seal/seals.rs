@@ -75,7 +75,13 @@ impl Seal {
     ) -> Result<(), FtlError> {
         let now = match self.mistake.is(Mistake::SummaryFirst) {
             true => now,
-            false => ftl.sync(now, done)?,
+            false => {
+                let sums = match self.mistake.is(Mistake::SumNotAwaited) {
+                    true => Nanos::ZERO,
+                    false => self.evidence.sums_until(block),
+                };
+                ftl.sync(now, done.max(sums))?
+            }
         };
         let (evidence, live, mistake) = (&self.evidence, &self.live, self.mistake);
         let mut said = Vec::new();
