@@ -73,6 +73,11 @@ impl Evidence {
         self.open.insert(tx, committed);
     }
 
+    /// Whether the last page of one of them says a sum.
+    pub(super) fn has_sums(&self) -> bool {
+        self.open.values().any(|open| open.has_sum)
+    }
+
     /// When the summary of a block can be programmed, as far as that hangs on sums: transactions
     /// with a sum, whose last page may be in the block, are durable then. Later a restart reads the
     /// summary and not that page, so the summary has to say that they have committed.
@@ -150,6 +155,7 @@ impl Evidence {
         let Some(open) = self.open.get_mut(&tx) else {
             return;
         };
+        let was_undecided = open.blocks.contains(&block);
         open.blocks.retain(|&other| other != block);
         let was = open.witness;
         if open.blocks.is_empty() {
@@ -162,6 +168,10 @@ impl Evidence {
             return;
         } else {
             open.witness = Witness::Block(block);
+            // It may hold nothing but versions that the transaction has overwritten itself.
+            if !was_undecided {
+                self.note(block, tx);
+            }
         }
         if let Witness::Block(old) = was {
             self.forget_witness(tx, old);

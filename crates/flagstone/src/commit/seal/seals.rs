@@ -5,6 +5,7 @@
 //! their summaries leave open what is not known yet. Blocks with pages that are left open are
 //! collected if there are too many, of too many transactions.
 
+use super::bounds::Bounds;
 use super::{Mistake, Seal, tail};
 use crate::ftl::{Ftl, FtlError};
 use crate::layout::get;
@@ -65,6 +66,18 @@ impl Seal {
             .try_for_each(|closing| self.seal(ftl, now, closing))
     }
 
+    /// When a summary may take the place of the pages of a block, as far as that hangs on sums: a
+    /// restart that finds it reads no sum in these pages. The transactions with one are durable
+    /// then, so that the summary says that they have committed; or the checkpoint is that contains
+    /// them.
+    #[inline]
+    fn sums_until(&self, block: Pbn) -> Nanos {
+        let checkpoint = self.bounds.as_ref().map(Bounds::sums_until);
+        self.evidence
+            .sums_until(block)
+            .max(checkpoint.unwrap_or_default())
+    }
+
     /// Programs the summary of a block whose pages are done at `done`. It says of the pages of
     /// committed transactions that they are, and nothing of the others.
     pub(super) fn seal(
@@ -78,7 +91,7 @@ impl Seal {
             false => {
                 let sums = match self.mistake.is(Mistake::SumNotAwaited) {
                     true => Nanos::ZERO,
-                    false => self.evidence.sums_until(block),
+                    false => self.sums_until(block),
                 };
                 ftl.sync(now, done.max(sums))?
             }
