@@ -354,6 +354,11 @@ impl Protocol for Seal {
         true
     }
 
+    fn uncommitted(&self) -> u64 {
+        let written = self.live.iter().map(|(_, active)| active.writes.entries());
+        written.map(|entries| entries.len() as u64).sum()
+    }
+
     /// A device whose restarts are bounded gives none.
     fn rest(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Option<Vec<u8>>, FtlError> {
         if self.bounds.is_some() {
