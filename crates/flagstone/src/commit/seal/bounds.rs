@@ -48,8 +48,6 @@ pub(super) struct Bounds {
     ready: Nanos,
     /// When everything was durable that the newest checkpoint contains.
     durable_at: Nanos,
-    /// When the newest checkpoint is durable that contains transactions whose last page says a sum.
-    sums_until: Nanos,
     /// A root could not be written. The tables in memory are those that it would have had, so the
     /// device takes no more work: it could lose what the root before it still says.
     is_spent: bool,
@@ -73,7 +71,6 @@ impl Bounds {
             blocks: Vec::new(),
             ready: mounted.done,
             durable_at: mounted.done,
-            sums_until: mounted.done,
             is_spent: false,
         };
         bounds.grown(ftl);
@@ -160,12 +157,6 @@ impl Bounds {
         now.max(self.durable_at)
     }
 
-    /// When a summary may take the place of a sum that the newest checkpoint makes needless.
-    #[inline]
-    pub(super) fn sums_until(&self) -> Nanos {
-        self.sums_until
-    }
-
     /// Whether few announced blocks are left, and enough others are free to be worth a root.
     #[inline]
     pub(super) fn is_short(&self, ftl: &Ftl) -> bool {
@@ -215,7 +206,6 @@ impl Seal {
             // The table must not name what may yet be lost.
             now = ftl.sync(now, self.relied_until)?;
         }
-        let mut has_sums = false;
         let added = ftl.zone_add(bounds.lot.saturating_sub(ftl.zone_left()));
         if is_checkpoint {
             (bounds.unto, bounds.durable_at) = (ftl.last_seq(), now);
@@ -225,7 +215,6 @@ impl Seal {
                 let live = self.live.iter().flat_map(|(_, active)| active.places(ftl));
                 bounds.blocks.extend(live);
             }
-            has_sums = self.evidence.has_sums();
             self.evidence = Evidence::default();
             self.listing.clear();
         } else if !self.mistake.is(Mistake::NotAnnounced) {
@@ -240,11 +229,7 @@ impl Seal {
             false => ftl.keep_in_root(now, blob)?,
         };
         ftl.zone_from(ready);
-        let bounds = self.bounds.as_mut().expect("it is there");
-        bounds.ready = ready;
-        if has_sums {
-            bounds.sums_until = ready;
-        }
+        self.bounds.as_mut().expect("it is there").ready = ready;
         self.relied_until = self.relied_until.max(ready);
         Ok(())
     }

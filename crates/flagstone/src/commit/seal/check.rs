@@ -1,6 +1,7 @@
 //! What SEAL's tables must agree with on flash, for tests and campaigns.
 
-use super::{Seal, count_of, tail};
+use super::own::count_of;
+use super::{Seal, tail};
 use crate::ftl::{Ftl, header};
 use crate::layout::get;
 use crate::units::{Ppn, TxId};

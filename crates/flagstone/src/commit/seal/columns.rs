@@ -231,6 +231,16 @@ impl Columns {
         }
     }
 
+    /// The blocks in which a page says a sum, in ascending order, unless only their summary was
+    /// read.
+    pub(super) fn with_sums(&self) -> Vec<Pbn> {
+        let known = self.sums.iter().filter(|&(_, &sum)| sum > 0);
+        let mut blocks: Vec<Pbn> = known.map(|(&at, _)| self.geometry.block_of(at)).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks
+    }
+
     #[inline]
     fn column(&self, block: &Block, kind: usize) -> Column<'_> {
         let pages = usize::from(block.pages);

@@ -35,8 +35,6 @@ pub(super) struct Undecided {
     pub(super) durable: Nanos,
     pub(super) blocks: Vec<Pbn>,
     pub(super) witness: Witness,
-    /// Whether its last page says a sum, which only that page itself has: no summary repeats it.
-    pub(super) has_sum: bool,
 }
 
 /// Committed transactions that need evidence.
@@ -71,22 +69,6 @@ impl Evidence {
             self.note(block, tx);
         }
         self.open.insert(tx, committed);
-    }
-
-    /// Whether the last page of one of them says a sum.
-    pub(super) fn has_sums(&self) -> bool {
-        self.open.values().any(|open| open.has_sum)
-    }
-
-    /// When the summary of a block can be programmed, as far as that hangs on sums: transactions
-    /// with a sum, whose last page may be in the block, are durable then. Later a restart reads the
-    /// summary and not that page, so the summary has to say that they have committed.
-    #[inline]
-    pub(super) fn sums_until(&self, block: Pbn) -> Nanos {
-        let all = self.by_block.get(&block).into_iter().flatten();
-        let open = all.filter_map(|tx| self.open.get(tx));
-        let with_sum = open.filter(|open| open.has_sum);
-        with_sum.map(|open| open.durable).max().unwrap_or_default()
     }
 
     /// The transactions that need evidence, in the order of their identifiers.

@@ -57,6 +57,7 @@ mod columns;
 mod evidence;
 mod mistake;
 mod newest;
+mod own;
 mod recovery;
 pub(super) mod rest;
 pub(super) mod seal_r;
@@ -69,14 +70,14 @@ mod tests;
 
 pub use mistake::Mistake;
 
-use super::active::{HeldBack, TxTable, Writes};
+use super::active::TxTable;
 use super::roots::records;
 use super::{
     Found, Info, Isolation, Mode, Options, Protocol, Recovered, Table, Taken, Way, Write,
     table_bytes,
 };
 use crate::ftl::{
-    BlockState, Format, Ftl, FtlError, Header, Mounted, Owner, Relocation, Slot, Stream, Written,
+    BlockState, Format, Ftl, FtlError, Header, Mounted, Owner, Relocation, Slot, Written,
 };
 use crate::layout;
 use crate::layout::{get, put};
@@ -84,6 +85,7 @@ use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use bounds::Bounds;
 use evidence::{Evidence, Undecided, Witness};
+use own::{Active, Last, count_of, program, waits_for};
 use rustc_hash::FxHashMap;
 use seals::Waiting;
 use settings::{LINGER, UNDECIDED};
@@ -94,15 +96,6 @@ layout! {
         XID:   6, "the transaction; 0 for a copy, which belongs to none";
         COUNT: 4, "pages of the transaction, in its last page; 1 in a copy; 0 in the others; the highest bit says that `statement` has the sum of the write sequences of all but the last one";
     }
-}
-
-/// Set in [`tail::COUNT`] of a last page that has a sum.
-const HAS_SUM: u32 = 1 << 31;
-
-/// The number in [`tail::COUNT`], and whether the page has a sum.
-pub(super) fn count_of(tail: &[u8]) -> (u32, bool) {
-    let word = get(tail, tail::COUNT) as u32;
-    (word & !HAS_SUM, word & HAS_SUM != 0)
 }
 
 layout! {
@@ -139,69 +132,6 @@ pub(super) const INFO: Info = Info {
     )
 };
 
-/// What a live transaction has on flash, and the page that it holds back.
-#[derive(Debug, Clone, Default)]
-struct Active {
-    writes: Writes,
-    /// How many versions it has overwritten itself.
-    overwritten: u64,
-    /// Blocks that wait for its end; sealed ones among them.
-    blocks: Vec<Pbn>,
-    held: HeldBack,
-}
-
-impl Active {
-    /// What the page held back says if it is the last one.
-    fn last(&self, mistake: Mistaken<Mistake>) -> Last {
-        let held = self.held.lpn();
-        let entries = self.writes.entries().iter();
-        let others = entries.filter(|entry| Some(entry.lpn) != held);
-        let count = others.clone().count() as u32 + 1;
-        let overwrites = self.writes.entries().len() as u32 + 1 - count;
-        let overwritten = self.overwritten + u64::from(overwrites);
-        if mistake.is(Mistake::NumberOfPrograms) {
-            return Last {
-                count: count + overwritten as u32,
-                sum: None,
-            };
-        }
-        let has_sum = count > 1 && overwritten > 0;
-        let sum = || others.fold(0u64, |sum, entry| sum.wrapping_add(entry.seq));
-        Last {
-            count,
-            sum: has_sum.then(sum),
-        }
-    }
-
-    /// Where the pages on flash are: each block once.
-    fn places(&self, ftl: &Ftl) -> Vec<Pbn> {
-        let entries = self.writes.entries().iter();
-        let written = entries.filter_map(|entry| entry.slot.ppn());
-        let mut blocks: Vec<Pbn> = written.map(|at| ftl.geometry().block_of(at)).collect();
-        blocks.sort_unstable();
-        blocks.dedup();
-        blocks
-    }
-}
-
-/// What the last page of a transaction says.
-#[derive(Debug, Clone, Copy)]
-struct Last {
-    /// Pages of the transaction, itself included.
-    count: u32,
-    /// The sum of the write sequences of the others, modulo 2^64, if the transaction has overwritten
-    /// pages of its own. One that has not has one version of each page, and the number says all.
-    sum: Option<u64>,
-}
-
-impl Last {
-    /// Of a page that is not the last one.
-    const NOT: Last = Last {
-        count: 0,
-        sum: None,
-    };
-}
-
 #[derive(Clone)]
 struct Seal {
     live: TxTable<Active>,
@@ -230,6 +160,8 @@ struct Seal {
     now: Nanos,
     /// The page that is being copied: its transaction, if it still belongs to one.
     copied: Option<TxId>,
+    /// Whether that page says a sum.
+    copies_sum: bool,
     mistake: Mistaken<Mistake>,
 }
 
@@ -257,7 +189,7 @@ fn start(
     let protocol = Box::new(Seal {
         live: TxTable::new(),
         evidence: found.evidence,
-        waiting: FxHashMap::default(),
+        waiting: found.with_sums.iter().map(Waiting::for_sum).collect(),
         bounds: found.bounds,
         listing: found.listing,
         last_tx: found.last_tx,
@@ -270,6 +202,7 @@ fn start(
         knows_blocks: mounted.rest.is_none() || options.ended.is_some(),
         now: Nanos::ZERO,
         copied: None,
+        copies_sum: false,
         mistake: options.mistake,
     });
     Ok(Recovered {
@@ -401,7 +334,6 @@ impl Protocol for Seal {
                 durable,
                 blocks: active.places(ftl),
                 witness: Witness::None,
-                has_sum: says.sum.is_some(),
             };
             self.evidence.committed(tx, committed);
         }
@@ -458,49 +390,6 @@ impl Protocol for Seal {
     }
 }
 
-/// Programs the page that a transaction holds back, and lets the collector have the version that it
-/// takes the place of.
-#[inline]
-fn program(
-    ftl: &mut Ftl,
-    now: Nanos,
-    (tx, active): (TxId, &mut Active),
-    says: Last,
-    waiting: &mut FxHashMap<Pbn, Waiting>,
-) -> Result<Written, FtlError> {
-    let (at, kind, cause, bytes) = active.held.get();
-    let mut tail = [0; tail::SIZE];
-    put(&mut tail, tail::XID, tx.0);
-    put(&mut tail, tail::COUNT, says.count.into());
-    let (stream, page) = ((Stream::Host, None), (kind, at, None));
-    let to = match says.sum {
-        None => ftl.append(now, stream, page, &tail, bytes, cause)?,
-        Some(sum) => {
-            put(&mut tail, tail::COUNT, (says.count | HAS_SUM).into());
-            ftl.append_word(now, stream, page, (&tail, sum), bytes, cause)?
-        }
-    };
-    active.held.clear();
-    if let Some(old) = active.writes.put_over(at, Slot::of(kind, to.at), to) {
-        active.overwritten += 1;
-        ftl.kill(old);
-    }
-    // A page that is alone in its transaction counts by itself: no summary has to wait for it.
-    if says.count != 1 {
-        waits_for(ftl.geometry().block_of(to.at), active, waiting);
-    }
-    Ok(to)
-}
-
-/// A block has a page of a live transaction.
-#[inline]
-fn waits_for(block: Pbn, active: &mut Active, waiting: &mut FxHashMap<Pbn, Waiting>) {
-    if !active.blocks.iter().rev().any(|&known| known == block) {
-        active.blocks.push(block);
-        waiting.entry(block).or_default().live += 1;
-    }
-}
-
 impl Seal {
     /// The tables rely on what is done at an instant, unless it is a mistake not to wait for it.
     #[inline]
@@ -545,6 +434,7 @@ impl Owner for Seal {
     /// belongs to no transaction, and counts by itself.
     fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Relocation {
         let tx = TxId(get(tail, tail::XID));
+        self.copies_sum = count_of(tail).1;
         let is_awaited =
             self.evidence.is_awaited(tx, self.now) && !self.mistake.is(Mistake::AwaitedResolved);
         self.copied = (self.live.get(tx).is_some() || is_awaited).then_some(tx);
@@ -571,6 +461,7 @@ impl Owner for Seal {
             {
                 let waiting = self.waiting.entry(block).or_default();
                 waiting.ready_at = waiting.ready_at.max(durable);
+                waiting.has_sum |= self.copies_sum;
             }
             return;
         }

@@ -4,7 +4,8 @@ use super::bounds::Bounds;
 use super::columns::{Columns, There};
 use super::evidence::{Evidence, Undecided, Witness};
 use super::newest::Newest;
-use super::{Mistake, count_of, listed, tail};
+use super::own::count_of;
+use super::{Mistake, listed, tail};
 use crate::commit::show::Rulings;
 use crate::commit::{Options, Ruling};
 use crate::ftl::{Ftl, FtlError, Mounted, Scanned, Slot, verdict};
@@ -51,6 +52,8 @@ impl Version {
 pub(super) struct Recovery {
     pub(super) evidence: Evidence,
     pub(super) bounds: Option<Bounds>,
+    /// Blocks without a summary in which a page says a sum.
+    pub(super) with_sums: Vec<Pbn>,
     /// The transactions that the root lists, as it has them.
     pub(super) listing: Vec<u8>,
     pub(super) last_tx: TxId,
@@ -182,6 +185,7 @@ pub(super) fn read(
     Ok(Recovery {
         evidence,
         bounds,
+        with_sums: columns.with_sums(),
         listing: lists.to_vec(),
         last_tx,
         done: done.max(looked),
@@ -345,7 +349,6 @@ impl Places {
                     durable: Nanos::ZERO,
                     blocks: Vec::new(),
                     witness: self.witness(run.tx),
-                    has_sum: false,
                 };
                 open.entry(run.tx).or_insert_with(found);
             }

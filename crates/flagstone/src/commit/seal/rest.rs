@@ -69,6 +69,7 @@ pub(super) fn resume(
     Ok(Recovery {
         evidence: Evidence::found(all.into_iter()),
         bounds: None,
+        with_sums: Vec::new(),
         listing: mounted.blob.clone(),
         last_tx,
         done: mounted.done,
@@ -101,8 +102,6 @@ fn parse(mut bytes: &[u8], blocks: u32) -> Option<(TxId, Vec<(TxId, Undecided)>)
                 ROOT => Witness::Root,
                 _ => return None,
             },
-            // It is durable: a summary says that it has committed.
-            has_sum: false,
         };
         let tx = TxId(get(record, undecided::XID));
         let is_next = all.last().is_none_or(|&(before, _)| before < tx);
