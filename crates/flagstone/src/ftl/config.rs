@@ -2,7 +2,8 @@
 
 use super::checksum::sums;
 use super::closing::VERDICT_BYTES;
-use super::horizon::{WORD_BYTES, statement};
+use super::horizon::statement;
+use super::horizon::word::WORD_BYTES;
 use super::pairs::{PairedPages, Pairs};
 use super::spare::{Header, TAIL_BYTES_MAX, header};
 use super::victims::VictimPolicy;

@@ -33,6 +33,7 @@
 //! covered by what is programmed after it. Until then its damage cannot be told from a cut.
 
 mod judge;
+pub(super) mod word;
 
 pub use judge::{Damage, Scanned};
 pub(super) use judge::{Found, Seen};
@@ -52,25 +53,11 @@ layout! {
         LAG:    2, "programs back from its write sequence to the last one up to which all were durable; 0xffff if nothing is said; 0xfffe in a copy with the write sequence of another page, which says nothing but its number";
         SEALED: 1, "and from that one to the last one up to which all full blocks had a durable summary, in eights, rounded up; 255 if there is none";
         HOST:   4, "the page behind the last durable one in the block for the host's pages that was open on its plane; ones if there was none; in such a copy the number, its lower bytes";
-        COPIES: 4, "the same of the block for the collector's copies; in such a copy the number, its upper bytes";
+        COPIES: 4, "the same of the block for the collector's copies; in such a copy the number, its upper bytes; where the tail says so, HOST and COPIES are a word of the owner, and the page says nothing but its number: in such a copy, SEALED, ROOT and ERASE are how far it is above the write sequence, ones if that is too far";
         ROOT:   1, "the newest durable root, its last byte";
         ERASE:  1, "the last erase that was issued, its last byte, where the flash counts them; else 0";
     }
 }
-
-/// A word of the owner lies where a page says otherwise where open blocks end. Such a page says
-/// nothing but its number.
-const WORD: Range<usize> = statement::HOST.start..statement::COPIES.end;
-pub(super) const WORD_BYTES: usize = WORD.end - WORD.start;
-
-/// In a copy that has a word and the write sequence of another page: its number, as its distance
-/// from that sequence, the low byte first; all ones if that is too far.
-const DISTANCE: [usize; 3] = [
-    statement::SEALED.start,
-    statement::ROOT.start,
-    statement::ERASE.start,
-];
-const FAR: u64 = (1 << (8 * DISTANCE.len())) - 1;
 
 /// Nothing is said; and in a copy with the write sequence of another page, nothing but its number.
 const SAYS_NOTHING: u64 = 0xffff;
@@ -154,18 +141,6 @@ struct Statement {
 }
 
 impl Statement {
-    /// The number of the program of a page that has a word of its owner; 0 if it is not known.
-    fn number_beside_word(seq: u64, bytes: &[u8]) -> u64 {
-        if get(bytes, statement::LAG) != IS_COPY {
-            return seq;
-        }
-        let places = DISTANCE.iter().rev();
-        match places.fold(0, |number, &at| number << 8 | u64::from(bytes[at])) {
-            FAR => 0,
-            distance => seq.saturating_add(distance),
-        }
-    }
-
     /// The number of a program, 0 if it is not known, and what it says of others. `seq` is the
     /// write sequence in its header.
     fn parse(at: Ppn, seq: u64, bytes: &[u8]) -> (u64, Option<Statement>) {
@@ -218,6 +193,8 @@ pub(super) struct Horizon {
     /// Blocks without a summary that a restart has found.
     pub(super) found: Vec<Found>,
     damage: Vec<Damage>,
+    /// The word of its owner that the page has which is programmed now.
+    pub(super) word: Option<u64>,
 }
 
 impl Horizon {
@@ -289,20 +266,6 @@ impl Horizon {
         put(&mut words, statement::LAG, IS_COPY);
         put(&mut words, statement::HOST, number & u64::from(u32::MAX));
         put(&mut words, statement::COPIES, number >> 32);
-        words
-    }
-
-    /// What a page says that has a word of its owner: its number, if that is not its write sequence.
-    fn with_word(word: u64, seq: u64, number: u64) -> [u8; statement::SIZE] {
-        let mut words = [0xff; statement::SIZE];
-        put(&mut words, WORD, word);
-        if number != seq {
-            put(&mut words, statement::LAG, IS_COPY);
-            let distance = (number - seq).min(FAR);
-            for (shift, at) in DISTANCE.into_iter().enumerate() {
-                words[at] = (distance >> (8 * shift)) as u8;
-            }
-        }
         words
     }
 
@@ -393,17 +356,10 @@ impl Ftl {
         };
         let seq = get(spare, header::SEQ);
         if self.format.has_word(spare) {
-            return Statement::number_beside_word(seq, &spare[place]);
+            return word::number(seq, &spare[place]);
         }
         let plane = self.addresses.plane_of(self.addresses.block_of(at));
         self.horizon.hears(plane, at, seq, &spare[place])
-    }
-
-    /// The word of its owner in a page whose spare area was read, if it has one.
-    pub(super) fn word_of(&self, spare: &[u8]) -> Option<u64> {
-        let place = self.horizon_in_spare()?;
-        let has_word = self.format.has_word(spare);
-        has_word.then(|| get(&spare[place], WORD))
     }
 
     /// What the page that is programmed next says. A copy with the write sequence of another page
@@ -415,8 +371,8 @@ impl Ftl {
         spare: &[u8],
     ) -> [u8; statement::SIZE] {
         let seq = get(spare, header::SEQ);
-        if let Some(word) = self.word.filter(|_| self.format.has_word(spare)) {
-            return Horizon::with_word(word, seq, self.seq);
+        if let Some(word) = self.horizon.word.filter(|_| self.format.has_word(spare)) {
+            return word::emit(word, seq, self.seq);
         }
         if seq != self.seq {
             return Horizon::of_copy(self.seq);

@@ -272,8 +272,6 @@ pub struct Ftl {
     owed: Vec<Pbn>,
     /// While a page is copied on a device with copy-back: its plane, which it need not leave.
     inside: Option<u32>,
-    /// The word of its owner that the page has which is programmed now.
-    word: Option<u64>,
     meta: MetaArea,
     seq: u64,
     wear_cursor: u32,

@@ -156,7 +156,6 @@ impl Ftl {
             retire: Vec::new(),
             owed: Vec::new(),
             inside: None,
-            word: None,
             meta: MetaArea {
                 entries_per_page: sizes.entries_per_page,
                 anchors: anchors.iter().map(entry).collect(),

@@ -234,14 +234,14 @@ fn relocate(
                 );
                 let bytes = &data[..read.data_bytes];
                 // Only a copy whose tail still says so has it.
-                ftl.word = word;
+                ftl.horizon.word = word;
                 ftl.inside = inside.then_some(plane);
                 let gc = (Stream::Gc, stays.then_some(plane));
                 let copied = ftl.append_with(read.done, gc, page, bytes, cause, |to, copy| {
                     copy.copy_from_slice(tail);
                     owner.place(to, copy);
                 });
-                (ftl.inside, ftl.word) = (None, None);
+                (ftl.inside, ftl.horizon.word) = (None, None);
                 copied.map(|to| {
                     ftl.stats.relocated += u64::from(cause == Cause::Gc);
                     ftl.snapshots.is_moving = true;

@@ -2,7 +2,8 @@
 //! page.
 
 use super::checksum::WHOLE_BYTES_MAX;
-use super::horizon::{Found, Seen, WORD_BYTES};
+use super::horizon::word::WORD_BYTES;
+use super::horizon::{Found, Seen};
 use super::{
     BlockState, Cause, Ftl, FtlError, Header, PageKind, TAIL_BYTES_MAX, VERDICT_BYTES,
     doubt_number, header, moves,
@@ -51,7 +52,7 @@ impl Ftl {
 
     /// Reads the spare records of a block's versions, in page order. A summary has no flag bytes:
     /// those of its pages are `0xff` here. Where summaries are late, the verdict of a page follows
-    /// its tail: zeros if the block has no summary. Where pages may have a word of their owner, that
+    /// its tail: zeros if the block has no summary. Where pages may have a word of their owner, it
     /// follows: zeros if the page has none, or if the block has a summary. A blank page is the end
     /// of such a block: nothing behind it was ever waited for.
     pub fn block_records(

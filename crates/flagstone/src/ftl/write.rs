@@ -187,24 +187,6 @@ impl Ftl {
         })
     }
 
-    /// [`Ftl::append`] of a page that has a word of its owner: its tail says so
-    /// ([`Format::word_flag`](super::Format::word_flag)). A scan that reads the page itself finds
-    /// the word again; a summary does not have it.
-    pub fn append_word(
-        &mut self,
-        now: Nanos,
-        to: (Stream, Option<u32>),
-        page: (PageKind, Lpn, Option<u64>),
-        (tail, word): (&[u8], u64),
-        data: &[u8],
-        cause: Cause,
-    ) -> Result<Written, FtlError> {
-        self.word = Some(word);
-        let written = self.append(now, to, page, tail, data, cause);
-        self.word = None;
-        written
-    }
-
     /// The block that the next page of a stream goes to on a given plane, if one is open there.
     pub fn open_on(&self, stream: Stream, plane: u32) -> Option<Pbn> {
         self.heads[stream as usize].open[plane as usize]

@@ -48,8 +48,8 @@ mistakes! {
         NumberOfPrograms: "number-of-programs",
         /// Recovery does not look at the sum of write sequences.
         NoSum: "no-sum",
-        /// The summary of a block does not wait for transactions whose last page in the block says a
-        /// sum.
+        /// The summary of a block that takes the place of a sum does not wait for what the tables
+        /// rely on.
         SumNotAwaited: "sum-not-awaited",
         /// Recovery counts copies as pages of their own.
         CopiesCounted: "copies-counted",

@@ -75,8 +75,9 @@ impl Active {
 pub(super) struct Last {
     /// Pages of the transaction, itself included.
     pub(super) count: u32,
-    /// The sum of the write sequences of the others, modulo 2^64, if the transaction has overwritten
-    /// pages of its own. One that has not has one version of each page, and the number says all.
+    /// The sum of the write sequences of the others, modulo 2^64, if the transaction has
+    /// overwritten pages of its own. One that has not has one version of each page, and the number
+    /// says all.
     pub(super) sum: Option<u64>,
 }
 

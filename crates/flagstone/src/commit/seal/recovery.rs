@@ -399,8 +399,8 @@ mod tests {
         has_copy: bool,
         /// Whether the last one is among them.
         has_last: bool,
-        /// Whether the last one says a sum, and with it the number of pages. Else it says the number
-        /// of programs.
+        /// Whether the last one says a sum, and with it the number of pages. Else it says the
+        /// number of programs.
         says_sum: bool,
         /// An older version of a page that the transaction has overwritten itself.
         older: Older,
