@@ -134,9 +134,9 @@ impl Ftl {
         Ok(owner)
     }
 
-    /// Compares with the tables of a device at rest what a start has found out without them. Where a
-    /// page of a live transaction was copied and its block is not erased yet, one may have the page
-    /// and the other its copy: both are the same version.
+    /// Compares with the tables of a device at rest what a start has found out without them. Where
+    /// a page of a live transaction was copied and its block is not erased yet, one may have the
+    /// page and the other its copy: both are the same version.
     ///
     /// # Errors
     /// Says what is different.
