@@ -166,6 +166,10 @@ impl Reader {
     fn words(&self, field: &Field, names: &Names) -> String {
         let value = field.value;
         match field.name {
+            // Of SEAL: a last page has the sum of write sequences as well.
+            "COUNT" if field.bytes == 4 && value >> 31 == 1 => {
+                format!("{} and a sum", value & 0x7fff_ffff)
+            }
             "XID" | "TXID" if value == 0 => "none".into(),
             "XID" | "TXID" | "TX" => names.tx(value),
             "LINK" | "PPN" | "MAP" if field.is_blank() => "none".into(),

@@ -277,7 +277,8 @@ impl PageStore {
                 .and_then(|_| Header::parse(&spare))
                 .map(|head| head.seq),
             transaction: field("XID"),
-            pages_of_transaction: field("COUNT"),
+            // The highest bit says that there is a sum as well.
+            pages_of_transaction: field("COUNT").map(|count| count & 0x7fff_ffff),
             spare,
         })
     }

@@ -38,6 +38,13 @@ const LEAST_SPACE: f64 = 1.1;
 const SNAPSHOT_ROOM: f64 = 2.0;
 const SNAPSHOT_PAGES: f64 = 8192.0;
 
+/// The least share of its room that a store fills with the pages of live transactions. When they
+/// commit, what they have replaced is collected, and it fills the room with less.
+const FILL_UNCOMMITTED: f64 = 0.8;
+
+/// A store in which live transactions have more than this share of the room grows in small steps.
+const LARGE_SHARE: f64 = 1.0 / 16.0;
+
 /// Blocks that a store with `blocks` of them grows by at a time: an eighth, and a mebibyte or eight
 /// blocks at least.
 pub(super) fn next_blocks(pages_per_block: u32, blocks: u32) -> u32 {
@@ -97,18 +104,26 @@ impl PageStore {
                 && ftl.fewest_live().is_none_or(|pages| {
                     f64::from(pages) > self.fill * f64::from(ftl.data_pages_per_block())
                 });
-            let live = live - retained as f64;
+            // Of the room for dead pages, those of live transactions get less.
+            let uncommitted = self.device.uncommitted() as f64;
+            let spared = uncommitted * (1.0 - self.fill / self.fill.max(FILL_UNCOMMITTED));
+            let live = live - retained as f64 - spared;
             let bound = match is_held_up {
                 false => live,
                 true => (live * SNAPSHOT_ROOM).max(SNAPSHOT_PAGES * self.fill),
             };
-            let share = self.in_service as f64 * self.fill;
+            let room = self.in_service as f64;
+            let share = room * self.fill;
             let most = match ftl.config().mistake.is(Mistake::VictimsCrowded) {
                 true => share,
                 false => share.min(self.collected_pages() * self.most_live()),
             };
             if bound > most {
-                self.grow()?;
+                let blocks = self.next_blocks();
+                self.grow_by(match uncommitted > room * LARGE_SHARE {
+                    true => (blocks / 8).max(1),
+                    false => blocks,
+                })?;
             }
         }
         Ok(())

@@ -289,6 +289,7 @@ mod creating;
 mod failures;
 mod heads;
 mod looked;
+mod overwriting;
 mod resting;
 mod room;
 mod rotten;

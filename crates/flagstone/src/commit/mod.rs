@@ -301,6 +301,12 @@ pub trait Protocol: Owner + Duplicate {
         false
     }
 
+    /// Versions on flash that live transactions have written and may yet commit, where the protocol
+    /// knows.
+    fn uncommitted(&self) -> u64 {
+        0
+    }
+
     /// Brings everything to flash that the tables of a device at rest rely on, and gives its own as
     /// bytes, which come behind those of [`Ftl::rest`]. Its recovery goes on from them where they
     /// are in [`Mounted::rest`]. Nothing if it cannot.

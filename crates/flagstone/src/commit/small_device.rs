@@ -47,17 +47,21 @@ pub(super) struct Small {
     pub(super) now: Nanos,
 }
 
+/// A blank chip of a few small blocks.
+pub(super) fn chip() -> Chip {
+    small::chip(Geometry {
+        channels: 1,
+        packages_per_channel: 2,
+        blocks_per_plane: 32,
+        pages_per_block: 5,
+        cell: Cell::Mlc,
+        ..small::GEOMETRY
+    })
+}
+
 impl Small {
     pub(super) fn new(kind: Kind, options: Options) -> Small {
-        let chip = small::chip(Geometry {
-            channels: 1,
-            packages_per_channel: 2,
-            blocks_per_plane: 32,
-            pages_per_block: 5,
-            cell: Cell::Mlc,
-            ..small::GEOMETRY
-        });
-        Small::on(chip, Config::small(PAGES, Some(3)), kind, options)
+        Small::on(chip(), Config::small(PAGES, Some(3)), kind, options)
     }
 
     /// A device on a chip, blank or not.

@@ -3,8 +3,9 @@
 use super::checksum::sums;
 use super::closing::VERDICT_BYTES;
 use super::horizon::statement;
+use super::horizon::word::WORD_BYTES;
 use super::pairs::{PairedPages, Pairs};
-use super::spare::{TAIL_BYTES_MAX, header};
+use super::spare::{Header, TAIL_BYTES_MAX, header};
 use super::victims::VictimPolicy;
 use crate::mistakes::Mistaken;
 use crate::nand::{Geometry, Pairing};
@@ -134,6 +135,9 @@ pub struct Format {
     pub rests: bool,
     /// Whether each page says what was durable when it was programmed ([`super::statement`]).
     pub horizons: bool,
+    /// The byte of the tail whose highest bit is set in a page that has a word of its owner, in the
+    /// place of what it would say of open blocks ([`super::Ftl::append_word`]).
+    pub word_flag: Option<usize>,
 }
 
 impl Format {
@@ -147,6 +151,7 @@ impl Format {
         late_summaries: false,
         rests: false,
         horizons: false,
+        word_flag: None,
     };
 
     /// Bytes of a spare area that are used: what a simulated chip has to keep of it.
@@ -159,6 +164,25 @@ impl Format {
     /// Bytes that a summary page has for each page of its block.
     pub(super) fn summary_record_bytes(&self) -> usize {
         header::SIZE + self.tail_bytes - self.flag_bytes + self.verdict_bytes()
+    }
+
+    /// Whether a page has a word of its owner; of its record.
+    pub(super) fn has_word(&self, record: &[u8]) -> bool {
+        let Some(flag) = self.word_flag else {
+            return false;
+        };
+        let is_set = record
+            .get(header::SIZE + flag)
+            .is_some_and(|at| at >> 7 == 1);
+        is_set && Header::parse(record).is_some_and(|head| head.is_version())
+    }
+
+    /// Bytes that a scan hands on of each page beyond its record and its verdict.
+    pub(super) fn word_bytes(&self) -> usize {
+        match self.word_flag {
+            Some(_) => WORD_BYTES,
+            None => 0,
+        }
     }
 
     /// Bytes that a summary says of each page beyond its record.

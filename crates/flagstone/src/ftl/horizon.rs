@@ -34,6 +34,7 @@
 
 mod judge;
 mod settling;
+pub(super) mod word;
 
 pub use judge::{Damage, Scanned};
 pub(super) use judge::{Found, Seen};
@@ -53,7 +54,7 @@ layout! {
         LAG:    2, "programs back from its write sequence to the last one up to which all were durable; 0xffff if nothing is said; 0xfffe in a copy with the write sequence of another page, which says nothing but its number";
         SEALED: 1, "and from that one to the last one up to which all full blocks had a durable summary, in eights, rounded up; 255 if there is none";
         HOST:   4, "the page behind the last durable one in the block for the host's pages that was open on its plane; ones if there was none; in such a copy the number, its lower bytes";
-        COPIES: 4, "the same of the block for the collector's copies; in such a copy the number, its upper bytes";
+        COPIES: 4, "the same of the block for the collector's copies; in such a copy the number, its upper bytes; where the tail says so, HOST and COPIES are a word of the owner, and the page says nothing but its number: in such a copy, SEALED, ROOT and ERASE are how far it is above the write sequence, ones if that is too far";
         ROOT:   1, "the newest durable root, its last byte";
         ERASE:  1, "the last erase that was issued, its last byte, where the flash counts them; else 0";
     }
@@ -193,6 +194,8 @@ pub(super) struct Horizon {
     /// Blocks without a summary that a restart has found.
     pub(super) found: Vec<Found>,
     damage: Vec<Damage>,
+    /// The word of its owner that the page has which is programmed now.
+    pub(super) word: Option<u64>,
 }
 
 impl Horizon {
@@ -352,9 +355,12 @@ impl Ftl {
         let Some(place) = self.horizon_in_spare() else {
             return 0;
         };
+        let seq = get(spare, header::SEQ);
+        if self.format.has_word(spare) {
+            return word::number(seq, &spare[place]);
+        }
         let plane = self.addresses.plane_of(self.addresses.block_of(at));
-        self.horizon
-            .hears(plane, at, get(spare, header::SEQ), &spare[place])
+        self.horizon.hears(plane, at, seq, &spare[place])
     }
 
     /// What the page that is programmed next says. A copy with the write sequence of another page
@@ -365,7 +371,11 @@ impl Ftl {
         at: Ppn,
         spare: &[u8],
     ) -> [u8; statement::SIZE] {
-        if get(spare, header::SEQ) != self.seq {
+        let seq = get(spare, header::SEQ);
+        if let Some(word) = self.horizon.word.filter(|_| self.format.has_word(spare)) {
+            return word::emit(word, seq, self.seq);
+        }
+        if seq != self.seq {
             return Horizon::of_copy(self.seq);
         }
         let is_summary = Header::parse(spare).is_some_and(|head| head.kind == PageKind::Summary);

@@ -1,8 +1,9 @@
 //! The parts of a collection: a block becomes a victim, its live pages move, and it is erased once
 //! the copies are durable.
 
+use super::checksum::WHOLE_BYTES_MAX;
+use super::header;
 use super::{BlockState, Cause, Ftl, FtlError, Header, Owner, PairedPages, Relocation, Stream};
-use super::{TAIL_BYTES_MAX, header};
 use crate::layout::get;
 use crate::nand::FlashError;
 use crate::units::{Nanos, Pbn, Ppn};
@@ -198,7 +199,11 @@ fn relocate(
     from: Ppn,
 ) -> Result<Moved, FtlError> {
     let record = ftl.record_bytes();
-    let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX];
+    let used = match ftl.format.word_flag {
+        Some(_) => ftl.bytes_read(record),
+        None => record,
+    };
+    let mut spare = [0xff; WHOLE_BYTES_MAX];
     let mut data = std::mem::take(&mut ftl.page_buffer);
     let plane = ftl.geometry.plane_of(ftl.addresses.block_of(from));
     let room = ftl.may_open(Stream::Gc, plane);
@@ -208,7 +213,7 @@ fn relocate(
     let one_plane = ftl.config.copies_stay || ftl.config.paired_pages == PairedPages::Closed;
     let stays = inside || (room && one_plane);
     ftl.stats.add_read(cause, false);
-    let read = ftl.read_page(now, from, &mut data, &mut spare[..record]);
+    let read = ftl.read_page(now, from, &mut data, &mut spare[..used]);
     if inside {
         ftl.flash.copy_back(false);
         ftl.stats.inside += 1;
@@ -216,6 +221,7 @@ fn relocate(
     let head = Header::parse(&spare).filter(|head| ftl.believes(from, head.lpn));
     let moved = match (read, head) {
         (Ok(read), Some(head)) => {
+            let word = ftl.word_of(&spare);
             let tail = &mut spare[header::SIZE..record];
             let fate = owner.relocate(ftl, from, &head, tail);
             if fate == Relocation::Drop {
@@ -227,13 +233,15 @@ fn relocate(
                     (fate == Relocation::Copy).then_some(head.seq),
                 );
                 let bytes = &data[..read.data_bytes];
+                // Only a copy whose tail still says so has it.
+                ftl.horizon.word = word;
                 ftl.inside = inside.then_some(plane);
                 let gc = (Stream::Gc, stays.then_some(plane));
                 let copied = ftl.append_with(read.done, gc, page, bytes, cause, |to, copy| {
                     copy.copy_from_slice(tail);
                     owner.place(to, copy);
                 });
-                ftl.inside = None;
+                (ftl.inside, ftl.horizon.word) = (None, None);
                 copied.map(|to| {
                     ftl.stats.relocated += u64::from(cause == Cause::Gc);
                     ftl.snapshots.is_moving = true;

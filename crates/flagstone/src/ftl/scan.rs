@@ -2,11 +2,13 @@
 //! page.
 
 use super::checksum::WHOLE_BYTES_MAX;
+use super::horizon::word::WORD_BYTES;
 use super::horizon::{Found, Seen};
 use super::{
     BlockState, Cause, Ftl, FtlError, Header, PageKind, TAIL_BYTES_MAX, VERDICT_BYTES,
     doubt_number, header, moves,
 };
+use crate::layout::put;
 use crate::nand::FlashError;
 use crate::units::{Nanos, Pbn, Ppn};
 
@@ -50,8 +52,9 @@ impl Ftl {
 
     /// Reads the spare records of a block's versions, in page order. A summary has no flag bytes:
     /// those of its pages are `0xff` here. Where summaries are late, the verdict of a page follows
-    /// its tail: zeros if the block has no summary. A blank page is the end of such a block:
-    /// nothing behind it was ever waited for.
+    /// its tail: zeros if the block has no summary. Where pages may have a word of their owner, it
+    /// follows: zeros if the page has none, or if the block has a summary. A blank page is the end
+    /// of such a block: nothing behind it was ever waited for.
     pub fn block_records(
         &mut self,
         now: Nanos,
@@ -126,8 +129,9 @@ impl Ftl {
     ) -> Result<(), FtlError> {
         let (record, stride) = (self.record_bytes(), self.summary_stride());
         let (verdict, pages) = (self.format.verdict_bytes(), self.data_pages as usize);
-        let seen = record + verdict;
-        let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX + VERDICT_BYTES];
+        let (seen, word) = (record + verdict, self.format.word_bytes());
+        let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX + VERDICT_BYTES + WORD_BYTES];
+        spare[seen..seen + word].fill(0);
         for page in 0..self.data_pages {
             let start = page as usize * stride;
             spare[..stride].copy_from_slice(&data[start..start + stride]);
@@ -136,7 +140,7 @@ impl Ftl {
             if let Some(head) = Header::parse_any(&spare)?.filter(Header::is_version) {
                 outcome.seq = outcome.seq.max(head.seq);
                 let at = self.geometry.page(block, page);
-                see(at, head, &spare[header::SIZE..seen]);
+                see(at, head, &spare[header::SIZE..seen + word]);
             }
         }
         Ok(())
@@ -154,10 +158,11 @@ impl Ftl {
         see: &mut impl FnMut(Ppn, Header, &[u8]),
     ) -> Result<(), FtlError> {
         let (record, verdict) = (self.record_bytes(), self.format.verdict_bytes());
+        let word = record + verdict..record + verdict + self.format.word_bytes();
         let place = self.horizon_in_spare().filter(|_| cause == Cause::Recovery);
         let used = self.bytes_read(record);
         let mut spare = [0xff; WHOLE_BYTES_MAX];
-        let mut seen = [0; header::SIZE + TAIL_BYTES_MAX + VERDICT_BYTES];
+        let mut seen = [0; header::SIZE + TAIL_BYTES_MAX + VERDICT_BYTES + WORD_BYTES];
         let mut pages = Vec::new();
         let mut has_ended = false;
         let mut page = 0;
@@ -172,7 +177,11 @@ impl Ftl {
                             outcome.seq = outcome.seq.max(head.seq);
                             if !has_ended {
                                 seen[..record].copy_from_slice(&spare[..record]);
-                                see(at, head, &seen[header::SIZE..record + verdict]);
+                                if !word.is_empty() {
+                                    let says = self.word_of(&spare).unwrap_or(0);
+                                    put(&mut seen, word.clone(), says);
+                                }
+                                see(at, head, &seen[header::SIZE..word.end]);
                             }
                             moves::expect_behind(self, at, page);
                             let number = self.hear(at, &spare);

@@ -10,6 +10,11 @@ impl Device {
         &self.rulings
     }
 
+    /// Live pages that belong to transactions which have not ended, where the protocol knows.
+    pub fn uncommitted(&self) -> u64 {
+        self.protocol.uncommitted()
+    }
+
     /// The tables of the protocol in memory. The mapping table is the FTL's:
     /// [`mapping`](crate::commit::mapping).
     pub fn tables(&self) -> Vec<Table> {

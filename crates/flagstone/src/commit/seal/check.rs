@@ -1,5 +1,6 @@
 //! What SEAL's tables must agree with on flash, for tests and campaigns.
 
+use super::own::count_of;
 use super::{Seal, tail};
 use crate::ftl::{Ftl, header};
 use crate::layout::get;
@@ -14,7 +15,7 @@ impl Seal {
             return Ok(());
         }
         let bytes = &spare[header::SIZE..];
-        let (tx, count) = (TxId(get(bytes, tail::XID)), get(bytes, tail::COUNT));
+        let (tx, (count, _)) = (TxId(get(bytes, tail::XID)), count_of(bytes));
         let block = ftl.geometry().block_of(at);
         if tx == TxId(0) || count == 1 || self.evidence.is_undecided(tx, block) {
             return Ok(());

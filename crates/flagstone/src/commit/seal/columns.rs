@@ -37,6 +37,8 @@ pub(super) struct Columns {
     /// The columns of all blocks, and [`WORD`] bytes more, so that a whole word can be read
     /// anywhere.
     bytes: Vec<u8>,
+    /// The sums that last pages say.
+    sums: FxHashMap<Ppn, u64>,
     /// For each kind the numbers of the block that is being taken; [`NONE`] where there is none.
     numbers: [Vec<u64>; KINDS],
 }
@@ -125,6 +127,8 @@ pub(super) struct Pending {
     pub(super) seq: u64,
     /// Pages of the transaction, if this is the last one.
     count: u32,
+    /// The sum that it says, if it says one.
+    sum: Option<u64>,
     pub(super) lpn: Lpn,
     pub(super) slot: Slot,
 }
@@ -147,6 +151,7 @@ impl Columns {
             blocks: Vec::new(),
             index: vec![UNSCANNED; geometry.blocks() as usize],
             bytes: vec![0; WORD],
+            sums: FxHashMap::default(),
             numbers: std::array::from_fn(|_| vec![NONE; pages]),
         }
     }
@@ -185,6 +190,9 @@ impl Columns {
                     if version.count > 0 {
                         self.numbers[COUNT][at] = version.count.into();
                     }
+                    if let Some(sum) = version.sum.filter(|_| version.count > 0) {
+                        self.sums.insert(self.geometry.page(id, *page), sum);
+                    }
                 }
             }
         }
@@ -221,6 +229,16 @@ impl Columns {
             };
             bits.push(code, width, &mut self.bytes);
         }
+    }
+
+    /// The blocks in which a page says a sum, in ascending order, unless only their summary was
+    /// read.
+    pub(super) fn with_sums(&self) -> Vec<Pbn> {
+        let known = self.sums.iter().filter(|&(_, &sum)| sum > 0);
+        let mut blocks: Vec<Pbn> = known.map(|(&at, _)| self.geometry.block_of(at)).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks
     }
 
     #[inline]
@@ -328,6 +346,7 @@ impl Columns {
             Some(Pending {
                 seq: seq_of(page)?,
                 count: count_of.get(page).unwrap_or(0) as u32,
+                sum: self.sums.get(&at).copied(),
                 lpn: Lpn((word >> 1) as u32),
                 slot: match word & 1 {
                     1 => Slot::Trimmed(at),
@@ -347,32 +366,83 @@ impl Columns {
         let mut open: Vec<Run> = self.undecided().filter(|run| is_open(run.tx)).collect();
         open.sort_by_key(|run| run.tx);
         let mut whole = FxHashMap::default();
-        let mut pages: Vec<(u64, u32)> = Vec::new();
+        let mut there = There::default();
         for runs in open.chunk_by(|a, b| a.tx == b.tx) {
-            pages.clear();
             let versions = runs.iter().flat_map(|run| self.of_run(run));
-            pages.extend(versions.map(|version| (version.seq, version.count)));
-            pages.sort_unstable();
-            whole.extend(end_of(&pages, mistake).map(|cv| (runs[0].tx, cv)));
+            let versions = versions.map(|of| (of.lpn, of.seq, of.count, of.sum));
+            there.count(versions);
+            whole.extend(there.place(mistake).map(|cv| (runs[0].tx, cv)));
         }
         whole
     }
 }
 
-/// The place of a transaction all of whose pages are there, by their write sequences and by what
-/// they say of the number of its pages, in the order of the sequences. Copies have one sequence.
-fn end_of(pages: &[(u64, u32)], mistake: Mistaken<Mistake>) -> Option<u64> {
-    let last = pages.iter().find(|(_, count)| *count > 0);
-    if mistake.is(Mistake::NotCounted) {
-        return Some(last.unwrap_or(&pages[0]).0);
+/// What the last page of a transaction says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SaidLast {
+    seq: u64,
+    /// Pages of the transaction.
+    pub(super) count: u32,
+    /// The sum of the write sequences of the others, if it says one.
+    pub(super) sum: Option<u64>,
+}
+
+/// What is there of a transaction.
+#[derive(Debug, Default)]
+pub(super) struct There {
+    /// Logical page and write sequence of each version.
+    versions: Vec<(Lpn, u64)>,
+    pub(super) last: Option<SaidLast>,
+    /// Its pages, where the last one says a sum. Else its programs: as many as pages if it has
+    /// overwritten none. Stores of older versions count programs, and keep what a live transaction
+    /// overwrites. Copies count once.
+    pub(super) pages: usize,
+    /// The sum of the write sequences of the newest version of each page but the last one.
+    pub(super) sum: u64,
+}
+
+impl There {
+    /// Counts what is there of a transaction: logical page, write sequence, number of pages and sum
+    /// of each version.
+    pub(super) fn count(&mut self, versions: impl Iterator<Item = (Lpn, u64, u32, Option<u64>)>) {
+        self.versions.clear();
+        self.last = None;
+        for (lpn, seq, count, sum) in versions {
+            self.versions.push((lpn, seq));
+            if count > 0 && self.last.is_none_or(|last| last.seq >= seq) {
+                // A copy of the last page that was listed by a summary does not have the sum.
+                let known = self.last.and_then(|last| last.sum);
+                let sum = sum.map(|sum| if sum == 0 { known.unwrap_or(0) } else { sum });
+                self.last = Some(SaidLast { seq, count, sum });
+            }
+        }
+        self.versions.sort_unstable();
+        let has_sum = self.last.is_some_and(|last| last.sum.is_some());
+        let is_same = |a: &(Lpn, u64), b: &(Lpn, u64)| a.0 == b.0 && (has_sum || a.1 == b.1);
+        (self.pages, self.sum) = (0, 0);
+        let newest = self.versions.chunk_by(is_same).filter_map(<[_]>::last);
+        for &(_, seq) in newest {
+            self.pages += 1;
+            self.sum = self.sum.wrapping_add(seq);
+        }
+        self.sum = self.sum.wrapping_sub(self.last.map_or(0, |last| last.seq));
     }
-    let &(seq, count) = last?;
-    let different = match mistake.is(Mistake::CopiesCounted) {
-        true => pages.len(),
-        false => pages.chunk_by(|a, b| a.0 == b.0).count(),
-    };
-    let is_whole = different == count as usize;
-    (is_whole || mistake.is(Mistake::LastPageCommits)).then_some(seq)
+
+    /// The place of the transaction if all of it is there.
+    fn place(&self, mistake: Mistaken<Mistake>) -> Option<u64> {
+        if mistake.is(Mistake::NotCounted) {
+            let first = self.versions.iter().map(|&(_, seq)| seq).min();
+            return self.last.map(|last| last.seq).or(first);
+        }
+        let last = self.last?;
+        let pages = match mistake.is(Mistake::CopiesCounted) {
+            true => self.versions.len(),
+            false => self.pages,
+        };
+        let has_sum = last.sum.is_none_or(|sum| sum == self.sum) || mistake.is(Mistake::NoSum);
+        let is_whole = pages == last.count as usize && has_sum;
+        (is_whole || mistake.is(Mistake::LastPageCommits)).then_some(last.seq)
+    }
 }
 
 #[cfg(test)]
@@ -399,7 +469,9 @@ mod tests {
             false => dice.below(1 << bits),
         };
         let (seq, tx, lpn) = (number(48), TxId(number(48)), Lpn(number(31) as u32));
-        let (count, verdict) = (number(32) as u32, number(32) as u32);
+        let (count, verdict) = (number(31) as u32, number(32) as u32);
+        let count = if number(1) == 0 { 0 } else { count };
+        let sum = number(63);
         let slot = match dice.below(4) {
             0 => Slot::Trimmed(at),
             _ => Slot::Page(at),
@@ -407,7 +479,8 @@ mod tests {
         Version {
             tx: if dice.below(8) == 0 { TxId(0) } else { tx },
             seq,
-            count: if dice.below(2) == 0 { 0 } else { count },
+            count,
+            sum: (count > 0 && dice.below(3) == 0).then_some(sum),
             verdict: if dice.below(2) == 0 { 0 } else { verdict },
             lpn,
             slot,
@@ -415,7 +488,7 @@ mod tests {
     }
 
     /// What the columns have to say of undecided versions: transaction, block, and the version.
-    type Said = (TxId, Pbn, u64, u32, Lpn, Slot);
+    type Said = (TxId, Pbn, u64, (u32, Option<u64>), Lpn, Slot);
 
     #[test]
     fn numbers_come_back_as_they_were_whatever_their_range() {
@@ -441,12 +514,13 @@ mod tests {
                         tx,
                         seq,
                         count,
+                        sum,
                         lpn,
                         slot,
                         ..
                     } = version;
                     match place {
-                        None => undecided.push((tx, block, seq, count, lpn, slot)),
+                        None => undecided.push((tx, block, seq, (count, sum), lpn, slot)),
                         Some(place) if !version.is_alone() => stated.push((tx, place, block)),
                         Some(_) => {}
                     }
@@ -460,9 +534,16 @@ mod tests {
             let mut found = Vec::new();
             for run in columns.undecided() {
                 let of_run = columns.of_run(&run);
-                found.extend(
-                    of_run.map(|of| (run.tx, run.block, of.seq, of.count, of.lpn, of.slot)),
-                );
+                found.extend(of_run.map(|of| {
+                    (
+                        run.tx,
+                        run.block,
+                        of.seq,
+                        (of.count, of.sum),
+                        of.lpn,
+                        of.slot,
+                    )
+                }));
             }
             assert_eq!(found, undecided, "seed {seed}");
             stated.dedup();
@@ -493,6 +574,7 @@ mod tests {
                     tx: TxId(9_000),
                     seq: 1_000_000 + u64::from(page),
                     count: if page == count_at { 70_000 } else { 0 },
+                    sum: None,
                     verdict: verdict.saturating_sub(page),
                     lpn: Lpn(50_000 + page),
                     slot: Slot::Page(Ppn(page)),

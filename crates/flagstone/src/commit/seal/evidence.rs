@@ -64,18 +64,11 @@ impl Evidence {
     }
 
     /// A transaction of several pages has committed. No block says so yet.
-    pub(super) fn committed(&mut self, tx: TxId, cv: u64, durable: Nanos, blocks: Vec<Pbn>) {
-        for &block in &blocks {
+    pub(super) fn committed(&mut self, tx: TxId, committed: Undecided) {
+        for &block in &committed.blocks {
             self.note(block, tx);
         }
-        let witness = Witness::None;
-        let undecided = Undecided {
-            cv,
-            durable,
-            blocks,
-            witness,
-        };
-        self.open.insert(tx, undecided);
+        self.open.insert(tx, committed);
     }
 
     /// The transactions that need evidence, in the order of their identifiers.
@@ -144,6 +137,7 @@ impl Evidence {
         let Some(open) = self.open.get_mut(&tx) else {
             return;
         };
+        let was_undecided = open.blocks.contains(&block);
         open.blocks.retain(|&other| other != block);
         let was = open.witness;
         if open.blocks.is_empty() {
@@ -156,6 +150,10 @@ impl Evidence {
             return;
         } else {
             open.witness = Witness::Block(block);
+            // It may hold nothing but versions that the transaction has overwritten itself.
+            if !was_undecided {
+                self.note(block, tx);
+            }
         }
         if let Witness::Block(old) = was {
             self.forget_witness(tx, old);

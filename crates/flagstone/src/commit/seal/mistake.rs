@@ -43,6 +43,14 @@ mistakes! {
         LastPageWaited: "last-page-waited",
         /// An abort programs the page held back, with its count.
         AbortPrograms: "abort-programs",
+        /// The last page says how many programs the transaction took, although versions that it has
+        /// overwritten itself are not kept.
+        NumberOfPrograms: "number-of-programs",
+        /// Recovery does not look at the sum of write sequences.
+        NoSum: "no-sum",
+        /// The summary of a block that takes the place of a sum does not wait for what the tables
+        /// rely on.
+        SumNotAwaited: "sum-not-awaited",
         /// Recovery counts copies as pages of their own.
         CopiesCounted: "copies-counted",
         /// Recovery takes the last page alone for a commit.

@@ -9,7 +9,7 @@
 //!             transactions. Recovery reads a summary page a block, and blocks without one page by
 //!             page.
 //!
-//!   spare     | header: kind lpn seq | xid 6 | count 4 |                      see super::tail
+//!   spare     | header: kind lpn seq | xid 6 | count 4 | ... sum 8            see super::tail
 //!   summary   | record of each page | verdict 4 of each page |                see ftl::closing
 //!   root      | xid 6, cv 6 | ... |                                           see super::listed
 //!   cv        the place of a commit: the write sequence of the last page of its transaction
@@ -31,16 +31,18 @@
 //!             4. An xid is not given out again while a page, a verdict or a root names it.
 //!             5. Places order as commits do. A copy of a page whose transaction needs no more
 //!                evidence belongs to none; it is a version of its own, at a place of its own.
-//!             6. Versions that a live transaction has overwritten itself are kept until it ends,
-//!                so that its pages can be counted.
+//!             6. The last page of a transaction that has overwritten pages of its own says the sum
+//!                of their write sequences. An older version can only stand in for a newer one with
+//!                a smaller sequence, so number and sum are right if and only if the newest version
+//!                of each page is there. Older versions may be collected at any time.
 //!
 //! Recovery    facts about a page                                                 verdict   place
 //!   @A        the summary of its block has a verdict for it                      counts    its cv
 //!   @B        it belongs to no transaction, or is alone in its own               counts    seq
 //!   @C        the newest root lists its transaction                              counts    its cv
 //!   @D        the summary of another block has a verdict for its transaction     counts    its cv
-//!   @E        as many pages of its transaction are there, copies counted once,
-//!             as the last one says                                               counts    its cv
+//!   @E        as many pages of its transaction are there as the last one says,
+//!             and where it says a sum, the newest versions of them have it       counts    its cv
 //!   @F        none of these, and the mapping table on flash, which seal-r has,
 //!             names it: what said that it counts may be gone                     counts    there
 //!   @G        otherwise                                                          does not count
@@ -55,6 +57,7 @@ mod columns;
 mod evidence;
 mod mistake;
 mod newest;
+mod own;
 mod recovery;
 pub(super) mod rest;
 pub(super) mod seal_r;
@@ -67,21 +70,22 @@ mod tests;
 
 pub use mistake::Mistake;
 
-use super::active::{HeldBack, TxTable, Writes};
+use super::active::TxTable;
 use super::roots::records;
 use super::{
     Found, Info, Isolation, Mode, Options, Protocol, Recovered, Table, Taken, Way, Write,
     table_bytes,
 };
 use crate::ftl::{
-    BlockState, Format, Ftl, FtlError, Header, Mounted, Owner, Relocation, Slot, Stream, Written,
+    BlockState, Format, Ftl, FtlError, Header, Mounted, Owner, Relocation, Slot, Written,
 };
 use crate::layout;
 use crate::layout::{get, put};
 use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use bounds::Bounds;
-use evidence::Evidence;
+use evidence::{Evidence, Undecided, Witness};
+use own::{Active, Last, count_of, program, waits_for};
 use rustc_hash::FxHashMap;
 use seals::Waiting;
 use settings::{LINGER, UNDECIDED};
@@ -90,7 +94,7 @@ layout! {
     /// What a spare area says behind its header.
     pub tail: 10 => {
         XID:   6, "the transaction; 0 for a copy, which belongs to none";
-        COUNT: 4, "pages of the transaction, in its last page; 1 in a copy; 0 in the others";
+        COUNT: 4, "pages of the transaction, in its last page; 1 in a copy; 0 in the others; the highest bit says that `statement` has the sum of the write sequences of all but the last one";
     }
 }
 
@@ -119,6 +123,7 @@ pub(super) const INFO: Info = Info {
         late_summaries: true,
         rests: true,
         horizons: true,
+        word_flag: Some(tail::COUNT.end - 1),
         ..Format::NONE
     },
     ..Info::new(
@@ -126,42 +131,6 @@ pub(super) const INFO: Info = Info {
         "the last page counts the pages; the summary of a block says which of them are committed",
     )
 };
-
-/// What a live transaction has on flash, and the page that it holds back.
-#[derive(Debug, Clone, Default)]
-struct Active {
-    writes: Writes,
-    /// Versions that it has overwritten itself.
-    own: Vec<(Lpn, Ppn)>,
-    /// Blocks that wait for its end; sealed ones among them.
-    blocks: Vec<Pbn>,
-    held: HeldBack,
-}
-
-impl Active {
-    /// Pages on flash.
-    fn pages(&self) -> usize {
-        self.writes.entries().len() + self.own.len()
-    }
-
-    /// Where the pages on flash are: each block once.
-    fn places(&self, ftl: &Ftl) -> Vec<Pbn> {
-        let entries = self.writes.entries().iter();
-        let written = entries.filter_map(|entry| entry.slot.ppn());
-        let all = written.chain(self.own.iter().map(|&(_, at)| at));
-        let mut blocks: Vec<Pbn> = all.map(|at| ftl.geometry().block_of(at)).collect();
-        blocks.sort_unstable();
-        blocks.dedup();
-        blocks
-    }
-
-    /// Lets the collector have the versions that it has overwritten itself.
-    fn drop_own(&self, ftl: &mut Ftl) {
-        for &(_, at) in &self.own {
-            ftl.kill(at);
-        }
-    }
-}
 
 #[derive(Clone)]
 struct Seal {
@@ -191,6 +160,8 @@ struct Seal {
     now: Nanos,
     /// The page that is being copied: its transaction, if it still belongs to one.
     copied: Option<TxId>,
+    /// Whether that page says a sum.
+    copies_sum: bool,
     mistake: Mistaken<Mistake>,
 }
 
@@ -218,7 +189,7 @@ fn start(
     let protocol = Box::new(Seal {
         live: TxTable::new(),
         evidence: found.evidence,
-        waiting: FxHashMap::default(),
+        waiting: found.with_sums.iter().map(Waiting::for_sum).collect(),
         bounds: found.bounds,
         listing: found.listing,
         last_tx: found.last_tx,
@@ -231,6 +202,7 @@ fn start(
         knows_blocks: mounted.rest.is_none() || options.ended.is_some(),
         now: Nanos::ZERO,
         copied: None,
+        copies_sum: false,
         mistake: options.mistake,
     });
     Ok(Recovered {
@@ -296,7 +268,7 @@ impl Protocol for Seal {
         let mut taken = Taken::at(now);
         let active = self.live.open(tx);
         if active.held.is_some() {
-            taken.done = program(ftl, now, (tx, active), 0, &mut self.waiting)?.done;
+            taken.done = program(ftl, now, (tx, active), Last::NOT, &mut self.waiting)?.done;
             active.held.hold(write);
             self.seal_due(ftl, now)?;
         } else {
@@ -313,6 +285,11 @@ impl Protocol for Seal {
 
     fn allows_snapshots(&self) -> bool {
         true
+    }
+
+    fn uncommitted(&self) -> u64 {
+        let written = self.live.iter().map(|(_, active)| active.writes.entries());
+        written.map(|entries| entries.len() as u64).sum()
     }
 
     /// A device whose restarts are bounded gives none.
@@ -341,20 +318,24 @@ impl Protocol for Seal {
         let Some(active) = self.live.get_mut(tx) else {
             return Ok(Some(now));
         };
-        let count = active.pages() as u32 + 1;
-        let last = program(ftl, now, (tx, active), count, &mut self.waiting)?;
+        let says = active.last(self.mistake);
+        let last = program(ftl, now, (tx, active), says, &mut self.waiting)?;
         let active = self.live.take(tx).expect("it has written");
         active.writes.publish(ftl);
-        active.drop_own(ftl);
         let wait_for = match self.mistake.is(Mistake::LastPageWaited) {
             true => last.done,
             false => active.writes.done,
         };
         let durable = ftl.sync(now, wait_for)?;
         self.rely_on(Mistake::CommitsNotWaited, durable);
-        if count > 1 {
-            let undecided = active.places(ftl);
-            self.evidence.committed(tx, last.seq, durable, undecided);
+        if says.count > 1 {
+            let committed = Undecided {
+                cv: last.seq,
+                durable,
+                blocks: active.places(ftl),
+                witness: Witness::None,
+            };
+            self.evidence.committed(tx, committed);
         }
         self.end(active, durable);
         self.seal_due(ftl, now)?;
@@ -364,11 +345,10 @@ impl Protocol for Seal {
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
         if let Some(mut active) = self.live.take(tx) {
             if self.mistake.is(Mistake::AbortPrograms) {
-                let count = active.pages() as u32 + 1;
-                program(ftl, now, (tx, &mut active), count, &mut self.waiting)?;
+                let says = active.last(self.mistake);
+                program(ftl, now, (tx, &mut active), says, &mut self.waiting)?;
             }
             active.writes.discard(ftl);
-            active.drop_own(ftl);
             self.end(active, Nanos::ZERO);
             self.seal_due(ftl, now)?;
         }
@@ -381,9 +361,8 @@ impl Protocol for Seal {
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         let of = |active: &Active| {
-            let own = active.own.len() * size_of::<(Lpn, Ppn)>();
             let blocks = active.blocks.len() * size_of::<Pbn>();
-            active.writes.memory() + (own + blocks) as u64 + active.held.memory()
+            active.writes.memory() + blocks as u64 + active.held.memory()
         };
         vec![
             ("active_tx_table", self.live.memory(of)),
@@ -400,11 +379,6 @@ impl Protocol for Seal {
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
         for (tx, active) in self.live.iter() {
             active.writes.check(ftl, tx)?;
-            if let Some((_, at)) = active.own.iter().find(|(_, at)| !ftl.is_live(*at)) {
-                return Err(format!(
-                    "page {at}, which {tx} has overwritten, is not live"
-                ));
-            }
         }
         self.evidence.check(ftl)?;
         for lpn in (0..ftl.logical_pages()).map(Lpn) {
@@ -413,47 +387,6 @@ impl Protocol for Seal {
             }
         }
         Ok(())
-    }
-}
-
-/// Programs the page that a transaction holds back; `count` is that of the last page, else 0.
-#[inline]
-fn program(
-    ftl: &mut Ftl,
-    now: Nanos,
-    (tx, active): (TxId, &mut Active),
-    count: u32,
-    waiting: &mut FxHashMap<Pbn, Waiting>,
-) -> Result<Written, FtlError> {
-    let (at, kind, cause, bytes) = active.held.get();
-    let mut tail = [0; tail::SIZE];
-    put(&mut tail, tail::XID, tx.0);
-    put(&mut tail, tail::COUNT, count.into());
-    let to = ftl.append(
-        now,
-        (Stream::Host, None),
-        (kind, at, None),
-        &tail,
-        bytes,
-        cause,
-    )?;
-    active.held.clear();
-    if let Some(old) = active.writes.put_over(at, Slot::of(kind, to.at), to) {
-        active.own.push((at, old));
-    }
-    // A page that is alone in its transaction counts by itself: no summary has to wait for it.
-    if count != 1 {
-        waits_for(ftl.geometry().block_of(to.at), active, waiting);
-    }
-    Ok(to)
-}
-
-/// A block has a page of a live transaction.
-#[inline]
-fn waits_for(block: Pbn, active: &mut Active, waiting: &mut FxHashMap<Pbn, Waiting>) {
-    if !active.blocks.iter().rev().any(|&known| known == block) {
-        active.blocks.push(block);
-        waiting.entry(block).or_default().live += 1;
     }
 }
 
@@ -477,7 +410,7 @@ impl Seal {
             }
         }
         active.writes.clear();
-        active.own.clear();
+        active.overwritten = 0;
         active.held.clear();
         self.live.reuse(active);
     }
@@ -501,6 +434,7 @@ impl Owner for Seal {
     /// belongs to no transaction, and counts by itself.
     fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Relocation {
         let tx = TxId(get(tail, tail::XID));
+        self.copies_sum = count_of(tail).1;
         let is_awaited =
             self.evidence.is_awaited(tx, self.now) && !self.mistake.is(Mistake::AwaitedResolved);
         self.copied = (self.live.get(tx).is_some() || is_awaited).then_some(tx);
@@ -527,16 +461,14 @@ impl Owner for Seal {
             {
                 let waiting = self.waiting.entry(block).or_default();
                 waiting.ready_at = waiting.ready_at.max(durable);
+                waiting.has_sum |= self.copies_sum;
             }
             return;
         }
         let active = self.copied.and_then(|tx| self.live.get_mut(tx));
         let active = active.expect("a live page is mapped, or that of a live transaction");
         let follows = active.writes.follow(header.lpn, was, is, Nanos::ZERO);
-        if !follows {
-            let own = active.own.iter_mut().find(|(_, at)| *at == from);
-            own.expect("it has overwritten the page itself").1 = to.at;
-        }
+        assert!(follows, "a live transaction has one live version of a page");
         waits_for(block, active, &mut self.waiting);
     }
 

@@ -1,9 +1,10 @@
 //! Recovery of SEAL: which versions count, and which committed transactions still need evidence.
 
 use super::bounds::Bounds;
-use super::columns::Columns;
+use super::columns::{Columns, There};
 use super::evidence::{Evidence, Undecided, Witness};
 use super::newest::Newest;
+use super::own::count_of;
 use super::{Mistake, listed, tail};
 use crate::commit::show::Rulings;
 use crate::commit::{Options, Ruling};
@@ -21,6 +22,9 @@ pub(super) struct Version {
     pub(super) seq: u64,
     /// Pages of the transaction, if this is the last one; 1 if it counts by itself.
     pub(super) count: u32,
+    /// The sum of the write sequences of the others, if this is the last page of a transaction that
+    /// has overwritten pages of its own; 0 if only the summary of its block was read.
+    pub(super) sum: Option<u64>,
     /// What the summary of its block says of it.
     pub(super) verdict: u32,
     pub(super) lpn: Lpn,
@@ -48,6 +52,8 @@ impl Version {
 pub(super) struct Recovery {
     pub(super) evidence: Evidence,
     pub(super) bounds: Option<Bounds>,
+    /// Blocks without a summary in which a page says a sum.
+    pub(super) with_sums: Vec<Pbn>,
     /// The transactions that the root lists, as it has them.
     pub(super) listing: Vec<u8>,
     pub(super) last_tx: TxId,
@@ -100,7 +106,9 @@ pub(super) fn read(
     for block in blocks {
         versions.clear();
         let read = ftl.scan(mounted.done, &[block], |at, head, bytes| {
-            let (record, verdict) = bytes.split_at(tail::SIZE);
+            let (record, behind) = bytes.split_at(tail::SIZE);
+            let (verdict, sum) = behind.split_at(verdict::SIZE);
+            let (count, has_sum) = count_of(record);
             let tx = TxId(get(record, tail::XID));
             if !mistake.is(Mistake::XidReused) && !mistake.is(Mistake::XidFromCommits) {
                 last_tx = last_tx.max(tx);
@@ -111,7 +119,8 @@ pub(super) fn read(
                 let version = Version {
                     tx,
                     seq: head.seq,
-                    count: get(record, tail::COUNT) as u32,
+                    count,
+                    sum: has_sum.then(|| get(sum, 0..sum.len())),
                     verdict: get(verdict, verdict::VERDICT) as u32,
                     lpn: head.lpn,
                     slot: Slot::of(head.kind, at),
@@ -176,6 +185,7 @@ pub(super) fn read(
     Ok(Recovery {
         evidence,
         bounds,
+        with_sums: columns.with_sums(),
         listing: lists.to_vec(),
         last_tx,
         done: done.max(looked),
@@ -305,15 +315,18 @@ impl Places {
                 Some(place) => format!("place {place}"),
                 None => {
                     let of_tx = versions.iter().filter(|other| other.tx == version.tx);
-                    let mut there: Vec<u64> = of_tx.clone().map(|other| other.seq).collect();
-                    there.sort_unstable();
-                    there.dedup();
-                    let count = of_tx.map(|other| other.count).max().unwrap_or(0);
-                    let says = match count {
-                        0 => "the last one is not".to_string(),
-                        count => format!("the last one says {count}"),
+                    let mut there = There::default();
+                    there.count(of_tx.map(|of| (of.lpn, of.seq, of.count, of.sum)));
+                    let says = match there.last.map(|last| (last.count, last.sum)) {
+                        None => "the last one is not".to_string(),
+                        Some((count, None)) => format!("the last one says {count}"),
+                        Some((count, Some(sum))) => format!(
+                            "the newest versions of the others have the sum {}; the last one says \
+                             {count} and {sum}",
+                            there.sum
+                        ),
                     };
-                    format!("pages of it that are there: {}; {says}", there.len())
+                    format!("pages of it that are there: {}; {says}", there.pages)
                 }
             };
             let because = format!("logical page {}, {place}", version.lpn);
@@ -386,8 +399,24 @@ mod tests {
         has_copy: bool,
         /// Whether the last one is among them.
         has_last: bool,
+        /// Whether the last one says a sum, and with it the number of pages. Else it says the
+        /// number of programs.
+        says_sum: bool,
+        /// An older version of a page that the transaction has overwritten itself.
+        older: Older,
         /// The mapping table on flash has the page.
         is_mapped: bool,
+    }
+
+    /// An older version of one of the pages.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Older {
+        /// Not there: erased, or there never was one.
+        Gone,
+        /// There, and so is the newest one.
+        Beside,
+        /// There, and the newest one is not.
+        Instead,
     }
 
     /// The place of transaction 7, and the write sequence of the page.
@@ -405,14 +434,15 @@ mod tests {
         }
 
         fn is_whole(&self) -> bool {
-            self.pages == 3 && self.has_last
+            self.pages == 3 && self.has_last && self.older != Older::Instead
         }
 
         fn all() -> Vec<Facts> {
             let mut all = Vec::new();
-            for bits in 0..256u32 {
+            let olders = [Older::Gone, Older::Beside, Older::Instead];
+            for bits in 0..512u32 {
                 let bit = |at: u32| bits >> at & 1 == 1;
-                for pages in 1..4 {
+                for (pages, older) in (1..4).flat_map(|pages| olders.map(|older| (pages, older))) {
                     all.push(Facts {
                         has_tx: bit(0),
                         is_single: bit(1),
@@ -423,6 +453,8 @@ mod tests {
                         has_copy: bit(5),
                         has_last: bit(6),
                         is_mapped: bit(7),
+                        says_sum: bit(8),
+                        older,
                     });
                 }
             }
@@ -430,12 +462,21 @@ mod tests {
             all.retain(|facts| {
                 let is_alone = !facts.is_of_many();
                 let is_plain = facts.pages == 1 && !facts.has_copy && !facts.has_last;
+                let is_plain = is_plain && !facts.says_sum;
                 !is_alone || (is_plain && !facts.has_verdict && !facts.has_witness)
             });
             // A witness is a page of the transaction, so there are at least two.
             all.retain(|facts| !facts.has_witness || facts.pages > 1);
             // The page itself is not the last one.
             all.retain(|facts| !facts.has_last || facts.pages > 1);
+            all.retain(|facts| !facts.says_sum || facts.has_last);
+            // The page that was overwritten is another one. It may be the last one, which is the
+            // newest version of its page.
+            all.retain(|facts| match facts.older {
+                Older::Gone => true,
+                Older::Beside => facts.pages > 1,
+                Older::Instead => facts.pages > 1 + u64::from(facts.has_last),
+            });
             all
         }
 
@@ -445,13 +486,14 @@ mod tests {
 
         fn ruled(&self, mistake: Option<Mistake>) -> (&'static str, Option<u64>) {
             let tx = TxId(if self.has_tx { 7 } else { 0 });
-            let page = |seq, count, verdict, block| {
+            let page = |lpn, seq, count, verdict, block| {
                 let version = Version {
                     tx,
                     seq,
                     count,
+                    sum: (self.says_sum && count > 1).then_some(SEQ + SEQ + 1),
                     verdict,
-                    lpn: Lpn(seq as u32),
+                    lpn: Lpn(lpn as u32),
                     slot: Slot::Page(Ppn(seq as u32)),
                 };
                 (version, Pbn(block))
@@ -461,18 +503,35 @@ mod tests {
                 true => (CV - SEQ + 1) as u32,
                 false => 0,
             };
-            let mut versions = vec![page(SEQ, count, verdict, 1)];
+            let mut versions = vec![page(0, SEQ, count, verdict, 1)];
             if self.has_copy {
-                versions.push(page(SEQ, 0, 0, 4));
+                versions.push(page(0, SEQ, 0, 0, 4));
             }
+            // A device without sums keeps all versions, and counts them.
+            let programs = 3 + u32::from(self.older != Older::Gone);
+            let says = if self.says_sum { 3 } else { programs };
             for sibling in 1..self.pages {
                 let is_last = self.has_last && sibling == self.pages - 1;
                 let seq = if is_last { CV } else { SEQ + sibling };
-                let verdict = match self.has_witness && sibling == 1 {
+                let says_place = |seq| match self.has_witness && sibling == 1 {
                     true => (CV - seq + 1) as u32,
                     false => 0,
                 };
-                versions.push(page(seq, if is_last { 3 } else { 0 }, verdict, 2));
+                if sibling == 1 && self.older != Older::Gone {
+                    let seq = SEQ - 10;
+                    versions.push(page(sibling, seq, 0, says_place(seq), 3));
+                    if self.older == Older::Instead {
+                        continue;
+                    }
+                }
+                let verdict = says_place(seq);
+                versions.push(page(
+                    sibling,
+                    seq,
+                    if is_last { says } else { 0 },
+                    verdict,
+                    2,
+                ));
             }
             let roster = self
                 .is_listed
@@ -480,6 +539,7 @@ mod tests {
                 .into_iter()
                 .collect();
             let mut found = Versions::new(&small::GEOMETRY, false);
+            versions.sort_by_key(|&(_, block)| block);
             for all in versions.chunk_by(|a, b| a.1 == b.1) {
                 let pages = (0..).zip(all.iter().map(|&(version, _)| version));
                 found.see(all[0].1, &pages.collect::<Vec<_>>());
@@ -513,6 +573,7 @@ mod tests {
             (Mistake::WitnessIgnored, &["@D"][..]),
             (Mistake::CopiesCounted, &["@E", "@F", "@G"]),
             (Mistake::LastPageCommits, &["@F", "@G"]),
+            (Mistake::NoSum, &["@F", "@G"]),
             (Mistake::NotCounted, &["@F", "@G"]),
         ] {
             let mistaken = |facts: &Facts| facts.place(Some(mistake));

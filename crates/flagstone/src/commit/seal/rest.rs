@@ -69,6 +69,7 @@ pub(super) fn resume(
     Ok(Recovery {
         evidence: Evidence::found(all.into_iter()),
         bounds: None,
+        with_sums: Vec::new(),
         listing: mounted.blob.clone(),
         last_tx,
         done: mounted.done,
@@ -115,8 +116,9 @@ fn parse(mut bytes: &[u8], blocks: u32) -> Option<(TxId, Vec<(TxId, Undecided)>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commit::small_device::{EVERYTHING, NOTHING, PAGES as LPNS, Small, below};
+    use crate::commit::small_device::{self, EVERYTHING, NOTHING, PAGES as LPNS, Small, below};
     use crate::commit::{Kind, Options};
+    use crate::ftl::Config;
     use crate::ftl::rest::rest;
     use crate::units::Lpn;
 
@@ -130,8 +132,12 @@ mod tests {
     impl History {
         fn new(seed: u32) -> History {
             let options = Options::default().with("linger", seed % 3);
+            let config = Config {
+                works_ahead: seed % 4 > 1,
+                ..Config::small(LPNS, Some(3))
+            };
             History {
-                small: Small::new(Kind::Seal, options),
+                small: Small::on(small_device::chip(), config, Kind::Seal, options),
                 holds: vec![0; LPNS as usize],
                 dice: seed,
             }
@@ -169,6 +175,13 @@ mod tests {
                 if i % 3 == 0 {
                     self.small.write(long, 60 + below(&mut self.dice, 8), 77);
                 }
+            }
+            // Its pages may be copied, and not be erased where they were.
+            if below(&mut self.dice, 2) == 0 {
+                let wrote = (60..68).map(|at| self.small.value_in(Some(long), at));
+                let values: Vec<u8> = wrote.collect();
+                self.small.commit(long);
+                self.holds[60..68].copy_from_slice(&values);
             }
         }
 

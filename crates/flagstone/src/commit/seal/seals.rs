@@ -17,6 +17,19 @@ pub(super) struct Waiting {
     pub(super) live: u32,
     /// When those that ended with pages in it are durable.
     pub(super) ready_at: Nanos,
+    /// Whether a page in it says a sum.
+    pub(super) has_sum: bool,
+}
+
+impl Waiting {
+    /// A block in which a restart has found a page that says a sum.
+    pub(super) fn for_sum(&block: &Pbn) -> (Pbn, Waiting) {
+        let waiting = Waiting {
+            has_sum: true,
+            ..Waiting::default()
+        };
+        (block, waiting)
+    }
 }
 
 impl Seal {
@@ -65,6 +78,20 @@ impl Seal {
             .try_for_each(|closing| self.seal(ftl, now, closing))
     }
 
+    /// When a summary may take the place of the pages of a block, as far as that hangs on sums. A
+    /// restart that finds it reads no sum in these pages: it is an end of evidence like an erase,
+    /// and waits as one does (rule T). The transactions with a sum are durable then, so that the
+    /// summary says that they have committed, or nothing needs them any more.
+    #[inline]
+    fn sums_until(&self, block: Pbn) -> Nanos {
+        let waiting = self.waiting.get(&block);
+        let has_sum = waiting.is_some_and(|waiting| waiting.has_sum);
+        match has_sum && !self.mistake.is(Mistake::SumNotAwaited) {
+            true => self.relied_until,
+            false => Nanos::ZERO,
+        }
+    }
+
     /// Programs the summary of a block whose pages are done at `done`. It says of the pages of
     /// committed transactions that they are, and nothing of the others.
     pub(super) fn seal(
@@ -75,7 +102,7 @@ impl Seal {
     ) -> Result<(), FtlError> {
         let now = match self.mistake.is(Mistake::SummaryFirst) {
             true => now,
-            false => ftl.sync(now, done)?,
+            false => ftl.sync(now, done.max(self.sums_until(block)))?,
         };
         let (evidence, live, mistake) = (&self.evidence, &self.live, self.mistake);
         let mut said = Vec::new();

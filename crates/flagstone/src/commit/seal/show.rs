@@ -13,7 +13,8 @@ pub(super) const RECOVERY: &[Row] = rows! {
     "@C": "the newest root lists its transaction" => "counts, its place is said there";
     "@D": "the summary of another block has a verdict for its transaction"
         => "counts, at that place";
-    "@E": "as many pages of its transaction are there as the last one says"
+    "@E": "as many pages of its transaction are there as the last one says, and their newest \
+           versions have the sum that it says, if it says one"
         => "counts, at the sequence of the last";
     "@F": "none of these, and the mapping table on flash (of seal-r) has it"
         => "counts, in the mapping table";

@@ -84,6 +84,87 @@ fn of_two_versions_in_one_transaction_the_later_counts() {
     }
 }
 
+/// Writes a few pages over and over in one transaction: many times what the device has room for.
+/// Returns the device, the transaction and the number of its writes.
+fn overwrites_itself(kind: Kind, linger: u32, mistake: Option<Mistake>) -> (Small, TxId) {
+    let options = Options {
+        mistake: mistake.into(),
+        ..Options::default().with("linger", linger)
+    };
+    let mut small = Small::new(kind, options);
+    small.set(1, &[0, 1, 2, 3]);
+    let pages = small.device().geometry().pages();
+    let tx = small.begin();
+    for n in 0..3 * pages {
+        let written = small.try_write(tx, n % 5, (n % 200) as u8 + 2);
+        assert_eq!(written, Ok(()), "{kind}, write {n} of {pages} pages");
+    }
+    for at in 0..5 {
+        small.write(tx, at, at as u8 + 100);
+    }
+    small.check();
+    (small, tx)
+}
+
+#[test]
+fn versions_that_a_live_transaction_has_overwritten_are_collected() {
+    for kind in [Kind::Seal, Kind::SealR] {
+        for linger in [0, 2] {
+            for dice in [NOTHING, EVERYTHING] {
+                let (mut small, tx) = overwrites_itself(kind, linger, None);
+                assert_eq!(small.values(5), [1, 1, 1, 1, 0], "{kind}");
+                small.commit(tx);
+                let mut small = small.restart(dice);
+                assert_eq!(small.values(5), [100, 101, 102, 103, 104], "{kind}");
+                small.fill(60);
+                assert_eq!(
+                    small.restart(dice).values(4),
+                    [100, 101, 102, 103],
+                    "{kind}"
+                );
+                let (mut small, tx) = overwrites_itself(kind, linger, None);
+                small.abort(tx);
+                assert_eq!(small.restart(dice).values(5), [1, 1, 1, 1, 0], "{kind}");
+                let (small, _) = overwrites_itself(kind, linger, None);
+                assert_eq!(small.restart(dice).values(5), [1, 1, 1, 1, 0], "{kind}");
+            }
+        }
+    }
+}
+
+/// Wrong where the erase of such a block is not noticed: then another page of its transaction loses
+/// what said that it counts.
+#[test]
+fn a_block_of_overwritten_versions_speaks_for_its_transaction() {
+    for (before, after) in (0..8).flat_map(|before| (0..8).map(move |after| (before, after))) {
+        let mut small = seal(2, None);
+        let tx = small.open(1, &[0, 1]);
+        small.fill(before);
+        small.write(tx, 0, 2);
+        small.fill(after);
+        small.write(tx, 1, 2);
+        small.write(tx, 2, 2);
+        small.commit(tx);
+        small.check();
+        for _ in 0..6 {
+            small.fill(2);
+            small.check();
+        }
+        let now = small.now;
+        for block in small.device().ftl().data_blocks() {
+            if small.device().ftl().block_state(block) == BlockState::Full {
+                small
+                    .device()
+                    .collect(now, block)
+                    .expect("it can be collected");
+                small.check();
+            }
+        }
+        let mut small = small.restart(EVERYTHING);
+        assert_eq!(small.values(3), [2, 2, 2], "{before} {after}");
+    }
+}
+
 #[test]
 fn a_trim_is_a_page_of_its_transaction() {
     let mut small = seal(2, None);

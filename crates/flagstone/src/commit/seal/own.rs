@@ -1,0 +1,137 @@
+//! What a live transaction has on flash, and what its last page says of that.
+//!
+//! A transaction that overwrites pages of its own leaves the older versions to the collector at
+//! once. Its last page then says how many pages there are and the sum of the write sequences of
+//! their newest versions. A restart takes the newest version of each page that it finds: where one
+//! is missing, an older one can only stand in with a smaller sequence, and the sum is too small.
+
+use super::seals::Waiting;
+use super::{Mistake, tail};
+use crate::commit::active::{HeldBack, Writes};
+use crate::ftl::{Ftl, FtlError, Slot, Stream, Written};
+use crate::layout::{get, put};
+use crate::mistakes::Mistaken;
+use crate::units::{Nanos, Pbn, TxId};
+use rustc_hash::FxHashMap;
+
+/// Set in [`tail::COUNT`] of a last page that has a sum.
+const HAS_SUM: u32 = 1 << 31;
+
+/// The number in [`tail::COUNT`], and whether the page has a sum.
+pub(super) fn count_of(tail: &[u8]) -> (u32, bool) {
+    let word = get(tail, tail::COUNT) as u32;
+    (word & !HAS_SUM, word & HAS_SUM != 0)
+}
+
+/// What a live transaction has on flash, and the page that it holds back.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Active {
+    pub(super) writes: Writes,
+    /// How many versions it has overwritten itself.
+    pub(super) overwritten: u64,
+    /// Blocks that wait for its end; sealed ones among them.
+    pub(super) blocks: Vec<Pbn>,
+    pub(super) held: HeldBack,
+}
+
+impl Active {
+    /// What the page held back says if it is the last one.
+    pub(super) fn last(&self, mistake: Mistaken<Mistake>) -> Last {
+        let held = self.held.lpn();
+        let overwrites = held.is_some_and(|at| self.writes.get(at).is_some());
+        let overwritten = self.overwritten + u64::from(overwrites);
+        let count = self.writes.entries().len() as u32 + u32::from(!overwrites);
+        if mistake.is(Mistake::NumberOfPrograms) {
+            return Last {
+                count: count + overwritten as u32,
+                sum: None,
+            };
+        }
+        let has_sum = count > 1 && overwritten > 0;
+        let sum = || {
+            let entries = self.writes.entries().iter();
+            let others = entries.filter(|entry| Some(entry.lpn) != held);
+            others.fold(0u64, |sum, entry| sum.wrapping_add(entry.seq))
+        };
+        Last {
+            count,
+            sum: has_sum.then(sum),
+        }
+    }
+
+    /// Where the pages on flash are: each block once.
+    pub(super) fn places(&self, ftl: &Ftl) -> Vec<Pbn> {
+        let entries = self.writes.entries().iter();
+        let written = entries.filter_map(|entry| entry.slot.ppn());
+        let mut blocks: Vec<Pbn> = written.map(|at| ftl.geometry().block_of(at)).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks
+    }
+}
+
+/// What the last page of a transaction says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Last {
+    /// Pages of the transaction, itself included.
+    pub(super) count: u32,
+    /// The sum of the write sequences of the others, modulo 2^64, if the transaction has
+    /// overwritten pages of its own. One that has not has one version of each page, and the number
+    /// says all.
+    pub(super) sum: Option<u64>,
+}
+
+impl Last {
+    /// Of a page that is not the last one.
+    pub(super) const NOT: Last = Last {
+        count: 0,
+        sum: None,
+    };
+}
+
+/// Programs the page that a transaction holds back, and lets the collector have the version that it
+/// takes the place of.
+#[inline]
+pub(super) fn program(
+    ftl: &mut Ftl,
+    now: Nanos,
+    (tx, active): (TxId, &mut Active),
+    says: Last,
+    waiting: &mut FxHashMap<Pbn, Waiting>,
+) -> Result<Written, FtlError> {
+    let (at, kind, cause, bytes) = active.held.get();
+    let mut tail = [0; tail::SIZE];
+    put(&mut tail, tail::XID, tx.0);
+    put(&mut tail, tail::COUNT, says.count.into());
+    let (stream, page) = ((Stream::Host, None), (kind, at, None));
+    let to = match says.sum {
+        None => ftl.append(now, stream, page, &tail, bytes, cause)?,
+        Some(sum) => {
+            put(&mut tail, tail::COUNT, (says.count | HAS_SUM).into());
+            ftl.append_word(now, stream, page, (&tail, sum), bytes, cause)?
+        }
+    };
+    active.held.clear();
+    if let Some(old) = active.writes.put_over(at, Slot::of(kind, to.at), to) {
+        active.overwritten += 1;
+        ftl.kill(old);
+    }
+    // A page that is alone in its transaction counts by itself: no summary has to wait for it.
+    if says.count != 1 {
+        let block = ftl.geometry().block_of(to.at);
+        waits_for(block, active, waiting);
+        if says.sum.is_some() {
+            waiting.entry(block).or_default().has_sum = true;
+        }
+    }
+    Ok(to)
+}
+
+/// A block has a page of a live transaction.
+#[inline]
+pub(super) fn waits_for(block: Pbn, active: &mut Active, waiting: &mut FxHashMap<Pbn, Waiting>) {
+    if !active.blocks.iter().rev().any(|&known| known == block) {
+        active.blocks.push(block);
+        waiting.entry(block).or_default().live += 1;
+    }
+}
