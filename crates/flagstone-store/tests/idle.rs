@@ -175,3 +175,24 @@ fn a_cut_in_the_middle_of_a_discard_takes_nothing() {
         assert!(contents(&mut store) == before, "seed {seed}");
     }
 }
+
+/// A write far beyond the store took all room that there was, by and by, and was refused then.
+#[test]
+fn a_refused_write_takes_no_room() {
+    use flagstone_store::medium::Medium;
+    let medium = Recorded::default();
+    let mut store = PageStore::on(Box::new(medium.clone()), &OpenOptions::default()).unwrap();
+    commit(&mut store, 1);
+    let before = medium.bytes().unwrap();
+    medium.give_at_most(Some(300 << 20));
+    let far = Lpn(250_000);
+    let tx = store.begin().unwrap();
+    assert!(store.write(tx, far, b"far").is_err());
+    store.abort(tx).unwrap();
+    assert!(store.find_room(1, 0, far).is_err());
+    assert_eq!(medium.bytes().unwrap(), before);
+    medium.give_at_most(Some(1200 << 20));
+    let tx = store.begin().unwrap();
+    store.write(tx, far, b"far").unwrap();
+    store.commit(tx).unwrap();
+}

@@ -55,18 +55,29 @@ impl PageStore {
     /// Sees to it that a page can be written: one beyond the store, or one that was never written,
     /// may need a larger one.
     pub(super) fn make_room_at(&mut self, at: Lpn) -> Result<(), StoreError> {
+        self.reach(at)?;
+        if self.is_new(at) {
+            self.make_room_for_more()?;
+        }
+        self.make_room()
+    }
+
+    /// Grows the store until it has a page, at once: where there is no room for all of that, it
+    /// takes none.
+    fn reach(&mut self, at: Lpn) -> Result<(), StoreError> {
         while at.0 >= self.device.pages() {
-            if self.grow()? == 0 {
+            let geometry = self.device.geometry();
+            let wanted = at.0 / geometry.pages_per_block + 1;
+            let least = wanted.saturating_sub(geometry.blocks()).max(1);
+            let more = least.max(self.next_blocks());
+            if self.grow_by(more)? == 0 && (more == least || self.grow_by(least)? == 0) {
                 let why = self.why_no_more();
                 return Err(StoreError::Full(format!(
                     "page {at} lies beyond it, and {why}"
                 )));
             }
         }
-        if self.is_new(at) {
-            self.make_room_for_more()?;
-        }
-        self.make_room()
+        Ok(())
     }
 
     /// Asks the device for something that takes room, in a store that grows where that is wanting:
@@ -205,6 +216,7 @@ impl PageStore {
     /// [`StoreError::Full`] if there is no such room, and as [`PageStore::write`].
     pub fn find_room(&mut self, new: u64, again: u64, highest: Lpn) -> Result<(), StoreError> {
         self.may_write()?;
+        self.reach(highest)?;
         while !self.would_find_room(new, again, highest) {
             if self.grow_as_far_as_it_goes()? == 0 {
                 return Err(StoreError::Full(format!(
@@ -311,12 +323,7 @@ impl PageStore {
         next_blocks(geometry.pages_per_block, geometry.blocks())
     }
 
-    /// Grows the store. Returns how many blocks were added: none if there is no room.
-    fn grow(&mut self) -> Result<u32, StoreError> {
-        self.grow_by(self.next_blocks())
-    }
-
-    /// As [`PageStore::grow`], by fewer blocks where there is no room for all of them.
+    /// Grows the store by as many blocks as there is room for. Returns how many that were.
     fn grow_as_far_as_it_goes(&mut self) -> Result<u32, StoreError> {
         let mut more = self.next_blocks();
         while more > 0 {
