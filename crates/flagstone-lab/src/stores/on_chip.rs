@@ -79,6 +79,8 @@ struct State {
     now: Option<Moment>,
     /// Erases of this opening.
     erased: u32,
+    /// What the newest mark of the medium says, as the last opening that read the marks found it.
+    says: Option<(Pbn, u64, Vec<u8>)>,
     /// Operations that were issued to the flash of the medium, and of the chip.
     issued: u64,
     followed: u64,
@@ -109,6 +111,7 @@ impl OnChip {
         OnChip(Arc::new(Mutex::new(State {
             now,
             erased: 0,
+            says: None,
             issued: 0,
             followed: 0,
             ahead: VecDeque::new(),
@@ -414,8 +417,11 @@ impl Flash for Listening {
         self.below.erase_saying(now, block, number, says)
     }
 
+    /// The chip keeps no marks, and is told.
     fn said_at_erase(&self) -> Option<(Pbn, u64, Vec<u8>)> {
-        self.below.said_at_erase()
+        let says = self.below.said_at_erase();
+        self.chip.state().says.clone_from(&says);
+        says
     }
 
     fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {
@@ -525,6 +531,10 @@ impl Flash for Cutting {
 
     fn never_fails(&self) -> bool {
         true
+    }
+
+    fn said_at_erase(&self) -> Option<(Pbn, u64, Vec<u8>)> {
+        self.chip.state().says.clone()
     }
 
     fn is_factory_bad(&self, block: Pbn) -> bool {

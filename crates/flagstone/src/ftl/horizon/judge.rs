@@ -184,6 +184,8 @@ impl Ftl {
         if let Some((block, number, words)) = self.flash.said_at_erase() {
             let at = self.geometry.page(block, 0);
             self.horizon.hears(0, at, number, &words);
+            // The pages with the last numbers before it may be gone, which must not come again.
+            self.seq = self.seq.max(number);
         }
         let mut damage = self.find_damage(scanned);
         // Only a device that says itself how large it is may have lost that.
