@@ -35,6 +35,7 @@ mod life;
 mod page;
 pub(crate) mod places;
 pub(crate) mod rest;
+mod says;
 pub(crate) mod thin;
 
 pub(crate) use beyond::highest_page;
@@ -543,8 +544,7 @@ impl Flash for MediumFlash {
     }
 
     fn last_erase_before(&self, block: Pbn) -> u8 {
-        let generation = self.places.state().generations[block.index()];
-        self.last_erase_of_opening(generation >> 32) as u8
+        self.last_erase_beside(block)
     }
 
     fn was_erased_after(&self, block: Pbn, other: Pbn, erase: u8) -> bool {
@@ -565,39 +565,7 @@ impl Flash for MediumFlash {
     }
 
     fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
-        let block = self.geometry.block_of(at);
-        let generation = match self.places.generation(block) {
-            UNKNOWN => match self.read_mark(block).ok()? {
-                NEVER => self.generation_of_pages(block),
-                known => known,
-            },
-            known => known,
-        };
-        let place = self.place_of(at);
-        let mut read = [0; MEDIUM_PAGE_BYTES];
-        let kept = self.places.state().kept(place).map(Arc::clone);
-        let page = match &kept {
-            Some(page) => &page[..],
-            None => {
-                let offset = place * MEDIUM_PAGE_BYTES as u64;
-                self.medium().read_at(offset, &mut read).ok()?;
-                &read
-            }
-        };
-        let (bytes, end) = page.split_at(DATA_BYTES);
-        match judge(bytes, end, at, generation, self.superblock.identity) {
-            Judged::Whole(bytes) => {
-                let filled = data.len().min(bytes);
-                data[..filled].copy_from_slice(&page[..filled]);
-                spare.copy_from_slice(&page[DATA_BYTES..][..spare.len()]);
-                Some(filled)
-            }
-            Judged::Blank => {
-                spare.fill(0xff);
-                Some(0)
-            }
-            Judged::Wrong => None,
-        }
+        self.glance_at(at, data, spare)
     }
 }
 

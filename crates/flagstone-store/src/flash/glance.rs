@@ -3,7 +3,8 @@
 
 use super::life::pages_that_tell;
 use super::{
-    DAMAGED, DATA_BYTES, Judged, NEVER, generation_in, judge, mark_at, mark_page, page_generation,
+    DAMAGED, DATA_BYTES, Judged, MediumFlash, NEVER, UNKNOWN, generation_in, judge, mark_at,
+    mark_page, page_generation,
 };
 use crate::encryption;
 use crate::error::{Doing, StoreError};
@@ -12,6 +13,7 @@ use crate::medium::Medium;
 use crate::pages::OpenOptions;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::units::{Pbn, Ppn};
+use std::sync::Arc;
 
 /// How a page of a medium reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,5 +127,44 @@ impl Glance {
                 Judged::Wrong => Shown::Torn,
             },
         )
+    }
+}
+
+impl MediumFlash {
+    /// Reads a page for [`Flash::peek`](flagstone::nand::Flash::peek).
+    pub(super) fn glance_at(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
+        let block = self.geometry.block_of(at);
+        let generation = match self.places.generation(block) {
+            UNKNOWN => match self.read_mark(block).ok()? {
+                NEVER => self.generation_of_pages(block),
+                known => known,
+            },
+            known => known,
+        };
+        let place = self.place_of(at);
+        let mut read = [0; MEDIUM_PAGE_BYTES];
+        let kept = self.places.state().kept(place).map(Arc::clone);
+        let page = match &kept {
+            Some(page) => &page[..],
+            None => {
+                let offset = place * MEDIUM_PAGE_BYTES as u64;
+                self.medium().read_at(offset, &mut read).ok()?;
+                &read
+            }
+        };
+        let (bytes, end) = page.split_at(DATA_BYTES);
+        match judge(bytes, end, at, generation, self.superblock.identity) {
+            Judged::Whole(bytes) => {
+                let filled = data.len().min(bytes);
+                data[..filled].copy_from_slice(&page[..filled]);
+                spare.copy_from_slice(&page[DATA_BYTES..][..spare.len()]);
+                Some(filled)
+            }
+            Judged::Blank => {
+                spare.fill(0xff);
+                Some(0)
+            }
+            Judged::Wrong => None,
+        }
     }
 }

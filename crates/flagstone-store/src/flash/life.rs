@@ -11,8 +11,8 @@
 //! durable. A flash that failed does not close.
 
 use super::{
-    AT_REST, DAMAGED, DATA_BYTES, MARK_MAGIC, MediumFlash, NEVER, READING_MARK, SAYS_AT, UNKNOWN,
-    geometry, mark, mark_page, mark_says, medium_bytes, sum, trailer,
+    AT_REST, DAMAGED, DATA_BYTES, MARK_MAGIC, MediumFlash, NEVER, READING_MARK, geometry, mark,
+    mark_page, medium_bytes, sum, trailer,
 };
 use crate::encryption::sealed_mark;
 use crate::identity::Identity;
@@ -332,63 +332,6 @@ impl MediumFlash {
             known => self.doubt_opening(block, known),
         }
         generation
-    }
-
-    /// Has a mark say what the translation layer says at the erase.
-    pub(super) fn put_says(&self, page: &mut [u8; MEDIUM_PAGE_BYTES], number: u64, says: &[u8]) {
-        let (mark, record) = page.split_at_mut(SAYS_AT);
-        put(record, mark_says::NUMBER, number);
-        record[mark_says::STATEMENT].copy_from_slice(says);
-        let sum = self.sum_of_says(mark, record);
-        put(record, mark_says::CRC, sum);
-    }
-
-    fn sum_of_says(&self, mark: &[u8], record: &[u8]) -> u64 {
-        let identity = self.superblock.identity.number().to_le_bytes();
-        let (mark, record) = (&mark[..mark::CRC.start], &record[..mark_says::CRC.start]);
-        crate::sum::crc32c_of(&[mark, record, &identity]).into()
-    }
-
-    /// The block of the newest mark, and what that says. All marks have been read.
-    pub(super) fn newest_mark_says(&self) -> Option<(Pbn, u64, Vec<u8>)> {
-        let state = self.places.state();
-        let known = |generation: &u64| !matches!(*generation, NEVER | DAMAGED | UNKNOWN);
-        let marks = state.generations.iter().zip(0..);
-        let newest = marks.filter(|(generation, _)| known(generation)).max();
-        let block = newest.map(|(_, block)| Pbn(block))?;
-        drop(state);
-        let mut page = [0; SAYS_AT + mark_says::SIZE];
-        let offset = self.mark_of(block) * MEDIUM_PAGE_BYTES as u64;
-        self.medium().read_at(offset, &mut page).ok()?;
-        let (mark, record) = page.split_at(SAYS_AT);
-        let is_right = get(record, mark_says::CRC) == self.sum_of_says(mark, record);
-        let says = || record[mark_says::STATEMENT].to_vec();
-        is_right.then(|| (block, get(record, mark_says::NUMBER), says()))
-    }
-
-    /// The number of the last erase of an opening, by the blocks that were not erased since.
-    pub(super) fn last_erase_of_opening(&self, opening: u64) -> u32 {
-        let state = self.places.state();
-        let marks = state.generations.iter();
-        let of_opening = marks.filter(|&generation| generation >> 32 == opening);
-        of_opening.max().map_or(0, |&last| last as u32)
-    }
-
-    /// Whether a block was erased after an erase of which the last byte of its number is known, and
-    /// which came before a page of block `other` was programmed. Erases of one opening are
-    /// numbered.
-    pub(super) fn erased_after(&self, block: Pbn, other: Pbn, erase: u8) -> bool {
-        let state = self.places.state();
-        let [block, other] = [block, other].map(|block| state.generations[block.index()]);
-        let opening = other >> 32;
-        if block >> 32 != opening {
-            return true;
-        }
-        drop(state);
-        let last = self.last_erase_of_opening(opening);
-        // Few erases come after the newest page that says something.
-        let before = last.saturating_sub((last as u8).wrapping_sub(erase).into());
-        block as u32 > before
     }
 
     /// The generation of a block without a mark, by some of its pages: its mark was lost, or has
