@@ -61,7 +61,7 @@ const COUNTEREXAMPLES: [&str; 11] = [
     "mixsl.pairs-ignored/g0/b0/w1x7/f64/s8238/n2/o9-e3-n/c0-54-n",
     "g-mixsl.pairs-ignored/g0/b0/w1x2/f64/s255/n1/c8-95-n",
     "seal.pairs-ignored/g0/b0/w1x2/f64/s3040/n2/o2-a0-n/o0-ac-n",
-    "seal-r.pairs-ignored/g0/b0/w1x2/f64/s6471/n1/e5-31-n",
+    "seal-r.pairs-ignored/g0/b0/w1x15/f64/s6114/n1/o0-2f-n",
     "wal.pairs-ignored/g0/b0/w1x5/f64/s3557/n1/o4-9673-n",
 ];
 
