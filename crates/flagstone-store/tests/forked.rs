@@ -2,8 +2,13 @@
 //! its threads: to let go of what they have must neither wait for one nor write to the store.
 
 use flagstone_store::{OpenOptions, Store, StoreError};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// One test at a time: what a process does that was forked while threads of another test open
+/// stores is not asked for here.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Forks a process that does something and ends. Returns whether it ended well, and in time.
 fn forked(act: impl FnOnce() -> bool) -> bool {
@@ -37,6 +42,7 @@ fn forked(act: impl FnOnce() -> bool) -> bool {
 
 #[test]
 fn what_a_forked_process_lets_go_of_waits_for_nobody_and_writes_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(|it| it.into_inner());
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store.flag");
     let options = OpenOptions::default();
@@ -96,6 +102,7 @@ fn what_a_forked_process_lets_go_of_waits_for_nobody_and_writes_nothing() {
 
 #[test]
 fn a_forked_process_opens_the_store_anew_once_its_parent_has_let_go() {
+    let _alone = ALONE.lock().unwrap_or_else(|it| it.into_inner());
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store.flag");
     let options = OpenOptions::default();
@@ -142,6 +149,7 @@ fn a_forked_process_opens_the_store_anew_once_its_parent_has_let_go() {
 
 #[test]
 fn a_parent_that_dies_leaves_the_store_to_the_process_that_it_forked() {
+    let _alone = ALONE.lock().unwrap_or_else(|it| it.into_inner());
     use std::io::Read;
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store.flag");
