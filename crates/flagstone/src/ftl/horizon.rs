@@ -68,6 +68,9 @@ const IS_COPY: u64 = 0xfffe;
 const SEALED_UNIT: u64 = 8;
 const NONE_SEALED: u64 = 255;
 
+/// What a page says if nothing is said.
+const UNSAID: [u8; statement::SIZE] = [0xff; statement::SIZE];
+
 /// No page, or nothing that can be said.
 const NONE: u32 = u32::MAX;
 
@@ -169,6 +172,27 @@ impl Statement {
         };
         (seq, Some(statement))
     }
+
+    /// The bytes of it; nothing is said if its horizon is too far back.
+    fn emit(&self) -> [u8; statement::SIZE] {
+        let lag = self.number - self.horizon;
+        if lag >= IS_COPY {
+            return UNSAID;
+        }
+        let mut words = UNSAID;
+        let units = (self.horizon - self.sealed).div_ceil(SEALED_UNIT);
+        put(&mut words, statement::LAG, lag);
+        put(&mut words, statement::SEALED, units.min(NONE_SEALED));
+        for (place, head) in [statement::HOST, statement::COPIES]
+            .into_iter()
+            .zip(self.heads)
+        {
+            put(&mut words, place, head.into());
+        }
+        put(&mut words, statement::ROOT, self.root.into());
+        put(&mut words, statement::ERASE, self.erase.into());
+        words
+    }
 }
 
 /// What is known of what is durable, and what a restart has found.
@@ -263,7 +287,7 @@ impl Horizon {
 
     /// What a copy says that has the write sequence of another page: its number.
     fn of_copy(number: u64) -> [u8; statement::SIZE] {
-        let mut words = [0xff; statement::SIZE];
+        let mut words = UNSAID;
         put(&mut words, statement::LAG, IS_COPY);
         put(&mut words, statement::HOST, number & u64::from(u32::MAX));
         put(&mut words, statement::COPIES, number >> 32);
@@ -272,9 +296,8 @@ impl Horizon {
 
     /// What can be said at an instant, by a program with a number, in a plane.
     fn say(&mut self, now: Nanos, number: u64, plane: usize) -> [u8; statement::SIZE] {
-        let mut words = [0xff; statement::SIZE];
         if !self.is_on {
-            return words;
+            return UNSAID;
         }
         while let Some(&first) = self.in_flight.front()
             && let Some(from) = first.safe_from.filter(|&from| from <= now)
@@ -285,29 +308,19 @@ impl Horizon {
         }
         // Clients that run side by side ask for later and earlier instants in turn.
         if now < self.known_from {
-            return words;
-        }
-        let lag = number - self.safe;
-        if lag >= IS_COPY {
-            return words;
+            return UNSAID;
         }
         let unsealed = self.unsealed.iter().map(|block| block.last).min();
-        let sealed = unsealed.map_or(self.safe, |last| self.safe.min(last.saturating_sub(1)));
-        let units = (self.safe - sealed).div_ceil(SEALED_UNIT);
-        put(&mut words, statement::LAG, lag);
-        put(&mut words, statement::SEALED, units.min(NONE_SEALED));
-        put(
-            &mut words,
-            statement::HOST,
-            self.heads[0][plane].next.into(),
-        );
-        put(
-            &mut words,
-            statement::COPIES,
-            self.heads[1][plane].next.into(),
-        );
-        put(&mut words, statement::ROOT, self.root & 0xff);
-        words
+        let said = Statement {
+            number,
+            horizon: self.safe,
+            sealed: unsealed.map_or(self.safe, |last| self.safe.min(last.saturating_sub(1))),
+            heads: [0, 1].map(|stream| self.heads[stream][plane].next),
+            root: self.root as u8,
+            erase: u8::MAX,
+            at: Ppn(NONE),
+        };
+        said.emit()
     }
 
     /// The first program in flight is durable.
@@ -459,7 +472,7 @@ impl Ftl {
             records[start + header::SIZE..start + stride].copy_from_slice(tail);
         })?;
         let last = self.horizon.found.iter().find(|found| found.block == block);
-        let last = last.and_then(|found| found.pages.iter().filter_map(Seen::number).max());
+        let last = last.and_then(|found| Seen::last(&found.pages));
         self.lacks_summary(block, last.unwrap_or(0));
         self.horizon.found.retain(|found| found.block != block);
         let live = self.blocks[block.index()].live;

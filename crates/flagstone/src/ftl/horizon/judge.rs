@@ -25,6 +25,11 @@ impl Seen {
             Seen::Blank | Seen::Unreadable => None,
         }
     }
+
+    /// The highest number of these pages.
+    pub(in crate::ftl) fn last(pages: &[Seen]) -> Option<u64> {
+        pages.iter().filter_map(Seen::number).max()
+    }
 }
 
 /// A block without a summary, as a restart finds it.
@@ -114,7 +119,7 @@ impl Known {
     /// The pages of a block without a summary that were durable and are not there, and whether it
     /// had a summary.
     pub(super) fn judges(&self, pages: &[Seen]) -> (Vec<u32>, bool) {
-        let last = pages.iter().filter_map(Seen::number).max();
+        let last = Seen::last(pages);
         if last.is_some_and(|last| last <= self.unto) {
             return (Vec::new(), false);
         }
@@ -269,7 +274,7 @@ impl Ftl {
     /// What is known of a block, beside its pages.
     fn known_of(&self, found: &Found, highest: u64, scanned: &Scanned<'_>) -> Known {
         let block = found.block;
-        let last = found.pages.iter().filter_map(Seen::number).max();
+        let last = Seen::last(&found.pages);
         let first = self.geometry.page(block, 0).0;
         let ends = first..first + self.data_pages;
         let says = |statement: &Statement| {

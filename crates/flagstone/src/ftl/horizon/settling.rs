@@ -6,9 +6,8 @@
 //! and says of two blocks that still wait up to where their pages were there: of those that were
 //! open by that statement, and else of others.
 
-use super::{Found, IS_COPY, NONE, SEALED_UNIT, Seen, Statement, statement};
+use super::{Found, NONE, Seen, Statement, statement};
 use crate::ftl::Ftl;
-use crate::layout::put;
 use crate::units::Ppn;
 
 impl Found {
@@ -23,7 +22,6 @@ impl Found {
 impl Ftl {
     /// What the summary at a page says, with the next number.
     pub(super) fn says_while_settling(&self, at: Ppn) -> [u8; statement::SIZE] {
-        let mut words = [0xff; statement::SIZE];
         let block = self.addresses.block_of(at);
         let newest = self.horizon.newest[self.geometry.plane_of(block) as usize];
         let newest = newest.unwrap_or(Statement {
@@ -35,10 +33,6 @@ impl Ftl {
             erase: 0,
             at,
         });
-        let lag = self.seq - newest.horizon;
-        if lag >= IS_COPY {
-            return words;
-        }
         let ends = |found: &Found| found.end(self.geometry.page(found.block, 0));
         let is_in = |head: u32, found: &Found| {
             head != NONE && self.addresses.block_of(Ppn(head - 1)) == found.block
@@ -54,14 +48,13 @@ impl Ftl {
                 (head, end) => end.map_or(head, |end| end.max(head)),
             }
         });
-        let units = (newest.horizon - newest.sealed).div_ceil(SEALED_UNIT);
-        put(&mut words, statement::LAG, lag);
-        put(&mut words, statement::SEALED, units.min(super::NONE_SEALED));
-        for (place, head) in [statement::HOST, statement::COPIES].into_iter().zip(heads) {
-            put(&mut words, place, head.into());
-        }
-        put(&mut words, statement::ROOT, self.horizon.root & 0xff);
-        words[statement::ERASE.start] = self.flash.last_erase_before(block);
-        words
+        let said = Statement {
+            number: self.seq,
+            heads,
+            root: self.horizon.root as u8,
+            erase: self.flash.last_erase_before(block),
+            ..newest
+        };
+        said.emit()
     }
 }

@@ -4,7 +4,7 @@
 //! ([`Format::word_flag`](crate::ftl::Format::word_flag)) that a word lies there; such a page says
 //! nothing of what was durable but its own number. Summaries do not repeat words.
 
-use super::{IS_COPY, statement};
+use super::{IS_COPY, UNSAID, statement};
 use crate::ftl::{Cause, Ftl, FtlError, PageKind, Stream, Written};
 use crate::layout::{get, put};
 use crate::units::{Lpn, Nanos};
@@ -38,7 +38,7 @@ pub(super) fn number(seq: u64, bytes: &[u8]) -> u64 {
 
 /// What a page says that has a word of its owner: its number, if that is not its write sequence.
 pub(super) fn emit(word: u64, seq: u64, number: u64) -> [u8; statement::SIZE] {
-    let mut words = [0xff; statement::SIZE];
+    let mut words = UNSAID;
     put(&mut words, WORD, word);
     if number != seq {
         put(&mut words, statement::LAG, IS_COPY);
