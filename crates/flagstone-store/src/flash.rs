@@ -544,7 +544,8 @@ impl Flash for MediumFlash {
     }
 
     fn last_erase_before(&self, block: Pbn) -> u8 {
-        self.last_erase_beside(block)
+        let generation = self.places.generation(block);
+        self.last_erase_of_opening(generation >> 32) as u8
     }
 
     fn was_erased_after(&self, block: Pbn, other: Pbn, erase: u8) -> bool {

@@ -401,8 +401,7 @@ impl PageStore {
 
     /// Ends the blocks that are being written, as a close does first if the opening has written
     /// anything. Returns the number of the last program, if every block has its summary then. For
-    /// campaigns that follow a store
-    /// on a flash of their own.
+    /// campaigns that follow a store on a flash of their own.
     ///
     /// # Errors
     /// The medium fails.

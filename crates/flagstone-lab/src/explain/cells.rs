@@ -5,7 +5,7 @@ use super::story::Page;
 use super::subject::What;
 use super::tale::Kept;
 use crate::campaign::name_of;
-use flagstone::commit::Field;
+use flagstone::commit::{Field, seal_count};
 use flagstone::ftl::{Header, PageKind, VERDICT_BYTES, header, verdict};
 use flagstone::layout::get;
 use std::collections::BTreeMap;
@@ -167,8 +167,8 @@ impl Reader {
         let value = field.value;
         match field.name {
             // Of SEAL: a last page has the sum of write sequences as well.
-            "COUNT" if field.bytes == 4 && value >> 31 == 1 => {
-                format!("{} and a sum", value & 0x7fff_ffff)
+            "COUNT" if field.bytes == 4 && seal_count(value).1 => {
+                format!("{} and a sum", seal_count(value).0)
             }
             "XID" | "TXID" if value == 0 => "none".into(),
             "XID" | "TXID" | "TX" => names.tx(value),

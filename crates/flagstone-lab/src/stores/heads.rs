@@ -198,7 +198,7 @@ struct Run<'a> {
     places: Places,
     dice: Pcg64Mcg,
     model: Model,
-    /// What was left before.
+    /// What was left before, for the control.
     older: Option<Recorded>,
     tag: u64,
     tally: HeadTally,
@@ -328,12 +328,15 @@ impl Run<'_> {
 
     /// Damages what was left, once, and looks at it in all ways.
     fn damage(&mut self, left: &Recorded) {
-        let older = self.older.replace(left.snapshot());
-        let left = match (self.task.aged, &older) {
-            (true, Some(older)) => older,
-            (true, None) => return,
-            (false, _) => left,
-        };
+        let older;
+        let mut left = left;
+        if self.task.aged {
+            let Some(before) = self.older.replace(left.snapshot()) else {
+                return;
+            };
+            older = before;
+            left = &older;
+        }
         let mut head = vec![0; 2 * MEDIUM_PAGE_BYTES];
         left.read_at(0, &mut head).expect("nothing is refused");
         let case = Case::draw(self.task.aged, &head, &mut self.dice);

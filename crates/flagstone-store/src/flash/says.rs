@@ -39,14 +39,8 @@ impl MediumFlash {
         is_right.then(|| (block, get(record, mark_says::NUMBER), says()))
     }
 
-    /// The last byte of the number of the last erase of the opening that erased a block last.
-    pub(super) fn last_erase_beside(&self, block: Pbn) -> u8 {
-        let generation = self.places.state().generations[block.index()];
-        self.last_erase_of_opening(generation >> 32) as u8
-    }
-
     /// The number of the last erase of an opening, by the blocks that were not erased since.
-    fn last_erase_of_opening(&self, opening: u64) -> u32 {
+    pub(super) fn last_erase_of_opening(&self, opening: u64) -> u32 {
         let state = self.places.state();
         let marks = state.generations.iter();
         let of_opening = marks.filter(|&generation| generation >> 32 == opening);

@@ -7,7 +7,7 @@ use crate::flash::{Notes, blocks_in, geometry, highest_page};
 use crate::flash::{last_mark, mark_page, medium_bytes, signed_mark, signer_of};
 use crate::medium::{Expecting, Medium};
 use crate::superblock::{Head, Lifetime, MEDIUM_PAGE_BYTES, Superblock};
-use flagstone::commit::{DeviceError, Kind};
+use flagstone::commit::{DeviceError, Kind, seal_count};
 use flagstone::ftl::{BlockState, Header, Slot, header};
 use flagstone::layout::get;
 use flagstone::units::{Lpn, Pbn, SnapshotId};
@@ -277,8 +277,7 @@ impl PageStore {
                 .and_then(|_| Header::parse(&spare))
                 .map(|head| head.seq),
             transaction: field("XID"),
-            // The highest bit says that there is a sum as well.
-            pages_of_transaction: field("COUNT").map(|count| count & 0x7fff_ffff),
+            pages_of_transaction: field("COUNT").map(|word| seal_count(word).0.into()),
             spare,
         })
     }

@@ -83,7 +83,7 @@ use options::{HEADS_MAX, Heads, heads};
 pub use options::{Mode, Options};
 pub use records::{MergedPage, Pending, RecordDevice, RecordInfo, RecordKind, RecordOptions};
 pub(crate) use records::{Mistake as RecordMistake, room_beside};
-pub use seal::Mistake;
+pub use seal::{Mistake, seal_count};
 pub use show::{Field, Row, Ruling, Table, mapping};
 
 use crate::ftl::{

@@ -69,6 +69,7 @@ mod show;
 mod tests;
 
 pub use mistake::Mistake;
+pub use own::seal_count;
 
 use super::active::TxTable;
 use super::roots::records;

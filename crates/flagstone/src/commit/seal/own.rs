@@ -17,10 +17,15 @@ use rustc_hash::FxHashMap;
 /// Set in [`tail::COUNT`] of a last page that has a sum.
 const HAS_SUM: u32 = 1 << 31;
 
-/// The number in [`tail::COUNT`], and whether the page has a sum.
-pub(super) fn count_of(tail: &[u8]) -> (u32, bool) {
-    let word = get(tail, tail::COUNT) as u32;
+/// The number of pages that [`tail::COUNT`] says, and whether the page has a sum.
+pub fn seal_count(word: u64) -> (u32, bool) {
+    let word = word as u32;
     (word & !HAS_SUM, word & HAS_SUM != 0)
+}
+
+/// [`seal_count`] of a tail.
+pub(super) fn count_of(tail: &[u8]) -> (u32, bool) {
+    seal_count(get(tail, tail::COUNT))
 }
 
 /// What a live transaction has on flash, and the page that it holds back.
