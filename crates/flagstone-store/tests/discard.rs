@@ -20,27 +20,13 @@ struct Deaf {
 }
 
 impl Medium for Deaf {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.below.read_at(offset, into)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.below.write_at(offset, bytes)
-    }
+    flagstone_store::forward_medium!(below: read_at write_at bytes reserve);
 
     fn sync(&self) -> io::Result<()> {
         match self.is_deaf.load(Ordering::Relaxed) {
             true => Ok(()),
             false => self.below.sync(),
         }
-    }
-
-    fn bytes(&self) -> io::Result<u64> {
-        self.below.bytes()
-    }
-
-    fn reserve(&self, bytes: u64) -> io::Result<()> {
-        self.below.reserve(bytes)
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<bool> {

@@ -197,3 +197,38 @@ pub trait Medium: Send + Sync {
         let _ = (offset, bytes);
     }
 }
+
+/// Hands methods of [`Medium`] on to a field, for media of tests and campaigns that change a few of
+/// them: `forward_medium!(below: read_at write_at sync)`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! forward_medium {
+    ($below:ident: $($method:ident)+) => {
+        $($crate::forward_medium!(@$method $below);)+
+    };
+    (@read_at $below:ident) => {
+        fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+            self.$below.read_at(offset, into)
+        }
+    };
+    (@write_at $below:ident) => {
+        fn write_at(&self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+            self.$below.write_at(offset, bytes)
+        }
+    };
+    (@sync $below:ident) => {
+        fn sync(&self) -> std::io::Result<()> {
+            self.$below.sync()
+        }
+    };
+    (@bytes $below:ident) => {
+        fn bytes(&self) -> std::io::Result<u64> {
+            self.$below.bytes()
+        }
+    };
+    (@reserve $below:ident) => {
+        fn reserve(&self, bytes: u64) -> std::io::Result<()> {
+            self.$below.reserve(bytes)
+        }
+    };
+}

@@ -279,25 +279,11 @@ impl Slow {
 }
 
 impl Medium for Slow {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
-        self.below.read_at(offset, into)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
-        self.below.write_at(offset, bytes)
-    }
+    crate::forward_medium!(below: read_at write_at bytes reserve);
 
     fn sync(&self) -> std::io::Result<()> {
         self.pass();
         self.below.sync()
-    }
-
-    fn bytes(&self) -> std::io::Result<u64> {
-        self.below.bytes()
-    }
-
-    fn reserve(&self, bytes: u64) -> std::io::Result<()> {
-        self.below.reserve(bytes)
     }
 }
 

@@ -133,21 +133,7 @@ pub(super) struct Bounded {
 }
 
 impl Medium for Bounded {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.below.read_at(offset, into)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.below.write_at(offset, bytes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.below.sync()
-    }
-
-    fn bytes(&self) -> io::Result<u64> {
-        self.below.bytes()
-    }
+    flagstone_store::forward_medium!(below: read_at write_at sync bytes);
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         match bytes > self.bound.load(Ordering::Relaxed) {

@@ -85,25 +85,7 @@ struct Holed {
 }
 
 impl Medium for Holed {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.below.read_at(offset, into)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.below.write_at(offset, bytes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.below.sync()
-    }
-
-    fn bytes(&self) -> io::Result<u64> {
-        self.below.bytes()
-    }
-
-    fn reserve(&self, bytes: u64) -> io::Result<()> {
-        self.below.reserve(bytes)
-    }
+    crate::forward_medium!(below: read_at write_at sync bytes reserve);
 
     fn is_thin(&self) -> bool {
         true

@@ -17,25 +17,11 @@ struct Panicking {
 }
 
 impl Medium for Panicking {
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.below.read_at(offset, into)
-    }
+    crate::forward_medium!(below: read_at sync bytes reserve);
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         assert!(!self.panics.swap(false, Ordering::SeqCst), "a mistake");
         self.below.write_at(offset, bytes)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.below.sync()
-    }
-
-    fn bytes(&self) -> io::Result<u64> {
-        self.below.bytes()
-    }
-
-    fn reserve(&self, bytes: u64) -> io::Result<()> {
-        self.below.reserve(bytes)
     }
 }
 
