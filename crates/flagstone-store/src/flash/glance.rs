@@ -1,6 +1,6 @@
 //! What a medium shows of its flash, block by block and page by page, without a device above it: a
-//! campaign learns here which programs and erases have landed. And how the flash of a store peeks at
-//! a page, beside its reads.
+//! campaign learns here which programs and erases have landed. And how the flash of a store peeks
+//! at a page, beside its reads.
 
 use super::life::pages_that_tell;
 use super::{
