@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 /// Set in [`tail::COUNT`] of a last page that has a sum.
 const HAS_SUM: u32 = 1 << 31;
 
-/// The number of pages that [`tail::COUNT`] says, and whether the page has a sum.
+/// The number of pages that `COUNT` says in the tail of a page, and whether the page has a sum.
 pub fn seal_count(word: u64) -> (u32, bool) {
     let word = word as u32;
     (word & !HAS_SUM, word & HAS_SUM != 0)
