@@ -379,10 +379,16 @@ impl Superblock {
         medium.sync()
     }
 
+    /// Goes on to the next one: its place on the medium, in bytes, and its page.
+    pub(crate) fn advance(&mut self) -> (u64, Vec<u8>) {
+        self.sequence += 1;
+        (Superblock::place(self.sequence), self.emit())
+    }
+
     /// Writes the next one and waits until it is durable.
     pub(crate) fn write(&mut self, medium: &dyn Medium) -> std::io::Result<()> {
-        self.sequence += 1;
-        medium.write_at(Superblock::place(self.sequence), &self.emit())?;
+        let (place, page) = self.advance();
+        medium.write_at(place, &page)?;
         medium.sync()
     }
 }

@@ -434,19 +434,24 @@ impl MediumFlash {
             stats.bytes += MEDIUM_PAGE_BYTES as u64;
             stats.syncs += 1;
         });
-        self.superblock.closed = Some(closed);
         let before = self.superblock;
         let had_rested = before.rested > 0;
-        if !closed {
-            (self.superblock.rested, self.superblock.sealed) = (0, None);
-        }
-        self.superblock.life = self.places.notes.life();
+        self.say_closed(closed);
         let written = self.superblock.write(self.places.medium());
         written.map_err(|error| self.fails("writing the superblock", error))?;
         if had_rested && !closed {
             self.spoil_tables(&before)?;
         }
         Ok(())
+    }
+
+    /// Has the superblock that is written next say what was counted, and whether all is durable.
+    fn say_closed(&mut self, closed: bool) {
+        self.superblock.closed = Some(closed);
+        if !closed {
+            (self.superblock.rested, self.superblock.sealed) = (0, None);
+        }
+        self.superblock.life = self.places.notes.life();
     }
 
     /// Counts this opening in the superblock that is written next, if it is not counted yet.
@@ -464,7 +469,9 @@ impl MediumFlash {
         Ok(())
     }
 
-    /// Grows by blocks, if the medium has room for them.
+    /// Grows by blocks, if the medium has room for them. Only the first write of an opening waits
+    /// for the medium: later the superblock that counts the blocks is one of the steps, behind all
+    /// that was asked for before it, and ahead of all that is written to the new blocks.
     pub(super) fn grow_medium(&mut self, blocks: u32) -> Result<(), FlashError> {
         let (pages, has) = (self.geometry.pages_per_block, self.geometry.blocks());
         let wanted = has.saturating_add(blocks);
@@ -473,8 +480,6 @@ impl MediumFlash {
         if self.read_only || larger.validate().is_err() {
             return Ok(());
         }
-        // What was asked for comes before.
-        self.places.carry_out()?;
         // No room is an answer, and no failure: nothing that counts was touched.
         if !self.take_all() {
             return Ok(());
@@ -491,23 +496,33 @@ impl MediumFlash {
         }
         let cleared = clear_marks(self.medium(), pages, self.superblock.identity, has..wanted);
         cleared.map_err(|error| self.fails("clearing marks of new blocks", error))?;
-        // The superblock must not speak of room that a cut takes away.
-        self.places.sync()?;
-        // Marks that wait in memory are not durable by it.
-        let marks = |block: &Pbn| mark_page(pages, block.0);
-        let state = self.places.state();
-        let waits = |block: &Pbn| state.waiting.contains_key(&marks(block));
-        self.unmarked.retain(waits);
-        drop(state);
         self.superblock.blocks = wanted;
         self.count_opening()?;
-        self.write_superblock(false)?;
+        self.ask_for_superblock();
         self.geometry = larger;
         let mut state = self.places.state();
         state.generations.resize(wanted as usize, super::UNKNOWN);
         drop(state);
         self.seen.resize(wanted as usize, 0);
-        Ok(())
+        self.places.asked()
+    }
+
+    /// Asks for the superblock of a store that has grown, durable before and after: it must not
+    /// speak of room that a cut takes away.
+    fn ask_for_superblock(&mut self) {
+        self.say_closed(false);
+        let (place, bytes) = self.superblock.advance();
+        let mut state = self.places.state();
+        state.ask_for_sync();
+        let mut page = state.spent_page();
+        let filled = Arc::get_mut(&mut page).expect("nobody else has it");
+        filled.copy_from_slice(&bytes);
+        state.ask_for_page(place / MEDIUM_PAGE_BYTES as u64, page);
+        state.ask_for_sync();
+        // Marks that wait in memory are not durable by it.
+        let marks = |block: &Pbn| mark_page(self.geometry.pages_per_block, block.0);
+        self.unmarked
+            .retain(|block| state.waiting.contains_key(&marks(block)));
     }
 
     /// Says in the superblock that all is durable, if this opening wrote anything. What waits in

@@ -99,6 +99,12 @@ impl State {
         }
     }
 
+    /// Asks for the write of a page that did not wait.
+    pub(super) fn ask_for_page(&mut self, place: u64, page: Page) {
+        self.asked.insert(place, Arc::clone(&page));
+        self.steps.push_back(Step::Write(place, vec![page]));
+    }
+
     pub(super) fn ask_for_sync(&mut self) {
         self.steps.push_back(Step::Sync);
     }

@@ -159,6 +159,28 @@ fn working_apart_changes_when_the_medium_is_called_and_nothing_else() {
     assert_eq!(run(true), run(false));
 }
 
+/// Readers share the lock of a store that grows. Fails if growth waits for the medium while a
+/// thread is there to carry its writes and syncs out, or if the medium is asked for others then.
+#[test]
+fn growth_waits_for_nothing_that_another_thread_carries_out() {
+    let run = |is_apart: bool| {
+        let (medium, mut flash, _) = filled();
+        flash.sync(Nanos(0), Nanos(u64::MAX)).expect("a sync");
+        flash.places.work_apart(is_apart);
+        let before = medium.syncs();
+        let blocks = flash.geometry().blocks();
+        flash.grow(4).expect("there is room");
+        assert_eq!(flash.geometry().blocks(), blocks + 4);
+        let done = fill(&mut flash, Pbn(blocks), 2, 40);
+        flash.sync(done, done).expect("a sync");
+        assert_eq!(medium.syncs() == before, is_apart);
+        assert_eq!(look(&mut flash, Ppn(blocks * PAGES)), Ok(Some((40, 40))));
+        flash.places.carry_out().expect("it is done");
+        (medium.syncs(), medium.to_vec())
+    };
+    assert_eq!(run(true), run(false));
+}
+
 /// A page is written twice before anybody carries out the first of the two. Fails if the first one,
 /// once it is on the medium, takes the newer one with it: who reads meanwhile finds the older one.
 #[test]
