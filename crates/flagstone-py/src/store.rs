@@ -282,10 +282,9 @@ impl PyReadTx {
         name: &str,
         work: impl FnOnce(flagstone_store::Table) -> Result<R, StoreError> + Send,
     ) -> PyResult<R> {
-        self.0.with(py, |tx| match tx.table(name) {
-            Ok(table) => work(table),
-            Err(StoreError::NoTable(_)) => Ok(R::default()),
-            Err(error) => Err(error),
+        self.0.with(py, |tx| match tx.kind(name)? {
+            Some(_) => work(tx.table(name)?),
+            None => Ok(R::default()),
         })
     }
 }
@@ -294,6 +293,11 @@ impl PyReadTx {
 impl PyReadTx {
     fn tables(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
         self.0.with(py, |tx| tx.tables()).map(kinds)
+    }
+
+    fn kind(&self, py: Python<'_>, table: &str) -> PyResult<Option<String>> {
+        let kind = self.0.with(py, |tx| tx.kind(table))?;
+        Ok(kind.map(|kind| kind.to_string()))
     }
 
     fn get<'py>(&self, py: Python<'py>, table: &str, key: Bytes) -> PyResult<Option<Bound_<'py>>> {
@@ -368,8 +372,7 @@ impl Writing {
     /// A table, if it is there.
     fn look(&mut self, name: &str) -> Result<Option<TableMut<'_>>, StoreError> {
         if !self.known.contains(name) {
-            let tables = self.tx.tables()?;
-            if !tables.iter().any(|(known, _)| known == name) {
+            if self.tx.kind(name)?.is_none() {
                 return Ok(None);
             }
             self.known.insert(name.into());
@@ -398,6 +401,11 @@ impl PyWriteTx {
 impl PyWriteTx {
     fn tables(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
         self.0.with(py, |this| this.tx.tables()).map(kinds)
+    }
+
+    fn kind(&self, py: Python<'_>, table: &str) -> PyResult<Option<String>> {
+        let kind = self.0.with(py, |this| this.tx.kind(table))?;
+        Ok(kind.map(|kind| kind.to_string()))
     }
 
     fn get<'py>(&self, py: Python<'py>, table: &str, key: Bytes) -> PyResult<Option<Bound_<'py>>> {

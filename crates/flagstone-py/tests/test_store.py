@@ -65,6 +65,27 @@ def test_a_store_is_a_mapping_of_the_tables_that_are_there(store):
         assert then.get("t") == {b"k": b"v"} and then.get("none") is None
 
 
+def test_to_ask_for_one_table_lists_no_others(store, monkeypatch):
+    for n in range(3):
+        store.table(f"t{n}", "hashed" if n == 2 else None)[b"k"] = b"v"
+
+    def lists(self):
+        raise AssertionError("it lists all tables")
+
+    monkeypatch.setattr(flagstone.Store, "kinds", lists)
+    for place in (store, store.snapshot()):
+        monkeypatch.setattr(type(place), "kinds", lists)
+        assert "t0" in place and "t9" not in place and "" not in place and 7 not in place
+        assert place.get("t9") is None and list(place["t2"].items()) == [(b"k", b"v")]
+        assert list(place["t9"]) == [] and "n" * 300 not in place
+    with store.transaction():
+        assert "t0" in store and "t9" not in store
+        del store["t0"]
+        assert "t0" not in store
+        with pytest.raises(KeyError):
+            del store["t0"]
+
+
 @pytest.mark.parametrize("kind", ["ordered", "hashed"])
 def test_the_views_of_a_table_are_those_of_a_dictionary(store, kind):
     table, model = store.table("t", kind), {b"a": b"1", b"b": b"2", b"c": b"2"}

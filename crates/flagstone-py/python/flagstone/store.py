@@ -152,7 +152,10 @@ class _Tables(Mapping[str, V]):
         return self[name] if name in self else default
 
     def __contains__(self, name: object) -> bool:
-        return name in list(self)
+        if not isinstance(name, str):
+            return False
+        with self._reader() as reader:
+            return reader.kind(name) is not None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.kinds())
@@ -264,7 +267,7 @@ class TableView(Mapping[bytes, bytes]):
         self, low: bytes | None, high: bytes | None, reverse: bool, part: int = _PART
     ) -> Iterator[Pair]:
         with self._tables._reader() as reader:
-            if dict(reader.tables()).get(self._name) == "hashed":
+            if reader.kind(self._name) == "hashed":
                 # Its keys have no order in which one could go on: they are read at once.
                 part = 1 << 62
             after = None
@@ -448,7 +451,7 @@ class Store(_Tables["Table"]):
     def __delitem__(self, name: str) -> None:
         """Drops a table with all that it holds."""
         with self._writer() as writer:
-            if name not in dict(writer.tables()):
+            if writer.kind(name) is None:
                 raise KeyError(name)
             writer.drop_table(name)
 

@@ -373,26 +373,40 @@ impl ReadTx {
     /// # Errors
     /// There is none of this name, or a page is damaged.
     pub fn table(&self, name: &str) -> Result<Table, StoreError> {
+        match (self.record(name)?, &self.catalog) {
+            (Some((name, record)), Some(catalog)) => {
+                Table::new(&name, record, catalog.images().clone())
+            }
+            _ => Err(no_table(name, &self.tables()?)),
+        }
+    }
+
+    /// The kind of a table, if there is one of this name.
+    ///
+    /// # Errors
+    /// A page is damaged, or the medium fails.
+    pub fn kind(&self, name: &str) -> Result<Option<TableKind>, StoreError> {
+        Ok(self.record(name)?.map(|(_, record)| record.kind))
+    }
+
+    /// What the catalog says of a table that is not being dropped.
+    fn record(&self, name: &str) -> Result<Option<(Arc<str>, Record)>, StoreError> {
         let Some(catalog) = &self.catalog else {
-            return Err(no_table(name, &[]));
+            return Ok(None);
         };
-        let source = catalog.images().clone();
-        let noted: &Noted = source.0.noted();
-        if let Some((name, record)) = noted.table(name) {
-            return Table::new(&name, record, source);
+        let noted: &Noted = catalog.images().0.noted();
+        if let Some(known) = noted.table(name) {
+            return Ok(Some(known));
         }
         let found = catalog.get(name.as_bytes()).map_err(in_table(name, None))?;
         let record = found
             .map(|record| Record::parse(name, &record))
             .transpose()?;
-        match record.filter(|record| !record.is_dropped) {
-            Some(record) => {
-                let name = name.into();
-                noted.note(&name, record);
-                Table::new(&name, record, catalog.images().clone())
-            }
-            None => Err(no_table(name, &self.tables()?)),
-        }
+        Ok(record.filter(|record| !record.is_dropped).map(|record| {
+            let name = name.into();
+            noted.note(&name, record);
+            (name, record)
+        }))
     }
 
     /// The names of all tables, in order, with their kinds.

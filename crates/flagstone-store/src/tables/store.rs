@@ -78,16 +78,28 @@ impl Held {
         let place = inner
             .is_free
             .wait_while(place, |place| matches!(place, Place::Away));
-        let mut place = place.expect("no thread panics here");
-        match std::mem::replace(&mut *place, Place::Away) {
+        let held = Held::of(inner, &mut place.expect("no thread panics here"))?;
+        Ok(held.expect("it was waited for"))
+    }
+
+    /// The writer, unless somebody has it.
+    fn if_free(inner: &Arc<Inner>) -> Result<Option<Held>, StoreError> {
+        Held::of(
+            inner,
+            &mut inner.writer.lock().expect("no thread panics here"),
+        )
+    }
+
+    fn of(inner: &Arc<Inner>, place: &mut Place) -> Result<Option<Held>, StoreError> {
+        match std::mem::replace(place, Place::Away) {
             Place::Here(writer) => {
                 inner.is_used();
-                Ok(Held {
+                Ok(Some(Held {
                     inner: Arc::clone(inner),
                     writer: Some(writer),
-                })
+                }))
             }
-            Place::Away => unreachable!("it was waited for"),
+            Place::Away => Ok(None),
             Place::Lost => {
                 *place = Place::Lost;
                 Err(StoreError::Broken(
@@ -147,6 +159,18 @@ fn thread_number() -> u64 {
 }
 
 impl Inner {
+    /// Waits for all commits, and ends what is being dropped. A writer that there is does so when
+    /// its transaction begins, or the one after it.
+    pub(super) fn finish_drops_if_free(self: &Arc<Inner>) -> Result<(), StoreError> {
+        self.pages.must_be_ours()?;
+        let Some(mut mine) = Held::if_free(self)? else {
+            return Ok(());
+        };
+        let done = self.turn(&mut mine, true).map(drop);
+        mine.give_back();
+        done
+    }
+
     /// Notes that this thread uses the transaction that has the writer.
     pub(super) fn is_used(&self) {
         self.writing.store(thread_number(), Ordering::SeqCst);
@@ -359,25 +383,10 @@ impl Store {
         &self.0.pages
     }
 
-    /// Waits for all commits, and ends what is being dropped.
-    pub(super) fn finish_drops(&self) -> Result<(), StoreError> {
-        self.begin_when(true).map(drop)
-    }
-
-    /// The store of others.
-    pub(super) fn of(inner: Arc<Inner>) -> Store {
-        Store(inner)
-    }
-
     fn begin(&self) -> Result<WriteTx, StoreError> {
-        self.begin_when(false)
-    }
-
-    /// Begins to write, after all commits so far if that is asked for.
-    fn begin_when(&self, waits: bool) -> Result<WriteTx, StoreError> {
         self.0.pages.must_be_ours()?;
         let mut mine = Held::take(&self.0)?;
-        let turn = match self.0.turn(&mut mine, waits) {
+        let turn = match self.0.turn(&mut mine, false) {
             Ok(turn) => turn,
             Err(error) => {
                 mine.give_back();

@@ -5,7 +5,7 @@ use super::catalog::{HEAD, Record, TableKind, head};
 use super::changed::Changed;
 use super::hashed;
 use super::read::{in_table, no_table, records};
-use super::store::{Held, Inner, Store};
+use super::store::{Held, Inner};
 use super::table_mut::TableMut;
 use crate::error::StoreError;
 use crate::pages::PageStore;
@@ -13,8 +13,8 @@ use crate::shared::Ticket;
 use flagstone::index::prefix_bptree::{ByteTree, Nodes, Root, Walk, write_empty};
 use flagstone::units::{Lpn, Nanos};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 const ZERO: Nanos = Nanos::ZERO;
 
@@ -57,16 +57,27 @@ pub struct Savepoint(u64);
 /// is waited for, or when the store is closed. If it is lost,
 /// [`Store::close`](super::Store::close) says so.
 #[must_use = "a commit is durable when it was waited for"]
-pub struct Commit(Ticket);
+pub struct Commit {
+    ticket: Ticket,
+    /// The store, if it has pages to give back after the commit. A commit keeps no store open.
+    drops: Option<Weak<Inner>>,
+}
 
 impl Commit {
-    /// Waits until the commit is durable. Commits before it are durable then, too.
+    /// Waits until the commit is durable. Commits before it are durable then, too. Pages of tables
+    /// that it has dropped are given back, unless another transaction writes: that is left to the
+    /// next one then.
     ///
     /// # Errors
     /// The medium fails: whether the transaction has committed is open until the store is opened
     /// again.
     pub fn wait(self) -> Result<(), StoreError> {
-        self.0.wait()
+        self.ticket.wait()?;
+        if let Some(inner) = self.drops.and_then(|inner| inner.upgrade()) {
+            // The table is dropped, whatever becomes of its pages now.
+            let _ = inner.finish_drops_if_free();
+        }
+        Ok(())
     }
 }
 
@@ -190,6 +201,14 @@ impl WriteTx {
         })
     }
 
+    /// The kind of a table, if there is one of this name.
+    ///
+    /// # Errors
+    /// A page is damaged, or the medium fails.
+    pub fn kind(&self, name: &str) -> Result<Option<TableKind>, StoreError> {
+        Ok(self.record(name)?.map(|record| record.kind))
+    }
+
     /// The names of all tables, in order, with their kinds.
     ///
     /// # Errors
@@ -211,8 +230,8 @@ impl WriteTx {
     }
 
     /// Drops a table with all that it holds. The pages of a large one go after the commit, a few
-    /// at a time, so that a store that is full can do it: [`WriteTx::commit`] returns when they are
-    /// gone, and after [`WriteTx::commit_later`] the next write transaction sees to it.
+    /// at a time, so that a store that is full can do it: [`WriteTx::commit`] and [`Commit::wait`]
+    /// see to it, or the next write transaction.
     ///
     /// # Errors
     /// There is none of this name, a page is damaged, or the medium fails.
@@ -298,15 +317,7 @@ impl WriteTx {
     /// The store is full: nothing has changed. Or the medium fails: whether the transaction has
     /// committed is open until the store is opened again.
     pub fn commit(self) -> Result<(), StoreError> {
-        let inner = Arc::clone(&self.inner);
-        let drops = self.open.values().flatten().any(|table| table.is_dropped);
-        self.commit_later()?.wait()?;
-        if drops {
-            // The table is dropped, whatever becomes of its pages now: the next transaction that
-            // writes goes on with them.
-            let _ = Store::of(inner).finish_drops();
-        }
-        Ok(())
+        self.commit_later()?.wait()
     }
 
     /// Commits. The next transaction sees it at once; snapshots, and what is left after a crash,
@@ -316,6 +327,7 @@ impl WriteTx {
     /// As [`WriteTx::commit`].
     pub fn commit_later(mut self) -> Result<Commit, StoreError> {
         self.may_go_on()?;
+        let drops = self.open.values().flatten().any(|table| table.is_dropped);
         self.write_catalog()?;
         let is_older = self.writer.as_ref().is_some_and(|writer| writer.is_older);
         let (catalog, dropped) = (self.catalog, self.dropped);
@@ -348,7 +360,8 @@ impl WriteTx {
         }
         writer.space = Some(space);
         writer.give_back();
-        committed.map(Commit)
+        let drops = drops.then(|| Arc::downgrade(&self.inner));
+        committed.map(|ticket| Commit { ticket, drops })
     }
 
     /// Rolls the transaction back, as dropping it does.
