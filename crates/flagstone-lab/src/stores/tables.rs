@@ -355,7 +355,13 @@ impl Run<Tables> {
             let closes = match &mut run.world.wide {
                 Some(wide) => {
                     run.tally.moved += wide.idle(&store)?;
-                    wide.closes()
+                    if wide.compacts() {
+                        // It waits for all commits, so that those without room are lost by it.
+                        run.wait(&mut waiting, life)?;
+                        store.compact().map_err(failed("while it is compacted"))?;
+                        run.tally.wide.compactions += 1;
+                    }
+                    run.world.wide.as_mut().is_some_and(Wide::closes)
                 }
                 None => dice.random_range(0..24) == 0,
             };

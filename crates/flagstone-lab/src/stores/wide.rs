@@ -32,6 +32,8 @@ pub struct WideTally {
     pub large: u64,
     /// Closes on the way, of all runs.
     pub closes: u64,
+    /// Times that tables were given the lowest pages.
+    pub compactions: u64,
     /// Media that failed.
     pub failures: u64,
     /// Copies of whole stores that were held against the model.
@@ -49,6 +51,7 @@ impl WideTally {
         self.whole += other.whole;
         self.large += other.large;
         self.closes += other.closes;
+        self.compactions += other.compactions;
         self.failures += other.failures;
         self.copies += other.copies;
         self.group = self.group.max(other.group);

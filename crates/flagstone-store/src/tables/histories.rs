@@ -23,6 +23,8 @@ enum Step {
     Commit,
     Rollback,
     Reopen,
+    /// After a commit.
+    Compact,
     /// A range of a table, forwards or backwards.
     Range(u8, u16, u16, bool),
 }
@@ -42,6 +44,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Step::Commit),
         2 => Just(Step::Rollback),
         1 => Just(Step::Reopen),
+        1 => Just(Step::Compact),
         3 => (table, key.clone(), key, any::<bool>())
             .prop_map(|(table, from, to, back)| Step::Range(table, from, to, back)),
     ]
@@ -139,10 +142,10 @@ fn play(steps: &[Step], mistaken: Option<Mistake>) -> Result<(), String> {
                 let found: Vec<&Vec<u8>> = pairs.iter().map(|(key, _)| key).collect();
                 same("a range", found, wanted)?;
             }
-            Step::Commit | Step::Rollback | Step::Reopen => {
+            Step::Commit | Step::Rollback | Step::Reopen | Step::Compact => {
                 let live = tx.take().expect("there is one between steps");
                 match step {
-                    Step::Commit => {
+                    Step::Commit | Step::Compact => {
                         live.commit().map_err(say)?;
                         committed = state;
                     }
@@ -154,6 +157,10 @@ fn play(steps: &[Step], mistaken: Option<Mistake>) -> Result<(), String> {
                     snapshots.clear();
                     drop(store);
                     store = open().map_err(say)?;
+                }
+                if matches!(step, Step::Compact) {
+                    let end = store.compact().map_err(say)?;
+                    same("the end of a compacted store", end, store.held() as u64)?;
                 }
                 store.check()?;
                 snapshots.push((store.read().map_err(say)?, committed.clone()));

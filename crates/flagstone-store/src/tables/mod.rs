@@ -31,6 +31,7 @@
 mod catalog;
 mod changed;
 mod codec;
+mod compact;
 mod dropped;
 mod hashed;
 #[cfg(test)]

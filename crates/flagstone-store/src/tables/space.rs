@@ -63,6 +63,16 @@ impl Space {
         PAGES_MAX
     }
 
+    /// No page from here on is used.
+    pub(super) fn end(&self) -> Lpn {
+        Lpn(self.next)
+    }
+
+    /// Where the pages that are used would end, had they the lowest numbers.
+    pub(super) fn used(&self) -> Lpn {
+        Lpn(self.next - self.free.len() as u32)
+    }
+
     /// Takes the lowest free page.
     pub(super) fn take(&mut self) -> Option<Lpn> {
         let page = match self.free.pop_first() {

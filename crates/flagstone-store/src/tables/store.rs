@@ -372,9 +372,18 @@ impl Store {
     /// The store was opened for reading, or failed before. Or this thread is in a write transaction
     /// already ([`StoreError::Nested`]).
     pub fn write(&self) -> Result<WriteTx, StoreError> {
+        self.begin_to_write(false)
+    }
+
+    /// As [`Store::write`], with no commit under way: what finds no room fails by itself.
+    pub(super) fn write_alone(&self) -> Result<WriteTx, StoreError> {
+        self.begin_to_write(true)
+    }
+
+    fn begin_to_write(&self, alone: bool) -> Result<WriteTx, StoreError> {
         match self.0.is_read_only {
             true => Err(StoreError::ReadOnly),
-            false => self.begin(),
+            false => self.begin(alone),
         }
     }
 
@@ -383,10 +392,11 @@ impl Store {
         &self.0.pages
     }
 
-    fn begin(&self) -> Result<WriteTx, StoreError> {
+    /// Begins to write, after all commits so far if that is asked for.
+    fn begin(&self, waits: bool) -> Result<WriteTx, StoreError> {
         self.0.pages.must_be_ours()?;
         let mut mine = Held::take(&self.0)?;
-        let turn = match self.0.turn(&mut mine, false) {
+        let turn = match self.0.turn(&mut mine, waits) {
             Ok(turn) => turn,
             Err(error) => {
                 mine.give_back();
@@ -434,7 +444,7 @@ impl Store {
     /// Says what does not hold, and in which table.
     pub fn check(&self) -> Result<(), String> {
         let say = |error: StoreError| error.to_string();
-        let mut tx = self.begin().map_err(say)?;
+        let mut tx = self.begin(false).map_err(say)?;
         tx.check()
     }
 

@@ -1,5 +1,6 @@
 //! Tests of tables: what transactions, savepoints and snapshots promise.
 
+mod compacting;
 mod dropping;
 mod failing;
 mod panicking;

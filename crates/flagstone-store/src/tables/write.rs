@@ -39,7 +39,7 @@ pub struct WriteTx {
     /// Present until the transaction ends.
     pub(super) changed: Option<Changed>,
     writer: Option<Held>,
-    catalog: Root,
+    pub(super) catalog: Root,
     /// Tables that are being dropped, once the catalog is written.
     dropped: u32,
     pub(super) open: Open,

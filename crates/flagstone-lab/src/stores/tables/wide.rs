@@ -33,6 +33,8 @@ pub(super) struct Wide {
     /// One step in so many closes the store.
     closes: u32,
     is_idle: bool,
+    /// One step in so many compacts the tables.
+    compacts: u32,
     /// Operations of the medium from each opening until it fails.
     pub(super) fails_after: Option<u64>,
     copies: Option<u64>,
@@ -51,6 +53,7 @@ impl Wide {
             rows: None,
             closes: [4, 12, 24][dice.random_range(0..3)],
             is_idle: dice.random_range(0..2) == 0,
+            compacts: 1,
             fails_after: None,
             copies: draw_copies(&mut dice),
             dice,
@@ -65,6 +68,7 @@ impl Wide {
             wide.rows = Some(dice.random_range(1_000..=most));
             wide.fails_after = wide.fails_after.map(|after| after * 8);
         }
+        wide.compacts = [3, 12, 48][wide.dice.random_range(0..3)];
         wide
     }
 
@@ -109,6 +113,11 @@ impl Wide {
         }
         let moved = store.idle(self.dice.random_range(1..40));
         moved.map(u64::from).map_err(failed("while it is idle"))
+    }
+
+    /// Whether a step gives the tables the lowest pages.
+    pub(super) fn compacts(&mut self) -> bool {
+        self.dice.random_range(0..self.compacts) == 0
     }
 }
 

@@ -106,6 +106,14 @@ impl Apart {
         }
     }
 
+    /// Gives a slot of an inner node another child.
+    pub(super) fn set_child(&mut self, slot: usize, child: Lpn) {
+        match slot.checked_sub(1) {
+            None => self.first = child,
+            Some(entry) => self.entries[entry].value = child.0.to_le_bytes().to_vec(),
+        }
+    }
+
     /// Bytes of all entries without a prefix: the measure of how full a node is.
     pub(super) fn fill(&self) -> usize {
         self.entries.iter().map(Entry::bytes).sum()

@@ -315,7 +315,7 @@ impl<N: Nodes> ByteTree<N> {
     }
 
     /// The pages of a value, from those that its entry names: these, or those that these list.
-    fn value_pages(
+    pub(super) fn value_pages(
         &mut self,
         now: Nanos,
         leaf: Lpn,

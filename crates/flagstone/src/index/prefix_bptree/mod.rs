@@ -46,6 +46,7 @@ mod balance;
 mod byte_tree;
 mod check;
 mod fell;
+mod lower;
 mod node;
 mod nodes;
 mod numbers;
