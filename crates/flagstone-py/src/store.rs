@@ -126,6 +126,13 @@ impl PyStore {
         Ok(PyWriteTx(Until::new(writing, "the transaction is over")))
     }
 
+    /// Gives the tables the lowest pages. Returns where the last one ends.
+    fn compact(&self, py: Python<'_>) -> PyResult<u64> {
+        // A clone, so that others can read and write meanwhile.
+        let store = self.store.with(py, |store| Ok(store.clone()))?;
+        py.detach(|| store.compact()).map_err(store_error)
+    }
+
     /// Closes the store. Transactions that live keep the file open until they end.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.store.end(py);

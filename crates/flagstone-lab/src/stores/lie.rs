@@ -34,6 +34,8 @@ pub enum Lie {
     /// The medium does not lie. A table that is being dropped loses first the pages that lead to
     /// the others.
     DroppedRoots,
+    /// The medium does not lie. A table whose root gets a lower page is led to by its old one.
+    MovedRoots,
     /// The medium does not lie. Of the programs that have landed on it, the chip beside it is not
     /// given the last one.
     Landings,
@@ -50,7 +52,7 @@ pub enum Lie {
 
 impl Lie {
     /// All of them, with the name that commands use.
-    pub const ALL: [(Lie, &'static str); 14] = [
+    pub const ALL: [(Lie, &'static str); 15] = [
         (Lie::None, "none"),
         (Lie::Syncs, "syncs"),
         (Lie::SyncsOfMarks, "syncs-of-marks"),
@@ -61,6 +63,7 @@ impl Lie {
         (Lie::Discards, "discards"),
         (Lie::FreedPages, "freed-pages"),
         (Lie::DroppedRoots, "dropped-roots"),
+        (Lie::MovedRoots, "moved-roots"),
         (Lie::Landings, "landings"),
         (Lie::Roots, "roots"),
         (Lie::Horizon, "horizon"),

@@ -88,7 +88,7 @@ impl StoreSubject {
     pub fn has(self, lie: Lie) -> bool {
         match lie {
             Lie::Horizon => false,
-            Lie::FreedPages | Lie::DroppedRoots => self == StoreSubject::Tables,
+            Lie::FreedPages | Lie::DroppedRoots | Lie::MovedRoots => self == StoreSubject::Tables,
             Lie::Landings | Lie::Roots | Lie::SyncsOfTables | Lie::Discards => {
                 self == StoreSubject::Pages
             }

@@ -106,6 +106,7 @@ impl Run<Tables> {
         let made = match self.id.lie {
             Lie::FreedPages => Some(Mistake::FreedStaysFree),
             Lie::DroppedRoots => Some(Mistake::DropsRootFirst),
+            Lie::MovedRoots => Some(Mistake::MovesRootUnnamed),
             _ => None,
         };
         let medium: Box<dyn Medium> = match &self.world.crowd {

@@ -507,6 +507,22 @@ class Store(_Tables["Table"]):
         """Where it lies."""
         return self._path
 
+    def compact(self) -> int:
+        """Gives the tables the lowest pages, by transactions of its own between those of others, and
+        returns how many pages there are then from the first to the last. A store has room for its
+        highest page: after this `flagstone store compact`, once the store is closed, makes a file of
+        which most was deleted as small as one that never had it.
+
+        >>> import flagstone
+        >>> with flagstone.open("large.flag") as store:
+        ...     store["t"].update({b"%d" % n: bytes(3000) for n in range(500)})
+        ...     store["u"][b"k"] = b"v"
+        ...     store["t"].clear()
+        ...     store.compact() < 10
+        True
+        """
+        return self._native.compact()
+
     def close(self) -> None:
         """Closes the store. Snapshots, transactions and iterations that live keep the file until they
         end."""

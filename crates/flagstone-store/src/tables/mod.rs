@@ -65,6 +65,8 @@ pub enum Mistake {
     DropsAtOnce,
     /// A table that is being dropped loses first the pages that lead to the others.
     DropsRootFirst,
+    /// A table whose root gets a lower page is led to by its old one.
+    MovesRootUnnamed,
 }
 
 /// Records that this module keeps.

@@ -104,6 +104,10 @@ impl WriteTx {
         self.changed.as_mut().expect("the transaction lives")
     }
 
+    pub(super) fn is_mistaken(&self, mistake: Mistake) -> bool {
+        self.inner.mistaken.is(mistake)
+    }
+
     pub(super) fn may_go_on(&self) -> Result<(), StoreError> {
         match &self.spoilt {
             Some(why) => Err(StoreError::Spoilt(why.clone())),
@@ -242,7 +246,7 @@ impl WriteTx {
         };
         // No other transaction knows of a table that was made in this one.
         let is_known = self.catalog()?.get(name.as_bytes())?.is_some();
-        let goes_later = is_known && !self.inner.mistaken.is(Mistake::DropsAtOnce);
+        let goes_later = is_known && !self.is_mistaken(Mistake::DropsAtOnce);
         let pages = self.changed_mut();
         let used = pages_of(pages, record.root).map_err(in_table(name, None))?;
         let left = match goes_later && used.len() > AT_ONCE {

@@ -34,8 +34,10 @@ pub use repair::{Hints, Repaired, repair};
 
 use crate::error::{Doing, StoreError};
 use crate::flash::{geometry, medium_bytes};
+use crate::holds::Holds;
 use crate::pages::{OpenOptions, PageStore, StoreInfo};
 use crate::superblock::Lifetime;
+use crate::tables::Store;
 use draft::Draft;
 use flagstone::commit::{DeviceError, Kind, Options};
 use flagstone::ftl::{BlockState, Ftl};
@@ -84,12 +86,12 @@ pub fn backup(
 }
 
 /// Gives back the room that a store does not need: its pages go into a new file, which takes the
-/// place of the old one. The new file needs room beside the old one until then. `opening` has the
-/// key, as for [`backup`].
+/// place of the old one. The new file needs room beside the old one until then. Tables get the
+/// lowest pages first ([`Store::compact`]). `opening` has the key, as for [`backup`].
 ///
 /// # Errors
 /// The store is in use, damaged, on a block device, or has a second name (hard link); or there is
-/// no room. The store is as it was.
+/// no room. The store holds what it held.
 pub fn compact(
     path: &Path,
     opening: &OpenOptions,
@@ -109,6 +111,13 @@ pub fn compact(
     if meta.nlink() > 1 {
         return refuse("the file has another name (a hard link), which would keep the old store");
     }
+    if holds(&mut store)? == Holds::Tables {
+        store.close()?;
+        let tables = Store::with(path, &existing)?;
+        tables.compact()?;
+        tables.close()?;
+        store = PageStore::open(path, &existing)?;
+    }
     let draft = Draft::new(path, None, true, opening)?;
     let life = store.info().life;
     copy(
@@ -118,6 +127,19 @@ pub fn compact(
         Some(life),
         progress,
     )
+}
+
+/// What a store holds.
+fn holds(store: &mut PageStore) -> Result<Holds, StoreError> {
+    let mut pages = [[0; PageStore::PAGE_BYTES]; 2];
+    let mut lengths = [0; 2];
+    for (at, (page, length)) in (0..).map(Lpn).zip(pages.iter_mut().zip(&mut lengths)) {
+        *length = store.read(None, at, page)?.unwrap_or(0);
+    }
+    Ok(Holds::of([
+        &pages[0][..lengths[0]],
+        &pages[1][..lengths[1]],
+    ]))
 }
 
 /// Bytes that the copy of a store takes, that is, what `compact` and `backup` need.

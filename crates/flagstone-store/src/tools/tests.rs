@@ -131,6 +131,38 @@ fn a_compaction_keeps_everything_but_room() {
     assert_eq!(store.info().closed, Some(true));
 }
 
+/// Fails if the highest page decides how large tables are of which most was deleted.
+#[test]
+fn compacted_tables_take_what_they_hold() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("tables.flag");
+    let store = Store::open(&path).expect("a new store");
+    for batch in 0..8u32 {
+        let mut tx = store.write().expect("a turn");
+        let mut table = tx.table("rows").expect("a table");
+        for n in batch * 4000..(batch + 1) * 4000 {
+            table.insert(&n.to_be_bytes(), &[7; 700]).expect("room");
+        }
+        tx.commit().expect("room");
+    }
+    let mut tx = store.write().expect("a turn");
+    let mut table = tx.table("rows").expect("a table");
+    for n in (0..32_000u32).filter(|n| n % 400 > 0) {
+        table.remove(&n.to_be_bytes()).expect("it is there");
+    }
+    tx.commit().expect("room");
+    store.close().expect("no fault");
+    let copied = compact(&path, &OpenOptions::existing(), &mut quiet()).expect("room beside it");
+    let live = copied.pages * MEDIUM_PAGE_BYTES as u64;
+    // What was never written to is a hole.
+    let takes = metadata(&path).expect("a file").blocks() * 512;
+    assert!(takes <= 2 * live + (1 << 20), "{takes}, {copied:?}");
+    let store = Store::open(&path).expect("it is there");
+    store.check().expect("all is well");
+    let table = store.read().expect("a snapshot").table("rows");
+    assert_eq!(table.expect("a table").len().expect("a number"), 80);
+}
+
 #[test]
 fn what_cannot_be_compacted_is_as_it_was() {
     let (folder, path, pages) = place();

@@ -325,6 +325,7 @@ fn print_findings(campaign: &StoreCampaign, findings: &StoreFindings, json: bool
         if campaign.subject == StoreSubject::Tables {
             found["subject"] = json!("tables");
             found["commits_together"] = json!(tally.grouped);
+            found["compactions"] = json!(wide.compactions);
         }
         return say(&found.to_string());
     }
