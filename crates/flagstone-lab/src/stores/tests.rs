@@ -108,7 +108,8 @@ fn each_kind_of_wide_draw_comes_over_tables_and_loses_nothing() {
         let of_stores = [wide.large_blocks, wide.roomy, wide.whole];
         let of_use = [wide.large, wide.closes, wide.failures, wide.copies];
         let grouped = wide.group.saturating_sub(16);
-        [&of_stores[..], &of_use, &[grouped, tally.moved]].concat()
+        let others = [grouped, wide.compactions, tally.moved];
+        [&of_stores[..], &of_use, &others].concat()
     });
 }
 
