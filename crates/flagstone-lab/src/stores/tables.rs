@@ -381,7 +381,9 @@ impl Run<Tables> {
             run.change(&mut tx, &mut after, dice)?;
             run.change_rows(&mut tx, &mut after)?;
             if dice.random_range(0..8) == 0 {
+                // It waits for all commits, so that those without room are lost by it.
                 drop(tx);
+                run.wait(&mut waiting, life)?;
                 continue;
             }
             // One that changes nothing may leave no trace.
@@ -476,6 +478,8 @@ impl World for Tables {
             return Ok(medium.cut(landing));
         }
         let medium = medium.snapshot();
+        // The medium fails for the process that ends.
+        medium.fail_at(None);
         may.counted(&run.info(&medium)?)?;
         let opened = run.open(&medium);
         let store = opened.map_err(failed("it does not open after its process ended"))?;

@@ -149,7 +149,7 @@ fn play(steps: &[Step], mistaken: Option<Mistake>) -> Result<(), String> {
                         live.commit().map_err(say)?;
                         committed = state;
                     }
-                    _ => live.rollback(),
+                    _ => live.rollback().map_err(say)?,
                 }
                 state = committed.clone();
                 savepoints.clear();

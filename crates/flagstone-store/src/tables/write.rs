@@ -9,7 +9,7 @@ use super::store::{Held, Inner};
 use super::table_mut::TableMut;
 use crate::error::StoreError;
 use crate::pages::PageStore;
-use crate::shared::Ticket;
+use crate::shared::{Changes, Ticket};
 use flagstone::index::prefix_bptree::{ByteTree, Nodes, Root, Walk, write_empty};
 use flagstone::units::{Lpn, Nanos};
 use std::collections::BTreeMap;
@@ -368,8 +368,36 @@ impl WriteTx {
         committed.map(|ticket| Commit { ticket, drops })
     }
 
-    /// Rolls the transaction back, as dropping it does.
-    pub fn rollback(self) {}
+    /// Rolls the transaction back, as dropping it does, and returns when the commits that it may
+    /// have read are durable: what it found is so, also after a crash.
+    ///
+    /// # Errors
+    /// The medium fails, or one of those commits found no room: what the transaction has read may
+    /// not be. Nothing of the transaction itself is left.
+    pub fn rollback(mut self) -> Result<(), StoreError> {
+        self.undo()
+    }
+
+    /// Undoes everything, gives the writer back, and waits for the commits before this one.
+    fn undo(&mut self) -> Result<(), StoreError> {
+        let (Some(changed), Some(mut writer)) = (self.changed.take(), self.writer.take()) else {
+            return Ok(());
+        };
+        if !self.inner.pages.is_ours() {
+            return Ok(());
+        }
+        let (turn, _, mut space) = changed.finish();
+        space.undo_to(0);
+        // Nothing is added to a group: it is done when the group is, or at once.
+        let before = turn.commit(Changes::new());
+        writer.space = Some(space);
+        writer.give_back();
+        // A thread that panics does not become the one that writes the group.
+        if std::thread::panicking() {
+            return Ok(());
+        }
+        before?.wait()
+    }
 
     /// Checks all tables.
     ///
@@ -469,17 +497,9 @@ pub(super) fn put_record(
 }
 
 impl Drop for WriteTx {
-    /// Rolls back, unless the transaction has committed.
+    /// Rolls back as [`WriteTx::rollback`], unless the transaction has committed.
     fn drop(&mut self) {
-        if let (Some(changed), Some(mut writer)) = (self.changed.take(), self.writer.take())
-            && self.inner.pages.is_ours()
-        {
-            let mut space = changed.space;
-            space.undo_to(0);
-            drop(changed.turn);
-            writer.space = Some(space);
-            writer.give_back();
-        }
+        let _ = self.undo();
     }
 }
 

@@ -17,6 +17,40 @@ fn counter(read: &ReadTx, table: &str) -> i64 {
 }
 
 #[test]
+fn what_a_transaction_has_read_that_is_rolled_back_or_dropped_is_durable() {
+    for drops in [false, true] {
+        let medium = Recorded::default();
+        let open = |medium: &Recorded| {
+            Store::on(Box::new(medium.clone()), &OpenOptions::default()).expect("a store")
+        };
+        let store = open(&medium);
+        store.insert("users", b"ada", b"London").expect("room");
+        let survives = || {
+            let after = open(&medium.cut(Landing::Nothing));
+            let found = table_of(&after, "users").get(b"bea");
+            found.expect("a table").is_some()
+        };
+        let mut tx = store.write().expect("a turn");
+        let mut table = tx.table("users").expect("a table");
+        table.insert(b"bea", b"Turin").expect("room");
+        drop(table);
+        let later = tx.commit_later().expect("it is taken");
+        let mut tx = store.write().expect("a turn");
+        let found = tx.table("users").expect("a table").get(b"bea");
+        assert!(found.expect("a table").is_some());
+        // The control: it was read, and a cut still takes it back.
+        assert!(!survives());
+        if drops {
+            drop(tx);
+        } else {
+            tx.rollback().expect("no fault");
+        }
+        assert!(survives(), "dropped: {drops}");
+        drop(later);
+    }
+}
+
+#[test]
 fn threads_take_turns_and_no_reader_sees_half_of_a_transaction() {
     let store = store();
     let is_over = AtomicBool::new(false);
@@ -39,7 +73,7 @@ fn threads_take_turns_and_no_reader_sees_half_of_a_transaction() {
                     let wanted = wanted.expect("a table").expect("it is there");
                     add(&mut tx, "tens", 10);
                     match round % 3 {
-                        0 => tx.rollback(),
+                        0 => tx.rollback().expect("what it read is durable"),
                         1 => tx.commit().expect("durable"),
                         _ => {
                             let commit = tx.commit_later().expect("it is taken");
