@@ -380,7 +380,8 @@ impl Run<Tables> {
             let mut after = (*before).clone();
             run.change(&mut tx, &mut after, dice)?;
             run.change_rows(&mut tx, &mut after)?;
-            if dice.random_range(0..8) == 0 {
+            let rolls_back = dice.random_range(0..8) == 0;
+            if rolls_back && run.world.wide.as_mut().is_none_or(Wide::rolls_back) {
                 // It waits for all commits, so that those without room are lost by it.
                 drop(tx);
                 run.wait(&mut waiting, life)?;

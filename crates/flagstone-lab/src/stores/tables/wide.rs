@@ -68,7 +68,7 @@ impl Wide {
             wide.rows = Some(dice.random_range(1_000..=most));
             wide.fails_after = wide.fails_after.map(|after| after * 8);
         }
-        wide.compacts = [3, 12, 48][wide.dice.random_range(0..3)];
+        wide.compacts = [6, 24, 96][wide.dice.random_range(0..3)];
         wide
     }
 
@@ -113,6 +113,12 @@ impl Wide {
         }
         let moved = store.idle(self.dice.random_range(1..40));
         moved.map(u64::from).map_err(failed("while it is idle"))
+    }
+
+    /// Whether a transaction is rolled back after all. That waits for all commits, so that groups
+    /// would stay small where each is.
+    pub(super) fn rolls_back(&mut self) -> bool {
+        self.dice.random_range(0..=self.group / 4) == 0
     }
 
     /// Whether a step gives the tables the lowest pages.
