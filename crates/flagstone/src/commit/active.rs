@@ -189,10 +189,13 @@ impl Writes {
     }
 }
 
+/// What is held back beside its bytes.
+type HeldPage = (Lpn, PageKind, Cause);
+
 /// The page that a transaction holds back, in memory that the next one uses again.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HeldBack {
-    page: Option<(Lpn, PageKind, Cause)>,
+    page: Option<HeldPage>,
     bytes: Vec<u8>,
 }
 
@@ -240,6 +243,16 @@ impl HeldBack {
     #[inline]
     pub(super) fn clear(&mut self) {
         self.page = None;
+    }
+
+    /// What is held back beside its bytes.
+    pub(super) fn page(&self) -> Option<HeldPage> {
+        self.page
+    }
+
+    /// Holds the page back that was forgotten last: its bytes are still there.
+    pub(super) fn hold_again(&mut self, page: Option<HeldPage>) {
+        self.page = page;
     }
 
     /// Bytes of memory beyond its own.

@@ -218,6 +218,10 @@ pub(super) struct Horizon {
     /// Blocks without a summary that a restart has found.
     pub(super) found: Vec<Found>,
     damage: Vec<Damage>,
+    /// Changes of what can be said, and how many of them the newest statement has; none if nothing
+    /// could be said then.
+    changes: u64,
+    said: u64,
     /// The word of its owner that the page has which is programmed now.
     pub(super) word: Option<u64>,
 }
@@ -296,18 +300,7 @@ impl Horizon {
 
     /// What can be said at an instant, by a program with a number, in a plane.
     fn say(&mut self, now: Nanos, number: u64, plane: usize) -> [u8; statement::SIZE] {
-        if !self.is_on {
-            return UNSAID;
-        }
-        while let Some(&first) = self.in_flight.front()
-            && let Some(from) = first.safe_from.filter(|&from| from <= now)
-        {
-            self.in_flight.pop_front();
-            self.known_from = self.known_from.max(from);
-            self.is_durable(first);
-        }
-        // Clients that run side by side ask for later and earlier instants in turn.
-        if now < self.known_from {
+        if !self.learn(now) {
             return UNSAID;
         }
         let unsealed = self.unsealed.iter().map(|block| block.last).min();
@@ -320,11 +313,26 @@ impl Horizon {
             erase: u8::MAX,
             at: Ppn(NONE),
         };
+        self.said = self.changes;
         said.emit()
+    }
+
+    /// Takes for durable what is by an instant. Returns whether that can be said then.
+    fn learn(&mut self, now: Nanos) -> bool {
+        while let Some(&first) = self.in_flight.front()
+            && let Some(from) = first.safe_from.filter(|&from| from <= now)
+        {
+            self.in_flight.pop_front();
+            self.known_from = self.known_from.max(from);
+            self.is_durable(first);
+        }
+        // Clients that run side by side ask for later and earlier instants in turn.
+        self.is_on && now >= self.known_from
     }
 
     /// The first program in flight is durable.
     fn is_durable(&mut self, program: InFlight) {
+        self.changes += 1;
         let next = self.in_flight.front().map(|next| next.number - 1);
         self.safe = next.map_or(program.number, |next| next.min(program.number));
         match program.what {
@@ -385,6 +393,7 @@ impl Ftl {
         spare: &[u8],
     ) -> [u8; statement::SIZE] {
         let seq = get(spare, header::SEQ);
+        self.horizon.said = 0;
         if let Some(word) = self.horizon.word.filter(|_| self.format.has_word(spare)) {
             return word::emit(word, seq, self.seq);
         }
@@ -406,13 +415,30 @@ impl Ftl {
         says.then(|| (self.seq, self.say(now, 0)))
     }
 
-    fn say(&mut self, now: Nanos, plane: u32) -> [u8; statement::SIZE] {
-        // A flash that never fails does one thing after the other, in the order of the calls: what
-        // was waited for is over.
-        let now = match self.flash.never_fails() {
+    /// When a flash looks at what is durable. One that never fails does one thing after the other,
+    /// in the order of the calls: what was waited for is over.
+    fn knows_at(&self, now: Nanos) -> Nanos {
+        match self.flash.never_fails() {
             true => Nanos(u64::MAX),
             false => now,
-        };
+        }
+    }
+
+    /// How much the page says that was programmed last. It grows with what statements say, and is 0
+    /// if the page says nothing.
+    pub fn said(&self) -> u64 {
+        self.horizon.said
+    }
+
+    /// Whether a page that is programmed at an instant would say more than one that has
+    /// [`said`](Ftl::said) so much.
+    pub fn says_more(&mut self, now: Nanos, said: u64) -> bool {
+        let now = self.knows_at(now);
+        self.horizon.learn(now) && self.horizon.changes > said
+    }
+
+    fn say(&mut self, now: Nanos, plane: u32) -> [u8; statement::SIZE] {
+        let now = self.knows_at(now);
         let mut words = self.horizon.say(now, self.seq, plane as usize);
         words[statement::ERASE.start] = self.flash.last_erase();
         words
@@ -507,6 +533,7 @@ impl Ftl {
         let now = self.sync(now, self.horizon.begins_from)?;
         let horizon = &mut self.horizon;
         (horizon.is_on, horizon.safe, horizon.known_from) = (true, self.seq, now);
+        horizon.changes += 1;
         for (heads, head) in horizon.heads.iter_mut().zip(&self.heads) {
             for (place, open) in heads.iter_mut().zip(&head.open) {
                 let open = open.as_ref().filter(|open| open.next > 0);

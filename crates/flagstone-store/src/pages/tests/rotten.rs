@@ -60,17 +60,22 @@ fn left(options: &OpenOptions, batch: u32, later: u32, closes: bool) -> Left {
         true => store.close().expect("no fault"),
         false => std::mem::forget(store),
     }
+    Left {
+        bytes: medium.to_vec(),
+        pages,
+        before,
+        written: differing(&old, &new),
+    }
+}
+
+/// The pages of a medium, but superblocks, that are not what they were.
+fn differing(old: &[u8], new: &[u8]) -> Vec<usize> {
     let places = 2..new.len() / MEDIUM_PAGE_BYTES;
     let differs = |place: &usize| {
         let page = place * MEDIUM_PAGE_BYTES..(place + 1) * MEDIUM_PAGE_BYTES;
         old.get(page.clone()) != Some(&new[page])
     };
-    Left {
-        bytes: medium.to_vec(),
-        pages,
-        before,
-        written: places.filter(differs).collect(),
-    }
+    places.filter(differs).collect()
 }
 
 /// What comes of a damaged medium.
@@ -147,6 +152,41 @@ fn a_flipped_bit_of_an_acknowledged_commit_is_never_silent() {
                 }
                 assert!(refused > 0 || later == 0, "{batch}, {later}");
             }
+        }
+    }
+}
+
+/// A transaction overwrites a page of its own, another one commits, and then the first one. Its
+/// last page has no room to say what was durable before it: another page of it has to.
+#[test]
+fn a_commit_with_a_sum_says_that_the_one_before_it_was_durable() {
+    for &encrypted in KINDS {
+        let options = options(encrypted);
+        let medium = Recorded::default();
+        let mut store = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
+        store.put_all(0..20, b"old");
+        let with_sum = store.begin().expect("room");
+        for (at, bytes) in [(10, b"one"), (11, b"two"), (11, b"new")] {
+            store.write(with_sum, Lpn(at), bytes).expect("room");
+        }
+        let (old, before) = (medium.to_vec(), contents(&mut store));
+        store.put_all(0..3, b"new");
+        let new = medium.to_vec();
+        store.commit(with_sum).expect("no fault");
+        let pages = contents(&mut store);
+        std::mem::forget(store);
+        let written = differing(&old, &new);
+        let left = Left {
+            bytes: medium.to_vec(),
+            pages,
+            before,
+            written,
+        };
+        assert!(left.written.len() >= 3);
+        for &place in &left.written {
+            let comes = comes(&left, &flipped(&left.bytes, place, 400), &options);
+            let is_said = matches!(comes, Comes::Right | Comes::Refused(_));
+            assert!(is_said, "{encrypted}, {place}: {comes:?}");
         }
     }
 }

@@ -86,7 +86,7 @@ use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use bounds::Bounds;
 use evidence::{Evidence, Undecided, Witness};
-use own::{Active, Last, count_of, program, waits_for};
+use own::{Active, Last, count_of, program, state_before_sum, waits_for};
 use rustc_hash::FxHashMap;
 use seals::Waiting;
 use settings::{LINGER, UNDECIDED};
@@ -320,6 +320,9 @@ impl Protocol for Seal {
             return Ok(Some(now));
         };
         let says = active.last(self.mistake);
+        if !self.mistake.is(Mistake::SumUnstated) {
+            state_before_sum(ftl, now, (tx, active), says, &mut self.waiting)?;
+        }
         let last = program(ftl, now, (tx, active), says, &mut self.waiting)?;
         let active = self.live.take(tx).expect("it has written");
         active.writes.publish(ftl);
@@ -411,7 +414,7 @@ impl Seal {
             }
         }
         active.writes.clear();
-        active.overwritten = 0;
+        (active.overwritten, active.said) = (0, 0);
         active.held.clear();
         self.live.reuse(active);
     }
@@ -470,6 +473,8 @@ impl Owner for Seal {
         let active = active.expect("a live page is mapped, or that of a live transaction");
         let follows = active.writes.follow(header.lpn, was, is, Nanos::ZERO);
         assert!(follows, "a live transaction has one live version of a page");
+        // The copy does not say what the page has said.
+        active.said = 0;
         waits_for(block, active, &mut self.waiting);
     }
 

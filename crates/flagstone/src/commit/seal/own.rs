@@ -4,6 +4,10 @@
 //! once. Its last page then says how many pages there are and the sum of the write sequences of
 //! their newest versions. A restart takes the newest version of each page that it finds: where one
 //! is missing, an older one can only stand in with a smaller sequence, and the sum is too small.
+//!
+//! The sum takes the place of what the page would state of what was durable before it. Where no
+//! other page of the transaction states as much, the last one is programmed twice, and states it
+//! the first time.
 
 use super::seals::Waiting;
 use super::{Mistake, tail};
@@ -37,6 +41,9 @@ pub(super) struct Active {
     /// Blocks that wait for its end; sealed ones among them.
     pub(super) blocks: Vec<Pbn>,
     pub(super) held: HeldBack,
+    /// What its page on flash has said that says most of what was durable before it, see
+    /// [`Ftl::said`].
+    pub(super) said: u64,
 }
 
 impl Active {
@@ -94,6 +101,26 @@ impl Last {
     };
 }
 
+/// Before the last page of a transaction, which has no room to say what was durable before it: has
+/// another page say it, if none does that is there already. The page that is held back is
+/// programmed for that as one that is not the last, and is held back on.
+#[inline]
+pub(super) fn state_before_sum(
+    ftl: &mut Ftl,
+    now: Nanos,
+    (tx, active): (TxId, &mut Active),
+    says: Last,
+    waiting: &mut FxHashMap<Pbn, Waiting>,
+) -> Result<(), FtlError> {
+    if says.sum.is_none() || !ftl.says_more(now, active.said) {
+        return Ok(());
+    }
+    let held = active.held.page();
+    program(ftl, now, (tx, active), Last::NOT, waiting)?;
+    active.held.hold_again(held);
+    Ok(())
+}
+
 /// Programs the page that a transaction holds back, and lets the collector have the version that it
 /// takes the place of.
 #[inline]
@@ -110,7 +137,11 @@ pub(super) fn program(
     put(&mut tail, tail::COUNT, says.count.into());
     let (stream, page) = ((Stream::Host, None), (kind, at, None));
     let to = match says.sum {
-        None => ftl.append(now, stream, page, &tail, bytes, cause)?,
+        None => {
+            let to = ftl.append(now, stream, page, &tail, bytes, cause)?;
+            active.said = active.said.max(ftl.said());
+            to
+        }
         Some(sum) => {
             put(&mut tail, tail::COUNT, (says.count | HAS_SUM).into());
             ftl.append_word(now, stream, page, (&tail, sum), bytes, cause)?
