@@ -409,9 +409,10 @@ impl Ftl {
     }
 
     /// What an erase says at an instant, on a flash that keeps it, and its number: that of the last
-    /// program.
+    /// program. It says the number also where nothing else can be said: the block may have held the
+    /// page with that number.
     pub(super) fn says_at_erase(&mut self, now: Nanos) -> Option<(u64, [u8; statement::SIZE])> {
-        let says = self.format.horizons && self.horizon.is_on && self.flash.never_fails();
+        let says = self.format.horizons && self.flash.never_fails();
         says.then(|| (self.seq, self.say(now, 0)))
     }
 

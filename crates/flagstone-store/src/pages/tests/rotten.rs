@@ -5,8 +5,8 @@
 //! says it was durable.
 
 use super::*;
-use crate::flash::mark_page;
-use crate::superblock::MEDIUM_PAGE_BYTES;
+use crate::flash::{mark_page, medium_bytes};
+use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
 use crate::tools::{Hints, repair};
 use flagstone::ftl::Mistake;
 
@@ -241,6 +241,39 @@ fn after_a_close_every_page_is_covered() {
                         is_said,
                         "{encrypted}, {later}, {place}, {harm:?}: {comes:?}"
                     );
+                }
+            }
+        }
+    }
+}
+
+/// The block that was written last loses all its pages at once, with its mark or without it. A
+/// close says what was programmed last, so that it is missed. A control: without the horizon.
+#[test]
+fn after_a_close_the_block_that_was_written_last_is_missed() {
+    let ignored = OpenOptions {
+        mistake: Some(Mistake::HorizonIgnored).into(),
+        ..options(false)
+    };
+    for options in KINDS.iter().map(|&it| options(it)).chain([ignored]) {
+        let mut left = left(&options, 1, 1, true);
+        // The tables that the close has left say where all pages are.
+        let head = Superblock::read(&Recorded::with(&left.bytes)).expect("it is read");
+        let blocks = head.expect("it is a store").superblock.blocks;
+        left.bytes.truncate(medium_bytes(16, blocks) as usize);
+        let last = *left.written.last().expect("a page is written");
+        let block = (last - 2) / 17;
+        let mark = mark_page(16, block as u32) as usize;
+        assert!(mark < last, "page {last} is a mark");
+        for first in [mark, mark + 1] {
+            for harm in [0, 0xff] {
+                let mut bytes = left.bytes.clone();
+                bytes[first * MEDIUM_PAGE_BYTES..(mark + 17) * MEDIUM_PAGE_BYTES].fill(harm);
+                let comes = comes(&left, &bytes, &options);
+                let is_silent = options.mistake.is(Mistake::HorizonIgnored) && (first, harm) != (mark, 0xff);
+                match is_silent {
+                    true => assert_eq!(comes, Comes::Silent),
+                    false => assert!(matches!(comes, Comes::Refused(_)), "{first}, {harm}: {comes:?}"),
                 }
             }
         }

@@ -60,7 +60,7 @@ pub struct Scanned<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {
-    /// The block; nothing if it is the newest root.
+    /// The block; nothing if it is the newest root, or not known which.
     pub block: Option<Pbn>,
     /// Its page, counted from 0; nothing if it is its summary or all of it.
     pub page: Option<u32>,
@@ -83,6 +83,7 @@ const UNSEALED: &str = "had a summary, which cannot be read";
 const BLANK: &str = "had pages that were durable, and is blank";
 const SMALLER: &str =
     "it holds logical pages beyond its size: what said that it had become larger is lost";
+const LAST_GONE: &str = "what was programmed last before the device was closed cannot be read";
 const OLDER_ROOT: &str = "the newest root cannot be read";
 
 /// What a restart knows of a block without a summary, beside its pages.
@@ -227,6 +228,15 @@ impl Ftl {
                 block: None,
                 page: None,
                 why: OLDER_ROOT,
+            });
+        }
+        // All numbers that were found are lower than the last one before the close: no block is
+        // left of which that is, and it was not erased, or its erase would say so.
+        if scanned.ended.is_some_and(|ended| self.seq < ended) {
+            damage.push(Damage {
+                block: None,
+                page: None,
+                why: LAST_GONE,
             });
         }
         for found in &horizon.found {
