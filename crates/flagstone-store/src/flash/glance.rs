@@ -5,7 +5,7 @@
 use super::life::pages_that_tell;
 use super::{
     DAMAGED, DATA_BYTES, Judged, MediumFlash, NEVER, UNKNOWN, generation_in, judge, mark_at,
-    mark_page, page_generation,
+    mark_page, page_generation, trailer,
 };
 use crate::encryption;
 use crate::error::{Doing, StoreError};
@@ -109,6 +109,22 @@ impl Glance {
             NEVER | DAMAGED => None,
             known => Some(((known >> 32) as u32, known as u32)),
         })
+    }
+
+    /// Data and spare area of a page that reads as one that was programmed; nothing for others.
+    ///
+    /// # Errors
+    /// The medium cannot be read.
+    pub fn contents(&self, at: Ppn) -> Result<Option<(Vec<u8>, Vec<u8>)>, StoreError> {
+        let generation = self.generation(Pbn(at.0 / self.superblock.pages_per_block))?;
+        let page = self.read(at)?;
+        let (data, end) = page.split_at(DATA_BYTES);
+        Ok(
+            match judge(data, end, at, generation, self.superblock.identity) {
+                Judged::Whole(bytes) => Some((data[..bytes].into(), end[trailer::SPARE].into())),
+                Judged::Blank | Judged::Wrong => None,
+            },
+        )
     }
 
     /// How an opening reads a page.

@@ -285,19 +285,22 @@ impl<'a> Site<'a> {
         ends.into_values().filter(is_open).collect()
     }
 
-    /// Whether damage takes every page of a full block: then it looks as if it had just been
-    /// erased.
+    /// Whether damage takes every page of a full block, or of one that was ended earlier, with its
+    /// summary: then it looks as if it had just been erased.
     pub(super) fn takes_a_block(&self, damage: &Damage) -> bool {
-        let mut blocks: BTreeMap<u32, (u32, bool)> = BTreeMap::new();
+        // By block: pages, whether it has its summary, and whether all are damaged.
+        let mut blocks: BTreeMap<u32, (u32, bool, bool)> = BTreeMap::new();
         for found in self.pages.values() {
-            let (pages, is_gone) = blocks.entry(found.block).or_insert((0, true));
+            let (pages, has_summary, is_gone) =
+                blocks.entry(found.block).or_insert((0, false, true));
             *pages += 1;
+            *has_summary |= found.head.is_some_and(|head| head.kind == PageKind::Summary);
             *is_gone &= damage.pages.contains_key(&found.place);
         }
         let full = self.shape.pages_per_block - 1;
         blocks
             .into_values()
-            .any(|(pages, is_gone)| is_gone && pages >= full)
+            .any(|(pages, has_summary, is_gone)| is_gone && (has_summary || pages >= full))
     }
 
     /// The pages with the newest version of each logical page.

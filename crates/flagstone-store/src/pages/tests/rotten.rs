@@ -270,10 +270,14 @@ fn after_a_close_the_block_that_was_written_last_is_missed() {
                 let mut bytes = left.bytes.clone();
                 bytes[first * MEDIUM_PAGE_BYTES..(mark + 17) * MEDIUM_PAGE_BYTES].fill(harm);
                 let comes = comes(&left, &bytes, &options);
-                let is_silent = options.mistake.is(Mistake::HorizonIgnored) && (first, harm) != (mark, 0xff);
+                let is_silent =
+                    options.mistake.is(Mistake::HorizonIgnored) && (first, harm) != (mark, 0xff);
                 match is_silent {
                     true => assert_eq!(comes, Comes::Silent),
-                    false => assert!(matches!(comes, Comes::Refused(_)), "{first}, {harm}: {comes:?}"),
+                    false => assert!(
+                        matches!(comes, Comes::Refused(_)),
+                        "{first}, {harm}: {comes:?}"
+                    ),
                 }
             }
         }
