@@ -38,7 +38,10 @@ impl Ftl {
             })?;
             done = done.max(read.done);
             self.seq = self.seq.max(read.seq);
-            if present || read.torn {
+            // On a flash that never fails, a block without a page that counts is erased before
+            // anything is said of what is durable, and so has no summary: see `horizon`.
+            let is_erased = self.format.horizons && self.flash.never_fails();
+            if present || (read.torn && !is_erased) {
                 self.blocks[block.index()].state = BlockState::Full;
                 self.victims
                     .insert(block, self.blocks[block.index()].live.into());
@@ -164,6 +167,7 @@ impl Ftl {
         let mut spare = [0xff; WHOLE_BYTES_MAX];
         let mut seen = [0; header::SIZE + TAIL_BYTES_MAX + VERDICT_BYTES + WORD_BYTES];
         let mut pages = Vec::new();
+        let has_torn_summary = outcome.torn;
         let mut has_ended = false;
         let mut page = 0;
         while page < self.data_pages {
@@ -216,7 +220,11 @@ impl Ftl {
         }
         let holds_any = outcome.torn || pages.iter().any(|page| *page != Seen::Blank);
         if place.is_some() && holds_any {
-            self.horizon.found.push(Found { block, pages });
+            self.horizon.found.push(Found {
+                block,
+                pages,
+                has_torn_summary,
+            });
         }
         Ok(())
     }

@@ -294,7 +294,9 @@ impl<'a> Site<'a> {
             let (pages, has_summary, is_gone) =
                 blocks.entry(found.block).or_insert((0, false, true));
             *pages += 1;
-            *has_summary |= found.head.is_some_and(|head| head.kind == PageKind::Summary);
+            *has_summary |= found
+                .head
+                .is_some_and(|head| head.kind == PageKind::Summary);
             *is_gone &= damage.pages.contains_key(&found.place);
         }
         let full = self.shape.pages_per_block - 1;

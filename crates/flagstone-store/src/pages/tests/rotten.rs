@@ -284,6 +284,51 @@ fn after_a_close_the_block_that_was_written_last_is_missed() {
     }
 }
 
+/// A block that a kill has left got its summary from the next opening. No page of it can be read
+/// any more, nor that: it was programmed when the pages were durable. A control: without the
+/// horizon.
+#[test]
+fn an_unreadable_summary_says_that_its_pages_were_durable() {
+    let ignored = OpenOptions {
+        mistake: Some(Mistake::HorizonIgnored).into(),
+        ..options(false)
+    };
+    for options in KINDS.iter().map(|&it| options(it)).chain([ignored]) {
+        let medium = Recorded::default();
+        let mut store = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
+        let old = medium.to_vec();
+        store.put(3, b"short");
+        let new = medium.to_vec();
+        std::mem::forget(store);
+        let block = (differing(&old, &new)[0] - 2) / 17;
+        let mut store = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
+        store.put(4, b"later");
+        let before = contents(&mut store);
+        store.put(5, b"last");
+        let pages = contents(&mut store);
+        std::mem::forget(store);
+        let mut bytes = medium.to_vec();
+        let mark = mark_page(16, block as u32) as usize;
+        for place in mark + 1..mark + 17 {
+            let page = place * MEDIUM_PAGE_BYTES..(place + 1) * MEDIUM_PAGE_BYTES;
+            if bytes[page].iter().any(|&byte| byte != 0) {
+                bytes = flipped(&bytes, place, 400);
+            }
+        }
+        let left = Left {
+            bytes,
+            pages,
+            before,
+            written: Vec::new(),
+        };
+        let comes = comes(&left, &left.bytes, &options);
+        match options.mistake.is(Mistake::HorizonIgnored) {
+            true => assert_eq!(comes, Comes::Silent),
+            false => assert!(matches!(comes, Comes::Refused(_)), "{comes:?}"),
+        }
+    }
+}
+
 #[test]
 fn a_mark_that_is_lost_or_older_is_never_silent() {
     for &encrypted in KINDS {

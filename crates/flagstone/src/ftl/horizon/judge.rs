@@ -38,6 +38,8 @@ pub(in crate::ftl) struct Found {
     pub(in crate::ftl) block: Pbn,
     /// Its pages in order, as far as they were read.
     pub(in crate::ftl) pages: Vec<Seen>,
+    /// Whether the page for its summary was programmed and cannot be read.
+    pub(in crate::ftl) has_torn_summary: bool,
 }
 
 /// What a restart has read, and what it knows of that.
@@ -101,6 +103,8 @@ pub(super) struct Known {
     pub(super) never_fails: bool,
     /// Whether pages may be left out, where pages share cells.
     pub(super) leaves_out: bool,
+    /// Whether the page for its summary was programmed and cannot be read.
+    pub(super) has_torn_summary: bool,
     /// Data pages of a block.
     pub(super) data_pages: u32,
 }
@@ -133,7 +137,10 @@ impl Known {
             pages.iter().rposition(is_below).map(|last| last as u32)
         };
         let mut end = below(self.highest).unwrap_or(0);
-        let mut is_unsealed = false;
+        // A summary is programmed when the pages of its block are durable, and one that has none
+        // gets none.
+        let is_empty = !pages.iter().any(|page| matches!(page, Seen::Whole(_)));
+        let mut is_unsealed = self.never_fails && self.has_torn_summary && is_empty;
         if let Some(stated) = self.stated {
             let is_older = below(stated.horizon).is_some();
             if let Some(stated_end) = stated.end {
@@ -141,7 +148,7 @@ impl Known {
                     end = end.max(stated_end);
                 }
             } else if let Some(last) = last {
-                is_unsealed = last <= stated.sealed;
+                is_unsealed |= last <= stated.sealed;
                 if is_older && self.never_fails {
                     end = self.data_pages;
                 }
@@ -307,6 +314,7 @@ impl Ftl {
             stated: statement.as_ref().map(says),
             never_fails: self.flash.never_fails(),
             leaves_out: self.config.paired_pages != PairedPages::Ignored,
+            has_torn_summary: found.has_torn_summary,
             data_pages: self.data_pages,
         }
     }

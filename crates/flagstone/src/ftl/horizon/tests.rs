@@ -62,7 +62,7 @@ impl Facts {
         let mut all = Vec::new();
         for pages in &blocks {
             for &stated in &stated {
-                for bits in 0..16u32 {
+                for bits in 0..32u32 {
                     let bit = |at: u32| bits >> at & 1 == 1;
                     let known = Known {
                         is_closed: bit(0),
@@ -71,6 +71,7 @@ impl Facts {
                         stated,
                         never_fails: bit(2),
                         leaves_out: bit(3),
+                        has_torn_summary: bit(4),
                         data_pages: PAGES,
                     };
                     for page in [None, Some(0), Some(1), Some(2)] {
@@ -155,6 +156,12 @@ impl Facts {
         closed.is_some_and(|stated| last <= stated.sealed)
     }
 
+    /// Whether its summary was programmed, and no page is whole, on a flash that never fails.
+    fn has_summary_alone(&self) -> bool {
+        let is_empty = !self.pages.iter().any(|page| matches!(page, Seen::Whole(_)));
+        self.known.never_fails && self.known.has_torn_summary && is_empty
+    }
+
     fn holds_any(&self) -> bool {
         self.pages.iter().any(|page| *page != Seen::Blank)
     }
@@ -167,7 +174,7 @@ impl Facts {
 }
 
 /// Whether a page of the block, or its summary, is damaged.
-const TABLE: [Case<Facts, bool>; 10] = cases! { |facts|
+const TABLE: [Case<Facts, bool>; 11] = cases! { |facts|
     "@A": facts.is_passed_over() => false;
     "@B": !facts.is_passed_over() && facts.known.is_closed && facts.page.is_some() => false;
     "@C": !facts.is_passed_over() && facts.known.is_closed && facts.page.is_none()
@@ -180,7 +187,8 @@ const TABLE: [Case<Facts, bool>; 10] = cases! { |facts|
         && !facts.is_before_end() && facts.was_full() => true;
     "@H": facts.asks_page() && !facts.is_there() && facts.is_free() => false;
     "@I": facts.asks_summary() && facts.had_summary() => true;
-    "@J": facts.asks_summary() && !facts.had_summary() => false;
+    "@J": facts.asks_summary() && !facts.had_summary() && facts.has_summary_alone() => true;
+    "@K": facts.asks_summary() && !facts.had_summary() && !facts.has_summary_alone() => false;
 };
 
 #[test]
@@ -202,12 +210,12 @@ fn blank_pages_at_the_end_need_not_be_read() {
 #[test]
 fn each_rule_that_is_left_out_differs_from_the_table() {
     type Leave = fn(&mut Known);
-    let rules: [(&str, Leave, &[&str]); 8] = [
+    let rules: [(&str, Leave, &[&str]); 9] = [
         ("the horizon", |known| known.highest = 0, &["@E"]),
         (
             "the heads",
             |known| known.stated.iter_mut().for_each(|it| it.end = None),
-            &["@F", "@H", "@J"],
+            &["@F", "@H", "@K"],
         ),
         (
             "the summaries that were there",
@@ -222,7 +230,12 @@ fn each_rule_that_is_left_out_differs_from_the_table() {
         (
             "that a flash may fail",
             |known| known.never_fails = true,
-            &["@H"],
+            &["@H", "@K"],
+        ),
+        (
+            "that a summary cannot be read",
+            |known| known.has_torn_summary = false,
+            &["@J"],
         ),
         (
             "that pages may be left out",

@@ -28,6 +28,8 @@ enum Without {
     Sealed,
     /// Blocks that a restart finds without a summary are left as they are.
     Settling,
+    /// Those of them in which nothing counts get a summary like others.
+    ErasesOfEmpty,
     /// Copies say nothing, and their sequence counts as their number.
     CopiesApart,
     /// Copies with the sequence of another page do not say their numbers.
@@ -91,7 +93,8 @@ impl Content {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Read {
     Nothing,
-    Torn,
+    /// With the generation of its block.
+    Torn((u8, u8)),
     Whole(Content),
 }
 
@@ -112,7 +115,7 @@ impl Image {
     fn generation(&self, block: usize) -> (u8, u8) {
         let whole = |read: &Read| match read {
             Read::Whole(content) => Some(content.generation),
-            Read::Nothing | Read::Torn => None,
+            Read::Nothing | Read::Torn(_) => None,
         };
         let pages = self.pages[block].iter().filter_map(whole);
         let mark = self.marks[block].map(|mark| mark.generation);
@@ -122,7 +125,11 @@ impl Image {
     /// What a page is found to be.
     fn read(&self, block: usize, page: u32) -> Read {
         match self.pages[block][page as usize] {
-            Read::Whole(it) if it.generation != self.generation(block) => Read::Nothing,
+            Read::Whole(Content { generation, .. }) | Read::Torn(generation)
+                if generation != self.generation(block) =>
+            {
+                Read::Nothing
+            }
             read => read,
         }
     }
@@ -207,7 +214,7 @@ impl Flash {
                     image.pages[block][page as usize] = Read::Whole(write.content);
                 }
                 (Landing::Torn, Place::Page(block, page)) => {
-                    image.pages[block][page as usize] = Read::Torn;
+                    image.pages[block][page as usize] = Read::Torn(write.content.generation);
                 }
             }
         }
@@ -405,15 +412,19 @@ impl Flash {
         }
     }
 
-    fn begin(&mut self) -> bool {
+    /// Gives the blocks that the restart has found their summaries, or erases them.
+    fn settle(&mut self) {
         let found = match self.without {
             Without::Settling => Vec::new(),
             _ => std::mem::take(&mut self.found),
         };
         self.found.clear();
         for block in found {
-            let place = |page: u32| self.image.read(block, page);
-            if place(0) == Read::Nothing || place(PAGES) == Read::Torn {
+            let places = (0..PAGES).map(|page| self.image.read(block, page));
+            let mut before_blank = places.take_while(|read| *read != Read::Nothing);
+            let is_empty = !before_blank.any(|read| matches!(read, Read::Whole(_)));
+            let is_blank = self.image.read(block, 0) == Read::Nothing;
+            if is_blank || (is_empty && self.without != Without::ErasesOfEmpty) {
                 self.wait();
                 self.erase(block);
                 self.free.push((block, false));
@@ -422,6 +433,10 @@ impl Flash {
                 self.summarise(block);
             }
         }
+    }
+
+    fn begin(&mut self) -> bool {
+        self.settle();
         self.wait();
         let horizon = &mut self.horizon;
         horizon.in_flight.clear();
