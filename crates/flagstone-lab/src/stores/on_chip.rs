@@ -15,7 +15,10 @@
 //!
 //! A close ends what is in flight. The chip is then switched off and on with what the medium holds.
 
+mod again;
+
 use crate::stores::lie::Lie;
+use again::WholeAgain;
 use flagstone::forward_flash;
 use flagstone::ftl::statement;
 use flagstone::nand::{Change, Chip, Flash, FlashError, Geometry, Left, PowerCut, Read, Timing};
@@ -313,7 +316,7 @@ impl Moment {
             eras.insert(block, (safe, landed));
         }
         let mut outcomes = Vec::with_capacity(ops.len());
-        let mut older = Older::default();
+        let mut again = WholeAgain::default();
         for op in &ops {
             outcomes.push(match *op {
                 Change::Erase(block) => {
@@ -331,8 +334,8 @@ impl Moment {
                         (std::cmp::Ordering::Less, _) => Left::All,
                         (std::cmp::Ordering::Equal, Some(glance)) => {
                             match glance.page(at).map_err(cannot)? {
-                                // What it held before is whole again: see `Older`.
-                                Shown::Whole if older.note(&self.power, glance, at)? => {
+                                // What it held before is whole again: see `again`.
+                                Shown::Whole if again.note(&self.power, glance, at)? => {
                                     Left::Nothing
                                 }
                                 Shown::Whole => Left::All,
@@ -364,49 +367,9 @@ impl Moment {
             all: count(Left::All),
             nothing: count(Left::Nothing),
             torn: count(Left::Torn),
-            older: older.0.len() as u64,
+            older: again.pages(),
         };
-        Ok((older.put_back(self.power.pull_as(&outcomes)), landed))
-    }
-}
-
-/// Pages that were torn by a cut, were written over, and hold after the next cut what they held
-/// first. A store gives a block its summary again, in the same place, after a cut that has torn the
-/// one before. What lands of that may be just what the first cut has left out, where both
-/// have the same bytes. So the first summary is there after all: it is as true as it was, since the
-/// second one was not durable yet and nothing had been built on it. A chip cannot do that by itself.
-#[derive(Debug, Default)]
-struct Older(Vec<(Ppn, Vec<u8>, Vec<u8>)>);
-
-impl Older {
-    /// Notes a page that is whole on the medium, if it does not hold what was programmed there
-    /// last. Returns whether that is so.
-    fn note(&mut self, power: &PowerCut, glance: &Glance, at: Ppn) -> Result<bool, String> {
-        let contents = glance.contents(at);
-        let contents = contents.map_err(|error| format!("page {at} cannot be read: {error}"))?;
-        let (data, spare) = contents.ok_or_else(|| format!("page {at} is not whole"))?;
-        let mut last = (
-            vec![0; power.geometry().page_bytes as usize],
-            vec![0; power.geometry().spare_bytes as usize],
-        );
-        let bytes = power.peek(at, &mut last.0, &mut last.1);
-        let bytes = bytes.ok_or_else(|| format!("page {at} was not programmed on the chip"))?;
-        let is_older = sum(&data, &spare) != sum(&last.0[..bytes], &last.1);
-        if is_older {
-            self.0.push((at, data, spare));
-        }
-        Ok(is_older)
-    }
-
-    /// The chip with what these pages hold.
-    fn put_back(self, chip: Chip) -> Chip {
-        let mut power = PowerCut::new(chip);
-        for (at, data, spare) in self.0 {
-            power.write_over(at);
-            let put = power.program(Nanos::ZERO, at, &data, &spare);
-            put.expect("the power is on, and the page blank");
-        }
-        power.into_chip()
+        Ok((again.put_back(self.power.pull_as(&outcomes)), landed))
     }
 }
 

@@ -264,8 +264,8 @@ fn a_block_that_a_restart_need_not_read_is_not_taken_for_blank() {
     }
 }
 
-/// A cut tears a summary; the next opening programs it again, and the next cut leaves the first one,
-/// whole. The campaign took it for the second one.
+/// A cut tears a summary; the next opening programs it again, and the next cut leaves the first
+/// one, whole. The campaign took it for the second one.
 #[test]
 fn a_torn_summary_that_is_whole_after_the_next_cut_is_seen_beside_the_chip() {
     let id: StoreRunId = "store.seal/n3/s2654435829".parse().expect("a run id");

@@ -115,13 +115,13 @@ impl Glance {
     ///
     /// # Errors
     /// The medium cannot be read.
-    pub fn contents(&self, at: Ppn) -> Result<Option<(Vec<u8>, Vec<u8>)>, StoreError> {
+    pub fn contents(&self, at: Ppn) -> Result<Option<[Vec<u8>; 2]>, StoreError> {
         let generation = self.generation(Pbn(at.0 / self.superblock.pages_per_block))?;
         let page = self.read(at)?;
         let (data, end) = page.split_at(DATA_BYTES);
         Ok(
             match judge(data, end, at, generation, self.superblock.identity) {
-                Judged::Whole(bytes) => Some((data[..bytes].into(), end[trailer::SPARE].into())),
+                Judged::Whole(bytes) => Some([data[..bytes].into(), end[trailer::SPARE].into()]),
                 Judged::Blank | Judged::Wrong => None,
             },
         )

@@ -20,6 +20,7 @@
 //! | a statement says that it was open, and where it ended | a page before that end is not there |
 //! | its last page has a number up to which all full blocks had summaries | always: its own is gone |
 //! | it was full, since no statement says that it was open, on a flash that never fails | a page is not there |
+//! | its summary cannot be read, on a flash that never fails | no page is there: it was programmed when they were durable |
 //!
 //! and the newest root that was found must not be older than the one that a statement names. In a
 //! block that has its summary, the summary says which pages there are, and whoever reads one finds

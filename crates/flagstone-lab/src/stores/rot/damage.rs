@@ -286,18 +286,25 @@ impl<'a> Site<'a> {
     }
 
     /// Whether damage takes every page of a full block, or of one that was ended earlier, with its
-    /// summary: then it looks as if it had just been erased.
-    pub(super) fn takes_a_block(&self, damage: &Damage) -> bool {
+    /// summary: then it looks as if it had just been erased. A summary that still looks as if it
+    /// had been programmed is no such loss.
+    pub(super) fn takes_a_block(&self, damage: &Damage, left: &Recorded) -> bool {
+        let looks_blank = |found: &Found| {
+            let [mark, page] = [self.shape.mark(found.block), found.place].map(|it| read(left, it));
+            !counts(&mark[..], &page[..], self.shape.identity)
+        };
         // By block: pages, whether it has its summary, and whether all are damaged.
         let mut blocks: BTreeMap<u32, (u32, bool, bool)> = BTreeMap::new();
         for found in self.pages.values() {
             let (pages, has_summary, is_gone) =
                 blocks.entry(found.block).or_insert((0, false, true));
             *pages += 1;
-            *has_summary |= found
+            let is_summary = found
                 .head
                 .is_some_and(|head| head.kind == PageKind::Summary);
+            *has_summary |= is_summary;
             *is_gone &= damage.pages.contains_key(&found.place);
+            *is_gone &= !is_summary || looks_blank(found);
         }
         let full = self.shape.pages_per_block - 1;
         blocks

@@ -157,9 +157,10 @@ pub(super) fn verdict<K: Kept>(
     left: &Recorded,
     dice: &mut Pcg64Mcg,
 ) -> Result<(Outcome, String), String> {
+    let is_whole_block = site.takes_a_block(damage, left);
     let (outcome, what) = said(kept, past, site, damage, left, dice)?;
     let is_silent = matches!(outcome, Outcome::Silent(Silence::Data | Silence::Repair));
-    if is_silent && (damage.aim == Aim::Commit || site.takes_a_block(damage)) {
+    if is_silent && (damage.aim == Aim::Commit || is_whole_block) {
         return Ok((Outcome::LostWhole, what));
     }
     Ok((outcome, what))
