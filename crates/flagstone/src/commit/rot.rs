@@ -1,7 +1,7 @@
 //! One page of a device that was durable cannot be read any more: what a restart makes of that, for
 //! each page and under every protocol. Protocols that stores cannot have are among them.
 
-use super::{Config, Device, Kind, Options};
+use super::{Config, Device, Kind, Mistake, Options};
 use crate::dice::Dice;
 use crate::forward_flash;
 use crate::nand::{Chip, Flash, FlashError, Geometry, Read, Shared, small};
@@ -50,7 +50,17 @@ impl Flash for Rotten {
 }
 
 fn open(kind: Kind, chip: &Shared<Chip>, page: Option<Ppn>) -> Result<Device, String> {
+    open_with(kind, chip, page, None)
+}
+
+fn open_with(
+    kind: Kind,
+    chip: &Shared<Chip>,
+    page: Option<Ppn>,
+    mistake: Option<Mistake>,
+) -> Result<Device, String> {
     let options = Options {
+        mistake: mistake.into(),
         settings: Settings::new()
             .with("group", 1)
             .with("zone_blocks", 8)
@@ -188,4 +198,68 @@ fn a_restart_with_an_unreadable_page_is_seen_under_every_protocol() {
             None => assert!(all.right > 0 && all.errors > 0, "{kind}: {all:?}"),
         }
     }
+}
+
+/// A transaction overwrites a page of its own, another one commits, and then the first one; the
+/// pages of the other one cannot be read any more, one after the other. Returns how many programs
+/// the second commit takes, and what restarts make of it.
+fn commit_with_a_sum(mistake: Option<Mistake>) -> (u32, Seen) {
+    let geometry = Geometry {
+        packages_per_channel: 1,
+        pages_per_block: 8,
+        ..GEOMETRY
+    };
+    let chip = Shared::new(small::chip(geometry));
+    let programmed = || -> Vec<Ppn> {
+        let pages = (0..geometry.pages()).map(Ppn);
+        let is_programmed = |page: &Ppn| chip.look(|chip| chip.is_programmed(*page));
+        pages.filter(is_programmed).collect()
+    };
+    let mut device = open_with(Kind::Seal, &chip, None, mistake).expect("it is blank");
+    let mut now = device.recovered_at();
+    let put = |device: &mut Device, now: Nanos, tx, at, byte| {
+        let taken = device.write(now, tx, Lpn(at), &[byte]);
+        now.max(taken.expect("there is room").next)
+    };
+    let of_many = device.begin(Nanos::ZERO).expect("none lives");
+    for (at, byte) in [(10, 1), (11, 1), (11, 2)] {
+        now = put(&mut device, now, of_many, at, byte);
+    }
+    let other = device.begin(now).expect("one more can live");
+    let old = programmed();
+    now = put(&mut device, now, other, 0, 7);
+    now = put(&mut device, now, other, 1, 7);
+    let done = device.commit(now, other).expect("the chip is well");
+    now = now.max(done.unwrap_or(now));
+    let with_other = programmed();
+    device.commit(now, of_many).expect("the chip is well");
+    drop(device);
+    let programs = programmed().len() - with_other.len();
+    let mut seen = Seen::default();
+    for &page in with_other.iter().filter(|page| !old.contains(page)) {
+        let Ok(mut device) = open_with(Kind::Seal, &chip, Some(page), mistake) else {
+            seen.errors += 1;
+            continue;
+        };
+        let read = device.read(Nanos::ZERO, None, Lpn(0));
+        match read.is_ok_and(|(_, found)| found.is_some()) {
+            true => seen.right += 1,
+            false => seen.silent += 1,
+        }
+    }
+    (programs as u32, seen)
+}
+
+#[test]
+fn a_page_before_the_sum_says_what_was_durable() {
+    let errors = Seen {
+        errors: 2,
+        ..Seen::default()
+    };
+    assert_eq!(commit_with_a_sum(None), (2, errors));
+    let silent = Seen {
+        silent: 2,
+        ..Seen::default()
+    };
+    assert_eq!(commit_with_a_sum(Some(Mistake::SumUnstated)), (1, silent));
 }
