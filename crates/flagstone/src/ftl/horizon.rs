@@ -218,6 +218,8 @@ pub(super) struct Horizon {
     newest: Vec<Option<Statement>>,
     /// Blocks without a summary that a restart has found.
     pub(super) found: Vec<Found>,
+    /// Those of them that have got one, or wait for it, until statements begin.
+    settled: Vec<Found>,
     damage: Vec<Damage>,
     /// Changes of what can be said, and how many of them the newest statement has; none if nothing
     /// could be said then.
@@ -269,6 +271,7 @@ impl Horizon {
     pub(super) fn forgets(&mut self, (block, plane): (Pbn, u32), number: u64, done: Nanos) {
         let before = self.found.len();
         self.found.retain(|found| found.block != block);
+        self.settled.retain(|found| found.block != block);
         if before > self.found.len() {
             self.begins_from = self.begins_from.max(done);
         }
@@ -499,10 +502,11 @@ impl Ftl {
             let tail = &tail[..stride - header::SIZE];
             records[start + header::SIZE..start + stride].copy_from_slice(tail);
         })?;
-        let last = self.horizon.found.iter().find(|found| found.block == block);
-        let last = last.and_then(|found| Seen::last(&found.pages));
+        let is_it = |found: &mut Found| found.block == block;
+        let found: Vec<Found> = self.horizon.found.extract_if(.., is_it).collect();
+        let last = found.iter().find_map(|found| Seen::last(&found.pages));
         self.lacks_summary(block, last.unwrap_or(0));
-        self.horizon.found.retain(|found| found.block != block);
+        self.horizon.settled.extend(found);
         let live = self.blocks[block.index()].live;
         self.victims.remove(block, live.into());
         self.wait_for_summary(block, read.done, records);
@@ -536,6 +540,7 @@ impl Ftl {
         let horizon = &mut self.horizon;
         (horizon.is_on, horizon.safe, horizon.known_from) = (true, self.seq, now);
         horizon.changes += 1;
+        horizon.settled = Vec::new();
         for (heads, head) in horizon.heads.iter_mut().zip(&self.heads) {
             for (place, open) in heads.iter_mut().zip(&head.open) {
                 let open = open.as_ref().filter(|open| open.next > 0);

@@ -191,6 +191,72 @@ fn a_commit_with_a_sum_says_that_the_one_before_it_was_durable() {
     }
 }
 
+/// A commit that goes from one block to the next, where both wait for a transaction that lives at the
+/// kill. Then a store that a cut has caught while it was settled, with any of the two summaries.
+fn caught_while_settled(options: &OpenOptions) -> (Left, Vec<(usize, Vec<u8>)>) {
+    let medium = Recorded::default();
+    let mut store = PageStore::on(Box::new(medium.clone()), options).expect("a store");
+    store.put_all(0..20, b"old");
+    let lives = store.begin().expect("room");
+    for at in [20, 21] {
+        store.write(lives, Lpn(at), b"never").expect("room");
+    }
+    let (old, before) = (medium.to_vec(), contents(&mut store));
+    store.put_all(0..18, b"new");
+    let pages = contents(&mut store);
+    std::mem::forget(store);
+    let bytes = medium.to_vec();
+    let written = differing(&old, &bytes);
+    let left = Left {
+        bytes,
+        pages,
+        before,
+        written,
+    };
+    let again = Recorded::with(&left.bytes);
+    let mut store = PageStore::on(
+        Box::new(again.clone()),
+        &OpenOptions::existing().with_key_of(options),
+    )
+    .expect("a store");
+    let tx = store.begin().expect("room");
+    store.write(tx, Lpn(0), b"begins").expect("room");
+    std::mem::forget(store);
+    let settled = again.to_vec();
+    let summaries = differing(&left.bytes, &settled);
+    let page = |&place: &usize| {
+        let page = place * MEDIUM_PAGE_BYTES..(place + 1) * MEDIUM_PAGE_BYTES;
+        (place, settled[page].to_vec())
+    };
+    let is_summary = |&&place: &&usize| (place - 2) % 17 == 16;
+    let summaries = summaries.iter().filter(is_summary).map(page).collect();
+    (left, summaries)
+}
+
+#[test]
+fn what_a_summary_relies_on_that_lands_alone_is_never_silent() {
+    for &encrypted in KINDS {
+        let options = options(encrypted);
+        let (mut left, summaries) = caught_while_settled(&options);
+        assert_eq!(summaries.len(), 2);
+        let whole = left.bytes.clone();
+        for landed in 1..4 {
+            left.bytes.clone_from(&whole);
+            for (number, (place, page)) in summaries.iter().enumerate() {
+                if landed >> number & 1 == 1 {
+                    left.bytes[place * MEDIUM_PAGE_BYTES..][..MEDIUM_PAGE_BYTES]
+                        .copy_from_slice(page);
+                }
+            }
+            for &place in &left.written {
+                let comes = comes(&left, &flipped(&left.bytes, place, 400), &options);
+                let is_said = matches!(comes, Comes::Right | Comes::Refused(_));
+                assert!(is_said, "{encrypted}, {landed}, {place}: {comes:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn without_the_horizon_a_flipped_bit_is_silent() {
     let options = OpenOptions {

@@ -3,12 +3,14 @@
 //! Nothing new can be stated before each block has its summary. But a summary has verdicts: it says
 //! that a transaction counts, which may have pages in a block that waits for its own summary. Those
 //! were there when the restart began. So the summary repeats the newest statement that was found,
-//! and says of two blocks that still wait up to where their pages were there: of those that were
-//! open by that statement, and else of others.
+//! and says of two other blocks without a summary up to where their pages were there: of those that
+//! were open by that statement, and else of those with the newest pages. A block whose summary was
+//! programmed before is still one without, since that may not land.
 
 use super::{Found, NONE, Seen, Statement, statement};
 use crate::ftl::Ftl;
-use crate::units::Ppn;
+use crate::units::{Pbn, Ppn};
+use std::cmp::Reverse;
 
 impl Found {
     /// The page behind the first ones that are there, if any are.
@@ -23,7 +25,8 @@ impl Ftl {
     /// What the summary at a page says, with the next number.
     pub(super) fn says_while_settling(&self, at: Ppn) -> [u8; statement::SIZE] {
         let block = self.addresses.block_of(at);
-        let newest = self.horizon.newest[self.geometry.plane_of(block) as usize];
+        let horizon = &self.horizon;
+        let newest = horizon.newest[self.geometry.plane_of(block) as usize];
         let newest = newest.unwrap_or(Statement {
             number: 0,
             horizon: 0,
@@ -34,25 +37,39 @@ impl Ftl {
             at,
         });
         let ends = |found: &Found| found.end(self.geometry.page(found.block, 0));
-        let is_in = |head: u32, found: &Found| {
-            head != NONE && self.addresses.block_of(Ppn(head - 1)) == found.block
-        };
-        // A block that was open is named again, since its summary may not land.
-        let is_named = |found: &&Found| newest.heads.iter().any(|&head| is_in(head, found));
-        let found = self.horizon.found.iter();
-        let mut others = found.filter(|found| !is_named(found)).filter_map(ends);
+        let is_in =
+            |head: u32, block: Pbn| head != NONE && self.addresses.block_of(Ppn(head - 1)) == block;
+        // Where this summary lands, its own block has one. Those that were programmed before may not
+        // land.
+        let settled = horizon.settled.iter();
+        let waiting = horizon.found.iter().map(|found| (false, found));
+        let others: Vec<(bool, &Found)> = waiting
+            .chain(settled.map(|found| (true, found)))
+            .filter(|(_, found)| found.block != block)
+            .collect();
+        let is_named = |found: &Found| newest.heads.iter().any(|&head| is_in(head, found.block));
+        // Those first of which it can be said that they were not erased since, and of which the
+        // horizon says least.
+        let erase = self.flash.last_erase_before(block);
+        let mut further = others.clone();
+        further.retain(|(_, found)| !is_named(found));
+        further.sort_by_cached_key(|(is_settled, found)| {
+            let is_unknown = self.flash.was_erased_after(found.block, block, erase);
+            (is_unknown, *is_settled, Reverse(Seen::last(&found.pages)))
+        });
+        let mut further = further.into_iter().filter_map(|(_, found)| ends(found));
         let heads = newest.heads.map(|head| {
-            let found = self.horizon.found.iter().find(|found| is_in(head, found));
-            match (head, found.and_then(ends)) {
-                (NONE, _) => others.next().unwrap_or(NONE),
-                (head, end) => end.map_or(head, |end| end.max(head)),
+            let found = others.iter().find(|(_, found)| is_in(head, found.block));
+            match found.and_then(|(_, found)| ends(found)) {
+                Some(end) => end.max(head),
+                None => further.next().unwrap_or(head),
             }
         });
         let said = Statement {
             number: self.seq,
             heads,
-            root: self.horizon.root as u8,
-            erase: self.flash.last_erase_before(block),
+            root: horizon.root as u8,
+            erase,
             ..newest
         };
         said.emit()
