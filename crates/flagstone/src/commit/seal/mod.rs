@@ -530,8 +530,14 @@ impl Owner for Seal {
         );
         self.evidence.erased(ftl, victim);
         self.waiting.remove(&victim);
-        for active in self.live.iter_mut() {
+        for active in self
+            .live
+            .iter_mut()
+            .filter(|it| it.blocks.contains(&victim))
+        {
             active.blocks.retain(|&block| block != victim);
+            // What one of its pages has said may be gone.
+            active.said = 0;
         }
     }
 }
