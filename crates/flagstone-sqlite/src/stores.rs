@@ -223,6 +223,11 @@ impl Handle {
         self.how.read_only
     }
 
+    /// The name of the file that this connection has opened.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(crate) fn level(&self) -> Level {
         self.level
     }
