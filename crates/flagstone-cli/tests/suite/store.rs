@@ -532,7 +532,7 @@ fn a_store_in_use_is_refused_with_what_to_do_instead() {
 fn a_check_says_that_it_has_not_looked_at_a_database() {
     use flagstone::units::Lpn;
     use flagstone_store::{OpenOptions, PageStore};
-    let place = Place::new();
+    let place = Place::new("unchecked");
     let path = place.path("db.flag");
     let mut store = PageStore::open(path.as_ref(), &OpenOptions::default()).unwrap();
     let tx = store.begin().unwrap();
@@ -572,7 +572,7 @@ fn a_check_says_that_it_has_not_looked_at_a_database() {
 
 #[test]
 fn a_row_that_is_refused_makes_no_store() {
-    let place = Place::new();
+    let place = Place::new("refused-row");
     let path = place.path("new.flag");
     for row in [["t", "", "value"], ["", "key", "value"]] {
         bad(&[&["store", "put", &path], &row[..]].concat());

@@ -19,5 +19,6 @@ mod power;
 mod sql;
 mod support;
 mod temporary;
+mod thin;
 mod together;
 mod waiting;

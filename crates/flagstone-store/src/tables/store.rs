@@ -282,6 +282,12 @@ impl Store {
         store.map_err(|error| error.at(path))
     }
 
+    /// Has commits join a group whether or not they find room beside it.
+    #[cfg(test)]
+    pub(super) fn ask_for_no_room(&self) {
+        self.0.pages.ask_for_no_room();
+    }
+
     /// Opens a store on a medium.
     ///
     /// # Errors
