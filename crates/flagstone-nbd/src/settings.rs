@@ -5,7 +5,7 @@ use crate::simulated::Simulated;
 use flagstone::commit::Kind;
 use flagstone_lab::device::DeviceSpec;
 use flagstone_lab::no_such;
-use flagstone_store::{KeySource, OpenOptions, PageStore, Pages, StoreError, Volume};
+use flagstone_store::{KeySource, OpenOptions, PageStore, Pages, StoreError, Volume, can_be_size};
 use std::path::{Path, PathBuf};
 
 /// What `nbdkit --help` prints of the keys.
@@ -206,6 +206,8 @@ impl Settings {
             options = options.reading();
         }
         let options = options.with_key_from(self.key()?.as_ref())?;
+        // Before there is a file.
+        self.size.map_or(Ok(()), can_be_size)?;
         let store = PageStore::open(path, &options)?;
         let has = store.info().protocol;
         if let Some(wanted) = self.protocol.filter(|&wanted| wanted != has) {

@@ -5,6 +5,7 @@ use flagstone_store::StoreError as Refusal;
 use flagstone_terminal::Failure;
 use pyo3::prelude::*;
 use std::any::Any;
+use std::io::ErrorKind;
 
 pyo3::import_exception!(flagstone.errors, UsageError);
 pyo3::import_exception!(flagstone.errors, FailedError);
@@ -14,6 +15,8 @@ pyo3::import_exception!(flagstone.errors, InUseError);
 pyo3::import_exception!(flagstone.errors, DamagedError);
 pyo3::import_exception!(flagstone.errors, FullError);
 pyo3::import_exception!(flagstone.errors, WrongKeyError);
+pyo3::import_exception!(flagstone.errors, MissingError);
+pyo3::import_exception!(flagstone.errors, SnapshotEndedError);
 
 /// The exception for a command that could not do what was asked.
 pub(crate) fn failed(failure: &Failure) -> PyErr {
@@ -32,7 +35,15 @@ pub(crate) fn store_error(error: Refusal) -> PyErr {
     while let Refusal::Table { error, .. } = kind {
         kind = error;
     }
-    match kind {
+    let number = match kind {
+        Refusal::Io { error, .. } => error.raw_os_error(),
+        _ => None,
+    };
+    let raised = match kind {
+        Refusal::Io { error, .. } if error.kind() == ErrorKind::NotFound => {
+            MissingError::new_err(why)
+        }
+        Refusal::SnapshotEnded => SnapshotEndedError::new_err(why),
         Refusal::Options(_) | Refusal::NoTable(_) | Refusal::ReadOnly | Refusal::Nested => {
             UsageError::new_err(why)
         }
@@ -42,7 +53,14 @@ pub(crate) fn store_error(error: Refusal) -> PyErr {
         Refusal::Damaged(_) | Refusal::NotAStore(_) => DamagedError::new_err(why),
         Refusal::Full(_) | Refusal::Index(IndexError::Full { .. }) => FullError::new_err(why),
         _ => StoreError::new_err(why),
+    };
+    if let Some(number) = number {
+        // An `OSError` with the message alone has none.
+        Python::attach(|py| {
+            let _ = raised.value(py).setattr("errno", number);
+        });
     }
+    raised
 }
 
 /// The exception for a panic: a defect of ours, which must not end the interpreter.

@@ -1,6 +1,7 @@
 """Stores of tables: mappings that behave as dictionaries do, transactions that are all or nothing,
 threads that share flushes, and what a killed process has acknowledged."""
 
+import errno
 import random
 import signal
 import subprocess
@@ -485,3 +486,13 @@ def test_a_key_that_is_none_is_refused_and_no_store_is_made(keys, message, tmp_p
     with pytest.raises(flagstone.UsageError, match=message):
         flagstone.open("x.flag", **keys)
     assert not (tmp_path / "x.flag").exists()
+
+
+def test_a_file_that_is_missing_is_told_of_as_python_does(tmp_path):
+    with pytest.raises(FileNotFoundError) as missing:
+        flagstone.open(tmp_path / "missing.flag", create=False)
+    assert missing.value.errno == errno.ENOENT
+    assert isinstance(missing.value, flagstone.StoreError)
+    with pytest.raises(flagstone.UsageError):
+        flagstone.open(tmp_path / "new.flag", space=0)
+    assert not (tmp_path / "new.flag").exists()

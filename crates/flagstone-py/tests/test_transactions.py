@@ -365,3 +365,26 @@ def test_control_c_is_heard_in_an_update_of_many_pairs_soon(store):
     assert at[0] - began < whole * 0.6, (at[0] - began, took, whole)
     assert len(store["t"]) == 0
     assert_no_transaction(store)
+
+
+@pytest.mark.parametrize("count", [100, 1000])
+def test_an_iteration_sees_what_its_transaction_has_made_of_the_table(store, count):
+    table = store["t"]
+    table.update((b"%04d" % number, b"") for number in range(count))
+    with store.transaction():
+        seen = []
+        for key in table:
+            if key == b"0000":
+                del table[b"%04d" % (count - 1)]
+                table[b"%04dz" % (count - 2)] = b"new"
+                del table[b"0010"]
+            seen.append(key)
+    assert seen == sorted(table)
+    assert b"%04dz" % (count - 2) in seen
+    with store.transaction():
+        back = []
+        for key in reversed(table):
+            if key == b"0050":
+                del table[b"0049"]
+            back.append(key)
+    assert back == sorted(table, reverse=True)

@@ -71,6 +71,13 @@ pub(crate) fn open_store(
     Ok(Connection::open_with_flags(uri_of(path, key)?, flags)?)
 }
 
+/// Opens a database in a store, to read it.
+pub(crate) fn open_to_read(path: &Path, key: Option<&KeySource>) -> Result<Connection, Failure> {
+    flagstone_sqlite::register!(rusqlite::ffi)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    Ok(Connection::open_with_flags(uri_of(path, key)?, flags)?)
+}
+
 /// The name of a store for SQLite. It says where the key is, and never what it is.
 pub(crate) fn uri_of(path: &Path, key: Option<&KeySource>) -> Result<String, Failure> {
     let mut uri = format!("file:{}?vfs={VFS_NAME}", escaped(path)?);

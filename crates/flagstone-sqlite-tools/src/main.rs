@@ -1,9 +1,10 @@
-//! The program `flagstone-sqlite`: moves SQLite databases into stores and back, and times SQLite on
-//! a store beside its own journal modes.
+//! The program `flagstone-sqlite`: moves SQLite databases into stores and back, checks them there,
+//! and times SQLite on a store beside its own journal modes.
 //!
 //! It brings SQLite, a minute to compile, and is therefore not part of `flagstone`.
 
 mod bench;
+mod check;
 mod disk;
 mod engine;
 mod nand;
@@ -28,6 +29,7 @@ enum Command {
     Sizes(sizes::Args),
     Import(transfer::Import),
     Export(transfer::Export),
+    Check(check::Args),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Command::Sizes(args) => sizes::run(&args),
         Command::Import(args) => transfer::import(&args),
         Command::Export(args) => transfer::export(&args),
+        Command::Check(args) => check::run(&args),
     };
     outcome.unwrap_or_else(Failure::report)
 }

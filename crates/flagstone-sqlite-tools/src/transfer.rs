@@ -38,7 +38,7 @@ pub(crate) struct Export {
 /// Where the key of an encrypted store is: never on the command line itself.
 #[derive(Debug, clap::Args)]
 #[group(id = "key_of_store", multiple = false)]
-struct KeyArgs {
+pub(crate) struct KeyArgs {
     /// The file with the key of an encrypted store: 32 bytes, or 64 hexadecimal digits.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
@@ -49,7 +49,7 @@ struct KeyArgs {
 
 impl KeyArgs {
     /// Where the key is. It is read, so that what is wrong with it is said before anything is done.
-    fn source(&self) -> Result<Option<KeySource>, Failure> {
+    pub(crate) fn source(&self) -> Result<Option<KeySource>, Failure> {
         let file = self.key_file.clone().map(KeySource::File);
         let source = file.or_else(|| self.key_env.clone().map(KeySource::Variable));
         let tried = OpenOptions::default().with_key_from(source.as_ref());

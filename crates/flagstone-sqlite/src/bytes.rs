@@ -146,6 +146,12 @@ pub trait Bytes: Send {
         true
     }
 
+    /// Whether all calls fail since there was no room where room was promised: opened again, the
+    /// bytes are as they were committed.
+    fn has_lost_room(&self) -> bool {
+        false
+    }
+
     /// The store that the bytes are in, if they are in one.
     fn store(&mut self) -> Option<&mut PageStore> {
         None
@@ -209,9 +215,7 @@ impl std::error::Error for Trouble {}
 impl From<StoreError> for Trouble {
     fn from(error: StoreError) -> Trouble {
         let kind = match &error {
-            StoreError::InUse { .. } | StoreError::Device(DeviceError::SnapshotEnded) => {
-                TroubleKind::Busy
-            }
+            StoreError::InUse { .. } | StoreError::SnapshotEnded => TroubleKind::Busy,
             StoreError::Full(_) => TroubleKind::Full,
             StoreError::ReadOnly => TroubleKind::ReadOnly,
             // To SQLite a store whose key is missing is no database, until the key is there.

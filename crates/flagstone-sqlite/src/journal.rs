@@ -12,9 +12,11 @@
 //! leaves the end of the name out. When it has ended, it removes the super-journal if no journal on
 //! disk names it.
 
+mod live;
 mod super_journal;
 
 use flagstone_store::medium::pieces;
+pub(crate) use live::LiveSuperJournals;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

@@ -27,6 +27,7 @@
 #![deny(unsafe_code)]
 
 mod bytes;
+mod errors;
 #[allow(unsafe_code, reason = "SQLite calls, and is called, through C")]
 mod ffi;
 mod file;

@@ -44,6 +44,18 @@ pub struct How {
     pub shares_cache: bool,
 }
 
+impl How {
+    /// The same, for reading only.
+    fn to_read(&self) -> How {
+        How {
+            create: false,
+            force: false,
+            read_only: true,
+            ..self.clone()
+        }
+    }
+}
+
 /// What databases are kept in.
 pub trait Backing: Send + Sync {
     /// Opens a database.
@@ -223,6 +235,11 @@ impl Handle {
         self.how.read_only
     }
 
+    /// The name of the file that this connection has opened.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(crate) fn level(&self) -> Level {
         self.level
     }
@@ -238,7 +255,8 @@ impl Handle {
                  or without one: name the key in the same way",
             ));
         }
-        let is_enough = self.how.read_only || !inner.how.read_only;
+        inner.give_up_if_lost()?;
+        let is_enough = self.how.read_only || !inner.how.read_only || inner.is_short;
         if inner.bytes.is_some() && is_enough {
             return Ok(());
         }
@@ -253,10 +271,23 @@ impl Handle {
         inner.state += 1;
         inner.stored = inner.state;
         let open = |how| self.stores.backing.open(&shared.path, how);
-        let (bytes, opened) = match (open(&self.how), reader) {
+        let opened = open(&self.how);
+        inner.is_short = false;
+        let (bytes, opened) = match (opened, reader) {
             (Ok(bytes), _) => {
                 inner.how = self.how.clone();
                 (Some(bytes), Ok(()))
+            }
+            // There is no room even to note that it is open: what is committed can be read.
+            (Err(trouble), None) if trouble.kind == TroubleKind::Full && !self.how.read_only => {
+                let how = self.how.to_read();
+                match open(&how) {
+                    Ok(bytes) => {
+                        (inner.how, inner.is_short) = (how, true);
+                        (Some(bytes), Ok(()))
+                    }
+                    Err(_) => (None, Err(trouble)),
+                }
             }
             // Connections that only read go on.
             (Err(trouble), Some(how)) => (open(&how).ok(), Err(trouble)),
@@ -269,6 +300,24 @@ impl Handle {
             .lock()
             .unwrap_or_else(|held| held.into_inner()) = found;
         opened
+    }
+
+    /// Whether the store is open for reading only for want of room.
+    fn is_short(&self) -> bool {
+        self.shared.lock().is_ok_and(|inner| inner.is_short)
+    }
+
+    /// Opens a store to write that is open for reading for want of room, if nobody reads: there may
+    /// be room by now.
+    fn try_for_room(&mut self) -> Result<(), Trouble> {
+        let shared = Arc::clone(&self.shared);
+        let mut inner = shared.lock()?;
+        if inner.is_short && inner.locks.is_idle() {
+            inner.bytes = None;
+            drop(inner);
+            self.open()?;
+        }
+        Ok(())
     }
 
     /// Calls a function with the bytes, and with the view that this connection has of them.
@@ -353,6 +402,12 @@ impl Handle {
         }
         let mut inner = self.shared.lock()?;
         inner.is_misled(self.id)?;
+        if inner.is_short {
+            return Err(Trouble::new(
+                TroubleKind::Full,
+                "the file system has no room left: the store is open for reading until there is",
+            ));
+        }
         if inner.view(self.id) != View::Own {
             return Err(Trouble::new(
                 TroubleKind::Io,
@@ -435,11 +490,7 @@ impl Handle {
 
     /// Asks for a level. Returns whether it was granted. A connection that begins to read says what
     /// for.
-    pub(crate) fn lock(
-        &mut self,
-        wants: Level,
-        aim: impl FnOnce() -> Aim,
-    ) -> Result<bool, Trouble> {
+    pub(crate) fn lock(&mut self, wants: Level, aim: impl Fn() -> Aim) -> Result<bool, Trouble> {
         if self.shared.process != std::process::id() {
             return Err(Trouble::new(
                 TroubleKind::CannotOpen,
@@ -450,6 +501,9 @@ impl Handle {
         let begins = self.level == Level::None;
         if begins {
             self.open()?;
+            if !self.how.read_only && self.is_short() && aim() != Aim::Read {
+                self.try_for_room()?;
+            }
         }
         let mut inner = self.shared.lock()?;
         inner.is_misled(self.id)?;

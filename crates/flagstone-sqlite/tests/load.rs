@@ -45,6 +45,21 @@ fn a_loaded_library_serves_all_connections_that_follow() {
     .expect("copied");
     assert_eq!(std::fs::read(&out).expect("a file")[20], 64);
     drop(db);
+    // A connection that could not be made cannot be asked; one that loads the library can.
+    let wrong = Connection::open(format!("{uri}&wal=on"));
+    wrong.expect_err("there is no such value");
+    let loader = Connection::open_in_memory().expect("memory");
+    // SAFETY: it is the library of this crate.
+    unsafe {
+        let _guard = LoadExtensionGuard::new(&loader).expect("it is allowed");
+        loader
+            .load_extension(library(), None::<&str>)
+            .expect("it is loaded");
+    }
+    let why = value(&loader, "SELECT flagstone_error()");
+    assert!(why.contains("app.flag") && why.contains("`wal`"), "{why}");
+    drop(Connection::open(&uri).expect("a database"));
+    assert_eq!(value(&loader, "SELECT flagstone_error()"), "");
     // As the default: a name alone is a store. Plain files are there by the name of their VFS.
     load(Some("flagstone_sqlite_default_init"));
     let db = Connection::open(&path).expect("a database");

@@ -49,9 +49,12 @@ pub enum StoreError {
     /// Options that cannot be.
     #[error("{0}")]
     Options(String),
+    /// A snapshot has ended, because its room was needed.
+    #[error("the snapshot has ended, because its room was needed: take another one")]
+    SnapshotEnded,
     /// The request is wrong, or a page was lost.
-    #[error(transparent)]
-    Device(DeviceError),
+    #[error("{}", of_device(.0))]
+    Device(#[source] DeviceError),
     /// A request that a table refuses, or a node of it that is damaged.
     #[error(transparent)]
     Index(IndexError),
@@ -77,6 +80,17 @@ pub enum StoreError {
     /// An operation of the transaction failed half-way.
     #[error("the transaction cannot go on ({0}): roll it back, or roll back to a savepoint")]
     Spoilt(String),
+}
+
+/// What a device says, in words for those who have a file and no chip.
+fn of_device(error: &DeviceError) -> String {
+    match error {
+        DeviceError::Unreadable(at) => format!(
+            "page {at} is damaged, and cannot be read: `flagstone store check` lists all that are, \
+             `flagstone store repair` salvages the others"
+        ),
+        other => other.to_string(),
+    }
 }
 
 fn at_key(key: Option<&str>) -> String {
@@ -143,6 +157,7 @@ impl StoreError {
             }
             StoreError::Full(why) => StoreError::Full(why.clone()),
             StoreError::ReadOnly => StoreError::ReadOnly,
+            StoreError::SnapshotEnded => StoreError::SnapshotEnded,
             StoreError::Device(error) => StoreError::Device(error.clone()),
             StoreError::Broken(why) => StoreError::Broken(why.clone()),
             // No flush ends with any of the others.

@@ -61,7 +61,7 @@ pub use pages::{Asked, CheckReport, Looked, OpenOptions, PageFacts, PageStore, S
 pub use shared::{Changes, PageBytes, PageSnapshot, SharedPages, Ticket, Turn};
 pub use superblock::{Lifetime, MEDIUM_PAGE_BYTES, STORE_VERSION};
 pub use tables::{ReadTx, Store, Table, TableKind, TableMut, WriteTx};
-pub use volume::Volume;
+pub use volume::{Volume, can_be_size};
 
 /// Records that a store has beyond those of its device.
 pub const LAYOUTS: &[flagstone::layout::Layout] = &[

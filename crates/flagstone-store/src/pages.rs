@@ -78,6 +78,11 @@ impl PageStore {
     /// There is none and none is to be made, something else is there, another handle has it open,
     /// or the system refuses.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<PageStore, StoreError> {
+        // Before there is a file.
+        options.must_be_possible()?;
+        if options.would_make(path) {
+            create::shape(options)?;
+        }
         let disk = Disk::open(path, options.create, options.read_only)?;
         let opened = PageStore::on(Box::new(disk), options).map(|mut store| {
             store.path = Some(path.to_path_buf());
@@ -112,12 +117,7 @@ impl PageStore {
         options: &OpenOptions,
         dress: impl FnOnce(Box<dyn Flash>) -> Box<dyn Flash>,
     ) -> Result<PageStore, StoreError> {
-        if !(options.space >= 1.1 && options.space <= 100.0) {
-            return Err(StoreError::Options(format!(
-                "the bound of the store is {} times what it holds: use 1.1 to 100",
-                options.space
-            )));
-        }
+        options.must_be_possible()?;
         let misreads = Misreads::default();
         let medium = match options.salvage {
             true => Box::new(Gaps::over(medium, misreads.clone())),
@@ -445,6 +445,13 @@ impl PageStore {
         &self.device
     }
 
+    /// Whether the store is broken because a write found no room, though the file system had
+    /// promised it (btrfs, a thin volume). What is durable is as it was: the store may be opened
+    /// again, to be read as long as there is no room.
+    pub fn has_lost_room(&self) -> bool {
+        self.notes.trouble.is_for_room()
+    }
+
     pub(crate) fn held(&self) -> impl Iterator<Item = Lpn> + '_ {
         (0..self.device.pages())
             .map(Lpn)
@@ -480,6 +487,7 @@ impl PageStore {
                 let why = self.why_no_more();
                 StoreError::Full(format!("{live} of {pages} pages are in use, and {why}"))
             }
+            DeviceError::SnapshotEnded => StoreError::SnapshotEnded,
             other => StoreError::Device(other),
         })
     }

@@ -103,6 +103,12 @@ impl SharedPages {
         })
     }
 
+    /// Has commits join a group whether or not they find room beside it.
+    #[cfg(test)]
+    pub(crate) fn ask_for_no_room(&self) {
+        self.0.0.make(groups::Mistake::AsksForNoRoom);
+    }
+
     /// Whether this process opened the store: one that was forked since has no part in it.
     pub(crate) fn is_ours(&self) -> bool {
         self.0.0.core().is_ours()

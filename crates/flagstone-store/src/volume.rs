@@ -96,6 +96,19 @@ fn what_else(pages: &mut impl Pages, first: &[u8]) -> Result<String, StoreError>
     ))
 }
 
+/// Whether a disk can have so many bytes, as far as that does not depend on where it lies.
+///
+/// # Errors
+/// It cannot: nothing should be made for it.
+pub fn can_be_size(size: u64) -> Result<(), StoreError> {
+    match size > 0 && size.is_multiple_of(SECTOR_BYTES as u64) {
+        true => Ok(()),
+        false => Err(StoreError::Options(format!(
+            "a disk of {size} bytes: use a multiple of {SECTOR_BYTES}, and not 0"
+        ))),
+    }
+}
+
 impl<P: Pages> Volume<P> {
     /// Bytes that a transaction may have before it is committed without a flush, unless another
     /// bound is set.
@@ -107,11 +120,7 @@ impl<P: Pages> Volume<P> {
     /// The size is none that a disk can have, the pages hold something, or they fail.
     pub fn create(mut pages: P, size: u64) -> Result<Volume<P>, StoreError> {
         let cut = cut_of(&pages)?;
-        if size == 0 || !size.is_multiple_of(SECTOR_BYTES as u64) {
-            return Err(StoreError::Options(format!(
-                "a disk of {size} bytes: use a multiple of {SECTOR_BYTES}, and not 0"
-            )));
-        }
+        can_be_size(size)?;
         let last = (size - 1) / cut.chunk() as u64;
         let has = pages.pages_max().unwrap_or(PAGES_MAX);
         let needs = cut

@@ -527,3 +527,56 @@ fn a_store_in_use_is_refused_with_what_to_do_instead() {
     holder.close().unwrap();
     good(&["store", "check", &path]);
 }
+
+#[test]
+fn a_check_says_that_it_has_not_looked_at_a_database() {
+    use flagstone::units::Lpn;
+    use flagstone_store::{OpenOptions, PageStore};
+    let place = Place::new("unchecked");
+    let path = place.path("db.flag");
+    let mut store = PageStore::open(path.as_ref(), &OpenOptions::default()).unwrap();
+    let tx = store.begin().unwrap();
+    // The first page as the VFS keeps it: a part of the database.
+    let mut page = vec![0; PageStore::PAGE_BYTES];
+    page[..16].copy_from_slice(b"SQLite format 3\0");
+    page[16..18].copy_from_slice(&4096u16.to_be_bytes());
+    store.write(tx, Lpn(0), &page).unwrap();
+    store.commit(tx).unwrap();
+    drop(store);
+    let (out, _) = good(&["store", "check", &path]);
+    says(&out, "all is well with the store");
+    says(&out, "not the database in them: `--sqlite`");
+    let out = json(&["store", "check", &path, "--json"]);
+    assert_eq!(
+        (&out["holds"], &out["database"]),
+        (&Value::from("database"), &Value::Null)
+    );
+    // Nothing of the kind is said of pages.
+    let pages = used(&place, "pages.flag", true);
+    let (out, _) = good(&["store", "check", &pages]);
+    assert!(!out.contains("--sqlite"), "{out}");
+    // SQLite is in another program, which may be missing.
+    let alone = place.path("flagstone");
+    fs::copy(env!("CARGO_BIN_EXE_flagstone"), &alone).unwrap();
+    let mut command = std::process::Command::new(&alone);
+    command
+        .args(["store", "check", &path, "--sqlite"])
+        .env("PATH", "");
+    let out = command.output().unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    says(
+        &String::from_utf8_lossy(&out.stderr),
+        "-p flagstone-sqlite-tools",
+    );
+}
+
+#[test]
+fn a_row_that_is_refused_makes_no_store() {
+    let place = Place::new("refused-row");
+    let path = place.path("new.flag");
+    for row in [["t", "", "value"], ["", "key", "value"]] {
+        bad(&[&["store", "put", &path], &row[..]].concat());
+        assert!(!fs::exists(&path).unwrap(), "{row:?}");
+    }
+    good(&["store", "put", &path, "t", "key", "value"]);
+}

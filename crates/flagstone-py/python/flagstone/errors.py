@@ -41,5 +41,13 @@ class FullError(StoreError):
     """There is no room, on the medium or within the bound of the store. Nothing has changed."""
 
 
+class MissingError(StoreError, FileNotFoundError):
+    """There is no such file or folder."""
+
+
+class SnapshotEndedError(StoreError):
+    """A snapshot has ended, because its room was needed. Take another one."""
+
+
 class InternalError(Error):
     """A defect of flagstone. Please report it."""

@@ -140,6 +140,9 @@ def _key_of_pair(pair: Pair) -> bytes:
 class _Tables(Mapping[str, V]):
     """Tables by name, to be read."""
 
+    # Writes through this object: an iteration looks again at what comes next when there was one.
+    _changes = 0
+
     def _reader(self) -> AbstractContextManager[_native.ReadTx | _native.WriteTx]:
         raise NotImplementedError
 
@@ -267,16 +270,23 @@ class TableView(Mapping[bytes, bytes]):
         self, low: bytes | None, high: bytes | None, reverse: bool, part: int = _PART
     ) -> Iterator[Pair]:
         with self._tables._reader() as reader:
-            if reader.kind(self._name) == "hashed":
+            is_hashed = reader.kind(self._name) == "hashed"
+            if is_hashed:
                 # Its keys have no order in which one could go on: they are read at once.
                 part = 1 << 62
             after = None
             while True:
+                changes = self._tables._changes
                 pairs = reader.pairs(self._name, low, high, after, reverse, part)
-                yield from pairs
-                if len(pairs) < part:
-                    return
-                after = pairs[-1][0]
+                for pair in pairs:
+                    yield pair
+                    after = pair[0]
+                    if self._tables._changes != changes and not is_hashed:
+                        # The own transaction may have changed what comes next.
+                        break
+                else:
+                    if len(pairs) < part:
+                        return
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r}>"
@@ -500,6 +510,7 @@ class Store(_Tables["Table"]):
             reader.close()
 
     def _writer(self) -> AbstractContextManager[_native.WriteTx]:
+        self._changes += 1
         return _native.Block(self._native)
 
     @property

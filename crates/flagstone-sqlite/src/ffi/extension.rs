@@ -1,39 +1,100 @@
 //! How SQLite finds the VFS: entry points of an extension that is loaded, and functions for C.
 
-use super::functions::Functions;
-use super::register::register;
+use super::functions::{ForSql, Functions};
+use super::register::{Registered, register, registered_at};
 use super::rim;
-use super::types::{ERROR, OK, OK_LOAD_PERMANENTLY, Sqlite3};
+use super::types::{Context, ERROR, OK, OK_LOAD_PERMANENTLY, Sqlite3, UTF8};
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::OnceLock;
 
-/// Registers with the functions of SQLite's table.
+/// Registers with the functions of SQLite's table, and gives the connection a SQL function.
 ///
 /// # Safety
-/// `table` is SQLite's, or null.
-unsafe fn from_table(table: *const c_void, is_default: bool) -> c_int {
+/// `table` is SQLite's, or null; `db` is the connection that loads the extension, or null.
+unsafe fn from_table(db: *mut Sqlite3, table: *const c_void, is_default: bool) -> c_int {
     rim(ERROR, || {
         if table.is_null() {
             return ERROR;
         }
         // SAFETY: as for this function.
-        let functions = unsafe { Functions::from_table(table) };
+        let Some(functions) = (unsafe { Functions::from_table(table) }) else {
+            return ERROR;
+        };
         // SAFETY: SQLite has called an extension, so it is initialised; the extension stays loaded.
-        match functions.map(|functions| unsafe { register(&functions, is_default) }) {
-            Some(Ok(())) => OK,
-            _ => ERROR,
+        match unsafe { register(&functions, is_default) } {
+            // SAFETY: as for this function, and SQLite is new enough.
+            Ok(()) => unsafe { give_error_function(db, &functions, table) },
+            Err(_) => ERROR,
         }
     })
+}
+
+/// What `flagstone_error()` needs. A SQL function is not told which SQLite calls it: it is given to
+/// connections of the first one only, where a process has several.
+struct ErrorFunction {
+    /// The address of the [`Registered`], which is never freed.
+    registered: usize,
+    for_sql: ForSql,
+}
+
+static ERROR_FUNCTION: OnceLock<ErrorFunction> = OnceLock::new();
+
+/// Gives a connection `flagstone_error()`, which answers with the newest error of the VFS: a
+/// connection that could not be made cannot be asked.
+///
+/// # Safety
+/// `db` is a connection or null, `table` is SQLite's, and the VFS is registered.
+unsafe fn give_error_function(
+    db: *mut Sqlite3,
+    functions: &Functions,
+    table: *const c_void,
+) -> c_int {
+    // SAFETY: as for this function.
+    unsafe {
+        let Some(registered) = registered_at(functions).filter(|_| !db.is_null()) else {
+            return OK;
+        };
+        let for_sql = ForSql::from_table(table);
+        let registered = std::ptr::from_ref(registered) as usize;
+        let known = ERROR_FUNCTION.get_or_init(|| ErrorFunction {
+            registered,
+            for_sql,
+        });
+        if known.registered != registered {
+            return OK;
+        }
+        let name = c"flagstone_error".as_ptr();
+        let own = std::ptr::null_mut();
+        (for_sql.create_function)(db, name, 0, UTF8, own, Some(say_error), None, None, None)
+    }
+}
+
+unsafe extern "C" fn say_error(context: *mut Context, _: c_int, _: *mut *mut c_void) {
+    /// SQLite copies the text.
+    const TRANSIENT: *mut c_void = usize::MAX as *mut c_void;
+    rim((), || {
+        let Some(own) = ERROR_FUNCTION.get() else {
+            return;
+        };
+        // SAFETY: the address is that of what is never freed, and the functions are those of the
+        // SQLite that calls: it was given to no other one.
+        unsafe {
+            let text = (*(own.registered as *const Registered)).errors.newest();
+            let bytes = c_int::try_from(text.len()).unwrap_or(0);
+            (own.for_sql.result_text)(context, text.as_ptr().cast(), bytes, TRANSIENT);
+        }
+    });
 }
 
 /// What SQLite calls when the library is loaded. It stays loaded when the connection is closed.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sqlite3_extension_init(
-    _: *mut Sqlite3,
+    db: *mut Sqlite3,
     _: *mut *mut c_char,
     table: *const c_void,
 ) -> c_int {
     // SAFETY: SQLite calls with its table.
-    match unsafe { from_table(table, false) } {
+    match unsafe { from_table(db, table, false) } {
         OK => OK_LOAD_PERMANENTLY,
         code => code,
     }
@@ -53,12 +114,12 @@ unsafe extern "C" fn sqlite3_flagstonesqlite_init(
 /// The same, and makes the VFS the default: for programs whose connections do not name one.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn flagstone_sqlite_default_init(
-    _: *mut Sqlite3,
+    db: *mut Sqlite3,
     _: *mut *mut c_char,
     table: *const c_void,
 ) -> c_int {
     // SAFETY: SQLite calls with its table.
-    match unsafe { from_table(table, true) } {
+    match unsafe { from_table(db, table, true) } {
         OK => OK_LOAD_PERMANENTLY,
         code => code,
     }
@@ -70,12 +131,12 @@ unsafe extern "C" fn flagstone_sqlite_default_init(
 /// SQLite calls it, with its table of functions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flagstone_sqlite_auto_extension(
-    _: *mut Sqlite3,
+    db: *mut Sqlite3,
     _: *mut *mut c_char,
     table: *const c_void,
 ) -> c_int {
     // SAFETY: SQLite calls with its table.
-    unsafe { from_table(table, false) }
+    unsafe { from_table(db, table, false) }
 }
 
 /// Registers with functions that C has filled in: see `include/flagstone_sqlite.h`. Returns 0, or 1

@@ -3,17 +3,19 @@
 //! A loaded extension gets them as a table, `sqlite3_api_routines`, whose entries keep their
 //! places: SQLite only appends. A linked one gets them by name.
 
-use super::types::{Sqlite3, Statement, Vfs};
+use super::types::{Context, Sqlite3, Statement, Vfs};
 use std::ffi::{c_char, c_int, c_void};
 
 /// Places in `sqlite3_api_routines`.
 mod place {
     pub(super) const LIBVERSION_NUMBER: usize = 67;
     pub(super) const MALLOC: usize = 68;
+    pub(super) const RESULT_TEXT: usize = 85;
     pub(super) const FILE_CONTROL: usize = 127;
     pub(super) const VFS_FIND: usize = 141;
     pub(super) const VFS_REGISTER: usize = 142;
     pub(super) const NEXT_STMT: usize = 152;
+    pub(super) const CREATE_FUNCTION_V2: usize = 162;
     pub(super) const LOG: usize = 167;
     pub(super) const STMT_BUSY: usize = 184;
     pub(super) const STMT_READONLY: usize = 185;
@@ -39,6 +41,19 @@ type DbName = unsafe extern "C" fn(*mut Sqlite3, c_int) -> *const c_char;
 type TxnState = unsafe extern "C" fn(*mut Sqlite3, *const c_char) -> c_int;
 type NextStmt = unsafe extern "C" fn(*mut Sqlite3, *mut Statement) -> *mut Statement;
 type AskStmt = unsafe extern "C" fn(*mut Statement) -> c_int;
+type Implementation = unsafe extern "C" fn(*mut Context, c_int, *mut *mut c_void);
+type CreateFunction = unsafe extern "C" fn(
+    *mut Sqlite3,
+    *const c_char,
+    c_int,
+    c_int,
+    *mut c_void,
+    Option<Implementation>,
+    Option<Implementation>,
+    Option<unsafe extern "C" fn(*mut Context)>,
+    Option<unsafe extern "C" fn(*mut c_void)>,
+) -> c_int;
+type ResultText = unsafe extern "C" fn(*mut Context, *const c_char, c_int, *mut c_void);
 type LibversionNumber = unsafe extern "C" fn() -> c_int;
 
 /// Functions of one SQLite. In C: `flagstone_sqlite_functions`.
@@ -104,6 +119,34 @@ impl Functions {
                 stmt_busy: transmute::<Entry, AskStmt>(entry(place::STMT_BUSY)),
                 stmt_readonly: transmute::<Entry, AskStmt>(entry(place::STMT_READONLY)),
             })
+        }
+    }
+}
+
+/// What a SQL function needs: only extensions that are loaded have one.
+#[derive(Clone, Copy)]
+pub(super) struct ForSql {
+    pub(super) create_function: CreateFunction,
+    pub(super) result_text: ResultText,
+}
+
+impl ForSql {
+    /// Takes them out of SQLite's table.
+    ///
+    /// # Safety
+    /// As for [`Functions::from_table`], which has found that SQLite to be new enough.
+    pub(super) unsafe fn from_table(table: *const c_void) -> ForSql {
+        use std::mem::transmute;
+        type Entry = *const c_void;
+        // SAFETY: the table has these entries, with these types in sqlite3ext.h.
+        unsafe {
+            let entry = |place: usize| *table.cast::<Entry>().add(place);
+            ForSql {
+                create_function: transmute::<Entry, CreateFunction>(entry(
+                    place::CREATE_FUNCTION_V2,
+                )),
+                result_text: transmute::<Entry, ResultText>(entry(place::RESULT_TEXT)),
+            }
         }
     }
 }

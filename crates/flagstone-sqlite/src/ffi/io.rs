@@ -159,7 +159,7 @@ impl Database {
             TroubleKind::CannotOpen | TroubleKind::Denied => CANTOPEN,
             TroubleKind::Io => otherwise,
         };
-        self.registered.report(code, trouble)
+        self.registered.report(code, self.handle.path(), trouble)
     }
 
     /// A code for a change that failed: SQLite gives the transaction up for these alone.
@@ -201,11 +201,18 @@ impl Database {
             return OK;
         }
         let committed = self.handle.commit(is_of_several);
-        self.changed(committed, IOERR_FSYNC)
+        self.committed(committed)
     }
 
     fn end_commit(&mut self) -> c_int {
         let committed = self.handle.end_commit();
+        self.committed(committed)
+    }
+
+    fn committed(&self, committed: Result<(), Trouble>) -> c_int {
+        if committed.is_ok() {
+            self.registered.errors.committed(self.handle.path());
+        }
         self.changed(committed, IOERR_FSYNC)
     }
 }
@@ -239,6 +246,7 @@ unsafe extern "C" fn close(file: *mut File) -> c_int {
     // SAFETY: SQLite closes a file once, and does not use it afterwards.
     let database = unsafe { Box::from_raw((*file).object.cast::<Database>()) };
     rim(IOERR_CLOSE, || {
+        database.registered.errors.closed(database.handle.path());
         database.handle.close();
         OK
     })
@@ -340,6 +348,7 @@ unsafe extern "C" fn lock(file: *mut File, level: c_int) -> c_int {
         match database.handle.lock(level, aim) {
             Ok(true) => {
                 if level == Level::Shared {
+                    database.registered.errors.opened(database.handle.path());
                     // SAFETY: SQLite locks in a call on the connection that it has named.
                     unsafe { hooks::reserve(file, database) };
                 }
@@ -442,7 +451,7 @@ unsafe fn answer_pragma(
             database.handle.keep_locks(keeps);
         }
         let can_look = hooks::can_look_at_journal(file, database);
-        let last_error = database.registered.last_error();
+        let last_error = database.registered.errors.of(database.handle.path());
         let said = |done: Result<String, Trouble>| {
             done.map_or_else(|trouble| Answer::Refuse(trouble.why), Answer::Text)
         };

@@ -19,12 +19,14 @@ use super::functions::Functions;
 use super::types::*;
 use super::{io, rim};
 use crate::bytes::{Trouble, TroubleKind};
+use crate::errors::Errors;
+use crate::journal::LiveSuperJournals;
 use crate::stores::{Backing, Files, How, Stores, turns};
 use flagstone_store::KeySource;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// What a registered VFS has: it lives as long as the process.
@@ -34,29 +36,36 @@ pub(super) struct Registered {
     /// The VFS for everything else.
     below: *mut Vfs,
     pub(super) stores: Arc<Stores>,
-    last_error: Mutex<String>,
+    pub(super) errors: Errors,
+    super_journals: Mutex<LiveSuperJournals>,
 }
 
 impl Registered {
-    /// Keeps an error for `PRAGMA flagstone_error`, and tells SQLite's log. Returns the code.
-    pub(super) fn report(&self, code: c_int, trouble: &Trouble) -> c_int {
-        let text = trouble.to_string();
-        // Being busy is no error, and is asked for again and again.
+    /// Keeps an error of a file for `PRAGMA flagstone_error`, and tells SQLite's log. Returns the
+    /// code.
+    pub(super) fn report(&self, code: c_int, path: &Path, trouble: &Trouble) -> c_int {
+        self.note(code, path, trouble, false)
+    }
+
+    /// The same, where no connection comes of it.
+    fn refuse(&self, code: c_int, path: &Path, trouble: &Trouble) -> c_int {
+        self.note(code, path, trouble, true)
+    }
+
+    fn super_journals(&self) -> MutexGuard<'_, LiveSuperJournals> {
+        let live = self.super_journals.lock();
+        live.unwrap_or_else(|held| held.into_inner())
+    }
+
+    fn note(&self, code: c_int, path: &Path, trouble: &Trouble, is_refused: bool) -> c_int {
+        let (text, is_new) = self.errors.note(path, trouble, is_refused);
         let message = CString::new(format!("flagstone: {text}")).ok();
-        if let Some(message) = message.filter(|_| code != BUSY) {
+        // A connection that waits tries again and again.
+        if let Some(message) = message.filter(|_| code != BUSY || is_new) {
             // SAFETY: the format takes one string, and there is one.
             unsafe { (self.functions.log)(code, c"%s".as_ptr(), message.as_ptr()) };
         }
-        *self
-            .last_error
-            .lock()
-            .unwrap_or_else(|held| held.into_inner()) = text;
         code
-    }
-
-    pub(super) fn last_error(&self) -> String {
-        let last = self.last_error.lock();
-        last.unwrap_or_else(|held| held.into_inner()).clone()
     }
 }
 
@@ -131,7 +140,8 @@ unsafe fn create(
         name,
         below,
         stores: Arc::new(Stores::new(backing)),
-        last_error: Mutex::default(),
+        errors: Errors::default(),
+        super_journals: Mutex::default(),
     }));
     // SAFETY: `below` is a VFS.
     let other = unsafe { &*below };
@@ -177,6 +187,21 @@ unsafe fn registered(vfs: *mut Vfs) -> &'static Registered {
     unsafe { &*(*vfs).app_data.cast::<Registered>() }
 }
 
+/// What the VFS of this module has that a SQLite knows, if it knows one.
+///
+/// # Safety
+/// The functions are those of one SQLite that is initialised.
+pub(super) unsafe fn registered_at(functions: &Functions) -> Option<&'static Registered> {
+    let name = CString::new(crate::VFS_NAME).ok()?;
+    // SAFETY: SQLite returns a VFS that it knows, or null. With this function to open files it is
+    // one of this module.
+    unsafe {
+        let vfs = (functions.vfs_find)(name.as_ptr());
+        let is_ours = !vfs.is_null() && (*vfs).open as usize == open as *const () as usize;
+        is_ours.then(|| registered(vfs))
+    }
+}
+
 /// The path of a name.
 ///
 /// # Safety
@@ -211,12 +236,27 @@ unsafe extern "C" fn open(
         (*file).methods = std::ptr::null();
         if name.is_null() || flags & (OPEN_MAIN_DB | OPEN_MAIN_JOURNAL | OPEN_WAL) == 0 {
             let below = registered.below;
-            return ((*below).open)(below, name, file, flags, out_flags);
+            let code = ((*below).open)(below, name, file, flags, out_flags);
+            let makes = OPEN_SUPER_JOURNAL | OPEN_EXCLUSIVE;
+            if code == OK && !name.is_null() && flags & makes == makes {
+                let path = path(name);
+                if !rim(true, || registered.super_journals().begin(path)) {
+                    let methods = (*file).methods;
+                    if !methods.is_null() {
+                        ((*methods).close)(file);
+                        (*file).methods = std::ptr::null();
+                    }
+                    let why = "another process has removed it: try again";
+                    let trouble = Trouble::new(TroubleKind::CannotOpen, why);
+                    return registered.report(CANTOPEN, path, &trouble);
+                }
+            }
+            return code;
         }
         let path = path(name);
         if flags & OPEN_WAL != 0 {
             let why = "a store has no write-ahead log";
-            return registered.report(CANTOPEN, &Trouble::new(TroubleKind::CannotOpen, why));
+            return registered.report(CANTOPEN, path, &Trouble::new(TroubleKind::CannotOpen, why));
         }
         if flags & OPEN_MAIN_JOURNAL != 0 {
             return rim(INTERNAL, || {
@@ -238,8 +278,11 @@ unsafe extern "C" fn open(
                 Some(_) => {
                     let why = "the parameter `wal` is `refuse` or left out: a store has no \
                                write-ahead log";
-                    return registered
-                        .report(CANTOPEN, &Trouble::new(TroubleKind::CannotOpen, why));
+                    return registered.refuse(
+                        CANTOPEN,
+                        path,
+                        &Trouble::new(TroubleKind::CannotOpen, why),
+                    );
                 }
             };
             let key_file = parameter(c"key_file").map(|value| OsStr::from_bytes(value.to_bytes()));
@@ -251,7 +294,7 @@ unsafe extern "C" fn open(
             );
             let key = match key {
                 Ok(key) => key,
-                Err(error) => return registered.report(CANTOPEN, &error.into()),
+                Err(error) => return registered.refuse(CANTOPEN, path, &error.into()),
             };
             let force = match parameter(c"create") {
                 None => false,
@@ -259,7 +302,7 @@ unsafe extern "C" fn open(
                 Some(word) => {
                     let why = format!("create={}: use force", word.to_string_lossy());
                     let trouble = Trouble::new(TroubleKind::CannotOpen, why);
-                    return registered.report(CANTOPEN, &trouble);
+                    return registered.refuse(CANTOPEN, path, &trouble);
                 }
             };
             let how = How {
@@ -272,6 +315,9 @@ unsafe extern "C" fn open(
             };
             match registered.stores.connect(path, how) {
                 Ok(handle) => {
+                    if handle.is_open() {
+                        registered.errors.opened(path);
+                    }
                     if !out_flags.is_null() {
                         *out_flags = match handle.is_read_only() {
                             true => flags & !(OPEN_READWRITE | OPEN_CREATE) | OPEN_READONLY,
@@ -289,7 +335,7 @@ unsafe extern "C" fn open(
                         TroubleKind::Io => IOERR,
                         _ => CANTOPEN,
                     };
-                    registered.report(code, &trouble)
+                    registered.refuse(code, path, &trouble)
                 }
             }
         })
@@ -302,8 +348,11 @@ unsafe extern "C" fn delete(vfs: *mut Vfs, name: *const c_char, sync: c_int) -> 
         if database_of(path(name)).is_some() {
             return OK;
         }
-        let below = registered(vfs).below;
-        ((*below).delete)(below, name, sync)
+        let registered = registered(vfs);
+        let below = registered.below;
+        let code = ((*below).delete)(below, name, sync);
+        rim((), || registered.super_journals().end(path(name)));
+        code
     }
 }
 
@@ -371,7 +420,7 @@ unsafe extern "C" fn last_error(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) -
         rim(OK, || {
             let room = usize::try_from(bytes).unwrap_or(0);
             if room > 0 && !out.is_null() {
-                let text = registered(vfs).last_error();
+                let text = registered(vfs).errors.newest();
                 let text = &text.as_bytes()[..text.len().min(room - 1)];
                 std::ptr::copy_nonoverlapping(text.as_ptr(), out.cast(), text.len());
                 *out.add(text.len()) = 0;

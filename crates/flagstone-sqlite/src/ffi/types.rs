@@ -25,11 +25,15 @@ pub(super) const IOERR_LOCK: c_int = IOERR | 15 << 8;
 pub(super) const IOERR_CLOSE: c_int = IOERR | 16 << 8;
 pub(super) const IOERR_DATA: c_int = IOERR | 32 << 8;
 
+pub(super) const UTF8: c_int = 1;
+
 pub(super) const OPEN_READONLY: c_int = 0x1;
 pub(super) const OPEN_READWRITE: c_int = 0x2;
 pub(super) const OPEN_CREATE: c_int = 0x4;
+pub(super) const OPEN_EXCLUSIVE: c_int = 0x10;
 pub(super) const OPEN_MAIN_DB: c_int = 0x100;
 pub(super) const OPEN_MAIN_JOURNAL: c_int = 0x800;
+pub(super) const OPEN_SUPER_JOURNAL: c_int = 0x4000;
 pub(super) const OPEN_WAL: c_int = 0x8_0000;
 
 pub(super) const FCNTL_LOCKSTATE: c_int = 1;
@@ -58,6 +62,13 @@ pub(super) const TXN_WRITE: c_int = 2;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Sqlite3 {
+    _opaque: [u8; 0],
+}
+
+/// What a SQL function is called with, in the same way.
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Context {
     _opaque: [u8; 0],
 }
 

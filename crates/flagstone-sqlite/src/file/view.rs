@@ -176,6 +176,10 @@ impl Bytes for StoreFile {
         StoreFile::store(self).is_current(SnapshotId(snapshot))
     }
 
+    fn has_lost_room(&self) -> bool {
+        self.chunks.pages().has_lost_room()
+    }
+
     fn store(&mut self) -> Option<&mut PageStore> {
         Some(self.chunks.pages_mut())
     }

@@ -65,6 +65,8 @@ pub(super) struct Inner {
     pub(super) bytes: Option<Box<dyn Bytes>>,
     /// How it was opened, or is to be.
     pub(super) how: How,
+    /// It is open for reading only, since there was no room to open it to write.
+    pub(super) is_short: bool,
     pub(super) locks: Locks,
     /// Connections that have a journal.
     pub(super) journals: Vec<u64>,
@@ -206,6 +208,27 @@ impl Inner {
         committed
     }
 
+    /// Gives up a store that has found no room where room was promised, so that it can be opened
+    /// again: what it has in memory is more than what is durable.
+    pub(super) fn give_up_if_lost(&mut self) -> Result<(), Trouble> {
+        if !self.bytes.as_ref().is_some_and(|it| it.has_lost_room()) {
+            return Ok(());
+        }
+        if !self.locks.is_idle() || self.is_committing() {
+            return Err(Trouble::new(
+                TroubleKind::Busy,
+                "the file system had no room for a commit: the store is opened again once no \
+                 connection has a transaction of before",
+            ));
+        }
+        if let Some(mut lost) = self.bytes.take()
+            && let Some(store) = lost.store()
+        {
+            store.abandon();
+        }
+        Ok(())
+    }
+
     /// Whether a commit is not over, or a group not durable.
     pub(super) fn is_committing(&self) -> bool {
         self.before.is_some() || self.has_open_group()
@@ -292,6 +315,7 @@ impl Shared {
             inner: Mutex::new(Inner {
                 bytes: None,
                 how,
+                is_short: false,
                 locks: Locks::default(),
                 journals: Vec::new(),
                 snapshots: BTreeMap::new(),

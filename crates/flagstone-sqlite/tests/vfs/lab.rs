@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// What a database is kept in.
@@ -26,6 +26,36 @@ pub(crate) enum Place {
     Early(Recorded, Early),
     /// A store that asks a test first.
     Hooked(Recorded, Hooks),
+    /// A store whose medium may have no room for what it has promised.
+    Tight(Tight),
+}
+
+/// A medium that promises room, and has none at a write while it is full: btrfs, a thin volume.
+#[derive(Clone, Default)]
+pub(crate) struct Tight {
+    below: Recorded,
+    is_full: Arc<AtomicBool>,
+}
+
+impl Tight {
+    pub(crate) fn set_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::SeqCst);
+    }
+}
+
+impl Medium for Tight {
+    flagstone_store::forward_medium!(below: read_at sync bytes reserve);
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+        match self.is_full.load(Ordering::SeqCst) {
+            true => Err(std::io::ErrorKind::StorageFull.into()),
+            false => self.below.write_at(offset, bytes),
+        }
+    }
+
+    fn refresh(&self) -> std::io::Result<()> {
+        self.below.refresh()
+    }
 }
 
 /// Places by name: the backing of a VFS of its own.
@@ -39,7 +69,7 @@ impl Lab {
 }
 
 impl Backing for Lab {
-    fn open(&self, path: &Path, _: &How) -> Result<Box<dyn Bytes>, Trouble> {
+    fn open(&self, path: &Path, how: &How) -> Result<Box<dyn Bytes>, Trouble> {
         let place = self.lock().get(path).cloned();
         let mut options = OpenOptions::default();
         options.pages_per_block = 16;
@@ -53,6 +83,11 @@ impl Backing for Lab {
                 hooks.open()?;
                 let store = PageStore::on(Box::new(medium), &options)?;
                 return Ok(Box::new(hooks.over(StoreFile::new(store)?)));
+            }
+            Place::Tight(medium) => {
+                options.create = how.create;
+                options.read_only = how.read_only;
+                (Box::new(medium), Kind::Seal)
             }
             Place::Plain(medium) => return Ok(Box::new(Plain::new(medium))),
         };

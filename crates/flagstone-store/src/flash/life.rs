@@ -36,12 +36,16 @@ pub(crate) struct Trouble(Arc<First>);
 struct First {
     error: Mutex<Option<(&'static str, io::Error)>>,
     why: OnceLock<String>,
+    is_for_room: AtomicBool,
 }
 
 impl Trouble {
     pub(super) fn note(&self, what: &'static str, error: io::Error) -> FlashError {
         let mut noted = self.0.error.lock().expect("no thread panics here");
         if self.0.why.set(format!("{what}: {error}")).is_ok() {
+            self.0
+                .is_for_room
+                .store(is_no_room(&error), Ordering::Relaxed);
             *noted = Some((what, error));
         }
         FlashError::PowerLost
@@ -52,10 +56,21 @@ impl Trouble {
         self.0.error.lock().expect("no thread panics here").take()
     }
 
+    /// Whether it was that there is no room.
+    pub(crate) fn is_for_room(&self) -> bool {
+        self.0.is_for_room.load(Ordering::Relaxed)
+    }
+
     /// What it was, as long as the flash is used.
     pub(crate) fn why(&self) -> Option<&str> {
         self.0.why.get().map(String::as_str)
     }
+}
+
+/// Whether a system has refused for want of room: the medium is well.
+fn is_no_room(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded)
 }
 
 /// Counters of what a store does to its medium.

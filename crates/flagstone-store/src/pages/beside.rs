@@ -114,8 +114,7 @@ impl PageStore {
             Some(id) => ftl.snapshot_slot(id, at),
             None => Some(ftl.slot(at)),
         };
-        slot.map(Some)
-            .ok_or(StoreError::Device(DeviceError::SnapshotEnded))
+        slot.map(Some).ok_or(StoreError::SnapshotEnded)
     }
 
     /// Where the bytes of a page are, the last committed ones or those of a snapshot; nothing if it

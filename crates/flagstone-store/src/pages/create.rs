@@ -62,20 +62,11 @@ fn may_create(medium: &dyn Medium, options: &OpenOptions, found: &Found) -> Resu
     )
 }
 
-/// Makes a store where `found` was found.
-///
-/// The first superblock has no blocks and is durable before anything else is written, so that a cut
-/// leaves an empty file, a store that is to be made again, or a store. The second one follows once
-/// the room is durable.
+/// How many blocks a new store is to have.
 ///
 /// # Errors
-/// There is something else, the options are wrong, or the medium fails.
-pub(super) fn create(
-    medium: &dyn Medium,
-    options: &OpenOptions,
-    found: &Found,
-) -> Result<Head, StoreError> {
-    may_create(medium, options, found)?;
+/// No store can have these options.
+pub(super) fn shape(options: &OpenOptions) -> Result<u32, StoreError> {
     let info = options.protocol.info();
     if info.reprograms {
         return Err(StoreError::Options(format!(
@@ -95,6 +86,13 @@ pub(super) fn create(
     let mut blocks = wanted.max(FIRST_BLOCKS);
     let suits = |blocks| {
         let shape = geometry(options.pages_per_block, blocks);
+        let is_too_large = shape.validate().is_err() && blocks > FIRST_BLOCKS;
+        if is_too_large {
+            let bytes = options.bytes;
+            return Err(format!(
+                "a store of {bytes} bytes is larger than any can be: use fewer"
+            ));
+        }
         shape.validate().map_err(|error| error.to_string())?;
         info.suits(&shape, &config())
     };
@@ -102,6 +100,24 @@ pub(super) fn create(
         blocks *= 2;
     }
     suits(blocks).map_err(StoreError::Options)?;
+    Ok(blocks)
+}
+
+/// Makes a store where `found` was found.
+///
+/// The first superblock has no blocks and is durable before anything else is written, so that a cut
+/// leaves an empty file, a store that is to be made again, or a store. The second one follows once
+/// the room is durable.
+///
+/// # Errors
+/// There is something else, the options are wrong, or the medium fails.
+pub(super) fn create(
+    medium: &dyn Medium,
+    options: &OpenOptions,
+    found: &Found,
+) -> Result<Head, StoreError> {
+    may_create(medium, options, found)?;
+    let blocks = shape(options)?;
     let bytes = medium_bytes(options.pages_per_block, blocks);
     let mut superblock = Superblock {
         pages_per_block: options.pages_per_block,

@@ -382,7 +382,7 @@ impl PageStore {
         let mut held = Vec::new();
         for at in (0..self.device.pages()).map(Lpn) {
             let slot = ftl.snapshot_slot(id, at);
-            let slot = slot.ok_or(StoreError::Device(DeviceError::SnapshotEnded))?;
+            let slot = slot.ok_or(StoreError::SnapshotEnded)?;
             held.extend(matches!(slot, Slot::Page(_)).then_some(at));
         }
         Ok(held)

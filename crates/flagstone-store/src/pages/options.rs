@@ -1,9 +1,11 @@
 //! How a store is opened: what can be set, and the defaults.
 
 use super::config;
+use crate::error::StoreError;
 use flagstone::commit::Kind;
 use flagstone::ftl::{Config, Mistake};
 use flagstone::mistakes::Mistaken;
+use std::path::Path;
 
 /// How a store is opened.
 #[derive(Debug, Clone, PartialEq)]
@@ -122,6 +124,27 @@ impl OpenOptions {
             salvage: true,
             ..self.reading()
         }
+    }
+
+    /// Whether they can be, for any store.
+    ///
+    /// # Errors
+    /// The bound of the room cannot be kept.
+    pub(crate) fn must_be_possible(&self) -> Result<(), StoreError> {
+        match self.space >= 1.1 && self.space <= 100.0 {
+            true => Ok(()),
+            false => Err(StoreError::Options(format!(
+                "the bound of the store is {} times what it holds: use 1.1 to 100",
+                self.space
+            ))),
+        }
+    }
+
+    /// Whether an opening makes a store in a file, which is missing or empty.
+    pub(crate) fn would_make(&self, path: &Path) -> bool {
+        let is_free =
+            std::fs::metadata(path).map_or(true, |meta| meta.is_file() && meta.len() == 0);
+        self.create && !self.read_only && is_free
     }
 
     /// The settings of the translation layer.

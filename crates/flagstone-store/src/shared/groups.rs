@@ -10,8 +10,10 @@
 //! group. A page that several transactions of a group have changed is written once, as the last of
 //! them left it.
 //!
-//! If a group finds no room, all of it has failed, and with it everything that has read its pages:
-//! the group that forms meanwhile, and the turn that is taken. The store goes on without them. If
+//! A turn whose changes find no room beside those of the groups waits until these are durable, and
+//! is refused if there is none then either: it fails alone. If a group is refused nevertheless, all
+//! of it has failed, and with it everything that has read its pages: the group that forms
+//! meanwhile, and the turn that is taken. The store goes on without them. If
 //! the medium fails, the store is broken. If a ticket of a group that failed was dropped, its
 //! failure has not been reported: the close reports it.
 
@@ -20,6 +22,7 @@ use super::{Changes, PageBytes};
 use crate::error::StoreError;
 use crate::pace::Pace;
 use flagstone::units::Lpn;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Instant;
 
@@ -77,6 +80,8 @@ pub(super) enum Mistake {
     AcknowledgesEarly,
     /// Readers see a group before its sync.
     ShowsEarly,
+    /// A turn joins a group whether or not it finds room beside it.
+    AsksForNoRoom,
 }
 
 impl Groups {
@@ -189,8 +194,60 @@ impl Groups {
             .collect())
     }
 
+    /// Sees to it that changes find room together with those of the groups. If they do not, the
+    /// groups have to be durable first, and then they find room by themselves, or never.
+    fn find_room(&self, changes: &Changes) -> Result<(), StoreError> {
+        #[cfg(test)]
+        if self.mistake.get() == Some(&Mistake::AsksForNoRoom) {
+            return Ok(());
+        }
+        let highest_of = |changes: &Changes| changes.last_key_value().map(|(at, _)| *at);
+        let (count, highest) = {
+            let state = self.state();
+            let flushing = state.flushing.as_ref().map(|(changes, _)| &**changes);
+            let all = flushing
+                .into_iter()
+                .chain([&state.forming.changes, changes]);
+            let count: usize = all.clone().map(Changes::len).sum();
+            (count, all.filter_map(highest_of).max())
+        };
+        let Some(highest) = highest else {
+            return Ok(());
+        };
+        if self.core.store().has_room_for(count as u64, highest) {
+            return Ok(());
+        }
+        loop {
+            // Each page once, and whether it is to hold anything.
+            let (mut all, is_open) = {
+                let state = self.state();
+                let flushing = state.flushing.as_ref().map(|(changes, _)| &**changes);
+                let open = flushing.into_iter().chain([&state.forming.changes]);
+                let open = open.flatten().map(|(at, page)| (*at, page.is_some()));
+                let is_open = flushing.is_some() || state.forming.members > 0;
+                (open.collect::<BTreeMap<_, _>>(), is_open)
+            };
+            all.extend(changes.iter().map(|(at, page)| (*at, page.is_some())));
+            let mut store = self.core.store();
+            let new = all
+                .iter()
+                .filter(|&(&at, &holds)| holds && store.is_new(at));
+            let new = new.count();
+            match store.find_room(new as u64, (all.len() - new) as u64, highest) {
+                Err(StoreError::Full(_)) if is_open => {}
+                found => return found,
+            }
+            drop(store);
+            // Their members hear what became of them.
+            let _ = self.wait_for_all();
+        }
+    }
+
     /// Adds the changes of a turn to the group that forms.
     pub(super) fn add(&self, failures: u64, changes: Changes) -> Result<Outcome, StoreError> {
+        self.core.may_write()?;
+        self.has_not_failed(&self.state(), failures)?;
+        self.find_room(&changes)?;
         let mut state = self.state();
         self.core.may_write()?;
         self.has_not_failed(&state, failures)?;
@@ -334,7 +391,9 @@ impl Groups {
         drop(store);
         let mut taken = taken?;
         #[cfg(test)]
-        if let Some(&mistake) = self.mistake.get() {
+        if let Some(&mistake) = self.mistake.get()
+            && mistake != Mistake::AsksForNoRoom
+        {
             self.show(taken.take());
             if mistake == Mistake::AcknowledgesEarly {
                 self.acknowledge();

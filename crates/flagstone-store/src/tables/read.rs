@@ -10,6 +10,7 @@ use crate::pages::PageStore;
 use crate::shared::{PageBytes, PageSnapshot};
 use flagstone::index::prefix_bptree::{FoundValue, Images, Root, Walk};
 use flagstone::units::Lpn;
+use std::fmt;
 use std::ops::{Bound, Deref};
 use std::sync::{Arc, OnceLock, RwLock};
 
@@ -42,7 +43,7 @@ pub trait Source: Images<Page = PageBytes, Error = StoreError> + Clone {}
 impl<T: Images<Page = PageBytes, Error = StoreError> + Clone> Source for T {}
 
 /// A value. It is not copied from the page where it lies, which it keeps in memory.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Value {
     held: FoundValue<PageBytes>,
     place: std::ops::Range<usize>,
@@ -56,6 +57,15 @@ impl Value {
 
     pub(super) fn part(held: FoundValue<PageBytes>, place: std::ops::Range<usize>) -> Value {
         Value { held, place }
+    }
+}
+
+impl fmt::Debug for Value {
+    /// The bytes of the value, and not those of its page.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Value")
+            .field(&self.escape_ascii().to_string())
+            .finish()
     }
 }
 

@@ -8,7 +8,7 @@ use super::space::Space;
 use super::write::{WriteTx, put_record};
 use crate::error::StoreError;
 use crate::holds::Holds;
-use crate::medium::Medium;
+use crate::medium::{Medium, Memory};
 use crate::pages::{OpenOptions, PageStore};
 use crate::shared::{Changes, SharedPages, Turn};
 use flagstone::index::prefix_bptree::{Root, write_empty};
@@ -270,8 +270,22 @@ impl Store {
     pub fn with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Store, StoreError> {
         let path = path.as_ref();
         let right = Mistaken::default();
+        if options.protocol != OpenOptions::default().protocol && options.would_make(path) {
+            // Not all protocols can have tables. One that cannot leaves no file.
+            let small = OpenOptions {
+                bytes: 0,
+                ..options.clone()
+            };
+            Store::on(Box::new(Memory::default()), &small)?;
+        }
         let store = Store::over(SharedPages::open(path, options)?, options, right);
         store.map_err(|error| error.at(path))
+    }
+
+    /// Has commits join a group whether or not they find room beside it.
+    #[cfg(test)]
+    pub(super) fn ask_for_no_room(&self) {
+        self.0.pages.ask_for_no_room();
     }
 
     /// Opens a store on a medium.

@@ -502,3 +502,20 @@ fn pairs_that_threads_write_by_one_call_each_are_all_there() {
     assert!(!table_of(&store, "t").contains(&[1]).expect("it"));
     store.check().expect("all is in order");
 }
+
+#[test]
+fn errors_and_values_are_told_in_words_for_files() {
+    let lost = StoreError::Device(flagstone::commit::DeviceError::Unreadable(
+        flagstone::units::Lpn(7),
+    ));
+    let told = lost.to_string();
+    assert!(
+        told.contains("page 7") && told.contains("store check"),
+        "{told}"
+    );
+    assert!(!told.contains("ECC"), "{told}");
+    let store = store();
+    store.insert("t", b"key", b"val\0ue").expect("written");
+    let value = table_of(&store, "t").get(b"key").expect("it can be read");
+    assert_eq!(format!("{value:?}"), r#"Some(Value("val\\x00ue"))"#);
+}

@@ -3,6 +3,7 @@
 
 use crate::commands::Failure;
 use flagstone_store::{KeySource, OpenOptions, StoreError};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Where the key of an encrypted store is.
@@ -80,6 +81,22 @@ impl KeyArgs {
             false if is_in_use => failure.tip(IN_USE),
             false => failure,
         }
+    }
+
+    /// The arguments that name the key to another program.
+    pub(super) fn arguments(&self) -> Result<Vec<OsString>, Failure> {
+        if self.passphrase {
+            return Err(Failure::Usage(
+                "--sqlite takes a key from a file or a variable: SQLite is not told passphrases"
+                    .into(),
+            ));
+        }
+        let named = |name: &str, value: OsString| vec![name.into(), value];
+        Ok(match self.source() {
+            Some(KeySource::File(file)) => named("--key-file", file.into()),
+            Some(KeySource::Variable(name)) => named("--key-env", name.into()),
+            None => Vec::new(),
+        })
     }
 
     /// The place of the key, unless it is asked for.

@@ -16,6 +16,9 @@ use std::time::SystemTime;
 /// What a check says of tables that are as they should be.
 pub(super) const TABLES_WELL: &str = "every node and every page of the tables is in order";
 
+/// What a check says of a database in which SQLite finds nothing wrong.
+const DATABASE_WELL: &str = "the database is well: SQLite has checked it (integrity_check)";
+
 /// Bytes of a line of `dump --page`.
 const LINE_BYTES: usize = 16;
 
@@ -35,6 +38,18 @@ pub(super) struct Wear {
     #[arg(long)]
     json: bool,
 }
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Check {
+    #[command(flatten)]
+    of: Of,
+    /// Have SQLite check the database in the store as well, by the program flagstone-sqlite.
+    #[arg(long)]
+    sqlite: bool,
+}
+
+/// What a check says of a store with a database that nobody has checked.
+const DATABASE_UNCHECKED: &str = "checked are the pages and books of the store, and not the                                   database in them: `--sqlite` has SQLite check that as well";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Dump {
@@ -132,7 +147,8 @@ pub(super) fn info(of: &Of) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn check(of: &Of) -> Result<ExitCode, Failure> {
+pub(super) fn check(args: &Check) -> Result<ExitCode, Failure> {
+    let of = &args.of;
     let reading = of
         .key
         .give_to(OpenOptions::existing().salvaging().uncached())?;
@@ -153,11 +169,24 @@ pub(super) fn check(of: &Of) -> Result<ExitCode, Failure> {
     bar.finish_and_clear();
     let report = report?;
     let info = store.info();
-    let tables = match report.is_well() {
-        true => check_tables(store, of)?,
+    // A database is looked for in what is whole, and wherever it is asked for.
+    let is_whole = report.is_well();
+    let holds = match is_whole {
+        true => Some(held(&mut store)?.0),
         false => None,
     };
-    let is_well = report.is_well() && !matches!(tables, Some(Err(_)));
+    drop(store);
+    let tables = match holds {
+        Some(Holds::Tables) => Some(check_tables(of)?),
+        _ => None,
+    };
+    let database = match args.sqlite {
+        true => Some(super::database::wrong(of)?),
+        false => None,
+    };
+    let is_unchecked = holds == Some(Holds::Database) && database.is_none();
+    let is_database_well = database.as_ref().is_none_or(Vec::is_empty);
+    let is_well = is_whole && !matches!(tables, Some(Err(_))) && is_database_well;
     if of.json {
         let unreadable: Vec<u32> = report.unreadable.iter().map(|at| at.0).collect();
         say(&json!({
@@ -170,6 +199,8 @@ pub(super) fn check(of: &Of) -> Result<ExitCode, Failure> {
                 Ok(()) => json!({"ok": true}),
                 Err(what) => json!({"ok": false, "wrong": what}),
             }),
+            "holds": holds.map(Holds::name),
+            "database": database.map(|wrong| json!({"ok": wrong.is_empty(), "wrong": wrong})),
             "store": as_json(&info),
         })
         .to_string());
@@ -180,18 +211,20 @@ pub(super) fn check(of: &Of) -> Result<ExitCode, Failure> {
             Some(Err(what)) => say(&format!("the tables are damaged: {what}")),
             None => {}
         }
+        match database {
+            Some(wrong) if wrong.is_empty() => say(DATABASE_WELL),
+            Some(wrong) => say(&format!("the database is damaged: {}", wrong.join("; "))),
+            None if is_unchecked => say(DATABASE_UNCHECKED),
+            None => {}
+        }
     }
     Ok(ExitCode::from(u8::from(!is_well)))
 }
 
 /// Checks the tables of a store that holds some.
-fn check_tables(mut store: PageStore, of: &Of) -> Result<Option<Result<(), String>>, Failure> {
-    if held(&mut store)?.0 != Holds::Tables {
-        return Ok(None);
-    }
-    drop(store);
+fn check_tables(of: &Of) -> Result<Result<(), String>, Failure> {
     let reading = of.key.give_to(OpenOptions::existing().reading())?;
-    Ok(Some(Store::with(&of.store, &reading)?.check()))
+    Ok(Store::with(&of.store, &reading)?.check())
 }
 
 /// The verdict, and what is wrong one a line.
@@ -211,7 +244,7 @@ fn tell(report: &CheckReport) {
     }
     say(&match report.is_well() {
         true => format!(
-            "all is well: {} pages can be read, and the books agree",
+            "all is well with the store: {} pages can be read, and the books agree",
             report.pages
         ),
         false => format!(

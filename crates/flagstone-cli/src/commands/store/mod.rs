@@ -3,6 +3,7 @@
 
 mod bench;
 mod cuts;
+mod database;
 mod key;
 mod look;
 mod rekey;
@@ -33,9 +34,9 @@ enum Action {
     Create(whole::Create),
     /// Print what a store is and holds, and whether it was closed. It is opened for reading.
     Info(Of),
-    /// Read every page, compare the books, and check tables; changes nothing. Exit code 1 if
-    /// something is wrong.
-    Check(Of),
+    /// Read every page, compare the books, and check tables, with --sqlite a database as well;
+    /// changes nothing. Exit code 1 if something is wrong.
+    Check(look::Check),
     /// Print the tables of a store, with their kinds and numbers of keys.
     Tables(tables::Tables),
     /// Print the value of a key in a table, as it is. Exit code 1 if there is none.
@@ -90,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     match &args.action {
         Action::Create(args) => whole::create(args),
         Action::Info(of) => look::info(of),
-        Action::Check(of) => look::check(of),
+        Action::Check(args) => look::check(args),
         Action::Tables(args) => tables::tables(args),
         Action::Get(args) => tables::get(args),
         Action::Put(args) => tables::put(args),

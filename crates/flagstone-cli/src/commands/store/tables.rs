@@ -4,8 +4,9 @@
 use super::key::KeyArgs;
 use super::look::TABLES_WELL;
 use crate::commands::{Failure, note, plain_table, say, unless_closed};
+use flagstone_store::medium::Memory;
 use flagstone_store::tables::{KeyRange, Pair, TableKind};
-use flagstone_store::{OpenOptions, Store, Table};
+use flagstone_store::{OpenOptions, Store, StoreError, Table};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::ops::Bound;
@@ -192,16 +193,25 @@ pub(super) fn put(args: &Put) -> Result<ExitCode, Failure> {
         )));
     }
     let options = args.key_of_store.give_to(OpenOptions::default())?;
+    if !args.store.exists() {
+        // What is refused leaves no file.
+        let rehearsed = Store::on(Box::new(Memory::default()), &OpenOptions::default())?;
+        put_in(&rehearsed, args, &key, &value)?;
+    }
     let opened = Store::with(&args.store, &options);
     let store = opened.map_err(|error| args.key_of_store.advise(error))?;
+    put_in(&store, args, &key, &value)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn put_in(store: &Store, args: &Put, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
     let mut tx = store.write()?;
     let mut table = match args.hashed {
         true => tx.open_table(&args.table, TableKind::Hashed)?,
         false => tx.table(&args.table)?,
     };
-    table.insert(&key, &value)?;
-    tx.commit()?;
-    Ok(ExitCode::SUCCESS)
+    table.insert(key, value)?;
+    tx.commit()
 }
 
 /// The rows that are asked for, by ascending key.

@@ -1,6 +1,5 @@
 //! The state of tables, and how a reader is held against it.
 
-use flagstone::commit::DeviceError;
 use flagstone_store::StoreError;
 use flagstone_store::tables::{Pair, ReadTx, TableKind};
 use std::collections::BTreeMap;
@@ -48,7 +47,7 @@ pub(super) enum Seen {
 fn has_ended(error: &StoreError) -> bool {
     match error {
         StoreError::Table { error, .. } => has_ended(error),
-        StoreError::Device(DeviceError::SnapshotEnded) => true,
+        StoreError::SnapshotEnded => true,
         _ => false,
     }
 }

@@ -47,4 +47,13 @@ fn the_places_are_those_of_a_real_table() {
         ]
     };
     assert_eq!(places(&found), places(&linked));
+    // SAFETY: it is SQLite's table.
+    let found = unsafe { ForSql::from_table(table) };
+    assert_eq!(
+        [found.create_function as usize, found.result_text as usize],
+        [
+            ffi::sqlite3_create_function_v2 as *const () as usize,
+            ffi::sqlite3_result_text as *const () as usize
+        ]
+    );
 }

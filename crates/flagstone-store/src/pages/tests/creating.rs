@@ -192,3 +192,49 @@ fn a_cut_while_a_store_is_made_leaves_one_that_can_be_used() {
         assert!(bad.count() > 0);
     }
 }
+
+#[test]
+fn options_that_cannot_be_leave_no_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("new.flag");
+    let with = |set: fn(&mut OpenOptions)| {
+        let mut options = OpenOptions::default();
+        set(&mut options);
+        options
+    };
+    let wrong = [
+        with(|options| options.space = 0.0),
+        with(|options| options.space = f64::NAN),
+        with(|options| options.pages_per_block = 5),
+        with(|options| options.bytes = u64::MAX),
+        with(|options| options.protocol = Kind::Cfc),
+    ];
+    for options in &wrong {
+        let refused = [
+            PageStore::open(&path, options).err(),
+            Store::with(&path, options).err(),
+        ];
+        for error in refused {
+            assert!(matches!(error, Some(StoreError::Options(_))), "{error:?}");
+            assert!(!path.exists(), "{options:?}");
+        }
+        // An empty file stays empty.
+        std::fs::write(&path, []).expect("room");
+        Store::with(&path, options).err().expect("refused");
+        assert_eq!(path.metadata().expect("it is there").len(), 0);
+        std::fs::remove_file(&path).expect("it is there");
+    }
+    // A protocol that pages can have, and tables cannot.
+    let without_snapshots = with(|options| options.protocol = Kind::LightTx);
+    let error = Store::with(&path, &without_snapshots)
+        .err()
+        .expect("refused");
+    assert!(error.to_string().contains("snapshots"), "{error}");
+    assert!(!path.exists());
+    PageStore::open(&path, &without_snapshots).expect("pages have it");
+    // What a new store cannot have is no matter to one that is there.
+    PageStore::open(&path, &wrong[2]).expect("it opens");
+    crate::can_be_size(513).expect_err("no disk has it");
+    crate::can_be_size(0).expect_err("no disk has it");
+    crate::can_be_size(4096).expect("a disk has it");
+}

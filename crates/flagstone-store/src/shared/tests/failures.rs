@@ -73,10 +73,40 @@ fn a_medium_that_fails_breaks_the_store_for_all_threads_and_loses_nothing() {
 }
 
 #[test]
+fn what_finds_no_room_fails_alone() {
+    let medium = Recorded::default();
+    medium.give_at_most(Some(2 << 20));
+    let pages = on(medium.clone());
+    let large = || (10..900).map(|at| (Lpn(at), page(&[7; 4000]))).collect();
+    for round in 0..3_u8 {
+        // One that is not durable yet, in the group that the large one would be in.
+        let before = set(&pages, Lpn(1), &[round]);
+        let turn = pages.turn().expect("it may write");
+        let refused = turn.commit(large());
+        assert!(matches!(refused, Err(StoreError::Full(_))), "{round}");
+        // A turn that was taken then goes on from what is there.
+        let turn = pages.turn().expect("it may write");
+        assert_eq!(turn.read(Lpn(1)).expect("it is there"), page(&[round]));
+        assert_eq!(turn.read(Lpn(10)).expect("it may be read"), None);
+        let after = turn.commit(Changes::from([(Lpn(2), page(&[round]))]));
+        before.wait().expect("it is not the one that did not fit");
+        after.expect("it fits").wait().expect("durable");
+    }
+    medium.give_at_most(None);
+    let turn = pages.turn().expect("it may write");
+    turn.commit(large())
+        .expect("it fits")
+        .wait()
+        .expect("durable");
+}
+
+/// What a store does whose turns do not ask for room: the control of the test before.
+#[test]
 fn what_finds_no_room_fails_with_all_that_has_read_it_and_the_store_goes_on() {
     let medium = Recorded::default();
     medium.give_at_most(Some(2 << 20));
     let pages = on(medium.clone());
+    pages.0.0.make(groups::Mistake::AsksForNoRoom);
     set(&pages, Lpn(1), b"one").wait().expect("durable");
     let turn = pages.turn().expect("it may write");
     let large = (10..900).map(|at| (Lpn(at), page(&[7; 4000])));
@@ -186,6 +216,7 @@ fn what_has_formed_while_a_group_finds_no_room_fails_with_it() {
         is_made: Arc::default(),
     };
     let pages = on(medium.clone());
+    pages.0.0.make(groups::Mistake::AsksForNoRoom);
     set(&pages, Lpn(1), b"before").wait().expect("durable");
     medium.is_made.store(true, Ordering::SeqCst);
     medium.slow.shut(true);

@@ -138,6 +138,26 @@ fn what_finds_no_room_is_gone_and_the_store_goes_on() {
     assert_eq!(found(&store).len(), 3);
 }
 
+/// The store of the test before asks for room, as stores do: the one that does not fit fails alone.
+#[test]
+fn a_commit_that_does_not_fit_fails_alone() {
+    let (store, _) = bounded_that_asks(2 << 20);
+    let mut tx = store.write().expect("a turn");
+    add(&mut tx, "t", 1);
+    let before = tx.commit_later().expect("it is taken");
+    let mut tx = store.write().expect("a turn");
+    insert_too_much(&mut tx);
+    assert!(matches!(tx.commit_later(), Err(StoreError::Full(_))));
+    let mut tx = store.write().expect("a turn");
+    add(&mut tx, "t", 1);
+    let after = tx.commit_later().expect("it is taken");
+    before.wait().expect("it fits");
+    after.wait().expect("it fits");
+    assert_eq!(counter(&store.read().expect("a snapshot"), "t"), 2);
+    store.check().expect("each page is used once or free");
+    store.close().expect("nothing was lost");
+}
+
 /// Fails if the error of a group goes to those alone who wait for a ticket of it.
 #[test]
 fn a_close_says_that_a_commit_is_lost_that_nobody_waited_for() {
@@ -226,7 +246,15 @@ fn a_close_says_which_of_its_writes_and_syncs_failed() {
 }
 
 /// A store on a medium that gives so many bytes.
+/// A store on a medium with an end, whose commits do not ask for room: one that finds none takes
+/// its group with it.
 fn bounded(bytes: u64) -> (Store, Recorded) {
+    let (store, medium) = bounded_that_asks(bytes);
+    store.ask_for_no_room();
+    (store, medium)
+}
+
+fn bounded_that_asks(bytes: u64) -> (Store, Recorded) {
     let medium = Recorded::default();
     medium.give_at_most(Some(bytes));
     let options = OpenOptions {

@@ -1,0 +1,70 @@
+//! Checks the database in a store: `flagstone store check` knows the store below it only.
+
+use crate::engine::open_to_read;
+use crate::transfer::KeyArgs;
+use flagstone_terminal::{Failure, note, say};
+use rusqlite::ErrorCode;
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Have SQLite check the database in a store (`PRAGMA integrity_check`). Nothing is changed. Exit
+/// code 1 if something is wrong. `flagstone store check --sqlite` checks the store as well.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The store.
+    store: PathBuf,
+    #[command(flatten)]
+    key: KeyArgs,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let wrong = wrong(args)?;
+    let is_well = wrong.is_empty();
+    match args.json {
+        true => say(&json!({"ok": is_well, "wrong": wrong}).to_string()),
+        false => {
+            for what in &wrong {
+                note(what);
+            }
+            say(match is_well {
+                true => "the database is well: SQLite has checked it (integrity_check)",
+                false => {
+                    "the database is damaged; `sqlite3`'s `.recover` salvages rows of an export"
+                }
+            });
+        }
+    }
+    Ok(ExitCode::from(u8::from(!is_well)))
+}
+
+/// What SQLite finds wrong.
+fn wrong(args: &Args) -> Result<Vec<String>, Failure> {
+    let db = open_to_read(&args.store, args.key.source()?.as_ref())?;
+    // What an error says in full: SQLite has a few words for it.
+    let told = |error: rusqlite::Error| {
+        let why = db.query_row("PRAGMA flagstone_error", [], |row| row.get(0));
+        match why {
+            Ok(why) if !String::is_empty(&why) => Failure::Failed(why),
+            _ => error.into(),
+        }
+    };
+    let lines = db
+        .prepare("PRAGMA integrity_check")
+        .and_then(|mut check| check.query_map([], |row| row.get(0))?.collect());
+    let lines: Vec<String> = match lines {
+        Ok(lines) => lines,
+        // So damaged that it cannot be checked is a verdict, too.
+        Err(error) => match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseCorrupt) => vec![error.to_string()],
+            _ => return Err(told(error)),
+        },
+    };
+    Ok(match lines.as_slice() {
+        [only] if only == "ok" => Vec::new(),
+        _ => lines,
+    })
+}

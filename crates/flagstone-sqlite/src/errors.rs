@@ -1,0 +1,146 @@
+//! What went wrong with each file, for people who ask: SQLite tells them a code only.
+//!
+//! An error stays until what failed succeeds: opening the store, or a commit in it.
+
+use crate::bytes::{Trouble, TroubleKind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+/// Files whose errors are kept: older ones give way.
+const FILES_MAX: usize = 64;
+
+#[derive(Debug)]
+struct Noted {
+    path: PathBuf,
+    text: String,
+    /// The store could not be opened.
+    is_of_opening: bool,
+    /// No connection came of it that could be asked.
+    is_refused: bool,
+}
+
+/// The last error of each file, the newest last.
+#[derive(Debug, Default)]
+pub(crate) struct Errors {
+    noted: Mutex<Vec<Noted>>,
+    /// Spares the mutex where all is well.
+    has_any: AtomicBool,
+}
+
+impl Errors {
+    fn list(&self) -> MutexGuard<'_, Vec<Noted>> {
+        self.noted.lock().unwrap_or_else(|held| held.into_inner())
+    }
+
+    /// Notes an error of a file. Returns what it says, with the file, and whether the last error of
+    /// the file was another one.
+    pub(crate) fn note(&self, path: &Path, trouble: &Trouble, is_refused: bool) -> (String, bool) {
+        let shown = path.to_string_lossy();
+        let text = match trouble.why.contains(&*shown) {
+            true => trouble.why.clone(),
+            false => format!("{shown}: {}", trouble.why),
+        };
+        let noted = Noted {
+            path: path.to_path_buf(),
+            text: text.clone(),
+            is_of_opening: matches!(
+                trouble.kind,
+                TroubleKind::Busy
+                    | TroubleKind::CannotOpen
+                    | TroubleKind::Denied
+                    | TroubleKind::NotAStore
+            ),
+            is_refused,
+        };
+        let mut list = self.list();
+        let before = list.iter().position(|noted| noted.path == path);
+        let before = before.map(|at| list.remove(at));
+        if list.len() == FILES_MAX {
+            list.remove(0);
+        }
+        list.push(noted);
+        self.has_any.store(true, Ordering::Release);
+        let is_new = before.is_none_or(|before| before.text != text);
+        (text, is_new)
+    }
+
+    /// The last error of a file, or else of the newest one that could not be opened at all; nothing
+    /// if all is well.
+    pub(crate) fn of(&self, path: &Path) -> String {
+        let list = self.list();
+        let own = list.iter().find(|noted| noted.path == path);
+        let found = own.or_else(|| list.iter().rev().find(|noted| noted.is_refused));
+        found.map_or(String::new(), |noted| noted.text.clone())
+    }
+
+    /// The newest error of all files.
+    pub(crate) fn newest(&self) -> String {
+        let list = self.list();
+        list.last()
+            .map_or(String::new(), |noted| noted.text.clone())
+    }
+
+    /// A connection to a path has ended, an `ATTACH` that failed among them: who asks for its error
+    /// does so by another one.
+    pub(crate) fn closed(&self, path: &Path) {
+        if self.has_any.load(Ordering::Acquire) {
+            let mut list = self.list();
+            let noted = list.iter_mut().find(|noted| noted.path == path);
+            if let Some(noted) = noted.filter(|noted| noted.is_of_opening) {
+                noted.is_refused = true;
+            }
+        }
+    }
+
+    /// The store at a path is open.
+    pub(crate) fn opened(&self, path: &Path) {
+        self.forget(|noted| noted.path == path && noted.is_of_opening);
+    }
+
+    /// A transaction in the store at a path has committed.
+    pub(crate) fn committed(&self, path: &Path) {
+        self.forget(|noted| noted.path == path);
+    }
+
+    fn forget(&self, is_over: impl Fn(&Noted) -> bool) {
+        if self.has_any.load(Ordering::Acquire) {
+            let mut list = self.list();
+            list.retain(|noted| !is_over(noted));
+            self.has_any.store(!list.is_empty(), Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_its_file_and_stays_until_what_failed_succeeds() {
+        let (errors, a, b) = (Errors::default(), Path::new("/a"), Path::new("/b"));
+        let busy = Trouble::new(TroubleKind::Busy, "/a is in use by process 7");
+        let full = Trouble::new(TroubleKind::Full, "the store is full");
+        let text = "/a is in use by process 7".to_string();
+        assert_eq!(errors.note(a, &busy, false), (text.clone(), true));
+        assert_eq!(errors.note(a, &busy, false), (text.clone(), false));
+        let of_b = "/b: the store is full".to_string();
+        assert_eq!(errors.note(b, &full, false), (of_b.clone(), true));
+        assert_eq!((errors.of(a), errors.of(b)), (text, of_b.clone()));
+        errors.opened(a);
+        errors.opened(b);
+        assert_eq!((errors.of(a), errors.newest()), (String::new(), of_b));
+        errors.committed(b);
+        assert_eq!(
+            (errors.of(b), errors.newest()),
+            <(String, String)>::default()
+        );
+        // One that no connection has.
+        errors.note(b, &busy, true);
+        assert_eq!(errors.of(a), "/b: /a is in use by process 7");
+        for number in 0..2 * FILES_MAX {
+            errors.note(Path::new(&format!("/{number}")), &full, false);
+        }
+        assert_eq!(errors.list().len(), FILES_MAX);
+    }
+}
