@@ -39,8 +39,8 @@ impl Ftl {
         let ends = |found: &Found| found.end(self.geometry.page(found.block, 0));
         let is_in =
             |head: u32, block: Pbn| head != NONE && self.addresses.block_of(Ppn(head - 1)) == block;
-        // Where this summary lands, its own block has one. Those that were programmed before may not
-        // land.
+        // Where this summary lands, its own block has one. Those that were programmed before may
+        // not land.
         let settled = horizon.settled.iter();
         let waiting = horizon.found.iter().map(|found| (false, found));
         let others: Vec<(bool, &Found)> = waiting
