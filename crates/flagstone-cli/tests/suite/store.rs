@@ -574,7 +574,8 @@ fn a_check_says_that_it_has_not_looked_at_a_database() {
 fn a_row_that_is_refused_makes_no_store() {
     let place = Place::new("refused-row");
     let path = place.path("new.flag");
-    for row in [["t", "", "value"], ["", "key", "value"]] {
+    let long = "k".repeat(5_000);
+    for row in [["t", &long, "value"], ["", "key", "value"]] {
         bad(&[&["store", "put", &path], &row[..]].concat());
         assert!(!fs::exists(&path).unwrap(), "{row:?}");
     }

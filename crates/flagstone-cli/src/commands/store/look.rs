@@ -49,7 +49,8 @@ pub(super) struct Check {
 }
 
 /// What a check says of a store with a database that nobody has checked.
-const DATABASE_UNCHECKED: &str = "checked are the pages and books of the store, and not the                                   database in them: `--sqlite` has SQLite check that as well";
+const DATABASE_UNCHECKED: &str = "checked are the pages and books of the store, and not the \
+                                  database in them: `--sqlite` has SQLite check that as well";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Dump {
