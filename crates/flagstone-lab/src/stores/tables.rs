@@ -174,7 +174,7 @@ impl Run<Tables> {
         }
         let are_lost = self.wait(waiting, life)?;
         match tx.commit_later() {
-            Err(StoreError::Full(_)) if are_lost => Ok(()),
+            Err(StoreError::Full(_)) if are_lost || self.world.crowd.is_some() => Ok(()),
             Err(error) => Err(failed("a transaction beside others")(error)),
             Ok(_) if are_lost => Err("a transaction commits whose past found no room".into()),
             Ok(commit) => {
@@ -390,7 +390,15 @@ impl Run<Tables> {
             // One that changes nothing may leave no trace.
             let counts = after != *before;
             let number = life.ask(after);
-            let commit = tx.commit_later().map_err(failed("commit"))?;
+            let commit = match tx.commit_later() {
+                // It fails alone.
+                Err(StoreError::Full(_)) if run.world.crowd.is_some() => {
+                    life.lose(number)?;
+                    run.tally.refused += 1;
+                    continue;
+                }
+                commit => commit.map_err(failed("commit"))?,
+            };
             run.tally.committed += 1;
             waiting.push((number, counts, commit));
             // Now and then several commits are under way, and share a flush.

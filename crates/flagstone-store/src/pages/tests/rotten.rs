@@ -192,7 +192,8 @@ fn a_commit_with_a_sum_says_that_the_one_before_it_was_durable() {
 }
 
 /// A commit that goes from one block to the next, where both wait for a transaction that lives at
-/// the kill. Then a store that a cut has caught while it was settled, with any of the two summaries.
+/// the kill. Then a store that a cut has caught while it was settled, with any of the two
+/// summaries.
 fn caught_while_settled(options: &OpenOptions) -> (Left, Vec<(usize, Vec<u8>)>) {
     let medium = Recorded::default();
     let mut store = PageStore::on(Box::new(medium.clone()), options).expect("a store");

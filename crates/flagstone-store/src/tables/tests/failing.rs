@@ -245,7 +245,6 @@ fn a_close_says_which_of_its_writes_and_syncs_failed() {
     assert!(failed >= 4, "{calls:?}");
 }
 
-/// A store on a medium that gives so many bytes.
 /// A store on a medium with an end, whose commits do not ask for room: one that finds none takes
 /// its group with it.
 fn bounded(bytes: u64) -> (Store, Recorded) {
