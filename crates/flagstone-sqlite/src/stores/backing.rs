@@ -1,0 +1,79 @@
+//! What databases are kept in, and how one is to be opened: stores in files and on block devices.
+
+use crate::bytes::{Bytes, Trouble, TroubleKind};
+use crate::file::{StoreFile, must_be_atomic};
+use flagstone::commit::Kind;
+use flagstone_store::{KeySource, OpenOptions, PageStore};
+use std::path::Path;
+
+/// How a database is to be opened.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct How {
+    /// Whether to make it where there is none.
+    pub create: bool,
+    /// Whether to make it as well where something else is, which is lost
+    /// ([`OpenOptions::force`]).
+    pub force: bool,
+    /// Whether it is only read.
+    pub read_only: bool,
+    /// The commit protocol of a new store, by name.
+    pub protocol: Option<String>,
+    /// Where the key of an encrypted store is, or of a new one that is to be encrypted.
+    pub key: Option<KeySource>,
+    /// Whether several connections of SQLite may use it as one (`cache=shared`).
+    pub shares_cache: bool,
+}
+
+impl How {
+    /// The same, for reading only.
+    pub(super) fn to_read(&self) -> How {
+        How {
+            create: false,
+            force: false,
+            read_only: true,
+            ..self.clone()
+        }
+    }
+}
+
+/// What databases are kept in.
+pub trait Backing: Send + Sync {
+    /// Opens a database.
+    ///
+    /// # Errors
+    /// It is not there, it is something else, or another process has it.
+    fn open(&self, path: &Path, how: &How) -> Result<Box<dyn Bytes>, Trouble>;
+}
+
+/// Stores in files and on block devices.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Files;
+
+impl Backing for Files {
+    fn open(&self, path: &Path, how: &How) -> Result<Box<dyn Bytes>, Trouble> {
+        let mut options = OpenOptions::default();
+        options.create = how.create;
+        options.force = how.force;
+        options.read_only = how.read_only;
+        if let Some(name) = &how.protocol {
+            options.protocol = Kind::by_name(name).ok_or_else(|| {
+                Trouble::new(
+                    TroubleKind::CannotOpen,
+                    format!("there is no commit protocol {name}: see `flagstone protocols`"),
+                )
+            })?;
+        }
+        // Before there is a file.
+        must_be_atomic(options.protocol.info())?;
+        let options = options.with_key_from(how.key.as_ref())?;
+        let store = PageStore::open(path, &options).map_err(|error| {
+            let mut trouble = Trouble::from(error);
+            if trouble.kind == TroubleKind::NotAStore && path.is_dir() {
+                trouble.kind = TroubleKind::CannotOpen;
+            }
+            trouble
+        })?;
+        Ok(Box::new(StoreFile::new(store)?))
+    }
+}
