@@ -45,6 +45,10 @@ pub enum Lie {
     /// The medium does not lie. A restart takes damage of what was durable for what a power cut has
     /// torn: a control of runs with rot.
     Horizon,
+    /// The medium does not lie. A last page that has a sum in the place of what it would say of
+    /// what was durable is written, although no other page of its transaction says as much: a
+    /// control of runs with rot.
+    Sums,
     /// The medium does not lie. It holds an older store, and the two stores have no identity that
     /// tells their pages apart.
     Identities,
@@ -52,7 +56,7 @@ pub enum Lie {
 
 impl Lie {
     /// All of them, with the name that commands use.
-    pub const ALL: [(Lie, &'static str); 15] = [
+    pub const ALL: [(Lie, &'static str); 16] = [
         (Lie::None, "none"),
         (Lie::Syncs, "syncs"),
         (Lie::SyncsOfMarks, "syncs-of-marks"),
@@ -67,6 +71,7 @@ impl Lie {
         (Lie::Landings, "landings"),
         (Lie::Roots, "roots"),
         (Lie::Horizon, "horizon"),
+        (Lie::Sums, "sums"),
         (Lie::Identities, "identities"),
     ];
 

@@ -87,7 +87,7 @@ impl StoreSubject {
     /// Whether a control is one of runs with this subject.
     pub fn has(self, lie: Lie) -> bool {
         match lie {
-            Lie::Horizon => false,
+            Lie::Horizon | Lie::Sums => false,
             Lie::FreedPages | Lie::DroppedRoots | Lie::MovedRoots => self == StoreSubject::Tables,
             Lie::Landings | Lie::Roots | Lie::SyncsOfTables | Lie::Discards => {
                 self == StoreSubject::Pages

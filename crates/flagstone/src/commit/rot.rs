@@ -1,9 +1,10 @@
 //! One page of a device that was durable cannot be read any more: what a restart makes of that, for
 //! each page and under every protocol. Protocols that stores cannot have are among them.
 
-use super::{Config, Device, Kind, Mistake, Options};
+use super::{Config, Device, Kind, Options};
 use crate::dice::Dice;
 use crate::forward_flash;
+use crate::ftl::Mistake;
 use crate::nand::{Chip, Flash, FlashError, Geometry, Read, Shared, small};
 use crate::settings::Settings;
 use crate::units::{Lpn, Nanos, Ppn};
@@ -60,7 +61,6 @@ fn open_with(
     mistake: Option<Mistake>,
 ) -> Result<Device, String> {
     let options = Options {
-        mistake: mistake.into(),
         settings: Settings::new()
             .with("group", 1)
             .with("zone_blocks", 8)
@@ -71,7 +71,10 @@ fn open_with(
         chip: chip.clone(),
         page,
     });
-    let config = Config::small(PAGES, Some(3));
+    let config = Config {
+        mistake: mistake.into(),
+        ..Config::small(PAGES, Some(3))
+    };
     Device::open(flash, kind, config, &options, Nanos::ZERO).map_err(|error| error.to_string())
 }
 
@@ -261,5 +264,5 @@ fn a_page_before_the_sum_says_what_was_durable() {
         silent: 2,
         ..Seen::default()
     };
-    assert_eq!(commit_with_a_sum(Some(Mistake::SumUnstated)), (1, silent));
+    assert_eq!(commit_with_a_sum(Some(Mistake::WordUnstated)), (1, silent));
 }

@@ -61,6 +61,9 @@ pub enum Mistake {
     GrowthUnnamed,
     /// A restart takes what was durable and is damaged for torn by the cut.
     HorizonIgnored,
+    /// The last page of a transaction is programmed with a word of its owner in the place of its
+    /// statement, although no other page of the transaction states as much.
+    WordUnstated,
     /// A store grows only when its pages fill their share of all its blocks, also of those that its
     /// collector keeps free: in a small store each victim is nearly all live then.
     VictimsCrowded,

@@ -132,7 +132,7 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
     let subject = subject(args.tables);
     if !subject.has(lie) {
         let (name, then) = match (lie, args.tables) {
-            (Lie::Horizon, _) => ("runs with rot", "add --rot"),
+            (Lie::Horizon | Lie::Sums, _) => ("runs with rot", "add --rot"),
             (_, true) => ("runs over pages", "leave out --tables"),
             _ => ("tables", "add --tables"),
         };
@@ -187,7 +187,7 @@ impl FromStr for AnyRun {
 fn break_by_rot(args: &Break, protocols: Vec<Kind>) -> Result<ExitCode, Failure> {
     if !RotRunId::has(args.lie) {
         return Err(Failure::Usage(format!(
-            "`--lie {}` is no control of runs with rot: use `horizon` or `checksums`",
+            "`--lie {}` is no control of runs with rot: use `horizon`, `sums` or `checksums`",
             args.lie.name()
         )));
     }

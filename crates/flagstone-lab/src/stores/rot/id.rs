@@ -39,7 +39,11 @@ impl RotRunId {
 
     /// The rule that a control leaves out.
     pub(super) fn mistake(&self) -> Option<Mistake> {
-        (self.lie == Lie::Horizon).then_some(Mistake::HorizonIgnored)
+        match self.lie {
+            Lie::Horizon => Some(Mistake::HorizonIgnored),
+            Lie::Sums => Some(Mistake::WordUnstated),
+            _ => None,
+        }
     }
 
     /// Gives a store its key, if the run is about an encrypted one.
@@ -49,7 +53,7 @@ impl RotRunId {
 
     /// Whether a control is one of runs with rot.
     pub fn has(lie: Lie) -> bool {
-        matches!(lie, Lie::None | Lie::Checksums | Lie::Horizon)
+        matches!(lie, Lie::None | Lie::Checksums | Lie::Horizon | Lie::Sums)
     }
 }
 

@@ -73,9 +73,6 @@ mistakes! {
         XidFromCommits: "xid-from-commits",
         /// Identifiers may be those that the root lists.
         XidFromPages: "xid-from-pages",
-        /// A last page with a sum is programmed although no page of its transaction says what was
-        /// durable before it.
-        SumUnstated: "sum-unstated",
         /// Pages say what is durable although blocks without a summary are left over from a cut.
         LeftUnsealed: "left-unsealed",
         /// Bounded restarts: commits that the mapping table has already are redone.

@@ -320,9 +320,7 @@ impl Protocol for Seal {
             return Ok(Some(now));
         };
         let says = active.last(self.mistake);
-        if !self.mistake.is(Mistake::SumUnstated) {
-            state_before_sum(ftl, now, (tx, active), says, &mut self.waiting)?;
-        }
+        state_before_sum(ftl, now, (tx, active), says, &mut self.waiting)?;
         let last = program(ftl, now, (tx, active), says, &mut self.waiting)?;
         let active = self.live.take(tx).expect("it has written");
         active.writes.publish(ftl);

@@ -12,7 +12,7 @@
 use super::seals::Waiting;
 use super::{Mistake, tail};
 use crate::commit::active::{HeldBack, Writes};
-use crate::ftl::{Ftl, FtlError, Slot, Stream, Written};
+use crate::ftl::{self, Ftl, FtlError, Slot, Stream, Written};
 use crate::layout::{get, put};
 use crate::mistakes::Mistaken;
 use crate::units::{Nanos, Pbn, TxId};
@@ -112,7 +112,8 @@ pub(super) fn state_before_sum(
     says: Last,
     waiting: &mut FxHashMap<Pbn, Waiting>,
 ) -> Result<(), FtlError> {
-    if says.sum.is_none() || !ftl.says_more(now, active.said) {
+    let is_left_out = ftl.config().mistake.is(ftl::Mistake::WordUnstated);
+    if says.sum.is_none() || is_left_out || !ftl.says_more(now, active.said) {
         return Ok(());
     }
     let held = active.held.page();
