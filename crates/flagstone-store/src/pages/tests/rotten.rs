@@ -6,7 +6,7 @@
 
 use super::*;
 use crate::flash::{mark_page, medium_bytes};
-use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
+use crate::superblock::MEDIUM_PAGE_BYTES;
 use crate::tools::{Hints, repair};
 use flagstone::ftl::Mistake;
 
@@ -325,8 +325,10 @@ fn after_a_close_the_block_that_was_written_last_is_missed() {
     for options in KINDS.iter().map(|&it| options(it)).chain([ignored]) {
         let mut left = left(&options, 1, 1, true);
         // The tables that the close has left say where all pages are.
-        let head = Superblock::read(&Recorded::with(&left.bytes)).expect("it is read");
-        let blocks = head.expect("it is a store").superblock.blocks;
+        let medium = Box::new(Recorded::with(&left.bytes));
+        let store = PageStore::on(medium, &options.clone().reading()).expect("a store");
+        let blocks = store.info().blocks;
+        drop(store);
         left.bytes.truncate(medium_bytes(16, blocks) as usize);
         let last = *left.written.last().expect("a page is written");
         let block = (last - 2) / 17;
