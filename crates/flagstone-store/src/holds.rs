@@ -1,8 +1,11 @@
 //! What the pages of a store hold, by the first two of them: so that opening a store as something
 //! else says what it is, and what to do.
 
+use crate::error::StoreError;
+use crate::pages::PageStore;
 use crate::tables;
 use crate::volume;
+use flagstone::units::Lpn;
 
 /// How an SQLite database begins, and where it says how large its pages are, and how many bytes at
 /// their ends it leaves free ("The Database Header" of SQLite's file format).
@@ -47,6 +50,20 @@ impl Holds {
         let reserved = *first.get(RESERVED)?;
         let fits = u16::from_be_bytes(bytes) == 4096 && usize::from(reserved) >= OWN_BYTES;
         Some(!fits)
+    }
+
+    /// What the pages of a store hold, and what [`Holds::is_apart`] says of them.
+    ///
+    /// # Errors
+    /// One of the first two pages cannot be read.
+    pub fn of_store(store: &mut PageStore) -> Result<(Holds, Option<bool>), StoreError> {
+        let mut pages = [(); 2].map(|()| vec![0; PageStore::PAGE_BYTES]);
+        for (at, page) in (0..).map(Lpn).zip(&mut pages) {
+            let bytes = store.read(None, at, page)?.unwrap_or(0);
+            page.truncate(bytes);
+        }
+        let pages = [&pages[0][..], &pages[1][..]];
+        Ok((Holds::of(pages), Holds::is_apart(pages)))
     }
 
     /// One word for it.

@@ -6,10 +6,9 @@
 //! locked.
 
 use super::super_journal::remove_unnamed;
-use flagstone_store::medium::identity;
+use flagstone_store::medium::is_named;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Hexadecimal digits that SQLite puts behind the name of a database and `-mj`.
@@ -50,8 +49,7 @@ impl LiveSuperJournals {
 fn lock(path: &Path) -> Option<File> {
     let file = File::open(path).ok()?;
     file.try_lock().ok()?;
-    let open = file.metadata().ok()?;
-    (identity(path) == Some((open.dev(), open.ino()))).then_some(file)
+    is_named(&file, path).ok()?.then_some(file)
 }
 
 /// Removes super-journals whose names begin with `stem`, that no process has and no journal names.

@@ -258,7 +258,10 @@ impl Disk {
 }
 
 /// Whether an open file is the one that its path leads to.
-pub(crate) fn is_named(file: &File, path: &Path) -> io::Result<bool> {
+///
+/// # Errors
+/// The system says nothing of the open file.
+pub fn is_named(file: &File, path: &Path) -> io::Result<bool> {
     let open = file.metadata()?;
     Ok(identity(path) == Some((open.dev(), open.ino())))
 }

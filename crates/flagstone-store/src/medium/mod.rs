@@ -35,8 +35,8 @@ mod image;
 mod memory;
 mod recorded;
 
-pub use disk::{Disk, identity};
-pub(crate) use disk::{is_named, read_at};
+pub(crate) use disk::read_at;
+pub use disk::{Disk, identity, is_named};
 pub use failing::{Call, Failing, Fault};
 pub use memory::Memory;
 pub use recorded::{Landing, Recorded};

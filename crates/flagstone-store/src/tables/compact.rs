@@ -32,7 +32,7 @@ impl Store {
     pub fn compact(&self) -> Result<u64, StoreError> {
         let (mut next, mut most) = (Some(Next::default()), STEP);
         while let Some(from) = next.clone() {
-            let mut tx = self.write_alone()?;
+            let mut tx = self.begin_to_write(true)?;
             let rest = tx.lower(from, most)?;
             match tx.commit() {
                 Ok(()) => (next, most) = (rest, STEP.min(2 * most)),

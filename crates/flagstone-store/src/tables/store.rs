@@ -389,12 +389,8 @@ impl Store {
         self.begin_to_write(false)
     }
 
-    /// As [`Store::write`], with no commit under way: what finds no room fails by itself.
-    pub(super) fn write_alone(&self) -> Result<WriteTx, StoreError> {
-        self.begin_to_write(true)
-    }
-
-    fn begin_to_write(&self, alone: bool) -> Result<WriteTx, StoreError> {
+    /// As [`Store::write`]; `alone` with no commit under way: what finds no room fails by itself.
+    pub(super) fn begin_to_write(&self, alone: bool) -> Result<WriteTx, StoreError> {
         match self.0.is_read_only {
             true => Err(StoreError::ReadOnly),
             false => self.begin(alone),

@@ -386,7 +386,9 @@ impl WriteTx {
         if !self.inner.pages.is_ours() {
             return Ok(());
         }
-        let (turn, _, mut space) = changed.finish();
+        let Changed {
+            turn, mut space, ..
+        } = changed;
         space.undo_to(0);
         // Nothing is added to a group: it is done when the group is, or at once.
         let before = turn.commit(Changes::new());

@@ -111,7 +111,7 @@ pub fn compact(
     if meta.nlink() > 1 {
         return refuse("the file has another name (a hard link), which would keep the old store");
     }
-    if holds(&mut store)? == Holds::Tables {
+    if Holds::of_store(&mut store)?.0 == Holds::Tables {
         store.close()?;
         let tables = Store::with(path, &existing)?;
         tables.compact()?;
@@ -127,19 +127,6 @@ pub fn compact(
         Some(life),
         progress,
     )
-}
-
-/// What a store holds.
-fn holds(store: &mut PageStore) -> Result<Holds, StoreError> {
-    let mut pages = [[0; PageStore::PAGE_BYTES]; 2];
-    let mut lengths = [0; 2];
-    for (at, (page, length)) in (0..).map(Lpn).zip(pages.iter_mut().zip(&mut lengths)) {
-        *length = store.read(None, at, page)?.unwrap_or(0);
-    }
-    Ok(Holds::of([
-        &pages[0][..lengths[0]],
-        &pages[1][..lengths[1]],
-    ]))
 }
 
 /// Bytes that the copy of a store takes, that is, what `compact` and `backup` need.

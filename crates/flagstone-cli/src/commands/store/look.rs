@@ -80,25 +80,10 @@ fn positive(text: &str) -> Result<f64, String> {
 pub(super) const APART: &str = "The ends of its pages are apart, which costs a page more a commit: \
                                 `VACUUM` mends that for pages of 4096 bytes";
 
-/// What a store holds, and whether that is an SQLite database with the ends of its pages apart.
-pub(super) fn held(store: &mut PageStore) -> Result<(Holds, Option<bool>), Failure> {
-    let mut pages = [
-        vec![0; PageStore::PAGE_BYTES],
-        vec![0; PageStore::PAGE_BYTES],
-    ];
-    for (at, page) in (0..).map(Lpn).zip(&mut pages) {
-        let bytes = store.read(None, at, page)?.unwrap_or(0);
-        page.truncate(bytes);
-    }
-    let [first, second] = &pages;
-    let pages = [&first[..], &second[..]];
-    Ok((Holds::of(pages), Holds::is_apart(pages)))
-}
-
 pub(super) fn info(of: &Of) -> Result<ExitCode, Failure> {
     let mut store = open(&of.store, &of.key)?;
     let info = store.info();
-    let (holds, apart) = held(&mut store)?;
+    let (holds, apart) = Holds::of_store(&mut store)?;
     if of.json {
         let mut info = as_json(&info);
         info["holds"] = json!(holds.name());
@@ -173,7 +158,7 @@ pub(super) fn check(args: &Check) -> Result<ExitCode, Failure> {
     // A database is looked for in what is whole, and wherever it is asked for.
     let is_whole = report.is_well();
     let holds = match is_whole {
-        true => Some(held(&mut store)?.0),
+        true => Some(Holds::of_store(&mut store)?.0),
         false => None,
     };
     drop(store);

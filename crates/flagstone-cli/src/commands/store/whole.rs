@@ -1,10 +1,10 @@
 //! What makes whole stores: new ones, smaller ones, copies, and what is left of damaged ones.
 
 use super::key::KeyArgs;
-use super::look::{APART, held};
+use super::look::APART;
 use super::{Of, as_json, open, watched};
 use crate::commands::{Failure, mebibytes, note, protocol_of, say, with_unit};
-use flagstone_store::{OpenOptions, PageStore, tools};
+use flagstone_store::{Holds, OpenOptions, PageStore, tools};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -175,7 +175,7 @@ pub(super) fn compact(args: &Compact) -> Result<ExitCode, Failure> {
         tools::compact(&args.store, &opening, progress)
     })?;
     tell_copied(&copied, args.json, "compacted");
-    if let (_, Some(true)) = held(&mut open(&args.store, &args.key)?)? {
+    if let (_, Some(true)) = Holds::of_store(&mut open(&args.store, &args.key)?)? {
         note(&format!("it holds an SQLite database. {APART}"));
     }
     Ok(ExitCode::SUCCESS)
