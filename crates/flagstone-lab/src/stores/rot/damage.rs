@@ -287,11 +287,16 @@ impl<'a> Site<'a> {
 
     /// Whether damage takes every page of a full block, or of one that was ended earlier, with its
     /// summary: then it looks as if it had just been erased. A summary that still looks as if it
-    /// had been programmed is no such loss.
+    /// had been programmed is no such loss. Or it takes every page of a block and leaves zeros for
+    /// its mark: then it looks as if it had never been used.
     pub(super) fn takes_a_block(&self, damage: &Damage, left: &Recorded) -> bool {
         let looks_blank = |found: &Found| {
             let [mark, page] = [self.shape.mark(found.block), found.place].map(|it| read(left, it));
             !counts(&mark[..], &page[..], self.shape.identity)
+        };
+        let is_unused = |block: u32| {
+            let mark = self.shape.mark(block);
+            damage.pages.contains_key(&mark) && read(left, mark).iter().all(|&byte| byte == 0)
         };
         // By block: pages, whether it has its summary, and whether all are damaged.
         let mut blocks: BTreeMap<u32, (u32, bool, bool)> = BTreeMap::new();
@@ -308,8 +313,10 @@ impl<'a> Site<'a> {
         }
         let full = self.shape.pages_per_block - 1;
         blocks
-            .into_values()
-            .any(|(pages, has_summary, is_gone)| is_gone && (has_summary || pages >= full))
+            .into_iter()
+            .any(|(block, (pages, has_summary, is_gone))| {
+                is_gone && (has_summary || pages >= full || is_unused(block))
+            })
     }
 
     /// The pages with the newest version of each logical page.

@@ -18,7 +18,8 @@ pub enum Outcome {
     /// medium says that they were durable.
     Undecidable,
     /// Data is missing without an error, of a store that has lost at once every page of a full
-    /// block, or everything that one flush wrote. Nothing that is left names them.
+    /// block, or of a block with its mark, or everything that one flush wrote. Nothing that is
+    /// left names them.
     LostWhole,
     /// Other data is there, or none, without an error.
     Silent(Silence),
