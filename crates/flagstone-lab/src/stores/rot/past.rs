@@ -75,8 +75,9 @@ impl Log {
                 Some(at) => versions.truncate(at + 1),
                 None if now.iter().all(|&byte| byte == 0) => versions.clear(),
                 None => {
-                    let (number, _) = *versions.last().expect("each page was written");
-                    versions.push((number, now));
+                    // What was torn has never been there as a whole.
+                    let (_, torn) = versions.last_mut().expect("each page was written");
+                    *torn = now;
                 }
             }
         }
