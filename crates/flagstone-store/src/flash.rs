@@ -36,6 +36,7 @@ mod page;
 pub(crate) mod places;
 pub(crate) mod rest;
 mod says;
+mod shrink;
 pub(crate) mod thin;
 
 pub(crate) use beyond::highest_page;
@@ -277,8 +278,7 @@ impl MediumFlash {
             return Ok(());
         }
         if !self.counted {
-            self.count_opening()?;
-            self.write_superblock(false)?;
+            self.begin_to_write()?;
         }
         let (first, stride) = (HEAD_PAGES, u64::from(self.geometry.pages_per_block) + 1);
         let block_of = |place: u64| Pbn(((place - first) / stride) as u32);
@@ -555,6 +555,15 @@ impl Flash for MediumFlash {
     fn grow(&mut self, blocks: u32) -> Result<(), FlashError> {
         self.places.is_well()?;
         self.grow_medium(blocks)
+    }
+
+    fn can_shrink(&self) -> bool {
+        !self.read_only && self.medium().can_shorten()
+    }
+
+    fn shrink(&mut self, blocks: u32) -> Result<(), FlashError> {
+        self.places.is_well()?;
+        self.shrink_medium(blocks)
     }
 
     fn expect(&self, first: Ppn, pages: u32) {

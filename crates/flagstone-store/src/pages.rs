@@ -6,6 +6,7 @@
 use crate::encryption;
 use crate::error::{Doing, StoreError};
 mod beside;
+mod compact;
 mod create;
 mod idle;
 mod look;

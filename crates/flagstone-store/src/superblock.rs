@@ -62,7 +62,8 @@ layout! {
         RESTED:   4,  "pages behind the last block that the close left for the next opening; or 0";
         IDENTITY: 8,  "the identity of the store; or 0 in a store made by version 1 or 2";
         SEALED:   8,  "the number of the last program, if every block has the summary that the close gave it, or an earlier one; else 0";
-        KEPT:     11, "zeros";
+        LEFT:     4,  "blocks up to which the medium may hold what is left of a larger store, which this one was; or 0";
+        KEPT:     7,  "zeros";
         CRC:      4,  "CRC-32C of the bytes before";
     }
 }
@@ -130,6 +131,8 @@ pub(crate) struct Superblock {
     /// The number of the last program, if the close has given every block its summary.
     pub(crate) sealed: Option<u64>,
     pub(crate) identity: Identity,
+    /// Blocks up to which the medium may hold what is left of a larger store, see `flash::shrink`.
+    pub(crate) left: u32,
     pub(crate) life: Lifetime,
 }
 
@@ -215,6 +218,7 @@ impl Superblock {
         put(&mut page, superblock::RESTED, self.rested.into());
         put(&mut page, superblock::SEALED, self.sealed.unwrap_or(0));
         put(&mut page, superblock::IDENTITY, self.identity.number());
+        put(&mut page, superblock::LEFT, self.left.into());
         let sum = crate::sum::crc32c(&page[..superblock::CRC.start]);
         put(&mut page, superblock::CRC, sum.into());
         page
@@ -302,6 +306,10 @@ impl Superblock {
                 _ => get(page, superblock::RESTED) as u32,
             },
             identity,
+            left: match version >= IDENTITY_VERSION {
+                true => get(page, superblock::LEFT) as u32,
+                false => 0,
+            },
             life,
         };
         Ok(Some(parsed).filter(Superblock::can_be_counted_on))
@@ -406,6 +414,7 @@ mod tests {
             protocol: Kind::Seal,
             closed: Some(true),
             rested: 0,
+            left: 0,
             sealed: None,
             identity: Identity::NONE,
             life: Lifetime::default(),

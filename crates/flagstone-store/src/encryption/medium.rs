@@ -331,6 +331,14 @@ impl Medium for Encrypted {
         self.inner.reserve(bytes)
     }
 
+    fn can_shorten(&self) -> bool {
+        self.inner.can_shorten()
+    }
+
+    fn shorten(&self, bytes: u64) -> io::Result<()> {
+        self.inner.shorten(bytes)
+    }
+
     fn lengthen(&self, bytes: u64) -> io::Result<()> {
         self.inner.lengthen(bytes)
     }

@@ -503,11 +503,11 @@ impl MediumFlash {
             *self.places.notes.refused() = Some(error.to_string());
             return Ok(());
         }
-        if self.superblock.rested > 0 {
+        if !self.counted && (self.superblock.rested > 0 || self.superblock.left > 0) {
             // Tables of the last close lie where blocks are to be: a cut that finds them written
-            // over must not find a superblock that speaks of them.
-            self.count_opening()?;
-            self.write_superblock(false)?;
+            // over must not find a superblock that speaks of them. Nor must it find one that takes new
+            // blocks for what is left of a larger store.
+            self.begin_to_write()?;
         }
         let cleared = clear_marks(self.medium(), pages, self.superblock.identity, has..wanted);
         cleared.map_err(|error| self.fails("clearing marks of new blocks", error))?;

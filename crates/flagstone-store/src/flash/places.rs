@@ -6,7 +6,9 @@
 //! done: the same sequence of calls reaches the medium, only later. So a thread carries the steps
 //! out before it acknowledges anything. One thread at a time does so, and others wait for it.
 
-use super::{DATA_BYTES, Judged, MEDIUM_PAGE_BYTES, MediumStats, NEVER, Notes, UNKNOWN, judge};
+use super::{
+    DATA_BYTES, Judged, MEDIUM_PAGE_BYTES, MediumStats, NEVER, Notes, UNKNOWN, judge, mark_at,
+};
 use crate::identity::Identity;
 use crate::medium::gaps::is_bad_sector;
 use crate::medium::{Expecting, Medium};
@@ -227,6 +229,19 @@ impl Places {
     /// Whether a block was erased, however long ago; nothing was ever written to others.
     pub(crate) fn was_erased(&self, block: Pbn) -> bool {
         !matches!(self.generation(block), NEVER | UNKNOWN)
+    }
+
+    /// Whether anything may ever have been written to a block whose mark is at a page of the medium.
+    pub(crate) fn may_be_written(&self, block: Pbn, mark: u64) -> bool {
+        let state = self.state();
+        match state.generations[block.index()] {
+            NEVER => false,
+            UNKNOWN if state.kept(mark).is_none() => {
+                drop(state);
+                mark_at(self.medium(), mark).map_or(true, |bytes| bytes.iter().any(|&it| it != 0))
+            }
+            _ => true,
+        }
     }
 
     /// Gives the pages of a block back to the medium, `pages` of them from the page `first` of the

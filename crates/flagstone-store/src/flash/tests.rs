@@ -19,6 +19,7 @@ fn superblock() -> Superblock {
         protocol: Kind::Seal,
         closed: Some(true),
         rested: 0,
+        left: 0,
         sealed: None,
         identity: Identity::of(0x1de7_7e57),
         life: Lifetime::default(),

@@ -402,6 +402,22 @@ impl Medium for Disk {
         }
     }
 
+    fn can_shorten(&self) -> bool {
+        !self.is_device
+    }
+
+    fn shorten(&self, bytes: u64) -> io::Result<()> {
+        if self.is_device {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        // What is being filled may lie there: it would become as long again.
+        self.ahead().has_filled(0);
+        match self.bytes()? > bytes {
+            true => self.file().set_len(bytes),
+            false => Ok(()),
+        }
+    }
+
     fn is_thin(&self) -> bool {
         // Asking for this asks for the times as well, once an opening: see `identity`.
         let meta = self.file().metadata();

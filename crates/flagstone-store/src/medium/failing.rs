@@ -45,6 +45,8 @@ pub enum Call {
     Bytes,
     /// [`Medium::reserve`].
     Reserve,
+    /// [`Medium::shorten`].
+    Shorten,
     /// [`Medium::prepare`].
     Prepare,
     /// [`Medium::refresh`].
@@ -168,6 +170,14 @@ impl Medium for Failing {
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         self.answer(Call::Reserve, || self.below.reserve(bytes))
+    }
+
+    fn can_shorten(&self) -> bool {
+        self.below.can_shorten()
+    }
+
+    fn shorten(&self, bytes: u64) -> io::Result<()> {
+        self.answer(Call::Shorten, || self.below.shorten(bytes))
     }
 
     fn prepare(&self, offset: u64, bytes: usize) -> io::Result<u64> {

@@ -31,6 +31,20 @@ impl Image {
         self.pages.resize(pages.max(self.pages.len()), None);
     }
 
+    /// Makes it so many bytes long, if it is longer.
+    pub(super) fn shorten(&mut self, bytes: usize) {
+        if bytes >= self.bytes {
+            return;
+        }
+        self.bytes = bytes;
+        self.pages.truncate(bytes.div_ceil(PAGE));
+        if let Some(Some(last)) = self.pages.last_mut()
+            && !bytes.is_multiple_of(PAGE)
+        {
+            Arc::make_mut(last)[bytes % PAGE..].fill(0);
+        }
+    }
+
     pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.reserve(offset + bytes.len());
         let mut rest = bytes;
@@ -80,5 +94,8 @@ mod tests {
         let mut short = copy;
         short.reserve(4);
         assert_eq!(short.bytes(), 5000);
+        short.shorten(10);
+        short.reserve(5000);
+        assert_eq!(short.to_vec(), [&[1; 10][..], &[0; 4990]].concat());
     }
 }

@@ -61,6 +61,15 @@ impl Medium for Memory {
         Ok(true)
     }
 
+    fn can_shorten(&self) -> bool {
+        true
+    }
+
+    fn shorten(&self, bytes: u64) -> io::Result<()> {
+        self.writing().truncate(bytes as usize);
+        Ok(())
+    }
+
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.reading().len() as u64)
     }

@@ -129,6 +129,21 @@ pub trait Medium: Send + Sync {
         self.reserve(bytes)
     }
 
+    /// Whether [`Medium::shorten`] is of use: a file can become shorter, a device cannot.
+    fn can_shorten(&self) -> bool {
+        false
+    }
+
+    /// Makes it so many bytes long, if it is longer. What lay behind them reads as zeros from then
+    /// on, whatever its length becomes later. It is durable once a [`Medium::sync`] has followed.
+    ///
+    /// # Errors
+    /// The system refuses, or it cannot be done at all. The medium is as it was.
+    fn shorten(&self, bytes: u64) -> io::Result<()> {
+        let _ = bytes;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Whether parts of it may have taken no room yet.
     fn is_thin(&self) -> bool {
         false
@@ -224,6 +239,15 @@ macro_rules! forward_medium {
     (@bytes $below:ident) => {
         fn bytes(&self) -> std::io::Result<u64> {
             self.$below.bytes()
+        }
+    };
+    (@shorten $below:ident) => {
+        fn can_shorten(&self) -> bool {
+            self.$below.can_shorten()
+        }
+
+        fn shorten(&self, bytes: u64) -> std::io::Result<()> {
+            self.$below.shorten(bytes)
         }
     };
     (@reserve $below:ident) => {

@@ -46,11 +46,37 @@ impl Landing {
 /// Is told before each operation.
 type Watcher = Box<dyn FnMut(&Recorded) + Send>;
 
+/// What is not durable before the next sync.
+#[derive(Clone)]
+enum Pending {
+    /// A sector that was written, at an offset.
+    Sector(u64, [u8; SECTOR_BYTES]),
+    /// The medium has become so many bytes long.
+    Shorter(u64),
+}
+
+impl Pending {
+    /// Where it has its effect, in bytes.
+    fn offset(&self) -> u64 {
+        match self {
+            Pending::Sector(offset, _) => *offset,
+            Pending::Shorter(bytes) => *bytes,
+        }
+    }
+
+    fn land(&self, on: &mut Image) {
+        match self {
+            Pending::Sector(offset, sector) => on.write(*offset as usize, sector),
+            Pending::Shorter(bytes) => on.shorten(*bytes as usize),
+        }
+    }
+}
+
 #[derive(Clone, Default)]
 struct State {
     durable: Image,
-    /// Sectors in the order in which they were written since the last sync.
-    pending: Vec<(u64, [u8; SECTOR_BYTES])>,
+    /// What was done since the last sync, in that order.
+    pending: Vec<Pending>,
     /// Bytes as the process sees them.
     current: Image,
     operations: u64,
@@ -180,7 +206,7 @@ impl Recorded {
         self.state().lies = true;
     }
 
-    /// Sectors that were written and not synced.
+    /// Sectors that were written and not synced, and times that it became shorter.
     pub fn pending(&self) -> u64 {
         self.state().pending.len() as u64
     }
@@ -189,17 +215,17 @@ impl Recorded {
     pub fn cut(&self, landing: Landing) -> Recorded {
         let state = self.state();
         let mut left = state.durable.clone();
-        for (count, (offset, sector)) in state.pending.iter().enumerate() {
+        for (count, pending) in state.pending.iter().enumerate() {
             let has_landed = match landing {
                 Landing::Nothing => false,
                 Landing::Everything => true,
                 Landing::First(most) => (count as u64) < most,
                 Landing::Last(but) => count as u64 >= but,
                 Landing::Sectors(seed) => mix(seed, count as u64) & 1 == 0,
-                Landing::Pages(seed) => mix(seed, offset / 4096) & 1 == 0,
+                Landing::Pages(seed) => mix(seed, pending.offset() / 4096) & 1 == 0,
             };
             if has_landed {
-                left.write(*offset as usize, sector);
+                pending.land(&mut left);
             }
         }
         Recorded::of(State::on(left))
@@ -272,7 +298,7 @@ impl Medium for Recorded {
         for (index, sector) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
             let sector = sector.try_into().expect("it has that size");
             let at = offset + (index * SECTOR_BYTES) as u64;
-            state.pending.push((at, sector));
+            state.pending.push(Pending::Sector(at, sector));
         }
         Ok(())
     }
@@ -286,8 +312,8 @@ impl Medium for Recorded {
             return Ok(());
         }
         let state = &mut *state;
-        for (offset, sector) in state.pending.drain(..) {
-            state.durable.write(offset as usize, &sector);
+        for pending in state.pending.drain(..) {
+            pending.land(&mut state.durable);
         }
         // A length that was promised is durable with the next sync.
         let bytes = state.current.bytes();
@@ -311,6 +337,22 @@ impl Medium for Recorded {
             return Err(io::ErrorKind::StorageFull.into());
         }
         state.current.reserve(bytes as usize);
+        Ok(())
+    }
+
+    fn can_shorten(&self) -> bool {
+        self.state().most.is_none()
+    }
+
+    fn shorten(&self, bytes: u64) -> io::Result<()> {
+        self.tell();
+        let mut state = self.state();
+        state.count()?;
+        state.refused.retain(|&page| page * 4096 < bytes);
+        if bytes < state.current.bytes() as u64 {
+            state.current.shorten(bytes as usize);
+            state.pending.push(Pending::Shorter(bytes));
+        }
         Ok(())
     }
 

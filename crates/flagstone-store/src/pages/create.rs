@@ -127,6 +127,7 @@ pub(super) fn create(
         protocol: options.protocol,
         closed: Some(true),
         rested: 0,
+        left: 0,
         sealed: None,
         identity: match options.identity {
             Some(number) => Identity::of(number),

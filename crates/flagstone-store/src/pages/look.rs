@@ -118,8 +118,10 @@ pub(crate) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
             Some(_) => blocks_in(has, pages),
             None => blocks_in(has, pages).min(blocks.saturating_add(next_blocks(pages, blocks))),
         };
+        // Blocks that are left of a larger store are empty.
+        let begin = blocks.max(superblock.left);
         let behind =
-            last_mark(medium, pages, blocks..end, superblock.identity).doing("reading a mark")?;
+            last_mark(medium, pages, begin..end, superblock.identity).doing("reading a mark")?;
         if behind.is_some() {
             return Err(newest_is_lost());
         }

@@ -15,7 +15,7 @@ const DEAD_SHARE: f64 = 0.75;
 
 /// Blocks that are being written, one by the host and one by the collector: their pages are not
 /// collected.
-const OPEN_BLOCKS: u32 = 2;
+pub(super) const OPEN_BLOCKS: u32 = 2;
 
 /// Blocks that a store which cannot grow keeps from new pages, beside those that its collector
 /// keeps free anyway. Of the latter two may be being written, and one has to gain a page whenever a

@@ -285,6 +285,7 @@ fn a_file_has_one_writer_or_many_readers() {
     assert!(matches!(one.begin(), Err(StoreError::ReadOnly)));
 }
 
+mod compacting;
 mod creating;
 mod failures;
 mod heads;

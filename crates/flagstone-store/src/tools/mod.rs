@@ -154,7 +154,7 @@ pub fn bytes_of_copy(store: &PageStore) -> u64 {
 }
 
 /// Whether a store of so many blocks has at least `pages` pages.
-fn has_pages(protocol: Kind, pages_per_block: u32, blocks: u32, pages: u32) -> bool {
+pub(crate) fn has_pages(protocol: Kind, pages_per_block: u32, blocks: u32, pages: u32) -> bool {
     let shape = geometry(pages_per_block, blocks);
     let format = protocol.info().format_on(&shape, &Options::default());
     let has = format.map(|format| Ftl::capacity(&shape, &crate::pages::config(), &format));

@@ -235,6 +235,7 @@ fn head(
             sequence: 0,
             protocol,
             rested: 0,
+            left: 0,
             sealed: None,
             identity: identity.unwrap_or_default(),
             closed: Some(false),

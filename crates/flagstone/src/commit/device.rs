@@ -12,6 +12,7 @@ use crate::ftl::{Cause, Config, Format, Ftl, FtlError, Mounted};
 use crate::ftl::{collect, finish_steps, make_room, step};
 use crate::nand::{Flash, FlashError};
 use crate::units::{Lpn, Nanos, TxId};
+pub use compact::Aim;
 pub(super) use over_ftl::over_ftl;
 use rustc_hash::FxHashMap;
 
@@ -544,6 +545,7 @@ fn read_found(
     }
 }
 
+mod compact;
 mod idle;
 mod looking;
 mod over_ftl;

@@ -75,7 +75,7 @@ mod seal;
 // Devices whose transactions share pages.
 mod records;
 
-pub use device::{Device, RequestStats};
+pub use device::{Aim, Device, RequestStats};
 pub use error::DeviceError;
 pub use info::{Info, LOG_PER_HEAD};
 pub(crate) use options::LOG_HEADS;

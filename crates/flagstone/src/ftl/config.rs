@@ -67,6 +67,8 @@ pub enum Mistake {
     /// A store grows only when its pages fill their share of all its blocks, also of those that its
     /// collector keeps free: in a small store each victim is nearly all live then.
     VictimsCrowded,
+    /// A device that becomes smaller keeps old versions of pages that it no longer has.
+    BeyondKept,
 }
 
 /// When the data of a block are written anew, before the ECC no longer corrects their errors.

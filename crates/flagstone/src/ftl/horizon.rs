@@ -293,6 +293,17 @@ impl Horizon {
         });
     }
 
+    /// There are only the blocks before this one from now on. The others were erased, and that is
+    /// durable.
+    pub(super) fn shrink(&mut self, end: Pbn) {
+        self.unsealed.retain(|other| other.block < end);
+        for head in self.heads.iter_mut().flatten() {
+            if head.block >= end {
+                *head = OpenEnd::NONE;
+            }
+        }
+    }
+
     /// What a copy says that has the write sequence of another page: its number.
     fn of_copy(number: u64) -> [u8; statement::SIZE] {
         let mut words = UNSAID;

@@ -57,6 +57,7 @@ mod mount;
 mod doubt;
 pub(crate) mod rest;
 mod grow;
+mod shrink;
 mod wear;
 
 pub use checksum::sums;
@@ -92,6 +93,7 @@ use pool::{Pool, Zone};
 pub(crate) use root::{RootImage, is_root};
 use scrub::Scrubber;
 pub(crate) use scrub::tend;
+pub(crate) use shrink::{empty_end, forget_old, forget_trims};
 use slot::{EMPTY_BYTE, SLOT_BYTES};
 use snapshots::Snapshots;
 use std::collections::VecDeque;
@@ -275,6 +277,8 @@ pub struct Ftl {
     meta: MetaArea,
     seq: u64,
     wear_cursor: u32,
+    /// Blocks from this one on are not given out: the device is to end there.
+    end: Option<Pbn>,
     scrub: Scrubber,
     snapshots: Snapshots,
     horizon: Horizon,
@@ -479,24 +483,6 @@ impl Ftl {
         *word |= bit;
         self.live_pages += 1;
         self.blocks[self.addresses.block_of(at).index()].live += 1;
-    }
-
-    /// Keeps a block from being collected until as many [`Ftl::unpin`]s have come.
-    pub fn pin(&mut self, id: Pbn) {
-        let block = &mut self.blocks[id.index()];
-        if block.state == BlockState::Full && block.pins == 0 {
-            self.victims.remove(id, block.live.into());
-        }
-        block.pins += 1;
-    }
-
-    /// Takes one [`Ftl::pin`] back.
-    pub fn unpin(&mut self, id: Pbn) {
-        let block = &mut self.blocks[id.index()];
-        block.pins -= 1;
-        if block.state == BlockState::Full && block.pins == 0 {
-            self.victims.insert(id, block.live.into());
-        }
     }
 
     /// Reads a page into `data`, which has room for a page or is empty, and the first bytes of its

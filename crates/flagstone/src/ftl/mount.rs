@@ -178,6 +178,7 @@ impl Ftl {
             },
             seq: 0,
             wear_cursor: 0,
+            end: None,
             scrub: Scrubber::new(&geometry, config.scrub),
             snapshots: Default::default(),
             horizon: super::horizon::Horizon::new(geometry.planes()),

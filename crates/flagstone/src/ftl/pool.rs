@@ -34,6 +34,14 @@ impl Pool {
         Some(Pbn(block))
     }
 
+    /// Takes out all blocks from one on.
+    pub(super) fn take_from(&mut self, end: Pbn) {
+        for plane in &mut self.planes {
+            plane.retain(|Reverse((_, block))| *block < end.0);
+        }
+        self.len = self.planes.iter().map(|plane| plane.len() as u32).sum();
+    }
+
     pub(super) fn has(&self, plane: u32) -> bool {
         !self.planes[plane as usize].is_empty()
     }

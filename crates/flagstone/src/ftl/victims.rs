@@ -3,7 +3,7 @@
 //! A block moves between lists as its pages die; every step is constant time, so that the choice of
 //! a victim costs the same on any size of device.
 
-use super::Ftl;
+use super::{BlockState, Ftl};
 use crate::settings::BadSetting;
 use crate::units::{Nanos, Pbn};
 use std::fmt;
@@ -67,6 +67,24 @@ impl Ftl {
         (self.erases_total / u64::from(self.geometry.blocks())) as u32
     }
 
+    /// Keeps a block from being collected until as many [`Ftl::unpin`]s have come.
+    pub fn pin(&mut self, id: Pbn) {
+        let block = &mut self.blocks[id.index()];
+        if block.state == BlockState::Full && block.pins == 0 {
+            self.victims.remove(id, block.live.into());
+        }
+        block.pins += 1;
+    }
+
+    /// Takes one [`Ftl::pin`] back.
+    pub fn unpin(&mut self, id: Pbn) {
+        let block = &mut self.blocks[id.index()];
+        block.pins -= 1;
+        if block.state == BlockState::Full && block.pins == 0 {
+            self.victims.insert(id, block.live.into());
+        }
+    }
+
     /// The fewest live pages of a block that can be collected, if there is one.
     pub fn fewest_live(&self) -> Option<u32> {
         self.victims.iter().next().map(|(_, live)| live)
@@ -88,6 +106,11 @@ impl Victims {
     /// There are so many blocks from now on.
     pub(super) fn grow(&mut self, blocks: u32) {
         self.links.resize(blocks as usize, ALONE);
+    }
+
+    /// There are only so many blocks from now on; the others are no candidates.
+    pub(super) fn shrink(&mut self, blocks: u32) {
+        self.links.truncate(blocks as usize);
     }
 
     pub(super) fn insert(&mut self, block: Pbn, live: u32) {

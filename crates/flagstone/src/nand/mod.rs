@@ -235,6 +235,22 @@ pub trait Flash: Send {
         Ok(())
     }
 
+    /// Whether [`Flash::shrink`] is of use.
+    fn can_shrink(&self) -> bool {
+        false
+    }
+
+    /// Keeps only the first so many blocks of the only plane, on a medium that can become smaller.
+    /// The others hold nothing that counts. When this returns, that is durable, and the geometry
+    /// says so.
+    ///
+    /// # Errors
+    /// The power fails.
+    fn shrink(&mut self, blocks: u32) -> Result<(), FlashError> {
+        let _ = blocks;
+        Ok(())
+    }
+
     /// Says that the bytes of a page will not be read again unless the power fails. A simulated
     /// device need not keep them. One that simulates power cuts must.
     fn forget(&mut self, at: Ppn) {

@@ -1,0 +1,257 @@
+//! A device that is compacted, and becomes smaller if it can, as a file can.
+//!
+//! When it becomes smaller its last blocks go, and with them the highest logical pages, which hold
+//! nothing. Nothing may be left of what these held: should the device grow again, a restart would
+//! take an old version for the newest one. A trim hides such versions, and goes when they have
+//! gone. So these steps follow one another, each durable before the next:
+//!
+//! ```text
+//!   1. each block is collected that has an old version of a page which was trimmed, or which lies
+//!      beyond the new end
+//!   2. trims are forgotten; blocks with those of pages beyond the new end are collected
+//!   3. live pages move out of the last blocks, which are erased
+//!   4. a block is erased that stays: its erase says all that those of the last blocks said last
+//!   5. the medium keeps the first blocks
+//! ```
+//!
+//! The owner sees ordinary collections. A cut before the last step leaves a device of the old size.
+
+use super::collector::collect;
+use super::config::{Mistake, Sizes};
+use super::{
+    Addresses, BlockState, Cause, Ftl, FtlError, Header, Owner, PageKind, SLOT_BYTES, Slot, steps,
+};
+use crate::nand::Geometry;
+use crate::units::{Lpn, Nanos, Pbn};
+
+impl Ftl {
+    /// Whether the device can have only so many blocks, or stay as it is and be compacted, as far
+    /// as that is known before anything moves.
+    pub(crate) fn can_compact(&self, blocks: u32) -> bool {
+        self.smaller(blocks).is_some_and(|(_, sizes)| {
+            let mut beyond = (sizes.logical_pages..self.logical_pages).map(Lpn);
+            !beyond.any(|lpn| matches!(self.slot(lpn), Slot::Page(_)))
+        })
+    }
+
+    /// The shape with only so many blocks, and what goes where then.
+    fn smaller(&self, blocks: u32) -> Option<(Geometry, Sizes)> {
+        let is_plain = self.geometry.planes() == 1
+            && self.flash.can_shrink()
+            && !self.format.persist_map
+            && self.zone.is_none()
+            && self.config.logical_pages.is_none()
+            && self.config.scrub.is_none();
+        let settled = self.retire.is_empty() && self.owed.is_empty();
+        if !is_plain || !settled || blocks > self.geometry.blocks() {
+            return None;
+        }
+        let geometry = Geometry {
+            blocks_per_plane: blocks,
+            ..self.geometry
+        };
+        geometry.validate().ok()?;
+        let sizes = Sizes::new(&geometry, &self.config, &self.format, blocks).ok()?;
+        (sizes.anchors as usize == self.meta.anchors.len()).then_some((geometry, sizes))
+    }
+
+    /// Logical pages of a device with so many blocks.
+    fn pages_with(&self, blocks: u32) -> Option<u32> {
+        self.smaller(blocks).map(|(_, sizes)| sizes.logical_pages)
+    }
+
+    /// Gives blocks from this one on out no more, or all of them again.
+    fn end_at(&mut self, end: Option<Pbn>) {
+        let before = std::mem::replace(&mut self.end, end);
+        if let Some(end) = end {
+            self.free.take_from(end);
+        } else if let Some(before) = before {
+            for block in (before.0..self.geometry.blocks()).map(Pbn) {
+                if self.block_state(block) == BlockState::Free {
+                    self.free_block(block);
+                }
+            }
+        }
+    }
+
+    /// Ends what was begun to make the device smaller, as it has become impossible.
+    pub(crate) fn stay_large(&mut self) {
+        self.end_at(None);
+    }
+
+    /// Full blocks with versions that are meant.
+    fn with_versions(
+        &mut self,
+        now: Nanos,
+        is_meant: impl Fn(&Ftl, &Header) -> bool,
+    ) -> Result<Vec<Pbn>, FtlError> {
+        let (mut found, mut heads) = (Vec::new(), Vec::new());
+        for block in (0..self.geometry.blocks()).map(Pbn) {
+            if self.block_state(block) != BlockState::Full {
+                continue;
+            }
+            heads.clear();
+            let read = self.block_records(now, block, Cause::Mapping, |_, head, _| {
+                heads.push(head);
+            })?;
+            let is_one = heads.iter().any(|head| is_meant(self, head));
+            found.extend((is_one || read.torn).then_some(block));
+        }
+        Ok(found)
+    }
+
+    /// Keeps the first blocks of the medium, and of the tables. The last ones have been emptied.
+    pub(crate) fn shrink(
+        &mut self,
+        now: Nanos,
+        was_written: &mut dyn FnMut(Pbn) -> bool,
+    ) -> Result<bool, FtlError> {
+        let Some(end) = self.end else {
+            return Ok(false);
+        };
+        let Some((geometry, sizes)) = self.smaller(end.0) else {
+            return Ok(false);
+        };
+        let mut kept = (0..end.0).map(Pbn);
+        let is_free = |block: &Pbn| self.block_state(*block) == BlockState::Free;
+        let Some(erased) = kept.find(|block| is_free(block) && was_written(*block)) else {
+            return Ok(false);
+        };
+        let done = self.erase(now, erased, Cause::Gc)?;
+        self.sync(now, done.unwrap_or(now))?;
+        self.flash.shrink(end.0)?;
+        debug_assert_eq!(self.flash.geometry().blocks(), end.0);
+        self.end = None;
+        self.geometry = geometry;
+        self.addresses = Addresses::new(&geometry);
+        self.logical_pages = sizes.logical_pages;
+        let entries = sizes.logical_pages as usize;
+        self.map.truncate(entries * SLOT_BYTES);
+        self.live.truncate((geometry.pages() as usize).div_ceil(64));
+        self.blocks.truncate(end.index());
+        self.erases.truncate(end.index());
+        self.erases_total = self.erases.iter().map(|&erases| u64::from(erases)).sum();
+        self.victims.shrink(end.0);
+        self.horizon.shrink(end);
+        self.wear_cursor = 0;
+        Ok(true)
+    }
+}
+
+/// Lets no version be left of pages that were trimmed, or that lie beyond the new end, but trims.
+/// All blocks are full or free. Returns whether it was possible.
+pub(crate) fn forget_old(
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    now: Nanos,
+    blocks: u32,
+    was_written: &mut dyn FnMut(Pbn) -> bool,
+) -> Result<bool, FtlError> {
+    steps::end(ftl, owner, now)?;
+    ftl.erase_some(now, was_written)?;
+    let Some(first) = ftl.pages_with(blocks) else {
+        return Ok(false);
+    };
+    if ftl.config.mistake.is(Mistake::BeyondKept) {
+        return Ok(true);
+    }
+    let is_old = |ftl: &Ftl, head: &Header| {
+        let is_hidden = || matches!(ftl.slot(head.lpn), Slot::Trimmed(_));
+        head.kind != PageKind::Trim && (head.lpn.0 >= first || is_hidden())
+    };
+    collect_those(ftl, owner, now, is_old)
+}
+
+/// Forgets all trims, once there is nothing that they hide, and lets nothing be left of those of
+/// pages beyond the new end. All blocks are full or free. Returns whether it was possible.
+pub(crate) fn forget_trims(
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    now: Nanos,
+    blocks: u32,
+) -> Result<bool, FtlError> {
+    let Some(first) = ftl.pages_with(blocks) else {
+        return Ok(false);
+    };
+    // No snapshot shows them.
+    ftl.snapshots.is_moving = true;
+    (0..ftl.logical_pages).for_each(|lpn| ftl.forget_trimmed(Lpn(lpn)));
+    ftl.snapshots.is_moving = false;
+    collect_those(ftl, owner, now, |_, head| head.lpn.0 >= first)
+}
+
+/// Empties the last blocks, which are given out no more, and collects those others that have fewer
+/// live pages than `dense`. Returns whether it was possible.
+pub(crate) fn empty_end(
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    now: Nanos,
+    (blocks, dense): (u32, u32),
+) -> Result<bool, FtlError> {
+    ftl.end_at(Some(Pbn(blocks)));
+    let last: Vec<Pbn> = (blocks..ftl.geometry.blocks()).map(Pbn).collect();
+    if !collect_all(ftl, owner, now, &last)? {
+        return Ok(false);
+    }
+    let sparse = ftl.victims.iter().take_while(|&(_, live)| live < dense);
+    let sparse: Vec<Pbn> = sparse.map(|(block, _)| block).collect();
+    collect_all(ftl, owner, now, &sparse)
+}
+
+/// Collects the full blocks that have versions which are meant, and waits for that. Returns whether
+/// it was possible.
+fn collect_those(
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    now: Nanos,
+    is_meant: impl Fn(&Ftl, &Header) -> bool,
+) -> Result<bool, FtlError> {
+    let blocks = ftl.with_versions(now, is_meant)?;
+    let collected = collect_all(ftl, owner, now, &blocks)?;
+    // The erases of some collections may not be durable yet.
+    ftl.sync(now, ftl.erased_until.max(now))?;
+    Ok(collected)
+}
+
+/// Collects blocks, as far as they hold anything. Returns whether all of them are free.
+fn collect_all(
+    ftl: &mut Ftl,
+    owner: &mut dyn Owner,
+    now: Nanos,
+    blocks: &[Pbn],
+) -> Result<bool, FtlError> {
+    let erases: Vec<u32> = blocks.iter().map(|&block| ftl.erases_of(block)).collect();
+    for (&block, erases) in blocks.iter().zip(erases) {
+        if ftl.block_state(block) == BlockState::Free {
+            continue;
+        }
+        let has_room = gain(ftl, owner, now)?;
+        // It may have been collected to gain room, and be in use again.
+        if ftl.erases_of(block) > erases {
+            continue;
+        }
+        if !has_room || !ftl.is_candidate(block) {
+            return Ok(false);
+        }
+        collect(ftl, owner, now, block)?;
+        if ftl.block_state(block) == BlockState::Stuck {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Collects blocks that stay until there is room for the copies of one more. Returns whether there
+/// is.
+fn gain(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<bool, FtlError> {
+    while !ftl.can_copy_block() {
+        let end = ftl.end.unwrap_or(Pbn(u32::MAX));
+        let dense = ftl.dense_pages;
+        let is_one = |&(block, live): &(Pbn, u32)| block < end && live < dense;
+        let Some((victim, _)) = ftl.victims.iter().find(is_one) else {
+            return Ok(false);
+        };
+        collect(ftl, owner, now, victim)?;
+    }
+    Ok(true)
+}
