@@ -149,6 +149,26 @@ impl SharedPages {
         }
     }
 
+    /// Gives back the room that the store does not need, as [`PageStore::compact`] does, at a
+    /// writer's turn. Others that read or write wait for it. Returns how many bytes the file has
+    /// lost: none while somebody holds a snapshot of what was replaced since.
+    ///
+    /// # Errors
+    /// As there, or this process was forked since the store was opened.
+    pub fn compact(&self) -> Result<u64, StoreError> {
+        let turn = self.turn()?;
+        match self.wait_for_all() {
+            Ok(()) | Err(StoreError::Full(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let core = self.0.0.core();
+        let mut store = core.store();
+        core.give_back(&mut store);
+        let gone = store.compact();
+        drop(turn);
+        gone
+    }
+
     /// Closes the store, if this is the last handle of it: all commits are durable then. Dropping
     /// it does the same, but the error is lost. A snapshot or a ticket that is left keeps the store
     /// open.

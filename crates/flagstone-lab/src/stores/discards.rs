@@ -11,21 +11,28 @@ use std::cell::Cell;
 /// For the dice by which a store discards.
 const DISCARDING: u64 = 0xd15c << 40;
 
+/// What a store may be in the middle of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    Discard,
+    Compaction,
+}
+
 thread_local! {
-    /// Whether this thread is in the middle of a discard.
-    static UNDER_WAY: Cell<bool> = const { Cell::new(false) };
+    /// What this thread is in the middle of.
+    static UNDER_WAY: Cell<Option<Work>> = const { Cell::new(None) };
 }
 
-/// Whether this thread is in the middle of a discard: a run has one thread.
-pub(super) fn is_under_way() -> bool {
-    UNDER_WAY.get()
+/// Whether this thread is in the middle of some work: a run has one thread.
+pub(super) fn is_under_way(work: Work) -> bool {
+    UNDER_WAY.get() == Some(work)
 }
 
-/// Carries a discard out.
-pub(super) fn under_way<T>(discard: impl FnOnce() -> T) -> T {
-    UNDER_WAY.set(true);
-    let done = discard();
-    UNDER_WAY.set(false);
+/// Carries some work out.
+pub(super) fn under_way<T>(work: Work, carry_out: impl FnOnce() -> T) -> T {
+    UNDER_WAY.set(Some(work));
+    let done = carry_out();
+    UNDER_WAY.set(None);
     done
 }
 

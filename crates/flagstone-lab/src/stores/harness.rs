@@ -39,6 +39,8 @@ pub struct StoreTally {
     pub moved: u64,
     /// Times that stores of pages gave room back right after a collection, in a transaction.
     pub discards: u64,
+    /// Times that stores of pages were compacted and became smaller.
+    pub shrunk: u64,
     /// Blocks by which stores of pages grew.
     pub grown: u64,
     /// Times that a snapshot was held against what was committed when it was taken.
@@ -67,6 +69,7 @@ impl AddAssign for StoreTally {
         self.collections += other.collections;
         self.moved += other.moved;
         self.discards += other.discards;
+        self.shrunk += other.shrunk;
         self.grown += other.grown;
         self.snapshots += other.snapshots;
         self.grouped += other.grouped;

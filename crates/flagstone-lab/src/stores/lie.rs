@@ -1,6 +1,6 @@
 //! Media that do not do what they say, and a mistake of tables: the controls of a campaign.
 
-use super::discards;
+use super::discards::{Work, is_under_way};
 use flagstone_store::MEDIUM_PAGE_BYTES;
 use flagstone_store::medium::{Medium, Recorded};
 use rand::{RngExt, SeedableRng};
@@ -28,6 +28,12 @@ pub enum Lie {
     Closed,
     /// A sync makes nothing durable while room is given back.
     Discards,
+    /// A sync makes nothing durable while a store is compacted: it is cut before what was moved, or
+    /// its superblock, is durable.
+    Compactions,
+    /// The medium does not lie. A store that is compacted forgets trims before the versions are
+    /// gone that they hide.
+    OldVersions,
     /// The medium does not lie. Pages that a transaction over tables gave back stay free when it is
     /// rolled back.
     FreedPages,
@@ -56,7 +62,7 @@ pub enum Lie {
 
 impl Lie {
     /// All of them, with the name that commands use.
-    pub const ALL: [(Lie, &'static str); 16] = [
+    pub const ALL: [(Lie, &'static str); 18] = [
         (Lie::None, "none"),
         (Lie::Syncs, "syncs"),
         (Lie::SyncsOfMarks, "syncs-of-marks"),
@@ -65,6 +71,8 @@ impl Lie {
         (Lie::Checksums, "checksums"),
         (Lie::Closed, "closed"),
         (Lie::Discards, "discards"),
+        (Lie::Compactions, "compactions"),
+        (Lie::OldVersions, "old-versions"),
         (Lie::FreedPages, "freed-pages"),
         (Lie::DroppedRoots, "dropped-roots"),
         (Lie::MovedRoots, "moved-roots"),
@@ -231,7 +239,8 @@ impl Medium for Lying {
             Lie::Syncs => Ok(()),
             Lie::SyncsOfMarks if !wrote_pages => Ok(()),
             Lie::SyncsOfTables if self.wrote_tables.swap(false, Ordering::Relaxed) => Ok(()),
-            Lie::Discards if discards::is_under_way() => Ok(()),
+            Lie::Discards if is_under_way(Work::Discard) => Ok(()),
+            Lie::Compactions if is_under_way(Work::Compaction) => Ok(()),
             _ => self.below.sync(),
         }
     }
@@ -251,6 +260,14 @@ impl Medium for Lying {
             return Err(io::ErrorKind::StorageFull.into());
         }
         self.below.reserve(bytes)
+    }
+
+    fn can_shorten(&self) -> bool {
+        self.below.can_shorten()
+    }
+
+    fn shorten(&self, bytes: u64) -> io::Result<()> {
+        self.below.shorten(bytes)
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<bool> {

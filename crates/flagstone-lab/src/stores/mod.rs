@@ -31,6 +31,7 @@ pub mod kill;
 mod kill_tables;
 pub mod bench;
 pub mod counted;
+mod compacting;
 mod discards;
 mod harness;
 pub mod heads;
@@ -89,9 +90,12 @@ impl StoreSubject {
         match lie {
             Lie::Horizon | Lie::Sums => false,
             Lie::FreedPages | Lie::DroppedRoots | Lie::MovedRoots => self == StoreSubject::Tables,
-            Lie::Landings | Lie::Roots | Lie::SyncsOfTables | Lie::Discards => {
-                self == StoreSubject::Pages
-            }
+            Lie::Landings
+            | Lie::Roots
+            | Lie::SyncsOfTables
+            | Lie::Discards
+            | Lie::Compactions
+            | Lie::OldVersions => self == StoreSubject::Pages,
             _ => true,
         }
     }

@@ -75,6 +75,11 @@ impl Model {
         self.pages.get(&at).copied()
     }
 
+    /// The pages from one on that hold something.
+    pub(super) fn held_from(&self, first: u32) -> impl Iterator<Item = u32> + '_ {
+        self.pages.range(first..).map(|(&at, _)| at)
+    }
+
     /// Holds a store against it. The error says what differs first.
     pub(super) fn compare(&self, store: &mut PageStore, pages: Places) -> Result<(), String> {
         self.compare_by(pages, |at, page| store.read(None, at, page))

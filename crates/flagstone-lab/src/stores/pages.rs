@@ -1,6 +1,7 @@
 //! Pages of a store: a few clients write and trim, commit and abort; readers look at snapshots.
 
 use super::StoreRunId;
+use super::compacting::Compactor;
 use super::discards::Discarder;
 use super::harness::{Done, Life, May, Media, Run, World, failed};
 use super::lie::{Lie, Lying};
@@ -142,8 +143,8 @@ impl Idler {
 }
 
 /// A live transaction of a client.
-struct LiveTx {
-    tx: TxId,
+pub(super) struct LiveTx {
+    pub(super) tx: TxId,
     writes: Writes,
     left: u32,
 }
@@ -159,9 +160,12 @@ impl Run<Pages> {
         }
         options.identity = Some(self.id.identity());
         options.force = self.id.forces();
-        options.mistake = (self.id.lie == Lie::Roots)
-            .then_some(Mistake::GrowthUnnamed)
-            .into();
+        options.mistake = match self.id.lie {
+            Lie::Roots => Some(Mistake::GrowthUnnamed),
+            Lie::OldVersions => Some(Mistake::BeyondKept),
+            _ => None,
+        }
+        .into();
         let mut locked = options.clone();
         self.id.lock(&mut locked);
         [options, locked]
@@ -279,6 +283,7 @@ impl Run<Pages> {
         };
         let mut idler = Idler::of(run.id.seed, run.tag);
         let mut discarder = Discarder::of(run.id.seed, run.tag);
+        let mut compactor = Compactor::of(run.id.seed, run.tag);
         for _ in 0..steps {
             let moved = idler.step(&mut store).map_err(failed("while it is idle"))?;
             run.tally.moved += moved;
@@ -301,6 +306,10 @@ impl Run<Pages> {
                 }
                 wrote = false;
                 run.look(life, dice);
+            }
+            if let Some(trims) = compactor.is_due(run.world.pages) {
+                let (trims, all) = (trims, std::mem::take(&mut live));
+                run.compact(&mut store, life, (all, trims), dice)?;
             }
             if live.len() < most {
                 let tx = store.begin().map_err(failed("begin"))?;
@@ -348,7 +357,7 @@ impl Run<Pages> {
         }
         let alone = store.store();
         run.tally.collections += alone.device().stats().collections;
-        run.tally.grown += u64::from(alone.device().geometry().blocks() - began);
+        run.tally.grown += u64::from(alone.device().geometry().blocks().saturating_sub(began));
         life.newest().compare(alone, run.world.pages)?;
         life.media.chip.as_ref().map_or(Ok(()), OnChip::same)
     }

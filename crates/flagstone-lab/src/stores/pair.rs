@@ -1,7 +1,7 @@
 //! A store of a run, and the same store on a simulated chip beside it, if the run has one: each
 //! call goes to both, and both have to answer alike.
 
-use super::discards::under_way;
+use super::discards::{Work, under_way};
 use super::lie::Lying;
 use super::on_chip::OnChip;
 use flagstone::ftl::Ftl;
@@ -105,7 +105,15 @@ impl Pair {
     /// Returns how many bytes were given back.
     pub(super) fn discard(&mut self) -> Result<u64, StoreError> {
         match self.beside {
-            None => under_way(|| self.store.discard()),
+            None => under_way(Work::Discard, || self.store.discard()),
+            Some(_) => Ok(0),
+        }
+    }
+
+    /// Nor this, for the same reason. Returns how many bytes the medium has lost.
+    pub(super) fn compact(&mut self) -> Result<u64, StoreError> {
+        match self.beside {
+            None => under_way(Work::Compaction, || self.store.compact()),
             Some(_) => Ok(0),
         }
     }

@@ -499,14 +499,17 @@ impl MediumFlash {
         if !self.take_all() {
             return Ok(());
         }
+        if !self.counted && self.superblock.left > 0 {
+            // What is left of a larger store is cut off before there is room for a new one.
+            self.begin_to_write()?;
+        }
         if let Err(error) = self.medium().reserve(bytes) {
             *self.places.notes.refused() = Some(error.to_string());
             return Ok(());
         }
-        if !self.counted && (self.superblock.rested > 0 || self.superblock.left > 0) {
+        if !self.counted && self.superblock.rested > 0 {
             // Tables of the last close lie where blocks are to be: a cut that finds them written
-            // over must not find a superblock that speaks of them. Nor must it find one that takes new
-            // blocks for what is left of a larger store.
+            // over must not find a superblock that speaks of them.
             self.begin_to_write()?;
         }
         let cleared = clear_marks(self.medium(), pages, self.superblock.identity, has..wanted);

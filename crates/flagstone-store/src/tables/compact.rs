@@ -21,9 +21,8 @@ type Next = (Option<String>, Vec<u8>);
 
 impl Store {
     /// Gives the pages that tables hold the lowest numbers, by transactions of their own between
-    /// those of others, and returns when that is durable. After it the store needs no more room
-    /// than for what it holds, and [`tools::compact`](crate::tools::compact) gives the other back.
-    /// Pages that are taken meanwhile may stay where they are, and so does a value that is larger
+    /// those of others, and gives the room back that the store does not need any more
+    /// ([`SharedPages::compact`](crate::SharedPages::compact)). Pages that are taken meanwhile may stay where they are, and so does a value that is larger
     /// than the room of a store that is full. Returns how many pages there are from the first to
     /// the highest one.
     ///
@@ -44,7 +43,10 @@ impl Store {
             }
         }
         let tx = self.write()?;
-        Ok(u64::from(tx.changed().space.end().0))
+        let end = tx.changed().space.end();
+        drop(tx);
+        self.pages().compact()?;
+        Ok(u64::from(end.0))
     }
 }
 

@@ -8,7 +8,7 @@
 //! ```text
 //!   1. each block is collected that has an old version of a page which was trimmed, or which lies
 //!      beyond the new end
-//!   2. trims are forgotten; blocks with those of pages beyond the new end are collected
+//!   2. trims are forgotten, and the blocks collected that have some
 //!   3. live pages move out of the last blocks, which are erased
 //!   4. a block is erased that stays: its erase says all that those of the last blocks said last
 //!   5. the medium keeps the first blocks
@@ -162,22 +162,18 @@ pub(crate) fn forget_old(
     collect_those(ftl, owner, now, is_old)
 }
 
-/// Forgets all trims, once there is nothing that they hide, and lets nothing be left of those of
-/// pages beyond the new end. All blocks are full or free. Returns whether it was possible.
+/// Forgets all trims, once there is nothing that they hide, and lets nothing be left of them: a
+/// restart would find them again. All blocks are full or free. Returns whether it was possible.
 pub(crate) fn forget_trims(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
     now: Nanos,
-    blocks: u32,
 ) -> Result<bool, FtlError> {
-    let Some(first) = ftl.pages_with(blocks) else {
-        return Ok(false);
-    };
     // No snapshot shows them.
     ftl.snapshots.is_moving = true;
     (0..ftl.logical_pages).for_each(|lpn| ftl.forget_trimmed(Lpn(lpn)));
     ftl.snapshots.is_moving = false;
-    collect_those(ftl, owner, now, |_, head| head.lpn.0 >= first)
+    collect_those(ftl, owner, now, |_, head| head.kind == PageKind::Trim)
 }
 
 /// Empties the last blocks, which are given out no more, and collects those others that have fewer

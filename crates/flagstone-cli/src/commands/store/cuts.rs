@@ -293,6 +293,7 @@ fn print_findings(campaign: &StoreCampaign, findings: &StoreFindings, json: bool
             "collections": tally.collections,
             "moved_while_idle": tally.moved,
             "blocks_added": tally.grown,
+            "times_smaller": tally.shrunk,
             "times_without_room": tally.refused,
             "snapshots_compared": tally.snapshots,
             "violations": tally.violations,
@@ -332,12 +333,13 @@ fn print_findings(campaign: &StoreCampaign, findings: &StoreFindings, json: bool
     let (name, done) = match campaign.subject {
         StoreSubject::Pages => {
             let done = format!(
-                "{} collections, {} pages moved while idle, {} blocks added, {} times without room, \
-                 {} pages that were never written, {} closes, {} failed media, {} large \
+                "{} collections, {} pages moved while idle, {} blocks added, {} times smaller, {} \
+                 times without room, {} pages that were never written, {} closes, {} failed media, {} large \
                  transactions",
                 tally.collections,
                 tally.moved,
                 tally.grown,
+                tally.shrunk,
                 tally.refused,
                 tally.empties,
                 tally.wide.closes,

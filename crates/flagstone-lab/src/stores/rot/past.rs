@@ -153,6 +153,18 @@ impl Medium for Remembering {
         self.front.reserve(bytes)
     }
 
+    fn can_shorten(&self) -> bool {
+        self.front.can_shorten()
+    }
+
+    fn shorten(&self, bytes: u64) -> io::Result<()> {
+        let had = self.front.bytes()?;
+        self.front.shorten(bytes)?;
+        let mut log = self.log.lock().expect("no thread panics here");
+        log.write(&self.below, bytes, had.saturating_sub(bytes) as usize);
+        Ok(())
+    }
+
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<bool> {
         self.write_at(offset, &vec![0; bytes as usize])?;
         Ok(true)

@@ -133,7 +133,7 @@ pub(super) struct Bounded {
 }
 
 impl Medium for Bounded {
-    flagstone_store::forward_medium!(below: read_at write_at sync bytes);
+    flagstone_store::forward_medium!(below: read_at write_at sync bytes shorten);
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         match bytes > self.bound.load(Ordering::Relaxed) {

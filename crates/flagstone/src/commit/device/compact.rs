@@ -62,7 +62,7 @@ impl Device {
         let done = protocol.end_blocks(ftl, now)?.is_some()
             && forget_old(ftl, protocol, now, blocks, was_written)?
             && protocol.end_blocks(ftl, now)?.is_some()
-            && forget_trims(ftl, protocol, now, blocks)?
+            && forget_trims(ftl, protocol, now)?
             && protocol.end_blocks(ftl, now)?.is_some()
             && empty_end(ftl, protocol, now, (blocks, dense))?
             && protocol.end_blocks(ftl, now)?.is_some();

@@ -1,0 +1,89 @@
+//! Stores of pages that are compacted, so that they become smaller and grow again. Before that a
+//! client may trim the pages with the highest numbers, without which a store can be smaller.
+
+use super::harness::{Done, Life, Run, failed};
+use super::model::{Model, Places, Writes};
+use super::pages::{LiveTx, Pages};
+use super::pair::Pair;
+use flagstone::units::Lpn;
+use flagstone_store::StoreError;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// For the dice by which a store is compacted.
+const COMPACTING: u64 = 0xc03b << 40;
+
+/// In half of the runs the store is compacted now and then. This has dice of its own.
+pub(super) struct Compactor {
+    dice: Option<Pcg64Mcg>,
+}
+
+impl Compactor {
+    /// For the life of a run that begins with the write of number `tag`.
+    pub(super) fn of(seed: u64, tag: u64) -> Compactor {
+        let mut dice = Pcg64Mcg::seed_from_u64(seed ^ COMPACTING);
+        let is_one = dice.random_range(0..2) == 0;
+        Compactor {
+            dice: is_one.then(|| Pcg64Mcg::seed_from_u64(seed ^ COMPACTING ^ tag << 32)),
+        }
+    }
+
+    /// Whether the store is compacted now, and the page from which on all are trimmed before.
+    pub(super) fn is_due(&mut self, pages: Places) -> Option<Option<u32>> {
+        let dice = self.dice.as_mut()?;
+        if dice.random_range(0..10) > 0 {
+            return None;
+        }
+        let trims = dice.random_range(0..3) > 0;
+        Some(trims.then(|| pages.draw(dice)))
+    }
+}
+
+impl Run<Pages> {
+    /// Compacts the store, once the live transactions were rolled back and pages were trimmed.
+    pub(super) fn compact(
+        &mut self,
+        store: &mut Pair,
+        life: &mut Life<Model>,
+        (live, trims): (Vec<LiveTx>, Option<u32>),
+        dice: &mut Pcg64Mcg,
+    ) -> Done<()> {
+        for LiveTx { tx, .. } in live {
+            store.abort(tx).map_err(failed("abort"))?;
+        }
+        if let Some(first) = trims {
+            self.trim_from(store, life, first)?;
+        }
+        let gone = store.compact().map_err(failed("while it is compacted"))?;
+        self.tally.shrunk += u64::from(gone > 0);
+        self.look(life, dice);
+        Ok(())
+    }
+
+    fn trim_from(&mut self, store: &mut Pair, life: &mut Life<Model>, first: u32) -> Done<()> {
+        let tx = store.begin().map_err(failed("begin"))?;
+        let held: Vec<u32> = life.newest().held_from(first).collect();
+        let mut writes = Writes::new();
+        for at in held {
+            match store.trim(tx, Lpn(at)) {
+                Ok(()) => _ = writes.insert(at, None),
+                Err(StoreError::Full(_)) => break,
+                Err(error) => return Err(failed("trim")(error)),
+            }
+        }
+        let number = life.ask(life.newest().with(&writes));
+        match store.commit(tx) {
+            Ok(()) => {
+                self.tally.committed += 1;
+                life.acknowledge(number, !writes.is_empty());
+            }
+            Err(StoreError::Full(_)) => {
+                self.tally.refused += 1;
+                life.lose(number)?;
+                store.abort(tx).map_err(failed("abort"))?;
+            }
+            Err(error) => return Err(failed("commit")(error)),
+        }
+        Ok(())
+    }
+}
