@@ -157,6 +157,10 @@ pub trait Bytes: Send {
         None
     }
 
+    /// Gives back the room that is not needed any more, where transactions have cut much off the
+    /// file. There is no live transaction, and none has joined. What fails shows at the next call.
+    fn give_room_back(&mut self) {}
+
     /// Gives a snapshot back, for one of its readers.
     fn end_snapshot(&mut self, snapshot: u64) {
         let _ = snapshot;

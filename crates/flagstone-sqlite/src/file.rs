@@ -42,6 +42,9 @@ const ZEROS: std::ops::Range<usize> = 72..92;
 /// Pages of a store end here.
 const PAGES_MAX: u32 = 1 << 30;
 
+/// The part of a store that has to be cut off to be worth a compaction.
+const CUT_OFF_PART: u64 = 4;
+
 type Chunk = Box<[u8]>;
 
 /// What readers of a snapshot of the store see besides its pages.
@@ -64,6 +67,8 @@ pub struct StoreFile {
     is_first_gone: bool,
     /// Whether the live transaction is to stay in memory.
     keeps: bool,
+    /// Bytes that were cut off since the store was compacted last.
+    cut_off: u64,
     /// The size as transactions left it that have joined, if there are any.
     joined_size: Option<u64>,
     snapshots: HashMap<u64, Seen>,
@@ -152,6 +157,7 @@ impl StoreFile {
             first: None,
             is_first_gone: false,
             keeps: false,
+            cut_off: 0,
             joined_size: None,
             snapshots: HashMap::new(),
         })
@@ -294,6 +300,7 @@ impl StoreFile {
             self.first = counters;
         }
         self.is_first_gone = false;
+        self.cut_off += self.size.saturating_sub(self.own_size);
         self.size = self.own_size;
         Ok(())
     }

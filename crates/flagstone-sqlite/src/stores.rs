@@ -413,6 +413,9 @@ impl Handle {
         }
         let store = inner.bytes.as_mut().and_then(|bytes| bytes.store());
         let moved = store.map(|store| store.idle(pages)).transpose()?;
+        if moved == Some(0) {
+            inner.give_room_back();
+        }
         Ok(moved.unwrap_or(0))
     }
 
@@ -509,6 +512,9 @@ impl Handle {
             }
         }
         self.level = to;
+        if gives_turn_up {
+            inner.give_room_back();
+        }
         drop(inner);
         if !gives_turn_up {
             return Ok(());
@@ -552,6 +558,9 @@ impl Handle {
         if let Ok(mut inner) = self.shared.lock() {
             inner.connections -= 1;
             inner.turns.leave(self.id);
+            if inner.connections == 0 {
+                inner.give_room_back();
+            }
         }
         let stores = Arc::clone(&self.stores);
         // No other connection opens it while it is being closed.

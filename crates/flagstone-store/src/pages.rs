@@ -55,6 +55,10 @@ pub struct PageStore {
     promised: u64,
     /// Whether blocks that it has may find no room, see `flash::thin`.
     is_thin: bool,
+    /// Whether this opening has given room back that blocks need again.
+    has_holes: bool,
+    /// The last write sequence when an idle store was found to be as small as it should be.
+    left_alone_at: u64,
     /// Blocks that its medium has room for, where that is known.
     most_blocks: Option<u32>,
     /// Whether the tables of the last close spared this opening the reading of the blocks.
@@ -210,6 +214,8 @@ impl PageStore {
         let is_thin = !options.read_only && thin::is_thin(places.medium(), superblock.blocks);
         let mut store = PageStore {
             is_thin,
+            has_holes: false,
+            left_alone_at: u64::MAX,
             resumed,
             left_wrong,
             misreads,

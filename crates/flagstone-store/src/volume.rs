@@ -411,6 +411,17 @@ impl<P: Pages> Volume<P> {
 }
 
 impl Volume<PageStore> {
+    /// Flushes, and gives back the room of what was trimmed, as [`PageStore::compact`] does.
+    /// Returns how many bytes shorter the file is. A disk has room for the highest chunk that it holds;
+    /// what is free below becomes holes in the file.
+    ///
+    /// # Errors
+    /// As [`Volume::flush`] and [`PageStore::compact`].
+    pub fn compact(&mut self) -> Result<u64, StoreError> {
+        self.flush()?;
+        self.pages_mut().compact()
+    }
+
     /// Takes all the room at once that the disk may ever need. Without it a store in a file grows
     /// as it fills, and a write that finds no room is refused.
     ///

@@ -3,7 +3,7 @@
 //! A reader beside a writer that commits goes on seeing its snapshot: the size of the file and its
 //! first chunk, which are kept beside it, and the pages of the store.
 
-use super::{CHUNK, Chunk, Seen, StoreFile};
+use super::{CHUNK, CUT_OFF_PART, Chunk, Seen, StoreFile};
 use crate::bytes::{Bytes, Trouble, View};
 use flagstone::commit::DeviceError;
 use flagstone::units::SnapshotId;
@@ -182,6 +182,15 @@ impl Bytes for StoreFile {
 
     fn store(&mut self) -> Option<&mut PageStore> {
         Some(self.chunks.pages_mut())
+    }
+
+    fn give_room_back(&mut self) {
+        let store = self.chunks.pages_mut();
+        let bytes = u64::from(store.device().geometry().pages()) * CHUNK as u64;
+        if self.cut_off >= bytes / CUT_OFF_PART && store.can_compact() {
+            self.cut_off = 0;
+            let _ = store.compact();
+        }
     }
 
     fn end_snapshot(&mut self, snapshot: u64) {

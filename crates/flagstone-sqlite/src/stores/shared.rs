@@ -229,6 +229,16 @@ impl Inner {
         Ok(())
     }
 
+    /// Has the store give room back if it does not need it any more, unless something is under way.
+    pub(super) fn give_room_back(&mut self) {
+        if !self.is_committing()
+            && self.locks.writer().is_none()
+            && let Some(bytes) = &mut self.bytes
+        {
+            bytes.give_room_back();
+        }
+    }
+
     /// Whether a commit is not over, or a group not durable.
     pub(super) fn is_committing(&self) -> bool {
         self.before.is_some() || self.has_open_group()

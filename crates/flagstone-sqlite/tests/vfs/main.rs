@@ -16,6 +16,7 @@ mod others;
 mod lab;
 mod panics;
 mod power;
+mod smaller;
 mod sql;
 mod support;
 mod temporary;

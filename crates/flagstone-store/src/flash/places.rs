@@ -231,7 +231,8 @@ impl Places {
         !matches!(self.generation(block), NEVER | UNKNOWN)
     }
 
-    /// Whether anything may ever have been written to a block whose mark is at a page of the medium.
+    /// Whether anything may ever have been written to a block, whose mark is at a page of the
+    /// medium.
     pub(crate) fn may_be_written(&self, block: Pbn, mark: u64) -> bool {
         let state = self.state();
         match state.generations[block.index()] {

@@ -3,7 +3,8 @@
 use super::room::OPEN_BLOCKS;
 use super::{FIRST_BLOCKS, PageStore};
 use crate::error::StoreError;
-use crate::flash::mark_page;
+use crate::flash::{mark_page, thin};
+use crate::superblock::MEDIUM_PAGE_BYTES;
 use crate::tools::has_pages;
 use flagstone::commit::Aim;
 use flagstone::ftl::BlockState;
@@ -14,6 +15,17 @@ use std::sync::Arc;
 /// Of a block, the part that is live at least once the store was compacted: where it is less, the
 /// live pages move.
 const DENSE_SHARE: f64 = 0.75;
+
+/// Bytes of a page of the medium.
+const PAGE: u64 = MEDIUM_PAGE_BYTES as u64;
+
+/// Bytes of a compacted store beside twice what it holds: one that has more gives the room of its
+/// free pages back.
+const ROOM_BESIDE: u64 = 1 << 20;
+
+/// Pages that a store holds at most, for each that may be moved at a time, to be compacted while it
+/// is idle: others wait for that.
+const LEISURE: u64 = 64;
 
 impl PageStore {
     /// Moves what the store holds to the front, so that it has no more blocks than it needs, and
@@ -50,10 +62,93 @@ impl PageStore {
     /// The store was opened for reading, or the medium fails.
     pub fn compact(&mut self) -> Result<u64, StoreError> {
         self.may_write()?;
+        if !self.can_compact() {
+            return Ok(0);
+        }
+        self.promised = 0;
+        self.compact_now()
+    }
+
+    fn compact_now(&mut self) -> Result<u64, StoreError> {
         let before = self.info().bytes;
         let blocks = self.least_blocks().min(self.device.geometry().blocks());
         self.shrink_to(blocks)?;
-        Ok(before - self.info().bytes)
+        let (info, holds) = (self.info(), self.held().count() as u64 * PAGE);
+        if info.bytes > 2 * holds + ROOM_BESIDE {
+            self.give_room_back()?;
+            self.is_thin = thin::is_thin(self.places.medium(), info.blocks);
+        }
+        Ok(before - info.bytes)
+    }
+
+    /// Compacts the store while nobody asks for anything, if it is larger than it would become by
+    /// what it holds, and holds few pages for each that may be moved.
+    pub(super) fn compact_at_leisure(&mut self, pages: u32) -> Result<(), StoreError> {
+        let newest = self.device.ftl().last_seq();
+        if self.left_alone_at == newest || !self.can_compact() {
+            return Ok(());
+        }
+        self.left_alone_at = newest;
+        let holds = self.held().count() as u64;
+        let (blocks, of_block) = (
+            self.device.geometry().blocks(),
+            f64::from(self.device.ftl().data_pages_per_block()),
+        );
+        let spared = (holds as f64 / of_block * (1.0 / self.fill - 1.0)) as u32;
+        let large = self.least_blocks() + spared + self.next_blocks();
+        if blocks > large && holds <= u64::from(pages) * LEISURE {
+            self.compact_now()?;
+            self.left_alone_at = self.device.ftl().last_seq();
+        }
+        Ok(())
+    }
+
+    /// Gives the medium the room back of all pages that hold nothing, in blocks of which the store
+    /// has to have so many: its last page may have a high number, and the collector needs some.
+    fn give_room_back(&mut self) -> Result<(), StoreError> {
+        self.discard()?;
+        let geometry = *self.device.geometry();
+        let places = Arc::clone(&self.places);
+        for block in (0..geometry.blocks()).map(Pbn) {
+            let mark = mark_page(geometry.pages_per_block, block.0);
+            let is_free = self.device.ftl().block_state(block) == BlockState::Free;
+            let (first, pages) = match places.may_be_written(block, mark) {
+                false => (mark, geometry.pages_per_block + 1),
+                true if is_free => continue,
+                true => self.blank_in(block),
+            };
+            if pages > 0 {
+                // Nothing hangs on it: where the medium refuses, the store keeps the room.
+                let offset = first * PAGE;
+                let given = places.medium().discard(offset, u64::from(pages) * PAGE);
+                self.has_holes |= given.unwrap_or(false);
+            }
+        }
+        Ok(())
+    }
+
+    /// The pages of a block that is being written, or has been ended early, to which nothing was
+    /// written since its erase: the first of them on the medium, and how many.
+    fn blank_in(&self, block: Pbn) -> (u64, u32) {
+        let (ftl, geometry) = (self.device.ftl(), self.device.geometry());
+        let is_blank = |page: u32| {
+            let mut spare = [0; 1];
+            let found = ftl.peek(geometry.page(block, page), &mut [], &mut spare);
+            found.is_some() && spare == [0xff]
+        };
+        let last = geometry.pages_per_block - 1;
+        let end = if is_blank(last) { last + 1 } else { last };
+        let begin = (0..end).rev().find(|&page| !is_blank(page));
+        let begin = begin.map_or(0, |page| page + 1);
+        let mark = mark_page(geometry.pages_per_block, block.0);
+        (mark + 1 + u64::from(begin), end - begin)
+    }
+
+    /// Whether [`PageStore::compact`] can do anything now: no transaction lives, and no snapshot
+    /// shows what was replaced.
+    pub fn can_compact(&self) -> bool {
+        let (_, retained) = self.device.ftl().snapshots();
+        self.may_write().is_ok() && self.device.live().next().is_none() && retained == 0
     }
 
     /// Compacts the device to so many blocks. Returns whether it was possible.

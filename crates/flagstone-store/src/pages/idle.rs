@@ -28,6 +28,10 @@ impl PageStore {
     /// soon, so that more is written in all (docs/store.md has both figures). Stores with another
     /// protocol than `seal` or `seal-r` do nothing.
     ///
+    /// Once there is nothing to collect, a store that is larger than it would become by what it
+    /// holds is compacted ([`PageStore::compact`]), if it holds at most 64 pages for each that may
+    /// be moved.
+    ///
     /// A program calls it from time to time, with a few hundred pages, when it has nothing else to
     /// do; a thread that shares the store may do so as well.
     ///
@@ -55,7 +59,11 @@ impl PageStore {
         let live = (self.fill * LIVE_SHARE * pages_of_block) as u32;
         let leisure = Leisure::new(blocks, live, pages);
         let moved = self.device.collect_ahead(self.now, leisure);
-        self.translate(moved)
+        let moved = self.translate(moved)?;
+        if moved == 0 {
+            self.compact_at_leisure(pages)?;
+        }
+        Ok(moved)
     }
 
     /// Erases the blocks that hold nothing that counts, and gives their room back to the medium: a
@@ -85,6 +93,7 @@ impl PageStore {
             let discarded = places.discard(block, first, pages).map_err(failed);
             if self.translate(discarded)? {
                 given += u64::from(pages) * MEDIUM_PAGE_BYTES as u64;
+                self.has_holes = true;
             }
         }
         Ok(given)

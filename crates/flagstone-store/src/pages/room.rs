@@ -98,10 +98,10 @@ impl PageStore {
 
     /// Grows the store if little is left and what it holds is not to be crowded any more.
     pub(super) fn make_room(&mut self) -> Result<(), StoreError> {
-        if self.is_thin && thin::is_short(self.places.medium()) {
+        if (self.is_thin || self.has_holes) && thin::is_short(self.places.medium()) {
             return Err(StoreError::Full(
-                "the file system has no megabyte left, and the store takes its first room as it is \
-                 written to"
+                "the file system has no megabyte left, and the store takes the room of some blocks \
+                 as they are written to"
                     .into(),
             ));
         }
@@ -318,7 +318,7 @@ impl PageStore {
     }
 
     /// Blocks that the store grows by at a time.
-    fn next_blocks(&self) -> u32 {
+    pub(super) fn next_blocks(&self) -> u32 {
         let geometry = self.device.geometry();
         next_blocks(geometry.pages_per_block, geometry.blocks())
     }

@@ -21,10 +21,10 @@ type Next = (Option<String>, Vec<u8>);
 
 impl Store {
     /// Gives the pages that tables hold the lowest numbers, by transactions of their own between
-    /// those of others, and gives the room back that the store does not need any more
-    /// ([`SharedPages::compact`](crate::SharedPages::compact)). Pages that are taken meanwhile may stay where they are, and so does a value that is larger
-    /// than the room of a store that is full. Returns how many pages there are from the first to
-    /// the highest one.
+    /// those of others, and then the room back that the store does not need any more
+    /// ([`SharedPages::compact`](crate::SharedPages::compact)). Pages that are taken meanwhile may
+    /// stay where they are, and so does a value that is larger than the room of a store that is
+    /// full. Returns how many pages there are from the first to the highest one.
     ///
     /// # Errors
     /// As [`Store::write`] and [`WriteTx::commit`]. What has moved until then has.

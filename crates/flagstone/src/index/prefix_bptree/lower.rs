@@ -98,7 +98,7 @@ impl<N: Nodes> ByteTree<N> {
         let mut is_changed = false;
         let first = node.entries.partition_point(|entry| &entry.key[..] <= from);
         for slot in first..=node.entries.len() {
-            if slot > first && *part.left == 0 {
+            if part.rest.is_none() && slot > first && *part.left == 0 {
                 part.rest = Some(node.entries[slot - 1].key.clone());
             }
             if part.rest.is_some() {

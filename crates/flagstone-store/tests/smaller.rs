@@ -1,0 +1,155 @@
+//! Files of stores of which most was deleted: compacted, a store takes at most twice what it holds
+//! and a mebibyte, whether it holds tables, a disk or nothing.
+
+use flagstone_store::tables::{Store, TableKind};
+use flagstone_store::{MEDIUM_PAGE_BYTES, OpenOptions, PageStore, Volume};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Options of stores with a key and without one.
+fn options() -> Vec<OpenOptions> {
+    let plain = OpenOptions::default();
+    #[cfg(feature = "encryption")]
+    let locked = {
+        let mut locked = plain.clone();
+        locked.key = Some(flagstone_store::Key::raw([7; 32]));
+        vec![locked]
+    };
+    #[cfg(not(feature = "encryption"))]
+    let locked = Vec::new();
+    [vec![plain], locked].concat()
+}
+
+/// Bytes of room that a file takes, and its length.
+fn taken(path: &Path) -> (u64, u64) {
+    let meta = std::fs::metadata(path).expect("it is there");
+    (meta.blocks() * 512, meta.len())
+}
+
+/// Bytes of what a store holds, in pages of the medium.
+fn live(path: &Path, options: &OpenOptions) -> u64 {
+    let mut reading = options.clone().reading();
+    reading.create = false;
+    let store = PageStore::open(path, &reading).expect("it opens");
+    store.info().pages * MEDIUM_PAGE_BYTES as u64
+}
+
+/// The bound of the room, and, of a store whose highest page is as low as it can be, of the length:
+/// 15 blocks are for roots and the collector, and a few pages are what a close leaves.
+#[track_caller]
+fn assert_small(path: &Path, options: &OpenOptions, is_low: bool) {
+    let (live, (room, length)) = (live(path, options), taken(path));
+    assert!(
+        room <= 2 * live + (1 << 20),
+        "{room} bytes of room for {live}"
+    );
+    let of_block = u64::from(options.pages_per_block + 1) * MEDIUM_PAGE_BYTES as u64;
+    let most = live * 11 / 10 + 16 * of_block + (64 << 10);
+    assert!(!is_low || length <= most, "{length} bytes long for {live}");
+}
+
+#[test]
+fn tables_of_which_most_was_deleted() {
+    for options in options() {
+        for (rows, of) in [(40_000, 100), (40_000, 10)] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("rows.flag");
+            let store = Store::with(&path, &options).expect("it opens");
+            let key = |row: u32| row.wrapping_mul(2_654_435_761).to_be_bytes();
+            for first in (0..rows).step_by(5_000) {
+                let mut tx = store.write().expect("a turn");
+                let mut table = tx.open_table("rows", TableKind::Ordered).expect("a table");
+                for row in first..first + 5_000 {
+                    table.insert(&key(row), &[7; 1_000]).expect("room");
+                }
+                tx.commit().expect("it commits");
+            }
+            for first in (0..rows).step_by(5_000) {
+                let mut tx = store.write().expect("a turn");
+                let mut table = tx.open_table("rows", TableKind::Ordered).expect("a table");
+                for row in (first..first + 5_000).filter(|row| row % of > 0) {
+                    table.remove(&key(row)).expect("it goes");
+                }
+                tx.commit().expect("it commits");
+            }
+            store.compact().expect("it is compacted");
+            for row in (0..rows).step_by(of as usize) {
+                let tx = store.read().expect("a snapshot");
+                let table = tx.table("rows").expect("it is there");
+                let found = table.get(&key(row)).expect("a search");
+                assert_eq!(found.as_deref(), Some(&[7; 1_000][..]));
+            }
+            store.close().expect("it closes");
+            assert_small(&path, &options, true);
+            let store = Store::with(&path, &options).expect("it opens");
+            store.check().expect("it is well");
+        }
+    }
+}
+
+/// The disk that a test trims: the last chunk of it stays, or not.
+fn trimmed(path: &Path, options: &OpenOptions, keeps_last: bool) -> Volume<PageStore> {
+    const BYTES: u64 = 48 << 20;
+    let pages = PageStore::open(path, options).expect("a store");
+    let mut disk = Volume::create(pages, BYTES).expect("a disk");
+    for at in (0..BYTES).step_by(1 << 20) {
+        disk.write(at, &vec![(at >> 20) as u8 + 1; 1 << 20])
+            .expect("room");
+        disk.flush().expect("it is durable");
+    }
+    let end = BYTES - if keeps_last { 1 << 16 } else { 0 };
+    disk.trim(1 << 20, end - (1 << 20)).expect("it trims");
+    disk.flush().expect("it is durable");
+    disk
+}
+
+#[test]
+fn disks_of_which_most_was_trimmed() {
+    for options in options() {
+        for (keeps_last, is_idle) in [(false, false), (true, false), (false, true)] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("disk.flag");
+            let mut disk = trimmed(&path, &options, keeps_last);
+            match is_idle {
+                true => while disk.pages_mut().idle(256).expect("no fault") > 0 {},
+                false => _ = disk.compact().expect("it is compacted"),
+            }
+            let mut sector = [0; 512];
+            for (at, held) in [
+                (0, 1),
+                (1 << 20, 0),
+                ((48 << 20) - 512, if keeps_last { 48 } else { 0 }),
+            ] {
+                disk.read(at, &mut sector).expect("it is there");
+                assert_eq!(sector, [held; 512]);
+            }
+            drop(disk);
+            assert_small(&path, &options, !keeps_last && !is_idle);
+        }
+    }
+}
+
+#[test]
+fn a_store_that_was_emptied() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("pages.flag");
+    let options = OpenOptions::default();
+    let mut store = PageStore::open(&path, &options).expect("a store");
+    for first in (0..20_000).step_by(500) {
+        let tx = store.begin().expect("it begins");
+        for at in (first..first + 500).map(flagstone::units::Lpn) {
+            store.write(tx, at, &[7; 1_000]).expect("room");
+        }
+        store.commit(tx).expect("it commits");
+    }
+    for first in (0..20_000).step_by(500) {
+        let tx = store.begin().expect("it begins");
+        for at in (first..first + 500).map(flagstone::units::Lpn) {
+            store.trim(tx, at).expect("it goes");
+        }
+        store.commit(tx).expect("it commits");
+    }
+    assert!(store.compact().expect("it is compacted") > 60 << 20);
+    drop(store);
+    assert_small(&path, &options, true);
+}
