@@ -512,9 +512,7 @@ impl Handle {
             }
         }
         self.level = to;
-        if gives_turn_up {
-            inner.give_room_back();
-        }
+        inner.give_room_back();
         drop(inner);
         if !gives_turn_up {
             return Ok(());

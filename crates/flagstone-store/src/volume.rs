@@ -412,8 +412,8 @@ impl<P: Pages> Volume<P> {
 
 impl Volume<PageStore> {
     /// Flushes, and gives back the room of what was trimmed, as [`PageStore::compact`] does.
-    /// Returns how many bytes shorter the file is. A disk has room for the highest chunk that it holds;
-    /// what is free below becomes holes in the file.
+    /// Returns how many bytes shorter the file is. A disk has room for the highest chunk that it
+    /// holds; what is free below becomes holes in the file.
     ///
     /// # Errors
     /// As [`Volume::flush`] and [`PageStore::compact`].
