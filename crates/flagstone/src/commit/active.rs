@@ -208,6 +208,11 @@ impl HeldBack {
         self.bytes.extend_from_slice(write.content.bytes());
     }
 
+    /// Forgets the page if it is this one.
+    pub(super) fn clear_if(&mut self, at: Lpn) {
+        self.page.take_if(|&mut (held, ..)| held == at);
+    }
+
     /// The page that is held back, if one is.
     pub(super) fn lpn(&self) -> Option<Lpn> {
         self.page.map(|(lpn, ..)| lpn)

@@ -1,11 +1,9 @@
 //! Checks of a mount against a flash that another program wrote: places beyond the device, and
 //! pages that are named twice. Bit errors are the ECC's business.
 
-#[cfg(test)]
-use super::Slot;
 use super::meta::NONE;
 use super::root::RootImage;
-use super::{Ftl, FtlError};
+use super::{Ftl, FtlError, Slot};
 use crate::units::{Lpn, Pbn, Ppn};
 
 /// Checks a number that counts up and has so many bits on flash: it must be able to go on for long.
@@ -102,10 +100,11 @@ impl Ftl {
 
     /// Whether a page can be a version of the logical page that its spare area names. A restart may
     /// know it from the summary of its block alone, so what it says of itself is doubted when it is
-    /// read: a live page that another logical page is mapped to lies.
+    /// read: a live page that another logical page is mapped to lies. Lists of trims are doubted by
+    /// what they list.
     pub(crate) fn believes(&self, at: Ppn, lpn: Lpn) -> bool {
         let is_mapped = |lpn: Lpn| self.slot(lpn).ppn() == Some(at);
-        if lpn.0 >= self.logical_pages {
+        if lpn.0 >= self.logical_pages || self.lists.contains_key(&at) {
             return false;
         }
         // What was written since the restart says what it was told to. Only live versions that are
@@ -120,14 +119,19 @@ impl Ftl {
     /// Says, while mounting, that every page that the mapping table names is live.
     ///
     /// # Errors
-    /// Two logical pages that are in one page.
+    /// Two logical pages that are in one page, but for trims.
     pub fn revive_mapped(&mut self) -> Result<(), FtlError> {
         // How many live pages a block had, and its last page that was revived.
         let mut revived: Vec<Option<(u32, Lpn)>> = vec![None; self.blocks.len()];
         for lpn in (0..self.logical_pages).map(Lpn) {
-            let Some(at) = self.slot(lpn).ppn() else {
+            let slot = self.slot(lpn);
+            let Some(at) = slot.ppn() else {
                 continue;
             };
+            if self.is_live(at) && slot == Slot::Trimmed(at) {
+                *self.lists.entry(at).or_insert(1) += 1;
+                continue;
+            }
             if self.is_live(at) {
                 return foreign(format!(
                     "logical page {lpn} and another one are both in page {at}"
@@ -138,6 +142,15 @@ impl Ftl {
             let (_, last) = revived[block].get_or_insert((live.into(), lpn));
             *last = lpn;
             self.set_live(at);
+        }
+        let is_listed = |&lpn: &Lpn| match self.slot(lpn) {
+            Slot::Page(at) => self.lists.contains_key(&at),
+            _ => false,
+        };
+        if !self.lists.is_empty()
+            && let Some(lpn) = (0..self.logical_pages).map(Lpn).find(is_listed)
+        {
+            return foreign(format!("logical page {lpn} is in a list of trims"));
         }
         // The list of candidates has them in the order in which they became what they are.
         let revived = (0..).map(Pbn).zip(revived);

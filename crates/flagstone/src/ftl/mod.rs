@@ -35,6 +35,7 @@
 mod spare;
 mod checksum;
 mod slot;
+mod trims;
 mod stats;
 mod victims;
 mod pool;
@@ -72,6 +73,7 @@ pub use rest::Resting;
 pub use slot::Slot;
 pub use spare::{FORMAT_VERSION, Header, PageKind, TAIL_BYTES_MAX, header};
 pub use stats::{Cause, Operation, Stats};
+pub use trims::{trim_list, trims_in, trims_page};
 pub use victims::VictimPolicy;
 pub use wear::{EndOfLife, Wear};
 pub use write::{Stream, Written};
@@ -91,6 +93,7 @@ pub(crate) use moves::move_page;
 use pairs::Pairs;
 use pool::{Pool, Zone};
 pub(crate) use root::{RootImage, is_root};
+use rustc_hash::FxHashMap;
 use scrub::Scrubber;
 pub(crate) use scrub::tend;
 pub(crate) use shrink::{empty_end, forget_old, forget_trims};
@@ -112,6 +115,7 @@ pub const LAYOUTS: &[Layout] = &[
     meta::root_part::RECORD,
     meta::root_contents::RECORD,
     rest::rest::RECORD,
+    trim_list::RECORD,
 ];
 
 /// Why the FTL could not go on.
@@ -281,6 +285,8 @@ pub struct Ftl {
     end: Option<Pbn>,
     scrub: Scrubber,
     snapshots: Snapshots,
+    /// Lists of trims that several logical pages are mapped to, and how many are.
+    lists: FxHashMap<Ppn, u32>,
     horizon: Horizon,
     stats: Stats,
     page_buffer: Vec<u8>,
@@ -367,6 +373,7 @@ impl Ftl {
             meta: self.meta.clone(),
             scrub: self.scrub.clone(),
             snapshots: self.snapshots.clone(),
+            lists: self.lists.clone(),
             horizon: self.horizon.clone(),
             stats: self.stats.clone(),
             page_buffer: self.page_buffer.clone(),
@@ -429,7 +436,10 @@ impl Ftl {
         let per_block = size_of::<Block>() as u64 + 4 + 8 + 8;
         let bits = (self.live.len() + self.dirty_map_pages.len()) as u64 * 8;
         [
-            ("mapping_table", self.map.len() as u64),
+            (
+                "mapping_table",
+                self.map.len() as u64 + self.memory_of_lists(),
+            ),
             ("block_tables", blocks * per_block + bits),
         ]
     }
@@ -440,13 +450,16 @@ impl Ftl {
         self.live[at.index() / 64] >> (at.0 % 64) & 1 == 1
     }
 
-    /// Lets the collector reclaim a page.
+    /// Lets the collector reclaim a page, or takes one of the logical pages off a list of trims.
     ///
     /// # Panics
     /// The page is not live: two tables disagree about it.
     #[inline]
     pub fn kill(&mut self, at: Ppn) {
         if !self.snapshots.is_empty() && self.snapshots.retains(at) {
+            return;
+        }
+        if !self.lists.is_empty() && self.is_listed_on(at) {
             return;
         }
         let word = &mut self.live[at.index() / 64];
@@ -575,7 +588,7 @@ impl Ftl {
                 return Err(what);
             }
         }
-        Ok(())
+        self.check_lists()
     }
 
     /// Bytes of a spare record: header and tail.

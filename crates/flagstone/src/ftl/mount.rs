@@ -181,6 +181,7 @@ impl Ftl {
             end: None,
             scrub: Scrubber::new(&geometry, config.scrub),
             snapshots: Default::default(),
+            lists: Default::default(),
             horizon: super::horizon::Horizon::new(geometry.planes()),
             stats: Stats::default(),
             page_buffer: vec![0; geometry.page_bytes as usize],

@@ -3,7 +3,9 @@
 
 use super::checksum::WHOLE_BYTES_MAX;
 use super::header;
-use super::{BlockState, Cause, Ftl, FtlError, Header, Owner, PairedPages, Relocation, Stream};
+use super::{
+    BlockState, Cause, Ftl, FtlError, Header, Owner, PageKind, PairedPages, Relocation, Stream,
+};
 use crate::layout::get;
 use crate::nand::FlashError;
 use crate::units::{Nanos, Pbn, Ppn};
@@ -218,7 +220,13 @@ fn relocate(
         ftl.flash.copy_back(false);
         ftl.stats.inside += 1;
     }
-    let head = Header::parse(&spare).filter(|head| ftl.believes(from, head.lpn));
+    let head = match &read {
+        Ok(read) => Header::parse(&spare).filter(|head| match head.kind {
+            PageKind::Trims => ftl.believes_list(from, &data[..read.data_bytes]),
+            _ => ftl.believes(from, head.lpn),
+        }),
+        Err(_) => None,
+    };
     let moved = match (read, head) {
         (Ok(read), Some(head)) => {
             let word = ftl.word_of(&spare);
@@ -232,6 +240,10 @@ fn relocate(
                     head.lpn,
                     (fate == Relocation::Copy).then_some(head.seq),
                 );
+                let is_list = head.kind == PageKind::Trims;
+                if is_list && fate == Relocation::Renew {
+                    ftl.shorten_list(owner, from, &mut data);
+                }
                 let bytes = &data[..read.data_bytes];
                 // Only a copy whose tail still says so has it.
                 ftl.horizon.word = word;
@@ -245,6 +257,9 @@ fn relocate(
                 copied.map(|to| {
                     ftl.stats.relocated += u64::from(cause == Cause::Gc);
                     ftl.snapshots.is_moving = true;
+                    if is_list {
+                        ftl.move_list(&data, from, to.at);
+                    }
                     owner.relocated(ftl, &head, from, to);
                     ftl.snapshots.is_moving = false;
                     Moved::To(to.done)

@@ -1,7 +1,7 @@
 //! What the owner of the pages decides while the collector works.
 
 use super::{Ftl, FtlError, Header, Slot, Written};
-use crate::units::{Nanos, Pbn, Ppn};
+use crate::units::{Lpn, Nanos, Pbn, Ppn};
 
 /// The owner's decision on a live page whose block is collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,12 @@ pub trait Owner: Send {
         Relocation::Copy
     }
 
+    /// Whether a copy of a list of trims that is a program of its own goes on to name a logical page.
+    /// One that has a newer version must not be named: the copy would be newer still.
+    fn keeps_trim(&self, ftl: &Ftl, at: Lpn, list: Ppn) -> bool {
+        ftl.slot(at) == Slot::Trimmed(list)
+    }
+
     /// The copy is about to be programmed into `to`: the last chance to change its `tail`. Called
     /// again, with the tail as it was, if that program fails and another page takes its place.
     fn place(&mut self, to: Ppn, tail: &mut [u8]) {
@@ -46,7 +52,7 @@ pub trait Owner: Send {
     }
 
     /// The copy of a live page is at `to`. The owner points its tables there; the old page is
-    /// dropped by the collector.
+    /// dropped by the collector. Logical pages that are mapped to a list of trims follow it before.
     fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
         if ftl.slot(header.lpn).ppn() == Some(from) {
             ftl.set_slot(header.lpn, Slot::of(header.kind, to.at));

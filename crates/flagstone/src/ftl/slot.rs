@@ -10,7 +10,7 @@ pub enum Slot {
     Empty,
     /// Its version.
     Page(Ppn),
-    /// A page that says it was trimmed.
+    /// A page that says it was trimmed, or a list of trims that names it among others.
     Trimmed(Ppn),
 }
 
@@ -48,7 +48,7 @@ impl Slot {
     #[inline]
     pub fn of(kind: PageKind, at: Ppn) -> Slot {
         match kind {
-            PageKind::Trim => Slot::Trimmed(at),
+            PageKind::Trim | PageKind::Trims => Slot::Trimmed(at),
             _ => Slot::Page(at),
         }
     }

@@ -145,6 +145,11 @@ impl Ftl {
         if self.snapshots.is_moving || newest.get().slots.contains_key(&at) {
             return;
         }
+        // That a page holds nothing takes no page to remember.
+        let old = match old {
+            Slot::Trimmed(_) => Slot::Empty,
+            other => other,
+        };
         newest.get_mut().slots.insert(at, old);
         if let Some(page) = old.ppn() {
             self.snapshots.retained.insert(page, false);

@@ -1,5 +1,7 @@
 //! The header of every spare area. The owner's own fields follow as the *tail*.
 
+#[cfg(doc)]
+use super::trim_list;
 use super::{Config, FtlError, PairedPages, doubt_number};
 use crate::layout;
 use crate::layout::{get, put};
@@ -9,7 +11,7 @@ layout! {
     /// The head of every spare area.
     pub header: 11 => {
         KIND: 1, "what the page is, in bit 3 whether it has checksums, in bit 2 whether `paired_pages` is `closed`, and in the top three bits the version of the format; 0xff in a blank page";
-        LPN:  4, "logical page, translation page, log, or erase count, by kind";
+        LPN:  4, "logical page, the highest one of a list of trims, translation page, log, or erase count, by kind";
         SEQ:  6, "write sequence: every program takes the next; a copy keeps its own or takes one; its highest bit says whether `paired_pages` is `slc`";
     }
 }
@@ -132,6 +134,8 @@ pub enum PageKind {
     Root = 0x11,
     /// A page of a log.
     Log = 0x12,
+    /// A version of many logical pages that says they hold nothing: see [`trim_list`].
+    Trims = 0x13,
 }
 
 /// The head of a spare area that holds something.
@@ -168,6 +172,7 @@ impl Header {
             0x10 => PageKind::Map,
             0x11 => PageKind::Root,
             0x12 => PageKind::Log,
+            0x13 => PageKind::Trims,
             _ => return None,
         };
         Some(Header {
@@ -201,10 +206,10 @@ impl Header {
         Ok(head)
     }
 
-    /// Whether this is a version of a logical page: data or trim.
+    /// Whether this is a version of logical pages: data, a trim, or a list of trims.
     #[inline]
     pub fn is_version(&self) -> bool {
-        matches!(self.kind, PageKind::Data | PageKind::Trim)
+        matches!(self.kind, PageKind::Data | PageKind::Trim | PageKind::Trims)
     }
 }
 
@@ -264,6 +269,7 @@ mod tests {
             PageKind::Map,
             PageKind::Root,
             PageKind::Log,
+            PageKind::Trims,
         ] {
             assert_eq!(kind as u8 & (!KIND_BITS | CHECKED), 0, "{kind:?}");
         }

@@ -103,7 +103,7 @@ impl Ftl {
         cause: Cause,
         mut fill: impl FnMut(Ppn, &mut [u8]),
     ) -> Result<Written, FtlError> {
-        debug_assert!(matches!(kind, PageKind::Data | PageKind::Trim));
+        debug_assert!(Header { kind, lpn, seq: 0 }.is_version());
         // Each program draws a sequence where it is its number as well, see [`super::horizon`].
         let drawn = match seq.is_none() || self.format.horizons {
             true => self.next_seq(),

@@ -11,7 +11,7 @@ use crate::ftl::Slot;
 use crate::mistakes::Mistaken;
 use crate::nand::{Addresses, Geometry};
 use crate::units::{Lpn, Pbn, Ppn, TxId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
 /// The write sequence, plus what makes it equal for pages that were written in a row.
@@ -39,6 +39,8 @@ pub(super) struct Columns {
     bytes: Vec<u8>,
     /// The sums that last pages say.
     sums: FxHashMap<Ppn, u64>,
+    /// The lists of trims among undecided versions.
+    lists: FxHashSet<Ppn>,
     /// For each kind the numbers of the block that is being taken; [`NONE`] where there is none.
     numbers: [Vec<u64>; KINDS],
 }
@@ -131,6 +133,7 @@ pub(super) struct Pending {
     sum: Option<u64>,
     pub(super) lpn: Lpn,
     pub(super) slot: Slot,
+    pub(super) is_list: bool,
 }
 
 /// Undecided versions of one transaction that lie side by side in a block.
@@ -152,6 +155,7 @@ impl Columns {
             index: vec![UNSCANNED; geometry.blocks() as usize],
             bytes: vec![0; WORD],
             sums: FxHashMap::default(),
+            lists: FxHashSet::default(),
             numbers: std::array::from_fn(|_| vec![NONE; pages]),
         }
     }
@@ -189,6 +193,9 @@ impl Columns {
                     self.numbers[LPN][at] = word;
                     if version.count > 0 {
                         self.numbers[COUNT][at] = version.count.into();
+                    }
+                    if version.is_list {
+                        self.lists.insert(self.geometry.page(id, *page));
                     }
                     if let Some(sum) = version.sum.filter(|_| version.count > 0) {
                         self.sums.insert(self.geometry.page(id, *page), sum);
@@ -348,6 +355,7 @@ impl Columns {
                 count: count_of.get(page).unwrap_or(0) as u32,
                 sum: self.sums.get(&at).copied(),
                 lpn: Lpn((word >> 1) as u32),
+                is_list: word & 1 == 1 && self.lists.contains(&at),
                 slot: match word & 1 {
                     1 => Slot::Trimmed(at),
                     _ => Slot::Page(at),
@@ -369,7 +377,9 @@ impl Columns {
         let mut there = There::default();
         for runs in open.chunk_by(|a, b| a.tx == b.tx) {
             let versions = runs.iter().flat_map(|run| self.of_run(run));
-            let versions = versions.map(|of| (of.lpn, of.seq, of.count, of.sum));
+            let versions = versions
+                .filter(|of| !of.is_list || of.count > 0 || !mistake.is(Mistake::TrimsNotCounted));
+            let versions = versions.map(|of| (of.is_list, of.lpn, of.seq, of.count, of.sum));
             there.count(versions);
             whole.extend(there.place(mistake).map(|cv| (runs[0].tx, cv)));
         }
@@ -387,11 +397,18 @@ pub(super) struct SaidLast {
     pub(super) sum: Option<u64>,
 }
 
+/// What a version is one of: another one may take its place. A list of trims stands for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Of {
+    Page(Lpn),
+    List(u64),
+}
+
 /// What is there of a transaction.
 #[derive(Debug, Default)]
 pub(super) struct There {
-    /// Logical page and write sequence of each version.
-    versions: Vec<(Lpn, u64)>,
+    /// What each version is one of, and its write sequence.
+    versions: Vec<(Of, u64)>,
     pub(super) last: Option<SaidLast>,
     /// Its pages, where the last one says a sum. Else its programs: as many as pages if it has
     /// overwritten none. Stores of older versions count programs, and keep what a live transaction
@@ -402,13 +419,20 @@ pub(super) struct There {
 }
 
 impl There {
-    /// Counts what is there of a transaction: logical page, write sequence, number of pages and sum
-    /// of each version.
-    pub(super) fn count(&mut self, versions: impl Iterator<Item = (Lpn, u64, u32, Option<u64>)>) {
+    /// Counts what is there of a transaction: whether it is a list of trims, logical page, write
+    /// sequence, number of pages and sum of each version.
+    pub(super) fn count(
+        &mut self,
+        versions: impl Iterator<Item = (bool, Lpn, u64, u32, Option<u64>)>,
+    ) {
         self.versions.clear();
         self.last = None;
-        for (lpn, seq, count, sum) in versions {
-            self.versions.push((lpn, seq));
+        for (is_list, lpn, seq, count, sum) in versions {
+            let of = match is_list {
+                true => Of::List(seq),
+                false => Of::Page(lpn),
+            };
+            self.versions.push((of, seq));
             if count > 0 && self.last.is_none_or(|last| last.seq >= seq) {
                 // A copy of the last page that was listed by a summary does not have the sum.
                 let known = self.last.and_then(|last| last.sum);
@@ -418,7 +442,7 @@ impl There {
         }
         self.versions.sort_unstable();
         let has_sum = self.last.is_some_and(|last| last.sum.is_some());
-        let is_same = |a: &(Lpn, u64), b: &(Lpn, u64)| a.0 == b.0 && (has_sum || a.1 == b.1);
+        let is_same = |a: &(Of, u64), b: &(Of, u64)| a.0 == b.0 && (has_sum || a.1 == b.1);
         (self.pages, self.sum) = (0, 0);
         let newest = self.versions.chunk_by(is_same).filter_map(<[_]>::last);
         for &(_, seq) in newest {
@@ -484,11 +508,12 @@ mod tests {
             verdict: if dice.below(2) == 0 { 0 } else { verdict },
             lpn,
             slot,
+            is_list: matches!(slot, Slot::Trimmed(_)) && dice.below(2) == 0,
         }
     }
 
     /// What the columns have to say of undecided versions: transaction, block, and the version.
-    type Said = (TxId, Pbn, u64, (u32, Option<u64>), Lpn, Slot);
+    type Said = (TxId, Pbn, u64, (u32, Option<u64>), Lpn, (Slot, bool));
 
     #[test]
     fn numbers_come_back_as_they_were_whatever_their_range() {
@@ -517,10 +542,13 @@ mod tests {
                         sum,
                         lpn,
                         slot,
+                        is_list,
                         ..
                     } = version;
                     match place {
-                        None => undecided.push((tx, block, seq, (count, sum), lpn, slot)),
+                        None => {
+                            undecided.push((tx, block, seq, (count, sum), lpn, (slot, is_list)));
+                        }
                         Some(place) if !version.is_alone() => stated.push((tx, place, block)),
                         Some(_) => {}
                     }
@@ -541,7 +569,7 @@ mod tests {
                         of.seq,
                         (of.count, of.sum),
                         of.lpn,
-                        of.slot,
+                        (of.slot, of.is_list),
                     )
                 }));
             }
@@ -578,6 +606,7 @@ mod tests {
                     verdict: verdict.saturating_sub(page),
                     lpn: Lpn(50_000 + page),
                     slot: Slot::Page(Ppn(page)),
+                    is_list: false,
                 };
                 (page, version)
             });

@@ -51,6 +51,14 @@ mistakes! {
         /// The summary of a block that takes the place of a sum does not wait for what the tables
         /// rely on.
         SumNotAwaited: "sum-not-awaited",
+        /// Neither the last page nor recovery counts the other lists of trims.
+        TrimsNotCounted: "trims-not-counted",
+        /// Recovery applies the lists of trims of transactions that are not whole.
+        TornTrims: "torn-trims",
+        /// A list of trims is left to the collector as soon as its transaction has committed.
+        TrimsDropped: "trims-dropped",
+        /// The copy of a list of trims names pages that have been written since.
+        TrimsAgain: "trims-again",
         /// Recovery counts copies as pages of their own.
         CopiesCounted: "copies-counted",
         /// Recovery takes the last page alone for a commit.

@@ -65,6 +65,7 @@ mod seals;
 mod settle;
 mod settings;
 mod show;
+mod trims;
 #[cfg(test)]
 mod tests;
 
@@ -74,11 +75,11 @@ pub use own::seal_count;
 use super::active::TxTable;
 use super::roots::records;
 use super::{
-    Found, Info, Isolation, Mode, Options, Protocol, Recovered, Table, Taken, Way, Write,
+    Content, Found, Info, Isolation, Mode, Options, Protocol, Recovered, Table, Taken, Way, Write,
     table_bytes,
 };
 use crate::ftl::{
-    BlockState, Format, Ftl, FtlError, Header, Mounted, Owner, Relocation, Slot, Written,
+    BlockState, Format, Ftl, FtlError, Header, Mounted, Owner, PageKind, Relocation, Slot, Written,
 };
 use crate::layout;
 use crate::layout::{get, put};
@@ -86,10 +87,10 @@ use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use bounds::Bounds;
 use evidence::{Evidence, Undecided, Witness};
-use own::{Active, Last, count_of, program, state_before_sum, waits_for};
+use own::{Active, Last, count_of, program, program_last, program_list, waits_for};
 use rustc_hash::FxHashMap;
 use seals::Waiting;
-use settings::{LINGER, UNDECIDED};
+use settings::{LINGER, TRIMS, UNDECIDED};
 
 layout! {
     /// What a spare area says behind its header.
@@ -115,7 +116,7 @@ pub(super) const INFO: Info = Info {
         Mode::new("late", &[]),
         Mode::new("early", &[("linger", "0")]),
     ],
-    settings: &[LINGER, UNDECIDED],
+    settings: &[LINGER, UNDECIDED, TRIMS],
     tail: &[tail::RECORD],
     root: Some(|blob| records(listed::RECORD, blob)),
     recovery: show::RECOVERY,
@@ -148,6 +149,8 @@ struct Seal {
     /// Undecided blocks beyond which the oldest is collected, and requests since that was done.
     undecided: usize,
     requests: u32,
+    /// Logical pages that a list of trims names at most.
+    trims: usize,
     /// When the next block could be sealed; at once if that is to be found out.
     look_at: Nanos,
     /// Blocks that were waiting for their summary when that was looked at.
@@ -183,6 +186,7 @@ fn start(
 ) -> Result<Recovered, FtlError> {
     let linger = settings::linger(info, ftl.geometry(), options)?;
     let undecided = settings::undecided(info, ftl.geometry(), options)?;
+    let trims = settings::trims(info, ftl.trims_in_page(), options)?;
     let found = match &mounted.rest {
         Some(tables) => rest::resume(ftl, mounted, tables)?,
         None => recovery::read(ftl, mounted, bounds, options)?,
@@ -197,6 +201,7 @@ fn start(
         linger,
         undecided,
         requests: 0,
+        trims,
         look_at: Nanos::ZERO,
         looked_at: 0,
         relied_until: Nanos::ZERO,
@@ -257,7 +262,8 @@ impl Protocol for Seal {
         }
     }
 
-    /// Programs the page held back, if there is one, and holds this one back instead.
+    /// Programs the page held back, if there is one, and holds this one back instead. A trim waits
+    /// for its list.
     #[inline]
     fn write(
         &mut self,
@@ -266,21 +272,29 @@ impl Protocol for Seal {
         tx: TxId,
         write: Write<'_>,
     ) -> Result<Taken, FtlError> {
+        if write.content == Content::Trim && self.trims > 1 {
+            return self.trim(ftl, now, tx, write.at);
+        }
         let mut taken = Taken::at(now);
         let active = self.live.open(tx);
         if active.held.is_some() {
             taken.done = program(ftl, now, (tx, active), Last::NOT, &mut self.waiting)?.done;
             active.held.hold(write);
+            active.trims.forget(write.at);
             self.seal_due(ftl, now)?;
         } else {
             active.held.hold(write);
+            active.trims.forget(write.at);
         }
         Ok(taken)
     }
 
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
         let active = tx.and_then(|tx| self.live.get(tx));
-        let own = active.and_then(|active| active.held.find(&active.writes, at));
+        let own = active.and_then(|active| match active.trims.has(at) {
+            true => Some(Found::Nothing),
+            false => active.held.find(&active.writes, at),
+        });
         own.unwrap_or_else(|| ftl.slot(at).into())
     }
 
@@ -289,8 +303,11 @@ impl Protocol for Seal {
     }
 
     fn uncommitted(&self) -> u64 {
-        let written = self.live.iter().map(|(_, active)| active.writes.entries());
-        written.map(|entries| entries.len() as u64).sum()
+        let pages = |active: &Active| active.writes.entries().len() + active.trims.lists.len();
+        self.live
+            .iter()
+            .map(|(_, active)| pages(active) as u64)
+            .sum()
     }
 
     /// A device whose restarts are bounded gives none.
@@ -312,18 +329,20 @@ impl Protocol for Seal {
         self.seal_all(ftl, now)
     }
 
-    /// Programs the page held back as the last one, publishes the versions in the same step, and
+    /// Programs the page held back as the last one, or a list of trims, publishes the versions in the same step, and
     /// waits for all pages.
     #[inline]
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
         let Some(active) = self.live.get_mut(tx) else {
             return Ok(Some(now));
         };
-        let says = active.last(self.mistake);
-        state_before_sum(ftl, now, (tx, active), says, &mut self.waiting)?;
-        let last = program(ftl, now, (tx, active), says, &mut self.waiting)?;
+        let (says, last) = program_last(ftl, now, (tx, active), self.mistake, &mut self.waiting)?;
         let active = self.live.take(tx).expect("it has written");
         active.writes.publish(ftl);
+        active.trims.publish(ftl);
+        if self.mistake.is(Mistake::TrimsDropped) {
+            active.trims.drop_at_once(ftl);
+        }
         let wait_for = match self.mistake.is(Mistake::LastPageWaited) {
             true => last.done,
             false => active.writes.done,
@@ -347,10 +366,11 @@ impl Protocol for Seal {
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError> {
         if let Some(mut active) = self.live.take(tx) {
             if self.mistake.is(Mistake::AbortPrograms) {
-                let says = active.last(self.mistake);
-                program(ftl, now, (tx, &mut active), says, &mut self.waiting)?;
+                let active = (tx, &mut *active);
+                program_last(ftl, now, active, self.mistake, &mut self.waiting)?;
             }
             active.writes.discard(ftl);
+            active.trims.discard(ftl);
             self.end(active, Nanos::ZERO);
             self.seal_due(ftl, now)?;
         }
@@ -364,7 +384,8 @@ impl Protocol for Seal {
     fn memory(&self) -> Vec<(&'static str, u64)> {
         let of = |active: &Active| {
             let blocks = active.blocks.len() * size_of::<Pbn>();
-            active.writes.memory() + blocks as u64 + active.held.memory()
+            let pages = active.writes.memory() + active.trims.memory();
+            pages + blocks as u64 + active.held.memory()
         };
         vec![
             ("active_tx_table", self.live.memory(of)),
@@ -381,6 +402,7 @@ impl Protocol for Seal {
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
         for (tx, active) in self.live.iter() {
             active.writes.check(ftl, tx)?;
+            active.trims.check(ftl, tx)?;
         }
         self.evidence.check(ftl)?;
         for lpn in (0..ftl.logical_pages()).map(Lpn) {
@@ -393,6 +415,25 @@ impl Protocol for Seal {
 }
 
 impl Seal {
+    /// Trims a page. If the list that waits is full, it is programmed.
+    fn trim(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId, at: Lpn) -> Result<Taken, FtlError> {
+        let mut taken = Taken::at(now);
+        let active = self.live.open(tx);
+        let is_full = active.trims.is_full(self.trims, at);
+        if is_full {
+            let tx = (tx, &mut *active);
+            taken.done = program_list(ftl, now, tx, Last::NOT, &mut self.waiting)?.done;
+            active.trims.are_listed();
+        }
+        // What is held back of the page was never programmed.
+        active.held.clear_if(at);
+        active.trims.add(at);
+        if is_full {
+            self.seal_due(ftl, now)?;
+        }
+        Ok(taken)
+    }
+
     /// The tables rely on what is done at an instant, unless it is a mistake not to wait for it.
     #[inline]
     fn rely_on(&mut self, unless: Mistake, done: Nanos) {
@@ -412,6 +453,7 @@ impl Seal {
             }
         }
         active.writes.clear();
+        active.trims.clear();
         (active.overwritten, active.said) = (0, 0);
         active.held.clear();
         self.live.reuse(active);
@@ -434,8 +476,16 @@ impl Owner for Seal {
 
     /// A page whose transaction still needs it as evidence is copied as it is. Any other copy
     /// belongs to no transaction, and counts by itself.
-    fn relocate(&mut self, _: &Ftl, _: Ppn, _: &Header, tail: &mut [u8]) -> Relocation {
+    /// A list of trims that counts by itself may not be durable either, and is copied as it is: the
+    /// copy may be all that a cut leaves of it. Not where the mapping table on flash names it.
+    fn relocate(&mut self, _: &Ftl, _: Ppn, header: &Header, tail: &mut [u8]) -> Relocation {
         let tx = TxId(get(tail, tail::XID));
+        let unto = self.bounds.as_ref().map_or(0, Bounds::unto);
+        let is_list = header.kind == PageKind::Trims && header.seq > unto;
+        if is_list && count_of(tail).0 == 1 {
+            (self.copied, self.copies_sum) = (None, false);
+            return Relocation::Copy;
+        }
         self.copies_sum = count_of(tail).1;
         let is_awaited =
             self.evidence.is_awaited(tx, self.now) && !self.mistake.is(Mistake::AwaitedResolved);
@@ -452,12 +502,23 @@ impl Owner for Seal {
         }
     }
 
+    fn keeps_trim(&self, ftl: &Ftl, at: Lpn, list: Ppn) -> bool {
+        ftl.slot(at) == Slot::Trimmed(list) || self.mistake.is(Mistake::TrimsAgain)
+    }
+
     fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Written) {
         self.rely_on(Mistake::CopiesNotWaited, to.done);
         let (was, is) = (Slot::of(header.kind, from), Slot::of(header.kind, to.at));
         let block = ftl.geometry().block_of(to.at);
-        if ftl.slot(header.lpn) == was {
-            ftl.set_slot(header.lpn, is);
+        let is_list = header.kind == PageKind::Trims;
+        let is_mapped = match is_list {
+            true => self.copied.is_none_or(|tx| self.live.get(tx).is_none()),
+            false => ftl.slot(header.lpn) == was,
+        };
+        if is_mapped {
+            if !is_list {
+                ftl.set_slot(header.lpn, is);
+            }
             if let Some(tx) = self.copied
                 && let Some(durable) = self.evidence.copied(tx, block)
             {
@@ -469,7 +530,10 @@ impl Owner for Seal {
         }
         let active = self.copied.and_then(|tx| self.live.get_mut(tx));
         let active = active.expect("a live page is mapped, or that of a live transaction");
-        let follows = active.writes.follow(header.lpn, was, is, Nanos::ZERO);
+        let follows = match is_list {
+            true => active.trims.follow(from, to.at),
+            false => active.writes.follow(header.lpn, was, is, Nanos::ZERO),
+        };
         assert!(follows, "a live transaction has one live version of a page");
         // The copy does not say what the page has said.
         active.said = 0;

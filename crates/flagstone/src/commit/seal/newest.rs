@@ -3,9 +3,9 @@
 //! The mapping table holds it, so that this takes one bit a page.
 
 use super::Mistake;
-use crate::ftl::{Ftl, Slot};
+use crate::ftl::{Ftl, FtlError, Slot};
 use crate::mistakes::Mistaken;
-use crate::units::{Lpn, Ppn};
+use crate::units::{Lpn, Nanos, Ppn};
 
 /// Maps each logical page to the version that counts and has the highest place, and of two with the
 /// same place the one with the higher write sequence.
@@ -27,20 +27,54 @@ impl Newest {
         }
     }
 
-    /// A version counts, at a place and with a write sequence. `rank_of` says both of another one.
+    /// A version counts, at a place and with a write sequence. `rank_of` says both of another one. A
+    /// list of trims is read at an instant, for the pages that it names. Returns when it was read.
+    ///
+    /// # Errors
+    /// The list cannot be read, unless the restart salvages.
     #[inline]
     pub(super) fn offer(
+        &mut self,
+        ftl: &mut Ftl,
+        (lpn, slot, is_list): (Lpn, Slot, bool),
+        rank: (u64, u64),
+        (now, salvages): (Nanos, bool),
+        rank_of: impl Fn(Ppn) -> (u64, u64),
+    ) -> Result<Nanos, FtlError> {
+        // The mapping table on flash has what counted before.
+        if rank.0 <= self.unto {
+            return Ok(now);
+        }
+        if !is_list {
+            self.offer_one(ftl, lpn, slot, rank, &rank_of);
+            return Ok(now);
+        }
+        let at = slot.ppn().expect("a list is on a page");
+        match ftl.read_trims(now, at, lpn) {
+            Ok((read, named)) => {
+                for lpn in named {
+                    self.offer_one(ftl, lpn, slot, rank, &rank_of);
+                }
+                Ok(read)
+            }
+            Err(FtlError::Unreadable { at }) if salvages => {
+                ftl.note_lost_trims(at);
+                Ok(now)
+            }
+            Err(FtlError::Unreadable { at }) => Err(ftl.lost_trims(at)),
+            Err(error) => Err(error),
+        }
+    }
+
+    #[inline]
+    fn offer_one(
         &mut self,
         ftl: &mut Ftl,
         lpn: Lpn,
         slot: Slot,
         rank: (u64, u64),
-        rank_of: impl Fn(Ppn) -> (u64, u64),
+        rank_of: &impl Fn(Ppn) -> (u64, u64),
     ) {
-        // The mapping table on flash has what counted before.
-        if rank.0 <= self.unto {
-            return;
-        }
         let (word, bit) = (lpn.index() / 64, lpn.0 % 64);
         if self.mapped[word] >> bit & 1 == 1 {
             let other = ftl.slot(lpn);

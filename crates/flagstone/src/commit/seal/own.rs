@@ -10,12 +10,14 @@
 //! the first time.
 
 use super::seals::Waiting;
+use super::trims::Trims;
 use super::{Mistake, tail};
 use crate::commit::active::{HeldBack, Writes};
-use crate::ftl::{self, Ftl, FtlError, Slot, Stream, Written};
+use crate::commit::{Content, Write};
+use crate::ftl::{self, Cause, Ftl, FtlError, PageKind, Slot, Stream, Written, trims_page};
 use crate::layout::{get, put};
 use crate::mistakes::Mistaken;
-use crate::units::{Nanos, Pbn, TxId};
+use crate::units::{Lpn, Nanos, Pbn, TxId};
 use rustc_hash::FxHashMap;
 
 /// Set in [`tail::COUNT`] of a last page that has a sum.
@@ -41,18 +43,25 @@ pub(super) struct Active {
     /// Blocks that wait for its end; sealed ones among them.
     pub(super) blocks: Vec<Pbn>,
     pub(super) held: HeldBack,
+    pub(super) trims: Trims,
     /// What its page on flash has said that says most of what was durable before it, see
     /// [`Ftl::said`].
     pub(super) said: u64,
 }
 
 impl Active {
-    /// What the page held back says if it is the last one.
+    /// What the page held back says if it is the last one, or if none is, the list of what was
+    /// trimmed.
     pub(super) fn last(&self, mistake: Mistaken<Mistake>) -> Last {
         let held = self.held.lpn();
         let overwrites = held.is_some_and(|at| self.writes.get(at).is_some());
         let overwritten = self.overwritten + u64::from(overwrites);
-        let count = self.writes.entries().len() as u32 + u32::from(!overwrites);
+        let lists = match mistake.is(Mistake::TrimsNotCounted) {
+            true => &[],
+            false => &self.trims.lists[..],
+        };
+        let count = self.writes.entries().len() + lists.len() + usize::from(!overwrites);
+        let count = count as u32;
         if mistake.is(Mistake::NumberOfPrograms) {
             return Last {
                 count: count + overwritten as u32,
@@ -63,7 +72,9 @@ impl Active {
         let sum = || {
             let entries = self.writes.entries().iter();
             let others = entries.filter(|entry| Some(entry.lpn) != held);
-            others.fold(0u64, |sum, entry| sum.wrapping_add(entry.seq))
+            let others = others.map(|entry| entry.seq);
+            let all = others.chain(lists.iter().map(|list| list.seq));
+            all.fold(0u64, u64::wrapping_add)
         };
         Last {
             count,
@@ -75,6 +86,7 @@ impl Active {
     pub(super) fn places(&self, ftl: &Ftl) -> Vec<Pbn> {
         let entries = self.writes.entries().iter();
         let written = entries.filter_map(|entry| entry.slot.ppn());
+        let written = written.chain(self.trims.lists.iter().map(|list| list.at));
         let mut blocks: Vec<Pbn> = written.map(|at| ftl.geometry().block_of(at)).collect();
         blocks.sort_unstable();
         blocks.dedup();
@@ -101,29 +113,60 @@ impl Last {
     };
 }
 
-/// Before the last page of a transaction, which has no room to say what was durable before it: has
-/// another page say it, if none does that is there already. The page that is held back is
-/// programmed for that as one that is not the last, and is held back on.
+/// Programs the last page of a transaction: the page that it holds back, or a list of what it has
+/// trimmed. Returns what that page says.
 #[inline]
-pub(super) fn state_before_sum(
+pub(super) fn program_last(
+    ftl: &mut Ftl,
+    now: Nanos,
+    (tx, active): (TxId, &mut Active),
+    mistake: Mistaken<Mistake>,
+    waiting: &mut FxHashMap<Pbn, Waiting>,
+) -> Result<(Last, Written), FtlError> {
+    if active.trims.waiting() > 0 {
+        if active.held.is_some() {
+            program(ftl, now, (tx, active), Last::NOT, waiting)?;
+        }
+        if let Some(at) = active.trims.take_only() {
+            let (content, cause) = (Content::Trim, Cause::Host);
+            active.held.hold(Write { at, content, cause });
+        }
+    }
+    let mut says = active.last(mistake);
+    if state_before_sum(ftl, now, (tx, active), says, waiting)? {
+        // Where it was a list, there is one more.
+        says = active.last(mistake);
+    }
+    let last = program(ftl, now, (tx, active), says, waiting)?;
+    if active.trims.waiting() > 0 {
+        active.trims.are_listed();
+    }
+    Ok((says, last))
+}
+
+/// Before the last page of a transaction, which has no room to say what was durable before it: has
+/// another page say it, if none does that is there already. The page is programmed for that as one
+/// that is not the last. Returns whether it was.
+#[inline]
+fn state_before_sum(
     ftl: &mut Ftl,
     now: Nanos,
     (tx, active): (TxId, &mut Active),
     says: Last,
     waiting: &mut FxHashMap<Pbn, Waiting>,
-) -> Result<(), FtlError> {
+) -> Result<bool, FtlError> {
     let is_left_out = ftl.config().mistake.is(ftl::Mistake::WordUnstated);
     if says.sum.is_none() || is_left_out || !ftl.says_more(now, active.said) {
-        return Ok(());
+        return Ok(false);
     }
     let held = active.held.page();
     program(ftl, now, (tx, active), Last::NOT, waiting)?;
     active.held.hold_again(held);
-    Ok(())
+    Ok(true)
 }
 
 /// Programs the page that a transaction holds back, and lets the collector have the version that it
-/// takes the place of.
+/// takes the place of. If it holds none back, programs a list of its trims.
 #[inline]
 pub(super) fn program(
     ftl: &mut Ftl,
@@ -132,27 +175,74 @@ pub(super) fn program(
     says: Last,
     waiting: &mut FxHashMap<Pbn, Waiting>,
 ) -> Result<Written, FtlError> {
+    if !active.held.is_some() {
+        return program_list(ftl, now, (tx, active), says, waiting);
+    }
     let (at, kind, cause, bytes) = active.held.get();
-    let mut tail = [0; tail::SIZE];
-    put(&mut tail, tail::XID, tx.0);
-    put(&mut tail, tail::COUNT, says.count.into());
-    let (stream, page) = ((Stream::Host, None), (kind, at, None));
-    let to = match says.sum {
-        None => {
-            let to = ftl.append(now, stream, page, &tail, bytes, cause)?;
-            active.said = active.said.max(ftl.said());
-            to
-        }
-        Some(sum) => {
-            put(&mut tail, tail::COUNT, (says.count | HAS_SUM).into());
-            ftl.append_word(now, stream, page, (&tail, sum), bytes, cause)?
-        }
-    };
+    let to = append(ftl, now, tx, says, (kind, at), (bytes, cause))?;
+    if says.sum.is_none() {
+        active.said = active.said.max(ftl.said());
+    }
     active.held.clear();
     if let Some(old) = active.writes.put_over(at, Slot::of(kind, to.at), to) {
         active.overwritten += 1;
         ftl.kill(old);
     }
+    is_programmed(ftl, to, active, says, waiting);
+    Ok(to)
+}
+
+/// Programs a list of the trims of a transaction that are on none.
+#[cold]
+pub(super) fn program_list(
+    ftl: &mut Ftl,
+    now: Nanos,
+    (tx, active): (TxId, &mut Active),
+    says: Last,
+    waiting: &mut FxHashMap<Pbn, Waiting>,
+) -> Result<Written, FtlError> {
+    let named = active.trims.next();
+    let highest = *named.last().expect("a transaction has a last page");
+    let page = (PageKind::Trims, highest);
+    let to = append(ftl, now, tx, says, page, (&trims_page(&named), Cause::Host))?;
+    if says.sum.is_none() {
+        active.said = active.said.max(ftl.said());
+    }
+    active.writes.done = active.writes.done.max(to.done);
+    active.trims.is_on_flash(to.at, to.seq, named);
+    is_programmed(ftl, to, active, says, waiting);
+    Ok(to)
+}
+
+#[inline]
+fn append(
+    ftl: &mut Ftl,
+    now: Nanos,
+    tx: TxId,
+    says: Last,
+    (kind, at): (PageKind, Lpn),
+    (bytes, cause): (&[u8], Cause),
+) -> Result<Written, FtlError> {
+    let mut tail = [0; tail::SIZE];
+    put(&mut tail, tail::XID, tx.0);
+    put(&mut tail, tail::COUNT, says.count.into());
+    let (stream, page) = ((Stream::Host, None), (kind, at, None));
+    let Some(sum) = says.sum else {
+        return ftl.append(now, stream, page, &tail, bytes, cause);
+    };
+    put(&mut tail, tail::COUNT, (says.count | HAS_SUM).into());
+    ftl.append_word(now, stream, page, (&tail, sum), bytes, cause)
+}
+
+/// Notes what the block waits for that a page of a live transaction was programmed in.
+#[inline]
+fn is_programmed(
+    ftl: &Ftl,
+    to: Written,
+    active: &mut Active,
+    says: Last,
+    waiting: &mut FxHashMap<Pbn, Waiting>,
+) {
     // A page that is alone in its transaction counts by itself: no summary has to wait for it.
     if says.count != 1 {
         let block = ftl.geometry().block_of(to.at);
@@ -161,7 +251,6 @@ pub(super) fn program(
             waiting.entry(block).or_default().has_sum = true;
         }
     }
-    Ok(to)
 }
 
 /// A block has a page of a live transaction.

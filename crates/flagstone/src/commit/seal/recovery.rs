@@ -8,7 +8,7 @@ use super::own::count_of;
 use super::{Mistake, listed, tail};
 use crate::commit::show::Rulings;
 use crate::commit::{Options, Ruling};
-use crate::ftl::{Ftl, FtlError, Mounted, Scanned, Slot, verdict};
+use crate::ftl::{Ftl, FtlError, Mounted, PageKind, Scanned, Slot, verdict};
 use crate::layout::get;
 use crate::mistakes::Mistaken;
 use crate::nand::Geometry;
@@ -27,8 +27,10 @@ pub(super) struct Version {
     pub(super) sum: Option<u64>,
     /// What the summary of its block says of it.
     pub(super) verdict: u32,
+    /// The logical page; of a list of trims, the highest one.
     pub(super) lpn: Lpn,
     pub(super) slot: Slot,
+    pub(super) is_list: bool,
 }
 
 impl Version {
@@ -101,6 +103,8 @@ pub(super) fn read(
     let mut found = Versions::new(&geometry, tells);
     let mut newest = Newest::new(logical_pages, unto, mistake);
     let mut done = mounted.done;
+    // When lists of trims are read, and whether the restart goes on where it cannot read one.
+    let goes_on = (mounted.done, options.salvages);
     let mut beyond: Option<Lpn> = None;
     let mut versions = Vec::with_capacity(geometry.pages_per_block as usize);
     for block in blocks {
@@ -124,6 +128,7 @@ pub(super) fn read(
                     verdict: get(verdict, verdict::VERDICT) as u32,
                     lpn: head.lpn,
                     slot: Slot::of(head.kind, at),
+                    is_list: head.kind == PageKind::Trims,
                 };
                 versions.push((geometry.page_in_block(at), version));
             }
@@ -131,11 +136,19 @@ pub(super) fn read(
         done = done.max(read);
         found.see(block, &versions);
         for (_, version) in &versions {
-            if let Some((_, place)) = version.decided() {
+            let decided = match version.decided() {
+                None if version.is_list && mistake.is(Mistake::TornTrims) => {
+                    Some(("", version.seq))
+                }
+                decided => decided,
+            };
+            if let Some((_, place)) = decided {
                 let rank = (place, version.seq);
-                newest.offer(ftl, version.lpn, version.slot, rank, |at| {
+                let of = (version.lpn, version.slot, version.is_list);
+                let read = newest.offer(ftl, of, rank, goes_on, |at| {
                     found.columns.rank(at, |_| None)
-                });
+                })?;
+                done = done.max(read);
             }
         }
     }
@@ -163,16 +176,21 @@ pub(super) fn read(
     }
     let mut rulings = Rulings::new(tells);
     if rulings.listens() {
-        let table_has = |version: &Version| table[version.lpn.index()] == version.slot;
+        let table_has = |version: &Version| match version.is_list {
+            true => table.contains(&version.slot),
+            false => table[version.lpn.index()] == version.slot,
+        };
         places.tell(&mut rulings, table_has, &found.all);
     }
     for run in columns.undecided() {
         if let Some(place) = places.of_tx(run.tx) {
             for version in columns.of_run(&run) {
                 let rank = (place, version.seq);
-                newest.offer(ftl, version.lpn, version.slot, rank, |at| {
+                let of = (version.lpn, version.slot, version.is_list);
+                let read = newest.offer(ftl, of, rank, goes_on, |at| {
                     columns.rank(at, |tx| places.of_tx(tx))
-                });
+                })?;
+                done = done.max(read);
             }
         }
     }
@@ -316,7 +334,7 @@ impl Places {
                 None => {
                     let of_tx = versions.iter().filter(|other| other.tx == version.tx);
                     let mut there = There::default();
-                    there.count(of_tx.map(|of| (of.lpn, of.seq, of.count, of.sum)));
+                    there.count(of_tx.map(|of| (of.is_list, of.lpn, of.seq, of.count, of.sum)));
                     let says = match there.last.map(|last| (last.count, last.sum)) {
                         None => "the last one is not".to_string(),
                         Some((count, None)) => format!("the last one says {count}"),
@@ -329,7 +347,11 @@ impl Places {
                     format!("pages of it that are there: {}; {says}", there.pages)
                 }
             };
-            let because = format!("logical page {}, {place}", version.lpn);
+            let what = match version.is_list {
+                true => format!("trims up to logical page {}", version.lpn),
+                false => format!("logical page {}", version.lpn),
+            };
+            let because = format!("{what}, {place}");
             let at = version.slot.ppn().into_iter().collect();
             rulings.say(row, tx, at, counts, because);
         }
@@ -342,7 +364,7 @@ impl Places {
             let place = self.of_tx(run.tx).filter(|&place| place > self.unto);
             let mut versions = columns.of_run(&run);
             if let Some(cv) = place
-                && versions.any(|version| ftl.slot(version.lpn) == version.slot)
+                && versions.any(|version| version.slot.ppn().is_some_and(|at| ftl.is_live(at)))
             {
                 let found = || Undecided {
                     cv,
@@ -404,6 +426,9 @@ mod tests {
         says_sum: bool,
         /// An older version of a page that the transaction has overwritten itself.
         older: Older,
+        /// One of the pages is a list of trims. Of those that it names the highest is the one that
+        /// this is about.
+        has_list: bool,
         /// The mapping table on flash has the page.
         is_mapped: bool,
     }
@@ -440,7 +465,7 @@ mod tests {
         fn all() -> Vec<Facts> {
             let mut all = Vec::new();
             let olders = [Older::Gone, Older::Beside, Older::Instead];
-            for bits in 0..512u32 {
+            for bits in 0..1024u32 {
                 let bit = |at: u32| bits >> at & 1 == 1;
                 for (pages, older) in (1..4).flat_map(|pages| olders.map(|older| (pages, older))) {
                     all.push(Facts {
@@ -454,10 +479,16 @@ mod tests {
                         has_last: bit(6),
                         is_mapped: bit(7),
                         says_sum: bit(8),
+                        has_list: bit(9),
                         older,
                     });
                 }
             }
+            // A list takes the place of no page. Here it is not the last one.
+            all.retain(|facts| {
+                let is_another = facts.pages > 1 + u64::from(facts.has_last);
+                !facts.has_list || (facts.older == Older::Gone && is_another)
+            });
             // A page of none, or alone, has no verdict and no siblings.
             all.retain(|facts| {
                 let is_alone = !facts.is_of_many();
@@ -487,14 +518,20 @@ mod tests {
         fn ruled(&self, mistake: Option<Mistake>) -> (&'static str, Option<u64>) {
             let tx = TxId(if self.has_tx { 7 } else { 0 });
             let page = |lpn, seq, count, verdict, block| {
+                let (is_list, at) = (self.has_list && lpn == 1, Ppn(seq as u32));
                 let version = Version {
                     tx,
                     seq,
                     count,
                     sum: (self.says_sum && count > 1).then_some(SEQ + SEQ + 1),
                     verdict,
-                    lpn: Lpn(lpn as u32),
-                    slot: Slot::Page(Ppn(seq as u32)),
+                    lpn: Lpn(if is_list { 0 } else { lpn as u32 }),
+                    slot: if is_list {
+                        Slot::Trimmed(at)
+                    } else {
+                        Slot::Page(at)
+                    },
+                    is_list,
                 };
                 (version, Pbn(block))
             };
@@ -575,6 +612,7 @@ mod tests {
             (Mistake::LastPageCommits, &["@F", "@G"]),
             (Mistake::NoSum, &["@F", "@G"]),
             (Mistake::NotCounted, &["@F", "@G"]),
+            (Mistake::TrimsNotCounted, &["@E"]),
         ] {
             let mistaken = |facts: &Facts| facts.place(Some(mistake));
             let mut differ = rows_that_differ(&TABLE, &Facts::all(), mistaken);

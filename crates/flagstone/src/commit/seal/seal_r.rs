@@ -21,7 +21,7 @@
 
 use super::INFO as SEAL;
 use super::bounds::{self, Bounds};
-use super::settings::{LINGER, UNDECIDED};
+use super::settings::{LINGER, TRIMS, UNDECIDED};
 use crate::commit::{Info, Options, Recovered};
 use crate::ftl::{Format, Ftl, FtlError, Mounted};
 use crate::settings::Setting;
@@ -36,7 +36,7 @@ const CHECKPOINT: Setting = Setting {
 pub(in crate::commit) const INFO: Info = Info {
     name: "seal-r",
     idea: "as seal, with checkpoints of the mapping table, which bound what a restart reads",
-    settings: &[LINGER, UNDECIDED, CHECKPOINT],
+    settings: &[LINGER, UNDECIDED, TRIMS, CHECKPOINT],
     root: Some(bounds::fields),
     format: Format {
         persist_map: true,

@@ -1,4 +1,5 @@
-//! What can be set in SEAL: how many blocks may wait, and how many may stay undecided.
+//! What can be set in SEAL: how many blocks may wait, how many may stay undecided, and how long
+//! lists of trims are.
 
 use crate::commit::{Info, Options};
 use crate::nand::Geometry;
@@ -19,6 +20,13 @@ pub(super) const UNDECIDED: Setting = Setting {
     what: "blocks with pages that need evidence from elsewhere, and transactions with such pages, \
            beyond which the oldest such block is collected; 0 takes a 64th of the device, and at \
            least 64",
+};
+
+pub(super) const TRIMS: Setting = Setting {
+    name: "trims",
+    default: "0",
+    what: "logical pages that a list of trims names at most; 1 for a page a trim, 0 for as many as \
+           there is room for in a page",
 };
 
 /// The least number of undecided blocks that are let be, unless the setting says otherwise.
@@ -47,4 +55,13 @@ pub(super) fn undecided(
         0 => (geometry.blocks() / 64).max(UNDECIDED_LEAST),
         most => most,
     } as usize)
+}
+
+/// Logical pages that a list of trims names at most.
+pub(super) fn trims(info: &Info, fit: usize, options: &Options) -> Result<usize, BadSetting> {
+    let most: usize = options.settings.number(info, TRIMS.name, 0, 1 << 20)?;
+    Ok(match most {
+        0 => fit,
+        most => most.min(fit),
+    })
 }

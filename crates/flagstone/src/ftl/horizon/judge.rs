@@ -86,6 +86,8 @@ const BLANK: &str = "had pages that were durable, and is blank";
 const SMALLER: &str =
     "it holds logical pages beyond its size: what said that it had become larger is lost";
 const LAST_GONE: &str = "what was programmed last before the device was closed cannot be read";
+const TRIMS_GONE: &str =
+    "has a list of trimmed pages, and cannot be read: they may hold again what they held before";
 const OLDER_ROOT: &str = "the newest root cannot be read";
 
 /// What a restart knows of a block without a summary, beside its pages.
@@ -169,6 +171,29 @@ impl Ftl {
         &self.horizon.damage
     }
 
+    /// Notes a list of trims that a restart which salvages cannot read.
+    pub fn note_lost_trims(&mut self, at: Ppn) {
+        let damage = self.damage_of_trims(at);
+        self.horizon.damage.push(damage);
+    }
+
+    /// The error of a list of trims that a restart cannot read.
+    pub fn lost_trims(&self, at: Ppn) -> FtlError {
+        match self.flash.never_fails() {
+            true => FtlError::Damaged(self.damage_of_trims(at).to_string()),
+            false => FtlError::Unreadable { at },
+        }
+    }
+
+    fn damage_of_trims(&self, at: Ppn) -> Damage {
+        let (block, page) = self.addresses.split(at);
+        Damage {
+            block: Some(block),
+            page: Some(page),
+            why: TRIMS_GONE,
+        }
+    }
+
     /// Doubts a device that holds a version of a logical page beyond its size: it was larger. Only
     /// where it says itself how large it is, as a device does whose flash never fails.
     ///
@@ -200,7 +225,8 @@ impl Ftl {
             // The pages with the last numbers before it may be gone, which must not come again.
             self.seq = self.seq.max(number);
         }
-        let mut damage = self.find_damage(scanned);
+        let mut damage = std::mem::take(&mut self.horizon.damage);
+        damage.extend(self.find_damage(scanned));
         // Only a device that says itself how large it is may have lost that.
         if scanned.beyond.is_some() && self.flash.never_fails() {
             damage.push(Damage {

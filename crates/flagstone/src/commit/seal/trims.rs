@@ -1,0 +1,139 @@
+//! The trims of a live transaction. They are listed, many to a page.
+//!
+//! A list is one more page of the transaction, and counts as one. It is programmed when it is full,
+//! or as the last page. So what the transaction had written to a page before it trimmed it is not
+//! replaced by a version of that page: it stays, and is counted, until the transaction ends.
+
+use crate::commit::table_bytes;
+use crate::ftl::Ftl;
+use crate::units::{Lpn, Ppn, TxId};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// A list on flash.
+#[derive(Debug, Clone)]
+pub(super) struct List {
+    pub(super) at: Ppn,
+    pub(super) seq: u64,
+    named: Vec<Lpn>,
+}
+
+/// What a live transaction has trimmed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Trims {
+    /// Trimmed, and on no list yet.
+    waiting: FxHashSet<Lpn>,
+    /// Trimmed, and not written since: which list says so.
+    listed: FxHashMap<Lpn, u32>,
+    pub(super) lists: Vec<List>,
+}
+
+impl Trims {
+    /// A page is trimmed.
+    pub(super) fn add(&mut self, at: Lpn) {
+        self.listed.remove(&at);
+        self.waiting.insert(at);
+    }
+
+    /// A page is written.
+    #[inline]
+    pub(super) fn forget(&mut self, at: Lpn) {
+        if !self.waiting.is_empty() {
+            self.waiting.remove(&at);
+        }
+        if !self.listed.is_empty() {
+            self.listed.remove(&at);
+        }
+    }
+
+    /// Whether a page is trimmed.
+    #[inline]
+    pub(super) fn has(&self, at: Lpn) -> bool {
+        let is_in = |all: usize, is: &dyn Fn() -> bool| all > 0 && is();
+        is_in(self.waiting.len(), &|| self.waiting.contains(&at))
+            || is_in(self.listed.len(), &|| self.listed.contains_key(&at))
+    }
+
+    /// Trims that are on no list.
+    #[inline]
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether a list has to be programmed before a page can be added.
+    pub(super) fn is_full(&self, most: usize, at: Lpn) -> bool {
+        self.waiting.len() >= most && !self.waiting.contains(&at)
+    }
+
+    /// Those that are on no list, in ascending order.
+    pub(super) fn next(&self) -> Vec<Lpn> {
+        let mut all: Vec<Lpn> = self.waiting.iter().copied().collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// The only one that is on no list, which gets a page of its own.
+    pub(super) fn take_only(&mut self) -> Option<Lpn> {
+        let only = self.waiting.iter().next().copied();
+        only.filter(|at| self.waiting.len() == 1 && self.waiting.remove(at))
+    }
+
+    /// A list of them was programmed. They stay, as if it had not been.
+    pub(super) fn is_on_flash(&mut self, at: Ppn, seq: u64, named: Vec<Lpn>) {
+        self.lists.push(List { at, seq, named });
+    }
+
+    /// The list that was programmed last has them: none is left.
+    pub(super) fn are_listed(&mut self) {
+        let list = self.lists.len() as u32 - 1;
+        self.listed
+            .extend(self.waiting.drain().map(|at| (at, list)));
+    }
+
+    /// Follows a list that the collector has moved. False if it is not one of these.
+    pub(super) fn follow(&mut self, from: Ppn, to: Ppn) -> bool {
+        let list = self.lists.iter_mut().find(|list| list.at == from);
+        list.map(|list| list.at = to).is_some()
+    }
+
+    /// Maps what is trimmed to the lists. Those that say nothing any more are the collector's.
+    pub(super) fn publish(&self, ftl: &mut Ftl) {
+        for (index, list) in (0..).zip(&self.lists) {
+            let named = list.named.iter().copied();
+            let says = |at: &Lpn| self.listed.get(at) == Some(&index);
+            ftl.map_trims(list.at, named.filter(says));
+        }
+    }
+
+    /// A control: lets the collector have the lists although they are what hides older versions.
+    pub(super) fn drop_at_once(&self, ftl: &mut Ftl) {
+        self.listed.keys().for_each(|&at| ftl.forget_trimmed(at));
+    }
+
+    /// Lets the collector have the lists.
+    pub(super) fn discard(&self, ftl: &mut Ftl) {
+        self.lists.iter().for_each(|list| ftl.kill(list.at));
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+        self.listed.clear();
+        self.lists.clear();
+    }
+
+    /// Checks that every list is still on flash, and nothing is mapped to it yet.
+    pub(super) fn check(&self, ftl: &Ftl, tx: TxId) -> Result<(), String> {
+        let lost = self.lists.iter().find(|list| !ftl.is_live(list.at));
+        match lost {
+            Some(list) => Err(format!("list {} of {tx} is not live", list.at)),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes of memory.
+    pub(super) fn memory(&self) -> u64 {
+        let named: usize = self.lists.iter().map(|list| list.named.len()).sum();
+        table_bytes::<Lpn, ()>(self.waiting.len())
+            + table_bytes::<Lpn, u32>(self.listed.len())
+            + (named * size_of::<Lpn>() + self.lists.len() * size_of::<List>()) as u64
+    }
+}
