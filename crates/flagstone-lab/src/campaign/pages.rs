@@ -125,7 +125,7 @@ impl Pages {
             _ if writes == 0 && aborts => self.abort(known, which),
             _ if writes == 0 => self.commit(known, which),
             ..74 => self.write(known, which, page, false),
-            74..80 => self.write(known, which, page, true),
+            74..80 => self.trim(known, which, page, dice),
             80..93 => self.read(known, Some(which), page),
             _ => self.read(known, None, page),
         }
@@ -190,6 +190,31 @@ impl Pages {
             Err(error) if known.may_fill && is_full(&error) => self.give_up(known, which),
             Err(error) => Err(stop(known, error)),
         }
+    }
+
+    /// Trims a page, or several.
+    fn trim(
+        &mut self,
+        known: &mut Known,
+        which: usize,
+        page: Place,
+        dice: &mut Pcg64Mcg,
+    ) -> Done<()> {
+        let name = self.live[which].name;
+        self.write(known, which, page, true)?;
+        let sweeps = known.habits.sweeps;
+        if sweeps == 0 || dice.random_range(0..100) >= sweeps {
+            return Ok(());
+        }
+        for _ in 0..dice.random_range(1..12) {
+            let page = known.some_page(dice);
+            // It is rolled back where the device is full.
+            if self.live.get(which).is_none_or(|live| live.name != name) {
+                break;
+            }
+            self.write(known, which, page, true)?;
+        }
+        Ok(())
     }
 
     fn is_written_by_another(&self, which: usize, page: Place) -> bool {

@@ -117,6 +117,8 @@ pub(super) struct Habits {
     pub(super) aborts: u32,
     /// Of a hundred writes, those to the page of the write before.
     pub(super) stays: u32,
+    /// Of a hundred trims, those that come with up to a dozen others.
+    pub(super) sweeps: u32,
     /// Records of a page.
     pub(super) slots: u32,
     /// Bytes of a record, from and to.
@@ -162,6 +164,7 @@ impl Shape {
             shape.draw_database(dice, subject);
             if matches!(subject.protocol(), Some(Kind::Seal | Kind::SealR)) {
                 shape.draw_linger(dice);
+                shape.draw_trims(number);
             }
             match (number, subject) {
                 (UNUSUAL.., Subject::Stack(stack)) => {
@@ -232,6 +235,7 @@ impl Shape {
                 patient: 0,
                 aborts: 20,
                 stays: 0,
+                sweeps: 0,
                 slots: 4,
                 bytes: (12, 12),
                 at_once: 50,
@@ -330,6 +334,15 @@ impl Shape {
                 .settings
                 .set("linger", dice.random_range(0..6_u32));
         }
+    }
+
+    /// How many pages are trimmed at once, and how many SEAL lists in a page. By dice of their own:
+    /// all else is what it was.
+    fn draw_trims(&mut self, number: u32) {
+        let mut dice = Pcg64Mcg::seed_from_u64(0x7215_0000_0000 + u64::from(number));
+        self.habits.sweeps = [0, 20, 60][dice.random_range(0..3)];
+        let most = [0, 0, 1, 2, 3, 5][dice.random_range(0..6)];
+        self.device.settings.set("trims", most);
     }
 
     fn draw_habits(&mut self, dice: &mut Pcg64Mcg, subject: Subject) {

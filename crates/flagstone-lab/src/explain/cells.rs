@@ -88,6 +88,7 @@ impl Reader {
         let (kind, label, what) = match head.kind {
             PageKind::Data => ("data", head.lpn.to_string(), "data"),
             PageKind::Trim => ("trim", format!("{}∅", head.lpn), "trimmed page"),
+            PageKind::Trims => ("trims", format!("≤{}∅", head.lpn), "list of trimmed pages"),
             PageKind::Summary => ("summary", "sum".into(), "summary of the block"),
             PageKind::Map => ("map", "map".into(), "part of the mapping table"),
             PageKind::Root => ("root", "root".into(), "part of a root"),
@@ -95,6 +96,7 @@ impl Reader {
         };
         let lpn = match head.kind {
             PageKind::Data | PageKind::Trim => format!("page {}", head.lpn),
+            PageKind::Trims => format!("pages up to {}", head.lpn),
             _ => head.lpn.to_string(),
         };
         let mut page = Page {

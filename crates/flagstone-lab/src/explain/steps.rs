@@ -5,7 +5,7 @@ use super::cells::{Names, Reader};
 use super::story::{Change, Ending, Lane, Page, Pane, Step, Table, Tables};
 use super::tale::{Event, Kept, Remark, Shown, Tale};
 use flagstone::commit::Ruling;
-use flagstone::ftl::{BlockState, Header};
+use flagstone::ftl::{BlockState, Header, PageKind};
 use flagstone::nand::{Fate, FlashError, Geometry, OpKind, Traced};
 use flagstone::units::{Nanos, Ppn};
 use std::collections::{BTreeMap, BTreeSet};
@@ -263,6 +263,7 @@ impl Making<'_> {
         };
         let owner = self.of_owner(kept);
         match Header::parse(&kept.spare) {
+            Some(head) if head.kind == PageKind::Trims => format!("trims{owner} (p{at})"),
             Some(head) if head.is_version() => format!("page {}{owner} (p{at})", head.lpn),
             Some(head) => format!("{} page (p{at})", kind_word(&head)),
             None => format!("p{at}"),
@@ -381,6 +382,12 @@ impl Making<'_> {
             })
         };
         match self.flash.iter().position(is_original) {
+            Some(from) if head.kind == PageKind::Trims => {
+                format!("copy trims{owner} from p{from} to {place}")
+            }
+            None if head.kind == PageKind::Trims => {
+                format!("program a list of trims{owner} at {place}")
+            }
             Some(from) => format!("copy page {}{owner} from p{from} to {place}", head.lpn),
             None => format!("program page {}{owner} at {place}", head.lpn),
         }
@@ -487,9 +494,9 @@ impl Making<'_> {
 type Alike<'a> = (bool, u64, &'a str, bool);
 
 fn kind_word(head: &Header) -> &'static str {
-    use flagstone::ftl::PageKind;
     match head.kind {
         PageKind::Data | PageKind::Trim => "data",
+        PageKind::Trims => "trims",
         PageKind::Summary => "summary",
         PageKind::Map => "mapping",
         PageKind::Root => "root",

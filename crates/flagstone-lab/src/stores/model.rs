@@ -3,7 +3,7 @@
 use flagstone::commit::DeviceError;
 use flagstone::units::Lpn;
 use flagstone_store::{PageStore, StoreError};
-use rand::RngExt;
+use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
 
@@ -38,6 +38,23 @@ impl Places {
     pub(super) fn draw(self, dice: &mut Pcg64Mcg) -> u32 {
         self.at(dice.random_range(0..self.count))
     }
+}
+
+/// For the dice by which trims come in bulk.
+const SWEEPS: u64 = 0x5eeb << 40;
+
+/// The pages that a client trims beside the one of the write with this number. In half of the runs
+/// some trims come in bulk. This has dice of its own: clients do the same with it and without.
+pub(super) fn swept(seed: u64, tag: Tag, pages: Places) -> Vec<u32> {
+    let sweeps = Pcg64Mcg::seed_from_u64(seed ^ SWEEPS).random_bool(0.5);
+    let mut dice = Pcg64Mcg::seed_from_u64(seed ^ SWEEPS ^ tag << 8);
+    let count = match dice.random_range(0..8) {
+        0..4 if sweeps => dice.random_range(1..6),
+        4..7 if sweeps => dice.random_range(6..40),
+        7 if sweeps => dice.random_range(0..2 * pages.count),
+        _ => 0,
+    };
+    (0..count).map(|_| pages.draw(&mut dice)).collect()
 }
 
 /// The committed contents of all pages.

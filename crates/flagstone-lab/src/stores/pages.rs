@@ -5,7 +5,7 @@ use super::compacting::Compactor;
 use super::discards::Discarder;
 use super::harness::{Done, Life, May, Media, Run, World, failed};
 use super::lie::{Lie, Lying};
-use super::model::{Model, Places, Writes, bytes_of};
+use super::model::{Model, Places, Writes, bytes_of, swept};
 use super::on_chip::OnChip;
 use super::pair::Pair;
 use super::whole;
@@ -242,6 +242,13 @@ impl Run<Pages> {
             match written {
                 Ok(()) => {
                     live.writes.insert(at, (!trims).then_some(tag));
+                    if trims {
+                        for at in swept(self.id.seed, tag, self.world.pages) {
+                            if store.trim(live.tx, Lpn(at)).is_ok() {
+                                live.writes.insert(at, None);
+                            }
+                        }
+                    }
                 }
                 // The protocol does not take this page now: another one will do.
                 Err(StoreError::Device(

@@ -9,7 +9,7 @@ use crate::identity::Identity;
 use crate::medium::Medium;
 use crate::medium::gaps::is_bad_sector;
 use crate::superblock::MEDIUM_PAGE_BYTES;
-use flagstone::ftl::{Header, PageKind};
+use flagstone::ftl::Header;
 use flagstone::units::Lpn;
 use std::io;
 
@@ -40,8 +40,7 @@ pub(crate) fn highest_page(
                 continue;
             }
             let head = Header::parse(&page[DATA_BYTES..][trailer::SPARE]);
-            if let Some(head) = head.filter(|it| matches!(it.kind, PageKind::Data | PageKind::Trim))
-            {
+            if let Some(head) = head.filter(Header::is_version) {
                 highest = highest.max(Some(head.lpn));
             }
         }

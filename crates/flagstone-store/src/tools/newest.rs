@@ -10,7 +10,7 @@ use crate::flash::{DATA_BYTES, generation_in, mark_at, mark_page, page_generatio
 use crate::medium::Medium;
 use crate::pages::{OpenOptions, PageStore};
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
-use flagstone::ftl::{Header, PageKind};
+use flagstone::ftl::{Header, PageKind, trims_in};
 use flagstone::layout::get;
 use flagstone::units::Lpn;
 use std::collections::BTreeMap;
@@ -43,15 +43,19 @@ fn versions(medium: &Patched, superblock: &Superblock) -> Result<Versions, Store
                 continue;
             }
             let head = Header::parse(&page[DATA_BYTES..][trailer::SPARE]);
-            let Some(head) =
-                head.filter(|head| matches!(head.kind, PageKind::Data | PageKind::Trim))
-            else {
+            let Some(head) = head.filter(Header::is_version) else {
                 continue;
             };
             let place = (head.kind == PageKind::Data).then_some(place);
-            let version = versions.entry(head.lpn.0).or_insert((head.seq, place));
-            if head.seq >= version.0 {
-                *version = (head.seq, place);
+            let pages = match head.kind {
+                PageKind::Trims => trims_in(&page[..DATA_BYTES]).unwrap_or_default(),
+                _ => vec![head.lpn],
+            };
+            for at in pages {
+                let version = versions.entry(at.0).or_insert((head.seq, place));
+                if head.seq >= version.0 {
+                    *version = (head.seq, place);
+                }
             }
         }
     }

@@ -477,17 +477,6 @@ impl Ftl {
         self.flash.forget(at);
     }
 
-    /// Says, while mounting, that a page found on flash is live.
-    pub fn revive(&mut self, at: Ppn) {
-        let id = self.geometry.block_of(at);
-        let before = self.blocks[id.index()].live;
-        self.set_live(at);
-        if self.is_candidate(id) {
-            self.victims.remove(id, before.into());
-            self.victims.insert(id, (before + 1).into());
-        }
-    }
-
     /// Counts a page as live. The list of candidates is the caller's.
     fn set_live(&mut self, at: Ppn) {
         let word = &mut self.live[at.index() / 64];
@@ -580,14 +569,7 @@ impl Ftl {
                 self.victims.len()
             ));
         }
-        for (lpn, &word) in self.words().iter().enumerate() {
-            if let Some(at) = Slot::decode(u32::from_le_bytes(word)).ppn()
-                && !self.is_live(at)
-            {
-                let what = format!("logical page {lpn} is at page {at}, which is not live");
-                return Err(what);
-            }
-        }
+        self.check_slots()?;
         self.check_lists()
     }
 

@@ -401,6 +401,17 @@ impl Ftl {
         Ok((logs, done))
     }
 
+    /// Says, while mounting, that a page found on flash is live.
+    pub fn revive(&mut self, at: Ppn) {
+        let id = self.geometry.block_of(at);
+        let before = self.blocks[id.index()].live;
+        self.set_live(at);
+        if self.is_candidate(id) {
+            self.victims.remove(id, before.into());
+            self.victims.insert(id, (before + 1).into());
+        }
+    }
+
     /// Forgets trimmed pages whose absence the mapping table on flash records by itself.
     pub fn forget_trimmed(&mut self, at: Lpn) {
         if let Slot::Trimmed(page) = self.slot(at) {

@@ -70,6 +70,18 @@ impl Ftl {
         self.map.as_chunks().0
     }
 
+    /// Checks that every mapped page is live.
+    pub(super) fn check_slots(&self) -> Result<(), String> {
+        let mapped = (0..self.logical_pages).map(Lpn);
+        let mut mapped = mapped.filter_map(|lpn| Some((lpn, self.slot(lpn).ppn()?)));
+        match mapped.find(|&(_, at)| !self.is_live(at)) {
+            Some((lpn, at)) => Err(format!(
+                "logical page {lpn} is at page {at}, which is not live"
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Where a logical page is.
     #[inline]
     pub fn slot(&self, at: Lpn) -> Slot {

@@ -389,12 +389,12 @@ impl<'a> Site<'a> {
         };
         let mut about = vec![match found.head {
             Some(Header { kind, lpn, seq }) if found.head.is_some_and(|it| it.is_version()) => {
-                let what = if kind == PageKind::Trim {
-                    "trim"
-                } else {
-                    "version"
+                let what = match kind {
+                    PageKind::Trims => "list of trims up to",
+                    PageKind::Trim => "trim of",
+                    _ => "version of",
                 };
-                format!("{what} of logical page {lpn}, sequence {seq}")
+                format!("{what} logical page {lpn}, sequence {seq}")
             }
             Some(head) => format!("{:?}, sequence {}", head.kind, head.seq).to_lowercase(),
             None => "no header that can be read".into(),

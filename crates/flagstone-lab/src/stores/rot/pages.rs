@@ -3,7 +3,7 @@
 
 use super::super::harness::{Done, failed};
 use super::super::lie::Lying;
-use super::super::model::{Model, Places, Tag, Writes, bytes_of};
+use super::super::model::{Model, Places, Tag, Writes, bytes_of, swept};
 use super::judge::{Kept, Looked, Way};
 use super::past::{Bytes, Past};
 use super::{End, RotRunId};
@@ -88,6 +88,13 @@ impl RottenPages {
             match written {
                 Ok(()) => {
                     live.writes.insert(at, (!trims).then_some(tag));
+                    if trims {
+                        for at in swept(self.id.seed, tag, self.pages) {
+                            if store.trim(live.tx, Lpn(at)).is_ok() {
+                                live.writes.insert(at, None);
+                            }
+                        }
+                    }
                 }
                 // The protocol does not take this page now: another one will do.
                 Err(StoreError::Device(

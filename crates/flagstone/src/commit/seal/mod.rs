@@ -87,7 +87,7 @@ use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use bounds::Bounds;
 use evidence::{Evidence, Undecided, Witness};
-use own::{Active, Last, count_of, program, program_last, program_list, waits_for};
+use own::{Active, Last, count_of, program, program_last, waits_for};
 use rustc_hash::FxHashMap;
 use seals::Waiting;
 use settings::{LINGER, TRIMS, UNDECIDED};
@@ -415,25 +415,6 @@ impl Protocol for Seal {
 }
 
 impl Seal {
-    /// Trims a page. If the list that waits is full, it is programmed.
-    fn trim(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId, at: Lpn) -> Result<Taken, FtlError> {
-        let mut taken = Taken::at(now);
-        let active = self.live.open(tx);
-        let is_full = active.trims.is_full(self.trims, at);
-        if is_full {
-            let tx = (tx, &mut *active);
-            taken.done = program_list(ftl, now, tx, Last::NOT, &mut self.waiting)?.done;
-            active.trims.are_listed();
-        }
-        // What is held back of the page was never programmed.
-        active.held.clear_if(at);
-        active.trims.add(at);
-        if is_full {
-            self.seal_due(ftl, now)?;
-        }
-        Ok(taken)
-    }
-
     /// The tables rely on what is done at an instant, unless it is a mistake not to wait for it.
     #[inline]
     fn rely_on(&mut self, unless: Mistake, done: Nanos) {

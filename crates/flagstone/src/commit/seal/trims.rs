@@ -4,9 +4,11 @@
 //! or as the last page. So what the transaction had written to a page before it trimmed it is not
 //! replaced by a version of that page: it stays, and is counted, until the transaction ends.
 
-use crate::commit::table_bytes;
-use crate::ftl::Ftl;
-use crate::units::{Lpn, Ppn, TxId};
+use super::Seal;
+use super::own::{Last, program_list};
+use crate::commit::{Taken, table_bytes};
+use crate::ftl::{Ftl, FtlError};
+use crate::units::{Lpn, Nanos, Ppn, TxId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A list on flash.
@@ -135,5 +137,32 @@ impl Trims {
         table_bytes::<Lpn, ()>(self.waiting.len())
             + table_bytes::<Lpn, u32>(self.listed.len())
             + (named * size_of::<Lpn>() + self.lists.len() * size_of::<List>()) as u64
+    }
+}
+
+impl Seal {
+    /// Trims a page. If the list that waits is full, it is programmed.
+    pub(super) fn trim(
+        &mut self,
+        ftl: &mut Ftl,
+        now: Nanos,
+        tx: TxId,
+        at: Lpn,
+    ) -> Result<Taken, FtlError> {
+        let mut taken = Taken::at(now);
+        let active = self.live.open(tx);
+        let is_full = active.trims.is_full(self.trims, at);
+        if is_full {
+            let tx = (tx, &mut *active);
+            taken.done = program_list(ftl, now, tx, Last::NOT, &mut self.waiting)?.done;
+            active.trims.are_listed();
+        }
+        // What is held back of the page was never programmed.
+        active.held.clear_if(at);
+        active.trims.add(at);
+        if is_full {
+            self.seal_due(ftl, now)?;
+        }
+        Ok(taken)
     }
 }
