@@ -112,7 +112,7 @@ fn history(kind: Kind, chip: &Shared<Chip>, seed: u64) -> [Holds; 2] {
 }
 
 /// What restarts have made of pages that cannot be read.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     right: u32,
     errors: u32,
@@ -205,11 +205,12 @@ fn a_restart_with_an_unreadable_page_is_seen_under_every_protocol() {
 
 /// A transaction overwrites a page of its own, another one commits, and then the first one; the
 /// pages of the other one cannot be read any more, one after the other. Returns how many programs
-/// the second commit takes, and what restarts make of it.
-fn commit_with_a_sum(mistake: Option<Mistake>) -> (u32, Seen) {
+/// the second commit takes, and what restarts make of it. The last page of the first transaction is
+/// data, or a list of trims.
+fn commit_with_a_sum(ends_in_list: bool, mistake: Option<Mistake>) -> (u32, Seen) {
     let geometry = Geometry {
         packages_per_channel: 1,
-        pages_per_block: 8,
+        pages_per_block: 16,
         ..GEOMETRY
     };
     let chip = Shared::new(small::chip(geometry));
@@ -227,6 +228,13 @@ fn commit_with_a_sum(mistake: Option<Mistake>) -> (u32, Seen) {
     let of_many = device.begin(Nanos::ZERO).expect("none lives");
     for (at, byte) in [(10, 1), (11, 1), (11, 2)] {
         now = put(&mut device, now, of_many, at, byte);
+    }
+    if ends_in_list {
+        now = put(&mut device, now, of_many, 11, 3);
+        for at in [11, 12] {
+            let taken = device.trim(now, of_many, Lpn(at));
+            now = now.max(taken.expect("there is room").next);
+        }
     }
     let other = device.begin(now).expect("one more can live");
     let old = programmed();
@@ -259,10 +267,15 @@ fn a_page_before_the_sum_says_what_was_durable() {
         errors: 2,
         ..Seen::default()
     };
-    assert_eq!(commit_with_a_sum(None), (2, errors));
+    for ends_in_list in [false, true] {
+        assert_eq!(commit_with_a_sum(ends_in_list, None), (2, errors));
+    }
     let silent = Seen {
         silent: 2,
         ..Seen::default()
     };
-    assert_eq!(commit_with_a_sum(Some(Mistake::WordUnstated)), (1, silent));
+    for ends_in_list in [false, true] {
+        let unstated = Some(Mistake::WordUnstated);
+        assert_eq!(commit_with_a_sum(ends_in_list, unstated), (1, silent));
+    }
 }

@@ -166,3 +166,6 @@ impl Seal {
         Ok(taken)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Trims take few programs, and hold whatever is collected and wherever the power fails.
+
+use crate::commit::small_device::{EVERYTHING, NOTHING, PAGES, Small, below};
+use crate::commit::{Kind, Options};
+use crate::ftl::{Cause, Operation};
+
+const KINDS: [Kind; 2] = [Kind::Seal, Kind::SealR];
+
+fn with_lists_of(kind: Kind, most: u32) -> Small {
+    Small::new(kind, Options::default().with("trims", most))
+}
+
+fn programs(small: &mut Small) -> u64 {
+    small
+        .device()
+        .stats()
+        .count(Operation::Program, Cause::Host)
+}
+
+/// Trims pages in one transaction, and returns how many programs that took.
+fn trim(small: &mut Small, pages: impl Iterator<Item = u32>) -> u64 {
+    let before = programs(small);
+    let tx = small.begin();
+    pages.for_each(|at| small.trim(tx, at));
+    small.commit(tx);
+    programs(small) - before
+}
+
+/// Wrong where a trim takes a page.
+#[test]
+fn many_trims_take_a_page() {
+    for kind in KINDS {
+        for (most, pages) in [(0, 1), (1, 40), (2, 20), (13, 4), (40, 1)] {
+            let mut small = with_lists_of(kind, most);
+            let all: Vec<u32> = (0..40).collect();
+            small.set(5, &all);
+            assert_eq!(trim(&mut small, 0..40), pages, "{kind}, lists of {most}");
+            assert_eq!(small.values(40), [0; 40]);
+            let mut small = small.restart(NOTHING);
+            assert_eq!(small.values(40), [0; 40]);
+            small.set(6, &[3, 7]);
+            small.fill(100);
+            let values = |small: &mut Small| [2, 3, 7, 8].map(|at| small.value_in(None, at));
+            assert_eq!(values(&mut small), [0, 6, 6, 0]);
+            assert_eq!(values(&mut small.restart(EVERYTHING)), [0, 6, 6, 0]);
+        }
+    }
+}
+
+#[test]
+fn what_a_transaction_did_last_to_a_page_counts() {
+    for kind in KINDS {
+        for most in [0, 2] {
+            let mut small = with_lists_of(kind, most);
+            small.set(5, &[0, 1, 2, 3, 4, 5]);
+            let tx = small.begin();
+            small.write(tx, 0, 6);
+            for at in [0, 1, 2, 3, 4, 1] {
+                small.trim(tx, at);
+            }
+            small.write(tx, 1, 7);
+            small.write(tx, 2, 7);
+            small.trim(tx, 2);
+            small.write(tx, 4, 8);
+            let right = [0, 7, 0, 0, 8, 5];
+            let own: Vec<u8> = (0..6).map(|at| small.value_in(Some(tx), at)).collect();
+            assert_eq!(own, right);
+            assert_eq!(small.values(6), [5; 6]);
+            small.commit(tx);
+            assert_eq!(small.values(6), right);
+            let mut small = small.restart(NOTHING);
+            assert_eq!(small.values(6), right);
+            let tx = small.begin();
+            (0..6).for_each(|at| small.trim(tx, at));
+            small.abort(tx);
+            assert_eq!(small.restart(EVERYTHING).values(6), right);
+        }
+    }
+}
+
+/// Wrong where a list is dropped or shortened, or names what was written since.
+#[test]
+fn lists_hold_through_collections_restarts_and_tables_at_rest() {
+    for seed in 1..24 {
+        let mut dice = seed;
+        let kind = KINDS[seed as usize % 2];
+        let mut small = with_lists_of(kind, [0, 2, 3, 7][seed as usize / 2 % 4]);
+        let mut right = vec![0; PAGES as usize];
+        for round in 0..120 {
+            let tx = small.begin();
+            let mut then = right.clone();
+            let (first, count) = (below(&mut dice, 40), 1 + below(&mut dice, 12));
+            for at in first..first + count {
+                match below(&mut dice, 3) {
+                    0 => small.write(tx, at, round as u8),
+                    _ => small.trim(tx, at),
+                }
+                then[at as usize] = small.value_in(Some(tx), at);
+            }
+            if below(&mut dice, 5) == 0 {
+                small.abort(tx);
+            } else {
+                small.commit(tx);
+                right = then;
+            }
+            if round % 16 == 15 {
+                small.device().check().expect("the books agree");
+                small = small.restart(if round % 32 == 31 {
+                    NOTHING
+                } else {
+                    EVERYTHING
+                });
+                assert_eq!(small.values(PAGES), right, "seed {seed}, round {round}");
+            }
+            let now = small.now;
+            if round % 24 == 23
+                && let Some(tables) = small.device().rest(now).expect("there is no cut")
+            {
+                small = small.both_ways(tables).1.expect("they are its own");
+                assert_eq!(small.values(PAGES), right, "seed {seed}, round {round}");
+            }
+        }
+    }
+}
