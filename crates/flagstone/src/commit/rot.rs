@@ -210,7 +210,7 @@ fn a_restart_with_an_unreadable_page_is_seen_under_every_protocol() {
 fn commit_with_a_sum(ends_in_list: bool, mistake: Option<Mistake>) -> (u32, Seen) {
     let geometry = Geometry {
         packages_per_channel: 1,
-        pages_per_block: 16,
+        pages_per_block: 10,
         ..GEOMETRY
     };
     let chip = Shared::new(small::chip(geometry));

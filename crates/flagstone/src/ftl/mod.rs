@@ -73,7 +73,7 @@ pub use rest::Resting;
 pub use slot::Slot;
 pub use spare::{FORMAT_VERSION, Header, PageKind, TAIL_BYTES_MAX, header};
 pub use stats::{Cause, Operation, Stats};
-pub use trims::{trim_list, trims_in, trims_page};
+pub use trims::{trim_list, trim_width, trims_in, trims_page};
 pub use victims::VictimPolicy;
 pub use wear::{EndOfLife, Wear};
 pub use write::{Stream, Written};

@@ -5,8 +5,11 @@
 //! that is written after it has a newer version. So a copy that is a version of its own, and newer
 //! than that, leaves such pages out ([`Owner::keeps_trim`]).
 //!
+//! The numbers ascend. Each is how many are left out since the one before it, in as many bytes as
+//! that takes: one for pages side by side, five at most.
+//!
 //! ```text
-//!   data    | count 4 | checksum 4 | logical page 4 | logical page 4 | ...
+//!   data    | count 4 | checksum 4 | left out | left out | ...
 //! ```
 
 use super::{Cause, Ftl, FtlError, Owner, Slot};
@@ -18,42 +21,72 @@ use rustc_hash::FxHashMap;
 layout! {
     /// The head of the data of a list of trims.
     pub trim_list: 8 => {
-        COUNT: 4, "logical pages that it names: 4 bytes each follow";
-        SUM:   4, "CRC-32 of these";
+        COUNT: 4, "logical pages that it names, in ascending order: of each follows how many are left out before it, seven bits a byte, the lowest first; the highest bit is set in all but the last byte";
+        SUM:   4, "CRC-32 of what follows";
     }
 }
 
-const NUMBER_BYTES: usize = 4;
+/// The most bytes of a number.
+const WIDEST: usize = 5;
 
-/// The data of a page that lists trims.
-pub fn trims_page(named: &[Lpn]) -> Vec<u8> {
-    let mut bytes = vec![0; trim_list::SIZE];
-    bytes.extend(named.iter().flat_map(|at| at.0.to_le_bytes()));
-    put_head(&mut bytes, named.len());
-    bytes
+/// Bytes that a page takes in a list, behind the one that is named before it.
+pub fn trim_width(before: Option<Lpn>, at: Lpn) -> usize {
+    let left_out = left_out(before, at);
+    (1..WIDEST)
+        .find(|bytes| left_out >> (7 * bytes) == 0)
+        .unwrap_or(WIDEST)
 }
 
-fn put_head(bytes: &mut [u8], count: usize) {
-    let end = trim_list::SIZE + count * NUMBER_BYTES;
-    let sum = crc32fast::hash(&bytes[trim_list::SIZE..end]);
-    put(bytes, trim_list::COUNT, count as u64);
-    put(bytes, trim_list::SUM, sum.into());
+fn left_out(before: Option<Lpn>, at: Lpn) -> u32 {
+    before.map_or(at.0, |before| at.0 - before.0 - 1)
+}
+
+/// The data of a page that lists trims, which ascend.
+pub fn trims_page(named: &[Lpn]) -> Vec<u8> {
+    let mut bytes = vec![0; trim_list::SIZE];
+    let mut before = None;
+    for &at in named {
+        let mut rest = left_out(before.replace(at), at);
+        while rest >> 7 > 0 {
+            bytes.push(rest as u8 | 1 << 7);
+            rest >>= 7;
+        }
+        bytes.push(rest as u8);
+    }
+    let sum = crc32fast::hash(&bytes[trim_list::SIZE..]);
+    put(&mut bytes, trim_list::COUNT, named.len() as u64);
+    put(&mut bytes, trim_list::SUM, sum.into());
+    bytes
 }
 
 /// The logical pages that a list of trims names, by its data; nothing if that is no whole list.
 pub fn trims_in(data: &[u8]) -> Option<Vec<Lpn>> {
-    let (head, numbers) = data.split_at_checked(trim_list::SIZE)?;
-    let count = get(head, trim_list::COUNT) as usize;
-    let numbers = numbers.get(..count.checked_mul(NUMBER_BYTES)?)?;
-    let is_right = get(head, trim_list::SUM) == u64::from(crc32fast::hash(numbers));
-    let words = numbers.as_chunks().0.iter();
-    is_right.then(|| words.map(|word| Lpn(u32::from_le_bytes(*word))).collect())
+    let (head, bytes) = data.split_at_checked(trim_list::SIZE)?;
+    let (mut named, mut end) = (Vec::new(), 0);
+    let mut next = 0u64;
+    for _ in 0..get(head, trim_list::COUNT) {
+        let mut left_out = 0;
+        let mut shift = 0;
+        loop {
+            let byte = *bytes.get(end).filter(|_| shift < 7 * WIDEST)?;
+            left_out |= u64::from(byte & 0x7f) << shift;
+            (end, shift) = (end + 1, shift + 7);
+            if byte >> 7 == 0 {
+                break;
+            }
+        }
+        named.push(Lpn(u32::try_from(next + left_out).ok()?));
+        next += left_out + 1;
+    }
+    let is_right = get(head, trim_list::SUM) == u64::from(crc32fast::hash(&bytes[..end]));
+    is_right.then_some(named)
 }
 
 impl Ftl {
-    /// Logical pages that a list of trims can name.
-    pub fn trims_in_page(&self) -> usize {
-        (self.geometry.page_bytes as usize).saturating_sub(trim_list::SIZE) / NUMBER_BYTES
+    /// Bytes of a list of trims behind its head; none if it cannot have two of any.
+    pub fn trim_bytes(&self) -> usize {
+        let bytes = (self.geometry.page_bytes as usize).saturating_sub(trim_list::SIZE);
+        if bytes < 2 * WIDEST { 0 } else { bytes }
     }
 
     /// Reads a list of trims, while mounting. Returns when it was read, and what it names: no page
@@ -136,10 +169,8 @@ impl Ftl {
     pub(super) fn shorten_list(&self, owner: &dyn Owner, list: Ppn, data: &mut [u8]) {
         let mut named = trims_in(data).expect("it was believed");
         named.retain(|&at| owner.keeps_trim(self, at, list));
-        for (place, at) in (trim_list::SIZE..).step_by(NUMBER_BYTES).zip(&named) {
-            data[place..place + NUMBER_BYTES].copy_from_slice(&at.0.to_le_bytes());
-        }
-        put_head(data, named.len());
+        let shorter = trims_page(&named);
+        data[..shorter.len()].copy_from_slice(&shorter);
     }
 
     /// A list was copied: the logical pages that are mapped to it follow.
@@ -182,10 +213,14 @@ mod tests {
 
     #[test]
     fn a_list_comes_back_and_one_that_is_damaged_does_not() {
-        for count in [0, 1, 7, 500] {
-            let named: Vec<Lpn> = (0..count).map(|at| Lpn(at * at)).collect();
+        for (count, far) in [(0, 1), (1, 1), (7, 1), (500, 1), (500, 130), (60, 1 << 26)] {
+            let named: Vec<Lpn> = (0..count).map(|at| Lpn(at * far)).collect();
             let bytes = trims_page(&named);
-            assert_eq!(bytes.len(), trim_list::SIZE + 4 * named.len());
+            let before = std::iter::once(None).chain(named.iter().copied().map(Some));
+            let widths = before
+                .zip(&named)
+                .map(|(before, &at)| trim_width(before, at));
+            assert_eq!(bytes.len(), trim_list::SIZE + widths.sum::<usize>());
             assert_eq!(trims_in(&bytes).as_ref(), Some(&named));
             for at in 0..bytes.len() {
                 let mut damaged = bytes.clone();
@@ -193,6 +228,20 @@ mod tests {
                 assert_eq!(trims_in(&damaged), None, "byte {at} of {count}");
             }
             assert_eq!(trims_in(&bytes[..bytes.len() - 1]), None);
+        }
+    }
+
+    /// A list that is made shorter has room where it was.
+    #[test]
+    fn a_list_without_one_of_its_pages_is_no_longer() {
+        let named: Vec<Lpn> = [0, 1, 127, 255, 383, 16_383, 32_767, 1 << 21, u32::MAX]
+            .map(Lpn)
+            .into();
+        let whole = trims_page(&named).len();
+        for left_out in 0..named.len() {
+            let mut others = named.clone();
+            others.remove(left_out);
+            assert!(trims_page(&others).len() <= whole, "{left_out}");
         }
     }
 }

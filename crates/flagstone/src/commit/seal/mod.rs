@@ -186,7 +186,7 @@ fn start(
 ) -> Result<Recovered, FtlError> {
     let linger = settings::linger(info, ftl.geometry(), options)?;
     let undecided = settings::undecided(info, ftl.geometry(), options)?;
-    let trims = settings::trims(info, ftl.trims_in_page(), options)?;
+    let trims = settings::trims(info, options)?;
     let found = match &mounted.rest {
         Some(tables) => rest::resume(ftl, mounted, tables)?,
         None => recovery::read(ftl, mounted, bounds, options)?,
@@ -272,7 +272,7 @@ impl Protocol for Seal {
         tx: TxId,
         write: Write<'_>,
     ) -> Result<Taken, FtlError> {
-        if write.content == Content::Trim && self.trims > 1 {
+        if write.content == Content::Trim && self.trims > 1 && ftl.trim_bytes() > 0 {
             return self.trim(ftl, now, tx, write.at);
         }
         let mut taken = Taken::at(now);

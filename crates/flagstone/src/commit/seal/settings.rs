@@ -58,10 +58,7 @@ pub(super) fn undecided(
 }
 
 /// Logical pages that a list of trims names at most.
-pub(super) fn trims(info: &Info, fit: usize, options: &Options) -> Result<usize, BadSetting> {
+pub(super) fn trims(info: &Info, options: &Options) -> Result<usize, BadSetting> {
     let most: usize = options.settings.number(info, TRIMS.name, 0, 1 << 20)?;
-    Ok(match most {
-        0 => fit,
-        most => most.min(fit),
-    })
+    Ok(if most == 0 { usize::MAX } else { most })
 }

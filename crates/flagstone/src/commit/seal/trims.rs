@@ -7,9 +7,10 @@
 use super::Seal;
 use super::own::{Last, program_list};
 use crate::commit::{Taken, table_bytes};
-use crate::ftl::{Ftl, FtlError};
+use crate::ftl::{Ftl, FtlError, trim_list, trim_width, trims_page};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
 /// A list on flash.
 #[derive(Debug, Clone)]
@@ -23,7 +24,9 @@ pub(super) struct List {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trims {
     /// Trimmed, and on no list yet.
-    waiting: FxHashSet<Lpn>,
+    waiting: BTreeSet<Lpn>,
+    /// Bytes that they take in a list.
+    bytes: usize,
     /// Trimmed, and not written since: which list says so.
     listed: FxHashMap<Lpn, u32>,
     pub(super) lists: Vec<List>,
@@ -33,18 +36,33 @@ impl Trims {
     /// A page is trimmed.
     pub(super) fn add(&mut self, at: Lpn) {
         self.listed.remove(&at);
-        self.waiting.insert(at);
+        if !self.waiting.contains(&at) {
+            let (with, without) = self.widths(at);
+            self.bytes += with - without;
+            self.waiting.insert(at);
+        }
     }
 
     /// A page is written.
     #[inline]
     pub(super) fn forget(&mut self, at: Lpn) {
-        if !self.waiting.is_empty() {
-            self.waiting.remove(&at);
+        if self.waiting.remove(&at) {
+            let (with, without) = self.widths(at);
+            self.bytes -= with - without;
         }
         if !self.listed.is_empty() {
             self.listed.remove(&at);
         }
+    }
+
+    /// Bytes of the next number in a list, with this one before it and without.
+    fn widths(&self, at: Lpn) -> (usize, usize) {
+        let before = self.waiting.range(..at).next_back().copied();
+        let behind = Lpn(at.0.saturating_add(1));
+        let next = self.waiting.range(behind..).next().copied();
+        let with = next.map_or(0, |next| trim_width(Some(at), next));
+        let without = next.map_or(0, |next| trim_width(before, next));
+        (trim_width(before, at) + with, without)
     }
 
     /// Whether a page is trimmed.
@@ -62,21 +80,24 @@ impl Trims {
     }
 
     /// Whether a list has to be programmed before a page can be added.
-    pub(super) fn is_full(&self, most: usize, at: Lpn) -> bool {
-        self.waiting.len() >= most && !self.waiting.contains(&at)
+    pub(super) fn is_full(&self, most: usize, bytes: usize, at: Lpn) -> bool {
+        let grows = || {
+            let (with, without) = self.widths(at);
+            self.waiting.len() >= most || self.bytes + with - without > bytes
+        };
+        !self.waiting.contains(&at) && grows()
     }
 
     /// Those that are on no list, in ascending order.
     pub(super) fn next(&self) -> Vec<Lpn> {
-        let mut all: Vec<Lpn> = self.waiting.iter().copied().collect();
-        all.sort_unstable();
-        all
+        self.waiting.iter().copied().collect()
     }
 
     /// The only one that is on no list, which gets a page of its own.
     pub(super) fn take_only(&mut self) -> Option<Lpn> {
-        let only = self.waiting.iter().next().copied();
-        only.filter(|at| self.waiting.len() == 1 && self.waiting.remove(at))
+        let only = self.waiting.first().copied();
+        only.filter(|_| self.waiting.len() == 1)
+            .inspect(|&at| self.forget(at))
     }
 
     /// A list of them was programmed. They stay, as if it had not been.
@@ -87,8 +108,9 @@ impl Trims {
     /// The list that was programmed last has them: none is left.
     pub(super) fn are_listed(&mut self) {
         let list = self.lists.len() as u32 - 1;
-        self.listed
-            .extend(self.waiting.drain().map(|at| (at, list)));
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        self.listed.extend(waiting.map(|at| (at, list)));
+        self.bytes = 0;
     }
 
     /// Follows a list that the collector has moved. False if it is not one of these.
@@ -118,6 +140,7 @@ impl Trims {
 
     pub(super) fn clear(&mut self) {
         self.waiting.clear();
+        self.bytes = 0;
         self.listed.clear();
         self.lists.clear();
     }
@@ -125,9 +148,16 @@ impl Trims {
     /// Checks that every list is still on flash, and nothing is mapped to it yet.
     pub(super) fn check(&self, ftl: &Ftl, tx: TxId) -> Result<(), String> {
         let lost = self.lists.iter().find(|list| !ftl.is_live(list.at));
-        match lost {
-            Some(list) => Err(format!("list {} of {tx} is not live", list.at)),
-            None => Ok(()),
+        if let Some(list) = lost {
+            return Err(format!("list {} of {tx} is not live", list.at));
+        }
+        let bytes = trims_page(&self.next()).len() - trim_list::SIZE;
+        match bytes == self.bytes {
+            true => Ok(()),
+            false => Err(format!(
+                "trims of {tx} take {bytes} bytes, not {}",
+                self.bytes
+            )),
         }
     }
 
@@ -151,7 +181,7 @@ impl Seal {
     ) -> Result<Taken, FtlError> {
         let mut taken = Taken::at(now);
         let active = self.live.open(tx);
-        let is_full = active.trims.is_full(self.trims, at);
+        let is_full = active.trims.is_full(self.trims, ftl.trim_bytes(), at);
         if is_full {
             let tx = (tx, &mut *active);
             taken.done = program_list(ftl, now, tx, Last::NOT, &mut self.waiting)?.done;
