@@ -57,7 +57,9 @@ fn a_value_that_is_deleted_takes_a_thousandth_of_its_bytes() {
     assert!(store.remove("t", b"big").unwrap());
     let wrote = medium.written() - written;
     assert!(wrote <= bound(48 * MIB, 1), "{wrote} bytes");
-    assert_eq!(medium.to_vec().len(), bytes, "the file has grown");
+    // Any write may find that the next eighth is due.
+    let grown = medium.to_vec().len() - bytes;
+    assert!(grown <= bytes / 8, "the file has grown by {grown} bytes");
     store.close().unwrap();
 }
 

@@ -12,6 +12,7 @@
 //!   spare     | header: kind lpn seq | xid 6 | count 4 | ... sum 8            see super::tail
 //!   summary   | record of each page | verdict 4 of each page |                see ftl::closing
 //!   root      | xid 6, cv 6 | ... |                                           see super::listed
+//!   list      many trims are one page: the logical pages that hold nothing    see ftl::trims
 //!   cv        the place of a commit: the write sequence of the last page of its transaction
 //!   verdict   cv - seq + 1 of the page, or 0 while nothing is known
 //!
@@ -35,6 +36,8 @@
 //!                of their write sequences. An older version can only stand in for a newer one with
 //!                a smaller sequence, so number and sum are right if and only if the newest version
 //!                of each page is there. Older versions may be collected at any time.
+//!             7. A list of trims is one page of its transaction. It is kept as long as a logical
+//!                page is mapped to it. A copy that is a version of its own names these alone.
 //!
 //! Recovery    facts about a page                                                 verdict   place
 //!   @A        the summary of its block has a verdict for it                      counts    its cv

@@ -10,9 +10,9 @@
 //!   root      | unto 6 | last xid 6 | blocks 4 | block ... | xid 6, cv 6 | ... |  super::bounds
 //!
 //! Invariants  those of SEAL, and
-//!             7. Each page that counts is in the mapping table on flash, or lies in a block that
+//!             8. Each page that counts is in the mapping table on flash, or lies in a block that
 //!                the newest durable root names, with a place above `unto`.
-//!             8. All commits up to `unto` are durable before the root that says so.
+//!             9. All commits up to `unto` are durable before the root that says so.
 //!
 //! Recovery    as SEAL, in the blocks that the root names. A version whose place is not above
 //!             `unto` is in the mapping table, or was replaced before.
