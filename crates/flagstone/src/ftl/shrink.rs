@@ -157,7 +157,7 @@ pub(crate) fn forget_old(
     }
     let is_old = |ftl: &Ftl, head: &Header| {
         let is_hidden = || matches!(ftl.slot(head.lpn), Slot::Trimmed(_));
-        head.kind != PageKind::Trim && (head.lpn.0 >= first || is_hidden())
+        head.kind == PageKind::Data && (head.lpn.0 >= first || is_hidden())
     };
     collect_those(ftl, owner, now, is_old)
 }
@@ -173,7 +173,7 @@ pub(crate) fn forget_trims(
     ftl.snapshots.is_moving = true;
     (0..ftl.logical_pages).for_each(|lpn| ftl.forget_trimmed(Lpn(lpn)));
     ftl.snapshots.is_moving = false;
-    collect_those(ftl, owner, now, |_, head| head.kind == PageKind::Trim)
+    collect_those(ftl, owner, now, |_, head| head.kind != PageKind::Data)
 }
 
 /// Empties the last blocks, which are given out no more, and collects those others that have fewer
