@@ -296,7 +296,7 @@ fn papers() -> BTreeSet<String> {
 
 /// Where the recovery table of a header is held against the code, combination by combination.
 const PROOFS: &[(&str, &str)] = &[
-    ("commit/seal/mod.rs", "commit/seal/recovery.rs"),
+    ("commit/seal/mod.rs", "commit/seal/recovery/tests.rs"),
     ("host/wal/restart.rs", "host/wal/restart/table.rs"),
     (
         "commit/flag_chain/afc/mod.rs",

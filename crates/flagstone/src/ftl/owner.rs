@@ -39,8 +39,8 @@ pub trait Owner: Send {
         Relocation::Copy
     }
 
-    /// Whether a copy of a list of trims that is a program of its own goes on to name a logical page.
-    /// One that has a newer version must not be named: the copy would be newer still.
+    /// Whether a copy of a list of trims that is a program of its own goes on to name a logical
+    /// page. One that has a newer version must not be named: the copy would be newer still.
     fn keeps_trim(&self, ftl: &Ftl, at: Lpn, list: Ppn) -> bool {
         ftl.slot(at) == Slot::Trimmed(list)
     }

@@ -332,8 +332,8 @@ impl Protocol for Seal {
         self.seal_all(ftl, now)
     }
 
-    /// Programs the page held back as the last one, or a list of trims, publishes the versions in the same step, and
-    /// waits for all pages.
+    /// Programs the page held back as the last one, or a list of trims, publishes the versions in
+    /// the same step, and waits for all pages.
     #[inline]
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
         let Some(active) = self.live.get_mut(tx) else {
