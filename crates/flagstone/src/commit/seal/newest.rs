@@ -28,7 +28,7 @@ impl Newest {
     }
 
     /// A version counts, at a place and with a write sequence. `rank_of` says both of another one.
-    /// A list of trims is read at an instant, for the pages that it names. Returns when it was read.
+    /// A list of trims is read at an instant, for the pages that it names. Returns when that was.
     ///
     /// # Errors
     /// The list cannot be read, unless the restart salvages.
