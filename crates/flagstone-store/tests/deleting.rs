@@ -53,13 +53,10 @@ fn a_value_that_is_deleted_takes_a_thousandth_of_its_bytes() {
     let value = vec![9; 48 * MIB as usize];
     table.insert(b"big", &value).unwrap();
     write.commit().unwrap();
-    let (written, bytes) = (medium.written(), medium.to_vec().len());
+    let written = medium.written();
     assert!(store.remove("t", b"big").unwrap());
     let wrote = medium.written() - written;
     assert!(wrote <= bound(48 * MIB, 1), "{wrote} bytes");
-    // Any write may find that the next eighth is due.
-    let grown = medium.to_vec().len() - bytes;
-    assert!(grown <= bytes / 8, "the file has grown by {grown} bytes");
     store.close().unwrap();
 }
 
