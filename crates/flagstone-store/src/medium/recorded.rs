@@ -48,6 +48,7 @@ type Watcher = Box<dyn FnMut(&Recorded) + Send>;
 
 /// What is not durable before the next sync.
 #[derive(Clone)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are sectors")]
 enum Pending {
     /// A sector that was written, at an offset.
     Sector(u64, [u8; SECTOR_BYTES]),
