@@ -72,9 +72,9 @@ impl PageStore {
     fn compact_now(&mut self) -> Result<u64, StoreError> {
         let before = self.info().bytes;
         let blocks = self.least_blocks().min(self.device.geometry().blocks());
-        self.shrink_to(blocks)?;
+        let is_done = self.shrink_to(blocks)?;
         let (info, holds) = (self.info(), self.held().count() as u64 * PAGE);
-        if info.bytes > 2 * holds + ROOM_BESIDE {
+        if is_done && info.bytes > 2 * holds + ROOM_BESIDE {
             self.give_room_back()?;
             self.is_thin = thin::is_thin(self.places.medium(), info.blocks);
         }
