@@ -1,5 +1,6 @@
 //! Why a store refused, or cannot go on.
 
+use crate::tables::LostKeys;
 use flagstone::commit::DeviceError;
 use flagstone::index::IndexError;
 use std::io;
@@ -66,6 +67,17 @@ pub enum StoreError {
         /// The key, as far as it is one key's, with bytes that are no letters escaped.
         key: Option<String>,
         /// What failed.
+        error: Box<StoreError>,
+    },
+    /// Keys of a table lie in a part of it that cannot be read.
+    #[error(
+        "{lost} cannot be read ({error}); an iterator goes on behind them, and \
+         `TableMut::give_up_lost` has the table go on without them"
+    )]
+    Lost {
+        /// The keys.
+        lost: LostKeys,
+        /// Why that part cannot be read.
         error: Box<StoreError>,
     },
     /// There is no such table, or it is of another kind.
@@ -139,6 +151,17 @@ impl StoreError {
     /// Whether the process, or the system, has as many files open as it may. The medium is well.
     pub fn is_out_of_descriptors(&self) -> bool {
         matches!(self, StoreError::Io { error, .. } if is_out_of_descriptors(error))
+    }
+
+    /// Whether a page is damaged. The store is well otherwise, and goes on.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            StoreError::Damaged(_) | StoreError::Lost { .. } => true,
+            StoreError::Device(error) => matches!(error, DeviceError::Unreadable(_)),
+            StoreError::Index(error) => matches!(error, IndexError::Damaged { .. }),
+            StoreError::Table { error, .. } => error.is_damage(),
+            _ => false,
+        }
     }
 
     pub(crate) fn io(what: impl Into<String>, error: io::Error) -> StoreError {

@@ -265,6 +265,14 @@ impl Nodes for &mut Changed {
         self.space.left()
     }
 
+    fn pass_over(&mut self, error: IndexError) -> Result<(), IndexError> {
+        let error = self.explain(error);
+        if error.is_damage() {
+            return Ok(());
+        }
+        self.tell(Err(error))
+    }
+
     fn full(&self) -> IndexError {
         IndexError::Full {
             pages: self.space.most(),

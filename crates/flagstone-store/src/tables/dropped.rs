@@ -2,6 +2,9 @@
 //! catalog, which takes no page that was not taken before. Then its pages go, a few in a
 //! transaction, so that a store that is full has room for each of these; and last the record.
 //!
+//! Damaged pages go like the others. Pages that only they led to go with the last ones, if all
+//! other tables can be read, and if the store was not closed meanwhile.
+//!
 //! Pages go before those that lead to them. A page that the tree leads to and that holds nothing
 //! has gone. This is all that has to be known after a crash, since no page is taken meanwhile: a
 //! transaction that begins to write first ends what is being dropped. If no page has gone yet, and
@@ -10,12 +13,12 @@
 use super::Mistake;
 use super::catalog::{HEAD, Record, head};
 use super::changed::Changed;
+use super::lost::sweep;
 use super::read::{self, records};
 use super::store::{Inner, Writer};
 use super::write::{give_all, put_record};
 use crate::error::StoreError;
-use flagstone::index::prefix_bptree::{ByteTree, Root};
-use flagstone::units::Lpn;
+use flagstone::index::prefix_bptree::{ByteTree, Felled, Root};
 
 /// Pages that go in one transaction, at most.
 const STEP: usize = 512;
@@ -64,7 +67,7 @@ impl Inner {
     fn step(
         &self,
         changed: &mut Changed,
-        mine: &Writer,
+        mine: &mut Writer,
         most: usize,
     ) -> Result<(Root, u32), StoreError> {
         let catalog = mine.catalog;
@@ -75,39 +78,41 @@ impl Inner {
             changed.set(HEAD, Some(head(catalog, 0)));
             return Ok((catalog, 0));
         };
-        let (pages, is_all) = self.next_pages(changed, record, most)?;
-        give_all(changed, pages)?;
-        if !is_all {
+        let next = self.next_pages(changed, record, most)?;
+        mine.has_lost |= next.has_lost;
+        let left = most.saturating_sub(next.pages.len());
+        give_all(changed, next.pages)?;
+        if !next.is_all {
             return Ok((catalog, mine.dropped));
         }
         let catalog = put_record(changed, catalog, &name, None)?;
+        if mine.has_lost {
+            let all = records(&read::walk(&*changed, catalog)?)?;
+            let roots = all.iter().map(|(_, record)| record.root);
+            mine.has_lost = sweep(changed, roots.chain([catalog]), left)? == left;
+        }
         let dropped = mine.dropped - 1;
         changed.set(HEAD, Some(head(catalog, dropped)));
         Ok((catalog, dropped))
     }
 
-    /// Pages of a table that is being dropped, so many at most, which can go next; and whether that
-    /// is all of it.
+    /// Pages of a table that is being dropped, `most` of them at most, which can go next.
     pub(super) fn next_pages(
         &self,
         changed: &mut Changed,
         record: Record,
         most: usize,
-    ) -> Result<(Vec<Lpn>, bool), StoreError> {
+    ) -> Result<Felled, StoreError> {
         let is_gone = |at| !self.pages.with(|store| store.holds(at));
         if self.mistaken.is(Mistake::DropsRootFirst) && !is_gone(record.root.at) {
-            return Ok((vec![record.root.at], false));
+            return Ok(Felled {
+                pages: vec![record.root.at],
+                is_all: false,
+                has_lost: false,
+            });
         }
         let mut tree = ByteTree::over(&mut *changed, record.root)?;
         let found = tree.fell(most, &is_gone);
-        match found.map_err(|error| changed.explain(error)) {
-            Ok(found) => Ok(found),
-            Err(error @ (StoreError::Io { .. } | StoreError::Broken(_) | StoreError::Full(_))) => {
-                Err(error)
-            }
-            // The table was damaged after it was dropped. Its pages that can still be reached must
-            // not hold up all writers: they stay taken, and a check says so.
-            Err(_) => Ok((Vec::new(), true)),
-        }
+        found.map_err(|error| changed.explain(error))
     }
 }

@@ -36,6 +36,7 @@ mod dropped;
 mod hashed;
 #[cfg(test)]
 mod histories;
+mod lost;
 mod range;
 mod read;
 mod single;
@@ -50,6 +51,7 @@ use flagstone::layout::Layout;
 
 pub use catalog::{MAGIC, TableKind, VERSION};
 pub use codec::{Codec, KeyCodec, Typed};
+pub use lost::LostKeys;
 pub use range::{KeyRange, Pair, Range};
 pub use read::{ReadTx, Snapshot, Source, Table, Value};
 pub use store::Store;

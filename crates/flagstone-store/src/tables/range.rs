@@ -2,6 +2,7 @@
 
 use super::catalog::TableKind;
 use super::hashed;
+use super::lost::LostKeys;
 use super::read::{Source, Table, Value, in_table};
 use crate::error::StoreError;
 use crate::shared::PageBytes;
@@ -12,8 +13,11 @@ use std::ops::{self, Bound, RangeBounds};
 /// A key and its value.
 pub type Pair = (Vec<u8>, Value);
 
+/// What lies behind a key of a tree.
+type Found = FoundValue<PageBytes>;
+
 /// An entry of a tree: a key, or the hash of one, and what lies behind it.
-type Entry = (Vec<u8>, FoundValue<PageBytes>);
+type Entry = (Vec<u8>, Found);
 
 /// A range of keys: `from..to`, `from..=to`, `from..`, `..to`, `..=to`, `..`, or two bounds, of
 /// anything that is bytes.
@@ -52,7 +56,10 @@ impl KeyRange for ops::RangeFull {
     }
 }
 
-/// Iterates over pairs of a table, by ascending key. After an error it gives nothing more.
+/// Iterates over pairs of a table, by ascending key.
+///
+/// Where a page of the table is damaged it gives a [`StoreError::Lost`], which names the keys that
+/// cannot be read, and goes on behind them. After any other error it gives nothing more.
 pub struct Range<S> {
     table: Table<S>,
     /// The keys that are left lie between these.
@@ -114,44 +121,116 @@ impl<S: Source> Range<S> {
         }
     }
 
-    /// The next entry of the tree.
-    fn step(&mut self) -> Result<Option<Entry>, StoreError> {
+    /// The next entry of the tree: its key, which replaces `key`, and its value.
+    fn next_entry(&mut self, key: &mut Vec<u8>) -> Result<Option<Found>, StoreError> {
         let walk = &self.table.walk;
         if self.front.is_none() {
-            self.front = Some(match &self.low {
-                Bound::Unbounded => walk.seek(&[])?,
-                Bound::Included(low) => walk.seek(low)?,
-                Bound::Excluded(low) => walk.seek(&behind(low))?,
-            });
+            let cursor = self.front.insert(Cursor::default());
+            match &self.low {
+                Bound::Unbounded => walk.go_to(cursor, &[])?,
+                Bound::Included(low) => walk.go_to(cursor, low)?,
+                Bound::Excluded(low) => walk.go_to(cursor, &behind(low))?,
+            }
         }
-        let cursor = self.front.as_mut().expect("it was put there");
-        let mut key = Vec::new();
-        let found = walk.next(cursor, &mut key)?;
-        let Some(found) = found.filter(|_| self.is_below(&key)) else {
-            return Ok(None);
-        };
-        exclude(&mut self.low, &key);
-        Ok(Some((key, found)))
+        walk.next(self.front.as_mut().expect("it was put there"), key)
     }
 
-    /// The last entry of the tree that is left.
-    fn step_back(&mut self) -> Result<Option<Entry>, StoreError> {
+    /// The last entry of the tree that is left, as [`Range::next_entry`].
+    fn previous_entry(&mut self, key: &mut Vec<u8>) -> Result<Option<Found>, StoreError> {
         let walk = &self.table.walk;
         if self.back.is_none() {
-            self.back = Some(match &self.high {
-                Bound::Unbounded => walk.end()?,
-                Bound::Excluded(high) => walk.seek(high)?,
-                Bound::Included(high) => walk.seek(&behind(high))?,
-            });
+            let cursor = self.back.insert(Cursor::default());
+            match &self.high {
+                Bound::Unbounded => walk.go_to_end(cursor)?,
+                Bound::Excluded(high) => walk.go_to(cursor, high)?,
+                Bound::Included(high) => walk.go_to(cursor, &behind(high))?,
+            }
         }
-        let cursor = self.back.as_mut().expect("it was put there");
-        let mut key = Vec::new();
-        let found = walk.previous(cursor, &mut key)?;
-        let Some(found) = found.filter(|_| self.is_above(&key)) else {
-            return Ok(None);
+        walk.previous(self.back.as_mut().expect("it was put there"), key)
+    }
+
+    /// The next entry in the range.
+    fn step(&mut self) -> Result<Option<Entry>, StoreError> {
+        loop {
+            let mut key = Vec::new();
+            let error = match self.next_entry(&mut key) {
+                Ok(Some(found)) if self.is_below(&key) => {
+                    exclude(&mut self.low, &key);
+                    return Ok(Some((key, found)));
+                }
+                Ok(_) => return Ok(None),
+                Err(error) if error.is_damage() => error,
+                Err(error) => return Err(error),
+            };
+            let lost = self.lost(self.front.as_ref(), key)?;
+            if !self.is_below(&lost.from) {
+                return Ok(None);
+            }
+            if self.is_before(&lost) {
+                continue;
+            }
+            match lost.to.clone() {
+                Some(to) => self.low = Bound::Included(to),
+                None => self.high = Bound::Excluded(lost.from.clone()),
+            }
+            let error = Box::new(error);
+            return Err(StoreError::Lost { lost, error });
+        }
+    }
+
+    /// The last entry in the range that is left.
+    fn step_back(&mut self) -> Result<Option<Entry>, StoreError> {
+        loop {
+            let mut key = Vec::new();
+            let error = match self.previous_entry(&mut key) {
+                Ok(Some(found)) if self.is_above(&key) => {
+                    exclude(&mut self.high, &key);
+                    return Ok(Some((key, found)));
+                }
+                Ok(_) => return Ok(None),
+                Err(error) if error.is_damage() => error,
+                Err(error) => return Err(error),
+            };
+            let lost = self.lost(self.back.as_ref(), key)?;
+            if self.is_before(&lost) {
+                return Ok(None);
+            }
+            if !self.is_below(&lost.from) {
+                continue;
+            }
+            self.high = Bound::Excluded(lost.from.clone());
+            let error = Box::new(error);
+            return Err(StoreError::Lost { lost, error });
+        }
+    }
+
+    /// The keys that damage is about: those at a cursor that is at no entry, or `key`, whose value
+    /// cannot be read.
+    fn lost(
+        &self,
+        cursor: Option<&Cursor<PageBytes>>,
+        key: Vec<u8>,
+    ) -> Result<LostKeys, StoreError> {
+        let (name, kind) = (self.table.name(), self.table.kind());
+        let gap = cursor
+            .map(|cursor| self.table.walk.gap(cursor))
+            .transpose()?;
+        Ok(match gap.flatten() {
+            Some((from, to)) => LostKeys::new(name, kind, from, to),
+            None => LostKeys::of_value(name, kind, key),
+        })
+    }
+
+    /// Whether keys lie before the low end, all of them.
+    fn is_before(&self, lost: &LostKeys) -> bool {
+        let Some(to) = &lost.to else {
+            return false;
         };
-        exclude(&mut self.high, &key);
-        Ok(Some((key, found)))
+        match &self.low {
+            Bound::Unbounded => false,
+            Bound::Included(low) => to <= low,
+            Bound::Excluded(low) => *to <= behind(low),
+        }
     }
 
     fn pairs(found: FoundValue<PageBytes>) -> VecDeque<Pair> {
@@ -194,6 +273,9 @@ impl<S: Source> Range<S> {
         &mut self,
         answer: Result<Option<Pair>, StoreError>,
     ) -> Option<Result<Pair, StoreError>> {
+        if let Err(error @ StoreError::Lost { .. }) = answer {
+            return Some(Err(error));
+        }
         self.is_over = !matches!(answer, Ok(Some(_)));
         answer
             .map_err(in_table(self.table.name(), None))

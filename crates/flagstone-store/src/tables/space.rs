@@ -87,6 +87,29 @@ impl Space {
         Some(page)
     }
 
+    /// Whether a page is free.
+    pub(super) fn is_free(&self, page: Lpn) -> bool {
+        page.0 >= self.next || self.free.contains(&page)
+    }
+
+    /// Takes this page, if it is free. Returns whether it was.
+    pub(super) fn claim(&mut self, page: Lpn) -> bool {
+        if page.0 >= PAGES_MAX || !self.is_free(page) {
+            return false;
+        }
+        self.free.extend((self.next..=page.0).map(Lpn));
+        self.next = self.next.max(page.0 + 1);
+        self.free.remove(&page);
+        self.steps.push(Step::Took(page));
+        true
+    }
+
+    /// Pages that are taken and not among `used`.
+    pub(super) fn lost(&self, used: &BTreeSet<Lpn>) -> Vec<Lpn> {
+        let is_lost = |page: &Lpn| !used.contains(page) && !self.free.contains(page);
+        (0..self.next).map(Lpn).filter(is_lost).collect()
+    }
+
     /// Gives a page back.
     pub(super) fn give(&mut self, page: Lpn) {
         let is_new = page.0 < self.next && self.free.insert(page);
@@ -150,12 +173,11 @@ impl Space {
             if !seen.insert(page) {
                 return Err(format!("page {page} is used twice"));
             }
-            if page.0 >= self.next || self.free.contains(&page) {
+            if self.is_free(page) {
                 return Err(format!("page {page} is used and free"));
             }
         }
-        let lost = |page: &Lpn| !seen.contains(page) && !self.free.contains(page);
-        match (0..self.next).map(Lpn).find(lost) {
+        match self.lost(&seen).first() {
             Some(page) => Err(format!("page {page} is neither used nor free")),
             None => Ok(()),
         }

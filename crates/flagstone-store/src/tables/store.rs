@@ -39,6 +39,9 @@ pub(super) struct Writer {
     pub(super) catalog: Root,
     /// Tables of it that are being dropped.
     pub(super) dropped: u32,
+    /// Whether a table that is being dropped, or was, has damaged pages: those that only they led to
+    /// are given back with the last ones of a table.
+    pub(super) has_lost: bool,
     /// Whether the first page is of an older version: the next commit writes it anew.
     pub(super) is_older: bool,
     /// Groups of transactions that had found no room ([`Turn::failures`]) when the rest was read.
@@ -354,6 +357,7 @@ impl Store {
             Place::Here(Writer {
                 catalog: head.catalog,
                 dropped: head.dropped,
+                has_lost: false,
                 is_older: head.is_older,
                 failures: 0,
                 counts: BTreeMap::new(),

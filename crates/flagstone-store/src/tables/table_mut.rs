@@ -158,18 +158,24 @@ impl TableMut<'_> {
         Ok(after)
     }
 
-    /// Takes all keys away.
+    /// Takes all keys away, those that cannot be read as well.
     ///
     /// # Errors
-    /// As [`TableMut::insert`].
+    /// The medium fails: the transaction has to be rolled back, or to a savepoint.
     pub fn clear(&mut self) -> Result<(), StoreError> {
         self.tx.may_go_on()?;
         let root = self.record.root;
         let changed = self.tx.changed_mut();
-        let cleared = free_tree(changed, root).and_then(|()| empty_tree(changed));
-        self.record.root = cleared.map_err(|error| self.spoil(error, None))?;
+        let cleared = free_tree(changed, root)
+            .and_then(|has_lost| empty_tree(changed).map(|root| (root, has_lost)));
+        let (root, has_lost) = cleared.map_err(|error| self.spoil(error, None))?;
+        self.record.root = root;
         self.record.keys = Some(0);
         self.keep();
+        if has_lost {
+            let swept = self.tx.sweep();
+            swept.map_err(|error| self.spoil(error, None))?;
+        }
         Ok(())
     }
 
@@ -240,14 +246,21 @@ impl TableMut<'_> {
     }
 
     /// Hands the record to the transaction.
-    fn keep(&mut self) {
+    pub(super) fn keep(&mut self) {
         self.tx.open.insert(self.name.clone(), Some(self.record));
     }
 
     /// An operation failed half-way.
-    fn spoil(&mut self, error: StoreError, key: Option<&[u8]>) -> StoreError {
+    pub(super) fn spoil(&mut self, error: StoreError, key: Option<&[u8]>) -> StoreError {
         let key_text = key.map_or(String::new(), |key| format!(", key `{}`", shown(key)));
         self.tx.spoilt = Some(format!("table `{}`{key_text}: {error}", self.name));
+        let error = match error.is_damage() && key.is_some() {
+            true => StoreError::Damaged(format!(
+                "{error}; to go on without what is lost, use `TableMut::give_up_lost`, or clear or \
+                 drop the table"
+            )),
+            false => error,
+        };
         in_table(&self.name, key)(error)
     }
 }

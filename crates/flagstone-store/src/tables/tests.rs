@@ -3,6 +3,7 @@
 mod compacting;
 mod dropping;
 mod failing;
+mod lost;
 mod panicking;
 
 use super::*;

@@ -10,7 +10,7 @@ use super::table_mut::TableMut;
 use crate::error::StoreError;
 use crate::pages::PageStore;
 use crate::shared::{Changes, Ticket};
-use flagstone::index::prefix_bptree::{ByteTree, Nodes, Root, Walk, write_empty};
+use flagstone::index::prefix_bptree::{ByteTree, Felled, Nodes, Root, Walk, write_empty};
 use flagstone::units::{Lpn, Nanos};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -137,7 +137,7 @@ impl WriteTx {
         Ok(Some(record))
     }
 
-    fn catalog(&self) -> Result<Walk<&Changed>, StoreError> {
+    pub(super) fn catalog(&self) -> Result<Walk<&Changed>, StoreError> {
         super::read::walk(self.changed(), self.catalog)
     }
 
@@ -178,8 +178,11 @@ impl WriteTx {
                 if let Some(dropped) = self.any_record(name)? {
                     // Its record makes way for another one.
                     let freed = free_tree(self.changed_mut(), dropped.root);
-                    freed.map_err(in_table(name, None))?;
+                    let has_lost = freed.map_err(in_table(name, None))?;
                     self.open.insert(name.into(), None);
+                    if has_lost {
+                        self.sweep()?;
+                    }
                 }
                 let root = empty_tree(self.changed_mut()).map_err(in_table(name, None))?;
                 Record {
@@ -235,10 +238,10 @@ impl WriteTx {
 
     /// Drops a table with all that it holds. The pages of a large one go after the commit, a few
     /// at a time, so that a store that is full can do it: [`WriteTx::commit`] and [`Commit::wait`]
-    /// see to it, or the next write transaction.
+    /// see to it, or the next write transaction. Damaged pages of the table go like the others.
     ///
     /// # Errors
-    /// There is none of this name, a page is damaged, or the medium fails.
+    /// There is none of this name, the catalog is damaged, or the medium fails.
     pub fn drop_table(&mut self, name: &str) -> Result<(), StoreError> {
         self.may_go_on()?;
         let Some(record) = self.record(name)? else {
@@ -249,18 +252,25 @@ impl WriteTx {
         let goes_later = is_known && !self.is_mistaken(Mistake::DropsAtOnce);
         let pages = self.changed_mut();
         let used = pages_of(pages, record.root).map_err(in_table(name, None))?;
-        let left = match goes_later && used.len() > AT_ONCE {
+        let goes_later = goes_later && used.pages.len() > AT_ONCE;
+        let left = match goes_later {
             true => Some(Record {
                 is_dropped: true,
                 keys: None,
                 ..record
             }),
             false => {
-                give_all(pages, used).map_err(in_table(name, None))?;
+                give_all(pages, used.pages).map_err(in_table(name, None))?;
                 None
             }
         };
         self.open.insert(name.into(), left);
+        if used.has_lost {
+            match &mut self.writer {
+                Some(writer) if goes_later => writer.has_lost = true,
+                _ => _ = self.sweep()?,
+            }
+        }
         Ok(())
     }
 
@@ -415,10 +425,8 @@ impl WriteTx {
         for (name, record) in dropped {
             let inner = Arc::clone(&self.inner);
             let left = inner.next_pages(self.changed_mut(), record, usize::MAX);
-            used.extend(
-                left.map_err(|e| format!("table `{name}`, which is being dropped: {e}"))?
-                    .0,
-            );
+            let left = left.map_err(|e| format!("table `{name}`, which is being dropped: {e}"))?;
+            used.extend(left.pages);
         }
         let catalog = std::iter::once((catalog, TableKind::Ordered));
         let tables = all.into_iter().map(|(name, record)| {
@@ -515,11 +523,14 @@ pub(super) fn empty_tree(pages: &mut Changed) -> Result<Root, StoreError> {
     made.map_err(|error| pages.explain(error))
 }
 
-/// All pages of a tree.
-fn pages_of(pages: &mut Changed, root: Root) -> Result<Vec<Lpn>, StoreError> {
+/// All pages of a tree that can be found.
+fn pages_of(pages: &mut Changed, root: Root) -> Result<Felled, StoreError> {
     let mut tree = ByteTree::over(&mut *pages, root)?;
-    let used = tree.pages();
-    used.map_err(|error| pages.explain(error))
+    let used = tree.fell(usize::MAX, &|_| false);
+    let mut used = used.map_err(|error| pages.explain(error))?;
+    // What a damaged tree leads to may be free.
+    used.pages.retain(|&at| !pages.space.is_free(at));
+    Ok(used)
 }
 
 /// Gives pages back.
@@ -531,10 +542,12 @@ pub(super) fn give_all(mut pages: &mut Changed, used: Vec<Lpn>) -> Result<(), St
     Ok(())
 }
 
-/// Gives back all pages of a tree.
-pub(super) fn free_tree(pages: &mut Changed, root: Root) -> Result<(), StoreError> {
+/// Gives back all pages of a tree that can be found. Returns whether there may be others, since a
+/// page is damaged.
+pub(super) fn free_tree(pages: &mut Changed, root: Root) -> Result<bool, StoreError> {
     let used = pages_of(pages, root)?;
-    give_all(pages, used)
+    give_all(pages, used.pages)?;
+    Ok(used.has_lost)
 }
 
 const _: () = assert!(

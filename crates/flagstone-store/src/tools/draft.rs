@@ -4,7 +4,7 @@
 //! the rights of the store that it is a copy of are given to it last.
 
 use crate::error::StoreError;
-use crate::medium::{Disk, is_named};
+use crate::medium::{Disk, Medium, is_named};
 use crate::pages::{OpenOptions, PageStore};
 use rustix::fs::FlockOperation;
 use std::fs::{File, Metadata};
@@ -113,9 +113,14 @@ impl Draft {
     /// # Errors
     /// As [`PageStore::open`].
     pub(super) fn open(&self, options: &OpenOptions) -> Result<PageStore, StoreError> {
-        let disk = Disk::beside(self.file(), &self.path, options.read_only);
-        let disk = disk.map_err(io_error("opening", &self.path))?;
-        PageStore::on(Box::new(disk), options).map_err(|error| error.at(&self.path))
+        let disk = self.disk(options.read_only)?;
+        PageStore::on(disk, options).map_err(|error| error.at(&self.path))
+    }
+
+    /// The medium of the new store.
+    pub(super) fn disk(&self, read_only: bool) -> Result<Box<dyn Medium>, StoreError> {
+        let disk = Disk::beside(self.file(), &self.path, read_only);
+        Ok(Box::new(disk.map_err(io_error("opening", &self.path))?))
     }
 
     /// Options for the new store, with its key.

@@ -9,6 +9,9 @@
 //! A page that cannot be read is listed by its number, if a summary or the mapping says which page
 //! it is. Where the damage took that knowledge too, an older version of a page or nothing is there
 //! instead: the report has the place on the medium, and no number.
+//!
+//! Tables are whole in the new store, without the keys that were on lost pages; the report names
+//! these keys.
 
 use super::draft::Draft;
 use super::patched::Patched;
@@ -18,11 +21,13 @@ use crate::error::{Doing, StoreError};
 use crate::flash::signer_of;
 use crate::flash::{DAMAGED, NEVER, blocks_in, emit_mark, generation_in, geometry, highest_page};
 use crate::flash::{last_mark, mark_at, mark_page, medium_bytes, page_generation, signed_mark};
+use crate::holds::Holds;
 use crate::identity::Identity;
 use crate::medium::gaps::{Gaps, Misreads};
 use crate::medium::{Disk, Medium};
 use crate::pages::{OpenOptions, PageStore};
 use crate::superblock::{Lifetime, MEDIUM_PAGE_BYTES, Superblock};
+use crate::tables::{LostKeys, Store};
 use flagstone::commit::Kind;
 use flagstone::units::Lpn;
 use std::collections::BTreeMap;
@@ -48,6 +53,8 @@ pub struct Repaired {
     pub pages: u64,
     /// Pages that are lost: they cannot be read.
     pub lost: Vec<Lpn>,
+    /// Keys of tables that are lost with pages. The tables of the new store are without them.
+    pub keys: Vec<LostKeys>,
     /// What was damaged and made up for, so that nothing is lost by it.
     pub mended: Vec<String>,
     /// What is lost beside these pages, of which nothing says which pages it held.
@@ -60,7 +67,7 @@ pub struct Repaired {
 impl Repaired {
     /// Whether nothing was lost, as far as it can be known.
     pub fn is_whole(&self) -> bool {
-        self.lost.is_empty() && self.missing.is_empty()
+        self.lost.is_empty() && self.keys.is_empty() && self.missing.is_empty()
     }
 }
 
@@ -133,8 +140,35 @@ pub fn repair(
     compare(&mut source, &draft, &mut step)?;
     report.missing.extend(misreads.told());
     report.pages = source.held.len() as u64;
+    drop(source);
+    mend_tables(&draft, &mut report)?;
     draft.finish(Some(&metadata(from)?))?;
     Ok(report)
+}
+
+/// Has the tables of a new store, if it holds any, go on without the keys that are lost.
+fn mend_tables(draft: &Draft, report: &mut Repaired) -> Result<(), StoreError> {
+    let existing = draft.keyed(OpenOptions::existing());
+    let mut pages = draft.open(&existing)?;
+    let holds = Holds::of_store(&mut pages)?.0;
+    pages.close()?;
+    if holds != Holds::Tables {
+        return Ok(());
+    }
+    let tables = Store::on(draft.disk(false)?, &existing)?;
+    match tables.mend() {
+        Ok((keys, missing)) => {
+            report.keys = keys;
+            report.missing.extend(missing);
+        }
+        Err(error) if error.is_damage() => {
+            let as_they_were =
+                format!("what the tables have lost, which are as they were: {error}");
+            report.missing.push(as_they_were);
+        }
+        Err(error) => return Err(error),
+    }
+    tables.close()
 }
 
 /// Makes up for damaged superblocks and marks.

@@ -1,6 +1,7 @@
 //! Copies that hold what the store holds, and stores that are damaged in every way.
 
 mod heads;
+mod tables;
 
 use super::*;
 use crate::flash::{mark_page, medium_bytes};

@@ -233,11 +233,13 @@ pub(super) fn repair(args: &Repair) -> Result<ExitCode, Failure> {
         tools::repair(from, to, &opening, &hints, args.force, progress)
     })?;
     if args.json {
+        let keys: Vec<String> = report.keys.iter().map(ToString::to_string).collect();
         let lost: Vec<u32> = report.lost.iter().map(|at| at.0).collect();
         say(&json!({
             "whole": report.is_whole(),
             "pages": report.pages,
             "lost": lost,
+            "lost_keys": keys,
             "missing": report.missing,
             "mended": report.mended,
             "torn": report.torn,
@@ -252,6 +254,9 @@ pub(super) fn repair(args: &Repair) -> Result<ExitCode, Failure> {
         }
         for at in &report.lost {
             note(&format!("lost: page {at}"));
+        }
+        for keys in &report.keys {
+            note(&format!("lost: {keys}"));
         }
         say(&match report.is_whole() {
             true => format!("salvaged: {} pages; nothing is lost", report.pages),

@@ -425,7 +425,11 @@ impl<N: Nodes> ByteTree<N> {
         // All pages of the old value.
         let mut had = Vec::new();
         if let Some(large) = found.large {
-            (had, now) = self.all_pages(now, leaf, large)?;
+            match self.all_pages(now, leaf, large) {
+                Ok(found) => (had, now) = found,
+                // The key gets its value, and the pages of the old one stay taken.
+                Err(error) => self.nodes.pass_over(error)?,
+            }
         }
         // What the leaf will have of it, and the pages of its own.
         let (bytes, pages) = match value {

@@ -46,6 +46,7 @@ mod balance;
 mod byte_tree;
 mod check;
 mod fell;
+mod lost;
 mod lower;
 mod node;
 mod nodes;
@@ -66,9 +67,11 @@ use byte_tree::Sizes;
 use numbers::{Lengths, Numbers};
 
 pub use byte_tree::{ByteTree, Limits, Root, write_empty};
+pub use fell::Felled;
+pub use lost::Lost;
 pub use nodes::Nodes;
 pub use tree::ByteIndex;
-pub use walk::{AllFound, Cursor, FoundValue, Images, Walk};
+pub use walk::{AllFound, Cursor, FoundValue, Gap, Images, Walk};
 
 /// Records that this module keeps.
 pub(super) const LAYOUTS: &[&[Layout]] = &[node::LAYOUTS, tree::LAYOUTS];

@@ -58,6 +58,15 @@ pub trait Nodes {
     /// The error of a tree that needs more pages than are left.
     fn full(&self) -> IndexError;
 
+    /// Lets a tree go on without a page if `error` says that the page is damaged. Without a method
+    /// of its own it never does.
+    ///
+    /// # Errors
+    /// `error`, if the tree cannot go on.
+    fn pass_over(&mut self, error: IndexError) -> Result<()> {
+        Err(error)
+    }
+
     /// Is told of comparisons of keys, to count them.
     fn compared(&mut self, keys: u64) {
         let _ = keys;

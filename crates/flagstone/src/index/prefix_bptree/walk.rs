@@ -227,7 +227,18 @@ impl<I: Images> Walk<I> {
     /// # Errors
     /// As [`Walk::get`].
     pub fn seek(&self, key: &[u8]) -> Result<Cursor<I::Page>, I::Error> {
-        let mut cursor = Cursor { path: Vec::new() };
+        let mut cursor = Cursor::default();
+        self.go_to(&mut cursor, key)?;
+        Ok(cursor)
+    }
+
+    /// Puts a cursor before the first key that is not before `key`.
+    ///
+    /// # Errors
+    /// As [`Walk::get`]. The cursor is at the part that cannot be read, as after an error of
+    /// [`Walk::next`].
+    pub fn go_to(&self, cursor: &mut Cursor<I::Page>, key: &[u8]) -> Result<(), I::Error> {
+        cursor.path.clear();
         let mut at = self.root.at;
         for _ in 1..self.root.height {
             let page = self.images.inner(at)?;
@@ -240,7 +251,7 @@ impl<I: Images> Walk<I> {
         let page = self.images.page(at)?;
         let (Ok(slot) | Err(slot)) = node(&page, at, Kind::Leaf)?.find(key);
         cursor.path.push(Level { at, page, slot });
-        Ok(cursor)
+        Ok(())
     }
 
     /// A cursor behind the last key.
@@ -248,9 +259,40 @@ impl<I: Images> Walk<I> {
     /// # Errors
     /// As [`Walk::get`].
     pub fn end(&self) -> Result<Cursor<I::Page>, I::Error> {
-        let mut cursor = Cursor { path: Vec::new() };
-        self.go_down(&mut cursor, self.root.at, true)?;
+        let mut cursor = Cursor::default();
+        self.go_to_end(&mut cursor)?;
         Ok(cursor)
+    }
+
+    /// Puts a cursor behind the last key.
+    ///
+    /// # Errors
+    /// As [`Walk::go_to`].
+    pub fn go_to_end(&self, cursor: &mut Cursor<I::Page>) -> Result<(), I::Error> {
+        cursor.path.clear();
+        self.go_down(cursor, self.root.at, true)
+    }
+
+    /// The keys of the part of the tree at which a cursor is since an error: from the first key, and
+    /// before the second, or up to the last key of the tree. Nothing if the cursor is at an entry.
+    ///
+    /// # Errors
+    /// A page is damaged.
+    pub fn gap(&self, cursor: &Cursor<I::Page>) -> Result<Option<Gap>, I::Error> {
+        if cursor.path.len() == self.root.height as usize {
+            return Ok(None);
+        }
+        let (mut low, mut high) = (Vec::new(), None);
+        for level in &cursor.path {
+            let inner = node(&level.page, level.at, Kind::Inner)?;
+            if let Some(before) = level.slot.checked_sub(1) {
+                low = inner.key(before);
+            }
+            if level.slot < inner.len {
+                high = Some(inner.key(level.slot));
+            }
+        }
+        Ok(Some((low, high)))
     }
 
     /// Goes from a node at the end of the path down to a leaf: to its first entry, or behind its
@@ -280,18 +322,17 @@ impl<I: Images> Walk<I> {
     /// end it gives nothing.
     ///
     /// # Errors
-    /// As [`Walk::get`].
+    /// As [`Walk::get`]. The next call goes on behind the entry whose value cannot be read, or behind
+    /// the node that cannot ([`Walk::gap`]).
     pub fn next(
         &self,
         cursor: &mut Cursor<I::Page>,
         key: &mut Vec<u8>,
     ) -> Result<Option<FoundValue<I::Page>>, I::Error> {
         loop {
-            let Some(level) = cursor.path.last_mut() else {
-                return Ok(None);
-            };
-            let leaf = node(&level.page, level.at, Kind::Leaf)?;
-            if level.slot < leaf.len {
+            if let Some(level) = self.leaf_of(cursor)
+                && level.slot < node(&level.page, level.at, Kind::Leaf)?.len
+            {
                 let slot = level.slot;
                 level.slot += 1;
                 return self.show(level, slot, key).map(Some);
@@ -312,10 +353,7 @@ impl<I: Images> Walk<I> {
         key: &mut Vec<u8>,
     ) -> Result<Option<FoundValue<I::Page>>, I::Error> {
         loop {
-            let Some(level) = cursor.path.last_mut() else {
-                return Ok(None);
-            };
-            if level.slot > 0 {
+            if let Some(level) = self.leaf_of(cursor).filter(|level| level.slot > 0) {
                 level.slot -= 1;
                 let slot = level.slot;
                 return self.show(level, slot, key).map(Some);
@@ -324,6 +362,12 @@ impl<I: Images> Walk<I> {
                 return Ok(None);
             }
         }
+    }
+
+    /// The leaf at which a cursor is; nothing if the cursor is at a part that cannot be read.
+    fn leaf_of<'a>(&self, cursor: &'a mut Cursor<I::Page>) -> Option<&'a mut Level<I::Page>> {
+        let is_whole = cursor.path.len() == self.root.height as usize;
+        cursor.path.last_mut().filter(|_| is_whole)
     }
 
     fn show(
@@ -342,8 +386,8 @@ impl<I: Images> Walk<I> {
     /// Goes to the leaf beside, on the right or on the left; says whether there is one. If there is
     /// none the cursor stays.
     fn turn(&self, cursor: &mut Cursor<I::Page>, by: isize) -> Result<bool, I::Error> {
-        let leaf = cursor.path.len().saturating_sub(1);
-        for depth in (0..leaf).rev() {
+        let inner = cursor.path.len().min(self.root.height as usize - 1);
+        for depth in (0..inner).rev() {
             let level = &mut cursor.path[depth];
             let inner = node(&level.page, level.at, Kind::Inner)?;
             let beside = level.slot.checked_add_signed(by);
@@ -364,7 +408,7 @@ impl<I: Images> Walk<I> {
     /// # Errors
     /// As [`Walk::get`].
     pub fn count(&self) -> Result<u64, I::Error> {
-        let mut cursor = Cursor { path: Vec::new() };
+        let mut cursor = Cursor::default();
         self.go_down(&mut cursor, self.root.at, false)?;
         let mut keys = 0;
         loop {
@@ -378,10 +422,20 @@ impl<I: Images> Walk<I> {
     }
 }
 
-/// A place between two entries of a tree.
+/// Keys of a tree: from the first on, and before the second, or up to the last one.
+pub type Gap = (Vec<u8>, Option<Vec<u8>>);
+
+/// A place between two entries of a tree, or a part of the tree that cannot be read: then the path
+/// ends at the node that leads to that part.
 #[derive(Debug, Clone)]
 pub struct Cursor<P> {
     path: Vec<Level<P>>,
+}
+
+impl<P> Default for Cursor<P> {
+    fn default() -> Self {
+        Cursor { path: Vec::new() }
+    }
 }
 
 #[derive(Debug, Clone)]

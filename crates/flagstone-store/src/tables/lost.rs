@@ -1,0 +1,233 @@
+//! Keys that are lost with damaged pages: which they are, and tables that go on without them.
+//!
+//! Pages that only a lost page led to are found by what is left: if all tables can be read, they are
+//! the pages that no table leads to.
+
+use super::catalog::{HEAD, Record, TableKind};
+use super::changed::Changed;
+use super::read::{in_table, records, shown};
+use super::store::Store;
+use super::table_mut::TableMut;
+use super::write::{WriteTx, give_all};
+use crate::error::StoreError;
+use flagstone::index::prefix_bptree::{ByteTree, Lost, Root};
+use flagstone::units::Lpn;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Keys of a table that cannot be read, since a page of it is damaged: all that it had in a range,
+/// or one whose value is lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LostKeys {
+    /// The table.
+    pub table: String,
+    /// Its kind. The range of a hashed table is one of hashes of keys.
+    pub kind: TableKind,
+    /// The first key that may be lost.
+    pub from: Vec<u8>,
+    /// The first key behind those that may be lost; nothing if there is none.
+    pub to: Option<Vec<u8>>,
+}
+
+impl LostKeys {
+    /// The key whose value is lost, if it is one.
+    pub fn one(&self) -> Option<&[u8]> {
+        let to = self.to.as_deref()?;
+        (to.strip_prefix(&self.from[..]) == Some(&[0])).then_some(&self.from)
+    }
+
+    pub(super) fn new(table: &str, kind: TableKind, from: Vec<u8>, to: Option<Vec<u8>>) -> Self {
+        LostKeys {
+            table: table.to_string(),
+            kind,
+            from,
+            to,
+        }
+    }
+
+    /// Of a key whose value is lost.
+    pub(super) fn of_value(table: &str, kind: TableKind, key: Vec<u8>) -> Self {
+        let behind = [&key, &[0][..]].concat();
+        LostKeys::new(table, kind, key, Some(behind))
+    }
+}
+
+impl fmt::Display for LostKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.kind {
+            TableKind::Ordered => "keys",
+            TableKind::Hashed => "keys with hashes",
+        };
+        write!(f, "table `{}`: ", self.table)?;
+        if let Some(key) = self.one() {
+            let one = what.replace("keys", "key").replace("hashes", "hash");
+            return write!(f, "the {one} `{}`", shown(key));
+        }
+        match (&self.from[..], &self.to) {
+            (b"", None) => f.write_str("all keys"),
+            (b"", Some(to)) => write!(f, "the {what} before `{}`", shown(to)),
+            (from, None) => write!(f, "the {what} from `{}` on", shown(from)),
+            (from, Some(to)) => {
+                write!(
+                    f,
+                    "the {what} from `{}` to before `{}`",
+                    shown(from),
+                    shown(to)
+                )
+            }
+        }
+    }
+}
+
+/// What a tree has lost, in the order in which it is given up, and the pages.
+fn lost_of(changed: &mut Changed, root: Root) -> Result<(Vec<Lost>, Vec<Lpn>), StoreError> {
+    let found = ByteTree::over(&mut *changed, root)?.lost();
+    found.map_err(|error| changed.explain(error))
+}
+
+fn keys_of(name: &str, kind: TableKind, lost: &[Lost]) -> Vec<LostKeys> {
+    let mut lost: Vec<&Lost> = lost.iter().collect();
+    lost.sort_by(|a, b| a.from.cmp(&b.from));
+    let keys = |lost: &&Lost| match lost.height {
+        0 => LostKeys::of_value(name, kind, lost.from.clone()),
+        _ => LostKeys::new(name, kind, lost.from.clone(), lost.to.clone()),
+    };
+    lost.iter().map(keys).collect()
+}
+
+/// Gives back pages that none of these trees leads to, `most` of them at most, if no node of any is
+/// lost. Returns how many went.
+pub(super) fn sweep(
+    changed: &mut Changed,
+    roots: impl IntoIterator<Item = Root>,
+    most: usize,
+) -> Result<usize, StoreError> {
+    let mut used = BTreeSet::from([HEAD]);
+    for root in roots {
+        let found = ByteTree::over(&mut *changed, root)?.pages();
+        match found.map_err(|error| changed.explain(error)) {
+            Ok(pages) => used.extend(pages),
+            Err(error) if error.is_damage() => return Ok(0),
+            Err(error) => return Err(error),
+        }
+    }
+    let mut lost = changed.space.lost(&used);
+    lost.truncate(most);
+    let count = lost.len();
+    give_all(changed, lost)?;
+    Ok(count)
+}
+
+impl TableMut<'_> {
+    /// Has the table go on without the keys that cannot be read, since pages of it are damaged.
+    /// Returns which keys these are, in their order: what the table had of them is gone. It reads
+    /// all pages of the table.
+    ///
+    /// # Errors
+    /// The medium fails, or the damage is of another kind: the transaction has to be rolled back, or
+    /// to a savepoint.
+    pub fn give_up_lost(&mut self) -> Result<Vec<LostKeys>, StoreError> {
+        self.tx.may_go_on()?;
+        let (name, kind) = (self.name.clone(), self.record.kind);
+        let given_up = self.tx.give_up(self.record);
+        let (record, lost) = given_up.map_err(|error| self.spoil(error, None))?;
+        if !lost.is_empty() {
+            self.record = record;
+            self.keep();
+            let swept = self.tx.sweep();
+            swept.map_err(|error| self.spoil(error, None))?;
+        }
+        Ok(keys_of(&name, kind, &lost))
+    }
+}
+
+impl WriteTx {
+    /// Takes what is lost out of the tree of a table.
+    fn give_up(&mut self, record: Record) -> Result<(Record, Vec<Lost>), StoreError> {
+        let (lost, pages) = lost_of(self.changed_mut(), record.root)?;
+        // What it leads to and holds nothing is not to be taken for anything else.
+        self.claim(&pages);
+        let changed = self.changed_mut();
+        let mut tree = ByteTree::over(&mut *changed, record.root)?;
+        let given_up = lost.iter().try_for_each(|lost| tree.give_up(lost));
+        let root = tree.root();
+        given_up.map_err(|error| changed.explain(error))?;
+        let keys = record.keys.filter(|_| lost.is_empty());
+        Ok((
+            Record {
+                root,
+                keys,
+                ..record
+            },
+            lost,
+        ))
+    }
+
+    /// As [`sweep`], over all tables as the transaction has them.
+    pub(super) fn sweep(&mut self) -> Result<usize, StoreError> {
+        let mut all = records(&self.catalog()?)?;
+        all.retain(|(name, _)| !self.open.contains_key(&**name));
+        let open = self.open.values().flatten();
+        let roots = all.iter().map(|(_, record)| record).chain(open);
+        let mut roots: Vec<Root> = roots.map(|record| record.root).collect();
+        roots.push(self.catalog);
+        sweep(self.changed_mut(), roots, usize::MAX)
+    }
+}
+
+impl Store {
+    /// Has the tables of a store go on without what is lost: a store to which only those pages were
+    /// copied that could be read. Returns the keys that are lost, and what else is. If the catalog
+    /// is damaged, tables are as they were.
+    ///
+    /// # Errors
+    /// The medium fails, or damage of another kind.
+    pub(crate) fn mend(&self) -> Result<(Vec<LostKeys>, Vec<String>), StoreError> {
+        let mut tx = self.begin_to_write(true)?;
+        let catalog = tx.catalog;
+        let (lost, pages) = lost_of(tx.changed_mut(), catalog)?;
+        if !lost.is_empty() {
+            tx.claim(&pages);
+            let missing = keys_of("catalog", TableKind::Ordered, &lost);
+            tx.commit()?;
+            let missing = missing.iter().map(|lost| {
+                format!(
+                    "the catalog of tables is damaged ({lost}): tables with these names are lost"
+                )
+            });
+            return Ok((Vec::new(), missing.collect()));
+        }
+        let tables = records(&tx.catalog()?)?;
+        let tables: Vec<(String, Record)> =
+            tables.into_iter().filter(|t| !t.1.is_dropped).collect();
+        let (mut keys, mut all_pages) = (Vec::new(), Vec::new());
+        for (name, record) in &tables {
+            let found = lost_of(tx.changed_mut(), record.root).map_err(in_table(name, None))?;
+            all_pages.extend(found.1);
+        }
+        tx.claim(&all_pages);
+        for (name, record) in tables {
+            let found = tx.give_up(record).map_err(in_table(&name, None))?;
+            keys.extend(keys_of(&name, record.kind, &found.1));
+            if !found.1.is_empty() {
+                tx.open.insert(name.as_str().into(), Some(found.0));
+            }
+        }
+        tx.sweep()?;
+        tx.commit()?;
+        Ok((keys, Vec::new()))
+    }
+}
+
+impl WriteTx {
+    /// Has pages that hold nothing, and to which tables lead, hold something that is no node.
+    fn claim(&mut self, pages: &[Lpn]) {
+        let changed = self.changed_mut();
+        for &at in pages {
+            if changed.space.claim(at) {
+                changed.set(at, Some([0][..].into()));
+            }
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Tables of which a page is damaged: what is read around the damage, and how they go on without it.
+
+use super::*;
+use crate::medium::Recorded;
+use flagstone::units::Lpn;
+use std::collections::BTreeMap;
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+const TABLES: [(&str, TableKind); 3] = [
+    ("hashed", TableKind::Hashed),
+    ("long", TableKind::Ordered),
+    ("wide", TableKind::Ordered),
+];
+
+/// What is done to a page.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Damage {
+    /// Its checksum is wrong.
+    Rot,
+    /// It holds nothing, as in a store that knows nothing of what a lost page had.
+    Nothing,
+}
+
+/// The pairs of a table. Keys of table `wide` are long, so that it has three levels.
+fn rows(table: &str) -> Map {
+    let pair = |n: u16| match table {
+        "wide" => (
+            [&vec![(n / 20) as u8; 400][..], &number(n)].concat(),
+            vec![n as u8; 300],
+        ),
+        "long" => (number(n).to_vec(), vec![n as u8; 700 * n as usize]),
+        _ => (format!("word {n}").into_bytes(), vec![n as u8; 100]),
+    };
+    let many = if table == "long" { 12 } else { 500 };
+    let mut rows: Map = (0..many).map(pair).collect();
+    if table == "long" {
+        // So long that a page lists its pages.
+        rows.insert(b"z".to_vec(), vec![7; 600_000]);
+    }
+    rows
+}
+
+fn open(bytes: &[u8]) -> Store {
+    let medium = Box::new(Memory::with(bytes.to_vec()));
+    Store::on(medium, &OpenOptions::existing()).expect("a store")
+}
+
+/// The bytes of a medium with a store of these tables.
+fn whole() -> Vec<u8> {
+    let medium = Recorded::default();
+    let store = Store::on(Box::new(medium.clone()), &OpenOptions::default()).expect("a store");
+    let mut tx = store.write().expect("a turn");
+    for (name, kind) in TABLES {
+        let mut table = tx.open_table(name, kind).expect("it is new");
+        for (key, value) in rows(name) {
+            table.insert(&key, &value).expect("room");
+        }
+    }
+    tx.commit().expect("room");
+    store.close().expect("it closes");
+    medium.to_vec()
+}
+
+/// The bytes of a medium of which a page of the store is damaged.
+fn damaged(whole: &[u8], at: Lpn, damage: Damage) -> Vec<u8> {
+    const MARK: &[u8] = b"the bytes of a page whose checksum will be wrong";
+    let medium = Recorded::with(whole);
+    let options = OpenOptions::existing();
+    let mut pages = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
+    let tx = pages.begin().expect("none is live");
+    let done = match damage {
+        Damage::Rot => pages.write(tx, at, MARK),
+        Damage::Nothing => pages.trim(tx, at),
+    };
+    done.and_then(|()| pages.commit(tx)).expect("room");
+    pages.close().expect("it closes");
+    let mut bytes = medium.to_vec();
+    if damage == Damage::Rot {
+        let is_mark = |bytes: &[u8]| bytes == MARK;
+        let place = bytes.windows(MARK.len()).position(is_mark);
+        bytes[place.expect("it was written")] ^= 1;
+    }
+    bytes
+}
+
+/// What an iterator gives: pairs, and the keys that are lost.
+fn gathered(range: impl Iterator<Item = Result<Pair, StoreError>>) -> (Map, Vec<LostKeys>) {
+    let (mut found, mut gaps) = (Map::new(), Vec::new());
+    for pair in range {
+        match pair {
+            Ok((key, value)) => _ = found.insert(key, value.to_vec()),
+            Err(StoreError::Lost { lost, .. }) => gaps.push(lost),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    (found, gaps)
+}
+
+/// Whether a key may be in a gap, by the place where its table has it.
+fn is_within(key: &[u8], gap: &LostKeys) -> bool {
+    let hash = hashed::hash(key);
+    let place = match gap.kind {
+        TableKind::Ordered => key,
+        TableKind::Hashed => &hash[..],
+    };
+    place >= &gap.from[..] && gap.to.as_ref().is_none_or(|to| place < &to[..])
+}
+
+/// Reads a table around its damage, and holds that against what it had.
+fn read_around(store: &Store, name: &str, context: &str) -> (Map, Vec<LostKeys>) {
+    let all = rows(name);
+    let table = table_of(store, name);
+    let (found, gaps) = gathered(table.iter());
+    let (back, mut gaps_back) = gathered(table.iter().rev());
+    gaps_back.reverse();
+    assert_eq!((&found, &gaps), (&back, &gaps_back), "{context}");
+    assert!(
+        found.iter().all(|(key, value)| all.get(key) == Some(value)),
+        "{context}"
+    );
+    for (key, value) in &all {
+        let lies_in = gaps.iter().filter(|gap| is_within(key, gap)).count();
+        let here = usize::from(found.contains_key(key));
+        assert_eq!(here + lies_in, 1, "{context}: {key:?}, {gaps:?}");
+        let got = table.get(key).ok().flatten();
+        assert_eq!(
+            got.as_deref(),
+            (here == 1).then_some(&value[..]),
+            "{context}"
+        );
+    }
+    (found, gaps)
+}
+
+fn assert_holds(store: &Store, name: &str, rows: &Map, context: &str) {
+    let table = table_of(store, name);
+    let (found, gaps) = gathered(table.iter());
+    assert!(found == *rows && gaps.is_empty(), "{context}: {gaps:?}");
+    assert_eq!(
+        table.len().expect("a table"),
+        rows.len() as u64,
+        "{context}"
+    );
+    if let Err(why) = store.check() {
+        panic!("{context}: {why}");
+    }
+}
+
+/// The pages of tables: without the head, the catalog, and most pages of the longest value.
+fn pages_of_tables(whole: &[u8]) -> Vec<Lpn> {
+    let medium = Box::new(Memory::with(whole.to_vec()));
+    let mut pages = PageStore::on(medium, &OpenOptions::existing()).expect("a store");
+    let held = pages.held().collect::<Vec<_>>();
+    assert_eq!(held[..2], [Lpn(0), Lpn(1)]);
+    let mut page = vec![0; PageStore::PAGE_BYTES];
+    let mut is_needed = |at: &Lpn| {
+        pages.read(None, *at, &mut page).expect("it is whole");
+        at.0 % 16 == 0 || page.iter().any(|&byte| byte != 7)
+    };
+    held[2..]
+        .iter()
+        .copied()
+        .filter(|at| is_needed(at))
+        .collect()
+}
+
+/// Fails if an iterator ends at a damaged page, names other keys than those that are lost, or none;
+/// and if a table that is given up, cleared or dropped leads to what it should not, or keeps pages.
+#[test]
+fn tables_are_read_around_a_damaged_page_and_go_on_without_it() {
+    let whole = whole();
+    let (mut values, mut leaves, mut inner, mut all) = (0, 0, 0, 0);
+    for (number, at) in pages_of_tables(&whole).into_iter().enumerate() {
+        let damage = [Damage::Rot, Damage::Nothing][number % 2];
+        let bytes = damaged(&whole, at, damage);
+        let context = format!("page {at}, {damage:?}");
+        let store = open(&bytes);
+        let mut harmed = None;
+        for (name, _) in TABLES {
+            let (found, gaps) = read_around(&store, name, &context);
+            if !gaps.is_empty() {
+                harmed = Some((name, found, gaps));
+            }
+        }
+        let (name, found, gaps) = harmed.expect("each page is one of a table");
+        let [gap] = &gaps[..] else {
+            panic!("{context}: {gaps:?}");
+        };
+        // A check of tables reads no values.
+        assert!(store.check().is_err() || gap.one().is_some(), "{context}");
+        let lost = rows(name).len() - found.len();
+        match (gap.one(), lost) {
+            (Some(_), _) => values += 1,
+            (None, ..25) => leaves += 1,
+            (None, _) if found.is_empty() => all += 1,
+            (None, _) => inner += 1,
+        }
+
+        let mut tx = store.write().expect("a turn");
+        let given_up = tx.table(name).expect("a table").give_up_lost();
+        assert_eq!(given_up.expect("damage alone"), gaps, "{context}");
+        tx.commit().expect("room");
+        assert_holds(&store, name, &found, &context);
+        // All that is lost can be written again.
+        let mut tx = store.write().expect("a turn");
+        for (key, value) in &rows(name) {
+            let mut table = tx.table(name).expect("a table");
+            let was = table.insert(key, value).expect("room");
+            assert_eq!(was, found.contains_key(key), "{context}");
+        }
+        tx.commit().expect("room");
+        assert_holds(&store, name, &rows(name), &context);
+
+        let store = open(&bytes);
+        let mut tx = store.write().expect("a turn");
+        let mut table = tx.table(name).expect("a table");
+        table.clear().expect("room");
+        table.insert(b"new", b"value").expect("room");
+        tx.commit().expect("room");
+        let new = Map::from([(b"new".to_vec(), b"value".to_vec())]);
+        assert_holds(&store, name, &new, &context);
+
+        let store = open(&bytes);
+        let mut tx = store.write().expect("a turn");
+        tx.drop_table(name).expect("room");
+        tx.commit().expect("room");
+        assert!(store.read().expect("a snapshot").table(name).is_err());
+        if let Err(why) = store.check() {
+            panic!("{context}: {why}");
+        }
+    }
+    let kinds = format!("{values} values, {leaves} leaves, {inner} inner nodes, {all} roots");
+    println!("{kinds}");
+    assert!(
+        values > 20 && leaves > 50 && inner > 3 && all == 2,
+        "{kinds}"
+    );
+}
+
+/// Fails if a range tells of damage that lies outside of it.
+#[test]
+fn a_range_tells_of_the_damage_within_it_alone() {
+    let whole = whole();
+    for at in pages_of_tables(&whole) {
+        let store = open(&damaged(&whole, at, Damage::Rot));
+        let table = table_of(&store, "wide");
+        let (found, gaps) = gathered(table.iter());
+        let [gap] = &gaps[..] else { continue };
+        let Some(to) = gap.to.clone() else { continue };
+        let (before, from) = (table.range(..gap.from.clone()), table.range(to..));
+        for range in [before, from] {
+            let (forwards, gaps) = gathered(range.expect("it is ordered"));
+            assert_eq!(gaps, [], "page {at}");
+            assert!(forwards.keys().all(|key| found.contains_key(key)));
+        }
+        let (before, from) = (
+            table.range(..gap.from.clone()),
+            table.range(gap.to.clone().unwrap()..),
+        );
+        for range in [before, from] {
+            let (_, gaps) = gathered(range.expect("it is ordered").rev());
+            assert_eq!(gaps, [], "page {at}");
+        }
+        // From both ends in turn it is told once.
+        let (mut range, mut told, mut pairs) = (table.iter(), 0, 0);
+        while let Some(pair) = if pairs % 2 == 0 {
+            range.next()
+        } else {
+            range.next_back()
+        } {
+            told += u32::from(pair.is_err());
+            pairs += 1;
+        }
+        assert_eq!((told, pairs), (1, found.len() + 1), "page {at}");
+    }
+}
+
+/// Fails if a key whose value is lost cannot get another one, or a key in a lost leaf gets one as
+/// if nothing were lost with it.
+#[test]
+fn a_lost_value_is_overwritten_and_a_lost_leaf_says_what_to_do() {
+    let whole = whole();
+    let (mut values, mut leaves) = (0, 0);
+    for at in pages_of_tables(&whole) {
+        let store = open(&damaged(&whole, at, Damage::Rot));
+        let (_, gaps) = gathered(table_of(&store, "long").iter());
+        let [gap] = &gaps[..] else { continue };
+        let mut tx = store.write().expect("a turn");
+        let mut table = tx.table("long").expect("a table");
+        if let Some(key) = gap.one() {
+            assert!(table.insert(key, b"another").expect("room"));
+            tx.commit().expect("room");
+            assert_value(table_of(&store, "long").get(key), b"another");
+            values += 1;
+            continue;
+        }
+        let said = table.insert(&gap.from, b"another").expect_err("damage");
+        assert!(said.is_damage());
+        let said = said.to_string();
+        assert!(
+            said.starts_with("table `long`, key ") && said.contains("give_up_lost"),
+            "{said}"
+        );
+        leaves += 1;
+    }
+    assert!(values > 20 && leaves > 0, "{values}, {leaves}");
+}
