@@ -11,7 +11,7 @@ use super::pages::check as check_pages;
 use super::past::{Bytes, Past};
 use super::{End, RotRunId};
 use flagstone_store::medium::{Landing, Recorded};
-use flagstone_store::tables::{ReadTx, Store, TableKind};
+use flagstone_store::tables::{LostKeys, ReadTx, Store, TableKind};
 use flagstone_store::{OpenOptions, PageStore, StoreError};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
@@ -34,8 +34,11 @@ pub(super) struct RottenTables {
 /// What a table has shown.
 pub(super) struct Shown {
     kind: Option<TableKind>,
-    /// The rows, up to an error.
+    /// The rows, up to an error other than damage.
     rows: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Keys that are lost, as the iterator said on its way, and whether it ended at an error.
+    lost: Vec<LostKeys>,
+    has_ended: bool,
     /// Keys that were asked for, and their values: of those that could be read.
     got: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     errors: Vec<String>,
@@ -172,6 +175,8 @@ fn show(read: &ReadTx, name: &str, wanted: Option<&Rows>) -> Shown {
     let mut shown = Shown {
         kind: None,
         rows: Vec::new(),
+        lost: Vec::new(),
+        has_ended: false,
         got: BTreeMap::new(),
         errors: Vec::new(),
     };
@@ -188,7 +193,10 @@ fn show(read: &ReadTx, name: &str, wanted: Option<&Rows>) -> Shown {
             Ok((key, value)) => shown.rows.push((key, (*value).to_vec())),
             Err(error) => {
                 shown.errors.push(error.to_string());
-                break;
+                match error {
+                    StoreError::Lost { lost, .. } => shown.lost.push(lost),
+                    _ => shown.has_ended = true,
+                }
             }
         }
     }
@@ -202,6 +210,11 @@ fn show(read: &ReadTx, name: &str, wanted: Option<&Rows>) -> Shown {
         }
     }
     shown
+}
+
+fn is_in(key: &[u8], lost: &LostKeys) -> bool {
+    let to = lost.to.as_deref();
+    key >= &lost.from[..] && to.is_none_or(|to| key < to)
 }
 
 /// What is in a table that should hold these rows, and does not fit them.
@@ -233,14 +246,13 @@ fn not_in(shown: &Shown, rows: &Rows) -> Option<String> {
             return Some(format!("key {} reads as {found}, not {wanted}", short(key)));
         }
     }
-    // A range has all keys up to the first that cannot be read.
+    // A range has all keys but those that it says are lost, up to any other error.
     let is_ordered = shown.kind == Some(TableKind::Ordered);
     if is_whole || is_ordered {
-        wanted.truncate(if is_whole {
-            wanted.len()
-        } else {
-            shown.rows.len()
-        });
+        wanted.retain(|(key, _)| !shown.lost.iter().any(|lost| is_in(key, lost)));
+        if shown.has_ended {
+            wanted.truncate(shown.rows.len());
+        }
         let mut found: Vec<&Vec<u8>> = shown.rows.iter().map(|(key, _)| key).collect();
         if !is_ordered {
             found.sort_unstable();
