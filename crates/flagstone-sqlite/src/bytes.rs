@@ -99,6 +99,12 @@ pub trait Bytes: Send {
         false
     }
 
+    /// Whether the live transaction, which may join, finds room together with those that have joined
+    /// before.
+    fn has_room_to_join(&mut self) -> bool {
+        true
+    }
+
     /// Commits the live transaction, which may join, in memory, with those that have joined before:
     /// later ones see it.
     fn join(&mut self) {}

@@ -117,6 +117,10 @@ impl Bytes for StoreFile {
         self.is_one_that_joins()
     }
 
+    fn has_room_to_join(&mut self) -> bool {
+        self.chunks.find_room_to_join().is_ok()
+    }
+
     fn join(&mut self) {
         self.chunks.join();
         self.joined_size = Some(self.own_size);

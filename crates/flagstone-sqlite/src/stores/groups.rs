@@ -15,9 +15,11 @@
 //! last state that is durable. A connection that meant to write, read a state that is not durable
 //! yet, and then wrote nothing waits for that state before its transaction ends.
 //!
-//! A group that finds no room has failed as a whole. The transaction that has the turn to write
-//! fails with it, if it has read a state that is gone. For a while each transaction commits by
-//! itself then, so that one that is too large takes no other with it.
+//! A transaction that finds no room beside the group is not one of it: it commits by itself once the
+//! group is durable, and fails alone if there is no room then either. If a group is refused
+//! nevertheless, as where a file system has no room that it had promised, the group has failed as a
+//! whole. The transaction that has the turn to write fails with it, if it has read a state that is
+//! gone. For a while each transaction commits by itself then.
 //!
 //! Some transactions are not of a group: those that are large, that cut the file or change the
 //! schema, that are part of one of several databases, or whose connection goes on reading. They
@@ -307,12 +309,17 @@ impl Handle {
         self.shared.wait_for(&outcome)
     }
 
-    /// Whether the transaction of this connection may be one of a group.
+    /// Whether the transaction of this connection may be one of a group, and finds room beside it.
     pub(crate) fn may_join(&self) -> bool {
-        let inner = self.shared.lock();
-        let is_writer = |inner: &Inner| inner.locks.writer() == Some(self.id);
-        let lets_go = self.lets_go && !self.keeps_locks && !self.how.shares_cache;
-        lets_go && inner.is_ok_and(|inner| is_writer(&inner) && inner.may_join())
+        if !self.lets_go || self.keeps_locks || self.how.shares_cache {
+            return false;
+        }
+        let Ok(mut inner) = self.shared.lock() else {
+            return false;
+        };
+        let is_one = inner.locks.writer() == Some(self.id) && inner.may_join();
+        let bytes = inner.bytes.as_mut().filter(|_| is_one);
+        bytes.is_some_and(|bytes| bytes.has_room_to_join())
     }
 
     /// The transaction, which may be one of a group, is to be one when SQLite ends its commit.

@@ -1,9 +1,9 @@
 //! What other connections may do while a group of transactions waits for the disk.
 
-use crate::lab::{Put, open, put_store};
+use crate::lab::{Early, Place, Put, open, put, put_store};
 use crate::support::{BUSY, FULL, Sql, text};
 use flagstone_store::medium::Recorded;
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -30,7 +30,17 @@ struct Held {
 impl Held {
     fn new() -> Held {
         let medium = Recorded::default();
-        let path = put_store(medium.clone());
+        Held::at(put_store(medium.clone()), medium)
+    }
+
+    /// A database whose transactions join a group before it is known whether they find room.
+    fn that_joins_early() -> Held {
+        let medium = Recorded::default();
+        let place = Place::Early(medium.clone(), Early::Joins);
+        Held::at(put(place), medium)
+    }
+
+    fn at(path: Put, medium: Recorded) -> Held {
         let db = open(&path).expect("it opens");
         db.run("CREATE TABLE t (a, b)");
         Held {
@@ -240,7 +250,7 @@ fn what_is_no_small_transaction_of_one_database_waits_for_the_group() {
 
 #[test]
 fn who_has_read_what_finds_no_room_begins_again() {
-    let mut held = Held::new();
+    let mut held = Held::that_joins_early();
     let [first, second, third] = std::array::from_fn(|_| held.connection());
     held.fill(&third);
     let rows: u64 = text(&third, COUNT).parse().expect("a number");
@@ -263,6 +273,39 @@ fn who_has_read_what_finds_no_room_begins_again() {
     }
     assert_eq!(text(&first, "SELECT count(*) FROM t WHERE a = 5"), "0");
     assert_eq!(text(&second, "SELECT a FROM t WHERE rowid = 1"), "7");
+}
+
+/// A transaction that does not fit comes while a group forms. Returns what one of the group hears,
+/// and what it hears itself.
+fn one_too_many(mut held: Held) -> [Option<ErrorCode>; 2] {
+    let [first, second, large, third] = std::array::from_fn(|_| held.connection());
+    held.fill(&third);
+    let rows: u32 = text(&third, COUNT).parse().expect("a number");
+    let first = held.hold_a_commit(first, SMALL);
+    let second = doing(move || second.refused("UPDATE t SET a = 7 WHERE rowid = 2"));
+    second.waits();
+    let large = doing(move || (large.refused(LARGE), large));
+    large.waits();
+    held.release();
+    let (refused, large) = large.ends();
+    let heard = [second.ends(), refused];
+    first.ends();
+    // All go on.
+    third.run(SMALL);
+    large.run(SMALL);
+    assert_eq!(text(&third, COUNT), rows.to_string());
+    assert_eq!(text(&large, "PRAGMA integrity_check"), "ok");
+    heard
+}
+
+#[test]
+fn a_transaction_that_does_not_fit_fails_alone() {
+    assert_eq!(one_too_many(Held::new()), [None, FULL]);
+}
+
+#[test]
+fn control_one_that_joins_before_it_has_room_takes_the_group_with_it() {
+    assert_eq!(one_too_many(Held::that_joins_early()), [FULL, FULL]);
 }
 
 #[test]
@@ -404,7 +447,7 @@ fn a_schema_that_found_no_room_is_forgotten() {
 
 #[test]
 fn who_has_read_what_finds_no_room_reads_no_other_state_after_it() {
-    let mut held = Held::new();
+    let mut held = Held::that_joins_early();
     let [first, second, third] = std::array::from_fn(|_| held.connection());
     held.fill(&third);
     let first = held.hold_a_commit(first, SMALL);
@@ -437,7 +480,7 @@ fn nobody_reads_the_first_page_of_a_group_that_the_disk_has_refused() {
 #[test]
 fn who_reads_on_after_it_rolled_back_reads_on_in_one_state() {
     for finds_room in [true, false] {
-        let mut held = Held::new();
+        let mut held = Held::that_joins_early();
         let [first, second, third, other] = std::array::from_fn(|_| held.connection());
         held.fill(&third);
         let first = held.hold_a_commit(first, SMALL);

@@ -28,16 +28,36 @@ impl<P: Pages> Chunks<P> {
         if self.pages.has_room(most as u64, highest) {
             return Ok(());
         }
-        let (new, again) = self.wanted(chunk, removes)?;
+        let waiting = self.waiting.iter();
+        let waiting = waiting.map(|(chunk, waiting)| (*chunk, matches!(waiting, Waiting::Gone)));
+        let (new, again) = self.wanted(waiting.chain([(chunk, removes)]))?;
         self.pages.find_room(new, again, highest)
     }
 
-    /// Pages that hold nothing yet, and others, of those that will be written.
-    fn wanted(&self, chunk: u64, removes: bool) -> Result<(u64, u64), StoreError> {
+    /// Sees to it that the live transaction finds room together with those that have joined, if it
+    /// joins them ([`Chunks::join`]).
+    ///
+    /// # Errors
+    /// There is no room, or the pages fail.
+    pub fn find_room_to_join(&mut self) -> Result<(), StoreError> {
+        let both = self.joined.keys().chain(self.waiting.keys());
+        let Some(highest) = both.clone().max() else {
+            return Ok(());
+        };
+        let highest = self.main_page(*highest)?;
+        let most = 2 * (self.joined.len() + self.waiting.len());
+        if self.pages.has_room(most as u64, highest) {
+            return Ok(());
+        }
+        let (new, again) = self.wanted(both.map(|chunk| (*chunk, false)))?;
+        self.pages.find_room(new, again, highest)
+    }
+
+    /// Of the pages that will be written, those that hold nothing yet, and the others. Each chunk
+    /// comes with whether it is removed.
+    fn wanted(&self, chunks: impl Iterator<Item = (u64, bool)>) -> Result<(u64, u64), StoreError> {
         let (mut main, mut groups) = (BTreeSet::new(), BTreeSet::new());
-        let waiting = self.waiting.iter();
-        let waiting = waiting.map(|(chunk, waiting)| (*chunk, matches!(waiting, Waiting::Gone)));
-        for (chunk, is_gone) in waiting.chain([(chunk, removes)]) {
+        for (chunk, is_gone) in chunks {
             let (page, group) = (self.main_page(chunk)?, chunk / self.cut.sharing());
             if !is_gone || self.holds(page) {
                 main.insert(page);

@@ -6,13 +6,15 @@ use flagstone_store::medium::Memory;
 use flagstone_store::{Asked, Looked, OpenOptions, PageStore};
 use std::sync::{Arc, Mutex};
 
-/// What is done before it is durable.
+/// What is done too early: before it is durable, or known to become so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Early {
     /// Readers see a commit.
     Shows,
     /// Groups of transactions are acknowledged.
     Acknowledges,
+    /// Transactions join a group before it is known whether they find room beside it.
+    Joins,
 }
 
 /// What a test does then.
@@ -187,6 +189,10 @@ impl Bytes for Hooked {
 
     fn may_join(&self) -> bool {
         self.file.may_join()
+    }
+
+    fn has_room_to_join(&mut self) -> bool {
+        matches!(self.mistake, Some((Early::Joins, _))) || self.file.has_room_to_join()
     }
 
     fn join(&mut self) {
