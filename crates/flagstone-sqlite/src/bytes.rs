@@ -99,8 +99,8 @@ pub trait Bytes: Send {
         false
     }
 
-    /// Whether the live transaction, which may join, finds room together with those that have joined
-    /// before.
+    /// Whether the live transaction, which may join, finds room together with those that have
+    /// joined before.
     fn has_room_to_join(&mut self) -> bool {
         true
     }

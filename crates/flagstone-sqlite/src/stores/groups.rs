@@ -15,8 +15,8 @@
 //! last state that is durable. A connection that meant to write, read a state that is not durable
 //! yet, and then wrote nothing waits for that state before its transaction ends.
 //!
-//! A transaction that finds no room beside the group is not one of it: it commits by itself once the
-//! group is durable, and fails alone if there is no room then either. If a group is refused
+//! A transaction that finds no room beside the group is not one of it: it commits by itself once
+//! the group is durable, and fails alone if there is no room then either. If a group is refused
 //! nevertheless, as where a file system has no room that it had promised, the group has failed as a
 //! whole. The transaction that has the turn to write fails with it, if it has read a state that is
 //! gone. For a while each transaction commits by itself then.

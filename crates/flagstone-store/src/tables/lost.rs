@@ -1,7 +1,7 @@
 //! Keys that are lost with damaged pages: which they are, and tables that go on without them.
 //!
-//! Pages that only a lost page led to are found by what is left: if all tables can be read, they are
-//! the pages that no table leads to.
+//! Pages that only a lost page led to are found by what is left: if all tables can be read, they
+//! are the pages that no table leads to.
 
 use super::catalog::{HEAD, Record, TableKind};
 use super::changed::Changed;
@@ -125,8 +125,8 @@ impl TableMut<'_> {
     /// all pages of the table.
     ///
     /// # Errors
-    /// The medium fails, or the damage is of another kind: the transaction has to be rolled back, or
-    /// to a savepoint.
+    /// The medium fails, or the damage is of another kind: the transaction has to be rolled back,
+    /// or to a savepoint.
     pub fn give_up_lost(&mut self) -> Result<Vec<LostKeys>, StoreError> {
         self.tx.may_go_on()?;
         let (name, kind) = (self.name.clone(), self.record.kind);

@@ -39,8 +39,8 @@ pub(super) struct Writer {
     pub(super) catalog: Root,
     /// Tables of it that are being dropped.
     pub(super) dropped: u32,
-    /// Whether a table that is being dropped, or was, has damaged pages: those that only they led to
-    /// are given back with the last ones of a table.
+    /// Whether a table that is being dropped, or was, has damaged pages: those that only they led
+    /// to are given back with the last ones of a table.
     pub(super) has_lost: bool,
     /// Whether the first page is of an older version: the next commit writes it anew.
     pub(super) is_older: bool,

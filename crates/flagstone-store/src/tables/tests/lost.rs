@@ -1,4 +1,5 @@
-//! Tables of which a page is damaged: what is read around the damage, and how they go on without it.
+//! Tables of which a page is damaged: what is read around the damage, and how they go on without
+//! it.
 
 use super::*;
 use crate::medium::Recorded;
@@ -156,7 +157,7 @@ fn pages_of_tables(whole: &[u8]) -> Vec<Lpn> {
     let mut page = vec![0; PageStore::PAGE_BYTES];
     let mut is_needed = |at: &Lpn| {
         pages.read(None, *at, &mut page).expect("it is whole");
-        at.0 % 16 == 0 || page.iter().any(|&byte| byte != 7)
+        at.0.is_multiple_of(16) || page.iter().any(|&byte| byte != 7)
     };
     held[2..]
         .iter()

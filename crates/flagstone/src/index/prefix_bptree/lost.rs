@@ -1,7 +1,7 @@
 //! The parts of a tree that cannot be read, and a tree that goes on without them.
 //!
-//! A node that cannot be read is taken out of its parent, and all below it is gone. A value of which
-//! a page cannot be read goes with its key.
+//! A node that cannot be read is taken out of its parent, and all below it is gone. A value of
+//! which a page cannot be read goes with its key.
 
 use super::apart::Cut;
 use super::byte_tree::{ByteTree, Step};

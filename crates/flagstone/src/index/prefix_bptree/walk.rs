@@ -273,8 +273,9 @@ impl<I: Images> Walk<I> {
         self.go_down(cursor, self.root.at, true)
     }
 
-    /// The keys of the part of the tree at which a cursor is since an error: from the first key, and
-    /// before the second, or up to the last key of the tree. Nothing if the cursor is at an entry.
+    /// The keys of the part of the tree at which a cursor is since an error: from the first key,
+    /// and before the second, or up to the last key of the tree. Nothing if the cursor is at an
+    /// entry.
     ///
     /// # Errors
     /// A page is damaged.
@@ -322,8 +323,8 @@ impl<I: Images> Walk<I> {
     /// end it gives nothing.
     ///
     /// # Errors
-    /// As [`Walk::get`]. The next call goes on behind the entry whose value cannot be read, or behind
-    /// the node that cannot ([`Walk::gap`]).
+    /// As [`Walk::get`]. The next call goes on behind the entry whose value cannot be read, or
+    /// behind the node that cannot ([`Walk::gap`]).
     pub fn next(
         &self,
         cursor: &mut Cursor<I::Page>,
