@@ -119,7 +119,7 @@ fn cut_a_drop(mistake: Option<Mistake>) -> (u64, u64, Vec<String>) {
     let (mut cuts, mut halves, mut wrong) = (0, 0, Vec::new());
     let moments = std::mem::take(&mut *moments.lock().expect("one thread"));
     let many = moments.len();
-    for moment in moments.into_iter().step_by(4) {
+    for moment in moments {
         for landing in [
             Landing::Nothing,
             Landing::Everything,
