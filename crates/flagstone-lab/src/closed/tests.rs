@@ -205,6 +205,10 @@ impl Backend for Mistaken {
     fn memory(&self) -> Vec<(&'static str, u64)> {
         self.host.memory()
     }
+
+    fn reached(&mut self, now: Nanos) {
+        self.host.reached(now);
+    }
 }
 
 /// Enough for waits, restarts and steals under every stack.

@@ -113,12 +113,6 @@ impl DeviceFile {
         };
         let geometry = self.geometry(base)?;
         let timing = self.timing(base)?;
-        let inherited = base.is_some_and(|spec| spec.fills_gaps);
-        let fills_gaps = self.timing.fills_gaps.unwrap_or(inherited);
-        if fills_gaps && geometry.planes() != geometry.channels {
-            let why = "fills_gaps needs a channel for each plane";
-            return wrong("fills_gaps", why.into());
-        }
         let inherited = base.is_some_and(|spec| spec.copy_back);
         let copy_back = self.timing.copy_back.unwrap_or(inherited);
         let table = &self.reliability;
@@ -156,7 +150,6 @@ impl DeviceFile {
             }),
             geometry,
             timing,
-            fills_gaps,
             copy_back,
             config,
             ecc_bits,

@@ -34,9 +34,6 @@ pub struct DeviceSpec {
     pub geometry: Geometry,
     /// Latencies.
     pub timing: Timing,
-    /// Whether operations are made in the gaps of a plane's timeline, see
-    /// [`Chip::with_filled_gaps`](flagstone::nand::Chip::with_filled_gaps).
-    pub fills_gaps: bool,
     /// Whether the collector copies within a plane, past the channel.
     pub copy_back: bool,
     /// How the FTL is set up.
@@ -81,13 +78,10 @@ impl DeviceSpec {
     pub fn chip(&self, spare_kept: usize) -> Chip {
         let chip = Chip::new(self.geometry, self.timing, spare_kept)
             .with_factory_bad(self.factory_bad.clone());
-        let chip = match self.fills_gaps {
-            true => chip.with_filled_gaps(),
-            false => chip,
-        };
-        match self.copy_back {
-            true => chip.with_copy_back(),
-            false => chip,
+        if self.copy_back {
+            chip.with_copy_back()
+        } else {
+            chip
         }
     }
 

@@ -48,7 +48,6 @@ impl DeviceSpec {
         put("erase_us", micros(timing.erase));
         let transfer = timing.transfer_ps_per_byte as f64 / 1000.0;
         put("transfer_ns_per_byte", transfer.to_string());
-        put("fills_gaps", self.fills_gaps.to_string());
         put("copy_back", self.copy_back.to_string());
         put("over_provision", config.over_provision.to_string());
         put("gc_threshold", config.gc_threshold.to_string());

@@ -89,9 +89,6 @@ pub struct TimingTable {
     pub erase_us: Option<f64>,
     /// Bus time of one byte, in nanoseconds; 0 leaves transfers out.
     pub transfer_ns_per_byte: Option<f64>,
-    /// Whether an operation goes before what its plane was asked for and cannot begin yet; needs a
-    /// channel for each plane.
-    pub fills_gaps: Option<bool>,
     /// Whether the collector's copies stay in their plane and do not cross the channel.
     pub copy_back: Option<bool>,
 }

@@ -30,6 +30,7 @@ pub trait Backend {
     fn acknowledged(&mut self, now: Nanos, flush: bool) -> Result<Vec<(TxId, Nanos)>, HostError>;
     fn deadline(&self) -> Option<Nanos>;
     fn memory(&self) -> Vec<(&'static str, u64)>;
+    fn reached(&mut self, now: Nanos);
 }
 
 impl Backend for Host {
@@ -83,5 +84,9 @@ impl Backend for Host {
 
     fn memory(&self) -> Vec<(&'static str, u64)> {
         self.memory()
+    }
+
+    fn reached(&mut self, now: Nanos) {
+        self.reached(now);
     }
 }

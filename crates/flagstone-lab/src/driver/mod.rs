@@ -228,6 +228,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
             return self.flush();
         };
         self.now = now;
+        self.engine.reached(now);
         if client == ARRIVAL {
             self.arrive(now)?;
         } else if self.clients[client as usize].epoch == epoch {

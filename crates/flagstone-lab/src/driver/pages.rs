@@ -122,4 +122,8 @@ impl Backend for PageDevice<'_> {
     fn memory(&self) -> Vec<(&'static str, u64)> {
         self.device.memory()
     }
+
+    fn reached(&mut self, now: Nanos) {
+        self.device.reached(now);
+    }
 }

@@ -338,6 +338,11 @@ impl Ftl {
         self.stats = Stats::default();
     }
 
+    /// See [`Flash::reached`].
+    pub(crate) fn reached(&mut self, now: Nanos) {
+        self.flash.reached(now);
+    }
+
     /// The flash underneath.
     pub fn flash(&self) -> &dyn Flash {
         self.flash.as_ref()

@@ -231,6 +231,11 @@ impl Below {
         either!(self, device => device.erase_ahead(now))
     }
 
+    /// See [`Flash::reached`](crate::nand::Flash::reached).
+    pub(super) fn reached(&mut self, now: Nanos) {
+        either!(self, device => device.reached(now));
+    }
+
     pub(super) fn ftl(&self) -> &Ftl {
         either!(self, device => device.ftl())
     }

@@ -494,6 +494,12 @@ impl Host {
         Ok(self.engine.device.erase_ahead(now)?)
     }
 
+    /// Says that no request will be made at an earlier instant; see
+    /// [`Flash::reached`](crate::nand::Flash::reached).
+    pub fn reached(&mut self, now: Nanos) {
+        self.engine.device.reached(now);
+    }
+
     /// The layer below the device's protocol, to look at.
     pub fn ftl(&self) -> &Ftl {
         self.engine.device.ftl()

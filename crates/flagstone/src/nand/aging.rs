@@ -269,7 +269,7 @@ impl<F: AsMut<Chip>> AsMut<Chip> for Aging<F> {
 }
 
 impl<F: Flash + AsMut<Chip> + AsRef<Chip>> Flash for Aging<F> {
-    forward_flash!([inner]: geometry is_factory_bad);
+    forward_flash!([inner]: geometry is_factory_bad reached);
 
     fn read(
         &mut self,

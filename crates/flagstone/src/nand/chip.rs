@@ -10,7 +10,7 @@ mod pages;
 mod tests;
 
 use super::timing::Timelines;
-use super::{Addresses, Contents, Flash, FlashError, Geometry, Read, Timing};
+use super::{Addresses, Busy, Contents, Flash, FlashError, Geometry, Read, Timing};
 use crate::units::{Nanos, Pbn, Ppn};
 use pages::{BlockData, Pages};
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,18 +107,6 @@ impl Chip {
         self
     }
 
-    /// Lets a plane do a later operation while an earlier one cannot begin yet: no plane is idle
-    /// while it has an operation that it could do. Changes of one block stay in order. Without this
-    /// setting, a plane does its operations in the order in which they were issued.
-    ///
-    /// # Panics
-    /// When planes share a channel.
-    #[must_use]
-    pub fn with_filled_gaps(mut self) -> Self {
-        self.time.fill_gaps(&self.geometry);
-        self
-    }
-
     /// Lets pages be copied within a plane, past the channel.
     #[must_use]
     pub fn with_copy_back(mut self) -> Self {
@@ -145,6 +133,11 @@ impl Chip {
         self.time.reset();
     }
 
+    /// Time for which planes and channels were occupied since virtual time began.
+    pub fn busy(&self) -> Busy {
+        self.time.busy()
+    }
+
     /// Erases of each block so far.
     pub fn erase_counts(&self) -> &[u32] {
         &self.erases
@@ -155,7 +148,7 @@ impl Chip {
         let blocks = self.geometry.blocks() as u64;
         self.programs.len() as u64
             + self.spare.len() as u64
-            + blocks * (8 + 2 + 4 + 2)
+            + blocks * (8 + 2 + 4 + 2 + 16)
             + self.data.memory()
     }
 
@@ -426,7 +419,7 @@ impl Flash for Chip {
         );
         let (block, page) = self.addresses.split(at);
         let plane = self.addresses.plane_of(block);
-        let done = self.time.read(&self.geometry, now, plane, data.is_empty());
+        let done = self.time.read(&self.geometry, now, plane, block, data.is_empty());
         if !self.damage.is_empty() && self.damage.get(&at) == Some(&Damage::Unreadable) {
             return Err(FlashError::Uncorrectable { at, done });
         }
@@ -534,7 +527,8 @@ impl Flash for Chip {
             *old = new;
         }
         self.programs[at.index()] = programs + 1;
-        Ok(self.time.reprogram(&self.geometry, now, block))
+        let plane = self.addresses.plane_of(block);
+        Ok(self.time.reprogram(now, plane, block))
     }
 
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
@@ -546,8 +540,9 @@ impl Flash for Chip {
             !self.is_factory_bad(block),
             "erase of block {block}, bad from the factory"
         );
+        let plane = self.addresses.plane_of(block);
         if !self.worn_out.is_empty() && self.worn_out.contains(&block) {
-            let done = self.time.erase(&self.geometry, now, block);
+            let done = self.time.erase(now, plane, block);
             return Err(FlashError::EraseFailed { block, done });
         }
         let pages = self.pages_of(block);
@@ -558,7 +553,7 @@ impl Flash for Chip {
         self.next_page[block.index()] = 0;
         self.erases[block.index()] += 1;
         self.clear_damage(block);
-        Ok(self.time.erase(&self.geometry, now, block))
+        Ok(self.time.erase(now, plane, block))
     }
 
     fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {
@@ -567,6 +562,10 @@ impl Flash for Chip {
 
     fn is_factory_bad(&self, block: Pbn) -> bool {
         !self.factory_bad.is_empty() && self.factory_bad.binary_search(&block).is_ok()
+    }
+
+    fn reached(&mut self, now: Nanos) {
+        self.time.reached(now);
     }
 
     fn forget(&mut self, at: Ppn) {

@@ -182,7 +182,7 @@ impl<F: AsRef<Chip>> AsRef<Chip> for Faulty<F> {
 }
 
 impl<F: Flash + AsMut<Chip>> Flash for Faulty<F> {
-    forward_flash!([inner]: geometry reprogram sync is_factory_bad peek);
+    forward_flash!([inner]: geometry reprogram sync is_factory_bad peek reached);
 
     fn read(
         &mut self,

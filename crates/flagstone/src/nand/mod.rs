@@ -47,6 +47,7 @@ mod pairing;
 mod chip;
 mod contents;
 mod timing;
+mod timeline;
 mod power_cut;
 mod faulty;
 mod aging;
@@ -65,7 +66,7 @@ pub(crate) use pairing::Cells;
 pub use pairing::Pairing;
 pub use power_cut::{Aim, Change, Cut, Fate, Landings, Left, Moment, PowerCut};
 pub use shared::Shared;
-pub use timing::Timing;
+pub use timing::{Busy, Timing};
 pub use tracer::{OpKind, Traced, Tracer};
 
 use crate::units::{Nanos, Pbn, Ppn};
@@ -251,6 +252,12 @@ pub trait Flash: Send {
         Ok(())
     }
 
+    /// Says that no operation will be called with an earlier `now`. A simulated device forgets
+    /// until when its planes were idle before that instant. No result may depend on it.
+    fn reached(&mut self, now: Nanos) {
+        let _ = now;
+    }
+
     /// Says that the bytes of a page will not be read again unless the power fails. A simulated
     /// device need not keep them. One that simulates power cuts must.
     fn forget(&mut self, at: Ppn) {
@@ -416,6 +423,11 @@ macro_rules! forward_flash {
             spare: &mut [u8],
         ) -> Option<usize> {
             self.$($below)+.peek(at, data, spare)
+        }
+    };
+    (@reached [$($below:tt)+]) => {
+        fn reached(&mut self, now: $crate::units::Nanos) {
+            self.$($below)+.reached(now);
         }
     };
     (@expect [$($below:tt)+]) => {

@@ -53,7 +53,7 @@ impl<F: Flash> Shared<F> {
 }
 
 impl<F: Flash> Flash for Shared<F> {
-    forward_flash!([inner()]: read program reprogram erase sync is_factory_bad never_fails peek expect);
+    forward_flash!([inner()]: read program reprogram erase sync is_factory_bad never_fails peek expect reached);
 
     fn geometry(&self) -> &Geometry {
         &self.geometry

@@ -1,14 +1,21 @@
 //! How long operations take, and the timelines of the planes and channels that they occupy.
 //!
-//! Planes work side by side. A plane does one operation at a time, in the order in which operations
-//! were issued. It does not move an operation into a gap before an earlier one. A channel carries
-//! the bytes of one page at a time, or of a spare area where only that is read. A channel does fill
-//! its gaps: a transfer that has to wait for its plane, or for a later instant, leaves the wires to
-//! other planes. On a device with [`Chip::with_filled_gaps`](super::Chip) planes fill their gaps as
-//! well. Changes of one block stay in order even then. A read may be scheduled before the program
-//! that produces its data: the controller has the data in memory until that program is done.
+//! Planes work side by side. An operation begins at the first instant at which it is ready and its
+//! plane is free for as long as it takes, whatever was called before it: a chain of operations that
+//! was called earlier and has to wait in between does not keep its planes from others. A plane
+//! does one operation at a time. It is occupied from the first byte of a transfer in to the end of
+//! the program, and from the beginning of a read to the last byte out. A channel carries the bytes
+//! of one page at a time, or of a spare area where only that is read.
+//!
+//! Changes of one block stay in order, and a block is erased after everything else that was called
+//! for it. A read may be scheduled before the program that produces its data: the controller has
+//! the data in memory until that program is done. What has been scheduled is never moved again, so
+//! that the end of an operation is known when it is called. An operation that is called later and
+//! ready earlier can therefore wait for one that a controller with a queue would put behind it; but
+//! no plane is idle for as long as an operation takes that waits for it.
 
 use super::Geometry;
+use super::timeline::Timeline;
 use crate::units::{Nanos, Pbn};
 
 /// Latencies of one device.
@@ -46,7 +53,7 @@ impl Timing {
     }
 }
 
-/// When each plane and each channel is free again.
+/// What is reserved of each plane and each channel.
 #[derive(Debug, Clone)]
 pub(super) struct Timelines {
     timing: Timing,
@@ -54,67 +61,16 @@ pub(super) struct Timelines {
     transfers: [Nanos; 2],
     page_transfer: Nanos,
     spare_transfer: Nanos,
-    planes: Vec<Nanos>,
-    channels: Vec<Channel>,
-    /// Idle times of each plane before operations that it was given, if gaps are used.
-    gaps: Option<Vec<Gaps>>,
-    /// When each block's last change is done, if gaps are used.
+    planes: Vec<Timeline>,
+    channels: Vec<Timeline>,
+    /// The shortest operation of a plane, and the shortest transfer.
+    shortest: Nanos,
+    shortest_transfer: Nanos,
+    /// When the last change of each block is done, and when everything that was called for it is.
     changed: Vec<Nanos>,
-}
-
-/// So many gaps are remembered; the oldest is forgotten first.
-const GAPS: usize = 8;
-
-/// Idle times before busy ones: from and until when, in order.
-#[derive(Debug, Clone, Default)]
-struct Gaps(Vec<(Nanos, Nanos)>);
-
-/// When a channel is free.
-#[derive(Debug, Clone, Default)]
-struct Channel {
-    /// The channel is free from then on.
-    from: Nanos,
-    /// Idle times before that.
-    gaps: Gaps,
-}
-
-impl Channel {
-    /// Takes the first time of length `span` that begins at `ready` or later. Returns its end.
-    #[inline]
-    fn take(&mut self, ready: Nanos, span: Nanos) -> Nanos {
-        if let Some(end) = self.gaps.take(ready, span) {
-            return end;
-        }
-        self.gaps.add(self.from, ready);
-        self.from = ready.max(self.from) + span;
-        self.from
-    }
-}
-
-impl Gaps {
-    fn add(&mut self, from: Nanos, to: Nanos) {
-        if from < to {
-            if self.0.len() == GAPS {
-                self.0.remove(0);
-            }
-            self.0.push((from, to));
-        }
-    }
-
-    /// Takes the first time of length `span` that begins at `ready` or later. Returns its end.
-    #[inline]
-    fn take(&mut self, ready: Nanos, span: Nanos) -> Option<Nanos> {
-        let fits = |&(from, to): &(Nanos, Nanos)| ready.max(from) + span <= to;
-        let at = self.0.iter().position(fits)?;
-        let (from, to) = self.0.remove(at);
-        let end = ready.max(from) + span;
-        for rest in [(end, to), (from, ready)] {
-            if rest.0 < rest.1 && self.0.len() < GAPS {
-                self.0.insert(at, rest);
-            }
-        }
-        Some(end)
-    }
+    used: Vec<Nanos>,
+    /// No operation is ready before this instant any more.
+    present: Nanos,
 }
 
 impl Timelines {
@@ -123,31 +79,30 @@ impl Timelines {
             timing.transfer(geometry.page_bytes + geometry.spare_bytes),
             timing.transfer(geometry.spare_bytes),
         ];
+        let operations = [timing.read, timing.program, timing.reprogram, timing.erase];
+        let blocks = geometry.blocks() as usize;
         Timelines {
             timing,
             transfers,
             page_transfer: transfers[0],
             spare_transfer: transfers[1],
-            planes: vec![Nanos::ZERO; geometry.planes() as usize],
-            channels: vec![Channel::default(); geometry.channels as usize],
-            gaps: None,
-            changed: Vec::new(),
+            planes: vec![Timeline::default(); geometry.planes() as usize],
+            channels: vec![Timeline::default(); geometry.channels as usize],
+            shortest: operations.into_iter().min().unwrap_or_default(),
+            shortest_transfer: transfers[1],
+            changed: vec![Nanos::ZERO; blocks],
+            used: vec![Nanos::ZERO; blocks],
+            present: Nanos::ZERO,
         }
     }
 
     /// From here on operations stay inside their planes and transfer nothing, or no longer.
     pub(super) fn inside(&mut self, inside: bool) {
-        [self.page_transfer, self.spare_transfer] = match inside {
-            true => [Nanos::ZERO; 2],
-            false => self.transfers,
+        [self.page_transfer, self.spare_transfer] = if inside {
+            [Nanos::ZERO; 2]
+        } else {
+            self.transfers
         };
-    }
-
-    /// Gaps are used from here on. Each plane has a channel to itself.
-    pub(super) fn fill_gaps(&mut self, geometry: &Geometry) {
-        assert_eq!(self.planes.len(), self.channels.len());
-        self.gaps = Some(vec![Gaps::default(); self.planes.len()]);
-        self.changed = vec![Nanos::ZERO; geometry.blocks() as usize];
     }
 
     #[inline]
@@ -156,22 +111,42 @@ impl Timelines {
         geometry: &Geometry,
         now: Nanos,
         plane: u32,
+        block: Pbn,
         spare_only: bool,
     ) -> Nanos {
-        let transfer = match spare_only {
-            true => self.spare_transfer,
-            false => self.page_transfer,
+        let transfer = if spare_only {
+            self.spare_transfer
+        } else {
+            self.page_transfer
         };
-        if let Some(done) = self.take_gap(now, plane, self.timing.read + transfer) {
-            return done;
-        }
-        let mut done = self.occupy(now, plane, self.timing.read);
-        if transfer > Nanos::ZERO {
-            let channel = &mut self.channels[geometry.channel_of(plane) as usize];
-            done = channel.take(done, transfer);
-            self.planes[plane as usize] = done;
-        }
+        let done = if transfer == Nanos::ZERO {
+            self.in_plane(plane, now, self.timing.read)
+        } else {
+            self.read_out(geometry, now, plane, transfer)
+        };
+        let used = &mut self.used[block.index()];
+        *used = done.max(*used);
         done
+    }
+
+    /// A read whose bytes leave the plane, which holds them until the channel has taken the last.
+    fn read_out(&mut self, geometry: &Geometry, now: Nanos, plane: u32, transfer: Nanos) -> Nanos {
+        let channel = &mut self.channels[geometry.channel_of(plane) as usize];
+        let plane = &mut self.planes[plane as usize];
+        channel.reached(self.present);
+        plane.reached(self.present);
+        let mut ready = now;
+        loop {
+            let place = plane.first_fit(ready, self.timing.read + transfer);
+            let out = channel.first_fit(place.start + self.timing.read, transfer);
+            let done = out.start + transfer;
+            if done <= place.until {
+                plane.reserve(place, done, self.shortest);
+                channel.reserve(out, done, self.shortest_transfer);
+                return done;
+            }
+            ready = place.until;
+        }
     }
 
     #[inline]
@@ -182,54 +157,62 @@ impl Timelines {
         plane: u32,
         block: Pbn,
     ) -> Nanos {
-        let now = self.after_changes(block, now);
-        let filled = self.take_gap(now, plane, self.page_transfer + self.timing.program);
-        let done = filled.unwrap_or_else(|| {
-            let mut start = now;
-            if self.page_transfer > Nanos::ZERO {
-                let ready = now.max(self.planes[plane as usize]);
-                let channel = &mut self.channels[geometry.channel_of(plane) as usize];
-                start = channel.take(ready, self.page_transfer);
-                self.leave_gap(plane, Nanos(start.0 - self.page_transfer.0));
-                self.planes[plane as usize] = start;
+        let now = now.max(self.changed[block.index()]);
+        let done = if self.page_transfer == Nanos::ZERO {
+            self.in_plane(plane, now, self.timing.program)
+        } else {
+            self.program_in(geometry, now, plane)
+        };
+        self.change(block, done)
+    }
+
+    /// A program whose bytes come over the channel.
+    fn program_in(&mut self, geometry: &Geometry, now: Nanos, plane: u32) -> Nanos {
+        let channel = &mut self.channels[geometry.channel_of(plane) as usize];
+        let plane = &mut self.planes[plane as usize];
+        channel.reached(self.present);
+        plane.reached(self.present);
+        let span = self.page_transfer + self.timing.program;
+        let mut ready = now;
+        loop {
+            let place = plane.first_fit(ready, span);
+            let into = channel.first_fit(place.start, self.page_transfer);
+            if into.start == place.start {
+                plane.reserve(place, place.start + span, self.shortest);
+                channel.reserve(into, into.start + self.page_transfer, self.shortest_transfer);
+                return place.start + span;
             }
-            self.occupy(start, plane, self.timing.program)
-        });
+            ready = into.start;
+        }
+    }
+
+    #[inline]
+    pub(super) fn reprogram(&mut self, now: Nanos, plane: u32, block: Pbn) -> Nanos {
+        let now = now.max(self.changed[block.index()]);
+        let done = self.in_plane(plane, now, self.timing.reprogram);
         self.change(block, done)
     }
 
     #[inline]
-    pub(super) fn reprogram(&mut self, geometry: &Geometry, now: Nanos, block: Pbn) -> Nanos {
-        self.in_plane(geometry, now, block, self.timing.reprogram)
-    }
-
-    #[inline]
-    pub(super) fn erase(&mut self, geometry: &Geometry, now: Nanos, block: Pbn) -> Nanos {
-        self.in_plane(geometry, now, block, self.timing.erase)
-    }
-
-    /// A change of a block that needs no transfer.
-    #[inline]
-    fn in_plane(&mut self, geometry: &Geometry, now: Nanos, block: Pbn, span: Nanos) -> Nanos {
-        let plane = geometry.plane_of(block);
-        let now = self.after_changes(block, now);
-        let filled = self.take_gap(now, plane, span);
-        let done = filled.unwrap_or_else(|| self.occupy(now, plane, span));
+    pub(super) fn erase(&mut self, now: Nanos, plane: u32, block: Pbn) -> Nanos {
+        let now = now.max(self.used[block.index()]);
+        let done = self.in_plane(plane, now, self.timing.erase);
         self.change(block, done)
     }
 
-    /// From when on a block can be changed.
+    /// An operation of a plane that needs no channel.
     #[inline]
-    fn after_changes(&self, block: Pbn, now: Nanos) -> Nanos {
-        let changed = self.changed.get(block.index());
-        changed.map_or(now, |&changed| changed.max(now))
+    fn in_plane(&mut self, plane: u32, now: Nanos, span: Nanos) -> Nanos {
+        let plane = &mut self.planes[plane as usize];
+        plane.reached(self.present);
+        plane.take(now, span, self.shortest)
     }
 
     #[inline]
     fn change(&mut self, block: Pbn, done: Nanos) -> Nanos {
-        if let Some(changed) = self.changed.get_mut(block.index()) {
-            *changed = done;
-        }
+        self.changed[block.index()] = done;
+        let used = &mut self.used[block.index()];
+        *used = done.max(*used);
         done
     }
 
@@ -237,36 +220,37 @@ impl Timelines {
         &self.timing
     }
 
+    /// No operation is ready before this instant any more.
+    pub(super) fn reached(&mut self, now: Nanos) {
+        self.present = now.max(self.present);
+    }
+
+    /// Time for which planes and channels were occupied, summed over all of them.
+    pub(super) fn busy(&self) -> Busy {
+        let sum = |lines: &[Timeline]| Nanos(lines.iter().map(|line| line.busy().0).sum());
+        Busy {
+            planes: sum(&self.planes),
+            channels: sum(&self.channels),
+        }
+    }
+
     pub(super) fn reset(&mut self) {
-        self.planes.fill(Nanos::ZERO);
-        self.channels.fill(Channel::default());
-        if let Some(gaps) = &mut self.gaps {
-            gaps.fill(Gaps::default());
-        }
+        self.planes.fill(Timeline::default());
+        self.channels.fill(Timeline::default());
         self.changed.fill(Nanos::ZERO);
+        self.used.fill(Nanos::ZERO);
+        self.present = Nanos::ZERO;
     }
+}
 
-    /// Makes an operation in a gap of its plane. Returns its end, or nothing if it fits in none.
-    #[inline]
-    fn take_gap(&mut self, now: Nanos, plane: u32, span: Nanos) -> Option<Nanos> {
-        self.gaps.as_mut()?[plane as usize].take(now, span)
-    }
-
-    /// Notes that the plane is idle until `start`, when its next operation begins.
-    #[inline]
-    fn leave_gap(&mut self, plane: u32, start: Nanos) {
-        if let Some(gaps) = &mut self.gaps {
-            gaps[plane as usize].add(self.planes[plane as usize], start);
-        }
-    }
-
-    #[inline]
-    fn occupy(&mut self, now: Nanos, plane: u32, span: Nanos) -> Nanos {
-        self.leave_gap(plane, now);
-        let free_at = &mut self.planes[plane as usize];
-        *free_at = now.max(*free_at) + span;
-        *free_at
-    }
+/// Time for which planes and channels were occupied since the device was started, summed over all
+/// planes and over all channels. A plane that holds a page which waits for its channel is occupied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Busy {
+    /// All planes together.
+    pub planes: Nanos,
+    /// All channels together.
+    pub channels: Nanos,
 }
 
 #[cfg(test)]
@@ -300,52 +284,51 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_is_made_in_a_gap_that_is_long_enough_and_nowhere_else() {
-        let mut gaps = Gaps::default();
-        gaps.add(Nanos(0), Nanos(100));
-        gaps.add(Nanos(150), Nanos(150));
-        gaps.add(Nanos(200), Nanos(215));
-        let mut take = |ready, span| gaps.take(Nanos(ready), Nanos(span)).map(|end| end.0);
-        assert_eq!(take(40, 50), Some(90));
-        assert_eq!(take(0, 30), Some(30));
-        assert_eq!(take(0, 20), None);
-        assert_eq!(take(0, 10), Some(40));
-        assert_eq!(take(0, 10), Some(100));
-        assert_eq!(take(206, 10), None);
-        assert_eq!(take(0, 15), Some(215));
-        assert_eq!(take(0, 1), None);
+    fn a_plane_goes_on_before_what_it_must_wait_for() {
+        let geometry = plane(5, 0);
+        let mut time = Timelines::new(&geometry, latencies(0));
+        // Nothing else can be done before 10; the erase does not fit behind the others.
+        assert_eq!(time.program(&geometry, Nanos(10), 0, Pbn(0)).0, 12);
+        assert_eq!(time.read(&geometry, Nanos(0), 0, Pbn(4), false).0, 1);
+        assert_eq!(time.program(&geometry, Nanos(0), 0, Pbn(1)).0, 3);
+        assert_eq!(time.reprogram(Nanos(0), 0, Pbn(2)).0, 6);
+        assert_eq!(time.erase(Nanos(8), 0, Pbn(3)).0, 16);
+        // Blocks that were changed: not before that is done, though there is a gap.
+        assert_eq!(time.program(&geometry, Nanos(0), 0, Pbn(3)).0, 18);
+        assert_eq!(time.program(&geometry, Nanos(0), 0, Pbn(1)).0, 8);
+        assert_eq!(time.busy().planes.0, 2 + 1 + 2 + 3 + 4 + 2 + 2);
     }
 
     #[test]
-    fn a_plane_with_filled_gaps_goes_on_before_what_it_must_wait_for() {
-        let geometry = plane(5, 0);
-        let done = |fills: bool| {
-            let mut time = Timelines::new(&geometry, latencies(0));
-            if fills {
-                time.fill_gaps(&geometry);
-            }
-            // Nothing else can be done before 10; the erase does not fit behind the others.
-            let first = time.program(&geometry, Nanos(10), 0, Pbn(0));
-            let read = time.read(&geometry, Nanos(0), 0, false);
-            let program = time.program(&geometry, Nanos(0), 0, Pbn(1));
-            let reprogram = time.reprogram(&geometry, Nanos(0), Pbn(2));
-            let erase = time.erase(&geometry, Nanos(8), Pbn(3));
-            // Blocks that were changed: not before that is done, though there is a gap.
-            let after_erase = time.program(&geometry, Nanos(0), 0, Pbn(3));
-            let after_program = time.program(&geometry, Nanos(0), 0, Pbn(1));
-            [
-                first,
-                read,
-                program,
-                reprogram,
-                erase,
-                after_erase,
-                after_program,
-            ]
-            .map(|at| at.0)
+    fn a_block_is_erased_after_the_reads_that_were_called_before() {
+        let geometry = plane(2, 0);
+        let mut time = Timelines::new(&geometry, latencies(0));
+        assert_eq!(time.read(&geometry, Nanos(20), 0, Pbn(0), false).0, 21);
+        // A program may come before the read of another page of its block; an erase may not.
+        assert_eq!(time.program(&geometry, Nanos(0), 0, Pbn(0)).0, 2);
+        assert_eq!(time.erase(Nanos(0), 0, Pbn(1)).0, 6);
+        assert_eq!(time.erase(Nanos(0), 0, Pbn(0)).0, 25);
+    }
+
+    #[test]
+    fn a_plane_holds_a_page_until_the_channel_has_taken_it() {
+        // Two planes of one channel.
+        let geometry = Geometry {
+            planes_per_package: 2,
+            ..plane(1, 10)
         };
-        assert_eq!(done(false), [12, 13, 15, 18, 22, 24, 26]);
-        assert_eq!(done(true), [12, 1, 3, 6, 16, 18, 8]);
+        let mut time = Timelines::new(&geometry, latencies(1_000));
+        assert_eq!(time.read(&geometry, Nanos(0), 0, Pbn(0), false).0, 1 + 10);
+        // Its bytes wait for the channel; the plane waits with them.
+        assert_eq!(time.read(&geometry, Nanos(0), 1, Pbn(1), false).0, 11 + 10);
+        assert_eq!(time.busy(), Busy { planes: Nanos(11 + 21), channels: Nanos(20) });
+        // A program of the first plane needs the channel, and the plane only from then on.
+        assert_eq!(time.program(&geometry, Nanos(0), 0, Pbn(0)).0, 21 + 10 + 2);
+        assert_eq!(time.reprogram(Nanos(0), 0, Pbn(0)).0, 33 + 3);
+        assert_eq!(time.erase(Nanos(11), 1, Pbn(1)).0, 21 + 4);
+        // Into the gap of the first plane from 11 on, the channel still being busy: not a page.
+        assert_eq!(time.read(&geometry, Nanos(11), 0, Pbn(0), true).0, 12);
+        assert_eq!(time.read(&geometry, Nanos(11), 0, Pbn(0), false).0, 36 + 1 + 10);
     }
 
     #[test]
@@ -354,32 +337,11 @@ mod tests {
         let mut time = Timelines::new(&geometry, latencies(10_000));
         let mut copy = |inside, now| {
             time.inside(inside);
-            let read = time.read(&geometry, Nanos(now), 0, false);
+            let read = time.read(&geometry, Nanos(now), 0, Pbn(0), false);
             time.program(&geometry, read, 0, Pbn(0)).0 - now
         };
         assert_eq!(copy(false, 0), 1 + 100 + 100 + 2);
         assert_eq!(copy(true, 1_000), 1 + 2);
         assert_eq!(copy(false, 2_000), 1 + 100 + 100 + 2);
-    }
-
-    #[test]
-    fn a_transfer_slips_into_a_gap_that_is_long_enough_and_nowhere_else() {
-        let mut channel = Channel::default();
-        let mut take = |ready| channel.take(Nanos(ready), Nanos(10)).0;
-        assert_eq!(take(0), 10);
-        // Wires are asked for from 100 on: transfers that come later and are ready earlier go
-        // first.
-        assert_eq!(take(100), 110);
-        assert_eq!(take(5), 20);
-        assert_eq!(take(50), 60);
-        assert_eq!(take(45), 70);
-        assert_eq!(take(91), 120);
-        assert_eq!(take(20), 30);
-        assert_eq!(take(0), 40);
-        assert_eq!(take(0), 50);
-        assert_eq!(take(0), 80);
-        assert_eq!(take(0), 90);
-        assert_eq!(take(0), 100);
-        assert_eq!(take(0), 130);
     }
 }

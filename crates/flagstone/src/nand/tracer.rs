@@ -93,7 +93,7 @@ impl<F: Flash> Tracer<F> {
 }
 
 impl<F: Flash> Flash for Tracer<F> {
-    forward_flash!([inner]: geometry is_factory_bad never_fails peek expect);
+    forward_flash!([inner]: geometry is_factory_bad never_fails peek expect reached);
 
     fn read(
         &mut self,

@@ -43,6 +43,11 @@ macro_rules! over_ftl {
                 Ok(self.ftl.erase_ahead(now)?)
             }
 
+            /// Says that no request will be made at an earlier instant; see [`Flash::reached`].
+            pub fn reached(&mut self, now: Nanos) {
+                self.ftl.reached(now);
+            }
+
             /// The layer below, to look at.
             pub fn ftl(&self) -> &Ftl {
                 &self.ftl

@@ -1,0 +1,168 @@
+//! The timeline of one plane or one channel: what is reserved of its time, and what is still free.
+
+use crate::units::Nanos;
+use std::collections::VecDeque;
+
+/// Gaps that are kept of a timeline whose user never says which instant it has reached.
+const GAPS: usize = 1024;
+
+/// A span of time in which nothing is reserved, between two that are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Gap {
+    from: Nanos,
+    to: Nanos,
+}
+
+/// Where a reservation would begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) start: Nanos,
+    /// What is free ends here: at the next reservation, or never.
+    pub(super) until: Nanos,
+    /// The index of the gap; that of no gap if it is behind all reservations.
+    gap: usize,
+}
+
+/// The time of one plane or channel. Everything behind the last reservation is free.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Timeline {
+    /// In order, apart from each other.
+    gaps: VecDeque<Gap>,
+    /// The end of the last reservation.
+    end: Nanos,
+    busy: Nanos,
+}
+
+impl Timeline {
+    /// The first place for `span` that begins at `ready` or later.
+    #[inline]
+    pub(super) fn first_fit(&self, ready: Nanos, span: Nanos) -> Place {
+        if ready < self.end && !self.gaps.is_empty() {
+            let first = self.gaps.partition_point(|gap| gap.to <= ready);
+            for (gap, free) in self.gaps.iter().enumerate().skip(first) {
+                let start = ready.max(free.from);
+                if start + span <= free.to {
+                    let until = free.to;
+                    return Place { start, until, gap };
+                }
+            }
+        }
+        Place {
+            start: ready.max(self.end),
+            until: Nanos(u64::MAX),
+            gap: self.gaps.len(),
+        }
+    }
+
+    /// Reserves the time from a place on, up to `end`, which is free. What is left free before and
+    /// behind it is kept if an operation of `shortest` fits in.
+    #[inline]
+    pub(super) fn reserve(&mut self, place: Place, end: Nanos, shortest: Nanos) {
+        debug_assert!(end <= place.until);
+        self.busy += end.since(place.start);
+        let is_gap = |from: Nanos, to: Nanos| from < to && to.since(from) >= shortest;
+        let Some(&Gap { from, to }) = self.gaps.get(place.gap) else {
+            let from = self.end;
+            if is_gap(from, place.start) {
+                if self.gaps.len() == GAPS {
+                    self.gaps.pop_front();
+                }
+                let to = place.start;
+                self.gaps.push_back(Gap { from, to });
+            }
+            self.end = end;
+            return;
+        };
+        let before = Gap {
+            from,
+            to: place.start,
+        };
+        let behind = Gap { from: end, to };
+        match (is_gap(from, place.start), is_gap(end, to)) {
+            (true, true) => {
+                self.gaps[place.gap] = before;
+                self.gaps.insert(place.gap + 1, behind);
+            }
+            (true, false) => self.gaps[place.gap] = before,
+            (false, true) => self.gaps[place.gap] = behind,
+            (false, false) => {
+                self.gaps.remove(place.gap);
+            }
+        }
+    }
+
+    /// Reserves the first `span` that begins at `ready` or later. Returns its end.
+    #[inline]
+    pub(super) fn take(&mut self, ready: Nanos, span: Nanos, shortest: Nanos) -> Nanos {
+        let place = self.first_fit(ready, span);
+        let end = place.start + span;
+        self.reserve(place, end, shortest);
+        end
+    }
+
+    /// No operation is ready before this instant any more.
+    #[inline]
+    pub(super) fn reached(&mut self, now: Nanos) {
+        while self.gaps.front().is_some_and(|gap| gap.to <= now) {
+            self.gaps.pop_front();
+        }
+    }
+
+    /// How much of the time was reserved so far.
+    pub(super) fn busy(&self) -> Nanos {
+        self.busy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reservation_goes_into_the_first_gap_that_is_long_enough() {
+        let mut line = Timeline::default();
+        let mut take = |ready, span| line.take(Nanos(ready), Nanos(span), Nanos(5)).0;
+        assert_eq!(take(100, 50), 150);
+        assert_eq!(take(200, 15), 215);
+        assert_eq!(take(40, 50), 90);
+        assert_eq!(take(0, 30), 30);
+        assert_eq!(take(0, 20), 170);
+        assert_eq!(take(0, 10), 40);
+        assert_eq!(take(0, 10), 100);
+        assert_eq!(take(206, 10), 225);
+        assert_eq!(take(0, 25), 195);
+        // What is left from 195 to 200.
+        assert_eq!(take(0, 6), 231);
+        assert_eq!(take(0, 5), 200);
+        assert_eq!(line.busy(), Nanos(50 + 15 + 50 + 30 + 20 + 10 + 10 + 10 + 25 + 6 + 5));
+        assert!(line.gaps.is_empty());
+    }
+
+    #[test]
+    fn what_is_shorter_than_any_operation_is_no_gap() {
+        let mut line = Timeline::default();
+        line.take(Nanos(4), Nanos(6), Nanos(5));
+        line.take(Nanos(20), Nanos(1), Nanos(5));
+        assert_eq!(line.gaps.len(), 1);
+        // It leaves 4 before and 3 behind.
+        line.take(Nanos(14), Nanos(3), Nanos(5));
+        assert!(line.gaps.is_empty());
+    }
+
+    #[test]
+    fn gaps_before_the_present_are_forgotten_and_later_ones_are_kept() {
+        let mut line = Timeline::default();
+        for nth in 1..=1_000 {
+            line.take(Nanos(nth * 100), Nanos(1), Nanos(1));
+        }
+        assert_eq!(line.gaps.len(), 1_000);
+        line.reached(Nanos(500));
+        assert_eq!(line.gaps.len(), 995);
+        assert_eq!(line.take(Nanos(0), Nanos(50), Nanos(1)), Nanos(551));
+        // Whoever never says what it has reached still keeps a bounded number.
+        for nth in 1_001..=9_000 {
+            line.take(Nanos(nth * 100), Nanos(1), Nanos(1));
+        }
+        assert_eq!(line.gaps.len(), GAPS);
+    }
+}
