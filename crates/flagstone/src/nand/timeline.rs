@@ -134,7 +134,10 @@ mod tests {
         // What is left from 195 to 200.
         assert_eq!(take(0, 6), 231);
         assert_eq!(take(0, 5), 200);
-        assert_eq!(line.busy(), Nanos(50 + 15 + 50 + 30 + 20 + 10 + 10 + 10 + 25 + 6 + 5));
+        assert_eq!(
+            line.busy(),
+            Nanos(50 + 15 + 50 + 30 + 20 + 10 + 10 + 10 + 25 + 6 + 5)
+        );
         assert!(line.gaps.is_empty());
     }
 

@@ -7,16 +7,15 @@
 //! the program, and from the beginning of a read to the last byte out. A channel carries the bytes
 //! of one page at a time, or of a spare area where only that is read.
 //!
-//! Changes of one block stay in order, and a block is erased after everything else that was called
-//! for it. A read may be scheduled before the program that produces its data: the controller has
-//! the data in memory until that program is done. What has been scheduled is never moved again, so
+//! Changes of one block stay in order, a page is read after it was programmed, and a block is erased
+//! after everything else that was called for it. What has been scheduled is never moved again, so
 //! that the end of an operation is known when it is called. An operation that is called later and
 //! ready earlier can therefore wait for one that a controller with a queue would put behind it; but
 //! no plane is idle for as long as an operation takes that waits for it.
 
 use super::Geometry;
 use super::timeline::Timeline;
-use crate::units::{Nanos, Pbn};
+use crate::units::{Nanos, Pbn, Ppn};
 
 /// Latencies of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +68,8 @@ pub(super) struct Timelines {
     /// When the last change of each block is done, and when everything that was called for it is.
     changed: Vec<Nanos>,
     used: Vec<Nanos>,
+    /// When the last program of each page is done.
+    programmed: Vec<Nanos>,
     /// No operation is ready before this instant any more.
     present: Nanos,
 }
@@ -92,6 +93,7 @@ impl Timelines {
             shortest_transfer: transfers[1],
             changed: vec![Nanos::ZERO; blocks],
             used: vec![Nanos::ZERO; blocks],
+            programmed: vec![Nanos::ZERO; geometry.pages() as usize],
             present: Nanos::ZERO,
         }
     }
@@ -110,10 +112,11 @@ impl Timelines {
         &mut self,
         geometry: &Geometry,
         now: Nanos,
-        plane: u32,
-        block: Pbn,
+        (plane, block): (u32, Pbn),
+        at: Ppn,
         spare_only: bool,
     ) -> Nanos {
+        let now = now.max(self.programmed[at.index()]);
         let transfer = if spare_only {
             self.spare_transfer
         } else {
@@ -154,8 +157,8 @@ impl Timelines {
         &mut self,
         geometry: &Geometry,
         now: Nanos,
-        plane: u32,
-        block: Pbn,
+        (plane, block): (u32, Pbn),
+        at: Ppn,
     ) -> Nanos {
         let now = now.max(self.changed[block.index()]);
         let done = if self.page_transfer == Nanos::ZERO {
@@ -163,6 +166,7 @@ impl Timelines {
         } else {
             self.program_in(geometry, now, plane)
         };
+        self.programmed[at.index()] = done;
         self.change(block, done)
     }
 
@@ -179,7 +183,11 @@ impl Timelines {
             let into = channel.first_fit(place.start, self.page_transfer);
             if into.start == place.start {
                 plane.reserve(place, place.start + span, self.shortest);
-                channel.reserve(into, into.start + self.page_transfer, self.shortest_transfer);
+                channel.reserve(
+                    into,
+                    into.start + self.page_transfer,
+                    self.shortest_transfer,
+                );
                 return place.start + span;
             }
             ready = into.start;
@@ -187,14 +195,15 @@ impl Timelines {
     }
 
     #[inline]
-    pub(super) fn reprogram(&mut self, now: Nanos, plane: u32, block: Pbn) -> Nanos {
+    pub(super) fn reprogram(&mut self, now: Nanos, (plane, block): (u32, Pbn), at: Ppn) -> Nanos {
         let now = now.max(self.changed[block.index()]);
         let done = self.in_plane(plane, now, self.timing.reprogram);
+        self.programmed[at.index()] = done;
         self.change(block, done)
     }
 
     #[inline]
-    pub(super) fn erase(&mut self, now: Nanos, plane: u32, block: Pbn) -> Nanos {
+    pub(super) fn erase(&mut self, now: Nanos, (plane, block): (u32, Pbn)) -> Nanos {
         let now = now.max(self.used[block.index()]);
         let done = self.in_plane(plane, now, self.timing.erase);
         self.change(block, done)
@@ -239,6 +248,7 @@ impl Timelines {
         self.channels.fill(Timeline::default());
         self.changed.fill(Nanos::ZERO);
         self.used.fill(Nanos::ZERO);
+        self.programmed.fill(Nanos::ZERO);
         self.present = Nanos::ZERO;
     }
 }
@@ -288,14 +298,20 @@ mod tests {
         let geometry = plane(5, 0);
         let mut time = Timelines::new(&geometry, latencies(0));
         // Nothing else can be done before 10; the erase does not fit behind the others.
-        assert_eq!(time.program(&geometry, Nanos(10), 0, Pbn(0)).0, 12);
-        assert_eq!(time.read(&geometry, Nanos(0), 0, Pbn(4), false).0, 1);
-        assert_eq!(time.program(&geometry, Nanos(0), 0, Pbn(1)).0, 3);
-        assert_eq!(time.reprogram(Nanos(0), 0, Pbn(2)).0, 6);
-        assert_eq!(time.erase(Nanos(8), 0, Pbn(3)).0, 16);
+        assert_eq!(
+            time.program(&geometry, Nanos(10), (0, Pbn(0)), Ppn(0)).0,
+            12
+        );
+        assert_eq!(
+            time.read(&geometry, Nanos(0), (0, Pbn(4)), Ppn(4), false).0,
+            1
+        );
+        assert_eq!(time.program(&geometry, Nanos(0), (0, Pbn(1)), Ppn(1)).0, 3);
+        assert_eq!(time.reprogram(Nanos(0), (0, Pbn(2)), Ppn(2)).0, 6);
+        assert_eq!(time.erase(Nanos(8), (0, Pbn(3))).0, 16);
         // Blocks that were changed: not before that is done, though there is a gap.
-        assert_eq!(time.program(&geometry, Nanos(0), 0, Pbn(3)).0, 18);
-        assert_eq!(time.program(&geometry, Nanos(0), 0, Pbn(1)).0, 8);
+        assert_eq!(time.program(&geometry, Nanos(0), (0, Pbn(3)), Ppn(3)).0, 18);
+        assert_eq!(time.program(&geometry, Nanos(0), (0, Pbn(1)), Ppn(1)).0, 8);
         assert_eq!(time.busy().planes.0, 2 + 1 + 2 + 3 + 4 + 2 + 2);
     }
 
@@ -303,11 +319,15 @@ mod tests {
     fn a_block_is_erased_after_the_reads_that_were_called_before() {
         let geometry = plane(2, 0);
         let mut time = Timelines::new(&geometry, latencies(0));
-        assert_eq!(time.read(&geometry, Nanos(20), 0, Pbn(0), false).0, 21);
+        assert_eq!(
+            time.read(&geometry, Nanos(20), (0, Pbn(0)), Ppn(0), false)
+                .0,
+            21
+        );
         // A program may come before the read of another page of its block; an erase may not.
-        assert_eq!(time.program(&geometry, Nanos(0), 0, Pbn(0)).0, 2);
-        assert_eq!(time.erase(Nanos(0), 0, Pbn(1)).0, 6);
-        assert_eq!(time.erase(Nanos(0), 0, Pbn(0)).0, 25);
+        assert_eq!(time.program(&geometry, Nanos(0), (0, Pbn(0)), Ppn(0)).0, 2);
+        assert_eq!(time.erase(Nanos(0), (0, Pbn(1))).0, 6);
+        assert_eq!(time.erase(Nanos(0), (0, Pbn(0))).0, 25);
     }
 
     #[test]
@@ -315,20 +335,48 @@ mod tests {
         // Two planes of one channel.
         let geometry = Geometry {
             planes_per_package: 2,
+            pages_per_block: 2,
             ..plane(1, 10)
         };
         let mut time = Timelines::new(&geometry, latencies(1_000));
-        assert_eq!(time.read(&geometry, Nanos(0), 0, Pbn(0), false).0, 1 + 10);
+        assert_eq!(
+            time.read(&geometry, Nanos(0), (0, Pbn(0)), Ppn(0), false).0,
+            1 + 10
+        );
         // Its bytes wait for the channel; the plane waits with them.
-        assert_eq!(time.read(&geometry, Nanos(0), 1, Pbn(1), false).0, 11 + 10);
-        assert_eq!(time.busy(), Busy { planes: Nanos(11 + 21), channels: Nanos(20) });
+        assert_eq!(
+            time.read(&geometry, Nanos(0), (1, Pbn(1)), Ppn(1), false).0,
+            11 + 10
+        );
+        assert_eq!(
+            time.busy(),
+            Busy {
+                planes: Nanos(11 + 21),
+                channels: Nanos(20)
+            }
+        );
         // A program of the first plane needs the channel, and the plane only from then on.
-        assert_eq!(time.program(&geometry, Nanos(0), 0, Pbn(0)).0, 21 + 10 + 2);
-        assert_eq!(time.reprogram(Nanos(0), 0, Pbn(0)).0, 33 + 3);
-        assert_eq!(time.erase(Nanos(11), 1, Pbn(1)).0, 21 + 4);
+        assert_eq!(
+            time.program(&geometry, Nanos(0), (0, Pbn(0)), Ppn(0)).0,
+            21 + 10 + 2
+        );
+        assert_eq!(time.reprogram(Nanos(0), (0, Pbn(0)), Ppn(0)).0, 33 + 3);
+        assert_eq!(time.erase(Nanos(11), (1, Pbn(1))).0, 21 + 4);
         // Into the gap of the first plane from 11 on, the channel still being busy: not a page.
-        assert_eq!(time.read(&geometry, Nanos(11), 0, Pbn(0), true).0, 12);
-        assert_eq!(time.read(&geometry, Nanos(11), 0, Pbn(0), false).0, 36 + 1 + 10);
+        assert_eq!(
+            time.read(&geometry, Nanos(11), (0, Pbn(0)), Ppn(1), true).0,
+            12
+        );
+        assert_eq!(
+            time.read(&geometry, Nanos(11), (0, Pbn(0)), Ppn(1), false)
+                .0,
+            36 + 1 + 10
+        );
+        // A page is read after it was programmed.
+        assert_eq!(
+            time.read(&geometry, Nanos(12), (0, Pbn(0)), Ppn(0), true).0,
+            48
+        );
     }
 
     #[test]
@@ -337,8 +385,8 @@ mod tests {
         let mut time = Timelines::new(&geometry, latencies(10_000));
         let mut copy = |inside, now| {
             time.inside(inside);
-            let read = time.read(&geometry, Nanos(now), 0, Pbn(0), false);
-            time.program(&geometry, read, 0, Pbn(0)).0 - now
+            let read = time.read(&geometry, Nanos(now), (0, Pbn(0)), Ppn(0), false);
+            time.program(&geometry, read, (0, Pbn(0)), Ppn(0)).0 - now
         };
         assert_eq!(copy(false, 0), 1 + 100 + 100 + 2);
         assert_eq!(copy(true, 1_000), 1 + 2);
