@@ -1,0 +1,409 @@
+//! The clock is held against a second model. Runs of every protocol on devices of several shapes
+//! are recorded, operation by operation, and played again by events.
+//!
+//! What an operation waits for is read off the recorded instants: it was ready when another one had
+//! ended. Latencies are such that two operations hardly ever end in the same nanosecond.
+
+mod model;
+
+use super::{Played, Setup, Terms, script_of};
+use crate::device::DeviceSpec;
+use crate::driver::{Admission, Backend, Driver, PageDevice, Span};
+use crate::workload::{Pattern, Workload};
+use flagstone::commit::{Device, Kind, Options};
+use flagstone::host::{HostError, Rid, Step};
+use flagstone::nand::{Busy, Chip, Flash, FlashError, Geometry, Read, Timing};
+use flagstone::units::{Lpn, Nanos, Pbn, Ppn, TxId};
+use model::{Ready, Task, simulate};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Read,
+    Program,
+    Reprogram,
+    Erase,
+}
+
+/// An operation as it was called, and when it was done.
+#[derive(Debug, Clone, Copy)]
+struct Called {
+    operation: Operation,
+    now: u64,
+    done: u64,
+    block: u32,
+    page: u32,
+    transfer: u64,
+}
+
+/// A chip that keeps a record of what it is asked for.
+struct Watched {
+    chip: Chip,
+    inside: bool,
+    log: Arc<Mutex<Vec<Called>>>,
+}
+
+impl Watched {
+    fn note(&self, operation: Operation, now: Nanos, done: Nanos, at: Ppn, bytes: u32) {
+        let bytes = if self.inside { 0 } else { bytes };
+        let geometry = self.chip.geometry();
+        self.log.lock().unwrap().push(Called {
+            operation,
+            now: now.0,
+            done: done.0,
+            block: geometry.block_of(at).0,
+            page: at.0,
+            transfer: self.chip.timing().transfer(bytes).0,
+        });
+    }
+
+    fn page_bytes(&self) -> u32 {
+        let geometry = self.chip.geometry();
+        geometry.page_bytes + geometry.spare_bytes
+    }
+}
+
+impl Flash for Watched {
+    flagstone::forward_flash!([chip]: geometry sync is_factory_bad peek reached);
+
+    fn read(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        let read = self.chip.read(now, at, data, spare)?;
+        let bytes = if data.is_empty() {
+            self.chip.geometry().spare_bytes
+        } else {
+            self.page_bytes()
+        };
+        self.note(Operation::Read, now, read.done, at, bytes);
+        Ok(read)
+    }
+
+    fn program(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &[u8],
+        spare: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        let done = self.chip.program(now, at, data, spare)?;
+        self.note(Operation::Program, now, done, at, self.page_bytes());
+        Ok(done)
+    }
+
+    fn reprogram(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<Nanos, FlashError> {
+        let done = self.chip.reprogram(now, at, offset, bytes)?;
+        self.note(Operation::Reprogram, now, done, at, 0);
+        Ok(done)
+    }
+
+    fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError> {
+        let done = self.chip.erase(now, block)?;
+        let first = self.chip.geometry().page(block, 0);
+        self.note(Operation::Erase, now, done, first, 0);
+        Ok(done)
+    }
+
+    fn copy_back(&mut self, on: bool) -> bool {
+        self.inside = self.chip.copy_back(on) && on;
+        self.chip.copy_back(on)
+    }
+
+    fn hint(&self, at: Ppn) -> Option<&[u8]> {
+        self.chip.hint(at)
+    }
+
+    fn model(&self) -> Option<&Chip> {
+        Some(&self.chip)
+    }
+}
+
+/// A device of pages that notes when transactions begin and end.
+struct Noting<'a> {
+    device: PageDevice<'a>,
+    begun: HashMap<TxId, u64>,
+    ended: Vec<(u64, u64)>,
+}
+
+impl Noting<'_> {
+    fn ends(&mut self, tx: TxId, done: Nanos) {
+        self.ended.push((self.begun[&tx], done.0));
+    }
+}
+
+impl Backend for Noting<'_> {
+    fn begin(&mut self, now: Nanos) -> Result<Option<TxId>, HostError> {
+        let tx = self.device.begin(now)?;
+        self.begun.extend(tx.map(|tx| (tx, now.0)));
+        Ok(tx)
+    }
+
+    fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError> {
+        self.device.touch(now, tx, page)
+    }
+
+    fn read(
+        &mut self,
+        now: Nanos,
+        tx: TxId,
+        rid: Rid,
+        into: &mut Vec<u8>,
+    ) -> Result<Step<bool>, HostError> {
+        self.device.read(now, tx, rid, into)
+    }
+
+    fn write(
+        &mut self,
+        now: Nanos,
+        tx: TxId,
+        rid: Rid,
+        bytes: Option<&[u8]>,
+    ) -> Result<Step<()>, HostError> {
+        self.device.write(now, tx, rid, bytes)
+    }
+
+    fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
+        let step = self.device.commit(now, tx)?;
+        if let Step::Done((), done) = step {
+            self.ends(tx, done);
+        }
+        Ok(step)
+    }
+
+    fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
+        self.device.abort(now, tx)
+    }
+
+    fn woken(&mut self) -> Vec<TxId> {
+        self.device.woken()
+    }
+
+    fn acknowledged(&mut self, now: Nanos, flush: bool) -> Result<Vec<(TxId, Nanos)>, HostError> {
+        let all = self.device.acknowledged(now, flush)?;
+        for &(tx, done) in &all {
+            self.ends(tx, done);
+        }
+        Ok(all)
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        self.device.deadline()
+    }
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        self.device.memory()
+    }
+
+    fn reached(&mut self, now: Nanos) {
+        self.device.reached(now);
+    }
+}
+
+/// A run as it was recorded.
+struct Recorded {
+    start: u64,
+    called: Vec<Called>,
+    /// When each transaction began and ended.
+    ended: Vec<(u64, u64)>,
+    busy: Busy,
+}
+
+fn record(setup: &Setup, transactions: u32) -> Recorded {
+    let chip = setup.blank();
+    let log: Arc<Mutex<Vec<Called>>> = Arc::default();
+    let watched = Watched {
+        chip,
+        inside: false,
+        log: Arc::clone(&log),
+    };
+    let (config, options) = (setup.device.config, &setup.options);
+    let mut device =
+        Device::open(Box::new(watched), setup.kind, config, options, Nanos::ZERO).unwrap();
+    let start = setup.fill(&mut device).unwrap();
+    let busy = |device: &Device| device.ftl().flash().model().unwrap().busy();
+    let before = busy(&device);
+    log.lock().unwrap().clear();
+    let workload = Workload {
+        pattern: Pattern::Uniform,
+        pages: (f64::from(device.pages()) * setup.terms.fill) as u32,
+        requests: u64::from(transactions) * 8,
+        read_share: 0.25,
+        pages_per_transaction: 8,
+        seed: 7,
+    };
+    let script = script_of(&workload).unwrap();
+    let noting = Noting {
+        device: PageDevice::new(&mut device, false),
+        begun: HashMap::new(),
+        ended: Vec::new(),
+    };
+    let isolation = Admission::isolated(setup.isolation().unwrap());
+    let mut driver = Driver::new(setup.plan(), isolation, noting, Played::new(&script), start);
+    driver.run(Span::Transactions(u64::MAX)).unwrap();
+    let (noting, _) = driver.into_parts();
+    let ended = noting.ended;
+    let after = busy(&device);
+    let called = log.lock().unwrap().clone();
+    Recorded {
+        start: start.0,
+        called,
+        ended,
+        busy: Busy {
+            planes: Nanos(after.planes.0 - before.planes.0),
+            channels: Nanos(after.channels.0 - before.channels.0),
+        },
+    }
+}
+
+/// What the two models say of one run.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    total: f64,
+    mean: f64,
+    p99: f64,
+    busy: f64,
+}
+
+fn measured(start: u64, spans: &[(u64, u64)], busy: u64, planes: u32) -> Measured {
+    let total = (spans.iter().map(|span| span.1).max().unwrap() - start) as f64;
+    let mut times: Vec<u64> = spans.iter().map(|(from, to)| to - from).collect();
+    times.sort_unstable();
+    Measured {
+        total,
+        mean: times.iter().sum::<u64>() as f64 / times.len() as f64,
+        p99: times[times.len() * 99 / 100] as f64,
+        busy: busy as f64 / total / f64::from(planes),
+    }
+}
+
+/// Plays a recorded run by events.
+fn replay(recorded: &Recorded, geometry: &Geometry, timing: &Timing) -> Measured {
+    let mut ends: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut ready: Vec<Ready> = Vec::new();
+    let mut tasks = Vec::new();
+    // By block: its last change, and everything since its last erase. By page: its program.
+    let mut changed: HashMap<u32, usize> = HashMap::new();
+    let mut used: HashMap<u32, Vec<usize>> = HashMap::new();
+    let mut programmed: HashMap<u32, usize> = HashMap::new();
+    let waits = |ends: &BTreeMap<u64, usize>, instant: u64| match ends.range(..=instant).next_back()
+    {
+        Some((&end, &nth)) if end > recorded.start => (Some(nth), instant - end),
+        _ => (None, instant.saturating_sub(recorded.start)),
+    };
+    for (nth, call) in recorded.called.iter().enumerate() {
+        let (after, wait) = waits(&ends, call.now);
+        let others = match call.operation {
+            Operation::Read => programmed.get(&call.page).copied().into_iter().collect(),
+            Operation::Program | Operation::Reprogram => {
+                changed.get(&call.block).copied().into_iter().collect()
+            }
+            Operation::Erase => used.remove(&call.block).unwrap_or_default(),
+        };
+        ready.push(Ready {
+            after,
+            wait,
+            others,
+        });
+        if call.operation != Operation::Read {
+            changed.insert(call.block, nth);
+            programmed.insert(call.page, nth);
+        }
+        used.entry(call.block).or_default().push(nth);
+        let (before, behind) = match call.operation {
+            Operation::Read => (timing.read.0, 0),
+            Operation::Program => (0, timing.program.0),
+            Operation::Reprogram => (0, timing.reprogram.0),
+            Operation::Erase => (0, timing.erase.0),
+        };
+        tasks.push(Task {
+            plane: geometry.plane_of(Pbn(call.block)) as usize,
+            before,
+            transfer: call.transfer,
+            behind,
+        });
+        ends.insert(call.done, nth);
+    }
+    let shared = geometry.planes() / geometry.channels;
+    let simulated = simulate(&tasks, &ready, geometry.planes() as usize, shared as usize);
+    let moved = |instant: u64| {
+        let (after, wait) = waits(&ends, instant);
+        after.map_or(0, |nth| simulated.ends[nth]) + wait
+    };
+    let spans = recorded.ended.iter();
+    let spans: Vec<(u64, u64)> = spans
+        .map(|&(from, to)| (moved(from), moved(to).max(moved(from))))
+        .collect();
+    measured(0, &spans, simulated.busy, geometry.planes())
+}
+
+fn setup(kind: Kind, planes: u32, shared: u32, clients: u32) -> Setup {
+    let mut device = DeviceSpec::load("small").unwrap();
+    device.geometry = Geometry {
+        channels: planes / shared,
+        packages_per_channel: 1,
+        planes_per_package: shared,
+        blocks_per_plane: 1024 / planes,
+        ..device.geometry
+    };
+    device.timing = Timing {
+        read: Nanos(25_013),
+        program: Nanos(200_017),
+        reprogram: Nanos(200_023),
+        erase: Nanos(1_500_047),
+        transfer_ps_per_byte: 10_007,
+    };
+    let mut terms = Terms::on_filled(0.7, 1);
+    terms.clients = clients;
+    Setup {
+        kind,
+        options: Options::default(),
+        device,
+        isolation: None,
+        terms,
+    }
+}
+
+#[test]
+#[ignore]
+fn explore() {
+    for planes in [1, 2, 8, 16] {
+        for shared in [1, 2, 4].into_iter().filter(|&shared| shared <= planes) {
+            for &kind in Kind::ALL {
+                for clients in [1, 16] {
+                    let setup = setup(kind, planes, shared, clients);
+                    let recorded = record(&setup, 400);
+                    let geometry = &setup.device.geometry;
+                    let timing = &setup.device.timing;
+                    let ours = measured(
+                        recorded.start,
+                        &recorded.ended,
+                        recorded.busy.planes.0,
+                        planes,
+                    );
+                    let theirs = replay(&recorded, geometry, timing);
+                    println!(
+                        "{planes:2} {shared} {clients:2} {kind:8} total {:6.1} ms {:+.1} %  mean {:5.2} ms {:+.1} %  p99 {:+.1} %  busy {:.1} % {:+.1}",
+                        ours.total / 1e6,
+                        (ours.total / theirs.total - 1.0) * 100.0,
+                        ours.mean / 1e6,
+                        (ours.mean / theirs.mean - 1.0) * 100.0,
+                        (ours.p99 / theirs.p99 - 1.0) * 100.0,
+                        ours.busy * 100.0,
+                        (ours.busy - theirs.busy) * 100.0,
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! A second model of a device's time, which shares no code with the first: events instead of
+//! timelines. It knows all operations of a run and what each of them waits for. Each plane and each
+//! channel has a queue, first in, first out by the instant at which an operation is ready.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// What an operation occupies, in this order: the plane alone, then plane and channel, then the
+/// plane alone. In nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Task {
+    pub(super) plane: usize,
+    pub(super) before: u64,
+    pub(super) transfer: u64,
+    pub(super) behind: u64,
+}
+
+/// When an operation is ready: so long after the end of another, and not before the end of some.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Ready {
+    /// The operation, and the time behind its end. Without one, the time since the beginning.
+    pub(super) after: Option<usize>,
+    pub(super) wait: u64,
+    pub(super) others: Vec<usize>,
+}
+
+/// What came out.
+pub(super) struct Simulated {
+    /// The end of each operation.
+    pub(super) ends: Vec<u64>,
+    /// Time for which all planes together were occupied.
+    pub(super) busy: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// An operation has its data, and joins the queue of its plane.
+    Joins,
+    /// An operation leaves the cells, and joins the queue of its channel.
+    Asks,
+    /// A transfer is over.
+    Transferred,
+    Ends,
+}
+
+struct Simulation<'a> {
+    tasks: &'a [Task],
+    /// Planes of a channel.
+    shared: usize,
+    events: BinaryHeap<Reverse<(u64, usize, Event)>>,
+    planes: Vec<Line>,
+    channels: Vec<Line>,
+    /// Since when an operation has held its plane.
+    held: Vec<u64>,
+    busy: u64,
+}
+
+#[derive(Default, Clone)]
+struct Line {
+    queue: VecDeque<usize>,
+    taken: bool,
+}
+
+/// Runs all operations: `tasks` and when each is `ready`, on so many planes.
+pub(super) fn simulate(tasks: &[Task], ready: &[Ready], planes: usize, shared: usize) -> Simulated {
+    let mut waits: Vec<usize> = vec![0; tasks.len()];
+    let mut awaited: Vec<Vec<usize>> = vec![Vec::new(); tasks.len()];
+    let mut simulation = Simulation {
+        tasks,
+        shared,
+        events: BinaryHeap::new(),
+        planes: vec![Line::default(); planes],
+        channels: vec![Line::default(); planes.div_ceil(shared)],
+        held: vec![0; tasks.len()],
+        busy: 0,
+    };
+    for (nth, ready) in ready.iter().enumerate() {
+        let all = ready.after.iter().chain(&ready.others);
+        for &other in all {
+            awaited[other].push(nth);
+            waits[nth] += 1;
+        }
+        if waits[nth] == 0 {
+            simulation.at(ready.wait, nth, Event::Joins);
+        }
+    }
+    let mut ends = vec![0; tasks.len()];
+    while let Some(Reverse((now, nth, event))) = simulation.events.pop() {
+        simulation.happens(now, nth, event);
+        if event != Event::Ends {
+            continue;
+        }
+        ends[nth] = now;
+        for &next in &awaited[nth] {
+            waits[next] -= 1;
+            if waits[next] == 0 {
+                let ready = &ready[next];
+                let due = ready.after.map_or(0, |after| ends[after]) + ready.wait;
+                simulation.at(due.max(now), next, Event::Joins);
+            }
+        }
+    }
+    assert!(
+        waits.iter().all(|&left| left == 0),
+        "nothing waits for itself"
+    );
+    Simulated {
+        ends,
+        busy: simulation.busy,
+    }
+}
+
+impl Simulation<'_> {
+    fn at(&mut self, when: u64, nth: usize, event: Event) {
+        self.events.push(Reverse((when, nth, event)));
+    }
+
+    fn happens(&mut self, now: u64, nth: usize, event: Event) {
+        let task = self.tasks[nth];
+        match event {
+            Event::Joins => {
+                self.planes[task.plane].queue.push_back(nth);
+                self.next_of_plane(now, task.plane);
+            }
+            Event::Asks => self.ask(now, nth),
+            Event::Transferred => {
+                let channel = task.plane / self.shared;
+                self.channels[channel].taken = false;
+                self.at(now + task.behind, nth, Event::Ends);
+                self.next_of_channel(now, channel);
+            }
+            Event::Ends => {
+                self.planes[task.plane].taken = false;
+                self.busy += now - self.held[nth];
+                self.next_of_plane(now, task.plane);
+            }
+        }
+    }
+
+    fn next_of_plane(&mut self, now: u64, plane: usize) {
+        if self.planes[plane].taken {
+            return;
+        }
+        let Some(nth) = self.planes[plane].queue.pop_front() else {
+            return;
+        };
+        self.planes[plane].taken = true;
+        self.held[nth] = now;
+        self.at(now + self.tasks[nth].before, nth, Event::Asks);
+    }
+
+    fn ask(&mut self, now: u64, nth: usize) {
+        let task = self.tasks[nth];
+        if task.transfer == 0 {
+            self.at(now + task.behind, nth, Event::Ends);
+            return;
+        }
+        let channel = task.plane / self.shared;
+        self.channels[channel].queue.push_back(nth);
+        self.next_of_channel(now, channel);
+    }
+
+    fn next_of_channel(&mut self, now: u64, channel: usize) {
+        if self.channels[channel].taken {
+            return;
+        }
+        let Some(nth) = self.channels[channel].queue.pop_front() else {
+            return;
+        };
+        self.channels[channel].taken = true;
+        let task = self.tasks[nth];
+        if task.before == 0 {
+            // A program holds its plane from the first byte on.
+            self.held[nth] = now;
+        }
+        self.at(now + task.transfer, nth, Event::Transferred);
+    }
+}
+
+#[test]
+fn operations_wait_for_planes_for_channels_and_for_each_other() {
+    let task = |plane, before, transfer, behind| Task {
+        plane,
+        before,
+        transfer,
+        behind,
+    };
+    // Two planes of one channel: reads, then a program of the first plane that waits for one.
+    let tasks = [
+        task(0, 1, 10, 0),
+        task(1, 1, 10, 0),
+        task(0, 0, 10, 2),
+        task(1, 0, 0, 4),
+    ];
+    let mut ready = vec![Ready::default(); 4];
+    ready[2].after = Some(0);
+    ready[3].others = vec![1];
+    let simulated = simulate(&tasks, &ready, 2, 2);
+    assert_eq!(simulated.ends, [11, 21, 33, 25]);
+    assert_eq!(simulated.busy, 11 + 21 + 12 + 4);
+}
