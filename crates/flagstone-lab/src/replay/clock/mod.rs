@@ -214,12 +214,15 @@ impl Backend for Noting<'_> {
 struct Recorded {
     start: u64,
     called: Vec<Called>,
+    /// So many of the calls came before the start.
+    filling: usize,
     /// When each transaction began and ended.
     ended: Vec<(u64, u64)>,
     busy: Busy,
 }
 
-fn record(setup: &Setup, transactions: u32) -> Recorded {
+/// Makes a run; nothing if the device does not suit the protocol.
+fn record(setup: &Setup, transactions: u32) -> Option<Recorded> {
     let chip = setup.blank();
     let log: Arc<Mutex<Vec<Called>>> = Arc::default();
     let watched = Watched {
@@ -229,11 +232,11 @@ fn record(setup: &Setup, transactions: u32) -> Recorded {
     };
     let (config, options) = (setup.device.config, &setup.options);
     let mut device =
-        Device::open(Box::new(watched), setup.kind, config, options, Nanos::ZERO).unwrap();
-    let start = setup.fill(&mut device).unwrap();
+        Device::open(Box::new(watched), setup.kind, config, options, Nanos::ZERO).ok()?;
+    let start = setup.fill(&mut device).ok()?;
     let busy = |device: &Device| device.ftl().flash().model().unwrap().busy();
     let before = busy(&device);
-    log.lock().unwrap().clear();
+    let filling = log.lock().unwrap().len();
     let workload = Workload {
         pattern: Pattern::Uniform,
         pages: (f64::from(device.pages()) * setup.terms.fill) as u32,
@@ -255,15 +258,16 @@ fn record(setup: &Setup, transactions: u32) -> Recorded {
     let ended = noting.ended;
     let after = busy(&device);
     let called = log.lock().unwrap().clone();
-    Recorded {
+    Some(Recorded {
         start: start.0,
         called,
+        filling,
         ended,
         busy: Busy {
             planes: Nanos(after.planes.0 - before.planes.0),
             channels: Nanos(after.channels.0 - before.channels.0),
         },
-    }
+    })
 }
 
 /// What the two models say of one run.
@@ -301,7 +305,8 @@ fn replay(recorded: &Recorded, geometry: &Geometry, timing: &Timing) -> Measured
         Some((&end, &nth)) if end > recorded.start => (Some(nth), instant - end),
         _ => (None, instant.saturating_sub(recorded.start)),
     };
-    for (nth, call) in recorded.called.iter().enumerate() {
+    let run = &recorded.called[recorded.filling..];
+    for (nth, call) in run.iter().enumerate() {
         let (after, wait) = waits(&ends, call.now);
         let others = match call.operation {
             Operation::Read => programmed.get(&call.page).copied().into_iter().collect(),
@@ -353,7 +358,7 @@ fn setup(kind: Kind, planes: u32, shared: u32, clients: u32) -> Setup {
         channels: planes / shared,
         packages_per_channel: 1,
         planes_per_package: shared,
-        blocks_per_plane: 1024 / planes,
+        blocks_per_plane: 512 / planes,
         ..device.geometry
     };
     device.timing = Timing {
@@ -374,35 +379,124 @@ fn setup(kind: Kind, planes: u32, shared: u32, clients: u32) -> Setup {
     }
 }
 
+/// The shapes of device that runs are made on: planes, and how many of them share a channel.
+const SHAPES: [(u32, u32); 9] = [
+    (1, 1),
+    (2, 1),
+    (2, 2),
+    (8, 1),
+    (8, 2),
+    (8, 4),
+    (16, 1),
+    (16, 2),
+    (16, 4),
+];
+
+/// An operation that waited while its plane was idle for as long as it takes, if there is one.
+fn passed_over(
+    (called, filling): (&[Called], usize),
+    geometry: &Geometry,
+    timing: &Timing,
+) -> Option<Called> {
+    let span = |call: &Called| match call.operation {
+        Operation::Read => timing.read.0,
+        Operation::Program => timing.program.0,
+        Operation::Reprogram => timing.reprogram.0,
+        Operation::Erase => timing.erase.0,
+    };
+    let mut planes: Vec<Vec<(u64, u64)>> = vec![Vec::new(); geometry.planes() as usize];
+    let plane_of = |call: &Called| geometry.plane_of(Pbn(call.block)) as usize;
+    for call in called {
+        planes[plane_of(call)].push((call.done - span(call), call.done));
+    }
+    for plane in &mut planes {
+        plane.sort_unstable();
+        let overlap = plane.windows(2).find(|two| two[1].0 < two[0].1);
+        assert_eq!(overlap, None, "a plane does one operation at a time");
+    }
+    // When a block was changed, read or erased last, and a page programmed, in the order of calls.
+    let (mut changed, mut used) = (HashMap::new(), HashMap::new());
+    let mut programmed: HashMap<u32, u64> = HashMap::new();
+    for (nth, call) in called.iter().enumerate() {
+        let held = match call.operation {
+            Operation::Read => programmed.get(&call.page),
+            Operation::Program | Operation::Reprogram => changed.get(&call.block),
+            Operation::Erase => used.get(&call.block),
+        };
+        let ready = call.now.max(held.copied().unwrap_or(0));
+        let start = call.done - span(call);
+        let plane = &planes[plane_of(call)];
+        let mut free = ready;
+        for &(from, to) in &plane[plane.partition_point(|&(_, to)| to <= ready)..] {
+            if from >= start {
+                break;
+            }
+            if from >= free + span(call) && nth >= filling {
+                return Some(*call);
+            }
+            free = free.max(to);
+        }
+        if start >= free + span(call) && nth >= filling {
+            return Some(*call);
+        }
+        if call.operation != Operation::Read {
+            changed.insert(call.block, call.done);
+            programmed.insert(call.page, call.done);
+        }
+        let used = used.entry(call.block).or_insert(0);
+        *used = call.done.max(*used);
+    }
+    None
+}
+
 #[test]
-#[ignore]
-fn explore() {
-    for planes in [1, 2, 8, 16] {
-        for shared in [1, 2, 4].into_iter().filter(|&shared| shared <= planes) {
-            for &kind in Kind::ALL {
-                for clients in [1, 16] {
-                    let setup = setup(kind, planes, shared, clients);
-                    let recorded = record(&setup, 400);
-                    let geometry = &setup.device.geometry;
-                    let timing = &setup.device.timing;
-                    let ours = measured(
-                        recorded.start,
-                        &recorded.ended,
-                        recorded.busy.planes.0,
-                        planes,
-                    );
-                    let theirs = replay(&recorded, geometry, timing);
-                    println!(
-                        "{planes:2} {shared} {clients:2} {kind:8} total {:6.1} ms {:+.1} %  mean {:5.2} ms {:+.1} %  p99 {:+.1} %  busy {:.1} % {:+.1}",
-                        ours.total / 1e6,
-                        (ours.total / theirs.total - 1.0) * 100.0,
-                        ours.mean / 1e6,
-                        (ours.mean / theirs.mean - 1.0) * 100.0,
-                        (ours.p99 / theirs.p99 - 1.0) * 100.0,
-                        ours.busy * 100.0,
-                        (ours.busy - theirs.busy) * 100.0,
-                    );
-                }
+fn no_plane_is_idle_for_as_long_as_an_operation_takes_that_waits_for_it() {
+    for (planes, shared) in SHAPES.into_iter().filter(|&(_, shared)| shared == 1) {
+        for &kind in Kind::ALL {
+            let mut setup = setup(kind, planes, shared, 16);
+            setup.device.timing.transfer_ps_per_byte = 0;
+            let Some(recorded) = record(&setup, 60) else {
+                continue;
+            };
+            let (geometry, timing) = (&setup.device.geometry, &setup.device.timing);
+            let found = passed_over((&recorded.called, recorded.filling), geometry, timing);
+            assert_eq!(found.map(|call| call.now), None, "{kind}, {planes} planes");
+            // The control: the last operation of all, a little later than it was.
+            let mut late = recorded.called;
+            let last = late.iter_mut().max_by_key(|call| call.done).unwrap();
+            last.done += 2_000_000;
+            assert!(passed_over((&late, recorded.filling), geometry, timing).is_some());
+        }
+    }
+}
+
+/// Prints how far the two models are apart. What is left differs for two reasons: a collection is
+/// called as a whole, so that its plane is taken until it ends, and here a request that was ready
+/// meanwhile goes in between; and of the operations that a commit waits for only the last one is
+/// known here.
+#[test]
+#[ignore = "on demand: a table of figures"]
+fn how_far_a_model_of_events_is_from_the_clock() {
+    for (planes, shared) in SHAPES {
+        for &kind in Kind::ALL {
+            for clients in [1, 16] {
+                let setup = setup(kind, planes, shared, clients);
+                let Some(recorded) = record(&setup, 400) else {
+                    continue;
+                };
+                let (geometry, timing) = (&setup.device.geometry, &setup.device.timing);
+                let busy = recorded.busy.planes.0;
+                let ours = measured(recorded.start, &recorded.ended, busy, planes);
+                let theirs = replay(&recorded, geometry, timing);
+                let beside = |ours: f64, theirs: f64| (ours / theirs - 1.0) * 100.0;
+                println!(
+                    "{planes:2} {shared} {clients:2} {kind:8} total {:+5.1} %  mean {:+5.1} %  p99 {:+6.1} %  busy {:5.1} % {:+5.1}",
+                    beside(ours.total, theirs.total),
+                    beside(ours.mean, theirs.mean),
+                    beside(ours.p99, theirs.p99),
+                    ours.busy * 100.0,
+                    (ours.busy - theirs.busy) * 100.0,
+                );
             }
         }
     }
