@@ -344,6 +344,7 @@ impl Setup {
         device.reset_stats();
         effort::left(script.effort());
         let erased_before = erase_counts(&device).to_vec();
+        let busy_before = chip_of(device.ftl()).busy();
         let window = Instant::now();
         let barriers = isolation == Isolation::Strict || self.terms.speedup.is_some();
         let mut driver = Driver::new(
@@ -378,6 +379,8 @@ impl Setup {
         let erases = Erases::between(&erased_before, erase_counts(&device));
         let mut record =
             ReplayRecord::new(self, isolation, source, &device, &counted, load, erases);
+        let busy = chip_of(device.ftl()).busy();
+        record.occupied(busy_before, busy, &self.device.geometry);
         let (recovery_ns, recovery_pages_read) = self.restart(device)?;
         record.recovery_ns = recovery_ns;
         record.recovery_pages_read = recovery_pages_read;

@@ -77,6 +77,12 @@ pub(super) const COLUMNS: &[Column<ReplayRecord>] = &[
         cell: Cell::Number(|r| r.write_amplification, hundredths),
     },
     Column {
+        heading: "busy %",
+        says: "of the time, for which planes were occupied",
+        rank: 7,
+        cell: Cell::Number(|r| 100.0 * r.planes_busy, whole),
+    },
+    Column {
         heading: "RAM KiB",
         says: "memory that the protocol needs besides the mapping",
         rank: 11,

@@ -155,15 +155,11 @@ fn pages_of_tables(whole: &[u8]) -> Vec<Lpn> {
     let held = pages.held().collect::<Vec<_>>();
     assert_eq!(held[..2], [Lpn(0), Lpn(1)]);
     let mut page = vec![0; PageStore::PAGE_BYTES];
-    let mut is_needed = |at: &Lpn| {
+    let is_needed = |at: &Lpn| {
         pages.read(None, *at, &mut page).expect("it is whole");
         at.0.is_multiple_of(16) || page.iter().any(|&byte| byte != 7)
     };
-    held[2..]
-        .iter()
-        .copied()
-        .filter(|at| is_needed(at))
-        .collect()
+    held[2..].iter().copied().filter(is_needed).collect()
 }
 
 /// Fails if an iterator ends at a damaged page, names other keys than those that are lost, or none;
