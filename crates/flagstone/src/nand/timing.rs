@@ -9,9 +9,9 @@
 //!
 //! Changes of one block stay in order, a page is read after it was programmed, and a block is
 //! erased after everything else that was called for it. What has been scheduled is never moved
-//! again, so that the end of an operation is known when it is called. An operation that is called later and
-//! ready earlier can therefore wait for one that a controller with a queue would put behind it; but
-//! no plane is idle for as long as an operation takes that waits for it.
+//! again, so that the end of an operation is known when it is called. An operation that is called
+//! later and ready earlier can therefore wait for one that a controller with a queue would put
+//! behind it; but no plane is idle for as long as an operation takes that waits for it.
 
 use super::Geometry;
 use super::timeline::Timeline;
