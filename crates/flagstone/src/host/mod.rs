@@ -495,7 +495,7 @@ impl Host {
     }
 
     /// Says that no request will be made at an earlier instant; see
-    /// [`Flash::reached`](crate::nand::Flash::reached).
+    /// [`Flash::reached`].
     pub fn reached(&mut self, now: Nanos) {
         self.engine.device.reached(now);
     }

@@ -319,6 +319,13 @@ impl<'a> Site<'a> {
             })
     }
 
+    /// Whether damage takes a page of a transaction that one of these pages is of as well.
+    pub(super) fn takes_a_page_beside(&self, damage: &Damage, places: &[u64]) -> bool {
+        let tx = |place: &u64| self.pages.get(place).map_or(0, |found| found.tx);
+        let all: BTreeSet<u64> = places.iter().map(tx).filter(|&tx| tx > 0).collect();
+        damage.pages.keys().any(|place| all.contains(&tx(place)))
+    }
+
     /// The pages with the newest version of each logical page.
     fn current(&self) -> Vec<u64> {
         let mut newest: BTreeMap<u32, (u64, u64)> = BTreeMap::new();

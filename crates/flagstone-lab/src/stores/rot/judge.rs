@@ -134,13 +134,12 @@ fn first_allowed<S: Clone + Default>(past: &Past<S>, site: &Site<'_>, damage: &D
             past.commits[number].durable,
         );
         let is_of = |write: Option<u64>| write.is_some_and(|write| write > from && write <= to);
-        let mut places = site
-            .log
-            .pages
-            .keys()
-            .filter(|&&place| site.shape.is_in_blocks(place) && is_of(site.log.written(place)));
-        let first = places.next();
-        if first.is_some_and(|first| !damaged(first)) && !places.any(damaged) {
+        let places: Vec<u64> = (site.log.pages.keys().copied())
+            .filter(|&place| site.shape.is_in_blocks(place) && is_of(site.log.written(place)))
+            .collect();
+        // Pages of the transaction may have been written before the commit that came before it.
+        let is_whole = !places.iter().any(damaged) && !site.takes_a_page_beside(damage, &places);
+        if !places.is_empty() && is_whole {
             return number;
         }
     }
