@@ -270,7 +270,7 @@ impl PageStore {
     /// As [`PageStore::write`].
     pub fn trim(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
         self.may_write()?;
-        self.make_room_at(at)?;
+        self.make_room_to_trim(at)?;
         let taken = self.with_room(|device, now| device.trim(now, tx, at))?;
         self.now = self.now.max(taken.next);
         Ok(())

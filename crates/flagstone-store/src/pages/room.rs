@@ -62,6 +62,15 @@ impl PageStore {
         self.make_room()
     }
 
+    /// The same for a page that is trimmed: those that were trimmed before take no room.
+    pub(super) fn make_room_to_trim(&mut self, at: Lpn) -> Result<(), StoreError> {
+        self.reach(at)?;
+        if self.is_blank(at) {
+            self.make_room_for_more()?;
+        }
+        self.make_room()
+    }
+
     /// Grows the store until it has a page, at once: where there is no room for all of that, it
     /// takes none.
     fn reach(&mut self, at: Lpn) -> Result<(), StoreError> {
@@ -203,8 +212,14 @@ impl PageStore {
         kept.min((in_service as f64 * SLACK_SHARE) as u64)
     }
 
-    /// Whether a page was never written, so that the room that it takes was not taken before.
+    /// Whether a page takes room that it has not taken yet: it was never written, or it was trimmed
+    /// with others.
     pub(crate) fn is_new(&self, at: Lpn) -> bool {
+        self.is_blank(at) || self.device.ftl().shares_list(at)
+    }
+
+    /// Whether a page was never written.
+    fn is_blank(&self, at: Lpn) -> bool {
         at.0 >= self.device.pages() || self.device.ftl().slot(at) == Slot::Empty
     }
 

@@ -127,6 +127,15 @@ impl Ftl {
         }
     }
 
+    /// Whether a logical page is mapped to a list of trims with others: if it is written, that takes
+    /// a page more, since the list is still needed.
+    pub fn shares_list(&self, at: Lpn) -> bool {
+        match self.slot(at) {
+            Slot::Trimmed(list) => self.lists.contains_key(&list),
+            _ => false,
+        }
+    }
+
     fn note_list(&mut self, list: Ppn, count: u32) {
         if count > 1 {
             self.lists.insert(list, count);
