@@ -6,18 +6,9 @@ use flagstone_store::{MEDIUM_PAGE_BYTES, OpenOptions, PageStore, Volume};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Options of stores with a key and without one.
+/// Options of stores. Those with a key keep their size.
 fn options() -> Vec<OpenOptions> {
-    let plain = OpenOptions::default();
-    #[cfg(feature = "encryption")]
-    let locked = {
-        let mut locked = plain.clone();
-        locked.key = Some(flagstone_store::Key::raw([7; 32]));
-        vec![locked]
-    };
-    #[cfg(not(feature = "encryption"))]
-    let locked = Vec::new();
-    [vec![plain], locked].concat()
+    vec![OpenOptions::default()]
 }
 
 /// Bytes of room that a file takes, and its length.
