@@ -127,8 +127,8 @@ impl Ftl {
         }
     }
 
-    /// Whether a logical page is mapped to a list of trims with others: if it is written, that takes
-    /// a page more, since the list is still needed.
+    /// Whether a logical page is mapped to a list of trims with others: if it is written, that
+    /// takes a page more, since the list is still needed.
     pub fn shares_list(&self, at: Lpn) -> bool {
         match self.slot(at) {
             Slot::Trimmed(list) => self.lists.contains_key(&list),
