@@ -277,9 +277,7 @@ impl MediumFlash {
         if self.places.state().waiting.is_empty() {
             return Ok(());
         }
-        if !self.counted {
-            self.begin_to_write()?;
-        }
+        self.begin_to_write()?;
         let (first, stride) = (HEAD_PAGES, u64::from(self.geometry.pages_per_block) + 1);
         let block_of = |place: u64| Pbn(((place - first) / stride) as u32);
         let is_mark = |place: u64| (place - first).is_multiple_of(stride);

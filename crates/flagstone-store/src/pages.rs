@@ -256,7 +256,7 @@ impl PageStore {
     /// The request is wrong, the store is full, or the medium fails.
     pub fn write(&mut self, tx: TxId, at: Lpn, data: &[u8]) -> Result<(), StoreError> {
         self.may_write()?;
-        self.make_room_at(at)?;
+        self.make_room_at(at, self.is_new(at))?;
         self.highest = self.highest.max(at.0);
         let taken = self.with_room(|device, now| device.write(now, tx, at, data))?;
         self.now = self.now.max(taken.next);
@@ -270,7 +270,8 @@ impl PageStore {
     /// As [`PageStore::write`].
     pub fn trim(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
         self.may_write()?;
-        self.make_room_to_trim(at)?;
+        // A page that was trimmed before takes no room.
+        self.make_room_at(at, self.is_blank(at))?;
         let taken = self.with_room(|device, now| device.trim(now, tx, at))?;
         self.now = self.now.max(taken.next);
         Ok(())

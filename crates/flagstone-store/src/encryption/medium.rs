@@ -271,6 +271,8 @@ impl Encrypted {
     }
 }
 
+// It cannot be shortened: behind the end of what was cut off lie zeros, which are no marks of its
+// key.
 impl Medium for Encrypted {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let page_bytes = MEDIUM_PAGE_BYTES as u64;
@@ -329,11 +331,6 @@ impl Medium for Encrypted {
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         self.inner.reserve(bytes)
-    }
-
-    /// Not yet: behind the end of what was cut off lie zeros, which are no marks of this key.
-    fn can_shorten(&self) -> bool {
-        false
     }
 
     fn lengthen(&self, bytes: u64) -> io::Result<()> {

@@ -499,7 +499,7 @@ impl MediumFlash {
         if !self.take_all() {
             return Ok(());
         }
-        if !self.counted && self.superblock.left > 0 {
+        if self.superblock.left > 0 {
             // What is left of a larger store is cut off before there is room for a new one.
             self.begin_to_write()?;
         }
@@ -507,7 +507,7 @@ impl MediumFlash {
             *self.places.notes.refused() = Some(error.to_string());
             return Ok(());
         }
-        if !self.counted && self.superblock.rested > 0 {
+        if self.superblock.rested > 0 {
             // Tables of the last close lie where blocks are to be: a cut that finds them written
             // over must not find a superblock that speaks of them.
             self.begin_to_write()?;

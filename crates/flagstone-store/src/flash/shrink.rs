@@ -22,8 +22,12 @@ use super::{MediumFlash, clear_marks, geometry, medium_bytes};
 use flagstone::nand::FlashError;
 
 impl MediumFlash {
-    /// Counts this opening and says so in the superblock, before anything else is written.
+    /// Counts this opening and says so in the superblock, before anything else is written; at the
+    /// first call only.
     pub(super) fn begin_to_write(&mut self) -> Result<(), FlashError> {
+        if self.counted {
+            return Ok(());
+        }
         self.count_opening()?;
         self.write_superblock(false)?;
         match self.superblock.left {
@@ -37,9 +41,7 @@ impl MediumFlash {
         self.write_out()?;
         self.sync_medium()?;
         self.places.carry_out()?;
-        if !self.counted {
-            self.begin_to_write()?;
-        }
+        self.begin_to_write()?;
         self.superblock.left = self.superblock.blocks;
         self.superblock.blocks = blocks;
         self.write_superblock(false)?;

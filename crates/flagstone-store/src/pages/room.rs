@@ -52,20 +52,11 @@ pub(super) fn next_blocks(pages_per_block: u32, blocks: u32) -> u32 {
 }
 
 impl PageStore {
-    /// Sees to it that a page can be written: one beyond the store, or one that was never written,
-    /// may need a larger one.
-    pub(super) fn make_room_at(&mut self, at: Lpn) -> Result<(), StoreError> {
+    /// Sees to it that a page can be written: one beyond the store, or one that takes room which it
+    /// has not taken yet, may need a larger one.
+    pub(super) fn make_room_at(&mut self, at: Lpn, is_new: bool) -> Result<(), StoreError> {
         self.reach(at)?;
-        if self.is_new(at) {
-            self.make_room_for_more()?;
-        }
-        self.make_room()
-    }
-
-    /// The same for a page that is trimmed: those that were trimmed before take no room.
-    pub(super) fn make_room_to_trim(&mut self, at: Lpn) -> Result<(), StoreError> {
-        self.reach(at)?;
-        if self.is_blank(at) {
+        if is_new {
             self.make_room_for_more()?;
         }
         self.make_room()
@@ -219,7 +210,7 @@ impl PageStore {
     }
 
     /// Whether a page was never written.
-    fn is_blank(&self, at: Lpn) -> bool {
+    pub(super) fn is_blank(&self, at: Lpn) -> bool {
         at.0 >= self.device.pages() || self.device.ftl().slot(at) == Slot::Empty
     }
 

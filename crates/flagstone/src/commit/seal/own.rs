@@ -180,9 +180,6 @@ pub(super) fn program(
     }
     let (at, kind, cause, bytes) = active.held.get();
     let to = append(ftl, now, tx, says, (kind, at), (bytes, cause))?;
-    if says.sum.is_none() {
-        active.said = active.said.max(ftl.said());
-    }
     active.held.clear();
     if let Some(old) = active.writes.put_over(at, Slot::of(kind, to.at), to) {
         active.overwritten += 1;
@@ -205,9 +202,6 @@ pub(super) fn program_list(
     let highest = *named.last().expect("a transaction has a last page");
     let page = (PageKind::Trims, highest);
     let to = append(ftl, now, tx, says, page, (&trims_page(&named), Cause::Host))?;
-    if says.sum.is_none() {
-        active.said = active.said.max(ftl.said());
-    }
     active.writes.done = active.writes.done.max(to.done);
     active.trims.is_on_flash(to.at, to.seq, named);
     is_programmed(ftl, to, active, says, waiting);
@@ -234,7 +228,8 @@ fn append(
     ftl.append_word(now, stream, page, (&tail, sum), bytes, cause)
 }
 
-/// Notes what the block waits for that a page of a live transaction was programmed in.
+/// Notes what a page of a live transaction has said that was programmed, and what its block waits
+/// for.
 #[inline]
 fn is_programmed(
     ftl: &Ftl,
@@ -243,6 +238,9 @@ fn is_programmed(
     says: Last,
     waiting: &mut FxHashMap<Pbn, Waiting>,
 ) {
+    if says.sum.is_none() {
+        active.said = active.said.max(ftl.said());
+    }
     // A page that is alone in its transaction counts by itself: no summary has to wait for it.
     if says.count != 1 {
         let block = ftl.geometry().block_of(to.at);
