@@ -272,6 +272,7 @@ fn rules_of_seal_that_are_left_out_are_found() {
     let slow = [
         Mistake::CopiesNotWaited,
         Mistake::AwaitedResolved,
+        Mistake::DecidedEarly,
         Mistake::CopiesCounted,
         Mistake::XidFromPages,
     ];

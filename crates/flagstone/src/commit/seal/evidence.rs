@@ -43,6 +43,8 @@ pub(super) struct Evidence {
     open: FxHashMap<TxId, Undecided>,
     /// For each block, the transactions for which it is undecided or the witness.
     by_block: FxHashMap<Pbn, Vec<TxId>>,
+    /// When all transactions are durable that needed evidence and need none any more.
+    decided_at: Nanos,
 }
 
 impl Evidence {
@@ -141,7 +143,7 @@ impl Evidence {
         open.blocks.retain(|&other| other != block);
         let was = open.witness;
         if open.blocks.is_empty() {
-            self.open.remove(&tx);
+            self.close(tx);
             self.forget(block, tx);
         } else if was == Witness::Root {
             // The summary would do as well, since it is durable before the next root is issued. The
@@ -158,6 +160,20 @@ impl Evidence {
         if let Witness::Block(old) = was {
             self.forget_witness(tx, old);
         }
+    }
+
+    /// A transaction needs no evidence any more.
+    fn close(&mut self, tx: TxId) -> Undecided {
+        let gone = self.open.remove(&tx).expect("it is there");
+        self.decided_at = self.decided_at.max(gone.durable);
+        gone
+    }
+
+    /// From when on a page may be copied as one that counts by itself. A summary or an erase that
+    /// has decided its transaction may be of a later instant than the copy, and nothing here says
+    /// any more that the transaction is awaited.
+    pub(super) fn copies_from(&self, now: Nanos) -> Nanos {
+        now.max(self.decided_at)
     }
 
     /// A block is no longer the witness of a transaction.
@@ -256,7 +272,7 @@ impl Evidence {
                 open.witness = Witness::None;
             }
             if !has_live_pages(ftl, open, victim) {
-                let gone = self.open.remove(&tx).expect("it was there");
+                let gone = self.close(tx);
                 gone.blocks.iter().for_each(|&block| self.forget(block, tx));
                 if let Witness::Block(block) = gone.witness {
                     self.forget(block, tx);

@@ -51,6 +51,9 @@ mistakes! {
         /// The summary of a block that takes the place of a sum does not wait for what the tables
         /// rely on.
         SumNotAwaited: "sum-not-awaited",
+        /// A copy that counts by itself does not wait for transactions whose evidence is no longer
+        /// kept.
+        DecidedEarly: "decided-early",
         /// Neither the last page nor recovery counts the other lists of trims.
         TrimsNotCounted: "trims-not-counted",
         /// Recovery applies the lists of trims of transactions that are not whole.

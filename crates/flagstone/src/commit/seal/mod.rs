@@ -453,7 +453,11 @@ impl Owner for Seal {
             self.announce(ftl, now)?;
         }
         let bounds = self.bounds.as_ref();
-        self.now = bounds.map_or(now, |bounds| bounds.collects_from(now));
+        let from = bounds.map_or(now, |bounds| bounds.collects_from(now));
+        self.now = match self.mistake.is(Mistake::DecidedEarly) {
+            true => from,
+            false => self.evidence.copies_from(from),
+        };
         self.seal_due(ftl, self.now)?;
         Ok(self.now)
     }
