@@ -120,27 +120,64 @@ fn disks_of_which_most_was_trimmed() {
     }
 }
 
+/// Writes or trims 20,000 pages of a store, 500 in a transaction.
+fn fill(store: &mut PageStore, byte: Option<u8>) {
+    for first in (0..20_000).step_by(500) {
+        let tx = store.begin().expect("it begins");
+        for at in (first..first + 500).map(flagstone::units::Lpn) {
+            match byte {
+                Some(byte) => store.write(tx, at, &[byte; 1_000]),
+                None => store.trim(tx, at),
+            }
+            .expect("room");
+        }
+        store.commit(tx).expect("it commits");
+    }
+}
+
 #[test]
 fn a_store_that_was_emptied() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("pages.flag");
     let options = OpenOptions::default();
     let mut store = PageStore::open(&path, &options).expect("a store");
-    for first in (0..20_000).step_by(500) {
-        let tx = store.begin().expect("it begins");
-        for at in (first..first + 500).map(flagstone::units::Lpn) {
-            store.write(tx, at, &[7; 1_000]).expect("room");
-        }
-        store.commit(tx).expect("it commits");
-    }
-    for first in (0..20_000).step_by(500) {
-        let tx = store.begin().expect("it begins");
-        for at in (first..first + 500).map(flagstone::units::Lpn) {
-            store.trim(tx, at).expect("it goes");
-        }
-        store.commit(tx).expect("it commits");
-    }
+    fill(&mut store, Some(7));
+    fill(&mut store, None);
     assert!(store.compact().expect("it is compacted") > 60 << 20);
     drop(store);
     assert_small(&path, &options, true);
+}
+
+/// The superblock that says what is left of a larger store, and a store that has grown again since:
+/// its blocks are not what was left.
+#[test]
+fn an_older_superblock_of_a_store_that_grew_again() {
+    const PAGE: usize = MEDIUM_PAGE_BYTES;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("pages.flag");
+    let options = OpenOptions::default();
+    let mut store = PageStore::open(&path, &options).expect("a store");
+    fill(&mut store, Some(7));
+    fill(&mut store, None);
+    store.compact().expect("it is compacted");
+    let heads = std::fs::read(&path).expect("it is there")[..2 * PAGE].to_vec();
+    fill(&mut store, Some(8));
+    drop(store);
+    let grown = std::fs::read(&path).expect("it is there");
+    // The older one of the two, and the newer one, which says that nothing is left.
+    for keeps in [0, 1] {
+        let mut bytes = grown.clone();
+        bytes[..2 * PAGE].fill(0);
+        bytes[keeps * PAGE..][..PAGE].copy_from_slice(&heads[keeps * PAGE..][..PAGE]);
+        std::fs::write(&path, bytes).expect("a file");
+        let error = PageStore::open(&path, &options)
+            .err()
+            .expect("it lacks pages");
+        assert!(
+            error
+                .to_string()
+                .contains("older than what the store holds"),
+            "{error}"
+        );
+    }
 }

@@ -12,18 +12,18 @@ use crate::superblock::MEDIUM_PAGE_BYTES;
 use flagstone::ftl::Header;
 use flagstone::units::Lpn;
 use std::io;
+use std::ops::Range;
 
-/// The highest page of which the first `blocks` blocks have a version, whether or not it was
-/// committed. Pages of the medium that are damaged, or that it refuses to read, are passed over.
+/// The highest page of which some blocks have a version, whether or not it was committed. Pages of the medium that are damaged, or that it refuses to read, are passed over.
 pub(crate) fn highest_page(
     medium: &dyn Medium,
     pages_per_block: u32,
-    blocks: u32,
+    blocks: Range<u32>,
     identity: Identity,
 ) -> io::Result<Option<Lpn>> {
     let mut highest = None;
     let mut pages = vec![[0; MEDIUM_PAGE_BYTES]; pages_per_block as usize];
-    for block in 0..blocks {
+    for block in blocks {
         let place = mark_page(pages_per_block, block);
         let generation = match mark_at(medium, place) {
             Err(error) if is_bad_sector(&error) => DAMAGED,

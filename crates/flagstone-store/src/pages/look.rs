@@ -118,13 +118,21 @@ pub(crate) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
             Some(_) => blocks_in(has, pages),
             None => blocks_in(has, pages).min(blocks.saturating_add(next_blocks(pages, blocks))),
         };
-        // Blocks that are left of a larger store are empty.
         let begin = blocks.max(superblock.left);
         let behind =
             last_mark(medium, pages, begin..end, superblock.identity).doing("reading a mark")?;
         if behind.is_some() {
             return Err(newest_is_lost());
         }
+    }
+    // Blocks that are left of a larger store are empty. If one is not, the store grew again, and
+    // the writes of both superblocks since then were lost.
+    let left = blocks..superblock.left.min(blocks_in(has, pages));
+    if highest_page(medium, pages, left, superblock.identity)
+        .doing("reading a page")?
+        .is_some()
+    {
+        return Err(newest_is_lost());
     }
     Ok(())
 }
@@ -147,7 +155,7 @@ pub(super) fn doubt_pages(
         return Ok(());
     }
     let highest =
-        highest_page(medium, pages, blocks, head.superblock.identity).doing("reading a page")?;
+        highest_page(medium, pages, 0..blocks, head.superblock.identity).doing("reading a page")?;
     match highest.is_some_and(|at| at.0 >= pages_of_device) {
         true => Err(newest_is_lost()),
         false => Ok(()),

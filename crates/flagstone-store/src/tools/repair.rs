@@ -396,7 +396,8 @@ fn blocks_for_pages(
     marked: u32,
 ) -> Result<u32, StoreError> {
     let pages = superblock.pages_per_block;
-    let highest = highest_page(disk, pages, marked, superblock.identity).doing("reading a page")?;
+    let highest =
+        highest_page(disk, pages, 0..marked, superblock.identity).doing("reading a page")?;
     let needed = highest.map_or(0, |at| at.0.saturating_add(1));
     let suits = |blocks| has_pages(superblock.protocol, pages, blocks, needed);
     let most = marked.saturating_add(needed / pages).saturating_mul(2);
