@@ -14,7 +14,8 @@ use flagstone::units::Lpn;
 use std::io;
 use std::ops::Range;
 
-/// The highest page of which some blocks have a version, whether or not it was committed. Pages of the medium that are damaged, or that it refuses to read, are passed over.
+/// The highest page of which some blocks have a version, whether or not it was committed. Pages of
+/// the medium that are damaged, or that it refuses to read, are passed over.
 pub(crate) fn highest_page(
     medium: &dyn Medium,
     pages_per_block: u32,

@@ -53,7 +53,7 @@ layout! {
     /// spare area.
     pub statement: 13 => {
         LAG:    2, "programs back from its write sequence to the last one up to which all were durable; 0xffff if nothing is said; 0xfffe in a copy with the write sequence of another page, which says nothing but its number";
-        SEALED: 1, "and from that one to the last one up to which all full blocks had a durable summary, in eights, rounded up; 255 if there is none";
+        SEALED: 1, "and from that one to the last one up to which all full blocks had a durable summary, behind 128 in sixteens, rounded up; 255 if there is none";
         HOST:   4, "the page behind the last durable one in the block for the host's pages that was open on its plane; ones if there was none; in such a copy the number, its lower bytes";
         COPIES: 4, "the same of the block for the collector's copies; in such a copy the number, its upper bytes; where the tail says so, HOST and COPIES are a word of the owner, and the page says nothing but its number: in such a copy, SEALED, ROOT and ERASE are how far it is above the write sequence, ones if that is too far";
         ROOT:   1, "the newest durable root, its last byte";
@@ -65,8 +65,9 @@ layout! {
 const SAYS_NOTHING: u64 = 0xffff;
 const IS_COPY: u64 = 0xfffe;
 
-/// What [`statement::SEALED`] counts in.
-const SEALED_UNIT: u64 = 8;
+/// Up to this number [`statement::SEALED`] is exact, and behind it counts in these units.
+const SEALED_EXACT: u64 = 128;
+const SEALED_UNIT: u64 = 16;
 const NONE_SEALED: u64 = 255;
 
 /// What a page says if nothing is said.
@@ -160,7 +161,10 @@ impl Statement {
         let horizon = seq.saturating_sub(lag);
         let sealed = match get(bytes, statement::SEALED) {
             NONE_SEALED => 0,
-            units => horizon.saturating_sub(units * SEALED_UNIT),
+            says => {
+                let units = says.saturating_sub(SEALED_EXACT);
+                horizon.saturating_sub(says - units + units * SEALED_UNIT)
+            }
         };
         let statement = Statement {
             number: seq,
@@ -181,9 +185,11 @@ impl Statement {
             return UNSAID;
         }
         let mut words = UNSAID;
-        let units = (self.horizon - self.sealed).div_ceil(SEALED_UNIT);
+        let back = self.horizon - self.sealed;
+        let units = back.saturating_sub(SEALED_EXACT).div_ceil(SEALED_UNIT);
         put(&mut words, statement::LAG, lag);
-        put(&mut words, statement::SEALED, units.min(NONE_SEALED));
+        let sealed = back.min(SEALED_EXACT) + units;
+        put(&mut words, statement::SEALED, sealed.min(NONE_SEALED));
         for (place, head) in [statement::HOST, statement::COPIES]
             .into_iter()
             .zip(self.heads)

@@ -258,6 +258,59 @@ fn what_a_summary_relies_on_that_lands_alone_is_never_silent() {
     }
 }
 
+/// A transaction with a sum goes from one block to the next. The summary of the first says that it
+/// counts when the next transaction supersedes its last page; then the store is killed and opened,
+/// and the second block gets a summary, which takes the place of the sum: from then on only the
+/// first summary knows of the transaction. It can be lost. A control: without the horizon.
+#[test]
+fn a_lost_summary_that_alone_knows_of_a_sum_is_never_silent() {
+    let ignored = OpenOptions {
+        mistake: Some(Mistake::HorizonIgnored).into(),
+        ..options(false)
+    };
+    for options in KINDS.iter().map(|&it| options(it)).chain([ignored]) {
+        let is_control = options.mistake.is(Mistake::HorizonIgnored);
+        let mut silent = 0;
+        for before_it in 0..16 {
+            let medium = Recorded::default();
+            let mut store = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
+            store.put_all(0..3, b"old");
+            (0..before_it).for_each(|_| store.put(9, b"between"));
+            let before = contents(&mut store);
+            let with_sum = store.begin().expect("room");
+            for at in [0, 0, 1, 2] {
+                store.write(with_sum, Lpn(at), b"new").expect("room");
+            }
+            store.commit(with_sum).expect("no fault");
+            store.put_all(2..5, b"newest");
+            let pages = contents(&mut store);
+            std::mem::forget(store);
+            let old = medium.to_vec();
+            let mut store = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
+            let tx = store.begin().expect("room");
+            store.write(tx, Lpn(0), b"begins").expect("room");
+            std::mem::forget(store);
+            let bytes = medium.to_vec();
+            let written = differing(&old, &bytes);
+            let left = Left {
+                bytes,
+                pages,
+                before,
+                written: Vec::new(),
+            };
+            let is_summary = |&place: &usize| (place - 2) % 17 == 16 && !written.contains(&place);
+            let all = 2..left.bytes.len() / MEDIUM_PAGE_BYTES;
+            for place in all.filter(is_summary) {
+                let comes = comes(&left, &flipped(&left.bytes, place, 400), &options);
+                let is_said = matches!(comes, Comes::Right | Comes::Refused(_));
+                assert!(is_said || is_control, "{before_it}, {place}: {comes:?}");
+                silent += u32::from(!is_said);
+            }
+        }
+        assert_eq!(silent > 0, is_control);
+    }
+}
+
 #[test]
 fn without_the_horizon_a_flipped_bit_is_silent() {
     let options = OpenOptions {

@@ -50,13 +50,22 @@ impl Seal {
     fn seal_ready(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
         let mut ready = Vec::new();
         self.look_at = Nanos(u64::MAX);
+        let in_order = ftl.flash().never_fails();
         for (block, done) in ftl.closing() {
             let waiting = self.waiting.get(&block).copied().unwrap_or_default();
             // Until its last page is done the plane has no time for the summary anyway.
             match waiting.live {
-                0 if waiting.ready_at <= now.max(done) => ready.push((block, done)),
+                0 if waiting.ready_at <= now.max(done) => {
+                    ready.push((block, done));
+                    continue;
+                }
                 0 => self.look_at = self.look_at.min(waiting.ready_at),
                 _ => {}
+            }
+            // Where nothing fails, a block that was filled later gets its summary later: so what is
+            // said of all summaries up to a number holds for each that evidence was given up for.
+            if in_order {
+                break;
             }
         }
         ready

@@ -5,7 +5,8 @@
 //! were there when the restart began. So the summary repeats the newest statement that was found,
 //! and says of two other blocks without a summary up to where their pages were there: of those that
 //! were open by that statement, and else of those with the newest pages. A block whose summary was
-//! programmed before is still one without, since that may not land.
+//! programmed before is still one without, since that may not land. All others have theirs: it says
+//! so of those up to the horizon of the statement.
 
 use super::{Found, NONE, Seen, Statement, statement};
 use crate::ftl::Ftl;
@@ -65,8 +66,12 @@ impl Ftl {
                 None => further.next().unwrap_or(head),
             }
         });
+        let unsealed = others.iter().map(|(_, found)| Seen::last(&found.pages));
+        let below = unsealed.map(|last| last.unwrap_or(0).saturating_sub(1));
+        let sealed = below.fold(newest.horizon, u64::min);
         let said = Statement {
             number: self.seq,
+            sealed: sealed.max(newest.sealed),
             heads,
             root: horizon.root as u8,
             erase,

@@ -2,7 +2,7 @@
 //! for every page damaged in turn.
 
 use super::super::super::judge::{Known, Seen, Stated};
-use super::super::super::{Horizon, NONE, SAYS_NOTHING, SEALED_UNIT, Statement};
+use super::super::super::{Horizon, NONE, SAYS_NOTHING, Statement};
 use super::*;
 
 /// The places that a restart calls damaged; the summary is the last page of a block, and a block
@@ -116,7 +116,7 @@ fn is_covered(flash: &Flash, image: &Image, (block, page): (usize, u32), write: 
     let last = flash.last_in(image, block);
     says.next_back().is_some_and(|newest| {
         let least = newest.unsealed.unwrap_or(u64::MAX);
-        knows(newest) && last > 0 && last + SEALED_UNIT <= least
+        knows(newest) && last > 0 && last < least
     })
 }
 
