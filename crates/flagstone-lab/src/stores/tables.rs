@@ -391,10 +391,12 @@ impl Run<Tables> {
             let counts = after != *before;
             let number = life.ask(after);
             let commit = match tx.commit_later() {
-                // It fails alone.
+                // It fails alone, unless those that it waited for have failed: they had found room,
+                // and it is gone since.
                 Err(StoreError::Full(_)) if run.world.crowd.is_some() => {
                     life.lose(number)?;
                     run.tally.refused += 1;
+                    run.wait(&mut waiting, life)?;
                     continue;
                 }
                 commit => commit.map_err(failed("commit"))?,

@@ -22,6 +22,8 @@ const PAGE: u64 = MEDIUM_PAGE_BYTES as u64;
 pub(super) struct Log {
     /// Counts writes of pages.
     pub(super) writes: u64,
+    /// The last of them that a sync has made durable, or the end of a life.
+    synced: u64,
     /// By page of the medium: the writes, the newest last, each with its number.
     pub(super) pages: BTreeMap<u64, Vec<(u64, Bytes)>>,
 }
@@ -68,6 +70,7 @@ impl Log {
     /// Forgets the writes that a power cut has undone. A page that landed in part stays as it is,
     /// and counts as written by the last of its writes.
     pub(super) fn settle(&mut self, left: &Recorded) {
+        self.synced = self.writes;
         for (&place, versions) in &mut self.pages {
             let now = page_of(left, place);
             let landed = versions.iter().rposition(|(_, bytes)| *bytes == now);
@@ -123,9 +126,9 @@ impl Media {
         self.log.lock().expect("no thread panics here").clone()
     }
 
-    /// Writes so far.
-    pub(super) fn writes(&self) -> u64 {
-        self.log.lock().expect("no thread panics here").writes
+    /// The last write that is durable.
+    pub(super) fn synced(&self) -> u64 {
+        self.log.lock().expect("no thread panics here").synced
     }
 }
 
@@ -142,7 +145,10 @@ impl Medium for Remembering {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.front.sync()
+        self.front.sync()?;
+        let mut log = self.log.lock().expect("no thread panics here");
+        log.synced = log.writes;
+        Ok(())
     }
 
     fn bytes(&self) -> io::Result<u64> {
@@ -175,7 +181,7 @@ impl Medium for Remembering {
 #[derive(Clone)]
 pub(super) struct Committed<S> {
     pub(super) state: S,
-    /// The last write when the commit was acknowledged.
+    /// The last write that was durable when the commit was acknowledged.
     pub(super) durable: u64,
     /// Whether it surely wrote something.
     pub(super) counts: bool,
@@ -245,10 +251,11 @@ impl<S: Clone + Default> Past<S> {
         &self.commits.last().expect("there is one").state
     }
 
-    /// A commit was acknowledged.
+    /// A commit was acknowledged. One that may have written nothing promises nothing of what others
+    /// have written.
     pub(super) fn acknowledge(&mut self, state: S, counts: bool, about: String) {
-        let durable = self.media.writes();
         let before = self.commits.last().expect("there is one").durable;
+        let durable = if counts { self.media.synced() } else { before };
         self.commits.push(Committed {
             state,
             durable,
