@@ -270,8 +270,9 @@ impl PageStore {
     /// As [`PageStore::write`].
     pub fn trim(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
         self.may_write()?;
-        // A page that was trimmed before takes no room.
-        self.make_room_at(at, self.is_blank(at))?;
+        // A page that was trimmed before takes no room, nor does one of many trims.
+        let takes_room = self.is_blank(at) && self.pages_of_trims(2) > 1;
+        self.make_room_at(at, takes_room)?;
         let taken = self.with_room(|device, now| device.trim(now, tx, at))?;
         self.now = self.now.max(taken.next);
         Ok(())

@@ -248,6 +248,11 @@ impl PageStore {
         has
     }
 
+    /// Pages that so many trims of one transaction take at most.
+    pub(crate) fn pages_of_trims(&self, trims: usize) -> u64 {
+        self.device.pages_of_trims(trims as u64)
+    }
+
     /// Pages that a transaction may overwrite or trim without more room, if none is live.
     pub(crate) fn room_for_again(&self) -> u64 {
         let kept = (self.kept_of(self.in_service) as f64 * COLLECTOR_SHARE) as u64;

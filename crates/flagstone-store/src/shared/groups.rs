@@ -202,20 +202,27 @@ impl Groups {
             return Ok(());
         }
         let highest_of = |changes: &Changes| changes.last_key_value().map(|(at, _)| *at);
-        let (count, highest) = {
+        let trims_of = |changes: &Changes| changes.values().filter(|page| page.is_none()).count();
+        let (writes, trims, highest) = {
             let state = self.state();
             let flushing = state.flushing.as_ref().map(|(changes, _)| &**changes);
             let all = flushing
                 .into_iter()
                 .chain([&state.forming.changes, changes]);
-            let count: usize = all.clone().map(Changes::len).sum();
-            (count, all.filter_map(highest_of).max())
+            let pages: usize = all.clone().map(Changes::len).sum();
+            let trims: usize = all.clone().map(trims_of).sum();
+            (pages - trims, trims, all.filter_map(highest_of).max())
         };
         let Some(highest) = highest else {
             return Ok(());
         };
-        if self.core.store().has_room_for(count as u64, highest) {
-            return Ok(());
+        {
+            let mut store = self.core.store();
+            // The group that is being flushed is a transaction of its own.
+            let count = writes as u64 + store.pages_of_trims(trims) + 1;
+            if store.has_room_for(count, highest) {
+                return Ok(());
+            }
         }
         loop {
             // Each page once, and whether it is to hold anything.
@@ -229,11 +236,11 @@ impl Groups {
             };
             all.extend(changes.iter().map(|(at, page)| (*at, page.is_some())));
             let mut store = self.core.store();
-            let new = all
-                .iter()
-                .filter(|&(&at, &holds)| holds && store.is_new(at));
-            let new = new.count();
-            match store.find_room(new as u64, (all.len() - new) as u64, highest) {
+            let held = all.iter().filter(|&(_, &holds)| holds);
+            let (new, again): (Vec<&Lpn>, _) =
+                held.map(|(at, _)| at).partition(|&&at| store.is_new(at));
+            let trims = store.pages_of_trims(all.len() - new.len() - again.len());
+            match store.find_room(new.len() as u64, again.len() as u64 + trims, highest) {
                 Err(StoreError::Full(_)) if is_open => {}
                 found => return found,
             }

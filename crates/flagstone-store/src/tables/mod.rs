@@ -63,8 +63,6 @@ pub use write::{Commit, Savepoint, WriteTx};
 pub enum Mistake {
     /// Pages that a transaction gave back stay free when it is rolled back.
     FreedStaysFree,
-    /// A table is dropped by one transaction, however large it is.
-    DropsAtOnce,
     /// A table that is being dropped loses first the pages that lead to the others.
     DropsRootFirst,
     /// A table whose root gets a lower page is led to by its old one.

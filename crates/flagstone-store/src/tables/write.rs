@@ -237,7 +237,7 @@ impl WriteTx {
     }
 
     /// Drops a table with all that it holds. The pages of a large one go after the commit, a few
-    /// at a time, so that a store that is full can do it: [`WriteTx::commit`] and [`Commit::wait`]
+    /// at a time, so that others are not kept waiting: [`WriteTx::commit`] and [`Commit::wait`]
     /// see to it, or the next write transaction. Damaged pages of the table go like the others.
     ///
     /// # Errors
@@ -249,10 +249,9 @@ impl WriteTx {
         };
         // No other transaction knows of a table that was made in this one.
         let is_known = self.catalog()?.get(name.as_bytes())?.is_some();
-        let goes_later = is_known && !self.is_mistaken(Mistake::DropsAtOnce);
         let pages = self.changed_mut();
         let used = pages_of(pages, record.root).map_err(in_table(name, None))?;
-        let goes_later = goes_later && used.pages.len() > AT_ONCE;
+        let goes_later = is_known && used.pages.len() > AT_ONCE;
         let left = match goes_later {
             true => Some(Record {
                 is_dropped: true,

@@ -307,6 +307,11 @@ pub trait Protocol: Owner + Duplicate {
         0
     }
 
+    /// Trims of a transaction that one page has at least, if there are so many.
+    fn trims_a_page(&self, _ftl: &Ftl) -> u64 {
+        1
+    }
+
     /// Brings everything to flash that the tables of a device at rest rely on, and gives its own as
     /// bytes, which come behind those of [`Ftl::rest`]. Its recovery goes on from them where they
     /// are in [`Mounted::rest`]. Nothing if it cannot.

@@ -89,6 +89,12 @@ impl Ftl {
         if bytes < 2 * WIDEST { 0 } else { bytes }
     }
 
+    /// Trims that a list has room for at least, whichever they are; none if it cannot have two.
+    #[inline]
+    pub fn trims_of_list(&self) -> usize {
+        self.trim_bytes() / WIDEST
+    }
+
     /// Reads a list of trims, while mounting. Returns when it was read, and what it names: no page
     /// above the one that its spare area has.
     ///

