@@ -58,9 +58,29 @@ impl MediumFlash {
             return true;
         }
         drop(state);
-        let last = self.last_erase_of_opening(opening);
-        // Few erases come after the newest page that says something.
-        let before = last.saturating_sub((last as u8).wrapping_sub(erase).into());
-        block as u32 > before
+        block as u32 > number_of(erase, self.last_erase_of_opening(opening))
+    }
+}
+
+/// The number of an erase of which a page says the last byte, near that of the last erase whose
+/// mark is there: few come after the newest page that says something, and of those before it the
+/// last marks may have been lost in a cut.
+fn number_of(said: u8, last: u32) -> u32 {
+    let ahead = said.wrapping_sub(last as u8) as i8;
+    last.saturating_add_signed(ahead.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::number_of;
+
+    #[test]
+    fn an_erase_is_known_by_its_last_byte() {
+        for last in [0, 13, 300, 1 << 20, u32::MAX] {
+            for ahead in -100i32..100 {
+                let number = last.saturating_add_signed(ahead);
+                assert_eq!(number_of(number as u8, last), number, "{last}, {ahead}");
+            }
+        }
     }
 }
