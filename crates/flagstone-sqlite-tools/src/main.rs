@@ -7,7 +7,9 @@ mod bench;
 mod check;
 mod disk;
 mod engine;
+mod lives;
 mod nand;
+mod process;
 mod sizes;
 mod transfer;
 
@@ -27,6 +29,7 @@ struct Cli {
 enum Command {
     Bench(bench::Args),
     Sizes(sizes::Args),
+    Lives(lives::Args),
     Import(transfer::Import),
     Export(transfer::Export),
     Check(check::Args),
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     let outcome = match flagstone_terminal::arguments::<Cli>().command {
         Command::Bench(args) => bench::run(&args),
         Command::Sizes(args) => sizes::run(&args),
+        Command::Lives(args) => lives::run(&args),
         Command::Import(args) => transfer::import(&args),
         Command::Export(args) => transfer::export(&args),
         Command::Check(args) => check::run(&args),

@@ -2,6 +2,7 @@
 //! twice, and then changed row by row or page by page.
 
 use crate::engine::Engine;
+use crate::process::{files_of, written};
 use flagstone::ftl::Mistake;
 use flagstone::mistakes::Mistaken;
 use flagstone::units::Lpn;
@@ -10,7 +11,7 @@ use flagstone_terminal::Failure;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use rusqlite::Connection;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Bytes of the value of a row.
@@ -333,29 +334,4 @@ impl Client for Pages {
         self.store.commit(tx)?;
         Ok(count * PageStore::PAGE_BYTES as u64)
     }
-}
-
-/// Bytes that this process has had written, by the kernel's count.
-fn written() -> Result<u64, Failure> {
-    let all = std::fs::read_to_string("/proc/self/io")?;
-    let mut lines = all.lines();
-    let found = lines.find_map(|line| line.strip_prefix("write_bytes: ")?.trim().parse().ok());
-    found.ok_or_else(|| {
-        Failure::Usage("the kernel does not count the bytes that a process writes".into())
-    })
-}
-
-/// A file and those whose names begin with its name and a hyphen: what a log adds.
-fn files_of(path: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(path.parent().unwrap_or(Path::new(".")))? {
-        let entry = entry?;
-        let found = entry.file_name();
-        let rest = found.as_encoded_bytes().strip_prefix(name);
-        if rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'-') {
-            files.push(entry.path());
-        }
-    }
-    Ok(files)
 }

@@ -1,0 +1,227 @@
+//! `flagstone-sqlite lives`: what a database or a disk costs in ten ways of living, beside SQLite's
+//! write-ahead log, and whether that is within the bounds of docs/store.md.
+//!
+//! ```text
+//!   this process ──> one process for each life and way of keeping ──> one line of JSON
+//! ```
+//!
+//! Each life is a process of its own, so that the kernel's counts of bytes, memory and descriptors
+//! are of that life alone. [`life`] has the lives, [`bounds`] what they may cost. Times are given
+//! as ratios to those with SQLite's log, of the same run.
+
+mod bounds;
+mod life;
+
+use bounds::Bound;
+use flagstone_terminal::{Failure, progress_bar, say};
+use life::{Keeping, Life, Task};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+/// Live several lives of databases and a disk, and measure what each costs beside SQLite's log;
+/// exit code 1 above a bound.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    /// A folder on the file system to measure.
+    folder: PathBuf,
+    /// Lives, separated by commas; all if left out.
+    #[arg(long, value_delimiter = ',', value_enum)]
+    only: Vec<Life>,
+    /// How many times as long each life is.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    times: u64,
+    /// Seed of what is written.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Hold what SQLite's log costs against the bounds of a store as well: a control, which has to
+    /// be above them.
+    #[arg(long)]
+    control: bool,
+    /// Print one JSON object a row, one a line.
+    #[arg(long)]
+    json: bool,
+    /// Live one life, in this process, and print what it costs.
+    #[arg(long, hide = true, value_enum, requires = "keeping")]
+    alone: Option<Life>,
+    #[arg(long, hide = true, value_enum)]
+    keeping: Option<Keeping>,
+}
+
+/// A life, and what it cost.
+struct Row {
+    life: Life,
+    keeping: Keeping,
+    costs: Value,
+    /// What the same life cost with SQLite's log, if it was lived so.
+    log: Option<Value>,
+}
+
+impl Row {
+    fn get(&self, what: &str) -> f64 {
+        number(&self.costs, what)
+    }
+
+    /// So many times what it was with SQLite's log.
+    fn of_log(&self, what: &str) -> Option<f64> {
+        let log = self.log.as_ref()?;
+        Some(self.get(what) / number(log, what))
+    }
+
+    /// The bounds that hold for the life, each with what was seen.
+    fn bounds(&self) -> Vec<(Bound, f64, f64)> {
+        Bound::ALL
+            .into_iter()
+            .filter_map(|bound| {
+                let (seen, most) = bound.of(self)?;
+                Some((bound, seen, most))
+            })
+            .collect()
+    }
+
+    fn is_above(&self) -> bool {
+        self.bounds().iter().any(|(_, seen, most)| seen > most)
+    }
+
+    fn json(&self) -> Value {
+        let bounds = self.bounds().into_iter().map(|(bound, seen, most)| {
+            json!({ "bound": bound.name(), "seen": seen, "most": most, "is_above": seen > most })
+        });
+        json!({
+            "life": self.life.name(),
+            "kept_by": self.keeping.name(),
+            "costs": self.costs,
+            "written_of_log": self.of_log("written"),
+            "p999_of_log": self.of_log("p999_ns"),
+            "opening_of_log": self.of_log("opening_ns"),
+            "bounds": bounds.collect::<Vec<_>>(),
+        })
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let megabytes = |what: &str| format!("{:.1}", self.get(what) / 1e6);
+        let ratio = |ratio: Option<f64>| ratio.map_or(String::new(), |it| format!("{it:.2}"));
+        let above = self
+            .bounds()
+            .into_iter()
+            .filter(|(_, seen, most)| seen > most);
+        let above: Vec<&str> = above.map(|(bound, ..)| bound.name()).collect();
+        vec![
+            self.life.name().into(),
+            self.keeping.name().into(),
+            megabytes("given"),
+            megabytes("written"),
+            ratio(self.of_log("written")),
+            megabytes("room_most"),
+            megabytes("live_most"),
+            megabytes("room"),
+            megabytes("live"),
+            megabytes("memory"),
+            format!("{}", self.get("descriptors")),
+            ratio(self.of_log("p999_ns")),
+            ratio(self.of_log("opening_ns")),
+            above.join(", "),
+        ]
+    }
+}
+
+fn number(costs: &Value, what: &str) -> f64 {
+    costs[what].as_f64().unwrap_or(f64::NAN)
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let task = |life, keeping| Task {
+        life,
+        keeping,
+        times: args.times,
+        seed: args.seed,
+    };
+    if let (Some(life), Some(keeping)) = (args.alone, args.keeping) {
+        say(&task(life, keeping).live(&args.folder)?.to_string());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let lives = match args.only.as_slice() {
+        [] => Life::ALL.to_vec(),
+        only => only.to_vec(),
+    };
+    let bar = progress_bar(2 * lives.len() as u64, "living");
+    let mut rows = Vec::new();
+    for life in lives {
+        let mut log = None;
+        for keeping in [Keeping::Wal, Keeping::Store] {
+            bar.inc(1);
+            if keeping == Keeping::Wal && !life.has_log() {
+                continue;
+            }
+            let costs = apart(args, &task(life, keeping))?;
+            let row = Row {
+                life,
+                keeping,
+                costs: costs.clone(),
+                log: log.clone(),
+            };
+            log = Some(costs);
+            rows.push(row);
+        }
+    }
+    bar.finish_and_clear();
+    print(&rows, args.json);
+    let is_held = |row: &&Row| args.control || row.keeping == Keeping::Store;
+    let above = rows.iter().filter(is_held).filter(|row| row.is_above());
+    match above.count() {
+        0 => Ok(ExitCode::SUCCESS),
+        above => {
+            eprintln!("{above} of {} are above a bound", rows.len());
+            Ok(ExitCode::from(1))
+        }
+    }
+}
+
+/// Lives a life in a process of its own.
+fn apart(args: &Args, task: &Task) -> Result<Value, Failure> {
+    let folder = tempfile::tempdir_in(&args.folder)?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("lives").arg(folder.path());
+    command.args(["--alone", task.life.name()]);
+    command.args(["--keeping", task.keeping.name()]);
+    command.args(["--times", &task.times.to_string()]);
+    command.args(["--seed", &task.seed.to_string()]);
+    let ended = command.stderr(Stdio::inherit()).output()?;
+    if !ended.status.success() {
+        return Err(Failure::Failed(format!(
+            "the life `{}` kept by {} ended with {}",
+            task.life.name(),
+            task.keeping.name(),
+            ended.status
+        )));
+    }
+    Ok(serde_json::from_slice(&ended.stdout)?)
+}
+
+fn print(rows: &[Row], as_json: bool) {
+    if as_json {
+        rows.iter().for_each(|row| say(&row.json().to_string()));
+        return;
+    }
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header([
+        "life", "kept by", "given", "written", "of log", "most", "live", "end", "live", "memory",
+        "fds", "p99.9", "opening", "above",
+    ]);
+    for row in rows {
+        table.add_row(row.cells());
+    }
+    say(&table.trim_fmt());
+    say(
+        "\ngiven, written: MB; most, live: room of the file while it was largest for what it held, \
+         and that, MB; end, live: after VACUUM or a compaction; memory: the most of the process, \
+         MB; fds: descriptors; of log, p99.9, opening: bytes written, a commit, and an opening with \
+         its first query, as ratios to those with SQLite's log; above: the bounds that do not hold",
+    );
+}
+
+/// Where the file of a life is.
+fn file_in(folder: &Path) -> PathBuf {
+    folder.join("life.db")
+}
