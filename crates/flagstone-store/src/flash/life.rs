@@ -222,12 +222,13 @@ pub(crate) fn generation_in(bytes: &[u8; mark::SIZE], block: u32, identity: Iden
     }
 }
 
-/// The pages of a block that tell of its generation where it has no mark.
+/// The pages of a block that tell of its generation where it has no mark: the last one, the first
+/// sixteen, and then ones that lie twice as far each time.
 pub(super) fn pages_that_tell(pages_per_block: u32) -> impl Iterator<Item = u32> {
     let last = pages_per_block - 1;
-    let powers = (0..u32::BITS).map(|power| 1 << power);
-    let powers = powers.take_while(move |&page| page < last);
-    [0, last].into_iter().chain(powers)
+    let powers = (4..u32::BITS).map(|power| 1 << power);
+    let pages = (0..16).chain(powers);
+    std::iter::once(last).chain(pages.take_while(move |&page| page < last))
 }
 
 /// Bytes of a mark with all places where it may say whose it is.

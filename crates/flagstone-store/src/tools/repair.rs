@@ -192,15 +192,21 @@ fn patch(
         let bytes = mark_at(disk.as_ref(), place).doing("reading a mark")?;
         let mut generation = generation_in(&bytes, block, superblock.identity);
         if generation == DAMAGED {
-            let found;
-            (generation, found) = generation_of_pages(disk.as_ref(), &superblock, block)?;
+            let (whole, unreadable);
+            (generation, whole, unreadable) =
+                generation_of_pages(disk.as_ref(), &superblock, block)?;
             patches.insert(place, emit_mark(block, generation, superblock.identity));
-            match found {
-                0 => report.missing.push(format!(
+            match (whole, unreadable) {
+                (0, _) => report.missing.push(format!(
                     "block {block}: its mark is damaged, and none of its pages is whole"
                 )),
-                found => report.mended.push(format!(
-                    "block {block}: its mark is damaged; {found} of its pages are whole"
+                (_, 0) => report.mended.push(format!(
+                    "block {block}: its mark is damaged; {whole} of its pages are whole"
+                )),
+                // The mark would have said whether they count.
+                _ => report.missing.push(format!(
+                    "block {block}: its mark is damaged, and what {unreadable} of its pages held; \
+                     {whole} are whole"
                 )),
             }
         }
@@ -405,19 +411,21 @@ fn blocks_for_pages(
     Ok(found.unwrap_or(marked))
 }
 
-/// The generation that the newest pages of a block have, and how many have it.
+/// The generation that the newest pages of a block have, how many have it, and how many are neither
+/// blank nor whole.
 fn generation_of_pages(
     disk: &dyn Medium,
     superblock: &Superblock,
     block: u32,
-) -> Result<(u64, u32), StoreError> {
+) -> Result<(u64, u32, u32), StoreError> {
     let (pages, identity) = (superblock.pages_per_block, superblock.identity);
-    let (mut newest, mut count) = (NEVER, 0);
+    let (mut newest, mut count, mut unreadable) = (NEVER, 0, 0);
     let mut bytes = [0; MEDIUM_PAGE_BYTES];
     for page in 0..pages {
         let place = (mark_page(pages, block) + 1 + u64::from(page)) * MEDIUM_PAGE_BYTES as u64;
         disk.read_at(place, &mut bytes).doing("reading a page")?;
         let Some(generation) = page_generation(&bytes, block * pages + page, identity) else {
+            unreadable += u32::from(bytes.iter().any(|&byte| byte != 0));
             continue;
         };
         match generation.cmp(&newest) {
@@ -426,5 +434,5 @@ fn generation_of_pages(
             std::cmp::Ordering::Less => {}
         }
     }
-    Ok((newest, count))
+    Ok((newest, count, unreadable))
 }

@@ -222,6 +222,8 @@ pub(super) struct Horizon {
     unsealed: Vec<Unsealed>,
     /// By plane: the newest statement that a restart has found.
     newest: Vec<Option<Statement>>,
+    /// Of all that it has found: the number of the program, the last erase, and the page.
+    erases_said: Vec<(u64, u8, Ppn)>,
     /// Blocks without a summary that a restart has found.
     pub(super) found: Vec<Found>,
     /// Those of them that have got one, or wait for it, until statements begin.
@@ -375,6 +377,9 @@ impl Horizon {
     /// Takes what a page of a plane says, or an erase. Returns its number, 0 if that is not known.
     fn hears(&mut self, plane: u32, at: Ppn, seq: u64, bytes: &[u8]) -> u64 {
         let (number, statement) = Statement::parse(at, seq, bytes);
+        if let Some(new) = &statement {
+            self.erases_said.push((new.number, new.erase, at));
+        }
         let newest = &mut self.newest[plane as usize];
         let age = |of: &Statement| (of.number, of.horizon);
         if statement.is_some_and(|new| newest.is_none_or(|old| age(&new) > age(&old))) {

@@ -88,6 +88,8 @@ const SMALLER: &str =
 const LAST_GONE: &str = "what was programmed last before the device was closed cannot be read";
 const TRIMS_GONE: &str =
     "has a list of trimmed pages, and cannot be read: they may hold again what they held before";
+const ERASE_GONE: &str =
+    "a block was erased, and what said so is lost: it may hold again what it held before";
 const OLDER_ROOT: &str = "the newest root cannot be read";
 
 /// What a restart knows of a block without a summary, beside its pages.
@@ -219,13 +221,23 @@ impl Ftl {
         if self.config.mistake.is(Mistake::HorizonIgnored) {
             return Ok(());
         }
+        let said = std::mem::take(&mut self.horizon.erases_said);
+        let mut damage = std::mem::take(&mut self.horizon.damage);
         if let Some((block, number, words)) = self.flash.said_at_erase() {
             let at = self.geometry.page(block, 0);
             self.horizon.hears(0, at, number, &words);
             // The pages with the last numbers before it may be gone, which must not come again.
             self.seq = self.seq.max(number);
+            // Of a block that was not read the erases are not known either.
+            let knows_all = (0..self.geometry.blocks()).all(|block| (scanned.reads)(Pbn(block)));
+            if knows_all && self.lacks_an_erase(&said, block, number) {
+                damage.push(Damage {
+                    block: None,
+                    page: None,
+                    why: ERASE_GONE,
+                });
+            }
         }
-        let mut damage = std::mem::take(&mut self.horizon.damage);
         damage.extend(self.find_damage(scanned));
         // Only a device that says itself how large it is may have lost that.
         if scanned.beyond.is_some() && self.flash.never_fails() {
@@ -246,6 +258,24 @@ impl Ftl {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether an erase was durable that came after the newest one that the flash knows, which is
+    /// of a block and was issued behind the program with a number: a page says so that was
+    /// programmed after that, and was durable itself.
+    fn lacks_an_erase(&self, said: &[(u64, u8, Ppn)], block: Pbn, number: u64) -> bool {
+        let statements = self.horizon.newest.iter().flatten();
+        let highest = statements.map(|it| it.horizon).max().unwrap_or(0);
+        let later = said
+            .iter()
+            .filter(|(of, ..)| (number + 1..=highest).contains(of));
+        let newest = later.max_by_key(|(of, ..)| of);
+        newest.is_some_and(|&(_, erase, at)| {
+            let other = self.addresses.block_of(at);
+            // Erases of another start have other numbers.
+            let is_of_start = !self.flash.was_erased_after(block, other, erase);
+            is_of_start && erase != self.flash.last_erase_before(block)
+        })
     }
 
     fn find_damage(&self, scanned: &Scanned<'_>) -> Vec<Damage> {
