@@ -67,7 +67,7 @@ pub struct StoreFile {
     is_first_gone: bool,
     /// Whether the live transaction is to stay in memory.
     keeps: bool,
-    /// Bytes that were cut off since the store was compacted last.
+    /// Bytes that were cut off since the store was compacted last; the most if all was written anew.
     cut_off: u64,
     /// The size as transactions left it that have joined, if there are any.
     joined_size: Option<u64>,
@@ -300,7 +300,8 @@ impl StoreFile {
             self.first = counters;
         }
         self.is_first_gone = false;
-        self.cut_off += self.size.saturating_sub(self.own_size);
+        let cut_off = self.size.saturating_sub(self.own_size);
+        self.cut_off = self.cut_off.saturating_add(cut_off);
         self.size = self.own_size;
         Ok(())
     }

@@ -403,6 +403,15 @@ impl Handle {
         std::mem::take(&mut self.is_other)
     }
 
+    /// The live transaction writes all pages anew. Behind it the store gives room back.
+    pub(crate) fn overwrites_all(&mut self) {
+        if let Ok(mut inner) = self.shared.lock()
+            && let Some(bytes) = &mut inner.bytes
+        {
+            bytes.overwrites_all();
+        }
+    }
+
     /// Lets the store collect ahead, and move at most so many pages. Returns how many it has moved:
     /// none while a commit waits for the disk.
     pub(crate) fn idle(&mut self, pages: u32) -> Result<u32, Trouble> {

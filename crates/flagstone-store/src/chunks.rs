@@ -27,8 +27,12 @@ use flagstone::units::{Lpn, TxId};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// Chunks in part written, and pages of tails, that wait for the commit.
+/// Pages of tails that wait for the commit, and chunks that have joined.
 const WAITING_MAX: usize = 256;
+
+/// Chunks that wait for the commit: written in part, or once more by a transaction that has written
+/// them already. One that changes all of a database in no order writes each page many times.
+const CHUNKS_MAX: usize = 4096;
 
 /// How bytes are cut into pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -474,9 +478,7 @@ impl<P: Pages> Chunks<P> {
     pub fn waiting_chunk(&mut self, chunk: u64) -> Result<&mut [u8], StoreError> {
         self.begin()?;
         if !matches!(self.waiting.get(&chunk), Some(Waiting::Bytes(_))) {
-            if self.waiting.len() >= self.waiting_max {
-                self.flush_waiting()?;
-            }
+            self.flush_if_many_wait()?;
             let mut bytes = vec![0; self.cut.chunk()].into_boxed_slice();
             if !self.waiting.contains_key(&chunk) {
                 self.load(chunk, &mut bytes)?;
@@ -489,22 +491,33 @@ impl<P: Pages> Chunks<P> {
         }
     }
 
+    fn flush_if_many_wait(&mut self) -> Result<(), StoreError> {
+        match self.writes_early() && self.waiting.len() >= CHUNKS_MAX {
+            true => self.flush_waiting(),
+            false => Ok(()),
+        }
+    }
+
     /// Writes a whole chunk in the live transaction, which begins if there is none. It goes to the
-    /// pages at once, if `may_go` and the protocol allow that.
+    /// pages at once, if `may_go` and the protocol allow that, and the transaction has not written
+    /// it before.
     ///
     /// # Errors
     /// There is no room, or the pages fail.
     pub fn write(&mut self, chunk: u64, bytes: &[u8], may_go: bool) -> Result<(), StoreError> {
         self.begin()?;
-        if may_go && self.writes_early() {
+        let is_first = || Ok::<_, StoreError>(!self.own.contains_key(&self.main_page(chunk)?));
+        if may_go && self.writes_early() && is_first()? {
             self.store_chunk(chunk, bytes)?;
             // Until the pages have the new bytes, those that wait are all there is of the chunk.
             self.waiting.remove(&chunk);
-            Ok(())
+        } else if let Some(Waiting::Bytes(waiting)) = self.waiting.get_mut(&chunk) {
+            waiting.copy_from_slice(bytes);
         } else {
+            self.flush_if_many_wait()?;
             self.waiting.insert(chunk, Waiting::Bytes(bytes.into()));
-            Ok(())
         }
+        Ok(())
     }
 
     /// Says in the live transaction, which begins if there is none, that a chunk holds nothing.

@@ -8,7 +8,7 @@ const MIB: f64 = (1u64 << 20) as f64;
 /// A bound of docs/store.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bound {
-    /// Bytes to the medium: 1.1 of those with SQLite's log.
+    /// Bytes to the medium of a life of small commits: 1.1 of those with SQLite's log.
     Written,
     /// The file while one transaction changes all: twice what is live, and what it changes.
     During,
@@ -51,7 +51,9 @@ impl Bound {
     pub(super) fn of(self, row: &Row) -> Option<(f64, f64)> {
         let log = row.log.as_ref();
         match self {
-            Bound::Written => Some((row.get("written"), 1.1 * number(log?, "written"))),
+            Bound::Written if row.life.commits_rows() => {
+                Some((row.get("written"), 1.1 * number(log?, "written")))
+            }
             Bound::During if row.life == Life::Giant => {
                 let most = 2.0 * row.get("live_most") + row.get("changed");
                 Some((row.get("room_most"), most + MIB))

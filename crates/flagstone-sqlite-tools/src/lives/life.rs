@@ -102,6 +102,14 @@ impl Life {
         self != Life::Disk
     }
 
+    /// Whether it consists of commits of a few rows.
+    pub(super) fn commits_rows(self) -> bool {
+        matches!(
+            self,
+            Life::Small | Life::Queue | Life::Series | Life::Service | Life::Daily
+        )
+    }
+
     /// Whether it ends with VACUUM or a compaction.
     pub(super) fn is_compacted(self) -> bool {
         matches!(

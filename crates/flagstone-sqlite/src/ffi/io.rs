@@ -411,6 +411,11 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, arg: *mut c_void) 
             // rolled back: SQLite ignores what fails after that. The argument is the name of the
             // super-journal, if there is one.
             FCNTL_SYNC => database.begin_commit(file, !arg.is_null()),
+            // VACUUM writes all pages anew.
+            FCNTL_OVERWRITE => {
+                database.handle.overwrites_all();
+                OK
+            }
             FCNTL_POWERSAFE_OVERWRITE => {
                 *arg.cast::<c_int>() = 1;
                 OK

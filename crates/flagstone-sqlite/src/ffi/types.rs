@@ -41,6 +41,7 @@ pub(super) const FCNTL_LAST_ERRNO: c_int = 4;
 pub(super) const FCNTL_SIZE_HINT: c_int = 5;
 pub(super) const FCNTL_CHUNK_SIZE: c_int = 6;
 pub(super) const FCNTL_FILE_POINTER: c_int = 7;
+pub(super) const FCNTL_OVERWRITE: c_int = 11;
 pub(super) const FCNTL_VFSNAME: c_int = 12;
 pub(super) const FCNTL_POWERSAFE_OVERWRITE: c_int = 13;
 pub(super) const FCNTL_PRAGMA: c_int = 14;

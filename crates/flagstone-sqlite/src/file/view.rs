@@ -188,6 +188,10 @@ impl Bytes for StoreFile {
         Some(self.chunks.pages_mut())
     }
 
+    fn overwrites_all(&mut self) {
+        self.cut_off = u64::MAX;
+    }
+
     fn give_room_back(&mut self) {
         let store = self.chunks.pages_mut();
         let bytes = u64::from(store.device().geometry().pages()) * CHUNK as u64;
