@@ -167,7 +167,8 @@ pub trait Bytes: Send {
     fn overwrites_all(&mut self) {}
 
     /// Gives back the room that is not needed any more, where transactions have cut much off the
-    /// file or written all of it anew. There is no live transaction, and none has joined. What fails shows at the next call.
+    /// file or written all of it anew. There is no live transaction, and none has joined. What
+    /// fails shows at the next call.
     fn give_room_back(&mut self) {}
 
     /// Gives a snapshot back, for one of its readers.

@@ -67,7 +67,8 @@ pub struct StoreFile {
     is_first_gone: bool,
     /// Whether the live transaction is to stay in memory.
     keeps: bool,
-    /// Bytes that were cut off since the store was compacted last; the most if all was written anew.
+    /// Bytes that were cut off since the store was compacted last; the most if all was written
+    /// anew.
     cut_off: u64,
     /// The size as transactions left it that have joined, if there are any.
     joined_size: Option<u64>,

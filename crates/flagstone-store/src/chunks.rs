@@ -30,8 +30,8 @@ use std::ops::Range;
 /// Pages of tails that wait for the commit, and chunks that have joined.
 const WAITING_MAX: usize = 256;
 
-/// Chunks that wait for the commit: written in part, or once more by a transaction that has written
-/// them already. One that changes all of a database in no order writes each page many times.
+/// Chunks that wait for the commit: written in part, or once more by the same transaction. One that
+/// changes all of a database in no order writes each page many times.
 const CHUNKS_MAX: usize = 4096;
 
 /// How bytes are cut into pages.
@@ -433,11 +433,6 @@ impl<P: Pages> Chunks<P> {
         Ok(())
     }
 
-    /// Reads a whole chunk as the live transaction has it, but for what waits.
-    fn load(&mut self, chunk: u64, into: &mut [u8]) -> Result<(), StoreError> {
-        self.read(self.own(), chunk, 0, into)
-    }
-
     /// Writes a chunk to the pages.
     fn store_chunk(&mut self, chunk: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let (tx, page) = (self.begin()?, self.main_page(chunk)?);
@@ -481,7 +476,7 @@ impl<P: Pages> Chunks<P> {
             self.flush_if_many_wait()?;
             let mut bytes = vec![0; self.cut.chunk()].into_boxed_slice();
             if !self.waiting.contains_key(&chunk) {
-                self.load(chunk, &mut bytes)?;
+                self.read(self.own(), chunk, 0, &mut bytes)?;
             }
             self.waiting.insert(chunk, Waiting::Bytes(bytes));
         }
@@ -492,22 +487,21 @@ impl<P: Pages> Chunks<P> {
     }
 
     fn flush_if_many_wait(&mut self) -> Result<(), StoreError> {
-        match self.writes_early() && self.waiting.len() >= CHUNKS_MAX {
-            true => self.flush_waiting(),
-            false => Ok(()),
+        if self.writes_early() && self.waiting.len() >= CHUNKS_MAX {
+            self.flush_waiting()?;
         }
+        Ok(())
     }
 
-    /// Writes a whole chunk in the live transaction, which begins if there is none. It goes to the
-    /// pages at once, if `may_go` and the protocol allow that, and the transaction has not written
-    /// it before.
+    /// Writes a whole chunk in the live transaction, which begins if there is none. If `may_go` and
+    /// the protocol allow it, and it is the first time, it goes to the pages at once.
     ///
     /// # Errors
     /// There is no room, or the pages fail.
     pub fn write(&mut self, chunk: u64, bytes: &[u8], may_go: bool) -> Result<(), StoreError> {
         self.begin()?;
-        let is_first = || Ok::<_, StoreError>(!self.own.contains_key(&self.main_page(chunk)?));
-        if may_go && self.writes_early() && is_first()? {
+        let is_first = !self.own.contains_key(&self.main_page(chunk)?);
+        if may_go && self.writes_early() && is_first {
             self.store_chunk(chunk, bytes)?;
             // Until the pages have the new bytes, those that wait are all there is of the chunk.
             self.waiting.remove(&chunk);

@@ -14,12 +14,13 @@ pub(super) enum Bound {
     During,
     /// The file after VACUUM or a compaction: twice what is live, and a mebibyte.
     After,
-    /// Memory: what the same life takes with SQLite's log, the cache of a store, and 32 bytes a page
-    /// that the largest transaction changes.
+    /// Memory: what the same life takes with SQLite's log, the cache of a store, and 32 bytes a
+    /// page that the largest transaction changes.
     Memory,
-    /// Descriptors of each connection: two.
+    /// Descriptors of each connection to a small database: two. A store that grows has a third one
+    /// while it fills a block with zeros.
     Descriptors,
-    /// What trimming writes: a thousandth of what is trimmed, and a page a commit.
+    /// What trimming gives to the medium: a thousandth of what is trimmed, and a page a commit.
     Trimmed,
 }
 
@@ -66,7 +67,7 @@ impl Bound {
                 let most = number(log?, "memory") + CACHE + 32.0 * pages;
                 Some((row.get("memory"), most))
             }
-            Bound::Descriptors if row.keeping == Keeping::Store => {
+            Bound::Descriptors if row.life.is_small() && row.keeping == Keeping::Store => {
                 Some((row.get("descriptors"), 2.0 * row.get("connections")))
             }
             Bound::Trimmed if row.life == Life::Disk => {

@@ -50,6 +50,8 @@ pub(super) enum Keeping {
     Wal,
     /// In a store.
     Store,
+    /// SQLite, with a rollback journal: a control.
+    Journal,
 }
 
 impl Keeping {
@@ -57,6 +59,7 @@ impl Keeping {
         match self {
             Keeping::Wal => "wal",
             Keeping::Store => "store",
+            Keeping::Journal => "journal",
         }
     }
 
@@ -64,6 +67,7 @@ impl Keeping {
         match self {
             Keeping::Wal => Engine::WalFull,
             Keeping::Store => Engine::Flagstone,
+            Keeping::Journal => Engine::Delete,
         }
     }
 }
@@ -108,6 +112,11 @@ impl Life {
             self,
             Life::Small | Life::Queue | Life::Series | Life::Service | Life::Daily
         )
+    }
+
+    /// Whether the database stays small.
+    pub(super) fn is_small(self) -> bool {
+        matches!(self, Life::Small | Life::Queue | Life::Daily)
     }
 
     /// Whether it ends with VACUUM or a compaction.
@@ -515,13 +524,13 @@ impl Lived {
             self.given += MIB;
             flush(&mut disk, self)?;
         }
-        let (trimming, mut trims) = (written()?, 0);
+        let (trimming, mut trims) = (disk.pages().medium_stats().bytes, 0);
         for at in (MIB..bytes).step_by(8 << 20) {
             disk.trim(at, (8 * MIB).min(bytes - at))?;
             flush(&mut disk, self)?;
             trims += 1;
         }
-        let trimming = written()? - trimming;
+        let trimming = disk.pages().medium_stats().bytes - trimming;
         disk.compact()?;
         let live = disk.pages().info().pages * PAGE;
         drop(disk);
