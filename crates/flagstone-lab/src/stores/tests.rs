@@ -57,7 +57,7 @@ fn cuts_lose_nothing_under_any_protocol_that_a_store_can_have() {
     for &protocol in Kind::ALL.iter().filter(|&&protocol| suits(protocol)) {
         protocols += 1;
         // A dozen runs: stores of three grow, and half of those that begin large are filled.
-        let findings = campaign(protocol, Lie::None, 1_100);
+        let findings = campaign(protocol, Lie::None, 1_300);
         assert_eq!(findings.violations, [], "{protocol}");
         assert!(findings.work.cuts_again > 50, "{findings:?}");
         assert!(findings.work.collections > 0, "{protocol}: {findings:?}");
