@@ -83,6 +83,11 @@ pub(super) struct Break {
     /// Carry out one run again, by its id.
     #[arg(long, value_name = "RUN-ID", conflicts_with_all = ["protocol", "tables", "cuts", "depth", "seed", "lie", "encrypt"])]
     run: Option<AnyRun>,
+    /// With `--run` and the id of one damaged store: write its medium into
+    /// this new file, and what it was before into another with `.whole`
+    /// behind its name. For `store check`, `repair` and `dump`.
+    #[arg(long, value_name = "FILE", requires = "run")]
+    keep: Option<PathBuf>,
     /// Print one JSON object a protocol, one a line.
     #[arg(long)]
     json: bool,
@@ -90,7 +95,17 @@ pub(super) struct Break {
 
 pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
     if let Some(AnyRun::Rot(id)) = &args.run {
+        args.keep
+            .as_deref()
+            .map_or(Ok(()), |to| rot::keep(id, to))?;
         return Ok(rot::run_again(id));
+    }
+    if args.keep.is_some() {
+        return Err(Failure::Usage(
+            "--keep writes the medium of a store that was damaged: it needs the id of a run with \
+             rot"
+            .into(),
+        ));
     }
     if let Some(AnyRun::Cuts(id)) = &args.run {
         no_chip_for(id.subject, id.lie, args.on_chip)?;

@@ -1,11 +1,14 @@
 //! Rot under stores in memory: `flagstone store break --rot`.
 
-use crate::commands::say;
+use crate::commands::{Failure, say};
 use flagstone_lab::stores::StoreSubject;
 use flagstone_lab::stores::rot::RotTally;
 use flagstone_lab::stores::rot::{Aim, End, Harm, RotCampaign, RotFindings, RotRunId, Silence};
 use flagstone_terminal::progress_bar;
 use serde_json::{Map, Value, json};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Carries one run out again, and tells its story.
@@ -17,6 +20,18 @@ pub(super) fn run_again(id: &RotRunId) -> ExitCode {
         (None, None) => say(&format!("{id} holds: {} damaged stores", tally.damaged())),
     }
     ExitCode::from(u8::from(tally.silent() > 0))
+}
+
+/// Writes the medium of a damaged store into a new file, and beside it what it was before.
+pub(super) fn keep(id: &RotRunId, to: &Path) -> Result<(), Failure> {
+    let [whole, damaged] = id.media().map_err(Failure::Failed)?;
+    let mut beside = to.as_os_str().to_owned();
+    beside.push(".whole");
+    for (path, bytes) in [(to, damaged), (Path::new(&beside), whole)] {
+        let made = File::create_new(path).and_then(|mut file| file.write_all(&bytes));
+        made.map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
+    }
+    Ok(())
 }
 
 /// Carries a campaign out and prints what it found. Returns whether there were silent losses.

@@ -53,6 +53,7 @@ use crate::campaign;
 use crate::campaign::caught;
 use damage::{Damage, Site};
 use flagstone::commit::Kind;
+use flagstone_store::medium::Recorded;
 use judge::{Kept, verdict};
 use pages::RottenPages;
 use past::Past;
@@ -135,6 +136,43 @@ impl RotRunId {
     }
 }
 
+impl RotRunId {
+    /// What the medium of one damaged store holds: before the damage, and with it.
+    ///
+    /// # Errors
+    /// The id is that of a whole history, which has several; or the history fails before.
+    pub fn media(&self) -> Result<[Vec<u8>; 2], String> {
+        match self.subject {
+            StoreSubject::Pages => media::<RottenPages>(self),
+            StoreSubject::Tables => media::<RottenTables>(self),
+        }
+    }
+
+    /// Draws one of the damages of the history, from dice which the judge goes on with.
+    fn draw<K: Kept>(
+        &self,
+        site: &Site<'_>,
+        past: &Past<K::State>,
+        number: u32,
+    ) -> (Damage, Recorded, Pcg64Mcg) {
+        let seed = self.seed ^ DAMAGE ^ u64::from(number) << 56;
+        let mut dice = Pcg64Mcg::seed_from_u64(seed);
+        let commit_of = |write| past.commit_of(write);
+        let (damage, left) = Damage::draw(site, &commit_of, &mut dice);
+        (damage, left, dice)
+    }
+}
+
+fn media<K: Kept>(id: &RotRunId) -> Result<[Vec<u8>; 2], String> {
+    let number = id.damage.ok_or("the id has no number of a damage")?;
+    let mut dice = Pcg64Mcg::seed_from_u64(id.seed);
+    let mut kept = K::draw(id, &mut dice);
+    let past = history(id, &mut kept, &mut dice)?;
+    let site = Site::of(&past.media, id.is_seal());
+    let (_, left, _) = id.draw::<K>(&site, &past, number);
+    Ok([past.media.medium.to_vec(), left.to_vec()])
+}
+
 /// Carries a run out. A panic of a store is a finding like any other.
 fn carry_out<K: Kept>(id: &RotRunId) -> RotTally {
     let mut tally = RotTally {
@@ -163,10 +201,7 @@ fn carry_out<K: Kept>(id: &RotRunId) -> RotTally {
             damage: Some(number),
             ..*id
         };
-        let seed = id.seed ^ DAMAGE ^ u64::from(number) << 56;
-        let mut dice = Pcg64Mcg::seed_from_u64(seed);
-        let commit_of = |write| past.commit_of(write);
-        let (damage, left) = Damage::draw(&site, &commit_of, &mut dice);
+        let (damage, left, mut dice) = id.draw::<K>(&site, &past, number);
         let judged = caught(|| verdict(&kept, &past, &site, &damage, &left, &mut dice));
         let (outcome, what) = match judged {
             Ok(judged) => judged,

@@ -83,3 +83,29 @@ fn a_run_id_is_whole_or_refused() {
         assert!(text.parse::<RotRunId>().is_err(), "{text}");
     }
 }
+
+/// What is written out of a run is what the run judged: the damage alone differs.
+#[test]
+fn the_media_of_a_run_differ_by_its_damage() {
+    for subject in [StoreSubject::Pages, StoreSubject::Tables] {
+        let history = RotRunId {
+            subject,
+            protocol: Kind::Seal,
+            lie: Lie::None,
+            encrypted: false,
+            seed: 5,
+            damage: None,
+        };
+        assert!(history.media().is_err());
+        let one = RotRunId {
+            damage: Some(0),
+            ..history
+        };
+        let [whole, damaged] = one.media().expect("a history");
+        assert_eq!(whole.len(), damaged.len());
+        let pages = whole.chunks(4096).zip(damaged.chunks(4096));
+        let differ = pages.filter(|(whole, damaged)| whole != damaged).count();
+        assert!((1..10).contains(&differ), "{differ}");
+        assert_eq!(one.media(), Ok([whole, damaged]));
+    }
+}
