@@ -61,15 +61,18 @@ impl StoreRunId {
     pub(super) fn identity(&self) -> u64 {
         match self.lie {
             Lie::Identities => 0,
-            // The finaliser of splitmix64: neighbours have nothing in common.
-            _ => {
-                let mut word = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-                word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-                word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-                word ^ (word >> 31)
-            }
+            _ => identity_of(self.seed),
         }
     }
+}
+
+/// The identity of the stores of a run with a seed: neighbours have nothing in common (the finaliser
+/// of splitmix64).
+pub(super) fn identity_of(seed: u64) -> u64 {
+    let mut word = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
 }
 
 /// The medium of a run.

@@ -46,8 +46,9 @@ impl RotRunId {
         }
     }
 
-    /// Gives a store its key, if the run is about an encrypted one.
+    /// Gives a store its identity, and its key if the run is about an encrypted one.
     pub(super) fn lock(&self, options: &mut OpenOptions) {
+        options.identity = Some(super::super::older::identity_of(self.seed));
         super::super::lock(self.encrypted, options);
     }
 

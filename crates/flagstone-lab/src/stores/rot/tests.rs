@@ -106,6 +106,11 @@ fn the_media_of_a_run_differ_by_its_damage() {
         let pages = whole.chunks(4096).zip(damaged.chunks(4096));
         let differ = pages.filter(|(whole, damaged)| whole != damaged).count();
         assert!((1..10).contains(&differ), "{differ}");
-        assert_eq!(one.media(), Ok([whole, damaged]));
+        let [again, _] = one.media().expect("a history");
+        let differs = again
+            .iter()
+            .zip(&whole)
+            .position(|(one, other)| one != other);
+        assert_eq!(differs, None, "{subject:?}");
     }
 }
