@@ -66,8 +66,8 @@ impl StoreRunId {
     }
 }
 
-/// The identity of the stores of a run with a seed: neighbours have nothing in common (the finaliser
-/// of splitmix64).
+/// The identity of the stores of a run with a seed: neighbours have nothing in common, by the
+/// finaliser of splitmix64.
 pub(super) fn identity_of(seed: u64) -> u64 {
     let mut word = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
