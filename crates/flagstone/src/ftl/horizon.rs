@@ -222,7 +222,8 @@ pub(super) struct Horizon {
     unsealed: Vec<Unsealed>,
     /// By plane: the newest statement that a restart has found.
     newest: Vec<Option<Statement>>,
-    /// Of all that it has found: the number of the program, the last erase, and the page.
+    /// Of all that it has found, until statements begin: the number of the program, the last
+    /// erase, and the page.
     erases_said: Vec<(u64, u8, Ppn)>,
     /// Blocks without a summary that a restart has found.
     pub(super) found: Vec<Found>,
@@ -374,10 +375,17 @@ impl Horizon {
         }
     }
 
+    /// All programs up to this one were durable, as the newest statement of any plane says.
+    fn highest(&self) -> u64 {
+        let statements = self.newest.iter().flatten();
+        statements.map(|it| it.horizon).max().unwrap_or(0)
+    }
+
     /// Takes what a page of a plane says, or an erase. Returns its number, 0 if that is not known.
     fn hears(&mut self, plane: u32, at: Ppn, seq: u64, bytes: &[u8]) -> u64 {
         let (number, statement) = Statement::parse(at, seq, bytes);
-        if let Some(new) = &statement {
+        // A collection reads summaries as well, for as long as the device runs.
+        if let Some(new) = statement.as_ref().filter(|_| !self.is_on) {
             self.erases_said.push((new.number, new.erase, at));
         }
         let newest = &mut self.newest[plane as usize];
@@ -563,6 +571,7 @@ impl Ftl {
         (horizon.is_on, horizon.safe, horizon.known_from) = (true, self.seq, now);
         horizon.changes += 1;
         horizon.settled = Vec::new();
+        horizon.erases_said = Vec::new();
         for (heads, head) in horizon.heads.iter_mut().zip(&self.heads) {
             for (place, open) in heads.iter_mut().zip(&head.open) {
                 let open = open.as_ref().filter(|open| open.next > 0);

@@ -95,9 +95,9 @@ pub(super) struct Break {
 
 pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
     if let Some(AnyRun::Rot(id)) = &args.run {
-        args.keep
-            .as_deref()
-            .map_or(Ok(()), |to| rot::keep(id, to))?;
+        if let Some(to) = &args.keep {
+            rot::keep(id, to)?;
+        }
         return Ok(rot::run_again(id));
     }
     if args.keep.is_some() {

@@ -134,9 +134,7 @@ impl RotRunId {
             StoreSubject::Tables => carry_out::<RottenTables>(self),
         }
     }
-}
 
-impl RotRunId {
     /// What the medium of one damaged store holds: before the damage, and with it.
     ///
     /// # Errors

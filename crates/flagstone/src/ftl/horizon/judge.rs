@@ -264,8 +264,7 @@ impl Ftl {
     /// of a block and was issued behind the program with a number: a page says so that was
     /// programmed after that, and was durable itself.
     fn lacks_an_erase(&self, said: &[(u64, u8, Ppn)], block: Pbn, number: u64) -> bool {
-        let statements = self.horizon.newest.iter().flatten();
-        let highest = statements.map(|it| it.horizon).max().unwrap_or(0);
+        let highest = self.horizon.highest();
         let later = said
             .iter()
             .filter(|(of, ..)| (number + 1..=highest).contains(of));
@@ -280,9 +279,8 @@ impl Ftl {
 
     fn find_damage(&self, scanned: &Scanned<'_>) -> Vec<Damage> {
         let horizon = &self.horizon;
-        let statements = horizon.newest.iter().flatten();
-        let highest = statements.clone().map(|it| it.horizon).max().unwrap_or(0);
-        let newest = statements.max_by_key(|it| it.number);
+        let highest = horizon.highest();
+        let newest = horizon.newest.iter().flatten().max_by_key(|it| it.number);
         let mut damage = Vec::new();
         // By how much the root that was found is older than the one that is stated.
         let behind = newest.map_or(0, |it| it.root.wrapping_sub(horizon.root as u8));
