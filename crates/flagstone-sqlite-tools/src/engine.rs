@@ -5,6 +5,7 @@ use flagstone_store::KeySource;
 use flagstone_terminal::Failure;
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
+use std::time::Duration;
 
 /// How a database is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +44,15 @@ impl Engine {
             Engine::Flagstone => open_store(path, true, None),
             _ => Ok(Connection::open(path)?),
         }
+    }
+
+    /// Opens a database, made if it is not there, and has it kept this way. The connection waits up
+    /// to a minute for others.
+    pub(crate) fn connect(self, path: &Path) -> Result<Connection, Failure> {
+        let db = self.open(path)?;
+        self.set_up(&db)?;
+        db.busy_timeout(Duration::from_secs(60))?;
+        Ok(db)
     }
 
     /// Has a connection keep its database this way.

@@ -3,6 +3,7 @@
 use super::file_in;
 use crate::engine::Engine;
 use crate::process::{descriptors, files_of, memory, room, written};
+use crate::sizes::{ROW_BYTES, value};
 use flagstone_store::{MEDIUM_PAGE_BYTES, OpenOptions, PageStore, Volume};
 use flagstone_terminal::Failure;
 use rand::{RngExt, SeedableRng};
@@ -14,9 +15,6 @@ use std::time::{Duration, Instant};
 
 const PAGE: u64 = MEDIUM_PAGE_BYTES as u64;
 const MIB: u64 = 1 << 20;
-/// Bytes of the value of a row, and of a row with what surrounds it.
-const VALUE_BYTES: usize = 100;
-const ROW_BYTES: u64 = 118;
 
 /// A way of living.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -203,11 +201,7 @@ impl Task {
 
 impl Lived {
     fn open(&self) -> Result<Connection, Failure> {
-        let engine = self.task.keeping.engine();
-        let db = engine.open(&self.path)?;
-        engine.set_up(&db)?;
-        db.busy_timeout(Duration::from_secs(60))?;
-        Ok(db)
+        self.task.keeping.engine().connect(&self.path)
     }
 
     /// How long an opening takes, with the first query.
@@ -274,11 +268,9 @@ impl Lived {
         Ok(())
     }
 
-    fn value(&mut self) -> Vec<u8> {
-        let mut bytes = vec![0; VALUE_BYTES];
-        self.dice.fill(&mut bytes[..]);
+    fn value(&mut self) -> impl rusqlite::ToSql + use<> {
         self.given += ROW_BYTES;
-        bytes
+        value(&mut self.dice)
     }
 
     fn insert(

@@ -12,12 +12,11 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use rusqlite::Connection;
 use std::path::Path;
-use std::time::Duration;
 
 /// Bytes of the value of a row.
 const VALUE_BYTES: usize = 100;
 /// Bytes of a row in a database, with what surrounds it.
-const ROW_BYTES: u64 = 118;
+pub(crate) const ROW_BYTES: u64 = 118;
 /// Rows of a page of 4096 bytes.
 const ROWS_A_PAGE: u64 = 4096 / ROW_BYTES;
 /// Bytes of a write to a disk.
@@ -187,13 +186,7 @@ impl Kept {
         engine: Engine,
         dice: &mut Pcg64Mcg,
     ) -> Result<Vec<Box<dyn Client>>, Failure> {
-        let connect = || {
-            let db = engine.open(path)?;
-            engine.set_up(&db)?;
-            db.busy_timeout(Duration::from_secs(60))?;
-            Ok::<_, Failure>(db)
-        };
-        let db = connect()?;
+        let db = engine.connect(path)?;
         db.execute_batch("CREATE TABLE t (id INTEGER PRIMARY KEY, v BLOB NOT NULL); BEGIN")?;
         let mut insert = db.prepare("INSERT INTO t (id, v) VALUES (?1, ?2)")?;
         for id in 0..self.rows() {
@@ -204,7 +197,7 @@ impl Kept {
         let rows = self.rows();
         let mut all = vec![Box::new(Rows { db, rows }) as Box<dyn Client>];
         for _ in 1..self.connections {
-            let db = connect()?;
+            let db = engine.connect(path)?;
             all.push(Box::new(Rows { db, rows }));
         }
         Ok(all)
@@ -252,7 +245,7 @@ impl Kept {
     }
 }
 
-fn value(dice: &mut Pcg64Mcg) -> [u8; VALUE_BYTES] {
+pub(crate) fn value(dice: &mut Pcg64Mcg) -> [u8; VALUE_BYTES] {
     let mut bytes = [0; VALUE_BYTES];
     dice.fill(&mut bytes[..]);
     bytes

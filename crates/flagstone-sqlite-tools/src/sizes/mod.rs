@@ -12,6 +12,7 @@ mod kept;
 
 use flagstone_terminal::{Failure, progress_bar, say};
 use kept::{Kept, Way};
+pub(crate) use kept::{ROW_BYTES, value};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
