@@ -216,9 +216,12 @@ impl<S> Life<S> {
         let chip = self.media.chip.clone();
         let watcher = move |medium: &Recorded| {
             if dice.random_range(0..every) == 0 {
-                let right = *right.lock().expect("one thread");
-                let moment = Moment::of(medium, chip.as_ref(), right);
-                moments.lock().expect("one thread").push(moment);
+                let mut moments = moments.lock().expect("one thread");
+                // More of them are never cut, and a compaction has thousands of operations.
+                if (moments.len() as u64) < CUTS_MAX {
+                    let right = *right.lock().expect("one thread");
+                    moments.push(Moment::of(medium, chip.as_ref(), right));
+                }
             }
         };
         self.media.medium.watch(Some(Box::new(watcher)));

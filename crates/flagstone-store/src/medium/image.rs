@@ -51,7 +51,12 @@ impl Image {
         for (page, inside, count) in pieces(PAGE, offset as u64, bytes.len() as u64) {
             let (now, later) = rest.split_at(count);
             rest = later;
-            let page = self.pages[page as usize].get_or_insert_with(|| Arc::new([0; PAGE]));
+            let page = &mut self.pages[page as usize];
+            if count == PAGE && now.iter().all(|&byte| byte == 0) {
+                *page = None;
+                continue;
+            }
+            let page = page.get_or_insert_with(|| Arc::new([0; PAGE]));
             Arc::make_mut(page)[inside..inside + count].copy_from_slice(now);
         }
     }

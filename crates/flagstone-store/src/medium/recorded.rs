@@ -46,29 +46,65 @@ impl Landing {
 /// Is told before each operation.
 type Watcher = Box<dyn FnMut(&Recorded) + Send>;
 
-/// What is not durable before the next sync.
+/// What is not durable before the next sync. Copies share the bytes: a campaign keeps a copy of the
+/// medium at each of many operations.
 #[derive(Clone)]
-#[expect(clippy::large_enum_variant, reason = "nearly all are sectors")]
 enum Pending {
-    /// A sector that was written, at an offset.
-    Sector(u64, [u8; SECTOR_BYTES]),
+    /// Whole sectors that were written, at an offset.
+    Written(u64, Arc<[u8]>),
     /// The medium has become so many bytes long.
     Shorter(u64),
 }
 
+/// A part of what is not durable, which lands as a whole or not at all.
+enum Part<'a> {
+    Sector(u64, &'a [u8]),
+    Shorter(u64),
+}
+
 impl Pending {
+    /// How many parts it has.
+    fn count(&self) -> u64 {
+        match self {
+            Pending::Written(_, bytes) => (bytes.len() / SECTOR_BYTES) as u64,
+            Pending::Shorter(_) => 1,
+        }
+    }
+
+    fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        let (sectors, shorter) = match self {
+            Pending::Written(offset, bytes) => (Some((*offset, bytes)), None),
+            Pending::Shorter(bytes) => (None, Some(Part::Shorter(*bytes))),
+        };
+        let sectors = sectors.into_iter().flat_map(|(offset, bytes)| {
+            let offsets = (offset..).step_by(SECTOR_BYTES);
+            let sectors = offsets.zip(bytes.chunks_exact(SECTOR_BYTES));
+            sectors.map(|(offset, sector)| Part::Sector(offset, sector))
+        });
+        sectors.chain(shorter)
+    }
+
+    /// All of it lands.
+    fn land(&self, on: &mut Image) {
+        match self {
+            Pending::Written(offset, bytes) => on.write(*offset as usize, bytes),
+            Pending::Shorter(bytes) => on.shorten(*bytes as usize),
+        }
+    }
+}
+
+impl Part<'_> {
     /// Where it has its effect, in bytes.
     fn offset(&self) -> u64 {
-        match self {
-            Pending::Sector(offset, _) => *offset,
-            Pending::Shorter(bytes) => *bytes,
+        match *self {
+            Part::Sector(offset, _) | Part::Shorter(offset) => offset,
         }
     }
 
     fn land(&self, on: &mut Image) {
-        match self {
-            Pending::Sector(offset, sector) => on.write(*offset as usize, sector),
-            Pending::Shorter(bytes) => on.shorten(*bytes as usize),
+        match *self {
+            Part::Sector(offset, sector) => on.write(offset as usize, sector),
+            Part::Shorter(bytes) => on.shorten(bytes as usize),
         }
     }
 }
@@ -209,24 +245,25 @@ impl Recorded {
 
     /// Sectors that were written and not synced, and times that it became shorter.
     pub fn pending(&self) -> u64 {
-        self.state().pending.len() as u64
+        self.state().pending.iter().map(Pending::count).sum()
     }
 
     /// What a power cut at this moment leaves, as a medium of its own.
     pub fn cut(&self, landing: Landing) -> Recorded {
         let state = self.state();
         let mut left = state.durable.clone();
-        for (count, pending) in state.pending.iter().enumerate() {
+        let parts = state.pending.iter().flat_map(Pending::parts);
+        for (count, part) in parts.enumerate() {
             let has_landed = match landing {
                 Landing::Nothing => false,
                 Landing::Everything => true,
                 Landing::First(most) => (count as u64) < most,
                 Landing::Last(but) => count as u64 >= but,
                 Landing::Sectors(seed) => mix(seed, count as u64) & 1 == 0,
-                Landing::Pages(seed) => mix(seed, pending.offset() / 4096) & 1 == 0,
+                Landing::Pages(seed) => mix(seed, part.offset() / 4096) & 1 == 0,
             };
             if has_landed {
-                pending.land(&mut left);
+                part.land(&mut left);
             }
         }
         Recorded::of(State::on(left))
@@ -296,11 +333,7 @@ impl Medium for Recorded {
         let written = pages_of(offset, bytes.len());
         state.refused.retain(|page| !written.contains(page));
         state.current.write(offset as usize, bytes);
-        for (index, sector) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
-            let sector = sector.try_into().expect("it has that size");
-            let at = offset + (index * SECTOR_BYTES) as u64;
-            state.pending.push(Pending::Sector(at, sector));
-        }
+        state.pending.push(Pending::Written(offset, bytes.into()));
         Ok(())
     }
 
