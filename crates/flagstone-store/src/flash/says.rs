@@ -22,14 +22,25 @@ impl MediumFlash {
         crate::sum::crc32c_of(&[mark, record, &identity]).into()
     }
 
-    /// The block of the newest mark, and what that says. All marks have been read.
+    /// The block of the newest mark that says something, and what. All marks have been read.
+    ///
+    /// There may be newer ones that say nothing: a block that never had a page gets some before its
+    /// mark is durable, and where a cut has taken the mark it is known by its pages.
     pub(super) fn newest_mark_says(&self) -> Option<(Pbn, u64, Vec<u8>)> {
         let state = self.places.state();
         let known = |generation: &u64| !matches!(*generation, NEVER | DAMAGED | UNKNOWN);
-        let marks = state.generations.iter().zip(0..);
-        let newest = marks.filter(|(generation, _)| known(generation)).max();
-        let block = newest.map(|(_, block)| Pbn(block))?;
+        let marks = state.generations.iter().copied().zip(0..);
+        let mut marks: Vec<_> = marks.filter(|(generation, _)| known(generation)).collect();
         drop(state);
+        marks.sort_unstable();
+        marks
+            .into_iter()
+            .rev()
+            .find_map(|(_, block)| self.mark_says(Pbn(block)))
+    }
+
+    /// What the mark of a block says, if it is whole and says something.
+    fn mark_says(&self, block: Pbn) -> Option<(Pbn, u64, Vec<u8>)> {
         let mut page = [0; SAYS_AT + mark_says::SIZE];
         let offset = self.mark_of(block) * MEDIUM_PAGE_BYTES as u64;
         self.medium().read_at(offset, &mut page).ok()?;

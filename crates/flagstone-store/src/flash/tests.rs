@@ -237,6 +237,27 @@ fn a_generation_is_not_used_twice_though_no_mark_of_it_is_there() {
 }
 
 #[test]
+fn what_marks_say_is_known_though_a_newer_mark_has_not_landed() {
+    let medium = Recorded::default();
+    let mut flash = open(&medium);
+    let says = vec![7; mark_says::STATEMENT.len()];
+    let done = flash.erase_saying(Nanos::ZERO, Pbn(1), 33, &says);
+    let done = done.expect("an erase");
+    flash.sync(done, done).expect("a sync");
+    fill(&mut flash, Pbn(0), 3, 10);
+    flash.write_out().expect("it is written");
+    // Of block 0 the pages have landed, and its mark has not, or the other way round.
+    for (landing, pages) in [(Landing::Last(8), 3), (Landing::First(8), 0)] {
+        let mut flash = after(&medium, landing);
+        let looks = (0..PAGES).filter(|&page| look(&mut flash, Ppn(page)) != Ok(None));
+        assert_eq!(looks.count(), pages);
+        look(&mut flash, Ppn(PAGES)).expect("a blank page");
+        let said = Some((Pbn(1), 33, says.clone()));
+        assert_eq!(flash.said_at_erase(), said, "{landing:?}");
+    }
+}
+
+#[test]
 fn a_flipped_bit_a_page_of_another_place_and_one_that_was_lost_are_errors() {
     let (medium, flash, _) = filled();
     let place = |flash: &MediumFlash, at| flash.place_of(at) as usize * MEDIUM_PAGE_BYTES;

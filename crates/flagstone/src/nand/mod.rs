@@ -186,8 +186,8 @@ pub trait Flash: Send {
         self.erase(now, block)
     }
 
-    /// The block of the last erase, and what was kept with it; nothing if nothing was, or that is
-    /// not known any more.
+    /// The block of the last erase of which it is known what was kept with it, and that; nothing if
+    /// nothing was.
     fn said_at_erase(&self) -> Option<(Pbn, u64, Vec<u8>)> {
         None
     }

@@ -260,9 +260,9 @@ impl Ftl {
         }
     }
 
-    /// Whether an erase was durable that came after the newest one that the flash knows, which is
-    /// of a block and was issued behind the program with a number: a page says so that was
-    /// programmed after that, and was durable itself.
+    /// Whether an erase was durable that came after all that the flash knows: a page says so that was
+    /// durable itself. It was programmed after an erase of `block` that the flash knows, which was
+    /// issued behind the program with this number.
     fn lacks_an_erase(&self, said: &[(u64, u8, Ppn)], block: Pbn, number: u64) -> bool {
         let highest = self.horizon.highest();
         let later = said
@@ -273,7 +273,8 @@ impl Ftl {
             let other = self.addresses.block_of(at);
             // Erases of another start have other numbers.
             let is_of_start = !self.flash.was_erased_after(block, other, erase);
-            is_of_start && erase != self.flash.last_erase_before(block)
+            let ahead = erase.wrapping_sub(self.flash.last_erase_before(block)) as i8;
+            is_of_start && ahead > 0
         })
     }
 
