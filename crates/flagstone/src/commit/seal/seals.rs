@@ -1,9 +1,12 @@
 //! When full blocks are sealed, and what their summaries say.
 //!
 //! A block is sealed when the transactions with pages in it have ended and are durable. If more
-//! blocks wait than the setting `linger` allows, those that have waited longest are sealed early:
-//! their summaries leave open what is not known yet. Blocks with pages that are left open are
-//! collected if there are too many, of too many transactions.
+//! blocks wait for live transactions than the setting `linger` allows, those that have waited
+//! longest are sealed early: their summaries leave open what is not known yet. Blocks with pages
+//! that are left open are collected if there are too many, of too many transactions.
+//!
+//! A block of which all transactions have ended, and are not durable yet, waits on no account: it
+//! can be sealed within the time that the planes need for what is in flight.
 
 use super::{Mistake, Seal, tail};
 use crate::ftl::{Ftl, FtlError};
@@ -40,7 +43,7 @@ impl Seal {
         let closing = ftl.closing().len();
         if closing > 0 && (now >= self.look_at || closing != self.looked_at) {
             self.seal_ready(ftl, now)?;
-            self.seal_down_to(ftl, now, self.linger)?;
+            self.seal_early(ftl, now)?;
             self.looked_at = ftl.closing().len();
         }
         Ok(())
@@ -70,6 +73,22 @@ impl Seal {
         }
         ready
             .into_iter()
+            .try_for_each(|closing| self.seal(ftl, now, closing))
+    }
+
+    /// Seals the blocks that have waited longest for live transactions, if too many do.
+    fn seal_early(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
+        // Where nothing fails all wait in their order, and are durable when a wait has ended.
+        if ftl.flash().never_fails() {
+            return self.seal_down_to(ftl, now, self.linger);
+        }
+        if ftl.closing().len() <= self.linger {
+            return Ok(());
+        }
+        let is_live = |block: &Pbn| self.waiting.get(block).is_some_and(|it| it.live > 0);
+        let mut live: Vec<_> = ftl.closing().filter(|(block, _)| is_live(block)).collect();
+        live.truncate(live.len().saturating_sub(self.linger));
+        live.into_iter()
             .try_for_each(|closing| self.seal(ftl, now, closing))
     }
 

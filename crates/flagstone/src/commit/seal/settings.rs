@@ -10,7 +10,7 @@ const PLANES: &str = "planes";
 pub(super) const LINGER: Setting = Setting {
     name: "linger",
     default: PLANES,
-    what: "full blocks that may wait for their transactions before they are sealed, or planes for \
+    what: "full blocks that may wait for live transactions before they are sealed, or planes for \
            as many as the device has planes",
 };
 
