@@ -17,6 +17,7 @@
 mod names;
 mod nearest;
 pub mod inputs;
+pub mod occupied;
 pub mod output;
 pub mod stop;
 pub mod effort;

@@ -5,6 +5,7 @@ mod over;
 pub(super) mod page;
 mod replayed;
 mod report;
+mod separation;
 mod stacks;
 mod standing;
 mod table;

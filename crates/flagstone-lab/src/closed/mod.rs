@@ -23,6 +23,7 @@ pub(crate) use terms::log_pages;
 use crate::device::{DeviceSpec, chip_of, power_off};
 use crate::driver::{Admission, Driver, DriverError, Oracle, Source, Span};
 use crate::effort;
+use crate::occupied::Occupied;
 use crate::replay::{Erases, ReplayError, Setup};
 use flagstone::commit::{Options, RecordDevice, RecordKind, RecordOptions};
 use flagstone::ftl::{Cause, Operation};
@@ -289,6 +290,7 @@ impl Closed {
             .map_err(failed)?;
         driver.engine().reset_stats();
         let erased = chip_of(driver.engine().ftl()).erase_counts().to_vec();
+        let busy_before = chip_of(driver.engine().ftl()).busy();
         let measured = Span::Transactions(self.terms.transactions);
         let counted = driver.run(measured).map_err(failed)?;
         let simulated_wall_s = simulated.elapsed().as_secs_f64();
@@ -297,6 +299,9 @@ impl Closed {
         let host = driver.engine();
         let erases = Erases::between(&erased, chip_of(host.ftl()).erase_counts());
         let mut record = ClosedRecord::new(self, host, &host.stats(), &counted, load, erases);
+        let busy = [busy_before, chip_of(host.ftl()).busy()];
+        let window = Nanos(record.virtual_ns);
+        record.occupied = Occupied::within(window, busy, host.ftl().stats(), &self.device);
         driver.drain().map_err(failed)?;
         (record.issued, _) = driver.issued_and_completed();
 

@@ -2,6 +2,7 @@
 
 use super::Closed;
 use crate::driver::{Counted, Load};
+use crate::occupied::Occupied;
 use crate::replay::{Causes, Erases, Latency, flash_by_cause, given};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::host::{Host, HostStats, Why};
@@ -107,6 +108,8 @@ pub struct ClosedRecord {
     pub gc_busy_ns: u64,
     /// Its share in the time of all flash operations.
     pub gc_share: f64,
+    /// For how long planes and channels were occupied, and by what.
+    pub occupied: Occupied,
     /// Erases.
     pub erases: Erases,
     /// The most that each structure in memory took, the pool not counted.
@@ -222,6 +225,7 @@ impl ClosedRecord {
                 .gc_busy(&setup.device.timing, &setup.device.geometry)
                 .0,
             gc_share: flash.gc_share(&setup.device.timing, &setup.device.geometry),
+            occupied: Occupied::default(),
             erases,
             memory_bytes: counted.memory.iter().copied().collect(),
             recovery_ns: 0,

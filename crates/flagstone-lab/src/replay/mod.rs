@@ -49,6 +49,7 @@ use crate::device::{DeviceSpec, chip_of, power_off};
 use crate::driver::{Admission, Driver, DriverError, PageDevice, Plan, Span};
 use crate::effort;
 use crate::image::{self, ImageError};
+use crate::occupied::Occupied;
 use crate::stop;
 use crate::workload::{Request, Workload, WorkloadError};
 use flagstone::commit::{Device, DeviceError, Isolation, Kind, Options};
@@ -379,8 +380,9 @@ impl Setup {
         let erases = Erases::between(&erased_before, erase_counts(&device));
         let mut record =
             ReplayRecord::new(self, isolation, source, &device, &counted, load, erases);
-        let busy = chip_of(device.ftl()).busy();
-        record.occupied(busy_before, busy, &self.device.geometry);
+        let busy = [busy_before, chip_of(device.ftl()).busy()];
+        let window = Nanos(record.virtual_ns);
+        record.occupied = Occupied::within(window, busy, device.stats(), &self.device);
         let (recovery_ns, recovery_pages_read) = self.restart(device)?;
         record.recovery_ns = recovery_ns;
         record.recovery_pages_read = recovery_pages_read;

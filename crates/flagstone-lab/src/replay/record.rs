@@ -2,11 +2,10 @@
 
 use super::{InputName, Setup};
 use crate::driver::{Counted, Load};
+use crate::occupied::Occupied;
 use flagstone::commit::{Device, Isolation};
 use flagstone::ftl::{Cause, Operation, Stats};
-use flagstone::nand::{Busy, Geometry};
 use flagstone::settings::Settings;
-use flagstone::units::Nanos;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -146,11 +145,8 @@ pub struct ReplayRecord {
     pub gc_busy_ns: u64,
     /// Its share in the time of all flash operations.
     pub gc_share: f64,
-    /// Share of the measured window for which planes were occupied, the mean of all planes. Work
-    /// that is called in the window and done after it counts as well.
-    pub planes_busy: f64,
-    /// The same of channels.
-    pub channels_busy: f64,
+    /// For how long planes and channels were occupied, and by what.
+    pub occupied: Occupied,
     /// Pages programmed to keep mapping or log, of all that were programmed.
     pub mapping_write_ratio: f64,
     /// The most that each structure in memory took.
@@ -299,8 +295,7 @@ impl ReplayRecord {
                 .gc_busy(&setup.device.timing, &setup.device.geometry)
                 .0,
             gc_share: stats.gc_share(&setup.device.timing, &setup.device.geometry),
-            planes_busy: 0.0,
-            channels_busy: 0.0,
+            occupied: Occupied::default(),
             mapping_write_ratio: mapping as f64 / programs.max(1) as f64,
             memory_bytes: counted.memory.iter().copied().collect(),
             recovery_ns: 0,
@@ -309,16 +304,6 @@ impl ReplayRecord {
             version: env!("CARGO_PKG_VERSION"),
             timing: None,
         }
-    }
-
-    /// Says for how long planes and channels were occupied in the measured window.
-    pub(super) fn occupied(&mut self, before: Busy, after: Busy, geometry: &Geometry) {
-        let share = |from: Nanos, to: Nanos, all: u32| {
-            to.since(from).0 as f64 / (self.virtual_ns.max(1) as f64 * f64::from(all))
-        };
-        let planes = share(before.planes, after.planes, geometry.planes());
-        let channels = share(before.channels, after.channels, geometry.channels);
-        (self.planes_busy, self.channels_busy) = (planes, channels);
     }
 
     /// The record without what depends on the machine: equal for equal configurations.

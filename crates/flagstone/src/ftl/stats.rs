@@ -142,8 +142,7 @@ impl Stats {
         let cells: u64 = cells.map(|(op, each)| count(op) * each.0).sum();
         let inside = if cause == Cause::Gc { self.inside } else { 0 };
         let pages = count(Operation::Read) - spare_reads + count(Operation::Program) - inside;
-        let spares = spare_reads + count(Operation::Reprogram);
-        Nanos(cells + pages * page_transfer.0 + spares * spare_transfer.0)
+        Nanos(cells + pages * page_transfer.0 + spare_reads * spare_transfer.0)
     }
 
     /// [`Stats::busy`] of collection. Blocks that are erased before their first use were not

@@ -1,11 +1,19 @@
 //! What a comparison of protocols prints: its columns, and what a row costs in words.
 
+use super::separation::{self, Advice};
 use super::standing::{Measured, Row, Standing, measured};
 use super::table::{Cell, Column, hundredths, millis, tenths, whole};
 use flagstone::ftl::{Cause, Operation};
+use flagstone_lab::occupied::Occupied;
 use flagstone_lab::replay::{Latency, ReplayRecord, by_cause};
 
-measured!(ReplayRecord, protocol, transactions_committed, "plain");
+measured!(
+    ReplayRecord,
+    protocol,
+    transactions_committed,
+    isolation,
+    "plain"
+);
 
 pub(super) const COLUMNS: &[Column<ReplayRecord>] = &[
     Column {
@@ -76,12 +84,11 @@ pub(super) const COLUMNS: &[Column<ReplayRecord>] = &[
         rank: 7,
         cell: Cell::Number(|r| r.write_amplification, hundredths),
     },
-    Column {
-        heading: "busy %",
-        says: "of the time, for which planes were occupied",
-        rank: 7,
-        cell: Cell::Number(|r| 100.0 * r.planes_busy, whole),
-    },
+    Column::PLANES,
+    Column::CHANNELS,
+    Column::FOR_HOST,
+    Column::FOR_COLLECTION,
+    Column::FOR_PROTOCOL,
     Column {
         heading: "RAM KiB",
         says: "memory that the protocol needs besides the mapping",
@@ -113,84 +120,9 @@ fn upkeep(record: &ReplayRecord) -> f64 {
 
 /// What a transaction costs under the first two protocols, in words, and what separates the first
 /// from the last.
-pub(super) fn reasons(standing: &Standing<'_, ReplayRecord>) -> Vec<String> {
-    let mut lines: Vec<String> = standing.contenders().take(2).map(reason).collect();
-    let (first, last) = (standing.first(), standing.contenders().last());
-    if let (Some(first), Some(last)) = (first, last)
-        && standing.near().len() < standing.contenders().count()
-    {
-        lines.push(separation(first, last));
-    }
-    lines
-}
-
-/// How much more a transaction takes under one protocol than under another, of what that consists,
-/// and with what it would change.
-fn separation(first: &Row<ReplayRecord>, last: &Row<ReplayRecord>) -> String {
-    let more = |of: fn(&ReplayRecord) -> f64| last.mean(of) - first.mean(of);
-    let response = more(|record| record.response_ns.mean);
-    let wait = more(|record| record.isolation_wait_ns.mean);
-    let commit = more(|record| record.commit_ns.mean);
-    let between = response - wait - commit;
-    let copies = more(|record| record.programs_per_transaction(Cause::Gc));
-    let (to_commit, upkeep) = (more(commit_programs), more(upkeep));
-    // The largest first, with its sign; what rounds to nothing is left out.
-    let parts = |all: &mut [(f64, &str)], least: f64, text: fn(f64) -> String| {
-        all.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
-        let told = all.iter().filter(|part| part.0.abs() >= least);
-        let each = told.map(|&(amount, what)| {
-            let sign = if amount < 0.0 { '-' } else { '+' };
-            format!("{sign}{} {what}", text(amount.abs()))
-        });
-        match each.collect::<Vec<_>>() {
-            none if none.is_empty() => "nothing".to_string(),
-            each => each.join(", "),
-        }
-    };
-    let ms = |ns: f64| format!("{} ms", millis(ns));
-    let waits = parts(
-        &mut [
-            (wait, "waiting for isolation"),
-            (commit, "in the commit"),
-            (between, "in reads and writes before it"),
-        ],
-        1e4,
-        ms,
-    );
-    let programs = parts(
-        &mut [
-            (to_commit, "to commit"),
-            (upkeep, "for mapping and log"),
-            (copies, "copied by the collector"),
-        ],
-        0.05,
-        tenths,
-    );
-    let (cause, change) = if wait > response / 2.0 {
-        (
-            "how far transactions may overlap",
-            "one level for all (--isolation strict), or fewer clients (--over clients=1..16)",
-        )
-    } else if copies > to_commit + upkeep {
-        ("the collector", "a lower fill (--over fill=0.3..0.9)")
-    } else if to_commit + upkeep > 0.1 {
-        (
-            "what is programmed besides the pages",
-            "longer transactions, over which it is spread",
-        )
-    } else {
-        (
-            "when pages are programmed and waited for",
-            "more or fewer clients (--over clients=1..16)",
-        )
-    };
-    format!(
-        "{} takes {} longer a transaction than {}: {waits}. Pages programmed more a transaction: \
-         {programs}. What separates them most is {cause}; it would be otherwise with {change}.",
-        last.name(),
-        ms(response),
-        first.name(),
-    )
+pub(super) fn reasons(standing: &Standing<'_, ReplayRecord>, advice: Advice) -> Vec<String> {
+    let lines = standing.contenders().take(2).map(reason);
+    lines.chain(separation::lines(standing, advice)).collect()
 }
 
 fn reason(row: &Row<ReplayRecord>) -> String {

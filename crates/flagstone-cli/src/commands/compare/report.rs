@@ -1,6 +1,7 @@
 //! How the runs of a comparison are made and printed: what came out on stdout, what was not made on
 //! stderr.
 
+use super::separation::Advice;
 use super::standing::{Measured, Row, Standing};
 use super::table::{self, Column, Table, wrap};
 use super::{Args, Seeds, elsewhere, page};
@@ -83,7 +84,7 @@ pub(super) struct Printed<'a, R: 'static> {
     /// What was compared, in lines.
     pub about: &'a dyn Fn(&R) -> Vec<String>,
     /// Why the first rows are ahead.
-    pub reasons: fn(&Standing<'_, R>) -> Vec<String>,
+    pub reasons: fn(&Standing<'_, R>, Advice) -> Vec<String>,
 }
 
 /// Prints what was measured, and says what was not; `suits` tells whether a device would do.
@@ -170,12 +171,22 @@ fn print<R: Measured>(args: &Args, rows: &[Row<R>], printed: &Printed<'_, R>) {
     text(&table.legend());
     text(&times(args));
     let verdict = standing.verdict();
-    let reasons = (printed.reasons)(&standing);
+    let reasons = (printed.reasons)(&standing, advice(args));
     for (nth, line) in verdict.iter().chain(&reasons).enumerate() {
         if nth == 0 {
             say("");
         }
         text(line);
+    }
+}
+
+/// What can be set in a comparison.
+fn advice(args: &Args) -> Advice {
+    Advice {
+        is_stack: args.host.stack.is_some(),
+        is_drawn: args.workload.is_some(),
+        isolated: args.isolation.is_some(),
+        aborts: args.abort_ratio > 0.0,
     }
 }
 
@@ -196,7 +207,7 @@ fn page_of<R: Measured>(args: &Args, rows: &[Row<R>], printed: &Printed<'_, R>) 
     let mut body = page::paragraphs(&(printed.about)(&first.runs[0]));
     body += &page::paragraphs(&standing.verdict());
     body += &table.html(&standing);
-    body += &page::paragraphs(&(printed.reasons)(&standing));
+    body += &page::paragraphs(&(printed.reasons)(&standing, advice(args)));
     body += &format!(
         "<p class=\"soft\">{}</p>\n<p class=\"soft\">{}</p>\n",
         escape(&table.legend()),

@@ -1,6 +1,7 @@
 //! `flagstone compare --stack`: the same transactions on databases, side by side.
 
 use super::report::{Outcome, Printed, Refusal, report, run_all};
+use super::separation;
 use super::standing::{Measured, measured};
 use super::table::{Cell, Column, hundredths, millis, tenths};
 use super::{Args, Failure, Input, Seeds, checks, device_of, elsewhere, input_of, least_of};
@@ -12,6 +13,7 @@ use flagstone::ftl::{Cause, Operation};
 use flagstone::host::{HostError, Stack};
 use flagstone_lab::closed::{Closed, ClosedError, ClosedRecord, Recorded, Recording, Terms};
 use flagstone_lab::device::DeviceSpec;
+use flagstone_lab::occupied::Occupied;
 use flagstone_lab::replay::{Latency, Played, ReplayRecord};
 use std::process::ExitCode;
 
@@ -139,7 +141,7 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
         columns: COLUMNS,
         structures: &[ReplayRecord::STRUCTURES, ClosedRecord::STRUCTURES].concat(),
         about: &about,
-        reasons: |_| Vec::new(),
+        reasons: separation::lines,
     };
     report(args, &device, outcomes, &printed, "stack", suits)
 }
@@ -201,7 +203,7 @@ impl Refusal for ClosedError {
     }
 }
 
-measured!(ClosedRecord, stack, committed, "force:plain");
+measured!(ClosedRecord, stack, committed, granularity, "force:plain");
 
 fn each(record: &ClosedRecord, count: u64) -> f64 {
     count as f64 / record.committed.max(1) as f64
@@ -288,6 +290,11 @@ pub(super) const COLUMNS: &[Column<ClosedRecord>] = &[
         rank: 6,
         cell: Cell::Number(|r| r.write_amplification, hundredths),
     },
+    Column::PLANES,
+    Column::CHANNELS,
+    Column::FOR_HOST,
+    Column::FOR_COLLECTION,
+    Column::FOR_PROTOCOL,
     Column {
         heading: "restart ms",
         says: "a restart after the run",

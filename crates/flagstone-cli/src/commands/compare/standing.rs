@@ -8,6 +8,7 @@
 //! what is less than [`Figure::margin`] behind is said to be so near that another seed can change
 //! it. A row that does not keep up with the arrivals ranks behind all that do.
 
+use flagstone_lab::occupied::Occupied;
 use flagstone_lab::replay::Latency;
 use serde::Serialize;
 
@@ -23,6 +24,12 @@ pub(super) trait Measured: Serialize {
     fn rate(&self) -> f64;
     /// Their response times.
     fn response(&self) -> &Latency;
+    /// How far transactions may overlap: a level, or what locks are for.
+    fn isolation(&self) -> &str;
+    /// Of their response times, the mean wait for isolation and the mean commit, in nanoseconds.
+    fn waits(&self) -> [f64; 2];
+    /// For how long planes and channels were occupied, and by what.
+    fn occupied(&self) -> &Occupied;
     /// Whether transactions arrive by themselves, and not when their clients are ready.
     fn is_open(&self) -> bool;
     /// How many arrive in a second, of an open loop in which they do not arrive at once.
@@ -33,10 +40,10 @@ pub(super) trait Measured: Serialize {
     fn forget_timing(&mut self);
 }
 
-/// A record as [`Measured`]: its fields for the name and for what it committed, and the name of the
-/// control.
+/// A record as [`Measured`]: its fields for the name, for what it committed and for its isolation,
+/// and the name of the control.
 macro_rules! measured {
-    ($record:ty, $name:ident, $committed:ident, $control:literal) => {
+    ($record:ty, $name:ident, $committed:ident, $isolation:ident, $control:literal) => {
         impl Measured for $record {
             fn name(&self) -> &str {
                 &self.$name
@@ -56,6 +63,18 @@ macro_rules! measured {
 
             fn response(&self) -> &Latency {
                 &self.response_ns
+            }
+
+            fn isolation(&self) -> &str {
+                &self.$isolation
+            }
+
+            fn waits(&self) -> [f64; 2] {
+                [self.isolation_wait_ns.mean, self.commit_ns.mean]
+            }
+
+            fn occupied(&self) -> &Occupied {
+                &self.occupied
             }
 
             fn is_open(&self) -> bool {
@@ -322,6 +341,7 @@ pub(super) mod tests {
         response: Latency,
         arrivals: Option<f64>,
         saturated: bool,
+        occupied: Occupied,
     }
 
     impl Measured for Run {
@@ -343,6 +363,18 @@ pub(super) mod tests {
 
         fn response(&self) -> &Latency {
             &self.response
+        }
+
+        fn isolation(&self) -> &str {
+            "serializable"
+        }
+
+        fn waits(&self) -> [f64; 2] {
+            [0.0; 2]
+        }
+
+        fn occupied(&self) -> &Occupied {
+            &self.occupied
         }
 
         fn is_open(&self) -> bool {
@@ -367,6 +399,7 @@ pub(super) mod tests {
             response: Latency::default(),
             arrivals: None,
             saturated: false,
+            occupied: Occupied::default(),
         };
         Row {
             runs: rates.iter().map(run).collect(),
@@ -384,6 +417,7 @@ pub(super) mod tests {
             response,
             arrivals: Some(100.0),
             saturated,
+            occupied: Occupied::default(),
         };
         Row { runs: vec![run] }
     }

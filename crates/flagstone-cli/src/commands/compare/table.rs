@@ -164,6 +164,45 @@ impl<R: Measured> Column<R> {
     };
 }
 
+/// How planes and channels spent the time.
+impl<R: Measured> Column<R> {
+    pub(super) const PLANES: Column<R> = Column {
+        heading: "busy %",
+        says: "of the time, for which planes were occupied",
+        rank: 7,
+        cell: Cell::Number(|r| 100.0 * r.occupied().planes, whole),
+    };
+
+    pub(super) const CHANNELS: Column<R> = Column {
+        heading: "chan %",
+        says: "of the time, for which channels were occupied",
+        rank: 15,
+        cell: Cell::Number(|r| 100.0 * r.occupied().channels, whole),
+    };
+
+    pub(super) const FOR_HOST: Column<R> = Column {
+        heading: "host %",
+        says: "of the time of planes, what the host reads and writes",
+        rank: 16,
+        cell: Cell::Number(|r| r.occupied().share(|o| o.host_ns), whole),
+    };
+
+    pub(super) const FOR_COLLECTION: Column<R> = Column {
+        heading: "gc %",
+        says: "of the time of planes, collection",
+        rank: 16,
+        cell: Cell::Number(|r| r.occupied().share(|o| o.collection_ns), whole),
+    };
+
+    pub(super) const FOR_PROTOCOL: Column<R> = Column {
+        heading: "own %",
+        says: "of the time of planes, what the protocol reads and programs to commit, for the mapping \
+               and for logs",
+        rank: 16,
+        cell: Cell::Number(|r| r.occupied().share(|o| o.protocol_ns), whole),
+    };
+}
+
 /// A table with all the columns that say something of its rows.
 pub(super) struct Table<R: 'static> {
     columns: Vec<&'static Column<R>>,
