@@ -52,7 +52,7 @@ use page::{Judged, end_page, judge, sum};
 use crate::medium::Medium;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::layout;
-use flagstone::nand::{Cell, Flash, FlashError, Geometry, Pairing, Read};
+use flagstone::nand::{Cell, Flash, FlashError, Geometry, Pairing, Read, SaidAtErase};
 use flagstone::units::{Nanos, Pbn, Ppn};
 use places::{Page, Places, READING};
 use std::collections::BTreeSet;
@@ -525,7 +525,7 @@ impl Flash for MediumFlash {
         Ok(now.max(until))
     }
 
-    fn said_at_erase(&self) -> Option<(Pbn, u64, Vec<u8>)> {
+    fn said_at_erase(&self) -> Option<SaidAtErase> {
         self.newest_mark_says()
     }
 

@@ -21,7 +21,9 @@ use crate::stores::lie::Lie;
 use again::WholeAgain;
 use flagstone::forward_flash;
 use flagstone::ftl::statement;
-use flagstone::nand::{Change, Chip, Flash, FlashError, Geometry, Left, PowerCut, Read, Timing};
+use flagstone::nand::{
+    Change, Chip, Flash, FlashError, Geometry, Left, PowerCut, Read, SaidAtErase, Timing,
+};
 use flagstone::units::{Nanos, Pbn, Ppn};
 use flagstone_store::medium::Recorded;
 use flagstone_store::{Glance, OpenOptions, Shown};
@@ -86,7 +88,7 @@ struct State {
     /// Erases of this opening.
     erased: u32,
     /// What the newest mark of the medium says, as the last opening that read the marks found it.
-    says: Option<(Pbn, u64, Vec<u8>)>,
+    says: Option<SaidAtErase>,
     /// Operations that were issued to the flash of the medium, and of the chip.
     issued: u64,
     followed: u64,
@@ -430,7 +432,7 @@ impl Flash for Listening {
     }
 
     /// The chip keeps no marks, and is told.
-    fn said_at_erase(&self) -> Option<(Pbn, u64, Vec<u8>)> {
+    fn said_at_erase(&self) -> Option<SaidAtErase> {
         let says = self.below.said_at_erase();
         self.chip.state().says.clone_from(&says);
         says
@@ -545,7 +547,7 @@ impl Flash for Cutting {
         true
     }
 
-    fn said_at_erase(&self) -> Option<(Pbn, u64, Vec<u8>)> {
+    fn said_at_erase(&self) -> Option<SaidAtErase> {
         self.chip.state().says.clone()
     }
 

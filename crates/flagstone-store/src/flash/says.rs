@@ -4,6 +4,7 @@
 use super::{DAMAGED, MediumFlash, NEVER, SAYS_AT, UNKNOWN, mark, mark_says};
 use crate::superblock::MEDIUM_PAGE_BYTES;
 use flagstone::layout::{get, put};
+use flagstone::nand::SaidAtErase;
 use flagstone::units::Pbn;
 
 impl MediumFlash {
@@ -26,28 +27,34 @@ impl MediumFlash {
     ///
     /// There may be newer ones that say nothing: a block that never had a page gets some before its
     /// mark is durable, and where a cut has taken the mark it is known by its pages.
-    pub(super) fn newest_mark_says(&self) -> Option<(Pbn, u64, Vec<u8>)> {
+    pub(super) fn newest_mark_says(&self) -> Option<SaidAtErase> {
         let state = self.places.state();
         let known = |generation: &u64| !matches!(*generation, NEVER | DAMAGED | UNKNOWN);
         let marks = state.generations.iter().copied().zip(0..);
         let mut marks: Vec<_> = marks.filter(|(generation, _)| known(generation)).collect();
         drop(state);
         marks.sort_unstable();
-        marks
-            .into_iter()
-            .rev()
-            .find_map(|(_, block)| self.mark_says(Pbn(block)))
+        let last = marks.last().map(|&(_, block)| Pbn(block));
+        marks.into_iter().rev().find_map(|(_, block)| {
+            let (number, says) = self.mark_says(Pbn(block))?;
+            Some(SaidAtErase {
+                block: Pbn(block),
+                number,
+                says,
+                is_last: Some(Pbn(block)) == last,
+            })
+        })
     }
 
     /// What the mark of a block says, if it is whole and says something.
-    fn mark_says(&self, block: Pbn) -> Option<(Pbn, u64, Vec<u8>)> {
+    fn mark_says(&self, block: Pbn) -> Option<(u64, Vec<u8>)> {
         let mut page = [0; SAYS_AT + mark_says::SIZE];
         let offset = self.mark_of(block) * MEDIUM_PAGE_BYTES as u64;
         self.medium().read_at(offset, &mut page).ok()?;
         let (mark, record) = page.split_at(SAYS_AT);
         let is_right = get(record, mark_says::CRC) == self.sum_of_says(mark, record);
         let says = || record[mark_says::STATEMENT].to_vec();
-        is_right.then(|| (block, get(record, mark_says::NUMBER), says()))
+        is_right.then(|| (get(record, mark_says::NUMBER), says()))
     }
 
     /// The number of the last erase of an opening, by the blocks that were not erased since.

@@ -252,8 +252,13 @@ fn what_marks_say_is_known_though_a_newer_mark_has_not_landed() {
         let looks = (0..PAGES).filter(|&page| look(&mut flash, Ppn(page)) != Ok(None));
         assert_eq!(looks.count(), pages);
         look(&mut flash, Ppn(PAGES)).expect("a blank page");
-        let said = Some((Pbn(1), 33, says.clone()));
-        assert_eq!(flash.said_at_erase(), said, "{landing:?}");
+        let said = SaidAtErase {
+            block: Pbn(1),
+            number: 33,
+            says: says.clone(),
+            is_last: false,
+        };
+        assert_eq!(flash.said_at_erase(), Some(said), "{landing:?}");
     }
 }
 

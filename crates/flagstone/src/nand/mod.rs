@@ -72,6 +72,19 @@ pub use tracer::{OpKind, Traced, Tracer};
 use crate::units::{Nanos, Pbn, Ppn};
 use std::fmt;
 
+/// What a flash that never fails keeps with an erase.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SaidAtErase {
+    /// The block.
+    pub block: Pbn,
+    /// The number that was given.
+    pub number: u64,
+    /// The bytes that were given.
+    pub says: Vec<u8>,
+    /// Whether no erase is known that came later.
+    pub is_last: bool,
+}
+
 /// The result of a page read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Read {
@@ -186,9 +199,8 @@ pub trait Flash: Send {
         self.erase(now, block)
     }
 
-    /// The block of the last erase of which it is known what was kept with it, and that; nothing if
-    /// nothing was.
-    fn said_at_erase(&self) -> Option<(Pbn, u64, Vec<u8>)> {
+    /// What was kept with the last erase of which that is known; nothing if nothing was.
+    fn said_at_erase(&self) -> Option<SaidAtErase> {
         None
     }
 

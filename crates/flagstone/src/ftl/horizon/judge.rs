@@ -5,6 +5,7 @@
 
 use super::{NONE, Statement};
 use crate::ftl::{BlockState, Ftl, FtlError, Mistake, PairedPages};
+use crate::nand::SaidAtErase;
 use crate::units::{Lpn, Pbn, Ppn};
 use std::fmt;
 
@@ -223,14 +224,20 @@ impl Ftl {
         }
         let said = std::mem::take(&mut self.horizon.erases_said);
         let mut damage = std::mem::take(&mut self.horizon.damage);
-        if let Some((block, number, words)) = self.flash.said_at_erase() {
+        if let Some(SaidAtErase {
+            block,
+            number,
+            says,
+            is_last,
+        }) = self.flash.said_at_erase()
+        {
             let at = self.geometry.page(block, 0);
-            self.horizon.hears(0, at, number, &words);
+            self.horizon.hears(0, at, number, &says);
             // The pages with the last numbers before it may be gone, which must not come again.
             self.seq = self.seq.max(number);
             // Of a block that was not read the erases are not known either.
             let knows_all = (0..self.geometry.blocks()).all(|block| (scanned.reads)(Pbn(block)));
-            if knows_all && self.lacks_an_erase(&said, block, number) {
+            if is_last && knows_all && self.lacks_an_erase(&said, block, number) {
                 damage.push(Damage {
                     block: None,
                     page: None,
@@ -260,9 +267,9 @@ impl Ftl {
         }
     }
 
-    /// Whether an erase was durable that came after all that the flash knows: a page says so that was
-    /// durable itself. It was programmed after an erase of `block` that the flash knows, which was
-    /// issued behind the program with this number.
+    /// Whether an erase was durable that came after the last one that the flash knows, which is of a
+    /// block and was issued behind the program with a number: a page says so that was programmed
+    /// after that, and was durable itself.
     fn lacks_an_erase(&self, said: &[(u64, u8, Ppn)], block: Pbn, number: u64) -> bool {
         let highest = self.horizon.highest();
         let later = said
@@ -273,8 +280,7 @@ impl Ftl {
             let other = self.addresses.block_of(at);
             // Erases of another start have other numbers.
             let is_of_start = !self.flash.was_erased_after(block, other, erase);
-            let ahead = erase.wrapping_sub(self.flash.last_erase_before(block)) as i8;
-            is_of_start && ahead > 0
+            is_of_start && erase != self.flash.last_erase_before(block)
         })
     }
 
