@@ -88,6 +88,10 @@ pub(crate) struct Args {
     /// Generate transactions instead of replaying a trace: uniform, or zipf:THETA.
     #[arg(long, conflicts_with = "trace")]
     workload: Option<Pattern>,
+    /// Play all transactions so many times, one pass behind the other.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000),
+          conflicts_with = "stack")]
+    repeat: u32,
     /// Requests of the workload [default: 200000].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
@@ -295,7 +299,8 @@ impl<'a> Comparison<'a> {
                         Input::Workloads(vec![Script::from_trace(&trace, page_bytes)?])
                     }
                     input @ Input::Workloads(_) => input,
-                };
+                }
+                .repeated(args.repeat as usize);
                 (Arc::new(input), source, sizes)
             }
         };
@@ -383,6 +388,12 @@ impl<'a> Comparison<'a> {
             ),
             about(&self.device, Some(record.fill)),
         ];
+        if record.pages_filled_for_reads > 0 {
+            lines.push(format!(
+                "{} pages that are read before they are written were filled as well",
+                record.pages_filled_for_reads
+            ));
+        }
         lines.extend(self.set.about(&self.owners));
         lines
     }
@@ -429,6 +440,18 @@ enum Input {
 }
 
 impl Input {
+    /// All of it so many times over.
+    fn repeated(self, times: usize) -> Input {
+        match self {
+            Input::Workloads(scripts) if times > 1 => {
+                let longer =
+                    |script: &Script| script.with_length(script.transactions().len() * times);
+                Input::Workloads(scripts.iter().map(longer).collect())
+            }
+            input => input,
+        }
+    }
+
     /// What is played with the nth seed.
     fn script(&self, nth: usize) -> &Script {
         match self {

@@ -173,6 +173,47 @@ fn nothing_committed_is_no_number() {
 }
 
 #[test]
+fn a_run_that_collects_little_says_so_and_a_longer_one_does_not() {
+    let place = Place::new("compare-few");
+    let device = place.file("device.toml", TINY);
+    let line = format!("--workload uniform --requests 80 --protocols seal,scc --device {device}");
+    let few = "Few blocks were collected in the run (";
+    assert!(compare(&words(&line)).0.contains(few));
+    let (text, _) = compare(&words(&format!("{line} --repeat 50")));
+    assert!(!text.contains(few), "{text}");
+    assert!(text.contains(" 4000 page writes"), "{text}");
+}
+
+#[test]
+fn what_is_read_before_it_is_written_was_filled_and_that_is_said() {
+    let place = Place::new("compare-reads");
+    let device = place.file("device.toml", TINY);
+    // Pages 0 and 90 are read, and 91 is written first.
+    let log = "128166372000000000,h,0,Read,0,4096,0\n\
+               128166372000000010,h,0,Read,368640,4096,0\n\
+               128166372000000020,h,0,Write,372736,4096,0\n\
+               128166372000000030,h,0,Read,372736,4096,0\n";
+    let (log, trace) = (place.file("log.csv", log), place.path("log.parquet"));
+    good(&["trace", "import", "msr", &log, "-o", &trace]);
+    let args = [
+        &trace[..],
+        "--device",
+        &device,
+        "--fill",
+        "0",
+        "--protocols",
+        "plain",
+    ];
+    let (text, _) = compare(&args);
+    let said = "pages that are read before they are written were filled as well";
+    assert!(text.contains(said), "{text}");
+    let (json, _) = compare(&[&args[..], &["--json"]].concat());
+    let record: serde_json::Value = serde_json::from_str(&json).expect("a record");
+    assert_eq!(record["flash"]["read"]["host"], 3, "{json}");
+    assert_eq!(record["pages_filled_for_reads"], 2, "{json}");
+}
+
+#[test]
 fn what_is_named_twice_is_taken_once() {
     let names = |args: &[&str]| {
         let (out, err) = small(&[args, &["--csv"]].concat());

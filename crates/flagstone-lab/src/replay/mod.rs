@@ -241,6 +241,24 @@ impl Setup {
         batch.end(device, now)
     }
 
+    /// Writes what a script reads before it writes it, and the device does not hold: a read of
+    /// nothing costs nothing. Returns how many pages these were.
+    fn fill_for_reads(
+        &self,
+        device: &mut Device,
+        filled: Nanos,
+        script: &Script,
+    ) -> Result<(u64, Nanos), DeviceError> {
+        let mut pages = script.read_first();
+        pages.retain(|&page| device.ftl().slot(Lpn(page)).ppn().is_none());
+        let (mut batch, mut now) = (Batch::new(), filled);
+        for &page in &pages {
+            stop::point();
+            now = batch.write(device, now, page)?;
+        }
+        Ok((pages.len() as u64, batch.end(device, now)?))
+    }
+
     /// What is to be written to a device of so many logical pages, of whatever kind.
     pub(crate) fn order<D>(&self, pages: u32, ftl: fn(&D) -> &Ftl) -> Order<D> {
         Order {
@@ -335,6 +353,9 @@ impl Setup {
         source: &InputName,
     ) -> Result<ReplayRecord, ReplayError> {
         let isolation = self.isolation()?;
+        let (unwritten, filled) = self
+            .fill_for_reads(&mut device, filled, script)
+            .map_err(|source| self.failed(source))?;
         // A device that was only filled has had time to prepare the blocks that are left.
         let start = match self.terms.overwrite {
             true => filled,
@@ -384,6 +405,7 @@ impl Setup {
         let window = Nanos(record.virtual_ns);
         record.occupied = Occupied::within(window, busy, device.stats(), &self.device);
         let (recovery_ns, recovery_pages_read) = self.restart(device)?;
+        record.pages_filled_for_reads = unwritten;
         record.recovery_ns = recovery_ns;
         record.recovery_pages_read = recovery_pages_read;
         let pages = host.pages_written + host.pages_read;

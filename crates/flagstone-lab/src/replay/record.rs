@@ -129,6 +129,10 @@ pub struct ReplayRecord {
     pub host_pages_written: u64,
     /// Pages that the host read.
     pub host_pages_read: u64,
+    /// Pages that were filled beyond the fill before the run, since they are read before they are
+    /// written.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub pages_filled_for_reads: u64,
     /// Pages programmed for each page that the host wrote.
     pub write_amplification: f64,
     /// From the choice of each victim to the end of its erase, summed.
@@ -286,6 +290,7 @@ impl ReplayRecord {
             flash: flash_by_cause(stats),
             host_pages_written: host.pages_written,
             host_pages_read: host.pages_read,
+            pages_filled_for_reads: 0,
             write_amplification: programs as f64 / host.pages_written.max(1) as f64,
             gc_ns: stats.gc_ns.0,
             collections: stats.collections,

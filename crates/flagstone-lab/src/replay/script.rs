@@ -2,7 +2,7 @@
 //! came from a trace or from a generator.
 
 use crate::trace::{Op, Trace};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use thiserror::Error;
 
 /// One transaction: ranges into the pages of its [`Script`].
@@ -59,7 +59,8 @@ pub enum ScriptError {
 impl Script {
     /// The transactions of a trace, for a device of this page size. A page of the trace becomes as
     /// many pages of the device as it takes; pages of a trace that are smaller share one. What a
-    /// transaction changes several times is written once, when it commits.
+    /// transaction changes several times is written or trimmed once, as the last change was, when
+    /// it commits.
     ///
     /// # Errors
     /// Page sizes that do not divide.
@@ -84,11 +85,18 @@ impl Script {
                     .filter(|page| seen.insert(*page))
                     .collect::<Vec<u32>>()
             };
-            let writes = pages(Op::Write);
-            let trims: Vec<u32> = pages(Op::Trim)
-                .into_iter()
-                .filter(|page| !writes.contains(page))
-                .collect();
+            let (mut writes, mut trims) = (pages(Op::Write), pages(Op::Trim));
+            if !trims.is_empty() {
+                let mut last = FxHashMap::default();
+                for event in own.iter().map(|&at| &trace.events[at]) {
+                    if matches!(event.op, Op::Write | Op::Trim) {
+                        let first = event.page / shared_by * per_page;
+                        last.extend((first..first + per_page).map(|page| (page, event.op)));
+                    }
+                }
+                writes.retain(|page| last[page] == Op::Write);
+                trims.retain(|page| last[page] == Op::Trim);
+            }
             script.push(
                 trace.events[own[0]].time_ns,
                 aborted,
@@ -147,6 +155,18 @@ impl Script {
             );
         }
         script
+    }
+
+    /// The pages that are read before they are written or trimmed, in order, each once.
+    pub fn read_first(&self) -> Vec<u32> {
+        let (mut seen, mut first) = (FxHashSet::default(), Vec::new());
+        for part in &self.transactions {
+            let reads = self.reads(part).iter();
+            first.extend(reads.filter(|&&page| seen.insert(page)).copied());
+            seen.extend(self.changes(part));
+        }
+        first.sort_unstable();
+        first
     }
 
     /// Checks that a device of so many logical pages can play it.
@@ -252,6 +272,37 @@ mod tests {
         assert_eq!(twice.writes(&twice.transactions()[2]), [2, 3]);
         assert_eq!(twice.transactions()[2].start_ns, 5 + 6);
         assert_eq!(Script::default().with_length(3), Script::default());
+    }
+
+    #[test]
+    fn the_last_change_of_a_page_counts_and_what_is_read_first_is_known() {
+        let event = |transaction, op, page| Event::of((5, transaction, op, page));
+        let trace = Trace {
+            page_bytes: 4096,
+            pages: 9,
+            transactions: 2,
+            events: vec![
+                event(0, Op::Write, 1),
+                event(0, Op::Trim, 1),
+                event(0, Op::Trim, 2),
+                event(0, Op::Write, 2),
+                event(0, Op::Read, 7),
+                event(0, Op::Commit, 0),
+                event(1, Op::Read, 1),
+                event(1, Op::Read, 2),
+                event(1, Op::Read, 5),
+                event(1, Op::Read, 7),
+                event(1, Op::Commit, 0),
+            ],
+            ..Trace::default()
+        };
+        let script = Script::from_trace(&trace, 4096).unwrap();
+        let first = &script.transactions()[0];
+        assert_eq!(
+            (script.writes(first), script.trims(first)),
+            (&[2][..], &[1][..])
+        );
+        assert_eq!(script.read_first(), [5, 7]);
     }
 
     #[test]

@@ -121,8 +121,31 @@ fn upkeep(record: &ReplayRecord) -> f64 {
 /// What a transaction costs under the first two protocols, in words, and what separates the first
 /// from the last.
 pub(super) fn reasons(standing: &Standing<'_, ReplayRecord>, advice: Advice) -> Vec<String> {
-    let lines = standing.contenders().take(2).map(reason);
+    let lines = few_collections(standing).into_iter();
+    let lines = lines.chain(standing.contenders().take(2).map(reason));
     lines.chain(separation::lines(standing, advice)).collect()
+}
+
+/// Victims of the collector below which a run says little of collection.
+const FEW: f64 = 100.0;
+
+/// Says where hardly anything was collected: a longer run may rank protocols otherwise.
+fn few_collections(standing: &Standing<'_, ReplayRecord>) -> Option<String> {
+    let collected = |row: &&Row<ReplayRecord>| row.mean(|run| run.collections as f64);
+    let of = |row: &Row<ReplayRecord>| format!("{} {}", row.name(), whole(collected(&row)));
+    let few = standing
+        .rows
+        .iter()
+        .copied()
+        .filter(|row| collected(row) < FEW);
+    let few: Vec<String> = few.map(of).collect();
+    (!few.is_empty()).then(|| {
+        format!(
+            "Few blocks were collected in the run ({}): a longer one may have another order. Play \
+             more (--repeat 10, or --requests).",
+            few.join(", ")
+        )
+    })
 }
 
 fn reason(row: &Row<ReplayRecord>) -> String {
