@@ -1,7 +1,8 @@
-"""Compares results of suites on plain files and on stores: compare.py RESULTS EXPECTED NAME...
+"""Compares results of suites on plain files and on stores: compare.py PART RESULTS EXPECTED NAME...
 
 RESULTS has NAME.plain.xml and NAME.store.xml, as pytest's --junitxml writes them. EXPECTED has the
-differences that have a reason. Exit code 1: a difference has none, or a reason has no difference.
+differences that have a reason. PART is `whole`, or `subset` if not all tests were run. Exit code 1:
+a difference has no reason, or a reason has no difference.
 """
 
 import collections
@@ -28,7 +29,7 @@ def results(file):
     return found
 
 
-def main(folder, expected, *names):
+def main(part, folder, expected, *names):
     reasons = {}
     for line in pathlib.Path(expected).read_text().splitlines():
         if line and not line.startswith("#"):
@@ -42,9 +43,11 @@ def main(folder, expected, *names):
         for found in on:
             count = collections.Counter(how for how, _ in found.values())
             counts.append("{:6}{:5}{:5}".format(*(count[how] for how in ("passed", "failed", "skipped"))))
-        tests = sorted(on[0].keys() | on[1].keys())
+        tests = on[0].keys() | on[1].keys()
+        if part == "whole":
+            tests |= {test for suite, test in reasons if suite == name}
         differ = 0
-        for test in tests:
+        for test in sorted(tests):
             (plain, _), (store, said) = (found.get(test, ("missing", "")) for found in on)
             reason = reasons.get((name, test))
             if plain == store:
