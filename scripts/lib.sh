@@ -28,3 +28,27 @@ make_work() {
     target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
     work=$target/${0##*/}
 }
+
+# Gets the source of a Debian package into `work`, from where this machine gets its packages.
+debian_source() {
+    if ls "$work/$1"_*.orig.tar.* >/dev/null 2>&1; then
+        return
+    fi
+    mkdir -p "$work/apt/lists/partial" "$work/apt/cache/archives/partial"
+    sources() {
+        # shellcheck disable=SC2016 # apt expands them
+        apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT) $(LABEL)' \
+            'Created-By: Packages' |
+            awk '$4 == "Debian" { print "deb-src", $1, $2, $3 }' | sort -u >"$work/apt/sources.list"
+        [ -s "$work/apt/sources.list" ]
+    }
+    if ! sources; then
+        as_root apt-get update -q >&2
+        sources || die "apt has no source of Debian packages"
+    fi
+    local apt=(apt-get -q -o "Dir::Etc::SourceList=$work/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
+        -o "Dir::State::Lists=$work/apt/lists" -o "Dir::Cache=$work/apt/cache"
+        -o "APT::Sandbox::User=$(id -un)")
+    "${apt[@]}" update >&2
+    (cd "$work" && "${apt[@]}" source --download-only "$1" >&2)
+}

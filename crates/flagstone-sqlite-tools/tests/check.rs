@@ -2,8 +2,11 @@
 
 use flagstone::units::Lpn;
 use flagstone_store::{OpenOptions, PageStore};
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 fn run(arguments: &[&str], path: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flagstone-sqlite"));
@@ -52,4 +55,72 @@ fn a_damaged_database_in_a_whole_store_is_found() {
     let missing = run(&["check"], &folder.path().join("missing.flag"));
     assert_eq!(missing.status.code(), Some(2), "it is no verdict");
     assert!(String::from_utf8_lossy(&missing.stderr).contains("missing.flag"));
+}
+
+/// Copies a file as `cp` does: its pieces are of several moments.
+fn copy(from: &Path, to: &Path) {
+    let mut from = std::fs::File::open(from).expect("a file");
+    let mut to = std::fs::File::create(to).expect("room");
+    let mut piece = vec![0; 128 << 10];
+    loop {
+        let bytes = from.read(&mut piece).expect("it reads");
+        if bytes == 0 {
+            return;
+        }
+        to.write_all(&piece[..bytes]).expect("room");
+        std::thread::sleep(Duration::from_micros(300));
+    }
+}
+
+/// Commits a row, and removes old ones: the numbers of rows have no gap after any commit.
+fn commit_row(db: &rusqlite::Connection, n: u32) {
+    let bytes = [100, 5000, 30000][n as usize % 3];
+    db.execute("INSERT INTO t VALUES (?, randomblob(?))", [n, bytes])
+        .expect("a row");
+    db.execute("DELETE FROM t WHERE n < ?", [n.saturating_sub(300)])
+        .expect("rows");
+}
+
+#[test]
+fn no_torn_copy_of_a_store_in_use_is_called_well() {
+    flagstone_sqlite::register!(rusqlite::ffi).expect("SQLite takes the VFS");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name| folder.path().join(name);
+    let open = |name| {
+        let uri = format!("file:{}?vfs=flagstone", path(name).display());
+        rusqlite::Connection::open(uri).expect("a database")
+    };
+    let db = open("app.flag");
+    db.execute_batch("CREATE TABLE t (n INTEGER PRIMARY KEY, b); CREATE INDEX i ON t (b)")
+        .expect("tables");
+    let done = AtomicBool::new(false);
+    let [mut refused, mut damaged, mut called_well] = [0; 3];
+    std::thread::scope(|scope| {
+        let done = &done;
+        scope.spawn(move || {
+            (0..)
+                .take_while(|_| !done.load(Ordering::Relaxed))
+                .for_each(|n| commit_row(&db, n));
+        });
+        for _ in 0..25 {
+            std::thread::sleep(Duration::from_millis(50));
+            copy(&path("app.flag"), &path("torn.flag"));
+            let verdict = run(&["check"], &path("torn.flag")).status.code();
+            let torn = open("torn.flag");
+            let said = |sql| torn.query_row(sql, [], |row| row.get::<_, String>(0));
+            let whole = said("PRAGMA integrity_check").is_ok_and(|said| said == "ok")
+                && said("SELECT CAST(max(n) - min(n) + 1 = count(*) AS TEXT) FROM t")
+                    .is_ok_and(|said| said == "1");
+            refused += i32::from(verdict == Some(2));
+            damaged += i32::from(verdict == Some(1));
+            called_well += i32::from(!whole && verdict == Some(0));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    println!(
+        "of 25 copies {refused} are of no whole store, {damaged} have a damaged database; \
+         {called_well} are called well and are not"
+    );
+    assert!(refused + damaged > 0, "no copy was torn");
+    assert_eq!(called_well, 0);
 }

@@ -1,8 +1,13 @@
 //! What processes that were killed leave beside stores: super-journals, which nobody would find.
 
+use crate::lab::super_journals;
 use crate::support::{Sql, Stores};
+use rusqlite::Connection;
+use std::io::BufRead;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// A super-journal that lists one journal.
 fn put_super_journal(at: &Path, journal: &Path) {
@@ -53,4 +58,61 @@ fn super_journals_that_nobody_needs_do_not_pile_up() {
     // Its own is gone, as always.
     let ours = |name: &String| name.starts_with("a.flag-mj");
     assert_eq!(stores.names().iter().filter(|name| ours(name)).count(), 3);
+}
+
+#[test]
+fn super_journals_of_120_killed_writers_do_not_pile_up() {
+    const CHILD: &str = "FLAGSTONE_TEST_TWO_STORES";
+    if let Ok(folder) = std::env::var(CHILD) {
+        return commit_to_two_stores(folder.as_ref());
+    }
+    let stores = Stores::new();
+    let (mut left, mut most) = (0, 0);
+    for kill in 0..120_u64 {
+        let mut child = Command::new(std::env::current_exe().expect("a path"));
+        child.args([
+            "--exact",
+            "left::super_journals_of_120_killed_writers_do_not_pile_up",
+        ]);
+        child.args(["--nocapture"]).stdout(Stdio::piped());
+        let folder = stores.path("");
+        let mut child = child.env(CHILD, folder).spawn().expect("it runs");
+        let lines = std::io::BufReader::new(child.stdout.take().expect("a pipe"));
+        let begun = |line: &std::io::Result<String>| line.as_ref().is_ok_and(|l| l == "begun");
+        assert!(lines.lines().any(|line| begun(&line)), "it commits");
+        // At any moment of its commits.
+        std::thread::sleep(Duration::from_micros(kill * 97 % 5000));
+        child.kill().expect("it lives");
+        child.wait().expect("it ended");
+        let now = super_journals(&stores.path("a.flag"));
+        left += usize::from(now > 0);
+        most = most.max(now);
+    }
+    println!("of 120 killed writers {left} left a super-journal; {most} at a time at most");
+    assert!(left > 0, "no kill came in time");
+    assert_eq!(most, 1, "each writer removes what the one before has left");
+    let db = two_stores(&stores.path(""));
+    db.run(BOTH);
+    assert_eq!(super_journals(&stores.path("a.flag")), 0);
+}
+
+const BOTH: &str = "BEGIN; INSERT INTO t VALUES (1); INSERT INTO u VALUES (1); COMMIT";
+
+fn two_stores(folder: &Path) -> Connection {
+    let uri = |name| format!("file:{}?vfs=flagstone", folder.join(name).display());
+    let db = Connection::open(uri("a.flag")).expect("a database");
+    db.run(&format!("ATTACH '{}' AS b", uri("b.flag")));
+    db.run("CREATE TABLE IF NOT EXISTS t (a); CREATE TABLE IF NOT EXISTS b.u (a)");
+    db
+}
+
+/// Commits until it is killed.
+fn commit_to_two_stores(folder: &Path) {
+    flagstone_sqlite::register!(rusqlite::ffi).expect("SQLite takes the VFS");
+    let db = two_stores(folder);
+    db.run(BOTH);
+    println!("begun");
+    loop {
+        db.run(BOTH);
+    }
 }
