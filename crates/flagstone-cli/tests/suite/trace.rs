@@ -84,6 +84,22 @@ fn every_block_format_is_imported() {
             &[],
             "fio version 3 iolog\n0 f write 0 8192\n1000 f read 0 4096\n",
         ),
+        ("spc", &[], "0,0,8192,W,0\n0,0,4096,r,0.001\n"),
+        (
+            "csv",
+            &["--preset", "tencent", "--time-unit", "ms"],
+            "7,0,16,1,9\n8,0,8,0,9\n",
+        ),
+        (
+            "csv",
+            &[
+                "--columns",
+                "op,time:ms,offset:kib,bytes",
+                "--delimiter",
+                ";",
+            ],
+            "op;ms;kib;bytes\nw;0;0;8192\nr;1;4;1\n",
+        ),
     ] {
         let input = place.file("input", text);
         let args = [&["trace", "import", format, &input, "-o", &trace], options].concat();
@@ -92,6 +108,32 @@ fn every_block_format_is_imported() {
         says(&err, "0.001 s, 1000.0 requests/s");
         let (json, _) = good(&["trace", "info", &trace, "--json"]);
         says(&json, "\"source\":\"input\"");
+    }
+}
+
+/// A trace with aborts, relations and reads survives the table, all but its provenance.
+#[test]
+fn an_exported_table_is_read_back() {
+    let place = Place::new("round");
+    let (first, table, second) = (place.path("1"), place.path("csv"), place.path("2"));
+    good_with(&["trace", "import", "waldump", "-", "-o", &first], WALDUMP);
+    good(&["trace", "export", "csv", &first, "-o", &table]);
+    let import = format!("trace import csv {table} --page-bytes 8192 -o {second}");
+    good(&words(&import));
+    assert_eq!(
+        good(&["trace", "export", "csv", &second]).0,
+        std::fs::read_to_string(&table).unwrap()
+    );
+    let [first, second] = [first, second].map(|trace| json(&["trace", "info", &trace, "--json"]));
+    for entry in [
+        "relations",
+        "page_bytes",
+        "pages",
+        "commits",
+        "aborts",
+        "duration_ns",
+    ] {
+        assert_eq!(first[entry], second[entry], "{entry}");
     }
 }
 
@@ -111,6 +153,16 @@ fn wrong_use_and_wrong_input_are_2() {
     says(&page, "a power of two");
     assert_eq!(flagstone(&["trace"]).status.code(), Some(2));
     bad(&["trace", "import", "waldump", "-"]);
+
+    let unknown = bad(&["trace", "import", "csv", &text, "-o", &trace]);
+    says(
+        &unknown,
+        "say what the columns are, for example --columns time:us,op",
+    );
+    let columns = bad(&words(&format!(
+        "trace import csv {text} -o {trace} --columns time,op,offset:bytes,bytes"
+    )));
+    says(&columns, "state time:s, time:ms");
 
     let foreign = bad(&["trace", "import", "waldump", &text, "-o", &trace]);
     says(&foreign, "line 1: not the output of pg_waldump");

@@ -6,11 +6,14 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use sha2::{Digest, Sha256};
 use thiserror::Error;
+
+use super::Event;
+use super::file::FileError;
 
 /// The longest line that is read, in bytes: a commit record may list a great many invalidations,
 /// and a binary file without line ends should not fill the memory.
@@ -40,7 +43,16 @@ pub enum ImportError {
     /// The input as a whole cannot be a trace of that kind.
     #[error("{0}")]
     Whole(String),
+    /// The temporary file of a large input cannot be written or read.
+    #[error("a temporary file in {}: {}", .0.display(), .1)]
+    Temporary(PathBuf, io::Error),
+    /// The trace cannot be written.
+    #[error(transparent)]
+    File(#[from] Box<FileError>),
 }
+
+/// Takes the events of a trace in their order.
+pub type EventSink<'a> = &'a mut dyn FnMut(Event) -> Result<(), ImportError>;
 
 /// Something to import from.
 pub struct Input {
@@ -247,6 +259,44 @@ impl<R: BufRead> Lines<R> {
             text,
             ended,
         }))
+    }
+}
+
+/// The fields of a text between blanks, and their number: the fields beyond `N` are counted only.
+pub(crate) fn words<const N: usize>(text: &str) -> ([&str; N], usize) {
+    let (mut words, mut count) = ([""; N], 0);
+    let bytes = text.as_bytes();
+    let blank = |byte: u8| byte <= b' ' && byte.is_ascii_whitespace();
+    let mut at = 0;
+    loop {
+        while at < bytes.len() && blank(bytes[at]) {
+            at += 1;
+        }
+        if at == bytes.len() {
+            return (words, count);
+        }
+        let start = at;
+        while at < bytes.len() && !blank(bytes[at]) {
+            at += 1;
+        }
+        if count < N {
+            words[count] = &text[start..at];
+        }
+        count += 1;
+    }
+}
+
+/// A decimal number, in digits alone.
+pub(crate) fn number(text: &str) -> Option<u64> {
+    let digits = text.bytes().map(|byte| byte.wrapping_sub(b'0'));
+    match text.len() {
+        0 => None,
+        // No number of so many digits is too large.
+        1..=19 => digits.fold(Some(0), |sum: Option<u64>, digit| match digit {
+            0..=9 => Some(sum? * 10 + u64::from(digit)),
+            _ => None,
+        }),
+        _ => text.parse().ok(),
     }
 }
 
