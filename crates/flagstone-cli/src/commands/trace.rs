@@ -61,6 +61,8 @@ enum Import {
     Blkparse(BlkparseArgs),
     /// An I/O log of fio, version 2 or 3.
     Fio(FioArgs),
+    #[command(external_subcommand)]
+    Other(Vec<String>),
 }
 
 #[derive(Args)]
@@ -250,6 +252,19 @@ fn import(from: Import) -> Result<(), Failure> {
                 events.into_iter().try_for_each(sink)?;
                 Ok((trace, notes::of_waldump(&report)))
             })
+        }
+        Import::Other(words) => {
+            let name = words.first().map_or("", String::as_str);
+            let preset = PRESETS.iter().any(|preset| preset.name == name);
+            Err(Failure::Usage(match preset {
+                true => format!("`{name}` is a preset: trace import csv --preset {name} …"),
+                false => format!(
+                    "no format `{name}`: waldump, blkparse, fio, or a table of requests, whose columns \
+                     you describe (trace import csv --columns time:us,op,offset:sectors,bytes,volume) \
+                     or name (--preset {})",
+                    PRESETS.map(|preset| preset.name).join(", ")
+                ),
+            }))
         }
         Import::Csv(args) => import_table(&args),
         Import::Disksim(args) => import_preset("disksim", &args),

@@ -1,6 +1,8 @@
 //! `flagstone trace`: import, info and export end to end, and the exit codes.
 
-use super::run::{Place, bad, bad_with, flagstone, good, good_with, json, says, words};
+use super::run::{
+    Place, bad, bad_with, command, flagstone, good, good_with, json, output, says, texts, words,
+};
 
 pub(crate) const WALDUMP: &str = "\
 rmgr: Heap        len (rec/tot):     54/    54, tx:        700, lsn: 0/01, prev 0/00, desc: INSERT off 1, blkref #0: rel 1663/5/16396 blk 8, blkref #1: rel 1663/5/16396 fork vm blk 0
@@ -168,6 +170,17 @@ fn wrong_use_and_wrong_input_are_2() {
     says(&foreign, "line 1: not the output of pg_waldump");
     let absent = bad(&["trace", "import", "waldump", "no-such-file", "-o", &trace]);
     says(&absent, "no-such-file cannot be read: No such file");
+    let format = |name: &str| bad(&["trace", "import", name, &text, "-o", &trace]);
+    says(&format("fiu"), "trace import csv --preset fiu");
+    says(
+        &format("tpc"),
+        "no format `tpc`: waldump, blkparse, fio, or a table",
+    );
+    let log = place.file("x.log", "fio version 3 iolog\n0 f read 0 4096\n");
+    says(
+        &bad(&["compare", &log]),
+        "`flagstone trace import fio` makes one of it",
+    );
     let info = bad(&["trace", "info", &text]);
     says(&info, "not a Parquet file");
     assert!(!std::path::Path::new(&trace).exists());
@@ -226,6 +239,19 @@ fn a_saved_device_serves_a_comparison_and_a_wrong_one_is_refused() {
     says(&refused(&image, &[]), "make the image again");
     says(&refused(&input, &[]), "is not the image of a device");
     says(&refused(&place.path("none"), &[]), "could not be read");
+}
+
+/// The shipped trace is in the program, and a reason for which no row could run is said once.
+#[test]
+fn an_installed_program_compares_the_shipped_trace() {
+    let place = Place::new("shipped");
+    let device = place.file("device.toml", super::run::TINY);
+    let mut command = command(&["compare", "--device", &device]);
+    command.current_dir(place.path(""));
+    let ended = output(command, "");
+    let said = texts(&ended).1;
+    says(&said, "error: the trace uses 114114 logical pages");
+    assert_eq!(said.matches("use a larger one").count(), 1, "{said}");
 }
 
 #[test]

@@ -34,7 +34,7 @@ use super::input::hex;
 use super::{Event, Op, Trace};
 use crate::inputs;
 use crate::output::{Draft, Output, OutputError, Why};
-pub use read::read;
+pub use read::{read, read_bytes};
 
 /// The version of the format, in the metadata as `flagstone.version`. A reader refuses others.
 pub const VERSION: u32 = 1;
@@ -355,4 +355,9 @@ pub fn sha256(path: &Path) -> Result<String, FileError> {
         }
     };
     hash().map_err(|error| Problem::Io(error).of(path))
+}
+
+/// The SHA-256 of bytes, in hexadecimal.
+pub fn sha256_of(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
 }

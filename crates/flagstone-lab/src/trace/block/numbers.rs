@@ -1,52 +1,35 @@
 //! Dense numbers for the pages that requests touch, by volume and address.
 //!
-//! The memory grows with the space that is touched and not with the number of requests: a bit a
-//! page, in chunks of [`CHUNK`] pages. A terabyte in pages of 4 KiB takes about 100 MB.
+//! The memory grows with the space that is touched and not with the number of requests: two bits a
+//! page, in chunks of [`CHUNK`] pages. A terabyte in pages of 4 KiB takes about 80 MB. A look-up
+//! is one in the index, which is small, and one in a word.
 
 use rustc_hash::FxHashMap as HashMap;
 
 use crate::trace::check::MAX_COUNT;
 
 /// Pages of a chunk.
-const CHUNK: u64 = 512;
+const CHUNK: u64 = 1024;
 
-/// A number for each chunk that has pages.
-type Chunks = HashMap<(u32, u64), Chunk>;
+/// Pages of a word.
+const WORD: u64 = 64;
 
-#[derive(Debug, Default)]
-struct Chunk {
-    /// A bit for each page.
-    bits: [u64; 8],
-    /// The number of its first page.
-    base: u32,
-    /// Pages before each word.
-    before: [u16; 8],
+/// Which of 64 pages are touched, and the number of the first of them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Word {
+    touched: u64,
+    number: u32,
 }
 
-impl Chunk {
-    /// Numbers its pages from `base`; returns how many they are.
-    fn number_from(&mut self, base: u32) -> u32 {
-        self.base = base;
-        let mut pages = 0;
-        for (before, word) in self.before.iter_mut().zip(self.bits) {
-            *before = pages;
-            pages += word.count_ones() as u16;
-        }
-        pages.into()
-    }
-
-    /// The number of the first numbered page of the chunk at or after its page `at`.
-    fn number(&self, at: u64) -> u32 {
-        let word = (at / 64) as usize;
-        let within = self.bits[word] & !(u64::MAX << (at % 64));
-        self.base + u32::from(self.before[word]) + within.count_ones()
-    }
-}
+/// The words of a chunk.
+type Chunk = [Word; (CHUNK / WORD) as usize];
 
 /// The pages that reads and writes touch.
 #[derive(Debug, Default)]
 pub(super) struct Touched {
-    chunks: Chunks,
+    /// Where the chunk of a volume and an address is.
+    index: HashMap<(u32, u64), u32>,
+    chunks: Vec<Chunk>,
     pages: u64,
 }
 
@@ -55,15 +38,18 @@ impl Touched {
     pub(super) fn add(&mut self, volume: u32, first: u64, end: u64) -> bool {
         let mut at = first;
         while at < end && self.pages <= u64::from(MAX_COUNT) {
-            let chunk = at / CHUNK;
-            let stop = end.min((chunk + 1) * CHUNK);
-            let chunk = self.chunks.entry((volume, chunk)).or_default();
+            let stop = end.min((at / CHUNK + 1) * CHUNK);
+            let place = self.index.entry((volume, at / CHUNK)).or_insert_with(|| {
+                self.chunks.push(Chunk::default());
+                self.chunks.len() as u32 - 1
+            });
+            let chunk = &mut self.chunks[*place as usize];
             while at < stop {
-                let word = &mut chunk.bits[(at % CHUNK / 64) as usize];
-                let count = (64 - at % 64).min(stop - at);
-                let mask = (u64::MAX >> (64 - count)) << (at % 64);
-                self.pages += u64::from((mask & !*word).count_ones());
-                *word |= mask;
+                let touched = &mut chunk[(at % CHUNK / WORD) as usize].touched;
+                let count = (WORD - at % WORD).min(stop - at);
+                let mask = (u64::MAX >> (WORD - count)) << (at % WORD);
+                self.pages += u64::from((mask & !*touched).count_ones());
+                *touched |= mask;
                 at += count;
             }
         }
@@ -72,17 +58,20 @@ impl Touched {
 
     /// Numbers all pages; `rank` is the place of each volume in their order.
     pub(super) fn number(mut self, rank: &[u32]) -> Numbers {
-        let mut order: Vec<(u32, u64)> = self.chunks.keys().copied().collect();
+        let mut order: Vec<(u32, u64)> = self.index.keys().copied().collect();
         order.sort_unstable_by_key(|&(volume, chunk)| (rank[volume as usize], chunk));
         let mut of_volume = vec![0; rank.len()];
         let mut pages = 0;
         for &(volume, chunk) in &order {
-            let found = self.chunks.get_mut(&(volume, chunk)).expect("one of them");
-            let count = found.number_from(pages);
-            of_volume[volume as usize] += count;
-            pages += count;
+            let before = pages;
+            for word in &mut self.chunks[self.index[&(volume, chunk)] as usize] {
+                word.number = pages;
+                pages += word.touched.count_ones();
+            }
+            of_volume[volume as usize] += pages - before;
         }
         Numbers {
+            index: self.index,
             chunks: self.chunks,
             order,
             rank: rank.to_vec(),
@@ -95,7 +84,8 @@ impl Touched {
 /// The numbers of pages, by volume (in the order of the names) and address.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    chunks: Chunks,
+    index: HashMap<(u32, u64), u32>,
+    chunks: Vec<Chunk>,
     /// The chunks, in the order of their numbers.
     order: Vec<(u32, u64)>,
     rank: Vec<u32>,
@@ -108,8 +98,15 @@ pub(super) struct Numbers {
 impl Numbers {
     /// The numbers of `first..end`, all of which were touched.
     pub(super) fn touched(&self, volume: u32, first: u64, end: u64) -> std::ops::Range<u32> {
-        let number = self.chunks[&(volume, first / CHUNK)].number(first % CHUNK);
+        let number = self.number((volume, first / CHUNK), first % CHUNK);
         number..number + (end - first) as u32
+    }
+
+    /// The number of the first touched page at or after page `at` of a chunk.
+    fn number(&self, chunk: (u32, u64), at: u64) -> u32 {
+        let word = self.chunks[self.index[&chunk] as usize][(at / WORD) as usize];
+        let before = word.touched & !(u64::MAX << (at % WORD));
+        word.number + before.count_ones()
     }
 
     /// The numbers of those pages of `first..end` that were touched: numbers follow addresses, so
@@ -126,8 +123,8 @@ impl Numbers {
             .order
             .partition_point(|&(volume, chunk)| (rank(volume), chunk) < key);
         match self.order.get(place) {
-            Some(found) if *found == (volume, key.1) => self.chunks[found].number(at % CHUNK),
-            Some(found) => self.chunks[found].base,
+            Some(found) if *found == (volume, key.1) => self.number(*found, at % CHUNK),
+            Some(found) => self.number(*found, 0),
             None => self.pages,
         }
     }
