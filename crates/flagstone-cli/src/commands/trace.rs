@@ -122,10 +122,10 @@ struct TableArgs {
     preset_args: PresetArgs,
     /// What the columns are, from the left, for example time:us,op,offset:sectors,bytes,volume.
     ///
-    /// time:UNIT (s, ms, us, ns, 100ns, filetime); op (words), op:write1 (1 is a write), op:read1 (1
-    /// is a read) or op:flags (hexadecimal, the lowest bit says read); offset:UNIT and size:UNIT
-    /// (bytes, sectors, kib, mib, pages, or a number of bytes); volume, where several make one name;
-    /// _ for a column to ignore, and ... for any more at the end.
+    /// time:UNIT (s, ms, us, ns, 100ns, filetime); op (words), op:write1 (1 is a write), op:read1
+    /// (1 is a read) or op:flags (hexadecimal, the lowest bit says read); offset:UNIT and size:UNIT
+    /// (bytes, sectors, kib, mib, pages, or a number of bytes); volume, where several make one
+    /// name; _ for a column to ignore, and ... for any more at the end.
     #[arg(long, value_parser = Columns::parse, conflicts_with = "preset")]
     columns: Option<Columns>,
     /// A published format: disksim, msr, spc, fiu, alibaba, tencent, systor, cloudphysics.

@@ -12,10 +12,10 @@
 //! the request's time, and a commit. Where a format has flushes and [`CommitAt::Flush`] is asked
 //! for, the writes and trims of a volume between two flushes are one transaction instead, which the
 //! flush commits. Reads stay transactions of their own. Requests are put in the order of their
-//! times (how many were not is reported), in constant memory. Pages are numbered densely by volume and address: only
-//! pages that a read or a write touches get a number, so that a trace of a large disk fits a small
-//! simulated device. A trim counts for pages that are wholly inside it and that have a number;
-//! others it could not change.
+//! times (how many were not is reported), in constant memory. Pages are numbered densely by volume
+//! and address: only pages that a read or a write touches get a number, so that a trace of a large
+//! disk fits a small simulated device. A trim counts for pages that are wholly inside it and that
+//! have a number; others it could not change.
 
 pub mod blkparse;
 mod collect;

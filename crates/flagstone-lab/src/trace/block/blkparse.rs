@@ -128,8 +128,8 @@ pub fn import(
             collector.wrong(&line, "the event has no kind (R, W, D, …)")?;
             continue;
         };
-        // A flush or preflush `F` may come first; `D` anywhere is a discard, and what begins with `Z`
-        // is about a zone.
+        // A flush or preflush `F` may come first; `D` anywhere is a discard, and what begins with
+        // `Z` is about a zone.
         let op = match kind {
             _ if kind.starts_with("ZA") => Op::Write,
             _ if kind.starts_with("ZR") => Op::Trim,

@@ -143,8 +143,8 @@ impl Join {
         Joined::Counted("completions of a part of a request")
     }
 
-    /// Takes a remap: what was `from_sector` of `from` is at the place of `event`. The requests of a
-    /// device above the own one are counted there; a partition has no requests of its own.
+    /// Takes a remap: what was `from_sector` of `from` is at the place of `event`. Requests of an
+    /// upper device are counted there; a partition has no requests of its own.
     pub(super) fn remap(&mut self, event: Event<'_>, from: &str, from_sector: u64) {
         let before = [event.device, from].map(|device| (device.to_string(), from_sector));
         let moved = before

@@ -212,8 +212,8 @@ impl Kept {
         let span_ns = u128::from(self.most_ns - self.first_ns);
         let problem = match self {
             _ if lines < LINES_NEEDED => return Ok(()),
-            // Numbers in no order fall by a sixth of their range on average, completions in no order
-            // by little, and each further volume in a file by the range once.
+            // Numbers in no order fall by a sixth of their range on average, completions in no
+            // order by little, and each further volume in a file by the range once.
             _ if self.falls_ns > span_ns * u128::from(lines / 10) => {
                 format!("the times of {lines} lines are in no order")
             }

@@ -110,7 +110,7 @@ fn msr_lines_that_are_none_say_why() {
     assert_eq!(events(&rebased)[2].0, 25);
 }
 
-/// Two requests of each published format: 1 ms apart, a write of pages 0 and 1 and a read of page 1.
+/// Two requests of each published format: a write of pages 0 and 1 and a read of page 1 later.
 #[test]
 fn every_preset_reads_its_format() {
     for (name, text, volume) in [
