@@ -11,11 +11,13 @@ use crate::reproduce::measure::Expr;
 use crate::reproduce::sensitivity::{Analysis, OpenSettings};
 use crate::stores;
 use crate::sweep::{Sweep, Task};
+use crate::trace::block::columns::PRESETS as TABLES;
 use crate::trace::block::fio::Waits;
+use crate::trace::block::table::{self, Table};
 use crate::trace::block::time::TimeUnit;
-use crate::trace::block::{BlockOptions, blkparse, disksim, fio, msr};
+use crate::trace::block::{BlockOptions, blkparse, fio};
 use crate::trace::input::ImportError;
-use crate::trace::{Trace, bpftrace, file, waldump};
+use crate::trace::{Trace, bpftrace, csv, file, waldump};
 use crate::workload::{Pattern, WorkloadError};
 use flagstone::commit::Kind;
 use flagstone::fuzzing::sample;
@@ -38,24 +40,38 @@ const IMPORTS: [(&str, Import); 7] = [
         };
         Ok(bpftrace::import(text, &options)?.0)
     }),
-    ("disksim", |text| {
-        Ok(disksim::import(text, &BlockOptions::new(4096), TimeUnit::Seconds, 512)?.0)
+    ("csv", |text| {
+        let mut events = Vec::new();
+        let head = csv::import(text, 4096, &mut |event| {
+            events.push(event);
+            Ok(())
+        })?;
+        Ok(Trace { events, ..head })
     }),
-    ("msr", |text| {
-        Ok(msr::import(text, &BlockOptions::new(512), None)?.0)
+    ("preset", |text| {
+        let (&which, text) = text.split_first().unwrap_or((&0, text));
+        let table = Table {
+            time_unit: which.is_multiple_of(2).then_some(TimeUnit::Seconds),
+            ..Table::of(&TABLES[usize::from(which) % TABLES.len()])
+        };
+        let requests = table::import(text, &BlockOptions::new(512), &table)?;
+        Ok(requests.into_trace()?.0)
     }),
     ("blkparse", |text| {
-        Ok(blkparse::import(text, &BlockOptions::new(4096), blkparse::Action::Issue)?.0)
+        let action = blkparse::Action::Issue;
+        let requests = blkparse::import(text, &BlockOptions::new(4096), action)?;
+        Ok(requests.into_trace()?.0)
     }),
     ("fio", |text| {
-        Ok(fio::import(text, &BlockOptions::new(4096), Some(Waits::ForUs))?.0)
+        let requests = fio::import(text, &BlockOptions::new(4096), Some(Waits::ForUs))?;
+        Ok(requests.into_trace()?.0)
     }),
     ("fio, any rate", |text| {
         let options = BlockOptions {
             any_rate: true,
             ..BlockOptions::new(1 << 20)
         };
-        Ok(fio::import(text, &options, None)?.0)
+        Ok(fio::import(text, &options, None)?.into_trace()?.0)
     }),
 ];
 

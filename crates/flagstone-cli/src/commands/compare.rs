@@ -29,8 +29,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Where the shipped trace is, from the root of a clone.
-const SHIPPED: &str = "data/tpcc-postgres.parquet";
+/// The shipped trace, which an installed program has as well.
+const SHIPPED: &[u8] = include_bytes!("../../../../data/tpcc-postgres.parquet");
+
+/// Its name in results.
+const SHIPPED_NAME: &str = "tpcc-postgres";
 
 /// Clients where nothing else is asked for.
 const CLIENTS: u32 = 16;
@@ -45,7 +48,7 @@ const FILL: f64 = 0.7;
 #[derive(clap::Args, Clone)]
 #[command(after_help = "--help says what each column means", after_long_help = definitions())]
 pub(crate) struct Args {
-    /// The trace to replay [default: the shipped one, from the root of a clone].
+    /// The trace to replay [default: the shipped one, data/tpcc-postgres.parquet].
     trace: Option<PathBuf>,
     /// A preset (see `flagstone device list`) or a TOML file.
     #[arg(long, default_value = "small")]
@@ -511,13 +514,12 @@ fn input_of(
         let name = pattern.to_string();
         return Ok((Input::Workloads(scripts), InputName { name, sha256: None }));
     }
-    let path = args.trace.as_deref().unwrap_or(Path::new(SHIPPED));
-    if args.trace.is_none() && !path.exists() {
-        return Err(Failure::Usage(format!(
-            "{SHIPPED} is not here: run this from the root of a clone, name a trace, or use \
-             --workload"
-        )));
-    }
+    let Some(path) = &args.trace else {
+        let trace = file::read_bytes(SHIPPED, Path::new(SHIPPED_NAME))?;
+        let name = SHIPPED_NAME.to_string();
+        let sha256 = Some(file::sha256_of(SHIPPED));
+        return Ok((Input::Trace(trace), InputName { name, sha256 }));
+    };
     let trace = file::read(path)?;
     let sha256 = Some(file::sha256(path)?);
     let name = path

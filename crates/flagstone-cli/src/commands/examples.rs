@@ -62,6 +62,8 @@ flagstone trace import waldump - -o mine.parquet
 flagstone trace import disksim disk.trace --time-unit ms -o mine.parquet
 # as it is published
 flagstone trace import msr web_0.csv -o web.parquet
+# any table of requests
+flagstone trace import csv disk.csv --columns time:us,op,offset:sectors,bytes,volume -o mine.parquet
 # each request alone
 flagstone trace import blkparse blk.txt -o mine.parquet
 # what lies between two flushes as a transaction

@@ -7,19 +7,21 @@ use std::process::ExitCode;
 use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand};
 use flagstone_lab::output::Output;
-use flagstone_lab::trace::block::CommitAt;
 use flagstone_lab::trace::block::blkparse::Action;
+use flagstone_lab::trace::block::columns::{Columns, Delimiter, PRESETS, Preset};
 use flagstone_lab::trace::block::fio::Waits;
+use flagstone_lab::trace::block::table::{self, Table};
 use flagstone_lab::trace::block::time::TimeUnit;
-use flagstone_lab::trace::block::{self, blkparse, disksim, fio, msr};
+use flagstone_lab::trace::block::{self, CommitAt, Requests, blkparse, fio};
+use flagstone_lab::trace::file::Effort;
 use flagstone_lab::trace::info::Info;
-use flagstone_lab::trace::input::{ImportError, Input};
+use flagstone_lab::trace::input::{EventSink, ImportError, Input};
 use flagstone_lab::trace::waldump::{self, Forks};
 use flagstone_lab::trace::{Trace, csv, file, notes};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::{Failure, apart, named, note, progress, say, unless_closed};
+use super::{Failure, apart, named, note, progress, progress_bar, say, unless_closed};
 
 /// Make, describe and export traces of transactions.
 #[derive(Args)]
@@ -47,14 +49,20 @@ enum TraceCommand {
 enum Import {
     /// What pg_waldump prints about PostgreSQL's write-ahead log.
     Waldump(WaldumpArgs),
-    /// A DiskSim ASCII trace, as DiskSim and MQSim read it: TIME DEVICE SECTOR SECTORS FLAGS.
-    Disksim(DisksimArgs),
+    /// A table of requests, whose columns you describe, or what `trace export csv` writes.
+    Csv(TableArgs),
+    /// A DiskSim ASCII trace, as MQSim reads it: TIME DEVICE SECTOR SECTORS 1 (read) or 0.
+    Disksim(PresetArgs),
     /// An MSR Cambridge trace: Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime.
-    Msr(MsrArgs),
+    Msr(PresetArgs),
+    /// An SPC trace (UMass Financial and WebSearch): ASU,LBA,Size,Opcode,Timestamp.
+    Spc(PresetArgs),
     /// What blkparse prints by default.
     Blkparse(BlkparseArgs),
     /// An I/O log of fio, version 2 or 3.
     Fio(FioArgs),
+    #[command(external_subcommand)]
+    Other(Vec<String>),
 }
 
 #[derive(Args)]
@@ -97,24 +105,41 @@ struct BlockArgs {
 }
 
 #[derive(Args)]
-struct DisksimArgs {
+struct PresetArgs {
     #[command(flatten)]
     block: BlockArgs,
-    /// What the times count: the file does not say. DiskSim's own are in ms, MQSim's in ns.
+    /// What the times count, if the file does not say or says something else.
     #[arg(long, value_parser = time_unit())]
-    time_unit: TimeUnit,
-    /// Bytes of a sector.
-    #[arg(long, default_value_t = 512, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    sector_bytes: u32,
+    time_unit: Option<TimeUnit>,
+    /// Bytes of a sector, if not 512.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    sector_bytes: Option<u32>,
 }
 
 #[derive(Args)]
-struct MsrArgs {
+struct TableArgs {
     #[command(flatten)]
-    block: BlockArgs,
-    /// What the times count, if they are not Windows file times.
-    #[arg(long, value_parser = time_unit())]
-    time_unit: Option<TimeUnit>,
+    preset_args: PresetArgs,
+    /// What the columns are, from the left, for example time:us,op,offset:sectors,bytes,volume.
+    ///
+    /// time:UNIT (s, ms, us, ns, 100ns, filetime); op (words), op:write1 (1 is a write), op:read1
+    /// (1 is a read) or op:flags (hexadecimal, the lowest bit says read); offset:UNIT and size:UNIT
+    /// (bytes, sectors, kib, mib, pages, or a number of bytes); volume, where several make one
+    /// name; _ for a column to ignore, and ... for any more at the end.
+    #[arg(long, value_parser = Columns::parse, conflicts_with = "preset")]
+    columns: Option<Columns>,
+    /// A published format: disksim, msr, spc, fiu, alibaba, tencent, systor, cloudphysics.
+    #[arg(long, value_parser = named(PRESETS.map(|preset| (preset, preset.name))))]
+    preset: Option<Preset>,
+    /// What separates columns: one character, tab, or space for any number of blanks.
+    #[arg(long, value_name = "C", value_parser = Delimiter::parse)]
+    delimiter: Option<Delimiter>,
+    /// Lines to skip at the start. A line of column names is skipped without.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    skip_lines: u64,
+    /// What a transaction is: each request, or what a volume writes between two flushes.
+    #[arg(long, default_value = "request", value_parser = named(CommitAt::ALL))]
+    commit_at: CommitAt,
 }
 
 #[derive(Args)]
@@ -191,6 +216,11 @@ impl BlockArgs {
             page_bytes: self.page_bytes,
             max_request_bytes: self.max_request_bytes,
             any_rate: self.any_rate,
+            // Not where temporary files may lie in memory.
+            folder: Some(match self.files.output.parent() {
+                Some(folder) if !folder.as_os_str().is_empty() => folder.into(),
+                _ => ".".into(),
+            }),
         }
     }
 }
@@ -215,23 +245,31 @@ fn import(from: Import) -> Result<(), Failure> {
                 keep_unfinished: args.keep_unfinished,
                 ..waldump::WalOptions::default()
             };
-            import_with(&args.files, |input| {
-                let (trace, report) = waldump::import(input, &options)?;
+            import_with(&args.files, Effort::Small, |input, bar, sink| {
+                let (mut trace, report) = waldump::import(input, &options)?;
+                bar.finish_and_clear();
+                let events = std::mem::take(&mut trace.events);
+                events.into_iter().try_for_each(sink)?;
                 Ok((trace, notes::of_waldump(&report)))
             })
         }
-        Import::Disksim(DisksimArgs {
-            block,
-            time_unit,
-            sector_bytes,
-        }) => import_block(&block, CommitAt::Request, |input, options| {
-            disksim::import(input, options, time_unit, sector_bytes)
-        }),
-        Import::Msr(MsrArgs { block, time_unit }) => {
-            import_block(&block, CommitAt::Request, |input, options| {
-                msr::import(input, options, time_unit)
-            })
+        Import::Other(words) => {
+            let name = words.first().map_or("", String::as_str);
+            let preset = PRESETS.iter().any(|preset| preset.name == name);
+            Err(Failure::Usage(match preset {
+                true => format!("`{name}` is a preset: trace import csv --preset {name} …"),
+                false => format!(
+                    "no format `{name}`: waldump, blkparse, fio, or a table of requests, whose columns \
+                     you describe (trace import csv --columns time:us,op,offset:sectors,bytes,volume) \
+                     or name (--preset {})",
+                    PRESETS.map(|preset| preset.name).join(", ")
+                ),
+            }))
         }
+        Import::Csv(args) => import_table(&args),
+        Import::Disksim(args) => import_preset("disksim", &args),
+        Import::Msr(args) => import_preset("msr", &args),
+        Import::Spc(args) => import_preset("spc", &args),
         Import::Blkparse(BlkparseArgs {
             block,
             commit_at,
@@ -249,17 +287,56 @@ fn import(from: Import) -> Result<(), Failure> {
     }
 }
 
+fn import_preset(name: &str, args: &PresetArgs) -> Result<(), Failure> {
+    let preset = PRESETS.iter().find(|preset| preset.name == name);
+    let table = Table::of(preset.expect("a preset of that name"));
+    import_as(table, CommitAt::Request, args)
+}
+
+fn import_table(args: &TableArgs) -> Result<(), Failure> {
+    let mut table = match (&args.columns, &args.preset) {
+        (Some(columns), _) => Table::new(columns.clone()),
+        (None, Some(preset)) => Table::of(preset),
+        (None, None) => {
+            let block = &args.preset_args.block;
+            return import_with(&block.files, Effort::Fast, |input, _, sink| {
+                let trace = csv::import(input, block.page_bytes, sink)?;
+                Ok((trace, Vec::new()))
+            });
+        }
+    };
+    table.delimiter = args.delimiter.unwrap_or(table.delimiter);
+    table.skip_lines = args.skip_lines;
+    import_as(table, args.commit_at, &args.preset_args)
+}
+
+fn import_as(mut table: Table, commit_at: CommitAt, args: &PresetArgs) -> Result<(), Failure> {
+    table.time_unit = args.time_unit;
+    table.sector_bytes = args.sector_bytes;
+    import_block(&args.block, commit_at, |input, options| {
+        table::import(input, options, &table)
+    })
+}
+
 fn import_block(
     args: &BlockArgs,
     commit_at: CommitAt,
-    importer: impl FnOnce(
-        &mut Input,
-        &block::BlockOptions,
-    ) -> Result<(Trace, block::BlockReport), ImportError>,
+    importer: impl FnOnce(&mut Input, &block::BlockOptions) -> Result<Requests, ImportError>,
 ) -> Result<(), Failure> {
     let options = args.options(commit_at);
-    import_with(&args.files, |input| {
-        let (trace, report) = importer(input, &options)?;
+    import_with(&args.files, Effort::Fast, |input, bar, sink| {
+        let requests = importer(input, &options)?;
+        bar.finish_and_clear();
+        let bar = progress_bar(requests.count(), "writing:");
+        let mut done = 0_u64;
+        let step = || {
+            done += 1;
+            if done.is_multiple_of(1 << 12) {
+                bar.inc(1 << 12);
+            }
+        };
+        let (trace, report) = requests.events(step, sink)?;
+        bar.finish_and_clear();
         Ok((trace, notes::of_block(&report)))
     })
 }
@@ -267,7 +344,12 @@ fn import_block(
 /// Reads the input through an importer and writes the trace; notes go to standard error.
 fn import_with(
     files: &Files,
-    importer: impl FnOnce(&mut Input) -> Result<(Trace, Vec<String>), ImportError>,
+    effort: Effort,
+    importer: impl FnOnce(
+        &mut Input,
+        &ProgressBar,
+        EventSink<'_>,
+    ) -> Result<(Trace, Vec<String>), ImportError>,
 ) -> Result<(), Failure> {
     let name = match files.file == Path::new("-") {
         true => "standard input".to_string(),
@@ -277,13 +359,19 @@ fn import_with(
         Failure::Failed(format!("{name}{what}: {error}"))
     };
     let output = Output::new(&files.output, &[&files.file])?;
-    let bar = progress("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec} {left}");
-    bar.set_message("bytes read:");
+    let mut writer = file::Writer::new(&output, effort);
+    let bar = progress("{msg} {bar:40} {bytes} of {total_bytes}, {bytes_per_sec} {left}");
+    bar.set_message("reading, bytes:");
     let mut input = Input::open(&files.file, |raw, length| watched(&bar, raw, length))
         .map_err(|error| failed(" cannot be read", &error))?;
-    let imported = importer(&mut input);
+    let imported = importer(&mut input, &bar, &mut |event| {
+        Ok(writer.push(event).map_err(Box::new)?)
+    });
     bar.finish_and_clear();
-    let (mut trace, notes) = imported.map_err(|error| failed("", &error))?;
+    let (mut trace, notes) = match imported {
+        Err(ImportError::File(error)) => return Err((*error).into()),
+        imported => imported.map_err(|error| failed("", &error))?,
+    };
     let print = input.finish();
     let print = print.map_err(|error| failed(" cannot be read", &error))?;
     let source = files.file.file_name().filter(|name| *name != "-");
@@ -298,12 +386,11 @@ fn import_with(
             env!("CARGO_PKG_VERSION").to_string(),
         ),
     ]);
-    file::write(&trace, &output)?;
+    let events = writer.finish(&trace)?;
     note(&format!(
-        "{}: {} transactions, {} events, {} pages of {} bytes",
+        "{}: {} transactions, {events} events, {} pages of {} bytes",
         files.output.display(),
         trace.transactions,
-        trace.events.len(),
         trace.pages,
         trace.page_bytes
     ));

@@ -181,7 +181,6 @@ fn outside_of_a_clone_nothing_is_left_behind() {
         &["reproduce", "lighttx.fig7"][..],
         &["reproduce", "all", "--full"],
         &["reproduce", "all", "--out", "mine"],
-        &["compare"],
     ] {
         let mut command = command(args);
         command.current_dir(place.path(""));

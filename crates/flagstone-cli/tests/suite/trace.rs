@@ -1,6 +1,8 @@
 //! `flagstone trace`: import, info and export end to end, and the exit codes.
 
-use super::run::{Place, bad, bad_with, flagstone, good, good_with, json, says, words};
+use super::run::{
+    Place, bad, bad_with, command, flagstone, good, good_with, json, output, says, texts, words,
+};
 
 pub(crate) const WALDUMP: &str = "\
 rmgr: Heap        len (rec/tot):     54/    54, tx:        700, lsn: 0/01, prev 0/00, desc: INSERT off 1, blkref #0: rel 1663/5/16396 blk 8, blkref #1: rel 1663/5/16396 fork vm blk 0
@@ -84,6 +86,22 @@ fn every_block_format_is_imported() {
             &[],
             "fio version 3 iolog\n0 f write 0 8192\n1000 f read 0 4096\n",
         ),
+        ("spc", &[], "0,0,8192,W,0\n0,0,4096,r,0.001\n"),
+        (
+            "csv",
+            &["--preset", "tencent", "--time-unit", "ms"],
+            "7,0,16,1,9\n8,0,8,0,9\n",
+        ),
+        (
+            "csv",
+            &[
+                "--columns",
+                "op,time:ms,offset:kib,bytes",
+                "--delimiter",
+                ";",
+            ],
+            "op;ms;kib;bytes\nw;0;0;8192\nr;1;4;1\n",
+        ),
     ] {
         let input = place.file("input", text);
         let args = [&["trace", "import", format, &input, "-o", &trace], options].concat();
@@ -92,6 +110,32 @@ fn every_block_format_is_imported() {
         says(&err, "0.001 s, 1000.0 requests/s");
         let (json, _) = good(&["trace", "info", &trace, "--json"]);
         says(&json, "\"source\":\"input\"");
+    }
+}
+
+/// A trace with aborts, relations and reads survives the table, all but its provenance.
+#[test]
+fn an_exported_table_is_read_back() {
+    let place = Place::new("round");
+    let (first, table, second) = (place.path("1"), place.path("csv"), place.path("2"));
+    good_with(&["trace", "import", "waldump", "-", "-o", &first], WALDUMP);
+    good(&["trace", "export", "csv", &first, "-o", &table]);
+    let import = format!("trace import csv {table} --page-bytes 8192 -o {second}");
+    good(&words(&import));
+    assert_eq!(
+        good(&["trace", "export", "csv", &second]).0,
+        std::fs::read_to_string(&table).unwrap()
+    );
+    let [first, second] = [first, second].map(|trace| json(&["trace", "info", &trace, "--json"]));
+    for entry in [
+        "relations",
+        "page_bytes",
+        "pages",
+        "commits",
+        "aborts",
+        "duration_ns",
+    ] {
+        assert_eq!(first[entry], second[entry], "{entry}");
     }
 }
 
@@ -112,10 +156,31 @@ fn wrong_use_and_wrong_input_are_2() {
     assert_eq!(flagstone(&["trace"]).status.code(), Some(2));
     bad(&["trace", "import", "waldump", "-"]);
 
+    let unknown = bad(&["trace", "import", "csv", &text, "-o", &trace]);
+    says(
+        &unknown,
+        "say what the columns are, for example --columns time:us,op",
+    );
+    let columns = bad(&words(&format!(
+        "trace import csv {text} -o {trace} --columns time,op,offset:bytes,bytes"
+    )));
+    says(&columns, "state time:s, time:ms");
+
     let foreign = bad(&["trace", "import", "waldump", &text, "-o", &trace]);
     says(&foreign, "line 1: not the output of pg_waldump");
     let absent = bad(&["trace", "import", "waldump", "no-such-file", "-o", &trace]);
     says(&absent, "no-such-file cannot be read: No such file");
+    let format = |name: &str| bad(&["trace", "import", name, &text, "-o", &trace]);
+    says(&format("fiu"), "trace import csv --preset fiu");
+    says(
+        &format("tpc"),
+        "no format `tpc`: waldump, blkparse, fio, or a table",
+    );
+    let log = place.file("x.log", "fio version 3 iolog\n0 f read 0 4096\n");
+    says(
+        &bad(&["compare", &log]),
+        "`flagstone trace import fio` makes one of it",
+    );
     let info = bad(&["trace", "info", &text]);
     says(&info, "not a Parquet file");
     assert!(!std::path::Path::new(&trace).exists());
@@ -174,6 +239,19 @@ fn a_saved_device_serves_a_comparison_and_a_wrong_one_is_refused() {
     says(&refused(&image, &[]), "make the image again");
     says(&refused(&input, &[]), "is not the image of a device");
     says(&refused(&place.path("none"), &[]), "could not be read");
+}
+
+/// The shipped trace is in the program, and a reason for which no row could run is said once.
+#[test]
+fn an_installed_program_compares_the_shipped_trace() {
+    let place = Place::new("shipped");
+    let device = place.file("device.toml", super::run::TINY);
+    let mut command = command(&["compare", "--device", &device]);
+    command.current_dir(place.path(""));
+    let ended = output(command, "");
+    let said = texts(&ended).1;
+    says(&said, "error: the trace uses 114114 logical pages");
+    assert_eq!(said.matches("use a larger one").count(), 1, "{said}");
 }
 
 #[test]

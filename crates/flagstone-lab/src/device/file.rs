@@ -391,6 +391,13 @@ mod tests {
         assert!(spec.sources.contains_key("read_us"));
         let mlc = parse("preset = \"small\"\n[geometry]\ncell = \"mlc\"\n");
         assert_eq!(mlc.geometry.cell, Cell::Mlc);
+        let tlc = "preset = \"small\"\n[geometry]\ncell = \"tlc\"\n";
+        let tlc = DeviceSpec::parse(tlc, "mine").unwrap_err().to_string();
+        assert!(
+            tlc.contains("cells of several bits are \"mlc\" here"),
+            "{tlc}"
+        );
+        assert!(tlc.contains("pairing = \"tlc\""), "{tlc}");
         let paired = parse(
             "preset = \"mixsl-mlc\"\n[geometry]\npairing = \"distance-6\"\n\
              [ftl]\nover_provision = 0.2\npaired_pages = \"closed\"\n",

@@ -1,6 +1,7 @@
 //! What a device file may say, and the schema that tells editors so.
 
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 /// A device for `flagstone --device FILE`. Keys that are left out come from the preset, if one is
 /// named; without a preset all of `geometry`, and all latencies but `reprogram_us`, must be there.
@@ -64,14 +65,30 @@ pub struct GeometryTable {
 }
 
 /// Kinds of cells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename_all = "lowercase"))]
 pub enum CellName {
     /// One bit a cell; a page may be programmed again to clear more bits.
     Slc,
     /// Several bits a cell; a page is programmed once.
     Mlc,
+}
+
+impl<'de> Deserialize<'de> for CellName {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<CellName, D::Error> {
+        let name = String::deserialize(from)?;
+        match name.as_str() {
+            "slc" => Ok(CellName::Slc),
+            "mlc" => Ok(CellName::Mlc),
+            "tlc" | "qlc" => Err(D::Error::custom(format!(
+                "`{name}`: cells of several bits are \"mlc\" here; three pages that share cells are \
+                 pairing = \"tlc\""
+            ))),
+            _ => Err(D::Error::custom(format!(
+                "`{name}` is no kind of cells: slc or mlc"
+            ))),
+        }
+    }
 }
 
 /// Latencies, in microseconds where not said otherwise.

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! format   line                                                        time            address
-//! disksim  TIME DEVICE SECTOR SECTORS FLAGS (hex, bit 0 set: read)     stated by user  sectors
-//! msr      TIME,HOST,DISK,Read|Write,OFFSET,BYTES,RESPONSE             100 ns, 1601-   bytes
+//! table    any columns, as a description or a preset says              stated          any
 //! blkparse MAJ,MIN CPU SEQ TIME PID ACTION RWBS SECTOR + SECTORS …     s               512 bytes
 //! fio v2   FILE ACTION OFFSET BYTES; `wait` moves the clock            stated by user  bytes
 //! fio v3   TIME FILE ACTION OFFSET BYTES                               us              bytes
@@ -13,19 +12,24 @@
 //! the request's time, and a commit. Where a format has flushes and [`CommitAt::Flush`] is asked
 //! for, the writes and trims of a volume between two flushes are one transaction instead, which the
 //! flush commits. Reads stay transactions of their own. Requests are put in the order of their
-//! times (how many were not is reported). Pages are numbered densely by volume and address: only
-//! pages that a read or a write touches get a number, so that a trace of a large disk fits a small
-//! simulated device. A trim counts for pages that are wholly inside it and that have a number;
-//! others it could not change.
+//! times (how many were not is reported), in constant memory. Pages are numbered densely by volume
+//! and address: only pages that a read or a write touches get a number, so that a trace of a large
+//! disk fits a small simulated device. A trim counts for pages that are wholly inside it and that
+//! have a number; others it could not change.
 
 pub mod blkparse;
 mod collect;
-pub mod disksim;
+pub mod columns;
 pub mod fio;
-pub mod msr;
+mod join;
+mod numbers;
+mod sorter;
+pub mod table;
 pub mod time;
 
+pub use collect::Requests;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use super::input::ImportError;
 
@@ -59,6 +63,8 @@ pub struct BlockOptions {
     pub any_rate: bool,
     /// What a transaction is made of: formats without flushes have requests only.
     pub commit_at: CommitAt,
+    /// The folder of the temporary file that a large input is sorted in; the system's without one.
+    pub folder: Option<PathBuf>,
 }
 
 impl BlockOptions {
@@ -69,6 +75,7 @@ impl BlockOptions {
             max_request_bytes: 64 << 20,
             any_rate: false,
             commit_at: CommitAt::Request,
+            folder: None,
         }
     }
 
@@ -109,6 +116,10 @@ pub struct BlockReport {
 }
 
 impl BlockReport {
+    fn skip(&mut self, reason: &'static str) {
+        *self.skipped.entry(reason).or_default() += 1;
+    }
+
     fn provenance(&self, importer: &str, times: &str) -> BTreeMap<String, String> {
         let mut entries = BTreeMap::from([
             ("importer".to_string(), importer.to_string()),

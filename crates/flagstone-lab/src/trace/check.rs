@@ -1,8 +1,9 @@
 //! What makes a trace whole: the rules that a reader of it may rely on, checked event by event.
 
+use rustc_hash::FxHashMap as HashMap;
 use thiserror::Error;
 
-use super::{Op, Trace};
+use super::{Event, Trace};
 
 /// The most pages, and the most transactions, that a trace may have: its files keep both in signed
 /// columns of 32 bits, so that nothing that reads them has to know about unsigned ones.
@@ -58,14 +59,12 @@ pub enum Flaw {
         expected: u32,
     },
     /// A transaction goes on after its end.
-    #[error("row {row}: transaction {transaction} goes on after its commit or abort in row {end}")]
+    #[error("row {row}: transaction {transaction} goes on after its commit or abort")]
     Ended {
         /// The event.
         row: usize,
         /// Its transaction.
         transaction: u32,
-        /// The event that ended it.
-        end: usize,
     },
     /// A transaction never ends.
     #[error(
@@ -80,6 +79,102 @@ pub enum Flaw {
     },
 }
 
+/// Checks events one by one, as they are read or written: memory grows with the transactions that
+/// are open, and not with the events.
+#[derive(Debug, Default)]
+pub struct Checker {
+    row: usize,
+    previous_ns: u64,
+    /// Where each open transaction began.
+    open: HashMap<u32, usize>,
+    transactions: u32,
+    /// The largest page and where it first occurs.
+    largest: Option<(u32, usize)>,
+}
+
+impl Checker {
+    /// Takes the next event.
+    ///
+    /// # Errors
+    /// The [`Flaw`] that it is.
+    pub fn see(&mut self, event: &Event) -> Result<(), Flaw> {
+        let row = self.row;
+        let (time_ns, transaction) = (event.time_ns, event.transaction);
+        if time_ns < self.previous_ns {
+            return Err(Flaw::Backwards {
+                row,
+                time_ns,
+                previous_ns: self.previous_ns,
+            });
+        }
+        self.row += 1;
+        self.previous_ns = time_ns;
+        if !event.op.ends() && self.largest.is_none_or(|(page, _)| page < event.page) {
+            self.largest = Some((event.page, row));
+        }
+        let expected = self.transactions;
+        if transaction > expected {
+            return Err(Flaw::Order {
+                row,
+                transaction,
+                expected,
+            });
+        }
+        match (transaction == expected, event.op.ends()) {
+            (true, true) => self.transactions += 1,
+            (true, false) => {
+                self.transactions += 1;
+                self.open.insert(transaction, row);
+            }
+            (false, true) if self.open.remove(&transaction).is_some() => {}
+            (false, false) if self.open.contains_key(&transaction) => {}
+            _ => return Err(Flaw::Ended { row, transaction }),
+        }
+        Ok(())
+    }
+
+    /// The events that it took.
+    pub fn events(&self) -> usize {
+        self.row
+    }
+
+    /// The transactions that began.
+    pub fn transactions(&self) -> u32 {
+        self.transactions
+    }
+
+    /// The pages up to the largest that occurs.
+    pub fn pages(&self) -> u32 {
+        self.largest.map_or(0, |(page, _)| page + 1)
+    }
+
+    /// Checks what only the end tells, and the numbers of pages and transactions.
+    ///
+    /// # Errors
+    /// The first [`Flaw`] found.
+    pub fn finish(&self, pages: u32, transactions: u32) -> Result<(), Flaw> {
+        if let Some((page, row)) = self.largest.filter(|(page, _)| *page >= pages) {
+            return Err(Flaw::Page { row, page, pages });
+        }
+        if self.previous_ns > i64::MAX as u64 {
+            return Err(Flaw::Head(format!(
+                "the last time, {} ns, needs 64 bits",
+                self.previous_ns
+            )));
+        }
+        if let Some((&transaction, &row)) = self.open.iter().min() {
+            return Err(Flaw::Unfinished { row, transaction });
+        }
+        if self.transactions != transactions {
+            return Err(Flaw::Head(format!(
+                "{transactions} transactions are declared and {} occur",
+                self.transactions
+            )));
+        }
+        Ok(())
+    }
+}
+
 impl Trace {
     /// Checks that times never fall, pages and transactions are within bounds, transactions are
     /// numbered in order, and each ends exactly once with its last event.
@@ -88,80 +183,23 @@ impl Trace {
     /// The first [`Flaw`] found.
     pub fn validate(&self) -> Result<(), Flaw> {
         self.validate_head()?;
-        // Where each transaction began; where it ended, once it has.
-        let mut began: Vec<usize> = Vec::new();
-        let mut ended: Vec<Option<usize>> = Vec::new();
-        let mut previous_ns = 0;
+        let mut checker = Checker::default();
         for (row, event) in self.events.iter().enumerate() {
-            let (time_ns, transaction, page) = (event.time_ns, event.transaction, event.page);
-            if time_ns < previous_ns {
-                return Err(Flaw::Backwards {
-                    row,
-                    time_ns,
-                    previous_ns,
-                });
-            }
-            previous_ns = time_ns;
-            if matches!(event.op, Op::Read | Op::Write | Op::Trim) && page >= self.pages {
-                return Err(Flaw::Page {
-                    row,
-                    page,
-                    pages: self.pages,
-                });
-            }
-            if transaction >= self.transactions {
-                let transactions = self.transactions;
+            let (transaction, transactions) = (event.transaction, self.transactions);
+            if transaction >= transactions {
                 return Err(Flaw::Transaction {
                     row,
                     transaction,
                     transactions,
                 });
             }
-            let expected = began.len() as u32;
-            if transaction > expected {
-                return Err(Flaw::Order {
-                    row,
-                    transaction,
-                    expected,
-                });
-            }
-            if transaction == expected {
-                began.push(row);
-                ended.push(None);
-            }
-            if let Some(end) = ended[transaction as usize] {
-                return Err(Flaw::Ended {
-                    row,
-                    transaction,
-                    end,
-                });
-            }
-            if event.op.ends() {
-                ended[transaction as usize] = Some(row);
-            }
+            checker.see(event)?;
         }
-        if previous_ns > i64::MAX as u64 {
-            return Err(Flaw::Head(format!(
-                "the last time, {previous_ns} ns, needs 64 bits"
-            )));
-        }
-        if let Some(open) = ended.iter().position(Option::is_none) {
-            return Err(Flaw::Unfinished {
-                row: began[open],
-                transaction: open as u32,
-            });
-        }
-        if began.len() != self.transactions as usize {
-            return Err(Flaw::Head(format!(
-                "{} transactions are declared and {} occur",
-                self.transactions,
-                began.len()
-            )));
-        }
-        Ok(())
+        checker.finish(self.pages, self.transactions)
     }
 
-    fn validate_head(&self) -> Result<(), Flaw> {
+    /// Checks what is not in the events.
+    pub(super) fn validate_head(&self) -> Result<(), Flaw> {
         let head = |problem: String| Err(Flaw::Head(problem));
         if self.page_bytes == 0 {
             return head("the page size is 0".to_string());
@@ -187,7 +225,7 @@ impl Trace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Event, Relation};
+    use crate::trace::{Op, Relation};
 
     fn trace(events: &[(u64, u32, Op, u32)]) -> Trace {
         let events = events.iter().copied().map(Event::of);
@@ -226,7 +264,7 @@ mod tests {
         assert!(flaw(&[(2, 0, Op::Trim, 3)]).starts_with("row 0: page 3 is beyond the 3 pages"));
         assert!(flaw(&[(2, 2, Op::Write, 0)]).starts_with("row 0: transaction 2 is beyond"));
         assert!(flaw(&[other, end]).starts_with("row 0: transaction 1 appears before 0"));
-        assert!(flaw(&[end, end, other]).contains("goes on after its commit or abort in row 0"));
+        assert!(flaw(&[end, end, other]).contains("goes on after its commit or abort"));
         assert!(
             flaw(&[end, (9, 1, Op::Write, 1)]).starts_with("transaction 1, which begins in row 1")
         );

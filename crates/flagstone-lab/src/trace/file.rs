@@ -14,7 +14,7 @@ mod read;
 mod tests;
 
 use std::fmt::Display;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,18 +29,22 @@ use parquet::schema::types::ColumnPath;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use super::check::Flaw;
+use super::check::{Checker, Flaw};
 use super::input::hex;
 use super::{Event, Op, Trace};
 use crate::inputs;
-use crate::output::{Output, OutputError, Why};
-pub use read::read;
+use crate::output::{Draft, Output, OutputError, Why};
+pub use read::{read, read_bytes};
 
 /// The version of the format, in the metadata as `flagstone.version`. A reader refuses others.
 pub const VERSION: u32 = 1;
 
 /// Events of one row group.
 const ROW_GROUP: usize = 1 << 20;
+
+/// Values that are given to Parquet at once: a multiple of its own batches, so that pages end where
+/// they would if it had all values.
+const BATCH: usize = 1 << 14;
 
 const SCHEMA: &str = "message flagstone_trace {
     REQUIRED INT64 time_ns;
@@ -146,35 +150,138 @@ impl From<ParquetError> for Problem {
 /// [`Problem::Flaw`] if the trace breaks a rule that its readers rely on, [`Problem::Output`]
 /// otherwise.
 pub fn write(trace: &Trace, output: &Output) -> Result<(), FileError> {
-    write_or(trace, output).map_err(|problem| problem.of(output.path()))
+    let write = || -> Result<(), Problem> {
+        trace.validate()?;
+        let mut writer = Writer::new(output, Effort::Small);
+        trace
+            .events
+            .iter()
+            .try_for_each(|event| writer.take(*event))?;
+        writer.close(trace).map(drop)
+    };
+    write().map_err(|problem| problem.of(output.path()))
 }
 
-fn write_or(trace: &Trace, output: &Output) -> Result<(), Problem> {
-    trace.validate()?;
-    let mut draft = output.draft()?;
-    write_to(trace, &mut draft).map_err(|problem| match problem {
+/// How much time goes into a small file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    /// Always as much as [`write`] spends.
+    Small,
+    /// Less for a trace of more than one row group.
+    Fast,
+}
+
+/// Writes a trace whose events come one by one, in constant memory.
+pub struct Writer<'a> {
+    output: &'a Output,
+    effort: Effort,
+    /// There once a row group is full.
+    parquet: Option<SerializedFileWriter<Draft>>,
+    /// Those of the next row group.
+    events: Vec<Event>,
+    checker: Checker,
+}
+
+impl<'a> Writer<'a> {
+    /// A trace without events that goes to `output`.
+    pub fn new(output: &'a Output, effort: Effort) -> Writer<'a> {
+        Writer {
+            output,
+            effort,
+            parquet: None,
+            events: Vec::new(),
+            checker: Checker::default(),
+        }
+    }
+
+    /// Takes the next event.
+    ///
+    /// # Errors
+    /// [`Problem::Flaw`] or [`Problem::Output`].
+    pub fn push(&mut self, event: Event) -> Result<(), FileError> {
+        self.take(event)
+            .map_err(|problem| problem.of(self.output.path()))
+    }
+
+    /// Writes what `head` says beside its events, and gives the file its name. Returns the number
+    /// of events.
+    ///
+    /// # Errors
+    /// [`Problem::Flaw`] or [`Problem::Output`].
+    pub fn finish(self, head: &Trace) -> Result<usize, FileError> {
+        let output = self.output;
+        self.close(head)
+            .map_err(|problem| problem.of(output.path()))
+    }
+
+    fn parquet(&mut self) -> Result<&mut SerializedFileWriter<Draft>, Problem> {
+        if self.parquet.is_none() {
+            let level = match self.effort {
+                Effort::Fast if self.events.len() == ROW_GROUP => 1,
+                _ => 12,
+            };
+            let schema = Arc::new(parse_message_type(SCHEMA)?);
+            let properties = Arc::new(properties(level)?);
+            let writer = SerializedFileWriter::new(self.output.draft()?, schema, properties);
+            self.parquet = Some(writer.map_err(unwritten)?);
+        }
+        Ok(self.parquet.as_mut().expect("it was made"))
+    }
+
+    fn take(&mut self, event: Event) -> Result<(), Problem> {
+        self.checker.see(&event)?;
+        self.events.push(event);
+        match self.events.len() {
+            ROW_GROUP => self.group(),
+            _ => Ok(()),
+        }
+    }
+
+    fn group(&mut self) -> Result<(), Problem> {
+        self.parquet()?;
+        let events = std::mem::take(&mut self.events);
+        let mut group = self.parquet()?.next_row_group().map_err(unwritten)?;
+        write_group(&mut group, &events).map_err(unwritten)?;
+        group.close().map_err(unwritten)?;
+        self.events = events;
+        self.events.clear();
+        Ok(())
+    }
+
+    fn close(mut self, head: &Trace) -> Result<usize, Problem> {
+        head.validate_head()?;
+        self.checker.finish(head.pages, head.transactions)?;
+        self.parquet()?;
+        if !self.events.is_empty() {
+            self.group()?;
+        }
+        let mut parquet = self.parquet.take().expect("it was made");
+        for entry in entries(head)? {
+            parquet.append_key_value_metadata(entry);
+        }
+        parquet.into_inner().map_err(unwritten)?.finish()?;
+        Ok(self.checker.events())
+    }
+}
+
+/// What a failure to write means: no input is damaged.
+fn unwritten(error: ParquetError) -> Problem {
+    match Problem::from(error) {
         Problem::Io(error) => Problem::Output(Why::Io(error)),
         problem => problem,
-    })?;
-    Ok(draft.finish()?)
+    }
 }
 
-fn write_to(trace: &Trace, file: impl Write + Send) -> Result<(), Problem> {
-    let schema = Arc::new(parse_message_type(SCHEMA)?);
-    let mut writer =
-        SerializedFileWriter::new(BufWriter::new(file), schema, Arc::new(properties(trace)?))?;
+fn write_group(
+    group: &mut SerializedRowGroupWriter<'_, impl Write + Send>,
+    events: &[Event],
+) -> Result<(), ParquetError> {
     let names = Op::ALL.map(|op| ByteArray::from(op.name()));
-    for events in trace.events.chunks(ROW_GROUP) {
-        let mut group = writer.next_row_group()?;
-        // In the order of the schema.
-        column::<Int64Type>(&mut group, events, |event| event.time_ns as i64)?;
-        column::<Int32Type>(&mut group, events, |event| event.transaction as i32)?;
-        column::<ByteArrayType>(&mut group, events, |event| names[event.op as usize].clone())?;
-        column::<Int32Type>(&mut group, events, |event| event.page as i32)?;
-        group.close()?;
-    }
-    writer.close()?;
-    Ok(())
+    // In the order of the schema.
+    column::<Int64Type>(group, events, |event| event.time_ns as i64)?;
+    column::<Int32Type>(group, events, |event| event.transaction as i32)?;
+    column::<ByteArrayType>(group, events, |event| names[event.op as usize].clone())?;
+    column::<Int32Type>(group, events, |event| event.page as i32)
 }
 
 /// Writes the next column of a row group: `of` every event.
@@ -182,18 +289,23 @@ fn column<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, impl Write + Send>,
     events: &[Event],
     of: impl Fn(&Event) -> T::T,
-) -> Result<(), Problem> {
-    let values: Vec<T::T> = events.iter().map(of).collect();
+) -> Result<(), ParquetError> {
     let Some(mut column) = group.next_column()? else {
-        return Err(Problem::Damaged(
+        return Err(ParquetError::General(
             "the schema has fewer columns than are written".to_string(),
         ));
     };
-    column.typed::<T>().write_batch(&values, None, None)?;
-    Ok(column.close()?)
+    let mut values = Vec::with_capacity(BATCH);
+    for batch in events.chunks(BATCH) {
+        values.clear();
+        values.extend(batch.iter().map(&of));
+        column.typed::<T>().write_batch(&values, None, None)?;
+    }
+    column.close()
 }
 
-fn properties(trace: &Trace) -> Result<WriterProperties, Problem> {
+/// The metadata: what a trace says beside its events.
+fn entries(trace: &Trace) -> Result<Vec<KeyValue>, Problem> {
     let relations = serde_json::to_string(&trace.relations).map_err(io::Error::from)?;
     let entry = |key: &str, value: &dyn Display| KeyValue::new(key.into(), value.to_string());
     let mut entries = vec![
@@ -207,11 +319,14 @@ fn properties(trace: &Trace) -> Result<WriterProperties, Problem> {
     for (name, value) in &trace.provenance {
         entries.push(entry(&format!("{}{name}", key::PROVENANCE), value));
     }
+    Ok(entries)
+}
+
+fn properties(level: i32) -> Result<WriterProperties, Problem> {
     let column = |name: &str| ColumnPath::from(name);
     Ok(WriterProperties::builder()
         .set_created_by("flagstone".to_string())
-        .set_key_value_metadata(Some(entries))
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(12)?))
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(level)?))
         .set_statistics_enabled(EnabledStatistics::Chunk)
         // Numbers that grow by little or jump about: no dictionary helps, differences do.
         .set_dictionary_enabled(false)
@@ -240,4 +355,9 @@ pub fn sha256(path: &Path) -> Result<String, FileError> {
         }
     };
     hash().map_err(|error| Problem::Io(error).of(path))
+}
+
+/// The SHA-256 of bytes, in hexadecimal.
+pub fn sha256_of(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
 }

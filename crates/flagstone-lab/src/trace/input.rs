@@ -6,11 +6,14 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use sha2::{Digest, Sha256};
 use thiserror::Error;
+
+use super::Event;
+use super::file::FileError;
 
 /// The longest line that is read, in bytes: a commit record may list a great many invalidations,
 /// and a binary file without line ends should not fill the memory.
@@ -40,7 +43,16 @@ pub enum ImportError {
     /// The input as a whole cannot be a trace of that kind.
     #[error("{0}")]
     Whole(String),
+    /// The temporary file of a large input cannot be written or read.
+    #[error("a temporary file in {}: {}", .0.display(), .1)]
+    Temporary(PathBuf, io::Error),
+    /// The trace cannot be written.
+    #[error(transparent)]
+    File(#[from] Box<FileError>),
 }
+
+/// Takes the events of a trace in their order.
+pub type EventSink<'a> = &'a mut dyn FnMut(Event) -> Result<(), ImportError>;
 
 /// Something to import from.
 pub struct Input {
@@ -101,6 +113,9 @@ impl Input {
         // there.
         let mut magic = Vec::new();
         (&mut raw).take(4).read_to_end(&mut magic)?;
+        if let Some(problem) = unread(&magic) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+        }
         let whole = io::Cursor::new(magic.clone()).chain(raw);
         let reader: Box<dyn BufRead> = match magic[..] {
             [0x1f, 0x8b, ..] => Box::new(BufReader::with_capacity(
@@ -141,6 +156,27 @@ impl BufRead for Input {
 
     fn consume(&mut self, amount: usize) {
         self.reader.consume(amount);
+    }
+}
+
+/// What to do about an input that is none of the forms that are read.
+fn unread(magic: &[u8]) -> Option<String> {
+    let packed = |what: &str, with: &str| {
+        format!(
+            "it is compressed with {what}: unpack it, as in `{with} FILE | flagstone trace import …`"
+        )
+    };
+    match magic {
+        [0xfd, b'7', b'z', b'X', ..] => Some(packed("xz", "xz -dc")),
+        [b'B', b'Z', b'h', ..] => Some(packed("bzip2", "bzip2 -dc")),
+        [b'P', b'K', 3, 4] => Some(packed("zip", "unzip -p")),
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Some(
+            "it is text in UTF-16: make it UTF-8, as in `iconv -f UTF-16 -t UTF-8 FILE | flagstone trace \
+             import …`"
+                .to_string(),
+        ),
+        b"PAR1" => Some("it is a Parquet file, perhaps a trace already: see `trace info`".to_string()),
+        _ => None,
     }
 }
 
@@ -250,6 +286,43 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
+/// The fields of a text between blanks, and their number: the fields beyond `N` are counted only.
+pub(crate) fn words<const N: usize>(text: &str) -> ([&str; N], usize) {
+    let (mut words, mut count) = ([""; N], 0);
+    let bytes = text.as_bytes();
+    let blank = |byte: u8| byte <= b' ' && byte.is_ascii_whitespace();
+    let mut at = 0;
+    loop {
+        while at < bytes.len() && blank(bytes[at]) {
+            at += 1;
+        }
+        if at == bytes.len() {
+            return (words, count);
+        }
+        let start = at;
+        while at < bytes.len() && !blank(bytes[at]) {
+            at += 1;
+        }
+        if count < N {
+            words[count] = &text[start..at];
+        }
+        count += 1;
+    }
+}
+
+/// A decimal number, in digits alone.
+pub(crate) fn number(text: &str) -> Option<u64> {
+    let mut digits = text.bytes().map(|byte| byte.wrapping_sub(b'0'));
+    match text.len() {
+        0 => None,
+        // No number of so many digits is too large.
+        1..=19 => digits.try_fold(0, |sum, digit| {
+            (digit <= 9).then(|| sum * 10 + u64::from(digit))
+        }),
+        _ => text.parse().ok(),
+    }
+}
+
 impl Line<'_> {
     /// What was read of a part of this line; if nothing was, the error that the part is none.
     pub(crate) fn read<T>(
@@ -325,6 +398,24 @@ mod tests {
             lines(Input::new(&b"a"[..]).unwrap()),
             [(1, "a".to_string(), false)]
         );
+    }
+
+    #[test]
+    fn forms_that_are_not_read_say_what_to_do() {
+        for (bytes, what) in [
+            (&b"\xfd7zXZ\0"[..], "xz -dc FILE | flagstone trace import"),
+            (b"BZh91AY", "bzip2 -dc FILE |"),
+            (b"PK\x03\x04", "unzip -p FILE |"),
+            (b"\xff\xfef\0i\0", "iconv -f UTF-16 -t UTF-8 FILE |"),
+            (b"\xfe\xff\0f\0i", "iconv -f UTF-16"),
+            (b"PAR1", "see `trace info`"),
+        ] {
+            let error = Input::new(bytes).err().map(|error| error.to_string());
+            assert!(
+                error.clone().is_some_and(|error| error.contains(what)),
+                "{error:?}"
+            );
+        }
     }
 
     #[test]

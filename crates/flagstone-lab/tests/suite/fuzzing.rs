@@ -115,15 +115,32 @@ A 210 9
 Lost 3 events
 ";
 
-/// A text for each importer, in their order.
-const TRACES: [&str; 7] = [
-    WALDUMP,
-    BPFTRACE,
-    "0.5 0 2000 16 0\n1 0 0 1 1\n7e2 1 99 8 0\n",
-    "128166385295514663,hm,0,Write,9056014336,2048,2833\n128166385295514878,a,0,Read,0,512,1\n",
-    "8,0 3 1 0.000000000 697 D W 8 + 16 [x]\n8,0 3 1 0.00100 697 D DS 0 + 64 [x]\nCPU0 (8,0):\n",
-    "fio version 2 iolog\nf add\nf write 0 8192\nf wait 150\nf trim 0 99999999\n",
-    "fio version 3 iolog\n0 f add\n5 f write 0 1048576\n9 f read 18446744073709551614 1\n",
+/// A text for an importer, by its place. A table begins with the place of its preset.
+const TRACES: [(u8, &str); 8] = [
+    (0, WALDUMP),
+    (1, BPFTRACE),
+    (
+        2,
+        "time_ns,transaction,op,page,relation\n0,0,write,0,\"8,0\"\n5,0,commit,,\n",
+    ),
+    (3, "0 0.5 0 2000 16 0\n1 0 0 1 1\n7e2 1 99 8 0\n"),
+    (
+        3,
+        "1 128166385295514663,hm,0,Write,9056014336,2048,2833\n128166385295514878,a,0,Read,0,512,1\n",
+    ),
+    (
+        4,
+        "8,0 3 1 0.000000000 697 D W 8 + 16 [x]\n8,0 3 1 0.0005 697 R W 8 + 16 [0]\n\
+         8,0 3 1 0.00100 697 D DS 0 + 64 [x]\n8,0 3 1 0.002 697 D ZA 0 + 8 [x]\nCPU0 (8,0):\n",
+    ),
+    (
+        5,
+        "fio version 2 iolog\nf add\nf write 0 8192\nf wait 150\nf trim 0 99999999\n",
+    ),
+    (
+        6,
+        "fio version 3 iolog\n0 f add\n5 f write 0 1048576\n9 f read 18446744073709551614 1\n",
+    ),
 ];
 
 #[test]
@@ -157,7 +174,7 @@ fn plans() {
 
 #[test]
 fn traces() {
-    for (which, text) in (0..).zip(TRACES) {
+    for (which, text) in TRACES {
         let valid = [&[which], text.as_bytes()].concat();
         let hints = b"0123456789 ,.-+:/#eEDRW\n\t\xff";
         run(fuzzing::trace, &[valid], hints, 3_000);

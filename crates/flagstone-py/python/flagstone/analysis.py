@@ -56,7 +56,7 @@ def compare(
     """Replays transactions on commit protocols in virtual time; a record is one run.
 
     The transactions are those of a trace, or generated (`workload="uniform"`, `"zipf:0.9"`).
-    Without either it is the trace that is shipped, from the root of a clone. With `stack` databases
+    Without either it is the trace that is shipped. With `stack` databases
     are compared that stand on the protocols, with `over` each point of a grid of settings. Equal
     arguments give equal records, on every machine and for any number of threads.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-_FORMATS = ("waldump", "disksim", "msr", "blkparse", "fio")
+_FORMATS = ("waldump", "csv", "disksim", "msr", "spc", "blkparse", "fio")
 
 
 class Trace:
@@ -112,8 +112,8 @@ class Trace:
     def convert(
         cls, format: str, source: str | os.PathLike[str], path: str | os.PathLike[str], **options: Any
     ) -> Self:
-        """A trace of what another program wrote: `"waldump"` (PostgreSQL), `"disksim"`, `"msr"`,
-        `"blkparse"` or `"fio"`, as `flagstone trace import` makes it. Options are those of the
+        """A trace of what another program wrote: `"waldump"` (PostgreSQL), `"csv"`, `"disksim"`,
+        `"msr"`, `"spc"`, `"blkparse"` or `"fio"`, as `flagstone trace import` makes it. Options are those of the
         command.
         """
         if format not in _FORMATS:

@@ -6,7 +6,7 @@ mod page;
 
 pub(super) use axis::{Axis, Setting};
 
-use super::report::Outcome;
+use super::report::{Failed, Outcome};
 use super::standing::{Figure, Measured, Row, Standing};
 use super::table::{csv, millis, whole, width, wrap};
 use super::{Args, Comparison, checks};
@@ -119,8 +119,10 @@ impl<'a> Grid<'a> {
                 }
                 _ => effort.drop((effort.planned() - effort.done()) / to_come),
             }
-            let mut rows = Vec::new();
-            for Outcome { of, ended } in comparison.run() {
+            let (mut rows, mut why) = (Vec::new(), Failed::default());
+            let outcomes = comparison.run();
+            let all = outcomes.len();
+            for Outcome { of, ended } in outcomes {
                 let name = of.to_string();
                 let ended: Result<Vec<ReplayRecord>, _> = ended.into_iter().collect();
                 match ended {
@@ -130,13 +132,14 @@ impl<'a> Grid<'a> {
                     }
                     Err(error) => {
                         failed = true;
-                        note(&format!("error: {name} at {}: {error}", at(axes, place)));
+                        why.add(name.clone(), format!("at {}: {error}", at(axes, place)));
                     }
                 }
                 if !self.protocols.contains(&name) {
                     self.protocols.push(name);
                 }
             }
+            why.note(all);
             if let Some(row) = rows.first() {
                 self.by = Standing::of(&rows).by;
                 let fill = (!axis::names(axes, Setting::Fill)).then_some(row.runs[0].fill);

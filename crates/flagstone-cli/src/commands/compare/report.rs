@@ -97,7 +97,7 @@ pub(super) fn report<K: Display, R: Measured, E: Refusal>(
     suits: impl Fn(&K, &DeviceSpec) -> bool,
 ) -> Result<ExitCode, Failure> {
     let all = outcomes.len();
-    let (mut rows, mut failed, mut refused) = (Vec::new(), false, Vec::new());
+    let (mut rows, mut failed, mut refused) = (Vec::new(), Failed::default(), Vec::new());
     for Outcome { of, ended } in outcomes {
         let ended: Result<Vec<R>, E> = ended.into_iter().collect();
         match ended {
@@ -106,12 +106,10 @@ pub(super) fn report<K: Display, R: Measured, E: Refusal>(
                 let elsewhere = elsewhere(args, device, |device| suits(&of, device));
                 refused.push(format!("left out: {error}{elsewhere}"));
             }
-            Err(error) => {
-                failed = true;
-                note(&format!("error: {of}: {error}"));
-            }
+            Err(error) => failed.add(of.to_string(), error.to_string()),
         }
     }
+    failed.note(all);
     if !args.timing {
         let runs = rows.iter_mut().flat_map(|row| &mut row.runs);
         runs.for_each(R::forget_timing);
@@ -129,10 +127,33 @@ pub(super) fn report<K: Display, R: Measured, E: Refusal>(
     if none {
         return Err(Failure::Usage(format!("no {what} supports what was asked")));
     }
-    Ok(match failed {
-        true => ExitCode::from(NOT_DONE),
-        false => ExitCode::SUCCESS,
+    Ok(match failed.0.is_empty() {
+        false => ExitCode::from(NOT_DONE),
+        true => ExitCode::SUCCESS,
     })
+}
+
+/// Why runs failed, and the rows to which each reason applies.
+#[derive(Default)]
+pub(super) struct Failed(Vec<(String, Vec<String>)>);
+
+impl Failed {
+    pub(super) fn add(&mut self, row: String, why: String) {
+        match self.0.iter_mut().find(|(other, _)| *other == why) {
+            Some((_, rows)) => rows.push(row),
+            None => self.0.push((why, vec![row])),
+        }
+    }
+
+    /// Says each reason once: for `all` rows without their names.
+    pub(super) fn note(&self, all: usize) {
+        for (why, rows) in &self.0 {
+            match rows.len() == all && all > 1 {
+                true => note(&format!("error: {why}")),
+                false => note(&format!("error: {}: {why}", rows.join(", "))),
+            }
+        }
+    }
 }
 
 fn print<R: Measured>(args: &Args, rows: &[Row<R>], printed: &Printed<'_, R>) {

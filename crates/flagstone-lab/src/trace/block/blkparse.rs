@@ -7,15 +7,19 @@
 //! ```
 //!
 //! One request shows as several events (queued, inserted, issued, completed); one action is taken,
-//! by default `D`, issued to the device after merging. The summary at the end is not read.
+//! by default `D`, issued to the device after merging. Other events tell which of them are one
+//! request: a requeue (`R`), a remap to the device below (`A`), a completion of a part (`C` after
+//! `D`). Appends to a zone (`ZA`) are writes, one after the other from its beginning, and a reset
+//! (`ZR`) is a trim. The summary at the end is not read.
 
 use std::io::BufRead;
 
 use super::collect::{Collector, Request, Times};
+use super::join::{self, Join, Joined};
 use super::time::TimeUnit;
-use super::{BlockOptions, BlockReport};
-use crate::trace::input::{ImportError, Lines};
-use crate::trace::{Op, Trace};
+use super::{BlockOptions, Requests};
+use crate::trace::Op;
+use crate::trace::input::{ImportError, Lines, words};
 
 /// The unit of `blktrace`'s addresses and lengths, whatever the device's sectors are.
 const SECTOR_BYTES: u64 = 512;
@@ -54,13 +58,15 @@ pub fn import(
     reader: impl BufRead,
     options: &BlockOptions,
     action: Action,
-) -> Result<(Trace, BlockReport), ImportError> {
+) -> Result<Requests, ImportError> {
     let mut collector = Collector::new(options)?;
     let mut lines = Lines::new(reader);
+    let mut join = Join::new(action);
     let mut taken = 0_u64;
     let mut events = 0_u64;
     while let Some(line) = lines.next()? {
-        let fields: Vec<&str> = line.text.split_ascii_whitespace().collect();
+        let (fields, count) = words::<16>(line.text);
+        let fields = &fields[..count.min(16)];
         if fields.is_empty() {
             continue;
         }
@@ -68,7 +74,7 @@ pub fn import(
         if fields[0].starts_with("CPU") || fields[0] == "Total" {
             break;
         }
-        let event = match fields[..] {
+        let event = match *fields {
             [device, cpu, sequence, time, pid, what, ref rest @ ..]
                 if is_device(device)
                     && [cpu, sequence, pid]
@@ -88,21 +94,54 @@ pub fn import(
             continue;
         };
         events += 1;
-        if what != action.letter() {
+        let is_taken = what == action.letter();
+        taken += u64::from(is_taken);
+        if !is_taken && !matches!(what, "Q" | "D" | "R" | "A") {
             continue;
         }
-        taken += 1;
-        let [kind, ref rest @ ..] = *rest else {
+        let place = match *rest {
+            [_, sector, "+", sectors, ..] => Some((sector, sectors)),
+            _ => None,
+        };
+        let range = place.map(|(sector, sectors)| (sector.parse(), sectors.parse()));
+        let of_request = match range {
+            Some((Ok(sector), Ok(sectors))) => Some(join::Event {
+                device,
+                sector,
+                sectors,
+            }),
+            _ => None,
+        };
+        if !is_taken {
+            match (of_request, rest) {
+                (Some(event), [_, _, _, _, "<-", from, at, ..]) if what == "A" => {
+                    if let Ok(at) = at.parse() {
+                        join.remap(event, from.trim_matches(['(', ')']), at);
+                    }
+                }
+                (Some(event), _) if what != "A" => drop(join.see(what, event)),
+                _ => {}
+            }
+            continue;
+        }
+        let [kind, ..] = *rest else {
             collector.wrong(&line, "the event has no kind (R, W, D, …)")?;
             continue;
         };
-        // A flush or preflush `F` may come first; `D` anywhere is a discard.
+        // A flush or preflush `F` may come first; `D` anywhere is a discard, and what begins with
+        // `Z` is about a zone.
         let op = match kind {
+            _ if kind.starts_with("ZA") => Op::Write,
+            _ if kind.starts_with("ZR") => Op::Trim,
+            _ if kind.starts_with('Z') => {
+                collector.skip("opens, closes and finishes of zones");
+                continue;
+            }
             _ if kind.contains('D') => Op::Trim,
             _ if kind.contains('W') => Op::Write,
             _ if kind.contains('R') => Op::Read,
             _ if kind.contains('F') => {
-                collector.flush(time_ns, device);
+                collector.flush(time_ns, device)?;
                 continue;
             }
             _ => {
@@ -110,43 +149,57 @@ pub fn import(
                 continue;
             }
         };
-        // A write that begins with a flush, and one that is flushed with its own data.
-        let (flushed_before, flushed_after) = match kind.split_once('W') {
-            Some((before, after)) => (before.contains('F'), after.contains('F')),
-            None => (false, false),
-        };
-        let [sector, plus, sectors, ..] = rest[..] else {
+        let Some((sector, sectors)) = place else {
             // `blkparse` prints commands to the device itself with a length or nothing at all.
-            if line.ended {
+            if line.ended || rest.len() > 3 {
                 collector.skip("requests without an address");
             } else {
                 collector.wrong(&line, "")?;
             }
             continue;
         };
-        if plus != "+" {
-            collector.skip("requests without an address");
-            continue;
+        let Some(event) = of_request else {
+            return Err(line.wrong(format!("`{sector} + {sectors}` is no range of sectors")));
+        };
+        let (sector, sectors) = match join.see(what, event) {
+            _ if kind.starts_with("ZA") => (join.append(event), event.sectors),
+            _ if kind.starts_with("ZR") && event.sectors == 0 => {
+                join.reset(event);
+                collector.skip("resets of zones whose length is not given");
+                continue;
+            }
+            Some(Joined::Counted(why)) => {
+                collector.skip(why);
+                continue;
+            }
+            Some(Joined::Request(sector, sectors)) => (sector, sectors),
+            None => (event.sector, event.sectors),
+        };
+        if kind.starts_with("ZR") {
+            join.reset(event);
         }
-        let bytes = |field: &str| field.parse::<u64>().ok()?.checked_mul(SECTOR_BYTES);
+        let bytes = |sectors: u64| sectors.checked_mul(SECTOR_BYTES);
         let (Some(offset), Some(bytes)) = (bytes(sector), bytes(sectors)) else {
             return Err(line.wrong(format!("`{sector} + {sectors}` is no range of sectors")));
         };
+        // A write that begins with a flush, and one that is flushed with its own data.
+        let (flushed_before, flushed_after) = match kind.split_once('W') {
+            Some((before, after)) => (before.contains('F'), after.contains('F')),
+            None => (false, false),
+        };
         if flushed_before && collector.takes_flushes() {
-            collector.flush(time_ns, device);
+            collector.flush(time_ns, device)?;
         }
-        collector.push(
-            &line,
-            Request {
-                time_ns,
-                volume: device,
-                op,
-                offset,
-                bytes,
-            },
-        )?;
+        let request = Request {
+            time_ns,
+            volume: device,
+            op,
+            offset,
+            bytes,
+        };
+        collector.push(&line, request)?;
         if flushed_after && collector.takes_flushes() {
-            collector.flush(time_ns, device);
+            collector.flush(time_ns, device)?;
         }
     }
     if taken == 0 && events > 0 {

@@ -1,15 +1,22 @@
 //! From requests to a trace: their order, the check of their rate, and the dense page numbers.
+//!
+//! An importer gives each request to a [`Collector`], which keeps it on disk and remembers which
+//! pages were touched. Then every page has its number, and [`Requests`] yields the events.
+
+use std::path::PathBuf;
 
 use rustc_hash::FxHashMap as HashMap;
 
+use super::numbers::{Numbers, Touched};
+use super::sorter::{Pages, Sorted, Sorter};
 use super::time::TimeUnit;
 use super::{BlockOptions, BlockReport, CommitAt};
 use crate::trace::check::MAX_COUNT;
-use crate::trace::input::{ImportError, Line};
+use crate::trace::input::{EventSink, ImportError, Line};
 use crate::trace::{Event, Op, Relation, Trace};
 
 /// Fewer requests than this say nothing about a rate.
-const RATE_NEEDS: usize = 100;
+const RATE_NEEDS: u64 = 100;
 
 /// More requests a second than any device serves.
 const RATE_MAX: f64 = 20e6;
@@ -31,23 +38,6 @@ pub(super) struct Request<'a> {
     pub bytes: u64,
 }
 
-/// A request in pages of its volume, `first..end`; a flush has none, and its operation is a commit.
-struct Pages {
-    time_ns: u64,
-    volume: u32,
-    op: Op,
-    first: u64,
-    end: u64,
-}
-
-/// A run of numbered pages: page `first + n` of the volume has number `number + n`.
-struct Run {
-    volume: u32,
-    first: u64,
-    end: u64,
-    number: u64,
-}
-
 /// How the times of a format came about, for messages and provenance.
 pub(super) enum Times {
     /// In this unit, as the user said.
@@ -65,10 +55,24 @@ pub(super) enum Times {
 /// Collects requests and turns them into a trace.
 pub(super) struct Collector<'a> {
     options: &'a BlockOptions,
+    folder: PathBuf,
     volumes: HashMap<String, u32>,
-    requests: Vec<Pages>,
+    /// The volume of the request before.
+    last_volume: (String, u32),
+    sorter: Sorter,
+    touched: Touched,
+    span: Span,
     /// What was seen so far.
     pub report: BlockReport,
+}
+
+/// Requests and flushes, and the times of the first and the last.
+#[derive(Default)]
+struct Span {
+    requests: u64,
+    flushes: HashMap<u32, u64>,
+    first_ns: u64,
+    last_ns: u64,
 }
 
 impl<'a> Collector<'a> {
@@ -76,25 +80,37 @@ impl<'a> Collector<'a> {
         options.check()?;
         Ok(Collector {
             options,
+            folder: options.folder.clone().unwrap_or_else(std::env::temp_dir),
             volumes: HashMap::default(),
-            requests: Vec::new(),
+            last_volume: (String::new(), u32::MAX),
+            sorter: Sorter::default(),
+            touched: Touched::default(),
+            span: Span::default(),
             report: BlockReport::default(),
         })
     }
 
     /// The number of the volume of that name.
     fn volume(&mut self, name: &str) -> u32 {
-        if let Some(number) = self.volumes.get(name) {
+        let (last, number) = &self.last_volume;
+        if last == name && *number != u32::MAX {
             return *number;
         }
-        let number = self.volumes.len() as u32;
-        self.volumes.insert(name.to_string(), number);
+        let number = match self.volumes.get(name) {
+            Some(number) => *number,
+            None => {
+                let number = self.volumes.len() as u32;
+                self.volumes.insert(name.to_string(), number);
+                number
+            }
+        };
+        self.last_volume = (name.to_string(), number);
         number
     }
 
     /// Counts something that becomes no transaction.
     pub(super) fn skip(&mut self, reason: &'static str) {
-        *self.report.skipped.entry(reason).or_default() += 1;
+        self.report.skip(reason);
     }
 
     /// The line that says `problem`, unless it is the last one and was cut: that one is reported.
@@ -116,20 +132,42 @@ impl<'a> Collector<'a> {
     }
 
     /// Takes a flush of a volume.
-    pub(super) fn flush(&mut self, time_ns: u64, volume: &str) {
-        match self.options.commit_at {
-            CommitAt::Request => self.skip("flushes and other requests without data"),
-            CommitAt::Flush => {
-                let volume = self.volume(volume);
-                self.requests.push(Pages {
-                    time_ns,
-                    volume,
-                    op: Op::Commit,
-                    first: 0,
-                    end: 0,
-                });
-            }
+    pub(super) fn flush(&mut self, time_ns: u64, volume: &str) -> Result<(), ImportError> {
+        if !self.takes_flushes() {
+            self.skip("flushes and other requests without data");
+            return Ok(());
         }
+        let volume = self.volume(volume);
+        self.keep_flush(time_ns, volume)
+    }
+
+    /// Takes a flush of every volume that was named so far.
+    pub(super) fn flush_all(&mut self, time_ns: u64) -> Result<(), ImportError> {
+        (0..self.volumes.len() as u32).try_for_each(|volume| self.keep_flush(time_ns, volume))
+    }
+
+    fn keep_flush(&mut self, time_ns: u64, volume: u32) -> Result<(), ImportError> {
+        *self.span.flushes.entry(volume).or_default() += 1;
+        self.keep(Pages {
+            time_ns,
+            volume,
+            op: Op::Commit,
+            first: 0,
+            end: 0,
+        })
+    }
+
+    fn keep(&mut self, pages: Pages) -> Result<(), ImportError> {
+        let (span, time_ns) = (&mut self.span, pages.time_ns);
+        if span.requests == 0 {
+            (span.first_ns, span.last_ns) = (time_ns, time_ns);
+        }
+        span.requests += 1;
+        self.report.out_of_order += u64::from(time_ns < span.last_ns);
+        span.first_ns = span.first_ns.min(time_ns);
+        span.last_ns = span.last_ns.max(time_ns);
+        let kept = self.sorter.push(pages, &self.folder);
+        kept.map_err(|error| ImportError::Temporary(self.folder.clone(), error))
     }
 
     /// Takes the request of a line.
@@ -171,94 +209,84 @@ impl<'a> Collector<'a> {
             return Ok(());
         }
         let volume = self.volume(volume);
-        self.requests.push(Pages {
+        if op != Op::Trim && !self.touched.add(volume, first, end) {
+            return Err(ImportError::Whole(format!(
+                "more distinct pages than the {MAX_COUNT} of a trace: larger pages may help \
+                 (--page-bytes)"
+            )));
+        }
+        self.keep(Pages {
             time_ns,
             volume,
             op,
             first,
             end,
-        });
-        Ok(())
+        })
     }
 
-    /// Orders, checks and numbers what was collected.
+    /// Checks, orders and numbers what was collected.
     pub(super) fn finish(
         mut self,
-        importer: &str,
+        importer: &'static str,
         times: Times,
-    ) -> Result<(Trace, BlockReport), ImportError> {
-        if self.requests.iter().all(|request| request.op == Op::Commit) {
+    ) -> Result<Requests, ImportError> {
+        if self.span.requests == self.span.flushes.values().sum::<u64>() {
             return Err(ImportError::Whole(format!(
                 "no request of format {importer} in the input"
             )));
         }
-        let mut latest = 0;
-        for request in &self.requests {
-            self.report.out_of_order += u64::from(request.time_ns < latest);
-            latest = latest.max(request.time_ns);
-        }
-        self.requests.sort_by_key(|request| request.time_ns);
         self.check_rate(&times)?;
-        let (relations, runs, pages) = self.number_pages()?;
-        let (events, transactions) = self.events(&runs)?;
-        if transactions == 0 {
-            return Err(ImportError::Whole(match self.options.commit_at {
-                CommitAt::Request => "nothing but trims in the input".to_string(),
-                CommitAt::Flush => "no read, and no write before a flush in the input: leave out \
-                                    --commit-at flush"
-                    .to_string(),
-            }));
+        let mut names: Vec<(String, u32)> = self.volumes.into_iter().collect();
+        names.sort_unstable();
+        let mut rank = vec![0; names.len()];
+        for (new, (_, old)) in names.iter().enumerate() {
+            rank[*old as usize] = new as u32;
         }
-        let times = match times {
-            Times::Stated(unit) => format!("{}, as stated", unit.name()),
-            Times::Known(unit) | Times::Fixed(unit) => {
-                format!("{}, as the format has it", unit.name())
-            }
-            Times::Waits(how) => how.to_string(),
-            Times::None => "none in the source: all 0".to_string(),
-        };
-        let trace = Trace {
-            page_bytes: self.options.page_bytes,
-            pages,
-            transactions,
-            relations,
-            events,
-            provenance: self.report.provenance(importer, &times),
-        };
-        Ok((trace, self.report))
+        let sorted = self.sorter.finish(&self.folder);
+        let failed = |error| ImportError::Temporary(self.folder.clone(), error);
+        Ok(Requests {
+            importer,
+            times: match times {
+                Times::Stated(unit) => format!("{}, as stated", unit.name()),
+                Times::Known(unit) | Times::Fixed(unit) => {
+                    format!("{}, as the format has it", unit.name())
+                }
+                Times::Waits(how) => how.to_string(),
+                Times::None => "none in the source: all 0".to_string(),
+            },
+            options: self.options.clone(),
+            sorted: sorted.map_err(failed)?,
+            numbers: self.touched.number(&rank),
+            names,
+            span: self.span,
+            report: self.report,
+        })
     }
 
     fn check_rate(&mut self, times: &Times) -> Result<(), ImportError> {
-        let (Some(first), Some(last)) = (self.requests.first(), self.requests.last()) else {
-            return Ok(());
-        };
-        let duration_ns = last.time_ns - first.time_ns;
+        let duration_ns = self.span.last_ns - self.span.first_ns;
         if i64::try_from(duration_ns).is_err() {
             return Err(ImportError::Whole(
                 "the times span more than 292 years: their unit cannot be right".to_string(),
             ));
         }
         self.report.duration_ns = duration_ns;
-        let apart = |pair: &[Pages]| pair[0].time_ns < pair[1].time_ns;
-        self.report.times = 1 + self.requests.windows(2).filter(|pair| apart(pair)).count() as u64;
         let (unit, may_state) = match times {
             Times::None | Times::Waits(_) => return Ok(()),
             Times::Stated(unit) | Times::Known(unit) => (*unit, true),
             Times::Fixed(unit) => (*unit, false),
         };
-        let gaps = (self.requests.len() - 1) as f64;
-        let rate = gaps / (duration_ns as f64 / 1e9);
+        let requests = self.span.requests;
+        let rate = (requests - 1) as f64 / (duration_ns as f64 / 1e9);
         self.report.requests_per_s = (duration_ns > 0).then_some(rate);
         let plausible = (RATE_MIN..=RATE_MAX).contains(&rate);
-        if plausible || self.options.any_rate || self.requests.len() < RATE_NEEDS {
+        if plausible || self.options.any_rate || requests < RATE_NEEDS {
             return Ok(());
         }
         let mut problem = format!(
-            "{} requests within {} s cannot be right (plausible are {:.4} to {:.0} a second): ",
-            self.requests.len(),
+            "{requests} requests within {} s cannot be right (plausible are {RATE_MIN:.4} to \
+             {RATE_MAX:.0} a second): ",
             duration_ns as f64 / 1e9,
-            RATE_MIN,
-            RATE_MAX
         );
         if duration_ns == 0 {
             problem += "all have the same time";
@@ -278,155 +306,137 @@ impl<'a> Collector<'a> {
         };
         Err(ImportError::Whole(problem))
     }
+}
 
-    /// Numbers all pages that are read or written, by volume name and address.
-    fn number_pages(&mut self) -> Result<(Vec<Relation>, Vec<Run>, u32), ImportError> {
-        let mut names: Vec<(&String, u32)> = self
-            .volumes
-            .iter()
-            .map(|(name, number)| (name, *number))
-            .collect();
-        names.sort_unstable();
-        // From now on volumes are numbered in the order of their names.
-        let mut rank = vec![0; names.len()];
-        for (new, (_, old)) in names.iter().enumerate() {
-            rank[*old as usize] = new as u32;
-        }
-        for request in &mut self.requests {
-            request.volume = rank[request.volume as usize];
-        }
+/// The requests of an input, read and checked, whose pages have numbers.
+pub struct Requests {
+    importer: &'static str,
+    times: String,
+    options: BlockOptions,
+    sorted: Sorted,
+    numbers: Numbers,
+    /// The names and numbers of the volumes, in order.
+    names: Vec<(String, u32)>,
+    span: Span,
+    report: BlockReport,
+}
 
-        let touched = self
-            .requests
-            .iter()
-            .filter(|request| matches!(request.op, Op::Read | Op::Write));
-        let mut touched: Vec<(u32, u64, u64)> = touched
-            .map(|request| (request.volume, request.first, request.end))
-            .collect();
-        touched.sort_unstable();
-        let mut runs: Vec<Run> = Vec::new();
-        for (volume, first, end) in touched {
-            match runs.last_mut() {
-                Some(run) if run.volume == volume && first <= run.end => run.end = run.end.max(end),
-                _ => runs.push(Run {
-                    volume,
-                    first,
-                    end,
-                    number: 0,
-                }),
-            }
-        }
-        let mut pages = 0;
-        let mut of_volume = vec![0; names.len()];
-        for run in &mut runs {
-            run.number = pages;
-            pages += run.end - run.first;
-            of_volume[run.volume as usize] += run.end - run.first;
-        }
-        if pages > u64::from(MAX_COUNT) {
-            return Err(ImportError::Whole(format!(
-                "{pages} distinct pages are more than the {MAX_COUNT} of a trace: larger pages may \
-                 help (--page-bytes)"
-            )));
-        }
-        let relations = names.iter().zip(of_volume).filter(|(_, pages)| *pages > 0);
-        let relations = relations
-            .map(|((name, _), pages)| Relation {
-                name: name.to_string(),
-                pages: pages as u32,
-            })
-            .collect();
-        Ok((relations, runs, pages as u32))
+impl Requests {
+    /// The number of requests and flushes.
+    pub fn count(&self) -> u64 {
+        self.span.requests
     }
 
-    fn events(&mut self, runs: &[Run]) -> Result<(Vec<Event>, u32), ImportError> {
-        let mut wanted = 0_u64;
-        for request in &self.requests {
-            wanted += 1;
-            each_range(request, runs, |first, end| wanted += end - first);
-        }
-        let mut events: Vec<Event> = Vec::new();
-        let room = usize::try_from(wanted)
-            .ok()
-            .map(|wanted| events.try_reserve_exact(wanted));
-        if !matches!(room, Some(Ok(()))) || self.requests.len() > MAX_COUNT as usize {
-            return Err(ImportError::Whole(format!(
-                "{} requests of {wanted} pages do not fit: larger pages may help (--page-bytes)",
-                self.requests.len()
-            )));
-        }
-        let zero_ns = self.requests.first().map_or(0, |first| first.time_ns);
-        // What follows the last flush of its volume belongs to no transaction.
-        let mut ends: HashMap<u32, usize> = HashMap::default();
-        for (index, request) in self.requests.iter().enumerate() {
-            if request.op == Op::Commit {
-                ends.insert(request.volume, index);
-            }
-        }
+    /// The trace in memory.
+    ///
+    /// # Errors
+    /// [`ImportError`].
+    pub fn into_trace(self) -> Result<(Trace, BlockReport), ImportError> {
+        let mut events = Vec::new();
+        let (mut trace, report) = self.events(|| {}, &mut |event| {
+            events.push(event);
+            Ok(())
+        })?;
+        trace.events = events;
+        Ok((trace, report))
+    }
+
+    /// Gives the events to `sink`, in order, and returns the trace without its events. `step` is
+    /// called for each request.
+    ///
+    /// # Errors
+    /// [`ImportError`], and those of `sink`.
+    pub fn events(
+        mut self,
+        mut step: impl FnMut(),
+        sink: EventSink<'_>,
+    ) -> Result<(Trace, BlockReport), ImportError> {
+        let alone_all = self.options.commit_at == CommitAt::Request;
+        let folder = self.options.folder.clone().unwrap_or_default();
         let mut open: HashMap<u32, u32> = HashMap::default();
         let mut transactions = 0;
-        for (index, request) in self.requests.iter().enumerate() {
-            let time_ns = request.time_ns - zero_ns;
+        let mut previous_ns = None;
+        while let Some(request) =
+            (self.sorted.next()).map_err(|error| ImportError::Temporary(folder.clone(), error))?
+        {
+            let Pages { op, volume, .. } = request;
+            step();
+            let time_ns = request.time_ns - self.span.first_ns;
+            self.report.times += u64::from(previous_ns != Some(time_ns));
+            previous_ns = Some(time_ns);
             let mut event = |transaction, op, page| {
-                events.push(Event {
+                sink(Event {
                     time_ns,
                     transaction,
                     op,
                     page,
-                });
+                })
             };
-            if request.op == Op::Commit {
-                if let Some(transaction) = open.remove(&request.volume) {
-                    event(transaction, Op::Commit, 0);
+            if op == Op::Commit {
+                *self.span.flushes.entry(volume).or_default() -= 1;
+                if let Some(transaction) = open.remove(&volume) {
+                    event(transaction, Op::Commit, 0)?;
                     self.report.flushes += 1;
                 }
                 continue;
             }
-            let alone = self.options.commit_at == CommitAt::Request || request.op == Op::Read;
-            if !alone && ends.get(&request.volume).is_none_or(|&end| end < index) {
-                let late = "writes and trims after the last flush";
-                *self.report.skipped.entry(late).or_default() += 1;
+            let alone = alone_all || op == Op::Read;
+            // What follows the last flush of its volume belongs to no transaction.
+            if !alone && self.span.flushes.get(&volume).is_none_or(|left| *left == 0) {
+                self.report.skip("writes and trims after the last flush");
                 continue;
             }
-            let mut pages = 0;
-            each_range(request, runs, |first, end| pages += end - first);
-            if pages == 0 {
-                let unseen = "trims of pages that are never read or written";
-                *self.report.skipped.entry(unseen).or_default() += 1;
+            let pages = match op {
+                Op::Trim => self.numbers.within(volume, request.first, request.end),
+                _ => (self.numbers).touched(volume, request.first, request.end),
+            };
+            if pages.is_empty() {
+                (self.report).skip("trims of pages that are never read or written");
                 continue;
             }
-            let known = open.get(&request.volume).copied().filter(|_| !alone);
+            let known = open.get(&volume).copied().filter(|_| !alone);
             let transaction = known.unwrap_or(transactions);
             if known.is_none() {
+                if transactions == MAX_COUNT {
+                    return Err(ImportError::Whole(format!(
+                        "more transactions than the {MAX_COUNT} of a trace: cut the input"
+                    )));
+                }
                 transactions += 1;
             }
-            each_range(request, runs, |first, end| {
-                (first..end).for_each(|page| event(transaction, request.op, page as u32));
-            });
+            for page in pages {
+                event(transaction, op, page)?;
+            }
             match alone {
-                true => event(transaction, Op::Commit, 0),
-                false => {
-                    open.insert(request.volume, transaction);
-                }
+                true => event(transaction, Op::Commit, 0)?,
+                false => drop(open.insert(volume, transaction)),
             }
             self.report.requests += 1;
         }
-        Ok((events, transactions))
-    }
-}
-
-/// The numbered pages of a request, as ranges of numbers. A read or write lies in one run; a trim
-/// may cover none or many.
-fn each_range(request: &Pages, runs: &[Run], mut each: impl FnMut(u64, u64)) {
-    let from = runs.partition_point(|run| (run.volume, run.end) <= (request.volume, request.first));
-    for run in &runs[from..] {
-        if run.volume != request.volume || run.first >= request.end {
-            break;
+        if transactions == 0 {
+            return Err(ImportError::Whole(match self.options.commit_at {
+                CommitAt::Request => "nothing but trims in the input".to_string(),
+                CommitAt::Flush => "no read, and no write before a flush in the input: leave out \
+                                    --commit-at flush"
+                    .to_string(),
+            }));
         }
-        let (first, end) = (request.first.max(run.first), request.end.min(run.end));
-        each(
-            run.number + (first - run.first),
-            run.number + (end - run.first),
-        );
+        Ok((self.head(transactions), self.report))
+    }
+
+    fn head(&self, transactions: u32) -> Trace {
+        let named = self.names.iter();
+        let relations = named.map(|(name, volume)| Relation {
+            name: name.clone(),
+            pages: self.numbers.of_volume[*volume as usize],
+        });
+        Trace {
+            page_bytes: self.options.page_bytes,
+            pages: self.numbers.pages,
+            transactions,
+            relations: relations.filter(|relation| relation.pages > 0).collect(),
+            events: Vec::new(),
+            provenance: self.report.provenance(self.importer, &self.times),
+        }
     }
 }

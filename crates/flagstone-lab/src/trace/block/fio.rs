@@ -10,9 +10,9 @@ use std::io::BufRead;
 
 use super::collect::{Collector, Request, Times};
 use super::time::TimeUnit;
-use super::{BlockOptions, BlockReport};
-use crate::trace::input::{ImportError, Lines};
-use crate::trace::{Op, Trace};
+use super::{BlockOptions, Requests};
+use crate::trace::Op;
+use crate::trace::input::{ImportError, Lines, number, words};
 
 /// What the number of a `wait` line in version 2 counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub fn import(
     reader: impl BufRead,
     options: &BlockOptions,
     waits: Option<Waits>,
-) -> Result<(Trace, BlockReport), ImportError> {
+) -> Result<Requests, ImportError> {
     let mut collector = Collector::new(options)?;
     let mut lines = Lines::new(reader);
     let timed = match lines.next()? {
@@ -64,14 +64,15 @@ pub fn import(
     };
     let (mut now_ns, mut waited) = (0_u64, false);
     while let Some(line) = lines.next()? {
-        let fields: Vec<&str> = line.text.split_ascii_whitespace().collect();
+        let (fields, count) = words::<6>(line.text);
+        let fields = &fields[..count.min(6)];
         if fields.is_empty() {
             continue;
         }
         let (time, fields) = if timed {
             (fields[0], &fields[1..])
         } else {
-            ("", &fields[..])
+            ("", fields)
         };
         let [file, action, ref numbers @ ..] = *fields else {
             collector.wrong(&line, "too few fields: expected a file and an action")?;
@@ -82,11 +83,15 @@ pub fn import(
             "write" => Op::Write,
             "trim" => Op::Trim,
             "add" | "open" | "close" => continue,
-            "sync" | "datasync" if !collector.takes_flushes() => {
+            "sync" | "datasync" | "syncfs" if !collector.takes_flushes() => {
                 collector.skip("syncs");
                 continue;
             }
-            "sync" | "datasync" => Op::Commit,
+            "sync" | "datasync" | "syncfs" => Op::Commit,
+            "sync_file_range" => {
+                collector.skip("syncs of a range, which make nothing durable");
+                continue;
+            }
             "wait" if timed => {
                 collector.skip("waits, which version 3 does not have");
                 continue;
@@ -111,8 +116,8 @@ pub fn import(
             }
             _ => {
                 let problem = format!(
-                    "unknown action `{action}`; known are read, write, trim, sync, datasync, wait, \
-                     add, open and close"
+                    "unknown action `{action}`; known are read, write, trim, sync, datasync, syncfs, \
+                     sync_file_range, wait, add, open and close"
                 );
                 collector.wrong(&line, problem)?;
                 continue;
@@ -125,7 +130,10 @@ pub fn import(
         };
         let time_ns = line.read(time, "time in microseconds", time_ns)?;
         if op == Op::Commit {
-            collector.flush(time_ns, file);
+            match action {
+                "syncfs" => collector.flush_all(time_ns)?,
+                _ => collector.flush(time_ns, file)?,
+            }
             continue;
         }
         let [offset, bytes] = *numbers else {
@@ -133,8 +141,8 @@ pub fn import(
             collector.wrong(&line, problem)?;
             continue;
         };
-        let offset = line.read(offset, "offset in bytes", offset.parse().ok())?;
-        let bytes = line.read(bytes, "length in bytes", bytes.parse().ok())?;
+        let offset = line.read(offset, "offset in bytes", number(offset))?;
+        let bytes = line.read(bytes, "length in bytes", number(bytes))?;
         collector.push(
             &line,
             Request {

@@ -1,39 +1,67 @@
 //! The block importers on small inputs: what a request becomes, and what each bad line says.
 
+mod blkparse_events;
+mod tables;
+
+use super::columns::PRESETS;
 use super::fio::Waits;
+use super::table::Table;
 use super::time::TimeUnit;
 use super::*;
 use crate::trace::{Op, Relation, Trace};
 
 type Imported = Result<(Trace, BlockReport), ImportError>;
 
+fn preset(name: &str) -> Table {
+    let preset = PRESETS.iter().find(|preset| preset.name == name);
+    Table::of(preset.unwrap())
+}
+
+fn table(text: &str, table: &Table) -> Imported {
+    table_with(text, &BlockOptions::new(4096), table)
+}
+
+fn table_with(text: &str, options: &BlockOptions, table: &Table) -> Imported {
+    table::import(text.as_bytes(), options, table)?.into_trace()
+}
+
+fn disksim_table(unit: TimeUnit) -> Table {
+    Table {
+        time_unit: Some(unit),
+        ..preset("disksim")
+    }
+}
+
+fn disksim_in(text: &str, unit: TimeUnit) -> Imported {
+    table(text, &disksim_table(unit))
+}
+
 fn disksim(text: &str) -> Imported {
-    disksim::import(
-        text.as_bytes(),
-        &BlockOptions::new(4096),
-        TimeUnit::Milliseconds,
-        512,
-    )
+    disksim_in(text, TimeUnit::Milliseconds)
 }
 
 fn msr(text: &str) -> Imported {
-    msr::import(text.as_bytes(), &BlockOptions::new(4096), None)
+    table(text, &preset("msr"))
 }
 
 fn blkparse(text: &str) -> Imported {
-    blkparse::import(
-        text.as_bytes(),
-        &BlockOptions::new(4096),
-        blkparse::Action::Issue,
-    )
+    blkparse_with(text, &BlockOptions::new(4096))
+}
+
+fn blkparse_with(text: &str, options: &BlockOptions) -> Imported {
+    blkparse::import(text.as_bytes(), options, blkparse::Action::Issue)?.into_trace()
 }
 
 fn fio(text: &str) -> Imported {
-    fio::import(text.as_bytes(), &BlockOptions::new(4096), None)
+    fio_with(text, &BlockOptions::new(4096), None)
 }
 
 fn fio_waiting(text: &str, waits: Waits) -> Imported {
-    fio::import(text.as_bytes(), &BlockOptions::new(4096), Some(waits))
+    fio_with(text, &BlockOptions::new(4096), Some(waits))
+}
+
+fn fio_with(text: &str, options: &BlockOptions, waits: Option<Waits>) -> Imported {
+    fio::import(text.as_bytes(), options, waits)?.into_trace()
 }
 
 /// The events as `(microseconds, transaction, op, page)`.
@@ -120,43 +148,6 @@ fn requests_are_put_in_the_order_of_their_times() {
 }
 
 #[test]
-fn disksim_lines_that_are_none_say_why() {
-    for (line, why) in [
-        ("0.0 0 2000 16", "4 fields; a DiskSim trace has five"),
-        ("0.0 0 2000 16 0 9", "6 fields"),
-        ("-1 0 0 8 0", "`-1` is no time in ms"),
-        ("0 sda 0 8 0", "`sda` is no device number"),
-        ("0 0 -5 8 0", "`-5` is no sector"),
-        (
-            "0 0 36028797018963968 8 0",
-            "`36028797018963968` is no sector, or too far out",
-        ),
-        ("0 0 0 x 0", "`x` is no number of sectors"),
-        ("0 0 0 8 W", "`W` are no hexadecimal flags"),
-        (
-            "0 0 0 131073 0",
-            "a request of 67109376 bytes is longer than the 67108864 allowed",
-        ),
-        ("0 0 36028797018963967 2 0", "overflow 64 bits"),
-    ] {
-        let said = failure(disksim(&format!("0 0 0 8 0\n{line}\n")));
-        assert!(said.starts_with("line 2: "), "{said}");
-        assert!(said.contains(why) && said.contains(line), "{said}");
-    }
-    assert_eq!(
-        failure(disksim("\n")),
-        "no request of format disksim in the input"
-    );
-    let odd = disksim::import(
-        &b"0 0 0 8 0\n"[..],
-        &BlockOptions::new(3000),
-        TimeUnit::Seconds,
-        512,
-    );
-    assert!(failure(odd).contains("a power of two from 512 bytes to 1 MiB"));
-}
-
-#[test]
 fn a_cut_last_line_is_skipped_and_reported() {
     let (trace, report) = disksim("0 0 0 8 0\n1 0 8").unwrap();
     assert_eq!((trace.transactions, report.cut_line), (1, Some(2)));
@@ -170,7 +161,7 @@ fn an_implausible_rate_names_the_units_that_would_do() {
     let burst: String = (0..200)
         .map(|n| format!("0.{n:06} 0 {} 8 0\n", n * 8))
         .collect();
-    let in_unit = |unit| disksim::import(burst.as_bytes(), &BlockOptions::new(4096), unit, 512);
+    let in_unit = |unit| disksim_in(&burst, unit);
     let said = failure(in_unit(TimeUnit::Milliseconds));
     assert!(
         said.starts_with("200 requests within 0.000000199 s cannot be right"),
@@ -187,13 +178,7 @@ fn an_implausible_rate_names_the_units_that_would_do() {
     let slow: String = (0..200)
         .map(|n| format!("{} 0 {} 8 0\n", n * 1000, n * 8))
         .collect();
-    let slow = disksim::import(
-        slow.as_bytes(),
-        &BlockOptions::new(4096),
-        TimeUnit::Seconds,
-        512,
-    );
-    assert!(failure(slow).contains("in ms 1.000, in us 1000.000"));
+    assert!(failure(disksim_in(&slow, TimeUnit::Seconds)).contains("in ms 1.000, in us 1000.000"));
 
     let ages = disksim("0 0 0 8 0\n18446744073709 0 0 8 0\n");
     assert!(failure(ages).contains("more than 292 years"));
@@ -204,144 +189,9 @@ fn an_implausible_rate_names_the_units_that_would_do() {
         any_rate: true,
         ..BlockOptions::new(4096)
     };
-    let taken = disksim::import(at_once.as_bytes(), &any, TimeUnit::Seconds, 512).unwrap();
+    let at_once = table_with(&at_once, &any, &disksim_table(TimeUnit::Seconds));
+    let taken = at_once.unwrap();
     assert_eq!((taken.0.transactions, taken.1.requests_per_s), (200, None));
-}
-
-#[test]
-fn msr_lines_are_read_with_their_file_times() {
-    let text = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n\
-                128166385295514663,hm,0,Write,9056014336,2048,2833\n\
-                128166385295514878,hm,0,Write,11855351808,512,2617\r\n\
-                128166385301451520,hm,1,read,3163095040,8192,3438\n\
-                128166385301451521,hm,1,Read,0,0,1\n";
-    let imported = msr(text);
-    assert_eq!(
-        events(&imported),
-        [
-            (0, 0, Op::Write, 0),
-            (0, 0, Op::Commit, 0),
-            (21, 1, Op::Write, 1),
-            (21, 1, Op::Commit, 0),
-            (593_685, 2, Op::Read, 2),
-            (593_685, 2, Op::Read, 3),
-            (593_685, 2, Op::Commit, 0),
-        ]
-    );
-    assert_eq!(skipped(&imported), [("requests of no bytes", 1)]);
-    let names: Vec<_> = imported
-        .unwrap()
-        .0
-        .relations
-        .into_iter()
-        .map(|r| r.name)
-        .collect();
-    assert_eq!(names, ["hm.0", "hm.1"]);
-}
-
-#[test]
-fn msr_lines_that_are_none_say_why() {
-    for (line, why) in [
-        (
-            "128166385295514663,hm,0,Write,1,2",
-            "6 fields; an MSR Cambridge trace has seven",
-        ),
-        ("0.5,hm,0,Write,1,2,3", "`0.5` is no Windows file time"),
-        (
-            "1700000000,hm,0,Write,1,2,3",
-            "`1700000000` is no Windows file time",
-        ),
-        (
-            "128166385295514663,hm,0,Erase,1,2,3",
-            "type `Erase` is neither Read nor Write",
-        ),
-        ("128166385295514663,hm,0,Read,-1,2,3", "`-1` is no offset"),
-        ("128166385295514663,hm,0,Read,1,2k,3", "`2k` is no size"),
-        (
-            "128166385295514663,hm,0,Read,18446744073709551615,2,3",
-            "overflow 64 bits",
-        ),
-    ] {
-        let said = failure(msr(&format!("{line}\n")));
-        assert!(said.starts_with("line 1: ") && said.contains(why), "{said}");
-    }
-    let rebased = msr::import(
-        &b"0,hm,0,Write,0,512,1\n25,hm,0,Write,0,512,1\n"[..],
-        &BlockOptions::new(4096),
-        Some(TimeUnit::Microseconds),
-    );
-    assert_eq!(events(&rebased)[2].0, 25);
-}
-
-#[test]
-fn blkparse_events_of_one_action_are_taken() {
-    let text = "\
-  8,0    3        1     0.000000000   697  Q   W 223488 + 8 [kjournald]
-  8,0    3        2     0.000001829   697  D   W 223488 + 8 [kjournald]
-  8,0    0        3     0.000002000     0  C   W 223488 + 8 [0]
-  8,0    3        4     0.000500000   697  D FWFS 0 + 8 [x]
-  8,0    3        5     0.000500001   697  D  FN [x]
-  8,0    3        6     0.000600000   697  D  RA 223489 + 1 [y y]
-  8,0    3        7     0.000700000   697  D  DS 0 + 4000000000 [fstrim]
-  8,0    3        8     0.000700001   697  D  DS 1 + 14 [fstrim]
-  8,0    3        9     0.000700002   697  D  DS 800 + 80 [fstrim]
-  8,0    3       10     0.000800000   697  D   R 36 (12 00 00 00 24 00 ..) [cmd]
-  8,0    3       11     0.000900000   697  A   W 1 + 8 <- (8,1) 7
-  8,0    3        0     0.000900000     0  m   N cfq697 slice expired
-  8,0    3       12     0.000900000   697  P   N [x]
-
-CPU0 (8,0):
- Reads Queued:           0,        0KiB
-Total (8,0):
-";
-    let imported = blkparse(text);
-    assert_eq!(
-        events(&imported),
-        [
-            (0, 0, Op::Write, 1),
-            (0, 0, Op::Commit, 0),
-            (498, 1, Op::Write, 0),
-            (498, 1, Op::Commit, 0),
-            (598, 2, Op::Read, 1),
-            (598, 2, Op::Commit, 0),
-            (698, 3, Op::Trim, 0),
-            (698, 3, Op::Trim, 1),
-            (698, 3, Op::Commit, 0),
-        ]
-    );
-    assert_eq!(
-        skipped(&imported),
-        [
-            ("flushes and other requests without data", 1),
-            ("requests without an address", 1),
-            ("trims of less than a page", 1),
-            ("trims of pages that are never read or written", 1),
-        ]
-    );
-}
-
-#[test]
-fn blkparse_lines_that_are_none_say_why() {
-    let good = "8,0 3 1 0.000000000 697 D W 8 + 8 [x]\n";
-    let said = failure(blkparse(&format!("{good}hello world\n")));
-    assert!(
-        said.starts_with("line 2: not an event of blkparse"),
-        "{said}"
-    );
-    let said = failure(blkparse(&format!("{good}8,0 3 1 0.0 697 D W x + 8 [x]\n")));
-    assert!(
-        said.starts_with("line 2: `x + 8` is no range of sectors"),
-        "{said}"
-    );
-    let said = failure(blkparse("8,0 3 1 0.000000000 697 Q W 8 + 8 [x]\n"));
-    assert_eq!(
-        said,
-        "none of 1 events has action D: choose another with --action"
-    );
-    let said = failure(blkparse("8,0 3 1 0.000000000 697 D DS 8 + 8 [x]\n"));
-    assert_eq!(said, "nothing but trims in the input");
-    let (_, report) = blkparse(&format!("{good}8,0 3 1 0.000000000 697 D W 8 +")).unwrap();
-    assert_eq!(report.cut_line, Some(2));
 }
 
 #[test]
@@ -457,8 +307,7 @@ fn writes_between_two_flushes_are_one_transaction() {
   8,1 3 9 0.000009000 697 D FN [x]
   8,0 3 10 0.000010000 697 D W 0 + 8 [x]
 ";
-    let action = blkparse::Action::Issue;
-    let imported = blkparse::import(text.as_bytes(), &at_flushes(), action);
+    let imported = blkparse_with(text, &at_flushes());
     let (read, write, commit) = (Op::Read, Op::Write, Op::Commit);
     assert_eq!(
         events(&imported),
@@ -491,7 +340,7 @@ fn writes_between_two_flushes_are_one_transaction() {
 fn syncs_of_a_file_end_what_was_written_to_it() {
     let text = "fio version 3 iolog\n0 a add\n1 a open\n2 a write 0 8192\n3 b write 0 4096\n\
                 4 a write 0 4096\n5 a datasync\n6 b sync\n7 b sync\n";
-    let imported = fio::import(text.as_bytes(), &at_flushes(), None);
+    let imported = fio_with(text, &at_flushes(), None);
     let (write, commit) = (Op::Write, Op::Commit);
     assert_eq!(
         events(&imported),
@@ -504,7 +353,17 @@ fn syncs_of_a_file_end_what_was_written_to_it() {
             (4, 1, commit, 0),
         ]
     );
+    // One for all files, and one that makes nothing durable.
+    let all = "fio version 3 iolog\n1 a write 0 4096\n2 b write 0 4096\n3 a sync_file_range 0 4096\n\
+               4 a syncfs\n";
+    let imported = fio_with(all, &at_flushes(), None);
+    assert_eq!(
+        skipped(&imported),
+        [("syncs of a range, which make nothing durable", 1)]
+    );
+    assert_eq!(imported.unwrap().1.flushes, 2);
+    assert_eq!(skipped(&fio(all))[0], ("syncs", 1));
     let none = "fio version 3 iolog\n2 a write 0 8192\n";
-    let said = failure(fio::import(none.as_bytes(), &at_flushes(), None));
+    let said = failure(fio_with(none, &at_flushes(), None));
     assert!(said.contains("leave out --commit-at flush"), "{said}");
 }

@@ -50,26 +50,42 @@ impl TimeUnit {
     /// Reads a number of this unit as nanoseconds, cutting what is below one: `1.5`, `.5`, `2e3`.
     /// Nothing if it is no number, is below 0, or does not fit.
     pub fn nanoseconds(self, text: &str) -> Option<u64> {
-        if text.contains(['e', 'E']) {
-            let ns = text.parse::<f64>().ok()? * self.ns() as f64;
-            return (ns >= 0.0 && ns < i64::MAX as f64).then_some(ns as u64);
+        let (mut whole, mut rest) = (0_u64, 0);
+        let mut bytes = text.bytes();
+        let mut digits = 0;
+        for byte in bytes.by_ref() {
+            match byte {
+                b'0'..=b'9' => {
+                    let more = whole.checked_mul(10)?;
+                    whole = more.checked_add(u64::from(byte - b'0'))?;
+                    digits += 1;
+                }
+                b'.' => break,
+                b'e' | b'E' => return self.scientific(text),
+                _ => return None,
+            }
         }
-        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        if whole.len() + fraction.len() == 0 || !digits(whole) || !digits(fraction) {
-            return None;
+        let mut weight = self.ns();
+        for byte in bytes {
+            match byte {
+                b'0'..=b'9' => {
+                    weight /= 10;
+                    rest += u64::from(byte - b'0') * weight;
+                    digits += 1;
+                }
+                b'e' | b'E' => return self.scientific(text),
+                _ => return None,
+            }
         }
-        let whole = if whole.is_empty() {
-            0
-        } else {
-            whole.parse::<u64>().ok()?
-        };
-        let (mut rest, mut weight) = (0, self.ns());
-        for digit in fraction.bytes() {
-            weight /= 10;
-            rest += u64::from(digit - b'0') * weight;
+        match digits {
+            0 => None,
+            _ => whole.checked_mul(self.ns())?.checked_add(rest),
         }
-        whole.checked_mul(self.ns())?.checked_add(rest)
+    }
+
+    fn scientific(self, text: &str) -> Option<u64> {
+        let ns = text.parse::<f64>().ok()? * self.ns() as f64;
+        (ns >= 0.0 && ns < i64::MAX as f64).then_some(ns as u64)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Everything else is an error with its row.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -35,8 +35,24 @@ pub fn read(path: &Path) -> Result<Trace, FileError> {
     read_or(path).map_err(|problem| problem.of(path))
 }
 
+/// Reads and checks a trace file that is in memory; `name` is what errors call it.
+///
+/// # Errors
+/// As [`read`], and the system has no room for a temporary file.
+pub fn read_bytes(bytes: &[u8], name: &Path) -> Result<Trace, FileError> {
+    let read = || {
+        let mut file = tempfile::tempfile()?;
+        file.write_all(bytes)?;
+        read_file(file)
+    };
+    read().map_err(|problem| problem.of(name))
+}
+
 fn read_or(path: &Path) -> Result<Trace, Problem> {
-    let mut file = inputs::open(path)?;
+    read_file(inputs::open(path)?)
+}
+
+fn read_file(mut file: File) -> Result<Trace, Problem> {
     check_ends(&mut file)?;
     let reader = SerializedFileReader::new(file)?;
     let mut trace = Trace::default();
@@ -80,7 +96,15 @@ fn check_ends(file: &mut File) -> Result<(), Problem> {
     }
     match ends {
         _ if len == 0 => Err(Problem::Foreign("it is empty".to_string())),
-        [first, _] if first != *MAGIC => Err(Problem::Foreign("not a Parquet file".to_string())),
+        [first, _] if first != *MAGIC => Err(Problem::Foreign(format!(
+            "not a Parquet file, and so no trace: `flagstone trace import {}` makes one of {}",
+            if first == *b"fio " { "fio" } else { "--help" },
+            if first == *b"fio " {
+                "it"
+            } else {
+                "a log or a table"
+            }
+        ))),
         [_, last] if last != *MAGIC => Err(Problem::Cut),
         _ => Ok(()),
     }

@@ -365,7 +365,7 @@ fn each_departure_from_the_schema_has_its_message() {
     );
     assert_eq!(
         said(op("commit")),
-        "row 2: transaction 0 goes on after its commit or abort in row 1"
+        "row 2: transaction 0 goes on after its commit or abort"
     );
     let no_end = Foreign {
         ops: vec!["read"; 3],

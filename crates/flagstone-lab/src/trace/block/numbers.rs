@@ -1,0 +1,171 @@
+//! Dense numbers for the pages that requests touch, by volume and address.
+//!
+//! The memory grows with the space that is touched and not with the number of requests: two bits a
+//! page, in chunks of [`CHUNK`] pages. A terabyte in pages of 4 KiB takes about 80 MB. A look-up
+//! is one in the index, which is small, and one in a word.
+
+use rustc_hash::FxHashMap as HashMap;
+
+use crate::trace::check::MAX_COUNT;
+
+/// Pages of a chunk.
+const CHUNK: u64 = 1024;
+
+/// Pages of a word.
+const WORD: u64 = 64;
+
+/// Which of 64 pages are touched, and the number of the first of them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Word {
+    touched: u64,
+    number: u32,
+}
+
+/// The words of a chunk.
+type Chunk = [Word; (CHUNK / WORD) as usize];
+
+/// The pages that reads and writes touch.
+#[derive(Debug, Default)]
+pub(super) struct Touched {
+    /// Where the chunk of a volume and an address is.
+    index: HashMap<(u32, u64), u32>,
+    chunks: Vec<Chunk>,
+    pages: u64,
+}
+
+impl Touched {
+    /// Adds pages `first..end` of a volume. Returns `false` once there are more than a trace has.
+    pub(super) fn add(&mut self, volume: u32, first: u64, end: u64) -> bool {
+        let mut at = first;
+        while at < end && self.pages <= u64::from(MAX_COUNT) {
+            let stop = end.min((at / CHUNK + 1) * CHUNK);
+            let place = self.index.entry((volume, at / CHUNK)).or_insert_with(|| {
+                self.chunks.push(Chunk::default());
+                self.chunks.len() as u32 - 1
+            });
+            let chunk = &mut self.chunks[*place as usize];
+            while at < stop {
+                let touched = &mut chunk[(at % CHUNK / WORD) as usize].touched;
+                let count = (WORD - at % WORD).min(stop - at);
+                let mask = (u64::MAX >> (WORD - count)) << (at % WORD);
+                self.pages += u64::from((mask & !*touched).count_ones());
+                *touched |= mask;
+                at += count;
+            }
+        }
+        self.pages <= u64::from(MAX_COUNT)
+    }
+
+    /// Numbers all pages; `rank` is the place of each volume in their order.
+    pub(super) fn number(mut self, rank: &[u32]) -> Numbers {
+        let mut order: Vec<(u32, u64)> = self.index.keys().copied().collect();
+        order.sort_unstable_by_key(|&(volume, chunk)| (rank[volume as usize], chunk));
+        let mut of_volume = vec![0; rank.len()];
+        let mut pages = 0;
+        for &(volume, chunk) in &order {
+            let before = pages;
+            for word in &mut self.chunks[self.index[&(volume, chunk)] as usize] {
+                word.number = pages;
+                pages += word.touched.count_ones();
+            }
+            of_volume[volume as usize] += pages - before;
+        }
+        Numbers {
+            index: self.index,
+            chunks: self.chunks,
+            order,
+            rank: rank.to_vec(),
+            of_volume,
+            pages,
+        }
+    }
+}
+
+/// The numbers of pages, by volume (in the order of the names) and address.
+#[derive(Debug)]
+pub(super) struct Numbers {
+    index: HashMap<(u32, u64), u32>,
+    chunks: Vec<Chunk>,
+    /// The chunks, in the order of their numbers.
+    order: Vec<(u32, u64)>,
+    rank: Vec<u32>,
+    /// Pages of each volume.
+    pub(super) of_volume: Vec<u32>,
+    /// Pages of all volumes.
+    pub(super) pages: u32,
+}
+
+impl Numbers {
+    /// The numbers of `first..end`, all of which were touched.
+    pub(super) fn touched(&self, volume: u32, first: u64, end: u64) -> std::ops::Range<u32> {
+        let number = self.number((volume, first / CHUNK), first % CHUNK);
+        number..number + (end - first) as u32
+    }
+
+    /// The number of the first touched page at or after page `at` of a chunk.
+    fn number(&self, chunk: (u32, u64), at: u64) -> u32 {
+        let word = self.chunks[self.index[&chunk] as usize][(at / WORD) as usize];
+        let before = word.touched & !(u64::MAX << (at % WORD));
+        word.number + before.count_ones()
+    }
+
+    /// The numbers of those pages of `first..end` that were touched: numbers follow addresses, so
+    /// that they are one range.
+    pub(super) fn within(&self, volume: u32, first: u64, end: u64) -> std::ops::Range<u32> {
+        self.at(volume, first)..self.at(volume, end)
+    }
+
+    /// The number of the first touched page at or after page `at` of a volume.
+    fn at(&self, volume: u32, at: u64) -> u32 {
+        let rank = |volume: u32| self.rank[volume as usize];
+        let key = (rank(volume), at / CHUNK);
+        let place = self
+            .order
+            .partition_point(|&(volume, chunk)| (rank(volume), chunk) < key);
+        match self.order.get(place) {
+            Some(found) if *found == (volume, key.1) => self.number(*found, at % CHUNK),
+            Some(found) => self.number(*found, 0),
+            None => self.pages,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn pages_are_numbered_like_a_sorted_set_of_them() {
+        let ranges = [
+            (0, 5, 9),
+            (1, 0, 1),
+            (0, 500, 1100),
+            (0, 63, 65),
+            (1, 7 << 40, (7 << 40) + 3),
+            (0, 511, 513),
+        ];
+        let (mut touched, mut set) = (Touched::default(), BTreeSet::new());
+        for (volume, first, end) in ranges {
+            assert!(touched.add(volume, first, end));
+            // Volume 1 comes first in the order of the names.
+            set.extend((first..end).map(|page| (1 - volume, page)));
+        }
+        let numbers = touched.number(&[1, 0]);
+        assert_eq!(numbers.pages as usize, set.len());
+        let before = |volume, page| set.range(..(1 - volume, page)).count() as u32;
+        for (volume, first, end) in ranges {
+            let found = numbers.touched(volume, first, end);
+            assert_eq!(found, before(volume, first)..before(volume, end));
+        }
+        for (volume, first, end) in [(0, 0, 1 << 50), (1, 6, 600), (1, 9, 63), (1, 1100, 1 << 40)] {
+            let found = numbers.within(volume, first, end);
+            assert_eq!(found, before(volume, first)..before(volume, end));
+        }
+    }
+
+    #[test]
+    fn more_pages_than_a_trace_has_end_the_search_for_room() {
+        assert!(!Touched::default().add(0, 0, 1 << 50));
+    }
+}
