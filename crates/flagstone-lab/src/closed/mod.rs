@@ -159,6 +159,35 @@ impl Closed {
     /// # Errors
     /// A device that does not suit the protocol, or is too full.
     pub fn filled(&self, history: &History) -> Result<Chip, ClosedError> {
+        self.to_fill().fill(history)
+    }
+
+    /// What a filled device depends on, besides its history. The rest is as by default, so that the
+    /// fill cannot read it.
+    fn to_fill(&self) -> Closed {
+        let defaults = Terms::default();
+        Closed {
+            stack: self.stack,
+            options: self.options.clone(),
+            device: self.device.clone(),
+            settings: self.settings.clone(),
+            policy_settings: Settings::default(),
+            kept: Vec::new(),
+            terms: Terms {
+                fill: self.terms.fill,
+                overwrite: self.terms.overwrite,
+                seed: self.terms.seed,
+                log_pages: match self.stack {
+                    Stack::Force(_) => defaults.log_pages,
+                    Stack::Wal | Stack::CfcEx | Stack::AfcEx => self.terms.log_pages,
+                },
+                ..defaults
+            },
+            workload: String::new(),
+        }
+    }
+
+    fn fill(&self, history: &History) -> Result<Chip, ClosedError> {
         let setup = self.setup();
         // The log of the run will be behind these pages.
         let log = |pages: u32| Ring {
@@ -195,9 +224,7 @@ impl Closed {
     /// A cache key of [`Closed::filled`]: equal keys give equal filled devices, if their histories
     /// are equal as well.
     pub fn filled_by(&self) -> String {
-        let records = self.stack.record_kind();
-        let records = records.map(|kind| (kind, self.host().record_options(kind)));
-        format!("{:?} {records:?}", self.setup())
+        format!("{:?}", self.to_fill())
     }
 
     /// A database on a device.

@@ -220,17 +220,31 @@ impl Setup {
     /// # Errors
     /// A device that does not suit the protocol or is too full.
     pub fn filled(&self) -> Result<(Device, Nanos), ReplayError> {
-        let mut device = self.open(self.blank())?;
-        let now = self
+        let alone = self.to_fill();
+        let mut device = alone.open(alone.blank())?;
+        let now = alone
             .fill(&mut device)
-            .map_err(|source| self.failed(source))?;
+            .map_err(|source| alone.failed(source))?;
         Ok((device, now))
+    }
+
+    /// What a filled device depends on. The rest is as by default, so that the fill cannot read it.
+    fn to_fill(&self) -> Setup {
+        Setup {
+            kind: self.kind,
+            options: self.options.clone(),
+            device: self.device.clone(),
+            isolation: None,
+            terms: Terms {
+                overwrite: self.terms.overwrite,
+                ..Terms::on_filled(self.terms.fill, self.terms.seed)
+            },
+        }
     }
 
     /// A cache key of [`Setup::filled`]: equal keys give equal filled devices.
     pub fn filled_by(&self) -> String {
-        let fill = (self.terms.fill, self.terms.overwrite, self.terms.seed);
-        format!("{:?}", (self.kind, &self.options, &self.device, fill))
+        format!("{:?}", self.to_fill())
     }
 
     fn fill(&self, device: &mut Device) -> Result<Nanos, DeviceError> {

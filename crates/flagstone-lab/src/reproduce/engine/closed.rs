@@ -241,14 +241,22 @@ fn metrics(record: &ClosedRecord) -> BTreeMap<String, f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
-    fn run(stack: &str, abort_ratio: f64) -> ClosedRun {
+    /// A run of a stack, with keys of an experiment besides the usual ones or in their place.
+    fn run(stack: &str, keys: &str) -> ClosedRun {
+        let usual = "clients = 4\nwarehouses = 1\nframes = 200\nback_off_ms = 1.0\n\
+                     abort_ratio = 0.0\nfill = 0.9\noverwrite = true\nwarm_up = 10\n\
+                     transactions = 60\n";
+        let name = |line: &str| line.split(' ').next().map(str::to_string);
+        let given: Vec<_> = keys.lines().map(name).collect();
+        let usual = usual.lines().filter(|line| !given.contains(&name(line)));
+        let usual: Vec<&str> = usual.collect();
         let text = format!(
-            "stack = \"{stack}\"\nclients = 4\nwarehouses = 1\nframes = 200\n\
-             back_off_ms = 1.0\nabort_ratio = {abort_ratio}\nfill = 0.9\noverwrite = true\n\
-             warm_up = 10\ntransactions = 60\n\
+            "stack = \"{stack}\"\n{}\n{keys}\n\
              device = {{ preset = \"flagcommit-slc\", geometry = {{ page_bytes = 8192, \
-             spare_bytes = 256, blocks_per_plane = 64, partial_programs = 9 }} }}\n"
+             spare_bytes = 256, blocks_per_plane = 64, partial_programs = 9 }} }}\n",
+            usual.join("\n")
         );
         ClosedRun::parse(toml::from_str(&text).unwrap()).unwrap()
     }
@@ -260,22 +268,38 @@ mod tests {
         }
     }
 
+    /// Every key that a fill may read, or may not: what runs share does not change what they
+    /// measure.
     #[test]
     fn a_device_that_was_filled_for_another_run_makes_no_difference() {
-        let runs = [
-            run("force:cfc", 0.0),
-            run("cfc-ex", 0.0),
-            run("force:cfc", 0.3),
-            run("cfc-ex", 0.3),
+        let varied = [
+            "",
+            "abort_ratio = 0.3",
+            "clients = 2",
+            "frames = 150",
+            "policy = \"cfdc\"",
+            "locks = \"pages\"",
+            "log_pages = 64",
+            "log_pages = 128",
+            "back_off_ms = 3.0",
+            "fill = 0.8",
+            "seed = 2",
+            "warm_up = 20",
+            "transactions = 50",
         ];
-        assert_eq!(runs[0].filled_by(), runs[2].filled_by());
-        assert_ne!(runs[0].filled_by(), runs[1].filled_by());
-        let shared = Library::new(1);
-        for run in &runs {
-            let alone = metrics(run, &Library::new(1));
-            assert!(alone["committed"] > 0.0);
-            assert_eq!(metrics(run, &shared), alone, "{}", run.name());
+        let keys = |stack| varied.map(|keys| run(stack, keys).filled_by());
+        let distinct = |stack| BTreeSet::from(keys(stack)).len();
+        // One for most keys, one for `fill`, one for `seed`; with a log two more for `log_pages`.
+        let stacks = ["force:cfc", "wal", "cfc-ex"];
+        assert_eq!(stacks.map(distinct), [3, 5, 5]);
+        for stack in stacks {
+            let shared = Library::new(1);
+            for keys in ["", "log_pages = 64", "abort_ratio = 0.3"] {
+                let run = run(stack, keys);
+                let alone = metrics(&run, &Library::new(1));
+                assert!(alone["committed"] > 0.0);
+                assert_eq!(metrics(&run, &shared), alone, "{}", run.name());
+            }
         }
-        assert_eq!(shared.devices.lock().unwrap().len(), 2);
     }
 }
