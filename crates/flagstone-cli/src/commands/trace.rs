@@ -102,6 +102,9 @@ struct BlockArgs {
     /// Take any rate of requests, however implausible.
     #[arg(long)]
     any_rate: bool,
+    /// Take a write of a part of a page as one of the page, without the read before it.
+    #[arg(long)]
+    whole_pages: bool,
 }
 
 #[derive(Args)]
@@ -216,6 +219,7 @@ impl BlockArgs {
             page_bytes: self.page_bytes,
             max_request_bytes: self.max_request_bytes,
             any_rate: self.any_rate,
+            whole_pages: self.whole_pages,
             // Not where temporary files may lie in memory.
             folder: Some(match self.files.output.parent() {
                 Some(folder) if !folder.as_os_str().is_empty() => folder.into(),

@@ -15,7 +15,7 @@
 //! times (how many were not is reported), in constant memory. Pages are numbered densely by volume
 //! and address: only pages that a read or a write touches get a number, so that a trace of a large
 //! disk fits a small simulated device. A trim counts for pages that are wholly inside it and that
-//! have a number; others it could not change.
+//! have a number; others it could not change. Of a page that is written in part, the rest is read first.
 
 pub mod blkparse;
 mod collect;
@@ -63,6 +63,9 @@ pub struct BlockOptions {
     pub any_rate: bool,
     /// What a transaction is made of: formats without flushes have requests only.
     pub commit_at: CommitAt,
+    /// Take a write of a part of a page as one of the page. Otherwise what is left of the page is
+    /// read first, as a host does whose pages are larger than the request.
+    pub whole_pages: bool,
     /// The folder of the temporary file that a large input is sorted in; the system's without one.
     pub folder: Option<PathBuf>,
 }
@@ -75,6 +78,7 @@ impl BlockOptions {
             max_request_bytes: 64 << 20,
             any_rate: false,
             commit_at: CommitAt::Request,
+            whole_pages: false,
             folder: None,
         }
     }
@@ -103,6 +107,8 @@ pub struct BlockReport {
     pub flushes: u64,
     /// Requests and lines that did not, by reason.
     pub skipped: BTreeMap<&'static str, u64>,
+    /// Writes of which a page is written in part.
+    pub in_part: u64,
     /// Requests that came before one of an earlier time.
     pub out_of_order: u64,
     /// The number of the last line if it was cut short, and skipped.
@@ -120,7 +126,12 @@ impl BlockReport {
         *self.skipped.entry(reason).or_default() += 1;
     }
 
-    fn provenance(&self, importer: &str, times: &str) -> BTreeMap<String, String> {
+    fn provenance(
+        &self,
+        importer: &str,
+        times: &str,
+        whole_pages: bool,
+    ) -> BTreeMap<String, String> {
         let mut entries = BTreeMap::from([
             ("importer".to_string(), importer.to_string()),
             ("times".to_string(), times.to_string()),
@@ -142,6 +153,15 @@ impl BlockReport {
         }
         if self.cut_line.is_some() {
             entries.insert("skipped: last line, cut short".to_string(), "1".to_string());
+        }
+        if self.in_part > 0 {
+            let way = if whole_pages {
+                "taken as whole"
+            } else {
+                "read first"
+            };
+            let entry = format!("{}, whose pages are {way}", self.in_part);
+            entries.insert("writes of parts of pages".to_string(), entry);
         }
         if self.out_of_order > 0 {
             entries.insert(

@@ -55,6 +55,12 @@ pub fn of_block(report: &block::BlockReport) -> Vec<String> {
             "skipped: line {line}, the last, which was cut short"
         ));
     }
+    if report.in_part > 0 {
+        let count = report.in_part;
+        notes.push(format!(
+            "{count} writes of a part of a page: the rest is read first, but with --whole-pages"
+        ));
+    }
     if report.out_of_order > 0 {
         let count = report.out_of_order;
         notes.push(format!(

@@ -154,6 +154,7 @@ impl<'a> Collector<'a> {
             op: Op::Commit,
             first: 0,
             end: 0,
+            in_part: [false; 2],
         })
     }
 
@@ -215,12 +216,15 @@ impl<'a> Collector<'a> {
                  (--page-bytes)"
             )));
         }
+        let in_part = [offset, offset + bytes].map(|edge| edge % page != 0 && op == Op::Write);
+        self.report.in_part += u64::from(in_part.contains(&true));
         self.keep(Pages {
             time_ns,
             volume,
             op,
             first,
             end,
+            in_part: in_part.map(|is| is && !self.options.whole_pages),
         })
     }
 
@@ -404,6 +408,14 @@ impl Requests {
                 }
                 transactions += 1;
             }
+            // What is left of a page that is written in part was read.
+            let [first, last] = request.in_part;
+            if first || last && pages.len() == 1 {
+                event(transaction, Op::Read, pages.start)?;
+            }
+            if last && pages.len() > 1 {
+                event(transaction, Op::Read, pages.end - 1)?;
+            }
             for page in pages {
                 event(transaction, op, page)?;
             }
@@ -436,7 +448,11 @@ impl Requests {
             transactions,
             relations: relations.filter(|relation| relation.pages > 0).collect(),
             events: Vec::new(),
-            provenance: self.report.provenance(self.importer, &self.times),
+            provenance: (self.report).provenance(
+                self.importer,
+                &self.times,
+                self.options.whole_pages,
+            ),
         }
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Pages {
     pub(super) op: Op,
     pub(super) first: u64,
     pub(super) end: u64,
+    /// Whether its first page and its last page are written in part.
+    pub(super) in_part: [bool; 2],
 }
 
 impl Pages {
@@ -38,7 +40,10 @@ impl Pages {
             self.time_ns,
             self.first,
             self.end,
-            u64::from(self.volume) << 8 | self.op as u64,
+            u64::from(self.volume) << 8
+                | u64::from(self.in_part[1]) << 5
+                | u64::from(self.in_part[0]) << 4
+                | self.op as u64,
         ];
         let mut bytes = [0; RECORD];
         for (into, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -55,9 +60,10 @@ impl Pages {
         Pages {
             time_ns: word(0),
             volume: (word(3) >> 8) as u32,
-            op: Op::ALL[usize::from(word(3) as u8)],
+            op: Op::ALL[(word(3) & 0xf) as usize],
             first: word(1),
             end: word(2),
+            in_part: [4, 5].map(|bit| word(3) >> bit & 1 == 1),
         }
     }
 }
@@ -240,6 +246,7 @@ mod tests {
             op: Op::ALL[(first % 4) as usize],
             first,
             end: first + 1,
+            in_part: [first % 2 == 0, first % 5 == 0],
         }
     }
 

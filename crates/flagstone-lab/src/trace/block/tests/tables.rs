@@ -50,8 +50,10 @@ fn msr_lines_are_read_with_their_file_times() {
     assert_eq!(
         events(&imported),
         [
+            (0, 0, Op::Read, 0),
             (0, 0, Op::Write, 0),
             (0, 0, Op::Commit, 0),
+            (21, 1, Op::Read, 1),
             (21, 1, Op::Write, 1),
             (21, 1, Op::Commit, 0),
             (593_685, 2, Op::Read, 2),
@@ -107,7 +109,40 @@ fn msr_lines_that_are_none_say_why() {
         ..preset("msr")
     };
     let rebased = table("0,hm,0,Write,0,512,1\n25,hm,0,Write,0,512,1\n", &in_us);
-    assert_eq!(events(&rebased)[2].0, 25);
+    assert_eq!(events(&rebased)[3].0, 25);
+}
+
+#[test]
+fn what_is_left_of_a_page_that_is_written_in_part_is_read_first() {
+    // The end of page 0, pages 1 and 2, and the begin of page 3; then whole pages, and a read.
+    let text = "128166385295514663,h,0,Write,3584,9216,1\n\
+                128166385295514664,h,0,Write,4096,8192,1\n\
+                128166385295514665,h,0,Read,512,512,1\n";
+    let ops = |options: &BlockOptions| {
+        let imported = table_with(text, options, &preset("msr"));
+        let of_write = events(&imported)
+            .into_iter()
+            .take_while(|it| it.2 != Op::Commit);
+        let ops: Vec<_> = of_write.map(|(_, _, op, page)| (op, page)).collect();
+        let (trace, report) = imported.unwrap();
+        (
+            ops,
+            report.in_part,
+            trace.provenance["writes of parts of pages"].clone(),
+        )
+    };
+    let mut options = BlockOptions::new(4096);
+    let writes = [0, 1, 2, 3].map(|page| (Op::Write, page));
+    let (read, count, said) = ops(&options);
+    assert_eq!(
+        read,
+        [&[(Op::Read, 0), (Op::Read, 3)], &writes[..]].concat()
+    );
+    assert_eq!((count, &said[..]), (1, "1, whose pages are read first"));
+    options.whole_pages = true;
+    let (whole, count, said) = ops(&options);
+    assert_eq!(whole, writes);
+    assert_eq!((count, &said[..]), (1, "1, whose pages are taken as whole"));
 }
 
 /// Two requests of each published format: a write of pages 0 and 1 and a read of page 1 later.
