@@ -1,6 +1,6 @@
 //! One client: what it is doing, and since when.
 
-use crate::tpcc::pages::Transaction;
+use crate::tpcc::pages::{Access, Transaction, Verb};
 use flagstone::units::{Nanos, TxId};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub(super) struct Client {
     pub(super) tx: TxId,
     /// Index of the next access.
     pub(super) step: usize,
+    /// When those of the reads that it makes together are done that were made so far.
+    pub(super) read_until: Nanos,
     /// Since when it waits for its transaction: the end of its last one, or the arrival.
     pub(super) asked: Nanos,
     pub(super) attempted: Nanos,
@@ -36,6 +38,25 @@ pub(super) struct Client {
 }
 
 impl Client {
+    /// When it goes on after an access that is done at an instant, if it makes reads together:
+    /// the next one at once, and what follows them when all are done.
+    pub(super) fn goes_on(&mut self, now: Nanos, done: Nanos) -> Nanos {
+        let reads = |step| {
+            let access: Option<&Access> = self.transaction.accesses.get(step);
+            access.is_some_and(|access| access.verb == Verb::Read)
+        };
+        if !reads(self.step) {
+            return done;
+        }
+        let more = reads(self.step + 1);
+        self.read_until = done.max(self.read_until);
+        if more {
+            now
+        } else {
+            std::mem::take(&mut self.read_until)
+        }
+    }
+
     /// If it waited for a lock or a place, it does so no longer.
     pub(super) fn has_waited(&mut self, now: Nanos) {
         let since = self.waits_since.take();
@@ -52,6 +73,7 @@ impl Client {
             transaction: Transaction::default(),
             tx: TxId(0),
             step: 0,
+            read_until: Nanos::ZERO,
             asked: Nanos::ZERO,
             attempted: Nanos::ZERO,
             commit_asked: None,

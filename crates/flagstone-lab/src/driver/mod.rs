@@ -379,6 +379,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
         client.state = State::Runs;
         client.tx = tx;
         client.step = 0;
+        client.read_until = Nanos::ZERO;
         client.attempted = now;
         client.commit_asked = None;
         (client.waits_since, client.waited_in_commit) = (None, Nanos::ZERO);
@@ -425,7 +426,13 @@ impl<B: Backend, S: Source> Driver<B, S> {
             let Some(done) = self.answered(now, client, answer)? else {
                 return Ok(());
             };
-            self.clients[client as usize].step += 1;
+            let own = &mut self.clients[client as usize];
+            let done = if self.source.reads_together() {
+                own.goes_on(now, done)
+            } else {
+                done
+            };
+            own.step += 1;
             self.counted.accesses += 1;
             let next = self.heap.peek().map(|Reverse((at, ..))| *at);
             let earlier = |at: Option<Nanos>| at.is_some_and(|at| at <= done);

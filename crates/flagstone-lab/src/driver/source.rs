@@ -23,6 +23,11 @@ pub trait Source {
         None
     }
 
+    /// Whether the reads of a transaction are made together, as those of one request of a disk.
+    fn reads_together(&self) -> bool {
+        false
+    }
+
     /// Pages of the database that it needs, where that is known.
     fn pages(&self) -> u32 {
         0
@@ -41,6 +46,10 @@ impl<S: Source> Source for &mut S {
 
     fn arrival(&self, after: usize) -> Option<u64> {
         (**self).arrival(after)
+    }
+
+    fn reads_together(&self) -> bool {
+        (**self).reads_together()
     }
 
     fn pages(&self) -> u32 {

@@ -70,6 +70,10 @@ impl Source for Played<'_> {
         arrives.map(|transaction| transaction.start_ns)
     }
 
+    fn reads_together(&self) -> bool {
+        self.script.reads_together
+    }
+
     fn pages(&self) -> u32 {
         self.script.logical_pages
     }

@@ -25,6 +25,9 @@ pub struct Script {
     pages: Vec<u32>,
     /// Logical pages that are used: all are below it.
     pub logical_pages: u32,
+    /// Whether the reads of a transaction are made together, as those of one request are, and not
+    /// one after the other.
+    pub reads_together: bool,
 }
 
 /// A trace that a device cannot play.
@@ -66,7 +69,10 @@ impl Script {
     /// Page sizes that do not divide.
     pub fn from_trace(trace: &Trace, page_bytes: u32) -> Result<Script, ScriptError> {
         let (per_page, shared_by) = page_ratio(trace.page_bytes, page_bytes)?;
-        let mut script = Script::default();
+        let mut script = Script {
+            reads_together: trace.reads_together(),
+            ..Script::default()
+        };
         let mut events: Vec<Vec<usize>> = vec![Vec::new(); trace.transactions as usize];
         for (at, event) in trace.events.iter().enumerate() {
             events[event.transaction as usize].push(at);
@@ -137,7 +143,10 @@ impl Script {
     /// the one before it ended.
     #[must_use]
     pub fn with_length(&self, transactions: usize) -> Script {
-        let mut script = Script::default();
+        let mut script = Script {
+            reads_together: self.reads_together,
+            ..Script::default()
+        };
         let pass_ns = self.transactions.last().map_or(0, |last| last.start_ns + 1);
         let passes = (0..).flat_map(|pass| self.transactions.iter().map(move |part| (pass, part)));
         let wanted = if self.transactions.is_empty() {
@@ -303,6 +312,40 @@ mod tests {
             (&[2][..], &[1][..])
         );
         assert_eq!(script.read_first(), [5, 7]);
+    }
+
+    #[test]
+    fn the_reads_of_a_request_are_made_together() {
+        use crate::device::presets;
+        use crate::replay::{InputName, Setup, Terms};
+        use flagstone::commit::{Kind, Options};
+
+        let small = presets().iter().find(|device| device.name == "small");
+        let device = small.expect("a preset");
+        // 64 KiB, the pages on as many planes.
+        let pages: Vec<u32> = (0..16).collect();
+        let response = |reads_together| {
+            let mut script = Script {
+                reads_together,
+                ..Script::default()
+            };
+            script.push(0, false, &pages, &[], &[]);
+            let setup = Setup {
+                kind: Kind::Plain,
+                options: Options::default(),
+                device: device.clone(),
+                isolation: None,
+                terms: Terms::default(),
+            };
+            let source = InputName {
+                name: "one request".into(),
+                sha256: None,
+            };
+            setup.run(&script, &source).unwrap().response_ns.p50
+        };
+        let read = device.timing.read.0;
+        assert_eq!(response(false), 16 * read);
+        assert!(response(true) < 3 * read, "{}", response(true));
     }
 
     #[test]

@@ -148,6 +148,8 @@ impl BlockReport {
                 "numbered densely by volume and address; only those read or written".to_string(),
             ),
         ]);
+        let (key, value) = super::READS;
+        entries.insert(key.to_string(), value.to_string());
         for (what, count) in &self.skipped {
             entries.insert(format!("skipped: {what}"), count.to_string());
         }

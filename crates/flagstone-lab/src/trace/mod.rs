@@ -111,3 +111,14 @@ pub struct Trace {
     /// Where it came from: command, source, date, skipped records and so on.
     pub provenance: BTreeMap<String, String>,
 }
+
+/// What the provenance of a trace of blocks says of reads: those of a transaction are of one request.
+pub(crate) const READS: (&str, &str) = ("reads", "those of a request are made together");
+
+impl Trace {
+    /// Whether the reads of a transaction are made together, and not one after the other.
+    pub fn reads_together(&self) -> bool {
+        let (key, value) = READS;
+        self.provenance.get(key).is_some_and(|says| says == value)
+    }
+}
