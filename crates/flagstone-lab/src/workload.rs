@@ -37,6 +37,12 @@ pub enum Pattern {
         /// The exponent, from 0 (uniform); 0.99 is what YCSB uses.
         theta: f64,
     },
+    /// One page behind the other, over and over, in this share of the transactions; each page as
+    /// often as any other in the rest.
+    Sequential {
+        /// From 0 to 1.
+        share: f64,
+    },
 }
 
 impl fmt::Display for Pattern {
@@ -44,6 +50,8 @@ impl fmt::Display for Pattern {
         match self {
             Pattern::Uniform => f.write_str("uniform"),
             Pattern::Zipf { theta } => write!(f, "zipf:{theta}"),
+            Pattern::Sequential { share: 1.0 } => f.write_str("sequential"),
+            Pattern::Sequential { share } => write!(f, "sequential:{share}"),
         }
     }
 }
@@ -54,7 +62,9 @@ impl FromStr for Pattern {
     fn from_str(text: &str) -> Result<Self, WorkloadError> {
         let unknown = || {
             WorkloadError(format!(
-                "unknown workload {text:?}: use \"uniform\", or \"zipf:THETA\" as in \"zipf:0.99\""
+                "unknown workload {text:?}: use \"uniform\", \"zipf:THETA\" as in \"zipf:0.99\", \
+                 \"sequential\", or \"sequential:SHARE\" as in \"sequential:0.3\" for this share of \
+                 the transactions"
             ))
         };
         match text.split_once(':') {
@@ -64,6 +74,11 @@ impl FromStr for Pattern {
                 check_theta(theta)?;
                 Ok(Pattern::Zipf { theta })
             }
+            None if text == "sequential" => Ok(Pattern::Sequential { share: 1.0 }),
+            Some(("sequential", share)) => match share.parse() {
+                Ok(share) if (0.0..=1.0).contains(&share) => Ok(Pattern::Sequential { share }),
+                _ => Err(unknown()),
+            },
             _ => Err(unknown()),
         }
     }
@@ -186,25 +201,37 @@ impl Workload {
             ));
         }
         let ranks = match self.pattern {
-            Pattern::Uniform => None,
+            Pattern::Uniform | Pattern::Sequential { .. } => None,
             Pattern::Zipf { theta } => {
                 check_theta(theta)?;
                 let zipf = Zipf::new(f64::from(self.pages), theta);
                 Some(zipf.map_err(|error| WorkloadError(error.to_string()))?)
             }
         };
+        let in_order = match self.pattern {
+            Pattern::Sequential { share } => share,
+            Pattern::Uniform | Pattern::Zipf { .. } => 0.0,
+        };
         Ok(Transactions {
+            in_order_below: below(in_order),
+            next: None,
+            after: 0,
             rng: Pcg64Mcg::seed_from_u64(self.seed),
             ranks,
             pages: self.pages,
             stride: stride(self.pages),
             left: self.requests,
-            read_below: (self.read_share * 2f64.powi(32)).round() as u64,
+            read_below: below(self.read_share),
             size,
             requests: Vec::with_capacity(size as usize),
             written: HashSet::default(),
         })
     }
+}
+
+/// What 32 random bits are below in this share of all draws.
+fn below(share: f64) -> u64 {
+    (share * 2f64.powi(32)).round() as u64
 }
 
 /// A read or write of one page.
@@ -225,6 +252,11 @@ pub struct Transactions {
     stride: u32,
     left: u64,
     read_below: u64,
+    in_order_below: u64,
+    /// The next page of a transaction that takes them in order, and the page behind the last of
+    /// these transactions.
+    next: Option<u32>,
+    after: u32,
     size: u32,
     requests: Vec<Request>,
     /// Pages written by a transaction too large to look through its requests.
@@ -248,14 +280,17 @@ impl Transactions {
         self.left -= size;
         self.requests.clear();
         self.written.clear();
+        let is_in_order = self.happens(self.in_order_below);
+        self.next = is_in_order.then_some(self.after);
         for _ in 0..size {
-            let request = if self.draw_is_read() {
+            let request = if self.happens(self.read_below) {
                 Request::Read(self.draw())
             } else {
                 Request::Write(self.draw_unwritten())
             };
             self.requests.push(request);
         }
+        self.after = self.next.unwrap_or(self.after);
         Some(&self.requests)
     }
 
@@ -264,9 +299,10 @@ impl Transactions {
         self.left
     }
 
+    /// Whether something happens whose share of all draws is [`below`] this.
     #[inline]
-    fn draw_is_read(&mut self) -> bool {
-        match self.read_below {
+    fn happens(&mut self, below: u64) -> bool {
+        match below {
             0 => false,
             share if share >> 32 != 0 => true,
             share => self.rng.next_u64() >> 32 < share,
@@ -275,6 +311,11 @@ impl Transactions {
 
     #[inline]
     fn draw(&mut self) -> Lpn {
+        if let Some(page) = &mut self.next {
+            let at = Lpn(*page);
+            *page = (*page + 1) % self.pages;
+            return at;
+        }
         match &self.ranks {
             None => {
                 let product = u128::from(self.rng.next_u64()) * u128::from(self.pages);
@@ -363,6 +404,39 @@ mod tests {
         );
         assert_eq!(all.iter().map(Vec::len).sum::<usize>(), 4321);
         assert_eq!(all.last().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn pages_come_in_order_in_the_share_of_transactions_that_is_asked_for() {
+        let workload = |share| Workload {
+            pattern: Pattern::Sequential { share },
+            pages_per_transaction: 4,
+            ..Workload::uniform_writes(10, 4_000, 7)
+        };
+        let all = drawn(&workload(1.0));
+        let pages = all.iter().flatten().zip((0..10).cycle());
+        assert!(
+            pages
+                .clone()
+                .all(|(request, page)| *request == Request::Write(Lpn(page)))
+        );
+        // By chance four of ten pages are in order once in 504 times.
+        let in_order = |all: &[Vec<Request>]| {
+            let page = |request: &Request| match *request {
+                Request::Read(at) | Request::Write(at) => at.0,
+            };
+            let is = |pair: &[Request]| page(&pair[1]) == (page(&pair[0]) + 1) % 10;
+            all.iter()
+                .filter(|requests| requests.windows(2).all(is))
+                .count()
+        };
+        let half = in_order(&drawn(&workload(0.5)));
+        assert!((450..=560).contains(&half), "{half} of 1000");
+        assert!(in_order(&drawn(&workload(0.0))) < 15);
+        for text in ["sequential", "sequential:0.25"] {
+            assert_eq!(text.parse::<Pattern>().unwrap().to_string(), text);
+        }
+        assert!("sequential:2".parse::<Pattern>().is_err());
     }
 
     #[test]

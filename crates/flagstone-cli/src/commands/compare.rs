@@ -88,7 +88,8 @@ pub(crate) struct Args {
     /// ranges overlap are said to tie [default: 1].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
-    /// Generate transactions instead of replaying a trace: uniform, or zipf:THETA.
+    /// Generate transactions instead of replaying a trace: uniform, zipf:THETA, sequential, or
+    /// sequential:SHARE for pages in order in this share of the transactions.
     #[arg(long, conflicts_with = "trace")]
     workload: Option<Pattern>,
     /// Play all transactions so many times, one pass behind the other.

@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::oracle::WrongRead;
-use crate::tpcc::pages::PagesError;
+use crate::tpcc::pages::{Access, PagesError};
 use flagstone::host::{HostError, Why};
 use flagstone::units::Nanos;
 use std::collections::BTreeMap;
@@ -105,6 +105,10 @@ pub struct Counted {
     pub waits: u64,
     /// Of committed transactions: from the begin of the first attempt, or the arrival, to the end.
     pub response_ns: Vec<u64>,
+    /// Whether each of them only read, and when it ended.
+    pub only_read: Vec<bool>,
+    /// See `only_read`.
+    pub ended_at: Vec<u64>,
     /// Of this, waits for locks and for a place among the transactions of the device, in all
     /// attempts.
     pub isolation_wait_ns: Vec<u64>,
@@ -119,6 +123,25 @@ pub struct Counted {
 }
 
 impl Counted {
+    /// Response times of committed transactions that only read, or of the others.
+    pub fn response_of(&self, readers: bool) -> Vec<u64> {
+        let each = self.response_ns.iter().zip(&self.only_read);
+        each.filter(|&(_, &only_read)| only_read == readers)
+            .map(|(&ns, _)| ns)
+            .collect()
+    }
+
+    /// How many transactions committed in each of so many parts of equal length.
+    pub fn committed_in(&self, parts: usize) -> Vec<u64> {
+        let mut counts = vec![0; parts];
+        let length = self.to.since(self.from).0.max(1);
+        for &at in &self.ended_at {
+            let part = u128::from(at.saturating_sub(self.from.0)) * parts as u128;
+            counts[((part / u128::from(length)) as usize).min(parts - 1)] += 1;
+        }
+        counts
+    }
+
     /// A client's transaction has ended.
     pub(super) fn ended(&mut self, client: &Client, now: Nanos, committed: bool) {
         if !committed {
@@ -128,6 +151,9 @@ impl Counted {
         let asked = client.commit_asked.expect("it asked to commit");
         let commit = now.since(asked).since(client.waited_in_commit);
         self.committed += 1;
+        let mut changes = client.transaction.accesses.iter().rev();
+        self.only_read.push(!changes.any(Access::writes));
+        self.ended_at.push(now.0);
         self.response_ns.push(now.since(client.asked).0);
         self.isolation_wait_ns.push(client.waited.0);
         self.attempt_ns.push(now.since(client.attempted).0);

@@ -109,6 +109,12 @@ pub struct ReplayRecord {
     /// Response time: what a client waits for a transaction that commits, from the end of its last
     /// one (closed loop) or the arrival (open loop) to the acknowledgement.
     pub response_ns: Latency,
+    /// The same of transactions that only read; all zero if there are none.
+    pub reads_response_ns: Latency,
+    /// The same of those that change something.
+    pub writes_response_ns: Latency,
+    /// Transactions committed in each twentieth of the window: it falls as collection sets in.
+    pub committed_over_time: Vec<u64>,
     /// Of the response time, what passes until isolation and the protocol let the transaction
     /// begin.
     pub isolation_wait_ns: Latency,
@@ -131,7 +137,6 @@ pub struct ReplayRecord {
     pub host_pages_read: u64,
     /// Pages that were filled beyond the fill before the run, since they are read before they are
     /// written.
-    #[serde(skip_serializing_if = "is_zero")]
     pub pages_filled_for_reads: u64,
     /// Pages programmed for each page that the host wrote.
     pub write_amplification: f64,
@@ -281,6 +286,9 @@ impl ReplayRecord {
             virtual_ns,
             throughput_tps: host.committed as f64 / (virtual_ns.max(1) as f64 / 1e9),
             response_ns: Latency::of(&counted.response_ns),
+            reads_response_ns: Latency::of(&counted.response_of(true)),
+            writes_response_ns: Latency::of(&counted.response_of(false)),
+            committed_over_time: counted.committed_in(20),
             isolation_wait_ns: Latency::of(&counted.isolation_wait_ns),
             commit_ns: Latency::of(&counted.commit_ns),
             arrivals_tps: load.and_then(|load| load.arrivals_tps),

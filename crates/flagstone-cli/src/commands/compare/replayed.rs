@@ -43,6 +43,30 @@ pub(super) const COLUMNS: &[Column<ReplayRecord>] = &[
     Column::TAIL_RANGE,
     Column::FAR_TAIL,
     Column {
+        heading: "reads ms",
+        says: "mean response time of committed transactions that only read",
+        rank: 17,
+        cell: Cell::Committed(|r| r.reads_response_ns.mean, millis),
+    },
+    Column {
+        heading: "reads p99",
+        says: "99th percentile of these",
+        rank: 17,
+        cell: Cell::Committed(|r| r.reads_response_ns.p99 as f64, millis),
+    },
+    Column {
+        heading: "writes ms",
+        says: "mean response time of committed transactions that change something",
+        rank: 17,
+        cell: Cell::Committed(|r| r.writes_response_ns.mean, millis),
+    },
+    Column {
+        heading: "writes p99",
+        says: "99th percentile of these",
+        rank: 17,
+        cell: Cell::Committed(|r| r.writes_response_ns.p99 as f64, millis),
+    },
+    Column {
         heading: "wait ms",
         says: "of tx ms, until isolation lets a transaction begin",
         rank: 4,

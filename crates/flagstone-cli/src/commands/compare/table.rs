@@ -388,6 +388,11 @@ fn flatten(prefix: &str, value: &Value, fields: &mut Vec<(String, String)>) {
                 flatten(&name, value, fields);
             }
         }
+        Value::Array(values) => {
+            for (nth, value) in values.iter().enumerate() {
+                flatten(&format!("{prefix}.{nth:02}"), value, fields);
+            }
+        }
         Value::Null => fields.push((prefix.into(), String::new())),
         Value::String(text) if text.contains([',', '"', '\n']) => {
             fields.push((prefix.into(), format!("\"{}\"", text.replace('"', "\"\""))));
