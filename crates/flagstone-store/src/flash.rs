@@ -39,12 +39,10 @@ mod says;
 mod shrink;
 pub(crate) mod thin;
 
-pub(crate) use beyond::highest_page;
+pub(crate) use beyond::{highest_page, last_used};
 pub use glance::{Glance, Shown};
 pub use life::MediumStats;
-pub(crate) use life::{
-    Notes, blocks_in, clear_marks, emit_mark, generation_in, last_mark, mark_at,
-};
+pub(crate) use life::{Notes, blocks_in, clear_marks, emit_mark, generation_in, mark_at};
 pub(crate) use life::{mark_sum, page_generation, signed_mark, signer_of};
 pub use page::page_sum;
 use page::{Judged, end_page, judge, sum};

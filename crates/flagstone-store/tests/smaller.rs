@@ -181,3 +181,65 @@ fn an_older_superblock_of_a_store_that_grew_again() {
         );
     }
 }
+
+/// The superblock from before a store grew, where of the first new block the mark and the first page
+/// are lost as well: its other pages tell that it is there.
+#[test]
+fn an_older_superblock_of_a_store_that_grew_into_a_block_without_a_mark() {
+    const PAGE: usize = MEDIUM_PAGE_BYTES;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("pages.flag");
+    let options = OpenOptions::default();
+    let mut store = PageStore::open(&path, &options).expect("a store");
+    let write = |store: &mut PageStore, at| {
+        let tx = store.begin().expect("it begins");
+        store
+            .write(tx, flagstone::units::Lpn(at), &[7; 100])
+            .expect("room");
+        store.commit(tx).expect("it commits");
+        std::fs::read(&path).expect("it is there")
+    };
+    let before = write(&mut store, 0);
+    let end = before.len();
+    let page = |bytes: &[u8], nth: usize| {
+        bytes
+            .get(end + nth * PAGE..)
+            .map(|from| from[..PAGE].to_vec())
+    };
+    let mut pages = 1;
+    let grown = loop {
+        let bytes = write(&mut store, pages);
+        pages += 1;
+        if page(&bytes, 3).is_some_and(|page| page.iter().any(|&byte| byte != 0)) {
+            break bytes;
+        }
+        assert!(pages < 10_000, "it has not grown");
+    };
+    drop(store);
+    // With the mark and the page nothing else is lost.
+    for lost in [2, 0] {
+        let mut bytes = grown.clone();
+        bytes[..2 * PAGE].copy_from_slice(&before[..2 * PAGE]);
+        bytes[end..][..lost * PAGE].fill(0);
+        let damaged = folder.path().join(format!("{lost}.flag"));
+        std::fs::write(&damaged, bytes).expect("a file");
+        let error = PageStore::open(&damaged, &options).err();
+        let error = error.expect("it lacks pages").to_string();
+        assert!(error.contains("older than what the store holds"), "{error}");
+        let repaired = folder.path().join(format!("{lost}-repaired.flag"));
+        let report = flagstone_store::tools::repair(
+            &damaged,
+            &repaired,
+            &options,
+            &flagstone_store::tools::Hints::default(),
+            false,
+            &mut |_, _| (),
+        );
+        let report = report.expect("it is repaired");
+        assert_eq!(report.is_whole(), lost == 0, "{report:?}");
+        let reading = options.clone().reading();
+        let store = PageStore::open(&repaired, &reading).expect("it opens");
+        let there = store.info().pages;
+        assert_eq!(there == u64::from(pages), lost == 0, "{there} of {pages}");
+    }
+}

@@ -1,7 +1,8 @@
-//! Which pages a medium says it holds, whatever its superblock says: a superblock that is older
-//! than the store may know fewer pages than were written. A recovery passes over those that lie
+//! Which blocks and pages a medium says it holds, whatever its superblock says: a superblock that is
+//! older than the store may know fewer than were written. A recovery passes over those that lie
 //! beyond.
 
+use super::life::pages_that_tell;
 use super::{
     DAMAGED, DATA_BYTES, NEVER, generation_in, mark_at, mark_page, page_generation, trailer,
 };
@@ -47,6 +48,53 @@ pub(crate) fn highest_page(
         }
     }
     Ok(highest)
+}
+
+/// The last of some blocks that has a mark of the store, or a page where its mark is lost; nothing
+/// if none of them has.
+pub(crate) fn last_used(
+    medium: &dyn Medium,
+    pages_per_block: u32,
+    blocks: Range<u32>,
+    identity: Identity,
+) -> io::Result<Option<u32>> {
+    for block in blocks.rev() {
+        let mark = mark_at(medium, mark_page(pages_per_block, block))?;
+        let is_marked = !matches!(generation_in(&mark, block, identity), NEVER | DAMAGED);
+        if is_marked || holds_pages(medium, pages_per_block, block, identity)? {
+            return Ok(Some(block));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether some of the pages that tell of a block are there. Of a store without an identity its
+/// pages cannot be told from those of an older one.
+fn holds_pages(
+    medium: &dyn Medium,
+    pages_per_block: u32,
+    block: u32,
+    identity: Identity,
+) -> io::Result<bool> {
+    if identity == Identity::NONE {
+        return Ok(false);
+    }
+    let first = mark_page(pages_per_block, block) + 1;
+    let mut bytes = [0; MEDIUM_PAGE_BYTES];
+    for page in pages_that_tell(pages_per_block) {
+        match medium.read_at(
+            (first + u64::from(page)) * MEDIUM_PAGE_BYTES as u64,
+            &mut bytes,
+        ) {
+            Err(error) if is_bad_sector(&error) => continue,
+            read => read?,
+        }
+        let said = page_generation(&bytes, block * pages_per_block + page, identity);
+        if said.is_some_and(|said| said < Identity::LEAST) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Reads pages from the page `first` of the medium on. Those that it refuses read as zeros.

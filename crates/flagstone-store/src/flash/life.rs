@@ -289,22 +289,6 @@ pub(crate) fn blocks_in(bytes: u64, pages_per_block: u32) -> u32 {
     u32::try_from(blocks).unwrap_or(u32::MAX)
 }
 
-/// The last of some blocks that has a mark of the store; nothing if none of them has.
-pub(crate) fn last_mark(
-    medium: &dyn Medium,
-    pages_per_block: u32,
-    blocks: std::ops::Range<u32>,
-    identity: Identity,
-) -> io::Result<Option<u32>> {
-    for block in blocks.rev() {
-        let mark = mark_at(medium, mark_page(pages_per_block, block))?;
-        if !matches!(generation_in(&mark, block, identity), NEVER | DAMAGED) {
-            return Ok(Some(block));
-        }
-    }
-    Ok(None)
-}
-
 /// Zeroes the marks of `blocks`, which begin to exist, where they are not zeros. A block device may
 /// hold marks of an older store there, or anything else. The caller syncs the medium before the
 /// superblock counts these blocks.

@@ -3,7 +3,7 @@
 use super::room::next_blocks;
 use super::{FIRST_BLOCKS, OpenOptions, config, look};
 use crate::error::{Doing, StoreError};
-use crate::flash::{blocks_in, clear_marks, geometry, last_mark, medium_bytes};
+use crate::flash::{blocks_in, clear_marks, geometry, last_used, medium_bytes};
 use crate::identity::Identity;
 use crate::medium::{Medium, SECTOR_BYTES};
 use crate::superblock::{Found, Head, Lifetime, MEDIUM_PAGE_BYTES, Superblock};
@@ -30,7 +30,7 @@ pub(super) fn is_unfinished(medium: &dyn Medium, head: &Head) -> Result<bool, St
     }
     let pages = superblock.pages_per_block;
     let has = medium.bytes().doing("asking for the length")?;
-    let used = last_mark(medium, pages, 0..blocks_in(has, pages), superblock.identity)
+    let used = last_used(medium, pages, 0..blocks_in(has, pages), superblock.identity)
         .doing("reading a mark")?;
     Ok(used.is_none())
 }

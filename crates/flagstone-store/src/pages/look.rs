@@ -4,7 +4,7 @@ use super::room::next_blocks;
 use super::{OpenOptions, PageStore};
 use crate::error::{Doing, StoreError};
 use crate::flash::{Notes, blocks_in, geometry, highest_page};
-use crate::flash::{last_mark, mark_page, medium_bytes, signed_mark, signer_of};
+use crate::flash::{last_used, mark_page, medium_bytes, signed_mark, signer_of};
 use crate::medium::{Expecting, Medium};
 use crate::superblock::{Head, Lifetime, MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::commit::{DeviceError, Kind, seal_count};
@@ -120,7 +120,7 @@ pub(crate) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
         };
         let begin = blocks.max(superblock.left);
         let behind =
-            last_mark(medium, pages, begin..end, superblock.identity).doing("reading a mark")?;
+            last_used(medium, pages, begin..end, superblock.identity).doing("reading a mark")?;
         if behind.is_some() {
             return Err(newest_is_lost());
         }

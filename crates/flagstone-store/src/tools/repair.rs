@@ -20,7 +20,7 @@ use crate::encryption;
 use crate::error::{Doing, StoreError};
 use crate::flash::signer_of;
 use crate::flash::{DAMAGED, NEVER, blocks_in, emit_mark, generation_in, geometry, highest_page};
-use crate::flash::{last_mark, mark_at, mark_page, medium_bytes, page_generation, signed_mark};
+use crate::flash::{last_used, mark_at, mark_page, medium_bytes, page_generation, signed_mark};
 use crate::holds::Holds;
 use crate::identity::Identity;
 use crate::medium::gaps::{Gaps, Misreads};
@@ -368,7 +368,7 @@ fn identity_of_marks(
     Ok(None)
 }
 
-/// Blocks up to the last one with a mark.
+/// Blocks up to the last one with a mark, or with pages where its mark is lost.
 fn marked_blocks(
     disk: &dyn Medium,
     bytes: u64,
@@ -376,7 +376,7 @@ fn marked_blocks(
     identity: Identity,
 ) -> Result<u32, StoreError> {
     let there = 0..blocks_in(bytes, pages_per_block);
-    let last = last_mark(disk, pages_per_block, there, identity).doing("reading a mark")?;
+    let last = last_used(disk, pages_per_block, there, identity).doing("reading a mark")?;
     Ok(last.map_or(0, |block| block + 1))
 }
 
