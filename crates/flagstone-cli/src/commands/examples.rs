@@ -62,6 +62,8 @@ flagstone trace import waldump - -o mine.parquet
 flagstone trace import disksim disk.trace --time-unit ms -o mine.parquet
 # as it is published
 flagstone trace import msr web_0.csv -o web.parquet
+# a trace of the Storage Performance Council
+flagstone trace import spc Financial1.spc -o financial.parquet
 # any table of requests
 flagstone trace import csv disk.csv --columns time:us,op,offset:sectors,bytes,volume -o mine.parquet
 # each request alone

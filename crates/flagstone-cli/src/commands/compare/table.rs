@@ -271,22 +271,27 @@ impl<R: Measured> Table<R> {
 
     /// For a page: the column that rows are ranked by has bars.
     pub(super) fn html(&self, standing: &Standing<'_, R>) -> String {
-        let heads: Vec<String> = self.columns.iter().map(|c| c.heading.into()).collect();
+        let heads: Vec<&str> = self.columns.iter().map(|column| column.heading).collect();
         let ranked = match standing.by {
             Figure::Rate => "tx/s",
             Figure::Tail => "p99",
         };
+        // What rows are ranked by comes first: a telephone shows two columns.
+        let mut order: Vec<usize> = (0..heads.len()).collect();
+        order[1..].sort_by_key(|&at| heads[at] != ranked);
         let figure = |row: &&Row<R>| row.mean(|run| standing.by.of(run));
         let most = standing.rows.iter().map(figure).fold(0.0, f64::max);
         let lines = self.cells.iter().zip(&standing.rows).map(|(cells, row)| {
-            let cells = cells.iter().zip(&heads).map(|(cell, heading)| {
-                match heading == ranked && most > 0.0 {
-                    true => page::bar(cell, figure(row) / most),
-                    false => escape(cell),
+            let cells = order.iter().map(|&at| {
+                if heads[at] == ranked && most > 0.0 {
+                    page::bar(&cells[at], figure(row) / most)
+                } else {
+                    escape(&cells[at])
                 }
             });
             cells.collect::<Vec<String>>()
         });
+        let heads: Vec<String> = order.iter().map(|&at| heads[at].into()).collect();
         page::table(&heads, &lines.collect::<Vec<_>>())
     }
 
