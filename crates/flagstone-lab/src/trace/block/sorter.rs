@@ -246,7 +246,7 @@ mod tests {
             op: Op::ALL[(first % 4) as usize],
             first,
             end: first + 1,
-            in_part: [first % 2 == 0, first % 5 == 0],
+            in_part: [first.is_multiple_of(2), first.is_multiple_of(5)],
         }
     }
 
