@@ -23,15 +23,15 @@ from flagstone import _native
 SMALL = {"workload": "uniform", "requests": 2000, "fill": 0.1, "clients": 4}
 
 
-def rows_of_readme() -> dict[str, list[str]]:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def rows_of_the_document() -> dict[str, list[str]]:
+    text = (ROOT / "docs/compare.md").read_text(encoding="utf-8")
     table = re.search(r"\n protocol .*?\n\n", text, re.DOTALL).group()
     rows = [line.split() for line in table.strip().splitlines()[1:]]
     return {row[0]: row[1:] for row in rows}
 
 
-def test_figures_are_those_of_the_readme(shipped_trace):
-    published = rows_of_readme()
+def test_figures_are_those_of_the_document(shipped_trace):
+    published = rows_of_the_document()
     runs = flagstone.compare(shipped_trace, protocols=["seal", "scc", "mhl-d"])
     assert {run["protocol"] for run in runs} == {"seal", "scc", "mhl-d"}
     for run in runs:

@@ -15,7 +15,8 @@
 //! times (how many were not is reported), in constant memory. Pages are numbered densely by volume
 //! and address: only pages that a read or a write touches get a number, so that a trace of a large
 //! disk fits a small simulated device. A trim counts for pages that are wholly inside it and that
-//! have a number; others it could not change. Of a page that is written in part, the rest is read first.
+//! have a number; others it could not change. Of a page that is written in part, the rest is read
+//! first.
 
 pub mod blkparse;
 mod collect;

@@ -112,7 +112,8 @@ pub struct Trace {
     pub provenance: BTreeMap<String, String>,
 }
 
-/// What the provenance of a trace of blocks says of reads: those of a transaction are of one request.
+/// What the provenance of a trace of blocks says of reads: those of a transaction are of one
+/// request.
 pub(crate) const READS: (&str, &str) = ("reads", "those of a request are made together");
 
 impl Trace {

@@ -1,14 +1,14 @@
 //! What separates the first row of a comparison from the last, and whether a device is saturated.
 //!
-//! In a closed loop a transaction takes a share of the time of all planes, and this time is what the
-//! planes did for the host, the collection and the protocol, what they held, and idle time
-//! ([`Occupied`]). So the difference of two rows is the sum of five differences. Where idle time has
-//! the most of it, something made clients wait, and the waits of a transaction tell what. At an
+//! In a closed loop a transaction takes a share of the time of all planes, and this time is what
+//! the planes did for the host, the collection and the protocol, what they held, and idle time
+//! ([`Occupied`]). So the difference of two rows is the sum of five differences. Where idle time
+//! has the most of it, something made clients wait, and the waits of a transaction tell what. At an
 //! arrival rate both rows take the same time of the planes a transaction, and its waits alone tell.
 //!
-//! A cause is what has more than half of the difference. There may be none. Where both rows have the
-//! same level of isolation, a wait for it is one for what other transactions read, write and commit,
-//! and what these take longer is the cause, if they do.
+//! A cause is what has more than half of the difference. There may be none. Where both rows have
+//! the same level of isolation, a wait for it is one for what other transactions read, write and
+//! commit, and what these take longer is the cause, if they do.
 
 use super::standing::{Measured, Row, Standing};
 use super::table::{millis, whole};

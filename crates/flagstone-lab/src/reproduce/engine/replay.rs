@@ -29,9 +29,9 @@ pub struct ReplayRun {
     /// The trace, from the working directory; or a `workload`.
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<String>,
-    /// Generated transactions, `uniform`, `zipf:THETA`, `sequential` or `sequential:SHARE`. They are
-    /// over the pages that are filled on the protocol for which the device has the fewest, so that
-    /// all protocols have the same.
+    /// Generated transactions, `uniform`, `zipf:THETA`, `sequential` or `sequential:SHARE`. They
+    /// are over the pages that are filled on the protocol for which the device has the fewest, so
+    /// that all protocols have the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     workload: Option<String>,
     /// What is drawn of the workload.

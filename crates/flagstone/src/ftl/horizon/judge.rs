@@ -267,8 +267,8 @@ impl Ftl {
         }
     }
 
-    /// Whether an erase was durable that came after the last one that the flash knows, which is of a
-    /// block and was issued behind the program with a number: a page says so that was programmed
+    /// Whether an erase was durable that came after the last one that the flash knows, which is of
+    /// a block and was issued behind the program with a number: a page says so that was programmed
     /// after that, and was durable itself.
     fn lacks_an_erase(&self, said: &[(u64, u8, Ppn)], block: Pbn, number: u64) -> bool {
         let highest = self.horizon.highest();
