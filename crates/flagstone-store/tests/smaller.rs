@@ -182,8 +182,8 @@ fn an_older_superblock_of_a_store_that_grew_again() {
     }
 }
 
-/// The superblock from before a store grew, where of the first new block the mark and the first page
-/// are lost as well: its other pages tell that it is there.
+/// The superblock from before a store grew, where of the first new block the mark and the first
+/// page are lost as well: its other pages tell that it is there.
 #[test]
 fn an_older_superblock_of_a_store_that_grew_into_a_block_without_a_mark() {
     const PAGE: usize = MEDIUM_PAGE_BYTES;

@@ -1,5 +1,5 @@
-//! Which blocks and pages a medium says it holds, whatever its superblock says: a superblock that is
-//! older than the store may know fewer than were written. A recovery passes over those that lie
+//! Which blocks and pages a medium says it holds, whatever its superblock says: a superblock that
+//! is older than the store may know fewer than were written. A recovery passes over those that lie
 //! beyond.
 
 use super::life::pages_that_tell;
