@@ -56,8 +56,8 @@ pub fn write(trace: &Trace, mut out: impl Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Reads what [`write`] wrote: gives the events to `sink`, in order, and returns the trace without
-/// its events. The text does not say how many bytes a page has.
+/// Reads what [`write()`] wrote: gives the events to `sink`, in order, and returns the trace
+/// without its events. The text does not say how many bytes a page has.
 ///
 /// # Errors
 /// [`ImportError`], and those of `sink`.

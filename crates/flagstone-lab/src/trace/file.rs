@@ -165,7 +165,7 @@ pub fn write(trace: &Trace, output: &Output) -> Result<(), FileError> {
 /// How much time goes into a small file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
-    /// Always as much as [`write`] spends.
+    /// Always as much as [`write()`] spends.
     Small,
     /// Less for a trace of more than one row group.
     Fast,
