@@ -17,17 +17,19 @@ use flagstone::ftl::PairedPages;
 use flagstone::nand::Pairing;
 use flagstone_lab::device::{DeviceSpec, presets};
 use flagstone_lab::image;
+use flagstone_lab::output::Output;
 use flagstone_lab::replay::{
-    InputName, ReplayError, ReplayRecord, Script, Setup, Terms, script_of,
+    InputName, ReplayError, ReplayRecord, Script, Setup, Terms, Times, script_of, write_times,
 };
 use flagstone_lab::trace::{Trace, file};
 use flagstone_lab::workload::{Drawn, Pattern};
 use report::{Outcome, Printed, report, run_all};
 use standing::Measured;
+use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// The shipped trace, which an installed program has as well.
 const SHIPPED: &[u8] = include_bytes!("../../../../data/tpcc-postgres.parquet");
@@ -112,6 +114,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SETTING=VALUES", value_delimiter = ',',
           conflicts_with_all = ["stack", "image"])]
     over: Vec<over::Axis>,
+    /// Also write the times of each transaction to this file, in Parquet (see docs/compare.md).
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["stack", "over", "image"])]
+    latencies: Option<PathBuf>,
     /// Also write a page with the comparison to this file, which needs nothing else.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -220,7 +225,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let comparison = Comparison::new(args)?;
     checks::page_sizes(comparison.sizes);
+    let inputs: Vec<&Path> = args.trace.iter().map(PathBuf::as_path).collect();
+    let latencies = args.latencies.as_deref();
+    let latencies = latencies
+        .map(|path| Output::new(path, &inputs))
+        .transpose()?;
     let outcomes = runs::watched("comparing", || comparison.run());
+    if let Some(output) = latencies {
+        let times = comparison.times.lock().expect("no thread panics with it");
+        write_times(&times.values().cloned().collect::<Vec<_>>(), &output)?;
+    }
     let suits = |subject: &Subject<'_>, device: &DeviceSpec| comparison.suits(subject.kind, device);
     let about = |record: &ReplayRecord| comparison.about(record);
     let printed = Printed {
@@ -251,6 +265,8 @@ struct Comparison<'a> {
     source: InputName,
     /// Bytes of a page of the trace and of the device.
     sizes: Option<(u32, u32)>,
+    /// The times of transactions, by protocol and seed, if they are asked for.
+    times: Mutex<BTreeMap<(String, usize), Times>>,
 }
 
 impl<'a> Comparison<'a> {
@@ -322,6 +338,7 @@ impl<'a> Comparison<'a> {
             input,
             source,
             sizes,
+            times: Mutex::default(),
         })
     }
 
@@ -362,6 +379,12 @@ impl<'a> Comparison<'a> {
                 let script = self.input.script(nth);
                 match subject.image {
                     Some(image) => setup.run_saved(image, script, &self.source),
+                    None if self.args.latencies.is_some() => {
+                        let (record, times) = setup.run_timed(script, &self.source)?;
+                        let mut all = self.times.lock().expect("no thread panics with it");
+                        all.insert((subject.kind.to_string(), nth), times);
+                        Ok(record)
+                    }
                     None => setup.run(script, &self.source),
                 }
             },

@@ -214,6 +214,38 @@ fn what_is_read_before_it_is_written_was_filled_and_that_is_said() {
 }
 
 #[test]
+fn the_times_of_each_transaction_are_written_as_the_table_has_them() {
+    let place = Place::new("compare-times");
+    let device = place.file("device.toml", TINY);
+    let write = |name: &str, threads: &str| {
+        let path = place.path(name);
+        let line = format!(
+            "--workload uniform --requests 800 --read-share 0.4 --protocols seal,aw --seeds 2 \
+             --device {device} --latencies {path} --threads {threads} --json"
+        );
+        let (text, _) = compare(&words(&line));
+        let count = |line: &str| {
+            let record: serde_json::Value = serde_json::from_str(line).expect("a record");
+            record["transactions_committed"].as_u64().expect("a count")
+        };
+        (
+            text.lines().map(count).sum::<u64>(),
+            std::fs::read(path).expect("a file"),
+        )
+    };
+    let (committed, bytes) = write("one.parquet", "1");
+    assert_eq!(write("two.parquet", "2"), (committed, bytes.clone()));
+    // A trailer of eight bytes is behind the rows; the count is the footer's, read elsewhere.
+    assert_eq!(
+        (&bytes[..4], &bytes[bytes.len() - 4..]),
+        (&b"PAR1"[..], &b"PAR1"[..])
+    );
+    assert!(committed > 300);
+    let refused = refused(&words("--stack wal --latencies times.parquet"));
+    assert!(refused.contains("--latencies"), "{refused}");
+}
+
+#[test]
 fn what_is_named_twice_is_taken_once() {
     let names = |args: &[&str]| {
         let (out, err) = small(&[args, &["--csv"]].concat());

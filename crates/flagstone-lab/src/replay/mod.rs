@@ -37,6 +37,7 @@ mod played;
 mod record;
 mod script;
 mod terms;
+mod times;
 
 pub use played::Played;
 pub use record::{Causes, Erases, Latency, ReplayRecord, Timing, by_cause, flash_by_cause};
@@ -44,9 +45,10 @@ pub(crate) use record::{given, memory_of};
 pub(crate) use script::page_ratio;
 pub use script::{Script, ScriptError, Transaction};
 pub use terms::Terms;
+pub use times::{Times, write_times};
 
 use crate::device::{DeviceSpec, chip_of, power_off};
-use crate::driver::{Admission, Driver, DriverError, PageDevice, Plan, Span};
+use crate::driver::{Admission, Counted, Driver, DriverError, PageDevice, Plan, Span};
 use crate::effort;
 use crate::image::{self, ImageError};
 use crate::occupied::Occupied;
@@ -300,10 +302,24 @@ impl Setup {
     /// # Errors
     /// What the protocol does not support, a script that does not fit, a device that stops.
     pub fn run(&self, script: &Script, source: &InputName) -> Result<ReplayRecord, ReplayError> {
+        self.run_timed(script, source).map(|(record, _)| record)
+    }
+
+    /// The same, with the times of each transaction.
+    ///
+    /// # Errors
+    /// As [`Setup::run`].
+    pub fn run_timed(
+        &self,
+        script: &Script,
+        source: &InputName,
+    ) -> Result<(ReplayRecord, Times), ReplayError> {
         script.fits(self.device.geometry.page_bytes, self.capacity()?)?;
         let wall = Instant::now();
         let (device, filled) = self.filled()?;
-        self.run_on(device, filled, wall, script, source)
+        let (record, counted) = self.run_on(device, filled, wall, script, source)?;
+        let times = Times::of(record.protocol, self.terms.seed, &counted);
+        Ok((record, times))
     }
 
     /// Makes the run on a copy of a device that [`Setup::filled`] gave, for other runs to follow.
@@ -319,7 +335,8 @@ impl Setup {
         script.fits(self.device.geometry.page_bytes, self.capacity()?)?;
         let wall = Instant::now();
         let device = device.duplicate(Box::new(chip_of(device.ftl()).clone()));
-        self.run_on(device, *filled, wall, script, source)
+        let (record, _) = self.run_on(device, *filled, wall, script, source)?;
+        Ok(record)
     }
 
     /// Makes the run on a device that was filled before and saved. It has been switched off and on
@@ -346,7 +363,8 @@ impl Setup {
         let mut found = self.clone();
         found.terms.fill = fill;
         let start = device.recovered_at();
-        found.run_on(device, start, wall, script, source)
+        let (record, _) = found.run_on(device, start, wall, script, source)?;
+        Ok(record)
     }
 
     /// What a saved device says that it was run with.
@@ -365,7 +383,7 @@ impl Setup {
         wall: Instant,
         script: &Script,
         source: &InputName,
-    ) -> Result<ReplayRecord, ReplayError> {
+    ) -> Result<(ReplayRecord, Counted), ReplayError> {
         let isolation = self.isolation()?;
         let (unwritten, filled) = self
             .fill_for_reads(&mut device, filled, script)
@@ -428,7 +446,7 @@ impl Setup {
             host_pages_per_s: pages as f64 / window_s.max(1e-9),
             peak_rss_bytes: record::peak_rss_bytes(),
         });
-        Ok(record)
+        Ok((record, counted))
     }
 
     fn plan(&self) -> Plan {
