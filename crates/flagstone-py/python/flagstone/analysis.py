@@ -36,6 +36,7 @@ def compare(
     speedup: float | None = None,
     seed: int | None = None,
     seeds: int | None = None,
+    repeat: int | None = None,
     workload: str | None = None,
     requests: int | None = None,
     warm_up: int | None = None,
@@ -51,6 +52,7 @@ def compare(
     threads: int | None = None,
     timing: bool = False,
     html: Path | None = None,
+    latencies: Path | None = None,
     progress: bool | Progress | None = None,
 ) -> Records:
     """Replays transactions on commit protocols in virtual time; a record is one run.
@@ -61,7 +63,8 @@ def compare(
     arguments give equal records, on every machine and for any number of threads.
 
     `settings` are those that protocols declare: `{"zone_blocks": 64}` for all that have it,
-    `{"lighttx.zone_blocks": 64}` for one. `html` is a file for a page that draws the comparison.
+    `{"lighttx.zone_blocks": 64}` for one. `html` is a file for a page that draws the comparison,
+    and `latencies` one for the times of each transaction, in Parquet.
 
     >>> import flagstone
     >>> runs = flagstone.compare(
