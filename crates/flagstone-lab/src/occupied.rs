@@ -33,8 +33,8 @@ pub struct Occupied {
 impl Occupied {
     /// A part of the time of all planes, in percent.
     pub fn share(&self, part: fn(&Occupied) -> u64) -> f64 {
-        let of_host = self.host_ns + self.collection_ns + self.protocol_ns;
-        let all = of_host + self.held_ns + self.idle_ns;
+        let done = self.host_ns + self.collection_ns + self.protocol_ns;
+        let all = done + self.held_ns + self.idle_ns;
         100.0 * part(self) as f64 / all.max(1) as f64
     }
 

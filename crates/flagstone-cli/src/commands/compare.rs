@@ -233,7 +233,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let outcomes = runs::watched("comparing", || comparison.run());
     if let Some(output) = latencies {
         let times = comparison.times.lock().expect("no thread panics with it");
-        write_times(&times.values().cloned().collect::<Vec<_>>(), &output)?;
+        write_times(times.values(), &output)?;
     }
     let suits = |subject: &Subject<'_>, device: &DeviceSpec| comparison.suits(subject.kind, device);
     let about = |record: &ReplayRecord| comparison.about(record);

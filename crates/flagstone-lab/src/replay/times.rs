@@ -79,7 +79,10 @@ fn column<T: DataType>(
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write_times(runs: &[Times], output: &Output) -> Result<(), OutputError> {
+pub fn write_times<'a>(
+    runs: impl IntoIterator<Item = &'a Times>,
+    output: &Output,
+) -> Result<(), OutputError> {
     let failed = |error: ParquetError| OutputError {
         path: output.path().to_path_buf(),
         why: Why::Io(io::Error::other(error)),

@@ -82,13 +82,8 @@ fn holds_pages(
     let first = mark_page(pages_per_block, block) + 1;
     let mut bytes = [0; MEDIUM_PAGE_BYTES];
     for page in pages_that_tell(pages_per_block) {
-        match medium.read_at(
-            (first + u64::from(page)) * MEDIUM_PAGE_BYTES as u64,
-            &mut bytes,
-        ) {
-            Err(error) if is_bad_sector(&error) => continue,
-            read => read?,
-        }
+        let place = first + u64::from(page);
+        read_pages(medium, place, std::slice::from_mut(&mut bytes))?;
         let said = page_generation(&bytes, block * pages_per_block + page, identity);
         if said.is_some_and(|said| said < Identity::LEAST) {
             return Ok(true);

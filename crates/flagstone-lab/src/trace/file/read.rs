@@ -96,15 +96,17 @@ fn check_ends(file: &mut File) -> Result<(), Problem> {
     }
     match ends {
         _ if len == 0 => Err(Problem::Foreign("it is empty".to_string())),
-        [first, _] if first != *MAGIC => Err(Problem::Foreign(format!(
-            "not a Parquet file, and so no trace: `flagstone trace import {}` makes one of {}",
-            if first == *b"fio " { "fio" } else { "--help" },
-            if first == *b"fio " {
-                "it"
+        [first, _] if first != *MAGIC => {
+            let (import, of) = if first == *b"fio " {
+                ("fio", "it")
             } else {
-                "a log or a table"
-            }
-        ))),
+                ("--help", "a log or a table")
+            };
+            Err(Problem::Foreign(format!(
+                "not a Parquet file, and so no trace: `flagstone trace import {import}` makes one of \
+                 {of}"
+            )))
+        }
         [_, last] if last != *MAGIC => Err(Problem::Cut),
         _ => Ok(()),
     }
