@@ -3,8 +3,8 @@
 //! The system would do that by itself. But it takes a page for the next one of a sequence if the
 //! pages before it are in its cache, and the pages that a store has just written are always there.
 //! A program that read here and there and wrote as well had up to ten times as much read as it
-//! asked for (docs/tables-versus.md). So a file that is written to is read without the system's
-//! guesses, and this module makes them. It counts pages that were read, and not pages in a cache.
+//! asked for. So a file that is written to is read without the system's guesses, and this module
+//! makes them. It counts pages that were read, and not pages in a cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
