@@ -236,6 +236,7 @@ impl PageStore {
         };
         store.places.forgive_misreads();
         store.highest = store.highest().map_or(0, |at| at.0);
+        store.find_blocks_without_room();
         store.in_service = store.in_service();
         Ok(store)
     }

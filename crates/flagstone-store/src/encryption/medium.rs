@@ -271,8 +271,6 @@ impl Encrypted {
     }
 }
 
-// It cannot be shortened: behind the end of what was cut off lie zeros, which are no marks of its
-// key.
 impl Medium for Encrypted {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let page_bytes = MEDIUM_PAGE_BYTES as u64;
@@ -335,6 +333,15 @@ impl Medium for Encrypted {
 
     fn lengthen(&self, bytes: u64) -> io::Result<()> {
         self.inner.lengthen(bytes)
+    }
+
+    fn can_shorten(&self) -> bool {
+        self.inner.can_shorten()
+    }
+
+    /// A store that grows again signs the marks of its new blocks before it has them.
+    fn shorten(&self, bytes: u64) -> io::Result<()> {
+        self.inner.shorten(bytes)
     }
 
     fn is_thin(&self) -> bool {

@@ -428,6 +428,40 @@ fn copies_are_encrypted_too_and_damaged_stores_are_salvaged() {
     assert!(is_right(&salvaged));
 }
 
+/// An encrypted store that was emptied gives its room back and grows again.
+/// does, and grows again.
+#[test]
+fn an_encrypted_store_shrinks_and_grows_again() {
+    let medium = Recorded::default();
+    let mut store = open(&medium, raw(1)).expect("it is made");
+    let fill = |store: &mut PageStore, byte: u8| {
+        for at in 0..1_000 {
+            store.put(at, &[byte; 4000]);
+        }
+    };
+    fill(&mut store, 1);
+    let full = store.info().bytes;
+    let tx = store.begin().expect("it begins");
+    for at in 10..1_000 {
+        store.trim(tx, Lpn(at)).expect("it is trimmed");
+    }
+    store.commit(tx).expect("it commits");
+    let given = store.compact().expect("it is compacted");
+    assert!(given > full / 2, "{given} of {full} bytes were given back");
+    let is_right = |store: &mut PageStore, byte: u8, end: u32| {
+        (0..end).all(|at| store.page(at) == Some(vec![byte; 4000]))
+    };
+    store.close().expect("a close");
+    assert_eq!(medium.to_vec().len() as u64, full - given);
+    let mut store = open(&medium, raw(1)).expect("it opens");
+    assert!(is_right(&mut store, 1, 10) && store.page(10).is_none());
+    fill(&mut store, 2);
+    assert!(store.info().bytes >= full);
+    drop(store);
+    let mut store = open(&medium, raw(1)).expect("it opens");
+    assert!(is_right(&mut store, 2, 1_000));
+}
+
 /// A program without keys says that a store is encrypted, and does not take it for a damaged one.
 #[test]
 fn without_a_key_it_is_no_damaged_store() {

@@ -488,7 +488,12 @@ impl MediumFlash {
             // What is left of a larger store is cut off before there is room for a new one.
             self.begin_to_write()?;
         }
-        if let Err(error) = self.medium().reserve(bytes) {
+        let is_longer = if self.places.grows_sparse() {
+            self.medium().lengthen(bytes)
+        } else {
+            self.medium().reserve(bytes)
+        };
+        if let Err(error) = is_longer {
             *self.places.notes.refused() = Some(error.to_string());
             return Ok(());
         }

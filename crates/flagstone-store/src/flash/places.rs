@@ -139,6 +139,8 @@ pub(crate) struct Places {
     is_apart: AtomicBool,
     /// Whether a sector that the medium refuses to read costs its page only.
     forgives: AtomicBool,
+    /// Whether a growth makes the medium longer only, and takes room for no new block.
+    grows_sparse: AtomicBool,
     /// The thread that has this lock carries steps out, so that they stay in order.
     carrying: Mutex<()>,
 }
@@ -181,6 +183,7 @@ impl Places {
             }),
             is_apart: AtomicBool::new(false),
             forgives: AtomicBool::new(false),
+            grows_sparse: AtomicBool::new(false),
             carrying: Mutex::new(()),
         }
     }
@@ -209,6 +212,16 @@ impl Places {
     /// Sets whether steps are left to the next call of [`Places::carry_out`] from now on.
     pub(crate) fn work_apart(&self, is_apart: bool) {
         self.is_apart.store(is_apart, Ordering::Relaxed);
+    }
+
+    /// Sets whether a growth takes room for no new block from now on, on a medium that can be
+    /// sparse.
+    pub(crate) fn grow_sparse(&self, is_sparse: bool) {
+        self.grows_sparse.store(is_sparse, Ordering::Relaxed);
+    }
+
+    pub(super) fn grows_sparse(&self) -> bool {
+        self.grows_sparse.load(Ordering::Relaxed)
     }
 
     /// Has a sector that the medium refuses to read cost its page from now on, and not the store.

@@ -155,6 +155,14 @@ impl OpenOptions {
         config
     }
 
+    /// Whether a key is set.
+    pub(super) fn has_key(&self) -> bool {
+        #[cfg(feature = "encryption")]
+        return self.key.is_some();
+        #[cfg(not(feature = "encryption"))]
+        false
+    }
+
     /// As these, with the key of others.
     pub(crate) fn with_key_of(self, other: &OpenOptions) -> OpenOptions {
         #[cfg(feature = "encryption")]

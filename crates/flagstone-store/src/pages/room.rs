@@ -1,12 +1,16 @@
 //! How much room a store takes: it grows while its bound allows that, and the last blocks of one
 //! that cannot grow any more are not for new pages.
 
-use super::PageStore;
+use super::{FIRST_BLOCKS, PageStore};
 use crate::error::StoreError;
-use crate::flash::thin;
-use flagstone::commit::{Device, DeviceError};
+use crate::flash::{mark_page, thin};
+use crate::superblock::MEDIUM_PAGE_BYTES;
+use flagstone::commit::{Device, DeviceError, Kind};
 use flagstone::ftl::{BlockState, FtlError, Mistake, Slot};
 use flagstone::units::{Lpn, Nanos, Pbn};
+
+/// Bytes of a page of the medium.
+const PAGE: u64 = MEDIUM_PAGE_BYTES as u64;
 
 /// Of the pages that the bound of a store leaves dead, the part that the blocks of the collector
 /// have dead at least, however few these blocks are. With the default bound a quarter of their
@@ -62,15 +66,16 @@ impl PageStore {
         self.make_room()
     }
 
-    /// Grows the store until it has a page, at once: where there is no room for all of that, it
-    /// takes none.
+    /// Grows the store until it has a page. Where it can be sparse, it takes no room for that: it
+    /// has blocks then which are not given out until it grows into them ([`PageStore::grow_by`]).
+    /// Elsewhere it grows at once, and takes none if there is no room for all of that.
     fn reach(&mut self, at: Lpn) -> Result<(), StoreError> {
         while at.0 >= self.device.pages() {
             let geometry = self.device.geometry();
             let wanted = at.0 / geometry.pages_per_block + 1;
             let least = wanted.saturating_sub(geometry.blocks()).max(1);
             let more = least.max(self.next_blocks());
-            if self.grow_by(more)? == 0 && (more == least || self.grow_by(least)? == 0) {
+            if self.lengthen_by(more)? == 0 && (more == least || self.lengthen_by(least)? == 0) {
                 let why = self.why_no_more();
                 return Err(StoreError::Full(format!(
                     "page {at} lies beyond it, and {why}"
@@ -78,6 +83,62 @@ impl PageStore {
             }
         }
         Ok(())
+    }
+
+    /// Grows the store by blocks that are not given out yet, where it can be sparse. Returns how
+    /// many it has more.
+    fn lengthen_by(&mut self, more: u32) -> Result<u32, StoreError> {
+        // The marks that an encrypted store signs would take room in the new blocks.
+        if !self.may_be_sparse() || self.keyed.has_key() {
+            return self.lengthen(more);
+        }
+        let given_out = self.device.ftl().blocks_with_room();
+        self.places.grow_sparse(true);
+        let grown = self.lengthen(more);
+        self.places.grow_sparse(false);
+        self.device.give_out(given_out);
+        self.in_service = self.in_service();
+        grown
+    }
+
+    /// Whether blocks may have no room. A root would name some of them for the mapping table.
+    fn may_be_sparse(&self) -> bool {
+        self.opened.superblock.protocol == Kind::Seal
+    }
+
+    /// Takes room for blocks that the store has already, and gives them out. Returns how many
+    /// these are: all or none.
+    fn give_out_more(&mut self, blocks: u32) -> u32 {
+        let (geometry, first) = (
+            *self.device.geometry(),
+            self.device.ftl().blocks_with_room(),
+        );
+        let offset = mark_page(geometry.pages_per_block, first) * PAGE;
+        let bytes = u64::from(blocks) * u64::from(geometry.pages_per_block + 1) * PAGE;
+        let medium = self.places.medium();
+        if let Err(error) = medium.take(offset, bytes) {
+            // What was taken until the medium had no more. Nothing hangs on it.
+            let _ = medium.discard(offset, bytes);
+            *self.notes.refused() = Some(error.to_string());
+            return 0;
+        }
+        self.device.give_out(first + blocks);
+        self.in_service = self.in_service();
+        blocks
+    }
+
+    /// Keeps the last blocks of a sparse store, to which nothing was ever written, from being given
+    /// out: the medium has no room for them.
+    pub(super) fn find_blocks_without_room(&mut self) {
+        let geometry = *self.device.geometry();
+        if self.read_only || !self.may_be_sparse() || !self.places.medium().is_thin() {
+            return;
+        }
+        let mark = |block: u32| mark_page(geometry.pages_per_block, block);
+        let was_written = |&block: &u32| self.places.may_be_written(Pbn(block), mark(block));
+        let last = (FIRST_BLOCKS..geometry.blocks()).rev().find(was_written);
+        let end = last.map_or(FIRST_BLOCKS.min(geometry.blocks()), |last| last + 1);
+        self.device.give_out(end);
     }
 
     /// Asks the device for something that takes room, in a store that grows where that is wanting:
@@ -324,14 +385,14 @@ impl PageStore {
     pub(super) fn in_service(&self) -> u64 {
         let ftl = self.device.ftl();
         let out = |block| matches!(ftl.block_state(block), BlockState::Bad | BlockState::Meta);
-        let blocks = (0..ftl.geometry().blocks()).filter(|&block| !out(Pbn(block)));
+        let blocks = (0..ftl.blocks_with_room()).filter(|&block| !out(Pbn(block)));
         blocks.count() as u64 * u64::from(ftl.data_pages_per_block())
     }
 
     /// Blocks that the store grows by at a time.
     pub(super) fn next_blocks(&self) -> u32 {
-        let geometry = self.device.geometry();
-        next_blocks(geometry.pages_per_block, geometry.blocks())
+        let (ftl, geometry) = (self.device.ftl(), self.device.geometry());
+        next_blocks(geometry.pages_per_block, ftl.blocks_with_room())
     }
 
     /// Grows the store by as many blocks as there is room for. Returns how many that were.
@@ -346,7 +407,17 @@ impl PageStore {
         Ok(0)
     }
 
+    /// Gives `more` blocks out which the store has, or grows by so many. Returns how many these
+    /// are, of the former perhaps fewer.
     fn grow_by(&mut self, more: u32) -> Result<u32, StoreError> {
+        let ftl = self.device.ftl();
+        match ftl.geometry().blocks() - ftl.blocks_with_room() {
+            0 => self.lengthen(more),
+            kept => Ok(self.give_out_more(more.min(kept))),
+        }
+    }
+
+    fn lengthen(&mut self, more: u32) -> Result<u32, StoreError> {
         if self.device.ftl().why_not_grow(more).is_some() {
             return Ok(0);
         }

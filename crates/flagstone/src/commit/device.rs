@@ -153,6 +153,11 @@ impl Device {
         Ok(added)
     }
 
+    /// Gives out the first `blocks` blocks only: see [`Ftl::give_out`].
+    pub fn give_out(&mut self, blocks: u32) {
+        self.ftl.give_out(blocks);
+    }
+
     /// Sets the counters to zero: the end of a warm-up.
     pub fn reset_stats(&mut self) {
         self.ftl.reset_stats();

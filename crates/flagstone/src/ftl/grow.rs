@@ -64,6 +64,27 @@ impl Ftl {
         }
     }
 
+    /// Blocks that can be given out, from the first one on: the medium has room for these.
+    pub fn blocks_with_room(&self) -> u32 {
+        self.room_end.map_or(self.geometry.blocks(), |end| end.0)
+    }
+
+    /// Gives out the first `blocks` blocks only, until this is called again. A device whose medium
+    /// is sparse can have more blocks than the medium has room for: then it has logical pages for
+    /// high addresses, and collects within the first `blocks` blocks.
+    pub fn give_out(&mut self, blocks: u32) {
+        let before = self.blocks_with_room();
+        self.room_end = (blocks < self.geometry.blocks()).then_some(Pbn(blocks));
+        if blocks < before {
+            self.free.take_from(Pbn(blocks));
+        }
+        for block in (before..blocks.min(self.geometry.blocks())).map(Pbn) {
+            if self.block_state(block) == BlockState::Free {
+                self.free_block(block);
+            }
+        }
+    }
+
     fn sizes_of(&self, geometry: &Geometry) -> Result<Sizes, String> {
         let in_service = self.blocks.iter();
         let bad = in_service.filter(|block| block.state == BlockState::Bad);

@@ -283,6 +283,8 @@ pub struct Ftl {
     wear_cursor: u32,
     /// Blocks from this one on are not given out: the device is to end there.
     end: Option<Pbn>,
+    /// Blocks from this one on are not given out: the medium has no room for them yet.
+    room_end: Option<Pbn>,
     scrub: Scrubber,
     snapshots: Snapshots,
     /// Lists of trims that several logical pages are mapped to, and how many are.

@@ -179,6 +179,7 @@ impl Ftl {
             seq: 0,
             wear_cursor: 0,
             end: None,
+            room_end: None,
             scrub: Scrubber::new(&geometry, config.scrub),
             snapshots: Default::default(),
             lists: Default::default(),

@@ -122,6 +122,7 @@ impl Ftl {
         self.flash.shrink(end.0)?;
         debug_assert_eq!(self.flash.geometry().blocks(), end.0);
         self.end = None;
+        self.room_end = self.room_end.filter(|&room_end| room_end < end);
         self.geometry = geometry;
         self.addresses = Addresses::new(&geometry);
         self.logical_pages = sizes.logical_pages;

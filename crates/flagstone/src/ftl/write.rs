@@ -581,7 +581,11 @@ impl Ftl {
         let plane = self.geometry.plane_of(id);
         let block: &mut Block = &mut self.blocks[id.index()];
         block.state = BlockState::Free;
-        if self.end.is_some_and(|end| id >= end) {
+        if [self.end, self.room_end]
+            .iter()
+            .flatten()
+            .any(|&end| id >= end)
+        {
             return;
         }
         self.free.put(plane, id, self.erases[id.index()]);

@@ -1,6 +1,7 @@
 //! New stores in files take room as they are written to.
 
 use super::{OpenOptions, PageStore, assert_says};
+use crate::Volume;
 use crate::error::StoreError;
 use crate::medium::{Medium, Memory};
 use std::io;
@@ -132,4 +133,70 @@ fn a_store_that_may_find_no_room_refuses_a_write_and_is_well() {
     store.close().expect("it closes");
     let mut store = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
     holds(&mut store, 12);
+}
+
+/// A disk of which few places are written, its last one among them, takes room for these, and
+/// collects within that room.
+#[test]
+fn a_sparse_disk_takes_room_for_what_is_written_only() {
+    const BYTES: u64 = 1 << 30;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("disk.flag");
+    let store = PageStore::open(&path, &OpenOptions::default()).expect("a store");
+    let mut disk = Volume::create(store, BYTES).expect("a disk");
+    let places: Vec<u64> = (0..BYTES).step_by(64 << 20).chain([BYTES - 4096]).collect();
+    let fill = |disk: &mut Volume<PageStore>, byte: u8| {
+        for &at in &places {
+            disk.write(at, &[byte; 4096]).expect("there is room");
+        }
+        disk.flush().expect("a flush");
+    };
+    fill(&mut disk, 1);
+    let info = disk.pages().info();
+    assert!(info.bytes > BYTES, "{info:?}");
+    let least = taken(&path);
+    assert!(least <= 9 << 20, "{least}");
+    // Pages that are written again and again are collected, and take no more room.
+    let again = |disk: &mut Volume<PageStore>| {
+        for round in 0..200 {
+            for at in (0..1 << 20).step_by(4096) {
+                disk.write(at + 4096, &[round; 4096])
+                    .expect("there is room");
+            }
+            disk.flush().expect("a flush");
+        }
+    };
+    again(&mut disk);
+    assert!(taken(&path) <= least + (2 << 20), "{}", taken(&path));
+    let opened = |taken_before: u64| {
+        let store = PageStore::open(&path, &OpenOptions::existing()).expect("a store");
+        assert!(store.check().expect("it can be read").is_well());
+        assert_eq!(store.in_service() < 10 * 256 * 16, taken_before < 20 << 20);
+        let mut disk = Volume::open(store).expect("a disk");
+        let mut page = [0; 4096];
+        for &at in &places {
+            disk.read(at, &mut page).expect("it can be read");
+            assert_eq!(page, [1; 4096], "at {at}");
+        }
+        disk
+    };
+    disk.close().expect("it closes");
+    let mut disk = opened(taken(&path));
+    again(&mut disk);
+    assert!(taken(&path) <= least + (3 << 20), "{}", taken(&path));
+    // It grows into its blocks as other stores grow.
+    for at in (64 << 20..128 << 20).step_by(1 << 20).skip(1) {
+        disk.write(at, &vec![9; 1 << 20]).expect("there is room");
+    }
+    disk.flush().expect("a flush");
+    let full = taken(&path);
+    assert!((63 << 20..130 << 20).contains(&full), "{full}");
+    disk.close().expect("it closes");
+    let mut disk = opened(full);
+    disk.trim((64 << 20) + 4096, (63 << 20) + 4096)
+        .expect("a trim");
+    disk.compact().expect("it is compacted");
+    assert!(taken(&path) <= 12 << 20, "{}", taken(&path));
+    disk.close().expect("it closes");
+    opened(taken(&path)).close().expect("it closes");
 }
