@@ -3,12 +3,12 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// What docs/store.md holds below this line is written by this file.
+/// What docs/store-format.md holds below this line is written by this file.
 const GENERATED: &str = "<!-- below: generated, see crates/flagstone-store/tests/format.rs -->\n";
 
 #[test]
 fn the_document_of_the_format_is_current() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/store.md");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/store-format.md");
     let old = std::fs::read_to_string(&path).expect("the document");
     let (by_hand, _) = old.split_once(GENERATED).expect("a generated part");
     let mut new = format!("{by_hand}{GENERATED}");
@@ -27,7 +27,7 @@ fn the_document_of_the_format_is_current() {
     } else {
         assert!(
             old == new,
-            "docs/store.md is out of date: FLAGSTONE_BLESS=1 cargo test -p flagstone-store"
+            "docs/store-format.md is out of date: FLAGSTONE_BLESS=1 cargo test -p flagstone-store"
         );
     }
 }

@@ -428,8 +428,7 @@ fn copies_are_encrypted_too_and_damaged_stores_are_salvaged() {
     assert!(is_right(&salvaged));
 }
 
-/// An encrypted store that was emptied gives its room back and grows again.
-/// does, and grows again.
+/// An encrypted store that was emptied gives its room back, and grows again.
 #[test]
 fn an_encrypted_store_shrinks_and_grows_again() {
     let medium = Recorded::default();
@@ -452,7 +451,9 @@ fn an_encrypted_store_shrinks_and_grows_again() {
         (0..end).all(|at| store.page(at) == Some(vec![byte; 4000]))
     };
     store.close().expect("a close");
-    assert_eq!(medium.to_vec().len() as u64, full - given);
+    // The tables of a close lie behind the last block.
+    let left = medium.to_vec().len() as u64;
+    assert!(left <= full - given + (64 << 10), "{left}");
     let mut store = open(&medium, raw(1)).expect("it opens");
     assert!(is_right(&mut store, 1, 10) && store.page(10).is_none());
     fill(&mut store, 2);

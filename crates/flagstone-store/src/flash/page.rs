@@ -8,7 +8,7 @@ use flagstone::layout::{get, put};
 use flagstone::units::Ppn;
 
 /// The checksum of a page of the medium, given the bytes before it and the number of the page among
-/// those of blocks: the record `trailer` in docs/store.md.
+/// those of blocks: the record `trailer` in docs/store-format.md.
 ///
 /// `identity` is that of the store, as its superblock has it: 0 where it has none.
 pub fn page_sum(bytes: &[u8], number: u32, identity: u64) -> u32 {

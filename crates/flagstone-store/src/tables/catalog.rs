@@ -38,7 +38,7 @@ pub(super) const LAYOUTS: [Layout; 2] = [tables_head::RECORD, table_record::RECO
 
 /// What the first page of a store that holds tables begins with.
 pub const MAGIC: &[u8; 16] = b"Flagstone tables";
-/// The version of the format of tables; docs/store.md has it.
+/// The version of the format of tables; docs/store-format.md has it.
 pub const VERSION: u64 = 2;
 /// The version while tables are being dropped: programs that know nothing of that must not write.
 const WHILE_DROPPING: u64 = 3;

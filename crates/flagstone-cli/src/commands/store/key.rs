@@ -109,7 +109,7 @@ impl KeyArgs {
 const IN_USE: &str = "the process that has it copies and checks it while it goes on: a database by \
                       `PRAGMA flagstone_backup='copy.flag'` and `PRAGMA flagstone_check`, tables \
                       by `Store::backup` and `Store::check_pages`; or copy it from a snapshot of \
-                      the file system (docs/store.md, Copy a store)";
+                      the file system (docs/store-tools.md, Copy a store)";
 
 const NO_ENCRYPTION: &str = "this program was built without encryption: `cargo build --release \
                              -p flagstone-cli --features encryption` builds it with it";

@@ -167,9 +167,9 @@ fn a_sparse_disk_takes_room_for_what_is_written_only() {
         }
     };
     again(&mut disk);
-    assert!(taken(&path) <= least + (2 << 20), "{}", taken(&path));
+    assert!(taken(&path) <= least + (4 << 20), "{}", taken(&path));
     let opened = |taken_before: u64| {
-        let store = PageStore::open(&path, &OpenOptions::existing()).expect("a store");
+        let mut store = PageStore::open(&path, &OpenOptions::existing()).expect("a store");
         assert!(store.check().expect("it can be read").is_well());
         assert_eq!(store.in_service() < 10 * 256 * 16, taken_before < 20 << 20);
         let mut disk = Volume::open(store).expect("a disk");
@@ -183,7 +183,7 @@ fn a_sparse_disk_takes_room_for_what_is_written_only() {
     disk.close().expect("it closes");
     let mut disk = opened(taken(&path));
     again(&mut disk);
-    assert!(taken(&path) <= least + (3 << 20), "{}", taken(&path));
+    assert!(taken(&path) <= least + (5 << 20), "{}", taken(&path));
     // It grows into its blocks as other stores grow.
     for at in (64 << 20..128 << 20).step_by(1 << 20).skip(1) {
         disk.write(at, &vec![9; 1 << 20]).expect("there is room");
