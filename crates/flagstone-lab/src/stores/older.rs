@@ -20,6 +20,7 @@ use rand_pcg::Pcg64Mcg;
 const HOLDS: u64 = 0x01de << 40;
 const OLDER: u64 = 0x01d1 << 40;
 const SHAPED: u64 = 0x5a9e << 40;
+const SPARSE: u64 = 0x59a2 << 40;
 
 /// Contents of an older store begin behind this one.
 const OLDER_TAG: u64 = 1 << 32;
@@ -57,6 +58,12 @@ impl StoreRunId {
         self.held().0 != Held::Nothing
     }
 
+    /// Whether the medium is sparse, as a file with holes: half of the wide runs.
+    pub(super) fn is_sparse(&self) -> bool {
+        let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ SPARSE);
+        self.wide && dice.random_range(0..2) == 0
+    }
+
     /// What the identity of the stores of the run is made of.
     pub(super) fn identity(&self) -> u64 {
         match self.lie {
@@ -80,6 +87,12 @@ pub(super) fn identity_of(seed: u64) -> u64 {
 /// # Errors
 /// The older store fails, which is a violation.
 pub(super) fn medium<W: World>(id: &StoreRunId) -> Done<Recorded> {
+    let medium = filled::<W>(id)?;
+    medium.be_sparse(id.is_sparse());
+    Ok(medium)
+}
+
+fn filled<W: World>(id: &StoreRunId) -> Done<Recorded> {
     let (held, mut dice) = id.held();
     let mut bytes = match held {
         Held::Nothing => return Ok(Recorded::default()),

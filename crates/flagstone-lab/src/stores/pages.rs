@@ -442,6 +442,7 @@ impl World for Pages {
     ) -> Done<()> {
         if let (Some(wide), true) = (run.world.wide, life.is_first(run.id.depth)) {
             wide.count(&run.world, &mut run.tally.wide);
+            run.tally.wide.sparse += u64::from(run.id.is_sparse());
         }
         let lived = run.live(life, steps, dice);
         match lived {

@@ -462,6 +462,7 @@ impl World for Tables {
     ) -> Done<()> {
         if let (Some(wide), true) = (&run.world.wide, life.is_first(run.id.depth)) {
             wide.count(&mut run.tally.wide);
+            run.tally.wide.sparse += u64::from(run.id.is_sparse());
         }
         let lived = run.live(life, steps, dice);
         run.world.crowd.iter().for_each(Crowd::give_room);

@@ -95,7 +95,13 @@ fn wide_runs(of: &str, seeds: u64, kinds: fn(&StoreTally) -> Vec<u64>) {
 fn each_kind_of_wide_draw_comes_and_loses_nothing() {
     wide_runs("store.seal.wide", 24, |tally| {
         let wide = &tally.wide;
-        let of_stores = [wide.large_blocks, wide.many_clients, wide.roomy, wide.whole];
+        let of_stores = [
+            wide.large_blocks,
+            wide.many_clients,
+            wide.roomy,
+            wide.whole,
+            wide.sparse,
+        ];
         let of_use = [wide.large, wide.closes, wide.failures, wide.copies];
         [&of_stores[..], &of_use, &[tally.empties]].concat()
     });
@@ -105,7 +111,7 @@ fn each_kind_of_wide_draw_comes_and_loses_nothing() {
 fn each_kind_of_wide_draw_comes_over_tables_and_loses_nothing() {
     wide_runs("tables.seal.wide", 40, |tally| {
         let wide = &tally.wide;
-        let of_stores = [wide.large_blocks, wide.roomy, wide.whole];
+        let of_stores = [wide.large_blocks, wide.roomy, wide.whole, wide.sparse];
         let of_use = [wide.large, wide.closes, wide.failures, wide.copies];
         let grouped = wide.group.saturating_sub(16);
         let others = [grouped, wide.compactions, tally.moved];

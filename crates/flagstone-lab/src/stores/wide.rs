@@ -28,6 +28,8 @@ pub struct WideTally {
     pub roomy: u64,
     /// Of them, those whose store collects whole blocks.
     pub whole: u64,
+    /// Of them, those on a sparse medium.
+    pub sparse: u64,
     /// Transactions of more pages than wait for the medium at once.
     pub large: u64,
     /// Closes on the way, of all runs.
@@ -49,6 +51,7 @@ impl WideTally {
         self.many_clients += other.many_clients;
         self.roomy += other.roomy;
         self.whole += other.whole;
+        self.sparse += other.sparse;
         self.large += other.large;
         self.closes += other.closes;
         self.compactions += other.compactions;

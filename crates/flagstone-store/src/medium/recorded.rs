@@ -130,6 +130,8 @@ struct State {
     most: Option<u64>,
     /// Pages that cannot be read.
     refused: BTreeSet<u64>,
+    /// Whether it says that parts of it may have no room.
+    is_sparse: bool,
 }
 
 /// A medium in memory that can be cut.
@@ -238,6 +240,11 @@ impl Recorded {
         self.state().refused.iter().copied().collect()
     }
 
+    /// Has it say that parts of it may have no room, as a file with holes does, or not.
+    pub fn be_sparse(&self, is_sparse: bool) {
+        self.state().is_sparse = is_sparse;
+    }
+
     /// Lets syncs do nothing from now on: a medium that does not mean it, for controls.
     pub fn lie(&self) {
         self.state().lies = true;
@@ -266,7 +273,10 @@ impl Recorded {
                 part.land(&mut left);
             }
         }
-        Recorded::of(State::on(left))
+        Recorded::of(State {
+            is_sparse: state.is_sparse,
+            ..State::on(left)
+        })
     }
 
     /// What a sync that fails leaves: of the sectors that were not synced, those of the landing
@@ -376,6 +386,10 @@ impl Medium for Recorded {
 
     fn can_shorten(&self) -> bool {
         self.state().most.is_none()
+    }
+
+    fn is_thin(&self) -> bool {
+        self.state().is_sparse
     }
 
     fn shorten(&self, bytes: u64) -> io::Result<()> {

@@ -326,6 +326,7 @@ fn print_findings(campaign: &StoreCampaign, findings: &StoreFindings, json: bool
             found["wide_runs"] = json!(wide.runs);
             found["with_large_blocks"] = json!(wide.large_blocks);
             found["with_room_at_first"] = json!(wide.roomy);
+            found["with_sparse_media"] = json!(wide.sparse);
             found["with_whole_collections"] = json!(wide.whole);
             found["large_transactions"] = json!(wide.large);
             found["closes"] = json!(wide.closes);

@@ -168,10 +168,9 @@ fn a_sparse_disk_takes_room_for_what_is_written_only() {
     };
     again(&mut disk);
     assert!(taken(&path) <= least + (4 << 20), "{}", taken(&path));
-    let opened = |taken_before: u64| {
+    let opened = || {
         let mut store = PageStore::open(&path, &OpenOptions::existing()).expect("a store");
         assert!(store.check().expect("it can be read").is_well());
-        assert_eq!(store.in_service() < 10 * 256 * 16, taken_before < 20 << 20);
         let mut disk = Volume::open(store).expect("a disk");
         let mut page = [0; 4096];
         for &at in &places {
@@ -181,7 +180,11 @@ fn a_sparse_disk_takes_room_for_what_is_written_only() {
         disk
     };
     disk.close().expect("it closes");
-    let mut disk = opened(taken(&path));
+    let mut disk = opened();
+    assert!(
+        disk.pages().in_service() < 5_000,
+        "most blocks have no room"
+    );
     again(&mut disk);
     assert!(taken(&path) <= least + (5 << 20), "{}", taken(&path));
     // It grows into its blocks as other stores grow.
@@ -192,11 +195,11 @@ fn a_sparse_disk_takes_room_for_what_is_written_only() {
     let full = taken(&path);
     assert!((63 << 20..130 << 20).contains(&full), "{full}");
     disk.close().expect("it closes");
-    let mut disk = opened(full);
+    let mut disk = opened();
     disk.trim((64 << 20) + 4096, (63 << 20) + 4096)
         .expect("a trim");
     disk.compact().expect("it is compacted");
     assert!(taken(&path) <= 12 << 20, "{}", taken(&path));
     disk.close().expect("it closes");
-    opened(taken(&path)).close().expect("it closes");
+    opened().close().expect("it closes");
 }
