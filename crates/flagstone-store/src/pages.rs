@@ -214,7 +214,7 @@ impl PageStore {
         let is_thin = !options.read_only && thin::is_thin(places.medium(), superblock.blocks);
         let mut store = PageStore {
             is_thin,
-            has_holes: !options.read_only && places.medium().is_thin(),
+            has_holes: false,
             left_alone_at: u64::MAX,
             resumed,
             left_wrong,
