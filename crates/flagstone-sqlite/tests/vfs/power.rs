@@ -544,3 +544,36 @@ fn a_full_medium_rolls_the_transaction_back_and_later_goes_on() {
     let db = open(&path).expect("it opens");
     crate::support::assert_well(&db);
 }
+
+/// A database that filled its medium, and was emptied by small DELETEs, has room for its VACUUM.
+#[test]
+fn a_database_that_filled_its_medium_is_vacuumed_once_most_is_deleted() {
+    for auto_vacuum in [0, 2] {
+        let medium = Recorded::default();
+        medium.give_at_most(Some(6 << 20));
+        let db = open(&put_store(medium.clone())).expect("it opens");
+        run(&db, &format!("PRAGMA auto_vacuum = {auto_vacuum}")).expect("a setting");
+        run(&db, "CREATE TABLE t (n INTEGER PRIMARY KEY, b)").expect("room");
+        let insert = "INSERT INTO t VALUES (NULL, randomblob(20000))";
+        let error = loop {
+            if let Err(error) = run(&db, insert) {
+                break error;
+            }
+        };
+        assert_eq!(error.sqlite_error_code(), crate::support::FULL);
+        let rows: u64 = db
+            .query_row("SELECT count(*) FROM t", [], |row| row.get(0))
+            .expect("it can be read");
+        assert!(rows > 100, "{rows}");
+        for below in (0..rows - 20).step_by(40) {
+            run(&db, &format!("DELETE FROM t WHERE n < {below}")).expect("a DELETE has room");
+        }
+        run(&db, "VACUUM").expect("there is room");
+        let pages: u64 = db
+            .query_row("PRAGMA page_count", [], |row| row.get(0))
+            .expect("it can be read");
+        assert!(pages < 6 * 80, "{pages}");
+        crate::support::assert_well(&db);
+        run(&db, insert).expect("there is room again");
+    }
+}
