@@ -66,8 +66,9 @@ impl PageStore {
         Ok(moved)
     }
 
-    /// Erases the blocks that hold nothing that counts, and gives their room back to the medium: a
-    /// hole in a file, a discard of a block device. The store stays as large as it is, and no data
+    /// Erases the blocks that hold nothing that counts, and gives their room back to the medium, and
+    /// that of the last blocks to which nothing was ever written: a hole in a file, a discard of a
+    /// block device. The store stays as large as it is, and no data
     /// is moved. Returns how many bytes were given back: none where the medium cannot. A file that
     /// writes to that room later has to find it again.
     ///
@@ -96,6 +97,6 @@ impl PageStore {
                 self.has_holes = true;
             }
         }
-        Ok(given)
+        Ok(given + self.give_unwritten_back())
     }
 }

@@ -130,15 +130,37 @@ impl PageStore {
     /// Keeps the last blocks of a sparse store, to which nothing was ever written, from being given
     /// out: the medium has no room for them.
     pub(super) fn find_blocks_without_room(&mut self) {
-        let geometry = *self.device.geometry();
-        if self.read_only || !self.may_be_sparse() || !self.places.medium().is_thin() {
-            return;
+        if !self.read_only && self.may_be_sparse() && self.places.medium().is_thin() {
+            self.device.give_out(self.end_of_written());
         }
+    }
+
+    /// Gives the room back of the last blocks to which nothing was ever written, where the store
+    /// can be sparse. Returns how many bytes these are.
+    pub(super) fn give_unwritten_back(&mut self) -> u64 {
+        let (first, end) = (self.end_of_written(), self.device.ftl().blocks_with_room());
+        if !self.may_be_sparse() || self.keyed.has_key() || first >= end {
+            return 0;
+        }
+        let mark = |block| mark_page(self.device.geometry().pages_per_block, block);
+        let (offset, bytes) = (mark(first) * PAGE, (mark(end) - mark(first)) * PAGE);
+        // Nothing hangs on it: where the medium refuses, the store keeps the room.
+        if !self.places.medium().discard(offset, bytes).unwrap_or(false) {
+            return 0;
+        }
+        self.device.give_out(first);
+        self.in_service = self.in_service();
+        bytes
+    }
+
+    /// The block behind the last one to which anything may have been written, and behind those that
+    /// a new store has.
+    fn end_of_written(&self) -> u32 {
+        let geometry = *self.device.geometry();
         let mark = |block: u32| mark_page(geometry.pages_per_block, block);
         let was_written = |&block: &u32| self.places.may_be_written(Pbn(block), mark(block));
         let last = (FIRST_BLOCKS..geometry.blocks()).rev().find(was_written);
-        let end = last.map_or(FIRST_BLOCKS.min(geometry.blocks()), |last| last + 1);
-        self.device.give_out(end);
+        last.map_or(FIRST_BLOCKS.min(geometry.blocks()), |last| last + 1)
     }
 
     /// Asks the device for something that takes room, in a store that grows where that is wanting:

@@ -203,3 +203,33 @@ fn a_sparse_disk_takes_room_for_what_is_written_only() {
     disk.close().expect("it closes");
     opened().close().expect("it closes");
 }
+
+/// A store has grown into blocks that it has not written yet: a discard gives their room back, and
+/// the store finds it again.
+#[test]
+fn a_discard_gives_blocks_back_that_were_never_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store.flag");
+    let options = OpenOptions {
+        bytes: 64 << 20,
+        ..OpenOptions::default()
+    };
+    let mut store = PageStore::open(&path, &options).expect("a store");
+    for at in 0..1_500 {
+        store.put(at, &[at as u8; 100]);
+    }
+    let before = taken(&path);
+    assert!(before >= 64 << 20, "{before}");
+    let given = store.discard().expect("it is discarded");
+    assert!(given > 50 << 20, "{given}");
+    assert!(taken(&path) <= before - given, "{}", taken(&path));
+    holds(&mut store, 1_500);
+    store.close().expect("it closes");
+    let mut store = PageStore::open(&path, &OpenOptions::existing()).expect("a store");
+    for at in 1_500..9_000 {
+        store.put(at, &[at as u8; 100]);
+    }
+    holds(&mut store, 9_000);
+    assert!(taken(&path) >= 9_000 * 4096);
+    assert!(store.check().expect("it can be read").is_well());
+}
