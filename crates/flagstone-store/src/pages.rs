@@ -435,8 +435,9 @@ impl PageStore {
             let sealed = self.end_blocks()?;
             self.notes.seal_unto(sealed);
         }
-        // They lie behind blocks without room, and an opening reads few blocks without them.
-        let is_worth = !self.is_thin && is_worth(wrote, self.device.pages());
+        // A thin store is small, and few openings write enough to be worth the room of its tables.
+        let is_thin = self.is_thin && wrote < THIN_WRITES;
+        let is_worth = !is_thin && is_worth(wrote, self.device.pages());
         if may && !has_rested && is_worth {
             let tables = self.device.rest_for_good(self.now);
             let tables = self.translate(tables)?;
@@ -518,6 +519,9 @@ fn sync_folder_of(path: &Path) -> std::io::Result<()> {
         None => Ok(()),
     }
 }
+
+/// Bytes that an opening of a thin store writes at least to leave tables for the next one.
+const THIN_WRITES: u64 = 1 << 20;
 
 /// The settings of the translation layer of a store.
 pub(crate) fn config() -> Config {
