@@ -66,7 +66,7 @@ impl PageStore {
         Ok(moved)
     }
 
-    /// Erases the blocks that hold nothing that counts, and gives their room back to the medium, and
+    /// Erases the blocks that hold nothing that counts, and gives the medium their room back, and
     /// that of the last blocks to which nothing was ever written: a hole in a file, a discard of a
     /// block device. The store stays as large as it is, and no data
     /// is moved. Returns how many bytes were given back: none where the medium cannot. A file that

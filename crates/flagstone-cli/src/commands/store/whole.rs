@@ -16,8 +16,7 @@ pub(super) struct Create {
     /// The commit protocol.
     #[arg(long, default_value = "seal")]
     protocol: String,
-    /// Room to begin with: bytes, or a number with K, M, G or T. A store grows, but for protocols
-    /// that keep their mapping table on the medium.
+    /// Room to begin with: bytes, or a number with K, M, G or T. A store grows when it needs more.
     #[arg(long, value_parser = size, default_value = "8M")]
     size: u64,
     /// Pages of a block, from 16 to 128.
