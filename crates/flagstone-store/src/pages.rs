@@ -508,7 +508,8 @@ impl PageStore {
     }
 
     /// Whether the store is broken because a write found no room, though the file system had
-    /// promised it (btrfs, a thin volume). What is durable is as it was: the store may be opened
+    /// promised it (btrfs, a thin volume): one that does not open itself again
+    /// ([`PageStore::break_at_no_room`], or another protocol than `seal` or `seal-r`). What is durable is as it was: the store may be opened
     /// again, to be read as long as there is no room.
     pub fn has_lost_room(&self) -> bool {
         self.notes.trouble.is_for_room()

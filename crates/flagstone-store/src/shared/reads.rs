@@ -209,6 +209,8 @@ impl Core {
                     let since = of.map_or(looked.last, |seen| seen.commit);
                     match looked.is_newest {
                         true => self.memory.fetched(at, &page, since, looked.last),
+                        // Without room its place may get another page with this generation.
+                        false if place.kept.is_some() => {}
                         false => self.memory.fetched_older(&place, &page),
                     }
                     return Ok(Some(page));
