@@ -393,7 +393,8 @@ impl PageStore {
     /// Commits a transaction: it is durable when this returns.
     ///
     /// # Errors
-    /// There is no such transaction, the store is full, or the medium fails. After a failure of the
+    /// There is no such transaction, the store is full, or the medium fails. In a store that is
+    /// full the transaction lives on: it can be committed later, or rolled back. After a failure of the
     /// medium it is open whether the transaction has committed; the store says so when it is opened
     /// again.
     pub fn commit(&mut self, tx: TxId) -> Result<(), StoreError> {
@@ -509,8 +510,8 @@ impl PageStore {
 
     /// Whether the store is broken because a write found no room, though the file system had
     /// promised it (btrfs, a thin volume): one that does not open itself again
-    /// ([`PageStore::break_at_no_room`], or another protocol than `seal` or `seal-r`). What is durable is as it was: the store may be opened
-    /// again, to be read as long as there is no room.
+    /// ([`PageStore::break_at_no_room`], or another protocol than `seal` or `seal-r`). What is
+    /// durable is as it was: the store may be opened again, to be read as long as there is no room.
     pub fn has_lost_room(&self) -> bool {
         self.notes.trouble.is_for_room()
     }

@@ -2,6 +2,7 @@
 //! full disk: the commit fails with [`StoreError::Full`], reads go on, and later commits work once
 //! there is room. Nobody has to open anything again.
 
+use flagstone::commit::Kind;
 use flagstone::units::Lpn;
 use flagstone_store::medium::{Landing, Recorded, Tight};
 use flagstone_store::{OpenOptions, PageStore, ReadTx, Store, StoreError, Volume};
@@ -135,7 +136,13 @@ fn pages_go_on_and_a_transaction_is_committed_once_there_is_room() {
     let mut full = 0;
     for seed in 0..30 {
         let medium = Tight::default();
-        let mut store = PageStore::on(Box::new(medium.clone()), &small()).expect("a store");
+        let protocol = if seed % 3 == 2 {
+            Kind::SealR
+        } else {
+            Kind::Seal
+        };
+        let options = small().with_protocol(protocol);
+        let mut store = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
         let (mut held, mut dice) = (Pages::new(), Dice(seed));
         for step in 0..40 {
             turn(&medium, &mut dice);

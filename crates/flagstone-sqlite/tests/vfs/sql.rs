@@ -224,8 +224,8 @@ fn no_journal_mode_is_silently_unsafe() {
     assert_eq!(text(&db, nines), "0");
 }
 
-/// SQLite names the column of an answer that comes from a VFS after the answer itself. Programs that
-/// read by name ask the table of that name.
+/// SQLite names the column of an answer that comes from a VFS after the answer itself. Programs
+/// that read by name ask the table of that name.
 #[test]
 fn the_journal_mode_has_its_name_in_the_table_of_the_pragma() {
     let stores = Stores::new();

@@ -20,6 +20,7 @@
 
 use super::PageStore;
 use crate::error::{Doing, StoreError};
+use crate::flash::places::Places;
 use crate::flash::{MediumFlash, is_no_room};
 use crate::pages::look;
 use crate::sum::crc32c;
@@ -212,7 +213,10 @@ impl PageStore {
         };
         let why = format!("{what}: {error}");
         if self.at_no_room != AtNoRoom::Breaks && is_no_room(&error) {
-            match self.open_again() {
+            let places = Arc::clone(&self.places);
+            // Nobody goes on with what was asked for before it is thrown away, or known to be lost.
+            let _no_writes = places.stop_writing();
+            match self.open_again(&places) {
                 Ok(()) => {
                     self.no_room = Some(why.clone());
                     return StoreError::Full(why);
@@ -227,10 +231,8 @@ impl PageStore {
         StoreError::io(what, error)
     }
 
-    /// Opens the store again over the same medium.
-    fn open_again(&mut self) -> Result<(), StoreError> {
-        let places = Arc::clone(&self.places);
-        let _no_writes = places.stop_writing();
+    /// Opens the store again over the same medium, while nobody writes to it.
+    fn open_again(&mut self, places: &Arc<Places>) -> Result<(), StoreError> {
         self.rescue()?;
         places.forgive_misreads(false);
         self.notes.trouble.forget();
@@ -243,11 +245,11 @@ impl PageStore {
         let superblock = head.superblock;
         let mut defaults = Options::default();
         defaults.ended = superblock.sealed;
-        let flash = Box::new(MediumFlash::again(Arc::clone(&places), superblock));
+        let flash = Box::new(MediumFlash::again(Arc::clone(places), superblock));
         let opened = Device::open(
             flash,
             superblock.protocol,
-            self.config.clone(),
+            self.config,
             &defaults,
             Nanos::ZERO,
         );
@@ -370,9 +372,9 @@ impl PageStore {
         self.wait_for_room()
     }
 
-    /// Refuses to write as long as the medium has no room for one page. It is asked by writing what
-    /// the older of the two superblocks holds in its place: so each attempt costs one write, and not
-    /// one more opening.
+    /// Refuses to write as long as the medium has no room for one page. It is asked by writing the
+    /// older of the two superblocks in its place once more: so each attempt costs one write, and
+    /// not one more opening.
     fn wait_for_room(&mut self) -> Result<(), StoreError> {
         if !self.is_short {
             return Ok(());

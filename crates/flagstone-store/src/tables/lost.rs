@@ -164,8 +164,8 @@ impl WriteTx {
         ))
     }
 
-    /// As [`sweep`], over all tables as the transaction has them. What cannot be told now is left to
-    /// a later transaction.
+    /// As [`sweep`], over all tables as the transaction has them. What cannot be told now is left
+    /// to a later transaction.
     pub(super) fn sweep(&mut self) -> Result<(), StoreError> {
         let mut all = records(&self.catalog()?)?;
         all.retain(|(name, _)| !self.open.contains_key(&**name));

@@ -3,7 +3,8 @@
 //! A history opens a store, commits transactions until blocks are collected and the store has
 //! grown, and closes it. Each of its calls of the medium fails once: with EIO, for want of room, or
 //! because the device is gone for good. Whatever was acknowledged must be there when the store is
-//! opened again. Where there was no room the store goes on by itself. The control lets single calls do nothing and say that they succeeded.
+//! opened again. Where there was no room the store goes on by itself. The control lets single calls
+//! do nothing and say that they succeeded.
 
 use super::*;
 use crate::medium::{Call, Failing, Fault};
