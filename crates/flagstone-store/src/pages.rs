@@ -394,9 +394,9 @@ impl PageStore {
     ///
     /// # Errors
     /// There is no such transaction, the store is full, or the medium fails. In a store that is
-    /// full the transaction lives on: it can be committed later, or rolled back. After a failure of the
-    /// medium it is open whether the transaction has committed; the store says so when it is opened
-    /// again.
+    /// full the transaction lives on: it can be committed later, or rolled back. After a failure of
+    /// the medium it is open whether the transaction has committed; the store says so when it is
+    /// opened again.
     pub fn commit(&mut self, tx: TxId) -> Result<(), StoreError> {
         self.may_write_now()?;
         let number = self.number_to_write(tx)?;
