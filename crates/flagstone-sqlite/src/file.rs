@@ -122,6 +122,8 @@ impl StoreFile {
     /// The store cannot be read, holds something else, or has a protocol that is not atomic.
     pub fn new(mut store: PageStore) -> Result<StoreFile, Trouble> {
         must_be_atomic(store.device().info())?;
+        // The connections open it again, once none of them has a transaction.
+        store.break_at_no_room();
         let mut page = [0; MAIN];
         if store.holds(Lpn(0)) {
             let bytes = store.read(None, Lpn(0), &mut page)?.unwrap_or(0);

@@ -143,8 +143,16 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
     number.is_some_and(|number| [libc::EMFILE, libc::ENFILE].contains(&number))
 }
 
+/// Names the process that has a store open. One that has forked this process is named as that: it
+/// has to close the store, although this process has inherited the handle.
 fn by(pid: Option<u32>) -> String {
-    pid.map_or(String::new(), |pid| format!(" by process {pid}"))
+    match pid {
+        None => String::new(),
+        Some(pid) if pid == std::os::unix::process::parent_id() => {
+            format!(" by process {pid}, the parent of this one")
+        }
+        Some(pid) => format!(" by process {pid}"),
+    }
 }
 
 impl StoreError {

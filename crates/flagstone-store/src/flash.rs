@@ -38,6 +38,7 @@ pub(crate) mod rest;
 mod says;
 mod shrink;
 pub(crate) mod thin;
+mod trouble;
 
 pub(crate) use beyond::{highest_page, last_used};
 pub use glance::{Glance, Shown};
@@ -46,6 +47,7 @@ pub(crate) use life::{Notes, blocks_in, clear_marks, emit_mark, generation_in, m
 pub(crate) use life::{mark_sum, page_generation, signed_mark, signer_of};
 pub use page::page_sum;
 use page::{Judged, end_page, judge, sum};
+pub(crate) use trouble::is_no_room;
 
 use crate::medium::Medium;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
@@ -56,6 +58,7 @@ use places::{Page, Places, READING};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 layout! {
     /// What follows the data of a page of a store.
@@ -135,6 +138,8 @@ pub(crate) struct MediumFlash {
     /// The instant of the last operation, and the last one that is durable. They only count.
     clock: Nanos,
     durable: Nanos,
+    /// That of its places when it began.
+    epoch: u64,
 }
 
 /// The shape of a store of so many blocks.
@@ -169,13 +174,19 @@ impl MediumFlash {
         superblock: Superblock,
         read_only: bool,
     ) -> MediumFlash {
-        let geometry = geometry(superblock.pages_per_block, superblock.blocks);
         let generations = vec![UNKNOWN; superblock.blocks as usize];
         let notes = Notes::new(superblock.life);
-        let taken = thin::begin(medium.as_ref(), superblock.blocks, read_only);
+        notes.boot.store(superblock.boot + 1, Ordering::Relaxed);
+        let places = Places::new(medium, notes, generations, superblock.identity);
+        MediumFlash::over(Arc::new(places), superblock, read_only)
+    }
+
+    fn over(places: Arc<Places>, superblock: Superblock, read_only: bool) -> MediumFlash {
+        let taken = thin::begin(places.medium(), superblock.blocks, read_only);
         MediumFlash {
-            places: Arc::new(Places::new(medium, notes, generations, superblock.identity)),
-            geometry,
+            epoch: places.epoch(),
+            places,
+            geometry: geometry(superblock.pages_per_block, superblock.blocks),
             counted: false,
             read_only,
             erases: 0,
@@ -275,7 +286,11 @@ impl MediumFlash {
         if self.places.state().waiting.is_empty() {
             return Ok(());
         }
-        self.begin_to_write()?;
+        let begun = self.begin_to_write();
+        if self.places.waits_for_room() {
+            return self.places.ignore_no_room(begun);
+        }
+        begun?;
         let (first, stride) = (HEAD_PAGES, u64::from(self.geometry.pages_per_block) + 1);
         let block_of = |place: u64| Pbn(((place - first) / stride) as u32);
         let is_mark = |place: u64| (place - first).is_multiple_of(stride);

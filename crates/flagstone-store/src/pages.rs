@@ -11,6 +11,7 @@ mod create;
 mod idle;
 mod look;
 mod options;
+mod recover;
 mod room;
 
 pub use beside::{Asked, Looked};
@@ -30,6 +31,8 @@ use flagstone::commit::{Device, DeviceError, Options};
 use flagstone::ftl::{Config, FtlError, Slot};
 use flagstone::nand::Flash;
 use flagstone::units::{Lpn, Nanos, SnapshotId, TxId};
+use recover::AtNoRoom;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -70,6 +73,15 @@ pub struct PageStore {
     /// Its name, if it has one, and options with its key.
     path: Option<PathBuf>,
     keyed: OpenOptions,
+    /// The settings of the translation layer.
+    config: Config,
+    at_no_room: AtNoRoom,
+    /// The last write that found no room, after which the store was opened again.
+    no_room: Option<String>,
+    /// Whether there may be no room still.
+    is_short: bool,
+    /// Live transactions, if they are to go on then.
+    live: BTreeMap<TxId, recover::Live>,
 }
 
 impl PageStore {
@@ -107,7 +119,9 @@ impl PageStore {
     /// # Errors
     /// As [`PageStore::open`].
     pub fn on(medium: Box<dyn Medium>, options: &OpenOptions) -> Result<PageStore, StoreError> {
-        PageStore::through(medium, options, |flash| flash)
+        let mut store = PageStore::through(medium, options, |flash| flash)?;
+        store.recover_from_no_room(true, true);
+        Ok(store)
     }
 
     /// As [`PageStore::on`], with another flash in front of that of the medium, or in its place:
@@ -233,8 +247,13 @@ impl PageStore {
             notes,
             places,
             broken: None,
+            config: options.config(),
+            at_no_room: AtNoRoom::Breaks,
+            no_room: None,
+            is_short: false,
+            live: BTreeMap::new(),
         };
-        store.places.forgive_misreads();
+        store.places.forgive_misreads(true);
         store.highest = store.highest().map_or(0, |at| at.0);
         store.find_blocks_without_room();
         store.in_service = store.in_service();
@@ -246,9 +265,11 @@ impl PageStore {
     /// # Errors
     /// The store was opened for reading, or as many are live as the protocol supports.
     pub fn begin(&mut self) -> Result<TxId, StoreError> {
-        self.may_write()?;
+        self.may_write_now()?;
         let begun = self.device.begin(self.now);
-        self.translate(begun)
+        let tx = self.translate(begun)?;
+        self.note_begun(tx);
+        Ok(tx)
     }
 
     /// Writes a page in a transaction; at most [`PageStore::PAGE_BYTES`].
@@ -256,12 +277,21 @@ impl PageStore {
     /// # Errors
     /// The request is wrong, the store is full, or the medium fails.
     pub fn write(&mut self, tx: TxId, at: Lpn, data: &[u8]) -> Result<(), StoreError> {
-        self.may_write()?;
+        self.may_write_now()?;
+        let number = self.number_to_write(tx)?;
+        self.note_write(tx, at, Some(data));
+        let done = self.write_in_device(number, at, data);
+        self.note_written(tx, done)?;
+        self.notes.stats().user_bytes += data.len() as u64;
+        Ok(())
+    }
+
+    /// Writes a page in a transaction of the device.
+    fn write_in_device(&mut self, tx: TxId, at: Lpn, data: &[u8]) -> Result<(), StoreError> {
         self.make_room_at(at, self.is_new(at))?;
         self.highest = self.highest.max(at.0);
         let taken = self.with_room(|device, now| device.write(now, tx, at, data))?;
         self.now = self.now.max(taken.next);
-        self.notes.stats().user_bytes += data.len() as u64;
         Ok(())
     }
 
@@ -270,7 +300,15 @@ impl PageStore {
     /// # Errors
     /// As [`PageStore::write`].
     pub fn trim(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
-        self.may_write()?;
+        self.may_write_now()?;
+        let number = self.number_to_write(tx)?;
+        self.note_write(tx, at, None);
+        let done = self.trim_in_device(number, at);
+        self.note_written(tx, done)
+    }
+
+    /// Trims a page in a transaction of the device.
+    fn trim_in_device(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
         // A page that was trimmed before takes no room, nor does one of many trims.
         let takes_room = self.is_blank(at) && self.pages_of_trims(2) > 1;
         self.make_room_at(at, takes_room)?;
@@ -291,6 +329,14 @@ impl PageStore {
         at: Lpn,
         into: &mut [u8],
     ) -> Result<Option<usize>, StoreError> {
+        self.mend();
+        if let Some(tx) = tx
+            && let Some(rescued) = self.read_rescued(tx, at, into)
+        {
+            self.is_well()?;
+            return Ok(rescued);
+        }
+        let tx = self.number_to_read(tx);
         self.read_by(at, |device, now| device.read_into(now, tx, at, into))
     }
 
@@ -305,7 +351,7 @@ impl PageStore {
             return Ok(None);
         }
         let read = read(&mut self.device, self.now);
-        let (_, bytes) = self.translate(read)?;
+        let (_, bytes) = read.map_err(|error| self.error_of(error))?;
         Ok(bytes)
     }
 
@@ -348,22 +394,21 @@ impl PageStore {
     /// Commits a transaction: it is durable when this returns.
     ///
     /// # Errors
-    /// There is no such transaction, the store is full, or the medium fails. After a failure of the
-    /// medium it is open whether the transaction has committed; the store says so when it is opened
-    /// again.
+    /// There is no such transaction, the store is full, or the medium fails. In a store that is
+    /// full the transaction lives on: it can be committed later, or rolled back. After a failure of
+    /// the medium it is open whether the transaction has committed; the store says so when it is
+    /// opened again.
     pub fn commit(&mut self, tx: TxId) -> Result<(), StoreError> {
-        self.may_write()?;
+        self.may_write_now()?;
+        let number = self.number_to_write(tx)?;
         self.make_room()?;
-        let committed = self.device.commit(self.now, tx);
-        match self.translate(committed)? {
-            Some(done) => self.now = self.now.max(done),
-            None => {
-                let flushed = self.device.acknowledged(self.now, true);
-                for (_, done) in self.translate(flushed)? {
-                    self.now = self.now.max(done);
-                }
+        if let Err(error) = self.commit_in_device(number) {
+            // One that found no room may have landed whole.
+            if !matches!(error, StoreError::Full(_)) || !self.has_all_of(tx) {
+                return Err(error);
             }
         }
+        self.end_live(tx);
         self.notes.stats().commits += 1;
         Ok(())
     }
@@ -373,9 +418,12 @@ impl PageStore {
     /// # Errors
     /// There is no such transaction, or the medium fails.
     pub fn abort(&mut self, tx: TxId) -> Result<(), StoreError> {
+        self.mend();
         self.may_write()?;
-        let aborted = self.device.abort(self.now, tx);
-        self.now = self.translate(aborted)?.max(self.now);
+        if let Some(number) = self.end_live(tx) {
+            let aborted = self.device.abort(self.now, number);
+            self.now = self.translate(aborted)?.max(self.now);
+        }
         Ok(())
     }
 
@@ -399,6 +447,7 @@ impl PageStore {
     /// The medium fails, or has failed before. The store is then one that was not closed: what was
     /// acknowledged is there.
     pub fn close(mut self) -> Result<(), StoreError> {
+        self.mend();
         self.is_well()?;
         self.come_to_rest()?;
         let notes = self.notes.clone();
@@ -425,6 +474,11 @@ impl PageStore {
     fn come_to_rest(&mut self) -> Result<(), StoreError> {
         // Before anything is locked: in a process that was forked meanwhile it may stay so.
         if !self.notes.may_close() {
+            return Ok(());
+        }
+        self.mend();
+        // Nothing was written since it was opened again.
+        if self.is_short {
             return Ok(());
         }
         let wrote = self.notes.stats().bytes;
@@ -457,8 +511,9 @@ impl PageStore {
     }
 
     /// Whether the store is broken because a write found no room, though the file system had
-    /// promised it (btrfs, a thin volume). What is durable is as it was: the store may be opened
-    /// again, to be read as long as there is no room.
+    /// promised it (btrfs, a thin volume): one that does not open itself again
+    /// ([`PageStore::break_at_no_room`], or another protocol than `seal` or `seal-r`). What is
+    /// durable is as it was: the store may be opened again, to be read as long as there is no room.
     pub fn has_lost_room(&self) -> bool {
         self.notes.trouble.is_for_room()
     }
@@ -470,8 +525,8 @@ impl PageStore {
     }
 
     pub(crate) fn is_well(&self) -> Result<(), StoreError> {
-        match self.broken.as_deref().or(self.notes.trouble.why()) {
-            Some(why) => Err(StoreError::Broken(why.to_owned())),
+        match self.broken.clone().or_else(|| self.places.why_broken()) {
+            Some(why) => Err(StoreError::Broken(why)),
             None => Ok(()),
         }
     }
@@ -484,23 +539,25 @@ impl PageStore {
         }
     }
 
-    /// Turns an answer of the device into one of the store.
+    /// Turns an answer of the device into one of the store, after a request that may have written:
+    /// what found no room is an error, whatever the device says.
     fn translate<T>(&mut self, answer: Result<T, DeviceError>) -> Result<T, StoreError> {
-        answer.map_err(|error| match error {
-            DeviceError::Ftl(FtlError::PowerLost) => match self.notes.trouble.take() {
-                Some((what, error)) => {
-                    self.broken = Some(format!("{what}: {error}"));
-                    StoreError::io(what, error)
-                }
-                None => StoreError::Broken(self.broken.clone().unwrap_or_default()),
-            },
+        match self.places.waits_for_room() {
+            true => Err(self.take_failure()),
+            false => answer.map_err(|error| self.error_of(error)),
+        }
+    }
+
+    fn error_of(&mut self, error: DeviceError) -> StoreError {
+        match error {
+            DeviceError::Ftl(FtlError::PowerLost) => self.take_failure(),
             DeviceError::Ftl(FtlError::Full { live, pages, .. }) => {
                 let why = self.why_no_more();
                 StoreError::Full(format!("{live} of {pages} pages are in use, and {why}"))
             }
             DeviceError::SnapshotEnded => StoreError::SnapshotEnded,
             other => StoreError::Device(other),
-        })
+        }
     }
 }
 

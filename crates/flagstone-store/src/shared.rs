@@ -85,7 +85,9 @@ impl SharedPages {
         SharedPages::over(PageStore::on(medium, options)?, options.cache)
     }
 
-    fn over(store: PageStore, cache: u64) -> Result<SharedPages, StoreError> {
+    fn over(mut store: PageStore, cache: u64) -> Result<SharedPages, StoreError> {
+        // A group has its changes in memory, and a transaction of the store is over with its call.
+        store.recover_from_no_room(true, false);
         let groups = Groups::over(Arc::new(Core::new(store, cache)))?;
         Ok(SharedPages(Arc::new(Inner(groups))))
     }
@@ -131,7 +133,7 @@ impl SharedPages {
     /// # Errors
     /// The store failed before.
     pub fn snapshot(&self) -> Result<PageSnapshot, StoreError> {
-        Ok(PageSnapshot(self.0.0.durable()))
+        Ok(PageSnapshot(self.0.0.newest()?))
     }
 
     /// Collects old versions ahead of need as [`PageStore::idle`] does. A commit that comes
@@ -142,11 +144,15 @@ impl SharedPages {
     pub fn idle(&self, pages: u32) -> Result<u32, StoreError> {
         self.must_be_ours()?;
         let core = self.0.0.core();
-        let moved = core.store().idle(pages)?;
-        match core.places.carry_out() {
+        let (moved, epoch) = {
+            let mut store = core.store();
+            (store.idle(pages), core.places.epoch())
+        };
+        let moved = moved.and_then(|moved| match core.places.carry_out_of(epoch) {
             Ok(()) => Ok(moved),
             Err(_) => Err(core.store().failed()),
-        }
+        });
+        self.0.0.newest().and(moved)
     }
 
     /// Gives back the room that the store does not need, as [`PageStore::compact`] does, at a
@@ -165,8 +171,9 @@ impl SharedPages {
         let mut store = core.store();
         core.give_back(&mut store);
         let gone = store.compact();
+        drop(store);
         drop(turn);
-        gone
+        self.0.0.newest().and(gone)
     }
 
     /// Closes the store, if this is the last handle of it: all commits are durable then. Dropping

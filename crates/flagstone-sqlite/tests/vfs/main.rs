@@ -5,6 +5,7 @@ mod caches;
 mod cipher;
 mod connections;
 mod errors;
+mod forked;
 mod golden;
 mod groups;
 mod held;

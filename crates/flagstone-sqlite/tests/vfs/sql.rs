@@ -224,6 +224,20 @@ fn no_journal_mode_is_silently_unsafe() {
     assert_eq!(text(&db, nines), "0");
 }
 
+/// SQLite names the column of an answer that comes from a VFS after the answer itself. Programs
+/// that read by name ask the table of that name.
+#[test]
+fn the_journal_mode_has_its_name_in_the_table_of_the_pragma() {
+    let stores = Stores::new();
+    let db = stores.open("a.flag");
+    let mode = "SELECT journal_mode FROM pragma_journal_mode";
+    assert_eq!(text(&db, mode), "memory");
+    let statement = db.prepare("PRAGMA journal_mode").expect("a pragma");
+    assert_eq!(statement.column_names(), ["memory"]);
+    let statement = db.prepare("SELECT * FROM pragma_journal_mode");
+    assert_eq!(statement.expect("a table").column_names(), ["journal_mode"]);
+}
+
 #[test]
 fn a_wish_for_a_log_is_answered_with_the_mode_that_stays() {
     let stores = Stores::new();

@@ -10,6 +10,7 @@
 //! counts the opening in the same write. It says *closed* again when all that was written is
 //! durable. A flash that failed does not close.
 
+use super::trouble::Trouble;
 use super::{
     AT_REST, DAMAGED, DATA_BYTES, MARK_MAGIC, MediumFlash, NEVER, READING_MARK, geometry, mark,
     mark_page, medium_bytes, sum, trailer,
@@ -24,54 +25,8 @@ use flagstone::nand::FlashError;
 use flagstone::units::{Pbn, Ppn};
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-
-/// What went wrong with the medium, for the store above.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Trouble(Arc<First>);
-
-/// The first failure.
-#[derive(Debug, Default)]
-struct First {
-    error: Mutex<Option<(&'static str, io::Error)>>,
-    why: OnceLock<String>,
-    is_for_room: AtomicBool,
-}
-
-impl Trouble {
-    pub(super) fn note(&self, what: &'static str, error: io::Error) -> FlashError {
-        let mut noted = self.0.error.lock().expect("no thread panics here");
-        if self.0.why.set(format!("{what}: {error}")).is_ok() {
-            self.0
-                .is_for_room
-                .store(is_no_room(&error), Ordering::Relaxed);
-            *noted = Some((what, error));
-        }
-        FlashError::PowerLost
-    }
-
-    /// The first failure, once.
-    pub(crate) fn take(&self) -> Option<(&'static str, io::Error)> {
-        self.0.error.lock().expect("no thread panics here").take()
-    }
-
-    /// Whether it was that there is no room.
-    pub(crate) fn is_for_room(&self) -> bool {
-        self.0.is_for_room.load(Ordering::Relaxed)
-    }
-
-    /// What it was, as long as the flash is used.
-    pub(crate) fn why(&self) -> Option<&str> {
-        self.0.why.get().map(String::as_str)
-    }
-}
-
-/// Whether a system has refused for want of room: the medium is well.
-fn is_no_room(error: &io::Error) -> bool {
-    use io::ErrorKind::{QuotaExceeded, StorageFull};
-    matches!(error.kind(), StorageFull | QuotaExceeded)
-}
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Counters of what a store does to its medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -115,6 +70,8 @@ pub(crate) struct Notes {
     /// Reads that the medium has refused and that cost no more than their pages.
     pub(crate) misreads: Misreads,
     is_abandoned: Arc<AtomicBool>,
+    /// The number of this opening, in the generations of what it erases.
+    pub(super) boot: Arc<AtomicU32>,
     /// The process that opened the store.
     pub(super) process: u32,
 }
@@ -429,6 +386,10 @@ impl MediumFlash {
 
     /// Writes the next superblock.
     pub(super) fn write_superblock(&mut self, closed: bool) -> Result<(), FlashError> {
+        // Even if it was for want of room: what was asked for before this was not written.
+        if self.places.notes.trouble.is_noted() {
+            return Err(FlashError::PowerLost);
+        }
         self.count(|stats| {
             stats.writes += 1;
             stats.bytes += MEDIUM_PAGE_BYTES as u64;
@@ -540,7 +501,8 @@ impl MediumFlash {
         if self.read_only || !self.counted || !self.places.notes.may_close() {
             return Ok(());
         }
-        if self.places.is_well().is_err() {
+        // After a failure another flash may have taken the place of this one.
+        if self.places.notes.trouble.is_noted() || !self.is_current() {
             return Ok(());
         }
         self.places.carry_out()?;

@@ -16,7 +16,7 @@ use flagstone::nand::FlashError;
 use flagstone::units::{Pbn, Ppn};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A page of the medium.
@@ -141,6 +141,11 @@ pub(crate) struct Places {
     forgives: AtomicBool,
     /// Whether a growth makes the medium longer only, and takes room for no new block.
     grows_sparse: AtomicBool,
+    /// Whether the store is opened again after a write that has found no room, see
+    /// [`Places::begin_anew`].
+    recovers: AtomicBool,
+    /// Counts the flashes that these places were those of, one after the other.
+    epoch: AtomicU64,
     /// The thread that has this lock carries steps out, so that they stay in order.
     carrying: Mutex<()>,
 }
@@ -184,6 +189,8 @@ impl Places {
             is_apart: AtomicBool::new(false),
             forgives: AtomicBool::new(false),
             grows_sparse: AtomicBool::new(false),
+            recovers: AtomicBool::new(false),
+            epoch: AtomicU64::new(0),
             carrying: Mutex::new(()),
         }
     }
@@ -226,8 +233,42 @@ impl Places {
 
     /// Has a sector that the medium refuses to read cost its page from now on, and not the store.
     /// While it is opened it must not be so: see [`crate::medium::gaps`].
-    pub(crate) fn forgive_misreads(&self) {
-        self.forgives.store(true, Ordering::Relaxed);
+    pub(crate) fn forgive_misreads(&self, forgives: bool) {
+        self.forgives.store(forgives, Ordering::Relaxed);
+    }
+
+    /// Sets whether the store above opens itself again after a write that has found no room.
+    pub(crate) fn recover_from_no_room(&self, recovers: bool) {
+        self.recovers.store(recovers, Ordering::Relaxed);
+    }
+
+    /// Whether a write has found no room, and the store is to be opened again for that. Until then
+    /// nothing is written. What was asked for stays in memory, so that pages can still be read.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        let trouble = &self.notes.trouble;
+        trouble.is_for_room() && self.recovers.load(Ordering::Relaxed)
+    }
+
+    /// Counts the flashes that these places were those of. A thread that carries out what it has
+    /// asked for says in which epoch that was.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Keeps other threads from writing, until the guard is dropped.
+    pub(crate) fn stop_writing(&self) -> MutexGuard<'_, ()> {
+        self.carrying.lock().expect("no thread panics here")
+    }
+
+    /// Forgets all that is not on the medium. Another flash begins with so many blocks, of which it
+    /// knows nothing yet. The caller has stopped the writing.
+    pub(super) fn begin_anew(&self, blocks: u32) {
+        let mut state = self.state();
+        *state = State {
+            generations: vec![UNKNOWN; blocks as usize],
+            ..State::default()
+        };
+        self.epoch.fetch_add(1, Ordering::Release);
     }
 
     /// Whether a failed read costs nothing but what was to be read. It is noted then.
@@ -268,7 +309,9 @@ impl Places {
     /// # Panics
     /// The mark of the block is not on the medium yet.
     pub(crate) fn discard(&self, block: Pbn, first: u64, pages: u32) -> Result<bool, FlashError> {
-        self.is_well()?;
+        if self.notes.trouble.is_noted() {
+            return Err(FlashError::PowerLost);
+        }
         let mut state = self.state();
         assert!(
             state.kept(first - 1).is_none(),
@@ -354,24 +397,36 @@ impl Places {
         self.notes.trouble.note(what, error)
     }
 
-    /// What failed, if anything did.
-    pub(crate) fn why_broken(&self) -> Option<&str> {
-        self.notes.trouble.why()
+    /// What failed, if anything did from which the store does not recover.
+    pub(crate) fn why_broken(&self) -> Option<String> {
+        let trouble = &self.notes.trouble;
+        trouble.why().filter(|_| !self.waits_for_room())
     }
 
     pub(super) fn is_well(&self) -> Result<(), FlashError> {
-        match self.notes.trouble.why() {
-            Some(_) => Err(FlashError::PowerLost),
-            None => Ok(()),
+        match self.notes.trouble.is_noted() && !self.waits_for_room() {
+            true => Err(FlashError::PowerLost),
+            false => Ok(()),
         }
     }
 
-    /// Carries steps out that were asked for just now, unless they are left to another thread.
+    /// Carries steps out that were asked for just now, unless they are left to another thread. A
+    /// step that finds no room is no error here, if the store recovers from that: a translation
+    /// layer that ends what it does has its tables in order, and can be asked what it holds.
     pub(super) fn asked(&self) -> Result<(), FlashError> {
-        let is_left = self.is_apart.load(Ordering::Relaxed) && !self.state().is_crowded();
-        match is_left {
+        let is_crowded = self.state().is_crowded();
+        if !is_crowded && (self.is_apart.load(Ordering::Relaxed) || self.waits_for_room()) {
+            return Ok(());
+        }
+        self.ignore_no_room(self.carry_out())
+    }
+
+    /// Makes no error of a write that has found no room, if the store recovers from that and has
+    /// memory for what waits.
+    pub(super) fn ignore_no_room(&self, done: Result<(), FlashError>) -> Result<(), FlashError> {
+        match self.waits_for_room() && !self.state().is_crowded() {
             true => Ok(()),
-            false => self.carry_out(),
+            false => done,
         }
     }
 
@@ -380,9 +435,19 @@ impl Places {
     /// # Errors
     /// The medium fails, now or before. What failed is noted.
     pub(crate) fn carry_out(&self) -> Result<(), FlashError> {
-        let _alone = self.carrying.lock().expect("no thread panics here");
+        self.carry_out_of(self.epoch())
+    }
+
+    /// As [`Places::carry_out`], for what was asked for in `epoch`.
+    ///
+    /// # Errors
+    /// As there, or what was asked for was thrown away since, because the medium had no room.
+    pub(crate) fn carry_out_of(&self, epoch: u64) -> Result<(), FlashError> {
+        let _alone = self.stop_writing();
         loop {
-            self.is_well()?;
+            if self.notes.trouble.is_noted() || self.epoch() != epoch {
+                return Err(FlashError::PowerLost);
+            }
             // A guard in the condition would last for the whole body.
             let step = self.state().steps.pop_front();
             match step {

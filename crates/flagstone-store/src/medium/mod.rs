@@ -34,12 +34,14 @@ pub(crate) mod gaps;
 mod image;
 mod memory;
 mod recorded;
+mod tight;
 
 pub(crate) use disk::read_at;
 pub use disk::{Disk, identity, is_named};
 pub use failing::{Call, Failing, Fault};
 pub use memory::Memory;
 pub use recorded::{Landing, Recorded};
+pub use tight::Tight;
 
 use std::io;
 

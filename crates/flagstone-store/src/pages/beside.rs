@@ -30,14 +30,17 @@ impl Looked {
 /// What a commit has asked of the medium, and what is still to be done.
 #[derive(Clone)]
 #[must_use = "the commit is durable when this was carried out"]
-pub struct Asked(Arc<Places>);
+pub struct Asked {
+    places: Arc<Places>,
+    epoch: u64,
+}
 
 impl Asked {
     /// Does it, and returns when all of it is durable, or the medium fails:
     /// [`PageStore::outcome`] says which.
     pub fn carry_out(self) {
         // What failed is noted.
-        let _ = self.0.carry_out();
+        let _ = self.places.carry_out_of(self.epoch);
     }
 }
 
@@ -73,7 +76,10 @@ impl PageStore {
 
     /// What was asked of the medium and not done yet.
     pub fn asked(&self) -> Asked {
-        Asked(Arc::clone(&self.places))
+        Asked {
+            places: Arc::clone(&self.places),
+            epoch: self.places.epoch(),
+        }
     }
 
     /// What became of what others have carried out.
@@ -82,9 +88,9 @@ impl PageStore {
     /// The medium has failed: whether the last transaction has committed is open until the store is
     /// opened again.
     pub fn outcome(&mut self) -> Result<(), StoreError> {
-        match self.notes.trouble.why() {
-            Some(_) => Err(self.failed()),
-            None => Ok(()),
+        match self.notes.trouble.is_noted() {
+            true => Err(self.failed()),
+            false => Ok(()),
         }
     }
 
@@ -147,6 +153,12 @@ impl PageStore {
     /// Whether a snapshot is still open.
     pub(crate) fn is_open(&self, id: SnapshotId) -> bool {
         self.device.ftl().snapshot_slot(id, Lpn(0)).is_some()
+    }
+
+    /// Opens a snapshot under its number in a store that was opened again since it was taken, and
+    /// that holds what it showed. Returns `false` if others are open.
+    pub(crate) fn reopen_snapshot(&mut self, id: SnapshotId) -> bool {
+        self.device.reopen_snapshot(id)
     }
 
     /// Commits a transaction that stands for so many of others.

@@ -61,7 +61,7 @@ impl PageStore {
     /// # Errors
     /// The store was opened for reading, or the medium fails.
     pub fn compact(&mut self) -> Result<u64, StoreError> {
-        self.may_write()?;
+        self.may_write_now()?;
         if !self.can_compact() {
             return Ok(0);
         }

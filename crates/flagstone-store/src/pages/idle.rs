@@ -53,7 +53,7 @@ impl PageStore {
     /// # Errors
     /// The store was opened for reading, or the medium fails.
     pub fn idle(&mut self, pages: u32) -> Result<u32, StoreError> {
-        self.may_write()?;
+        self.may_write_now()?;
         let blocks = (self.device.geometry().blocks() / FREE_SHARE).max(FREE_LEAST);
         let pages_of_block = f64::from(self.device.ftl().data_pages_per_block());
         let live = (self.fill * LIVE_SHARE * pages_of_block) as u32;
@@ -75,7 +75,7 @@ impl PageStore {
     /// # Errors
     /// The store was opened for reading, or the medium fails.
     pub fn discard(&mut self) -> Result<u64, StoreError> {
-        self.may_write()?;
+        self.may_write_now()?;
         let (places, geometry) = (Arc::clone(&self.places), *self.device.geometry());
         let erased = self
             .device

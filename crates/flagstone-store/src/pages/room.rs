@@ -304,7 +304,7 @@ impl PageStore {
     /// # Errors
     /// [`StoreError::Full`] if there is no such room, and as [`PageStore::write`].
     pub fn find_room(&mut self, new: u64, again: u64, highest: Lpn) -> Result<(), StoreError> {
-        self.may_write()?;
+        self.may_write_now()?;
         self.reach(highest)?;
         while !self.would_find_room(new, again, highest) {
             if self.grow_as_far_as_it_goes()? == 0 {
@@ -382,7 +382,7 @@ impl PageStore {
     /// # Errors
     /// [`StoreError::Full`] if the medium has no such room, and as [`PageStore::write`].
     pub fn reserve(&mut self, pages: u64) -> Result<(), StoreError> {
-        self.may_write()?;
+        self.may_write_now()?;
         let of_block = u64::from(self.device.ftl().data_pages_per_block());
         loop {
             let room = self.in_service;

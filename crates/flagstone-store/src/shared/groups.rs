@@ -21,6 +21,7 @@ use super::reads::{Core, Durable};
 use super::{Changes, PageBytes};
 use crate::error::StoreError;
 use crate::pace::Pace;
+use crate::pages::PageStore;
 use flagstone::units::Lpn;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, RwLock};
@@ -123,6 +124,37 @@ impl Groups {
     /// The newest snapshot of what is durable.
     pub(super) fn durable(&self) -> Arc<Durable> {
         Arc::clone(&self.durable.read().expect("no thread panics here"))
+    }
+
+    /// The newest snapshot of what is durable, in a store that may have been opened again.
+    pub(super) fn newest(&self) -> Result<Arc<Durable>, StoreError> {
+        let durable = self.durable();
+        if !durable.is_stale() {
+            return Ok(durable);
+        }
+        // No group begins to be written meanwhile.
+        let state = self.state();
+        let is_quiet = state.flushing.is_none();
+        self.renew(&mut self.core.store(), is_quiet)?;
+        drop(state);
+        Ok(self.durable())
+    }
+
+    /// Goes on after the store was opened again: until the next group is written, it holds what is
+    /// durable, and nothing else. If that `is_as_before`, readers go on with the snapshot that they
+    /// have; others begin with a new one.
+    fn renew(&self, store: &mut PageStore, is_as_before: bool) -> Result<(), StoreError> {
+        let durable = self.durable();
+        if !durable.is_stale() {
+            return Ok(());
+        }
+        self.core.forget();
+        if is_as_before && durable.reopen(store) {
+            return Ok(());
+        }
+        let taken = Core::take(store, &self.core)?;
+        self.show(Some(taken));
+        Ok(())
     }
 
     /// Waits for the turn. Returns how many groups have failed.
@@ -254,7 +286,10 @@ impl Groups {
     pub(super) fn add(&self, failures: u64, changes: Changes) -> Result<Outcome, StoreError> {
         self.core.may_write()?;
         self.has_not_failed(&self.state(), failures)?;
-        self.find_room(&changes)?;
+        if let Err(error) = self.find_room(&changes) {
+            let _ = self.newest();
+            return Err(error);
+        }
         let mut state = self.state();
         self.core.may_write()?;
         self.has_not_failed(&state, failures)?;
@@ -382,15 +417,21 @@ impl Groups {
         let changes = changes.expect("it was just put there");
         let core = &self.core;
         let mut store = core.store();
+        self.renew(&mut store, true)?;
         core.give_back(&mut store);
         let written = write(&mut store, &changes, members);
+        if self.durable().is_stale() {
+            // There was no room, and the store was opened again.
+            return self.judge(&mut store, &changes, written);
+        }
+        let epoch = core.places.epoch();
         if written.is_ok() {
             core.has_committed(&changes);
         }
         let taken = match written {
             Ok(()) => Core::take(&mut store, core).map(Some),
             // What was tried, such as to make room, may have cost readers their snapshot.
-            Err(_) if core.is_well().is_ok() && !store.is_open(self.durable().id()) => {
+            Err(_) if store.is_well().is_ok() && !store.is_open(self.durable().id()) => {
                 Core::take(&mut store, core).map(Some)
             }
             Err(_) => Ok(None),
@@ -408,11 +449,32 @@ impl Groups {
             // Others have the time to believe it.
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        if written.is_ok() && core.places.carry_out().is_err() {
-            return Err(core.store().failed());
+        if written.is_ok() && core.places.carry_out_of(epoch).is_err() {
+            let mut store = core.store();
+            let failed = Err(store.failed());
+            return self.judge(&mut store, &changes, failed);
         }
         self.show(taken.take());
         written
+    }
+
+    /// Judges a group by what the store holds that was opened again because there was no room for
+    /// the group: all of it may have landed. Anything else that has failed is what it was.
+    fn judge(
+        &self,
+        store: &mut PageStore,
+        changes: &Changes,
+        failed: Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        if !matches!(failed, Err(StoreError::Full(_))) {
+            return failed;
+        }
+        let has_committed = holds(store, changes)?;
+        self.renew(store, !has_committed)?;
+        match has_committed {
+            true => Ok(()),
+            false => failed,
+        }
     }
 
     /// Lets readers that come from now on see a snapshot.
@@ -428,12 +490,25 @@ impl Groups {
     }
 }
 
+/// Whether the store holds what these changes leave, in each of their pages.
+fn holds(store: &mut PageStore, changes: &Changes) -> Result<bool, StoreError> {
+    let mut page = vec![0; PageStore::PAGE_BYTES];
+    for (&at, change) in changes {
+        let bytes = match store.read(None, at, &mut page) {
+            Ok(bytes) => bytes.map(|bytes| &page[..bytes]),
+            // One that is damaged is not what was written now.
+            Err(error) if error.is_damage() => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        if bytes != change.as_deref() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Writes changes as one transaction. What it asks of the medium is not done yet.
-fn write(
-    store: &mut crate::pages::PageStore,
-    changes: &Changes,
-    members: usize,
-) -> Result<(), StoreError> {
+fn write(store: &mut PageStore, changes: &Changes, members: usize) -> Result<(), StoreError> {
     let tx = store.begin()?;
     for (&at, page) in changes {
         let done = match page {

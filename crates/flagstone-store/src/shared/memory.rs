@@ -127,6 +127,11 @@ impl Memory {
         self.cache.insert(key, held);
     }
 
+    /// Forgets all pages.
+    pub(super) fn forget(&self) {
+        self.cache.clear();
+    }
+
     /// A commit has changed a page: it holds these bytes from now on, or nothing.
     pub(super) fn commits(&self, at: Lpn, page: Option<&PageBytes>, commit: u64) {
         let _alone = self.alone(at);

@@ -127,7 +127,7 @@ impl Core {
             return Err(panicked());
         }
         match self.places.why_broken() {
-            Some(why) => Err(StoreError::Broken(why.to_owned())),
+            Some(why) => Err(StoreError::Broken(why)),
             None => Ok(()),
         }
     }
@@ -209,6 +209,8 @@ impl Core {
                     let since = of.map_or(looked.last, |seen| seen.commit);
                     match looked.is_newest {
                         true => self.memory.fetched(at, &page, since, looked.last),
+                        // Without room its place may get another page with this generation.
+                        false if place.kept.is_some() => {}
                         false => self.memory.fetched_older(&place, &page),
                     }
                     return Ok(Some(page));
@@ -227,6 +229,12 @@ impl Core {
         }
     }
 
+    /// The store, whose lock the caller has, was opened again: pages in memory may be of what was
+    /// not written.
+    pub(super) fn forget(&self) {
+        self.memory.forget();
+    }
+
     /// Takes a snapshot.
     pub(super) fn take(store: &mut PageStore, core: &Arc<Core>) -> Result<Durable, StoreError> {
         Ok(Durable {
@@ -234,6 +242,7 @@ impl Core {
                 id: store.snapshot()?,
                 commit: core.commits.load(Ordering::Relaxed),
             },
+            epoch: AtomicU64::new(core.places.epoch()),
             core: Arc::clone(core),
             often: OnceLock::new(),
             noted: OnceLock::new(),
@@ -256,6 +265,8 @@ type Kept = OnceLock<(Lpn, PageBytes)>;
 pub(super) struct Durable {
     pub(super) seen: Seen,
     pub(super) core: Arc<Core>,
+    /// That of the store when it was taken, or opened again.
+    epoch: AtomicU64,
     /// Pages that are asked for often, each in one place that its number says.
     often: OnceLock<Box<[Kept]>>,
     noted: OnceLock<Box<dyn Any + Send + Sync>>,
@@ -265,6 +276,22 @@ impl Durable {
     /// The snapshot of the store below.
     pub(super) fn id(&self) -> SnapshotId {
         self.seen.id
+    }
+
+    /// Whether the store was opened again since: it knows nothing of the snapshot any more.
+    pub(super) fn is_stale(&self) -> bool {
+        self.epoch.load(Ordering::Acquire) != self.core.places.epoch()
+    }
+
+    /// Has the store, which was opened again and holds what the snapshot shows, know of it. Returns
+    /// `false` if others are open.
+    pub(super) fn reopen(&self, store: &mut PageStore) -> bool {
+        let is_open = store.reopen_snapshot(self.seen.id);
+        if is_open {
+            self.epoch
+                .store(self.core.places.epoch(), Ordering::Release);
+        }
+        is_open
     }
 
     /// The bytes of a page that is asked for often.
@@ -295,7 +322,8 @@ impl Drop for Durable {
     /// A reader does not wait for the writer: where the store is busy, the next writer gives it
     /// back.
     fn drop(&mut self) {
-        if !self.core.is_ours() {
+        // A store that was opened again knows nothing of it, or knows it as that of another reader.
+        if !self.core.is_ours() || self.is_stale() {
             return;
         }
         let mut ended = self.core.ended.lock().expect("no thread panics here");

@@ -17,7 +17,9 @@ layout! {
         HEIGHT:  2,  "levels of the catalog, a prefix B+-tree; its keys are names of tables";
         ROOT:    4,  "the root of the catalog";
         DROPPED: 4,  "tables of the catalog that are being dropped";
-        KEPT:    4,  "zeros";
+        LEFT:    1,  "1: pages may be left to which no table leads, since only damaged pages of a \
+                      table led to them that was dropped; else 0";
+        KEPT:    3,  "zeros";
     }
 }
 
@@ -134,18 +136,21 @@ pub(super) struct Head {
     pub(super) catalog: Root,
     /// Tables of the catalog that are being dropped.
     pub(super) dropped: u32,
+    /// Whether pages may be left to which no table leads.
+    pub(super) has_left: bool,
     /// Whether it is of an older version than what this program writes.
     pub(super) is_older: bool,
 }
 
-/// The first page of a store whose catalog has this root, and so many tables that are being
-/// dropped.
-pub(super) fn head(root: Root, dropped: u32) -> PageBytes {
+/// The first page of a store whose catalog has this root, with `dropped` tables that are being
+/// dropped. With `has_left`, pages may be left to which no table leads.
+pub(super) fn head(root: Root, dropped: u32, has_left: bool) -> PageBytes {
     let mut page = [0; tables_head::SIZE];
     page[tables_head::MAGIC].copy_from_slice(MAGIC);
     let version = if dropped > 0 { WHILE_DROPPING } else { VERSION };
     put(&mut page, tables_head::VERSION, version);
     put(&mut page, tables_head::DROPPED, u64::from(dropped));
+    put(&mut page, tables_head::LEFT, u64::from(has_left));
     put(&mut page, tables_head::HEIGHT, u64::from(root.height));
     put(&mut page, tables_head::ROOT, u64::from(root.at.0));
     page[..].into()
@@ -170,6 +175,7 @@ pub(super) fn parse_head(page: &[u8]) -> Result<Option<Head>, StoreError> {
     Ok(Some(Head {
         catalog,
         dropped: get(page, tables_head::DROPPED) as u32,
+        has_left: get(page, tables_head::LEFT) != 0,
         is_older: version < VERSION,
     }))
 }

@@ -2,8 +2,9 @@
 //! catalog, which takes no page that was not taken before. Then its pages go, a few in a
 //! transaction, so that a store that is full has room for each of these; and last the record.
 //!
-//! Damaged pages go like the others. Pages that only they led to go with the last ones, if all
-//! other tables can be read, and if the store was not closed meanwhile.
+//! Damaged pages go like the others. Pages that only they led to are left then, and the head says
+//! so, until they have gone as well: they are what no table leads to, once all other tables can be
+//! read. A store that is closed before that goes on with it when it is opened again.
 //!
 //! Pages go before those that lead to them. A page that the tree leads to and that holds nothing
 //! has gone. This is all that has to be known after a crash, since no page is taken meanwhile: a
@@ -23,13 +24,24 @@ use flagstone::index::prefix_bptree::{ByteTree, Felled, Root};
 /// Pages that go in one transaction, at most.
 const STEP: usize = 512;
 
+/// How far the dropping of tables has come.
+struct Step {
+    catalog: Root,
+    /// Tables that are being dropped.
+    dropped: u32,
+    /// Whether pages may be left to which no table leads.
+    has_left: bool,
+    /// Whether they cannot be told, since a table is damaged.
+    cannot_sweep: bool,
+}
+
 impl Inner {
     /// Ends what is being dropped. No turn is taken, no other thread writes, and all commits are
     /// durable: a commit must not share a transaction with a step, or it would fail with it.
     pub(super) fn finish_drops(&self, mine: &mut Writer) -> Result<(), StoreError> {
         let mut most = STEP;
         debug_assert!(self.pages.has_no_open_group());
-        while mine.dropped > 0 {
+        while mine.dropped > 0 || mine.has_left && !mine.cannot_sweep {
             let turn = self.pages.turn()?;
             if turn.failures() != mine.failures {
                 self.look_again(&turn, mine)?;
@@ -45,9 +57,10 @@ impl Inner {
                 Ok(step)
             });
             match done {
-                Ok((catalog, dropped)) => {
+                Ok(step) => {
                     space.keep();
-                    (mine.catalog, mine.dropped) = (catalog, dropped);
+                    (mine.catalog, mine.dropped) = (step.catalog, step.dropped);
+                    (mine.has_left, mine.cannot_sweep) = (step.has_left, step.cannot_sweep);
                     mine.space = Some(space);
                 }
                 Err(error) => {
@@ -63,37 +76,42 @@ impl Inner {
         Ok(())
     }
 
-    /// Lets the next pages go, and the record with the last ones. Returns what the head says then.
-    fn step(
-        &self,
-        changed: &mut Changed,
-        mine: &mut Writer,
-        most: usize,
-    ) -> Result<(Root, u32), StoreError> {
-        let catalog = mine.catalog;
-        let all = records(&read::walk(&*changed, catalog)?)?;
-        let next = all.into_iter().find(|(_, record)| record.is_dropped);
-        let Some((name, record)) = next else {
-            // The head counts what the catalog does not have.
-            changed.set(HEAD, Some(head(catalog, 0)));
-            return Ok((catalog, 0));
+    /// Lets the next pages go, and the record with the last ones; or, if no table is being dropped,
+    /// pages that no table leads to. Returns how it stands once the step is committed.
+    fn step(&self, changed: &mut Changed, mine: &Writer, most: usize) -> Result<Step, StoreError> {
+        let mut step = Step {
+            catalog: mine.catalog,
+            dropped: mine.dropped,
+            has_left: mine.has_left,
+            cannot_sweep: mine.cannot_sweep,
         };
-        let next = self.next_pages(changed, record, most)?;
-        mine.has_lost |= next.has_lost;
-        let left = most.saturating_sub(next.pages.len());
-        give_all(changed, next.pages)?;
-        if !next.is_all {
-            return Ok((catalog, mine.dropped));
-        }
-        let catalog = put_record(changed, catalog, &name, None)?;
-        if mine.has_lost {
-            let all = records(&read::walk(&*changed, catalog)?)?;
+        let all = records(&read::walk(&*changed, step.catalog)?)?;
+        if let Some((name, record)) = all.iter().find(|(_, record)| record.is_dropped) {
+            let next = self.next_pages(changed, *record, most)?;
+            step.has_left |= next.has_lost;
+            give_all(changed, next.pages)?;
+            if next.is_all {
+                step.catalog = put_record(changed, step.catalog, name, None)?;
+                step.dropped -= 1;
+                step.cannot_sweep = false;
+            }
+        } else if step.dropped > 0 {
+            // The head counts what the catalog does not have.
+            step.dropped = 0;
+        } else {
             let roots = all.iter().map(|(_, record)| record.root);
-            mine.has_lost = sweep(changed, roots.chain([catalog]), left)? == left;
+            match sweep(changed, roots.chain([step.catalog]), most)? {
+                Some(gone) => step.has_left = gone == most,
+                None => step.cannot_sweep = true,
+            }
         }
-        let dropped = mine.dropped - 1;
-        changed.set(HEAD, Some(head(catalog, dropped)));
-        Ok((catalog, dropped))
+        let is_other = (step.catalog, step.dropped, step.has_left)
+            != (mine.catalog, mine.dropped, mine.has_left);
+        if is_other {
+            let head = head(step.catalog, step.dropped, step.has_left);
+            changed.set(HEAD, Some(head));
+        }
+        Ok(step)
     }
 
     /// Pages of a table that is being dropped, `most` of them at most, which can go next.

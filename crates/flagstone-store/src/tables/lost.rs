@@ -96,19 +96,19 @@ fn keys_of(name: &str, kind: TableKind, lost: &[Lost]) -> Vec<LostKeys> {
     lost.iter().map(keys).collect()
 }
 
-/// Gives back pages that none of these trees leads to, `most` of them at most, if no node of any is
-/// lost. Returns how many went.
+/// Gives back pages that none of these trees leads to, `most` of them at most. Returns how many
+/// went; nothing if they cannot be told, since a node of a tree is lost.
 pub(super) fn sweep(
     changed: &mut Changed,
     roots: impl IntoIterator<Item = Root>,
     most: usize,
-) -> Result<usize, StoreError> {
+) -> Result<Option<usize>, StoreError> {
     let mut used = BTreeSet::from([HEAD]);
     for root in roots {
         let found = ByteTree::over(&mut *changed, root)?.pages();
         match found.map_err(|error| changed.explain(error)) {
             Ok(pages) => used.extend(pages),
-            Err(error) if error.is_damage() => return Ok(0),
+            Err(error) if error.is_damage() => return Ok(None),
             Err(error) => return Err(error),
         }
     }
@@ -116,7 +116,7 @@ pub(super) fn sweep(
     lost.truncate(most);
     let count = lost.len();
     give_all(changed, lost)?;
-    Ok(count)
+    Ok(Some(count))
 }
 
 impl TableMut<'_> {
@@ -164,15 +164,17 @@ impl WriteTx {
         ))
     }
 
-    /// As [`sweep`], over all tables as the transaction has them.
-    pub(super) fn sweep(&mut self) -> Result<usize, StoreError> {
+    /// As [`sweep`], over all tables as the transaction has them. What cannot be told now is left
+    /// to a later transaction.
+    pub(super) fn sweep(&mut self) -> Result<(), StoreError> {
         let mut all = records(&self.catalog()?)?;
         all.retain(|(name, _)| !self.open.contains_key(&**name));
         let open = self.open.values().flatten();
         let roots = all.iter().map(|(_, record)| record).chain(open);
         let mut roots: Vec<Root> = roots.map(|record| record.root).collect();
         roots.push(self.catalog);
-        sweep(self.changed_mut(), roots, usize::MAX)
+        self.has_left = sweep(self.changed_mut(), roots, usize::MAX)?.is_none();
+        Ok(())
     }
 }
 

@@ -39,9 +39,11 @@ pub(super) struct Writer {
     pub(super) catalog: Root,
     /// Tables of it that are being dropped.
     pub(super) dropped: u32,
-    /// Whether a table that is being dropped, or was, has damaged pages: those that only they led
-    /// to are given back with the last ones of a table.
-    pub(super) has_lost: bool,
+    /// Whether a table that is being dropped, or was, has damaged pages, as the first page says:
+    /// those that only they led to are still to be given back.
+    pub(super) has_left: bool,
+    /// Whether this opening has found that they cannot be told, since another table is damaged.
+    pub(super) cannot_sweep: bool,
     /// Whether the first page is of an older version: the next commit writes it anew.
     pub(super) is_older: bool,
     /// Groups of transactions that had found no room ([`Turn::failures`]) when the rest was read.
@@ -184,7 +186,8 @@ impl Inner {
         if waits {
             let _ = self.pages.wait_for_all();
         }
-        if writer.dropped > 0 && !self.is_read_only && self.pages.has_no_open_group() {
+        let is_left = writer.dropped > 0 || writer.has_left && !writer.cannot_sweep;
+        if is_left && !self.is_read_only && self.pages.has_no_open_group() {
             self.finish_drops(writer)?;
         }
         let turn = self.pages.turn()?;
@@ -202,7 +205,7 @@ impl Inner {
         let damaged = || StoreError::Damaged("the first page does not name the catalog".into());
         let head = head.ok_or_else(damaged)?;
         (writer.catalog, writer.is_older) = (head.catalog, head.is_older);
-        writer.dropped = head.dropped;
+        (writer.dropped, writer.has_left) = (head.dropped, head.has_left);
         writer.counts.clear();
         // No group is under way: all that were have failed.
         writer.space = Some(Space::new(&self.pages.held(), self.mistaken)?);
@@ -251,7 +254,7 @@ fn write_counts(mut writer: Writer, turn: Turn) -> Result<(), StoreError> {
         }
     }
     if catalog != writer.catalog {
-        changed.set(HEAD, Some(head(catalog, 0)));
+        changed.set(HEAD, Some(head(catalog, 0, writer.has_left)));
     }
     let (turn, changes, _) = changed.finish();
     turn.commit(changes)?.wait()
@@ -340,7 +343,7 @@ impl Store {
                 let mut page = vec![0; PageStore::PAGE_BYTES];
                 write_empty(&mut page);
                 let changes = Changes::from([
-                    (HEAD, Some(head(catalog, 0))),
+                    (HEAD, Some(head(catalog, 0, false))),
                     (FIRST_ROOT, Some(page.into())),
                 ]);
                 pages.turn()?.commit(changes)?.wait()?;
@@ -349,6 +352,7 @@ impl Store {
             found = Some(Head {
                 catalog,
                 dropped: 0,
+                has_left: false,
                 is_older: false,
             });
         }
@@ -357,7 +361,8 @@ impl Store {
             Place::Here(Writer {
                 catalog: head.catalog,
                 dropped: head.dropped,
-                has_lost: false,
+                has_left: head.has_left,
+                cannot_sweep: false,
                 is_older: head.is_older,
                 failures: 0,
                 counts: BTreeMap::new(),

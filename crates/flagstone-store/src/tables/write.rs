@@ -42,6 +42,8 @@ pub struct WriteTx {
     pub(super) catalog: Root,
     /// Tables that are being dropped, once the catalog is written.
     dropped: u32,
+    /// Whether pages may be left to which no table leads.
+    pub(super) has_left: bool,
     pub(super) open: Open,
     savepoints: Vec<(u64, Open, Root)>,
     pub(super) spoilt: Option<String>,
@@ -87,6 +89,7 @@ impl WriteTx {
             inner,
             catalog: writer.catalog,
             dropped: writer.dropped,
+            has_left: writer.has_left,
             changed: Some(changed),
             writer: Some(writer),
             open: Open::new(),
@@ -265,9 +268,10 @@ impl WriteTx {
         };
         self.open.insert(name.into(), left);
         if used.has_lost {
-            match &mut self.writer {
-                Some(writer) if goes_later => writer.has_lost = true,
-                _ => _ = self.sweep()?,
+            if goes_later {
+                self.has_left = true;
+            } else {
+                self.sweep()?;
             }
         }
         Ok(())
@@ -343,13 +347,14 @@ impl WriteTx {
         let drops = self.open.values().flatten().any(|table| table.is_dropped);
         self.write_catalog()?;
         let is_older = self.writer.as_ref().is_some_and(|writer| writer.is_older);
-        let (catalog, dropped) = (self.catalog, self.dropped);
+        let after = (self.catalog, self.dropped, self.has_left);
         let before = self
             .writer
             .as_ref()
-            .map(|writer| (writer.catalog, writer.dropped));
-        if before != Some((catalog, dropped)) || is_older && self.changed().has_changed() {
-            self.changed_mut().set(HEAD, Some(head(catalog, dropped)));
+            .map(|writer| (writer.catalog, writer.dropped, writer.has_left));
+        if before != Some(after) || is_older && self.changed().has_changed() {
+            let head = head(self.catalog, self.dropped, self.has_left);
+            self.changed_mut().set(HEAD, Some(head));
         }
         let (Some(changed), Some(mut writer)) = (self.changed.take(), self.writer.take()) else {
             unreachable!("a transaction ends once");
@@ -361,6 +366,9 @@ impl WriteTx {
             Ok(_) => {
                 space.keep();
                 (writer.catalog, writer.dropped) = (self.catalog, self.dropped);
+                // What was damaged may be gone.
+                writer.cannot_sweep &= changes_nothing;
+                writer.has_left = self.has_left;
                 writer.is_older &= changes_nothing;
                 for (name, keys) in self.counts.drain(..) {
                     match keys {
@@ -446,7 +454,7 @@ impl WriteTx {
             }
             used.extend(pages);
         }
-        self.changed().space.check(used)
+        self.changed().space.check(used, self.has_left)
     }
 
     /// Brings the records of changed tables into the catalog. Their numbers of keys are not written

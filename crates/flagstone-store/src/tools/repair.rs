@@ -109,6 +109,7 @@ pub fn repair(
                 .into(),
         );
         report.missing.extend(misreads.told());
+        mend_tables(&draft, hints, &mut report)?;
         draft.finish(Some(&metadata(from)?))?;
         return Ok(report);
     }
@@ -141,16 +142,21 @@ pub fn repair(
     report.missing.extend(misreads.told());
     report.pages = source.held.len() as u64;
     drop(source);
-    mend_tables(&draft, &mut report)?;
+    mend_tables(&draft, hints, &mut report)?;
     draft.finish(Some(&metadata(from)?))?;
     Ok(report)
 }
 
-/// Has the tables of a new store, if it holds any, go on without the keys that are lost.
-fn mend_tables(draft: &Draft, report: &mut Repaired) -> Result<(), StoreError> {
+/// Has the tables of a new store, if it holds any, go on without the keys that are lost. Pages that
+/// are not of one moment may not fit together: then the report says so.
+fn mend_tables(draft: &Draft, hints: &Hints, report: &mut Repaired) -> Result<(), StoreError> {
     let existing = draft.keyed(OpenOptions::existing());
     let mut pages = draft.open(&existing)?;
     let holds = Holds::of_store(&mut pages)?.0;
+    if hints.newest && !pages.holds(Lpn(0)) {
+        let first = "the first page, which says whether the store holds tables, or a disk";
+        report.missing.push(first.into());
+    }
     pages.close()?;
     if holds != Holds::Tables {
         return Ok(());
@@ -160,6 +166,13 @@ fn mend_tables(draft: &Draft, report: &mut Repaired) -> Result<(), StoreError> {
         Ok((keys, missing)) => {
             report.keys = keys;
             report.missing.extend(missing);
+            let checked = if hints.newest { tables.check() } else { Ok(()) };
+            report.missing.extend(checked.err().map(|why| {
+                format!(
+                    "how pages of tables of different moments fit together ({why}): do not write \
+                     to these tables, copy what `flagstone store scan` reads of them"
+                )
+            }));
         }
         Err(error) if error.is_damage() => {
             let as_they_were =

@@ -212,6 +212,13 @@ impl Device {
         Ok(tx)
     }
 
+    /// Gives transactions and snapshots from now on numbers that those of `before` did not have: a
+    /// device that was opened once more over the same flash takes its place.
+    pub fn number_after(&mut self, before: &Device) {
+        self.last_tx = self.last_tx.max(before.last_tx);
+        self.ftl.number_snapshots_after(&before.ftl);
+    }
+
     /// Writes a page in a transaction. The page is durable once the transaction is.
     ///
     /// # Errors

@@ -66,6 +66,26 @@ impl Ftl {
         snapshots.last
     }
 
+    /// Gives snapshots from now on numbers that those of `before` did not have.
+    pub(crate) fn number_snapshots_after(&mut self, before: &Ftl) {
+        self.snapshots.last = self.snapshots.last.max(before.snapshots.last);
+    }
+
+    /// Takes a snapshot of the mapping table under a number that was given out before. Returns
+    /// `false`, and does nothing, if other snapshots are open.
+    pub(crate) fn reopen_snapshot(&mut self, id: SnapshotId) -> bool {
+        let snapshots = &mut self.snapshots;
+        if !snapshots.open.is_empty() || id > snapshots.last {
+            return false;
+        }
+        let noted = Noted {
+            readers: 1,
+            slots: FxHashMap::default(),
+        };
+        snapshots.open.insert(id, noted);
+        true
+    }
+
     /// Where a logical page is in a snapshot; nothing if the snapshot has ended.
     pub fn snapshot_slot(&self, id: SnapshotId, at: Lpn) -> Option<Slot> {
         if !self.snapshots.open.contains_key(&id) {

@@ -2,9 +2,10 @@
 //! it.
 
 use super::*;
-use crate::medium::Recorded;
+use crate::medium::{Landing, Recorded};
 use flagstone::units::Lpn;
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -302,4 +303,102 @@ fn a_lost_value_is_overwritten_and_a_lost_leaf_says_what_to_do() {
         leaves += 1;
     }
     assert!(values > 20 && leaves > 0, "{values}, {leaves}");
+}
+
+/// The pages of the widest table of which each led to several others that only it knows.
+fn inner_pages(whole: &[u8]) -> Vec<Lpn> {
+    let is_inner = |at: &Lpn| {
+        let store = open(&damaged(whole, *at, Damage::Rot));
+        let (found, gaps) = gathered(table_of(&store, "wide").iter());
+        !gaps.is_empty() && rows("wide").len() - found.len() > 25
+    };
+    let pages = pages_of_tables(whole).into_iter();
+    pages.filter(is_inner).collect()
+}
+
+/// Fails if a store that is closed, or cut, while a damaged table is dropped forgets the pages that
+/// only damaged ones led to.
+#[test]
+fn pages_that_only_damaged_ones_led_to_go_after_a_cut() {
+    let whole = whole();
+    let (mut cuts, mut halves) = (0, 0);
+    for at in inner_pages(&whole) {
+        let medium = Recorded::with(&damaged(&whole, at, Damage::Rot));
+        let options = OpenOptions::existing();
+        let store = Store::on(Box::new(medium.clone()), &options).expect("a store");
+        let moments = Arc::new(Mutex::new(Vec::new()));
+        medium.watch(Some({
+            let moments = Arc::clone(&moments);
+            Box::new(move |medium: &Recorded| {
+                moments.lock().expect("one thread").push(medium.snapshot());
+            })
+        }));
+        let mut tx = store.write().expect("a turn");
+        tx.drop_table("wide").expect("room");
+        tx.commit().expect("room");
+        medium.watch(None);
+        store.check().expect("each page is used once or free");
+        let held = store.held();
+        let moments = std::mem::take(&mut *moments.lock().expect("one thread"));
+        for moment in moments {
+            for landing in [Landing::Nothing, Landing::Everything] {
+                cuts += 1;
+                let left = moment.cut(landing);
+                let store = Store::on(Box::new(left), &options).expect("a store");
+                if table_names(&store).contains(&"wide".to_string()) {
+                    continue;
+                }
+                halves += u32::from(store.held() > held);
+                store.insert("long", b"a", b"another").expect("room");
+                store.check().expect("each page is used once or free");
+                assert!(store.held() <= held + 1, "{at}: {}, {held}", store.held());
+            }
+        }
+    }
+    assert!(cuts > 20 && halves > 4, "{cuts}, {halves}");
+}
+
+fn table_names(store: &Store) -> Vec<String> {
+    let tables = store.read().expect("a snapshot").tables();
+    let tables = tables.expect("a catalog").into_iter();
+    tables.map(|(name, _)| name).collect()
+}
+
+/// As long as another table is damaged, nobody can tell which pages these are.
+#[test]
+fn pages_that_cannot_be_told_yet_go_once_no_table_is_damaged() {
+    let whole = whole();
+    let other = pages_of_tables(&whole).into_iter().find(|&at| {
+        let store = open(&damaged(&whole, at, Damage::Rot));
+        gathered(table_of(&store, "hashed").iter()).1.len() == 1
+    });
+    let bytes = damaged(&whole, other.expect("it has pages"), Damage::Rot);
+    for at in inner_pages(&whole) {
+        let bytes = damaged(&bytes, at, Damage::Nothing);
+        let medium = Recorded::with(&bytes);
+        let options = OpenOptions::existing();
+        let open = || Store::on(Box::new(medium.clone()), &options).expect("a store");
+        let store = open();
+        let mut tx = store.write().expect("a turn");
+        tx.drop_table("wide").expect("room");
+        tx.commit().expect("room");
+        let before = store.held();
+        store.close().expect("no fault");
+        let store = open();
+        store.insert("long", b"a", b"another").expect("room");
+        assert!(store.held() >= before);
+        let mut tx = store.write().expect("a turn");
+        tx.drop_table("hashed").expect("room");
+        tx.commit().expect("room");
+        store.check().expect("each page is used once or free");
+        store.close().expect("no fault");
+        let store = open();
+        store.insert("long", b"b", b"another").expect("room");
+        store.check().expect("each page is used once or free");
+        assert_eq!(table_names(&store), ["long"]);
+        let mut tx = store.write().expect("a turn");
+        tx.drop_table("long").expect("room");
+        tx.commit().expect("room");
+        assert!(store.held() < 4, "{}", store.held());
+    }
 }

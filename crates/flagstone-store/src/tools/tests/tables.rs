@@ -94,3 +94,84 @@ fn a_repair_says_that_the_catalog_is_lost_and_keeps_the_pages() {
     let held = PageStore::open(&to, &OpenOptions::existing().reading()).expect("a store");
     assert!(held.held().count() as u64 > report.pages);
 }
+
+/// Fails if `--newest` leaves tables as the damage has left them.
+#[test]
+fn the_newest_versions_of_pages_make_tables_without_the_keys_that_are_lost() {
+    let folder = TempDir::new().expect("a folder");
+    let path = damaged(&folder, &value(300));
+    let to = folder.path().join("to.flag");
+    let hints = Hints {
+        newest: true,
+        ..Hints::default()
+    };
+    let report = mend(&path, &to, &hints).expect("versions");
+    assert!(!report.is_whole());
+    let [keys] = &report.keys[..] else {
+        panic!("{report:?}");
+    };
+    let store = Store::open(&to).expect("a store");
+    store.check().expect("tables are whole");
+    let read = store.read().expect("a snapshot");
+    let mut lost = 0;
+    for name in ["other", "rows"] {
+        let table = read.table(name).expect("a table");
+        for n in 0..ROWS {
+            let found = table.get(&n.to_be_bytes()).expect("it can be read");
+            let key = n.to_be_bytes().to_vec();
+            let is_lost = name == keys.table && key >= keys.from && Some(&key) < keys.to.as_ref();
+            assert_eq!(found.as_deref(), (!is_lost).then_some(&value(n)[..]), "{n}");
+            lost += u32::from(is_lost);
+        }
+    }
+    assert!((1..60).contains(&lost), "{lost}");
+    drop(read);
+    store
+        .insert("rows", &300_u32.to_be_bytes(), b"again")
+        .expect("room");
+    store.check().expect("tables are whole");
+}
+
+/// Pages of several moments need not fit together. Fails if a repair leaves tables that do not, and
+/// does not say so.
+#[test]
+fn versions_that_do_not_fit_together_are_told() {
+    let folder = TempDir::new().expect("a folder");
+    let (path, to) = (folder.path().join("a.flag"), folder.path().join("b.flag"));
+    let store = Store::with(&path, &options()).expect("a new store");
+    for round in 0..60_u32 {
+        let mut tx = store.write().expect("a turn");
+        let mut table = tx.table("rows").expect("a table");
+        for n in 0..40 {
+            let key = (round * 40 + n) * 7919 % 1500;
+            let value = value(round * 40 + n);
+            table.insert(&key.to_be_bytes(), &value).expect("room");
+            table.remove(&(key + 3).to_be_bytes()).expect("room");
+        }
+        tx.commit().expect("room");
+    }
+    store.close().expect("no fault");
+    let whole = fs::read(&path).expect("it can be read");
+    let hints = Hints {
+        newest: true,
+        ..Hints::default()
+    };
+    let (mut told, mut mended) = (0, 0);
+    for number in (0..blocks_of(&path) * PAGES).step_by(5) {
+        fs::write(&path, &whole).expect("room");
+        flip(&path, page_offset(number / PAGES, number % PAGES) + 9);
+        let report = mend(&path, &to, &hints).expect("versions");
+        let is_told = report.missing.iter().any(|why| why.contains("tables"));
+        let opened = Store::open(&to);
+        let checked = opened.map_err(|error| error.to_string());
+        match checked.and_then(|store| store.check()) {
+            Ok(()) => mended += 1,
+            Err(why) => {
+                assert!(is_told, "{number}: {why}, {report:?}");
+                told += 1;
+            }
+        }
+    }
+    println!("{mended} mended, {told} told");
+    assert!(mended > 20, "{mended}, {told}");
+}

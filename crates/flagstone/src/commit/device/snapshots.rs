@@ -33,6 +33,13 @@ impl Device {
         self.ftl.end_snapshot(id);
     }
 
+    /// Opens a snapshot again that another device over the same flash had open, under the same
+    /// number, with one reader. What is committed must be what it showed. Returns `false`, and does
+    /// nothing, if other snapshots are open.
+    pub fn reopen_snapshot(&mut self, id: SnapshotId) -> bool {
+        self.protocol.allows_snapshots() && self.ftl.reopen_snapshot(id)
+    }
+
     /// Reads a page of a snapshot into `into`, which has room for one. Returns when it was read,
     /// and how many bytes it has, or nothing for a page that was never written, or was trimmed.
     ///
