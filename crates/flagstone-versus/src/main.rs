@@ -7,6 +7,7 @@
 //! the system fetched for the process from the device, whichever part of it asked for them.
 
 mod limit;
+mod lives;
 mod peers;
 mod ycsb;
 
@@ -63,6 +64,7 @@ impl Args {
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Mode {
     Ycsb(ycsb::Ycsb),
+    Lives(lives::Lives),
 }
 
 /// Bytes beside the memory that was asked for: stacks, buffers, what a library allocates to begin.
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let done = match (&args.mode, &args.phase) {
         (Some(Mode::Ycsb(args)), _) => ycsb::main(args),
+        (Some(Mode::Lives(args)), _) => lives::main(args),
         (None, Some(phase)) => child(&args, phase),
         (None, None) => parent(&args),
     };

@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 use stores::{NEVER_SYNCS, STORES};
 use work::WORKLOADS;
 
+pub(crate) use work::value;
+
 /// Threads that commit in a process that is killed, beside the one whose commits are counted.
 const KILLED_THREADS: usize = 4;
 
