@@ -7,7 +7,7 @@ use flagstone_lab::reproduce::engine::Run;
 use flagstone_lab::reproduce::execute::RunEvent;
 use flagstone_lab::reproduce::figures::Mode;
 use flagstone_lab::reproduce::sensitivity::{
-    Analysis, Design, OpenSettings, Point, PointKind, Tried, Trier, best, climb, needed,
+    Analysis, Design, OpenSettings, Point, PointKind, Tried, Trier, best, climb, found_for, needed,
     one_at_a_time, partly, total_effects, unanswered,
 };
 use flagstone_lab::reproduce::verdict::{Verdict, number};
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Figures (flagcommit.fig12a) and claims of one paper, or the paper. A claim brings no others.
     #[arg(
         value_name = "PAPER|FIGURE|CLAIM",
-        required_unless_present = "unanswered"
+        required_unless_present_any = ["unanswered", "found"]
     )]
     names: Vec<String>,
     /// Vary this setting only; several times for several [default: all that are left open].
@@ -51,6 +51,10 @@ pub(crate) struct Args {
     /// papers].
     #[arg(long, conflicts_with_all = ["setting", "samples", "climb", "failing", "seed", "out", "threads", "kept", "list", "json", "record"])]
     unanswered: bool,
+    /// Print what long analyses found that are kept with the program, and run nothing: where claims
+    /// hold that do not by default [default: of all papers].
+    #[arg(long, conflicts_with_all = ["setting", "samples", "climb", "failing", "unanswered", "seed", "out", "threads", "kept", "list", "json", "record"])]
+    found: bool,
     /// Seed of the sample [default: 1].
     #[arg(long, default_value_t = 1, hide_default_value = true)]
     seed: u32,
@@ -84,6 +88,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .select_alone(&args.names)
         .map_err(Failure::Usage)?;
     let papers = selection.papers();
+    if args.found {
+        let wanted = if args.names.is_empty() {
+            &[][..]
+        } else {
+            &papers
+        };
+        say(found_for(&catalogue, wanted).trim_end());
+        return Ok(ExitCode::SUCCESS);
+    }
     let [paper] = &papers[..] else {
         return Err(Failure::Usage(format!(
             "settings are left open by one paper at a time, and {} are named: {}",

@@ -30,5 +30,5 @@ pub use design::{Design, Point, PointKind};
 pub use effects::{Effect, Effects};
 pub use found::{Needed, Range, best, climb, needed, one_at_a_time, total_effects};
 pub use open::{Open, OpenSettings};
-pub use record::{Analysis, Answer, Moved, Place, Share, answers, partly, unanswered};
+pub use record::{Analysis, Answer, Moved, Place, Share, answers, found_for, partly, unanswered};
 pub use tried::{Tried, Trier, Value};

@@ -1,9 +1,10 @@
 //! What analyses found, as data that comes with the program: `experiments/found.toml`.
 //!
 //! An analysis takes hours, a report minutes. So the answers of long analyses are kept here, and
-//! `flagstone reproduce` and docs/reproduction-settings.md show them beside the claims.
+//! `flagstone reproduce` shows them beside the claims, and `flagstone sensitivity --found` prints them.
 
 use super::{Design, Needed, OpenSettings, PointKind, Tried, Value, best, needed, total_effects};
+use crate::reproduce::Catalogue;
 use crate::reproduce::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -354,15 +355,32 @@ pub fn answers<'a>(analyses: &'a [Analysis]) -> BTreeMap<&'a str, (&'a Analysis,
     analyses.iter().flat_map(of).collect()
 }
 
+/// What the kept analyses of some papers found, as Markdown: a section for each paper. All papers if
+/// `papers` is empty.
+pub fn found_for(catalogue: &Catalogue, papers: &[String]) -> String {
+    let shipped = Analysis::shipped();
+    let mut text = String::new();
+    for experiment in &catalogue.experiments {
+        let is_wanted = papers.is_empty() || papers.contains(&experiment.paper);
+        let own = shipped.iter();
+        let own = own.filter(|analysis| is_wanted && analysis.paper == experiment.paper);
+        let texts: Vec<String> = own.map(Analysis::markdown).collect();
+        if !texts.is_empty() {
+            let space = if text.is_empty() { "" } else { "\n" };
+            let _ = write!(
+                text,
+                "{space}## {}\n\n{}",
+                experiment.title,
+                texts.join("\n")
+            );
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::Catalogue;
-    use std::fs;
-    use std::path::Path;
-
-    const DOCUMENT: &str = "docs/reproduction-settings.md";
-    const GENERATED: &str = "<!-- below: generated from experiments/found.toml -->\n";
 
     /// What is wrong with an analysis, beside the claims that there are.
     fn wrong(analysis: &Analysis, known: &[String]) -> Option<String> {
@@ -430,31 +448,18 @@ mod tests {
     }
 
     #[test]
-    fn the_document_of_what_was_found_is_current() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../..")
-            .join(DOCUMENT);
-        let old = fs::read_to_string(&path).unwrap();
-        let (by_hand, _) = old.split_once(GENERATED).expect("its generated part");
-        let mut new = format!("{by_hand}{GENERATED}");
+    fn what_was_found_is_printed_by_paper() {
         let catalogue = Catalogue::shipped();
-        let shipped = Analysis::shipped();
-        for experiment in &catalogue.experiments {
-            let own = shipped.iter();
-            let own = own.filter(|analysis| analysis.paper == experiment.paper);
-            let texts: Vec<String> = own.map(Analysis::markdown).collect();
-            if !texts.is_empty() {
-                let _ = write!(new, "\n## {}\n\n{}", experiment.title, texts.join("\n"));
-            }
-        }
-        if std::env::var_os("FLAGSTONE_BLESS").is_some() {
-            fs::write(&path, new).unwrap();
-            return;
-        }
+        let all = found_for(&catalogue, &[]);
         assert!(
-            old == new,
-            "{DOCUMENT} is out of date: FLAGSTONE_BLESS=1 cargo test -p flagstone-lab --lib \
-             sensitivity::record rewrites it"
+            all.starts_with("## ") && all.matches("\n## ").count() >= 3,
+            "{all}"
         );
+        let one = found_for(&catalogue, &["sal".into()]);
+        assert!(
+            all.contains(&one) && one.matches("## ").count() == 1,
+            "{one}"
+        );
+        assert_eq!(found_for(&catalogue, &["none".into()]), "");
     }
 }
