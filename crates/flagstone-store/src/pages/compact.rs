@@ -112,7 +112,10 @@ impl PageStore {
         for block in (0..geometry.blocks()).map(Pbn) {
             let mark = mark_page(geometry.pages_per_block, block.0);
             let is_free = self.device.ftl().block_state(block) == BlockState::Free;
+            // An encrypted store signs the marks of blocks that were never written.
+            let keeps_mark = self.keyed.has_key();
             let (first, pages) = match places.may_be_written(block, mark) {
+                false if keeps_mark => (mark + 1, geometry.pages_per_block),
                 false => (mark, geometry.pages_per_block + 1),
                 true if is_free => continue,
                 true => self.blank_in(block),
