@@ -482,7 +482,7 @@ fn a_campaign_finds_the_same_on_one_thread_and_on_two() {
     assert_eq!(on(1), on(2));
 }
 
-/// The runs of docs/power-loss.md that lose an acknowledged commit.
+/// The run of docs/power-loss.md that loses an acknowledged commit.
 const PAIRED: &str = "seal.pairs-ignored/g0/b0/w1x2/f64/s3040/n2/o2-a0-n/o0-ac-n";
 
 #[test]

@@ -156,7 +156,7 @@ fn seen(kind: Kind, seed: u64) -> Seen {
     seen
 }
 
-/// What docs/campaigns.md says: right, errors, undecidable and silent.
+/// Right, errors, undecidable and silent; docs/campaigns.md has the silent ones.
 const PRINTED: [(Kind, [u32; 4]); 10] = [
     (Kind::Aw, [1209, 229, 15, 24]),
     (Kind::Scc, [880, 205, 7, 24]),
