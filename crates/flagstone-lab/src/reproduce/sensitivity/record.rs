@@ -1,7 +1,7 @@
 //! What analyses found, as data that comes with the program: `experiments/found.toml`.
 //!
 //! An analysis takes hours, a report minutes. So the answers of long analyses are kept here, and
-//! `flagstone reproduce` shows them beside the claims, and `flagstone sensitivity --found` prints them.
+//! `flagstone reproduce` shows them beside the claims, `flagstone sensitivity --found` prints them.
 
 use super::{Design, Needed, OpenSettings, PointKind, Tried, Value, best, needed, total_effects};
 use crate::reproduce::Catalogue;
@@ -355,8 +355,8 @@ pub fn answers<'a>(analyses: &'a [Analysis]) -> BTreeMap<&'a str, (&'a Analysis,
     analyses.iter().flat_map(of).collect()
 }
 
-/// What the kept analyses of some papers found, as Markdown: a section for each paper. All papers if
-/// `papers` is empty.
+/// What the kept analyses of some papers found, as Markdown: a section for each paper. All papers
+/// if `papers` is empty.
 pub fn found_for(catalogue: &Catalogue, papers: &[String]) -> String {
     let shipped = Analysis::shipped();
     let mut text = String::new();
