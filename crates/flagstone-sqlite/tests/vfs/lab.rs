@@ -7,13 +7,13 @@ pub(crate) use hooked::{Early, Hooks, full};
 
 use flagstone::commit::Kind;
 use flagstone_sqlite::{Backing, Bytes, How, StoreFile, Trouble, TroubleKind, View};
-use flagstone_store::medium::{Medium, Recorded};
+use flagstone_store::medium::{Medium, Recorded, Tight};
 use flagstone_store::{OpenOptions, PageStore};
 use rusqlite::Connection;
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// What a database is kept in.
@@ -28,34 +28,6 @@ pub(crate) enum Place {
     Hooked(Recorded, Hooks),
     /// A store whose medium may have no room for what it has promised.
     Tight(Tight),
-}
-
-/// A medium that promises room, and has none at a write while it is full: btrfs, a thin volume.
-#[derive(Clone, Default)]
-pub(crate) struct Tight {
-    below: Recorded,
-    is_full: Arc<AtomicBool>,
-}
-
-impl Tight {
-    pub(crate) fn set_full(&self, is_full: bool) {
-        self.is_full.store(is_full, Ordering::SeqCst);
-    }
-}
-
-impl Medium for Tight {
-    flagstone_store::forward_medium!(below: read_at sync bytes reserve);
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
-        match self.is_full.load(Ordering::SeqCst) {
-            true => Err(std::io::ErrorKind::StorageFull.into()),
-            false => self.below.write_at(offset, bytes),
-        }
-    }
-
-    fn refresh(&self) -> std::io::Result<()> {
-        self.below.refresh()
-    }
 }
 
 /// Places by name: the backing of a VFS of its own.

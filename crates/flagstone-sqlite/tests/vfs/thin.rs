@@ -1,8 +1,9 @@
 //! A file system that has no room for what it had promised (btrfs, a thin volume) is a full disk:
 //! the commit fails, and reads go on.
 
-use crate::lab::{Place, Tight, open, put};
+use crate::lab::{Place, open, put};
 use crate::support::{FULL, Sql, assert_well, text};
+use flagstone_store::medium::Tight;
 
 const ROWS: &str = "SELECT count(*) FROM t";
 
@@ -17,7 +18,7 @@ fn a_promise_that_is_broken_fails_the_commit_and_no_read() {
     db.run("CREATE TABLE t (a); INSERT INTO t VALUES (1), (2)");
     assert_eq!(text(&other, ROWS), "2");
     for round in 0..3 {
-        medium.set_full(true);
+        medium.give(Some(0), 0);
         for insert in [
             "INSERT INTO t VALUES (zeroblob(100))",
             "INSERT INTO t VALUES (zeroblob(90000))",
@@ -37,7 +38,7 @@ fn a_promise_that_is_broken_fails_the_commit_and_no_read() {
         }
         assert_eq!(other.refused("DELETE FROM t"), FULL);
         // There is room again: nobody has to close anything.
-        medium.set_full(false);
+        medium.give(None, 0);
         db.run("INSERT INTO t VALUES ('more')");
         assert_eq!(text(&other, ROWS), (3 + round).to_string());
     }
