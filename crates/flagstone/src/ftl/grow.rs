@@ -73,12 +73,26 @@ impl Ftl {
     /// is sparse can have more blocks than the medium has room for: then it has logical pages for
     /// high addresses, and collects within the first `blocks` blocks.
     pub fn give_out(&mut self, blocks: u32) {
-        let before = self.blocks_with_room();
+        let before = self.end_of_given_out();
         self.room_end = (blocks < self.geometry.blocks()).then_some(Pbn(blocks));
-        if blocks < before {
-            self.free.take_from(Pbn(blocks));
+        self.move_end_of_given_out(before);
+    }
+
+    /// The first block that is not given out, because the device is to end there or its medium has
+    /// no room for it.
+    pub(super) fn end_of_given_out(&self) -> Pbn {
+        let ends = [self.end, self.room_end].into_iter().flatten();
+        ends.fold(Pbn(self.geometry.blocks()), Pbn::min)
+    }
+
+    /// Takes free blocks out of the pool, or puts them back, once the first block that is not given
+    /// out is another one than `before`.
+    pub(super) fn move_end_of_given_out(&mut self, before: Pbn) {
+        let end = self.end_of_given_out();
+        if end < before {
+            self.free.take_from(end);
         }
-        for block in (before..blocks.min(self.geometry.blocks())).map(Pbn) {
+        for block in (before.0..end.0).map(Pbn) {
             if self.block_state(block) == BlockState::Free {
                 self.free_block(block);
             }

@@ -62,16 +62,9 @@ impl Ftl {
 
     /// Gives blocks from this one on out no more, or all of them again.
     fn end_at(&mut self, end: Option<Pbn>) {
-        let before = std::mem::replace(&mut self.end, end);
-        if let Some(end) = end {
-            self.free.take_from(end);
-        } else if let Some(before) = before {
-            for block in (before.0..self.geometry.blocks()).map(Pbn) {
-                if self.block_state(block) == BlockState::Free {
-                    self.free_block(block);
-                }
-            }
-        }
+        let before = self.end_of_given_out();
+        self.end = end;
+        self.move_end_of_given_out(before);
     }
 
     /// Ends what was begun to make the device smaller, as it has become impossible.

@@ -581,11 +581,7 @@ impl Ftl {
         let plane = self.geometry.plane_of(id);
         let block: &mut Block = &mut self.blocks[id.index()];
         block.state = BlockState::Free;
-        if [self.end, self.room_end]
-            .iter()
-            .flatten()
-            .any(|&end| id >= end)
-        {
+        if id >= self.end_of_given_out() {
             return;
         }
         self.free.put(plane, id, self.erases[id.index()]);
