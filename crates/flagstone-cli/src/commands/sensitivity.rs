@@ -89,12 +89,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .map_err(Failure::Usage)?;
     let papers = selection.papers();
     if args.found {
-        let wanted = if args.names.is_empty() {
-            &[][..]
-        } else {
-            &papers
-        };
-        say(found_for(&catalogue, wanted).trim_end());
+        say(found_for(&catalogue, &papers).trim_end());
         return Ok(ExitCode::SUCCESS);
     }
     let [paper] = &papers[..] else {

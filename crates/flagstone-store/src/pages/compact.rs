@@ -1,10 +1,9 @@
 //! A store that gives back the room which it does not need, in place.
 
-use super::room::OPEN_BLOCKS;
+use super::room::{OPEN_BLOCKS, PAGE};
 use super::{FIRST_BLOCKS, PageStore};
 use crate::error::StoreError;
 use crate::flash::{mark_page, thin};
-use crate::superblock::MEDIUM_PAGE_BYTES;
 use crate::tools::has_pages;
 use flagstone::commit::Aim;
 use flagstone::ftl::BlockState;
@@ -15,9 +14,6 @@ use std::sync::Arc;
 /// Of a block, the part that is live at least once the store was compacted: where it is less, the
 /// live pages move.
 const DENSE_SHARE: f64 = 0.75;
-
-/// Bytes of a page of the medium.
-const PAGE: u64 = MEDIUM_PAGE_BYTES as u64;
 
 /// Bytes of a compacted store beside twice what it holds: one that has more gives the room of its
 /// free pages back.

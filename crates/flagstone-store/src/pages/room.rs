@@ -10,7 +10,7 @@ use flagstone::ftl::{BlockState, FtlError, Mistake, Slot};
 use flagstone::units::{Lpn, Nanos, Pbn};
 
 /// Bytes of a page of the medium.
-const PAGE: u64 = MEDIUM_PAGE_BYTES as u64;
+pub(super) const PAGE: u64 = MEDIUM_PAGE_BYTES as u64;
 
 /// Of the pages that the bound of a store leaves dead, the part that the blocks of the collector
 /// have dead at least, however few these blocks are. With the default bound a quarter of their
