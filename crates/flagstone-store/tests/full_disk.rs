@@ -2,22 +2,14 @@
 //! goes on. What was accepted is there after a flush.
 //! The control is in src/volume/tests.rs.
 
+mod dice;
+
+use dice::Dice;
 use flagstone::commit::Kind;
 use flagstone_store::medium::{Landing, Medium, Recorded};
 use flagstone_store::{OpenOptions, PageStore, StoreError, Volume};
 
 const CHUNK: u64 = 4096;
-
-/// Numbers that look like chance, the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
-        let step = self.0.wrapping_mul(6_364_136_223_846_793_005);
-        self.0 = step.wrapping_add(1);
-        (self.0 >> 33) % end
-    }
-}
 
 /// A store in a file, or on a device, which has four mebibytes.
 fn open(medium: &Recorded, kind: Kind, ends: bool) -> PageStore {

@@ -2,6 +2,9 @@
 //! full disk: the commit fails with [`StoreError::Full`], reads go on, and later commits work once
 //! there is room. Nobody has to open anything again.
 
+mod dice;
+
+use dice::Dice;
 use flagstone::commit::Kind;
 use flagstone::units::Lpn;
 use flagstone_store::medium::{Landing, Recorded, Tight};
@@ -9,17 +12,6 @@ use flagstone_store::{OpenOptions, PageStore, ReadTx, Store, StoreError, Volume}
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-/// Numbers that look like chance, the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
-        let step = self.0.wrapping_mul(6_364_136_223_846_793_005);
-        self.0 = step.wrapping_add(1);
-        (self.0 >> 33) % end
-    }
-}
 
 fn small() -> OpenOptions {
     let mut options = OpenOptions::default();
