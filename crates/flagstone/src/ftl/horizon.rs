@@ -222,6 +222,9 @@ pub(super) struct Horizon {
     unsealed: Vec<Unsealed>,
     /// By plane: the newest statement that a restart has found.
     newest: Vec<Option<Statement>>,
+    /// By plane: of those that it has found, the one by which most blocks had their summaries. The
+    /// newest one may say less, once a block that was open was ended.
+    most_sealed: Vec<Option<Statement>>,
     /// Of all that it has found, until statements begin: the number of the program, the last
     /// erase, and the page.
     erases_said: Vec<(u64, u8, Ppn)>,
@@ -244,6 +247,7 @@ impl Horizon {
         Horizon {
             heads: [heads(), heads()],
             newest: vec![None; planes as usize],
+            most_sealed: vec![None; planes as usize],
             ..Horizon::default()
         }
     }
@@ -388,11 +392,17 @@ impl Horizon {
         if let Some(new) = statement.as_ref().filter(|_| !self.is_on) {
             self.erases_said.push((new.number, new.erase, at));
         }
-        let newest = &mut self.newest[plane as usize];
-        let age = |of: &Statement| (of.number, of.horizon);
-        if statement.is_some_and(|new| newest.is_none_or(|old| age(&new) > age(&old))) {
-            *newest = statement;
-        }
+        let Some(new) = statement else {
+            return number;
+        };
+        let take_if_above = |taken: &mut Option<Statement>, rank: fn(&Statement) -> (u64, u64)| {
+            if taken.as_ref().is_none_or(|old| rank(&new) > rank(old)) {
+                *taken = Some(new);
+            }
+        };
+        let plane = plane as usize;
+        take_if_above(&mut self.newest[plane], |it| (it.number, it.horizon));
+        take_if_above(&mut self.most_sealed[plane], |it| (it.sealed, it.number));
         number
     }
 }

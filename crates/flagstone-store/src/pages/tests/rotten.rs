@@ -261,7 +261,8 @@ fn what_a_summary_relies_on_that_lands_alone_is_never_silent() {
 /// A transaction with a sum goes from one block to the next. The summary of the first says that it
 /// counts when the next transaction supersedes its last page; then the store is killed and opened,
 /// and the second block gets a summary, which takes the place of the sum: from then on only the
-/// first summary knows of the transaction. It can be lost. A control: without the horizon.
+/// first summary knows of the transaction. It can be lost. The block for the collector's copies, if
+/// there is one, gets its summary then as well. A control: without the horizon.
 #[test]
 fn a_lost_summary_that_alone_knows_of_a_sum_is_never_silent() {
     let ignored = OpenOptions {
@@ -271,9 +272,13 @@ fn a_lost_summary_that_alone_knows_of_a_sum_is_never_silent() {
     for options in KINDS.iter().map(|&it| options(it)).chain([ignored]) {
         let is_control = options.mistake.is(Mistake::HorizonIgnored);
         let mut silent = 0;
-        for before_it in 0..16 {
+        for (before_it, copies) in (0..16).flat_map(|it| [(it, false), (it, true)]) {
             let medium = Recorded::default();
             let mut store = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
+            if copies {
+                (0..90).for_each(|at| store.put(10 + at % 7 * (at % 2), b"for copies"));
+                assert!(store.idle(2).expect("no fault") > 0);
+            }
             store.put_all(0..3, b"old");
             (0..before_it).for_each(|_| store.put(9, b"between"));
             let before = contents(&mut store);
@@ -303,7 +308,10 @@ fn a_lost_summary_that_alone_knows_of_a_sum_is_never_silent() {
             for place in all.filter(is_summary) {
                 let comes = comes(&left, &flipped(&left.bytes, place, 400), &options);
                 let is_said = matches!(comes, Comes::Right | Comes::Refused(_));
-                assert!(is_said || is_control, "{before_it}, {place}: {comes:?}");
+                assert!(
+                    is_said || is_control,
+                    "{before_it}, {copies}, {place}: {comes:?}"
+                );
                 silent += u32::from(!is_said);
             }
         }

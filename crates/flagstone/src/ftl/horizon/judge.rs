@@ -3,11 +3,12 @@
 //! The table is in [`super`]; tests hold [`Known::judges`] against it, for every block of three
 //! pages and everything that can be known of it.
 
-use super::{NONE, Statement};
+use super::{Horizon, NONE, Statement};
 use crate::ftl::{BlockState, Ftl, FtlError, Mistake, PairedPages};
 use crate::nand::SaidAtErase;
 use crate::units::{Lpn, Pbn, Ppn};
 use std::fmt;
+use std::ops::Range;
 
 /// What a page of a block without a summary is found to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +105,9 @@ pub(super) struct Known {
     pub(super) highest: u64,
     /// What the newest statement of its plane says.
     pub(super) stated: Option<Stated>,
+    /// All full blocks with a last number up to this one had a durable summary, and this block was
+    /// not open, as a statement of its plane says.
+    pub(super) sealed: u64,
     /// Whether no program and no erase of the flash fails by itself.
     pub(super) never_fails: bool,
     /// Whether pages may be left out, where pages share cells.
@@ -118,7 +122,6 @@ pub(super) struct Known {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stated {
     pub(super) horizon: u64,
-    pub(super) sealed: u64,
     /// The page behind the last durable one of the block, counted from 0, if it was open.
     pub(super) end: Option<u32>,
     /// Whether the block may have been erased since. Only asked for if it was open.
@@ -146,17 +149,15 @@ impl Known {
         // gets none.
         let is_empty = !pages.iter().any(|page| matches!(page, Seen::Whole(_)));
         let mut is_unsealed = self.never_fails && self.has_torn_summary && is_empty;
+        is_unsealed |= last.is_some_and(|last| last <= self.sealed);
         if let Some(stated) = self.stated {
             let is_older = below(stated.horizon).is_some();
             if let Some(stated_end) = stated.end {
                 if is_older || !stated.is_erased {
                     end = end.max(stated_end);
                 }
-            } else if let Some(last) = last {
-                is_unsealed |= last <= stated.sealed;
-                if is_older && self.never_fails {
-                    end = self.data_pages;
-                }
+            } else if is_older && self.never_fails {
+                end = self.data_pages;
             }
         }
         let is_gone = |page: &u32| match pages.get(*page as usize) {
@@ -165,6 +166,36 @@ impl Known {
             Some(Seen::Whole(_)) => false,
         };
         ((0..end).filter(is_gone).collect(), is_unsealed)
+    }
+}
+
+impl Horizon {
+    /// What statements of a plane say of a block with these data pages, and the number up to which
+    /// such a block had its summary; 0 if it was open.
+    pub(super) fn says_of(
+        &self,
+        plane: usize,
+        pages: Range<u32>,
+        was_erased_after: impl Fn(&Statement) -> bool,
+    ) -> (Option<Stated>, u64) {
+        let end = |statement: &Statement| {
+            let mut heads = statement.heads.iter().filter(|&&head| head != NONE);
+            let head = heads.find(|&&head| pages.contains(&(head - 1)));
+            head.map(|head| head - pages.start)
+        };
+        let stated = self.newest[plane].map(|statement| {
+            let end = end(&statement);
+            Stated {
+                horizon: statement.horizon,
+                end,
+                is_erased: end.is_some() && was_erased_after(&statement),
+            }
+        });
+        let both = [self.newest[plane], self.most_sealed[plane]];
+        let both = both.iter().flatten();
+        let was_open = both.clone().any(|it| end(it).is_some());
+        let sealed = both.map(|it| it.sealed).max().filter(|_| !was_open);
+        (stated, sealed.unwrap_or(0))
     }
 }
 
@@ -355,24 +386,17 @@ impl Ftl {
         let last = Seen::last(&found.pages);
         let first = self.geometry.page(block, 0).0;
         let ends = first..first + self.data_pages;
-        let says = |statement: &Statement| {
-            let mut heads = statement.heads.iter().filter(|&&head| head != NONE);
-            let head = heads.find(|&&head| ends.contains(&(head - 1)));
-            Stated {
-                horizon: statement.horizon,
-                sealed: statement.sealed,
-                end: head.map(|head| head - first),
-                is_erased: head.is_some() && self.was_erased_after(block, statement),
-            }
-        };
-        let statement = &self.horizon.newest[self.geometry.plane_of(block) as usize];
+        let plane = self.geometry.plane_of(block) as usize;
+        let was_erased = |statement: &Statement| self.was_erased_after(block, statement);
+        let (stated, sealed) = self.horizon.says_of(plane, ends, was_erased);
         Known {
             is_closed: scanned
                 .ended
                 .is_some_and(|ended| last.is_none_or(|last| last <= ended)),
             unto: scanned.unto,
             highest,
-            stated: statement.as_ref().map(says),
+            stated,
+            sealed,
             never_fails: self.flash.never_fails(),
             leaves_out: self.config.paired_pages != PairedPages::Ignored,
             has_torn_summary: found.has_torn_summary,

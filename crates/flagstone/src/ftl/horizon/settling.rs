@@ -6,7 +6,7 @@
 //! and says of two other blocks without a summary up to where their pages were there: of those that
 //! were open by that statement, and else of those with the newest pages. A block whose summary was
 //! programmed before is still one without, since that may not land. All others have theirs: it says
-//! so of those up to the horizon of the statement.
+//! so of those up to the horizon of the statement, or up to the first block that it does not name.
 
 use super::{Found, NONE, Seen, Statement, statement};
 use crate::ftl::Ftl;
@@ -66,7 +66,9 @@ impl Ftl {
                 None => further.next().unwrap_or(head),
             }
         });
-        let unsealed = others.iter().map(|(_, found)| Seen::last(&found.pages));
+        let is_named = |found: &Found| heads.iter().any(|&head| is_in(head, found.block));
+        let unsealed = others.iter().filter(|(_, found)| !is_named(found));
+        let unsealed = unsealed.map(|(_, found)| Seen::last(&found.pages));
         let below = unsealed.map(|last| last.unwrap_or(0).saturating_sub(1));
         let sealed = below.fold(newest.horizon, u64::min);
         let said = Statement {

@@ -1,7 +1,7 @@
 //! What a restart judges of an image of the tiny flash, and what it should: for every landing, and
 //! for every page damaged in turn.
 
-use super::super::super::judge::{Known, Seen, Stated};
+use super::super::super::judge::{Known, Seen};
 use super::super::super::{Horizon, NONE, SAYS_NOTHING, Statement};
 use super::*;
 
@@ -47,21 +47,14 @@ fn judged(image: &Image) -> BTreeSet<(usize, u32)> {
     let mut damage = BTreeSet::new();
     for (block, pages, has_torn_summary) in &found {
         let first = *block as u32 * STRIDE;
-        let says = |statement: &Statement| {
-            let heads = statement.heads.iter().filter(|&&head| head != NONE);
-            let mut ends = heads.filter(|&&head| head > first && head <= first + PAGES);
-            Stated {
-                horizon: statement.horizon,
-                sealed: statement.sealed,
-                end: ends.next().map(|head| head - first),
-                is_erased: was_erased(*block, statement),
-            }
-        };
+        let (stated, sealed) =
+            horizon.says_of(0, first..first + PAGES, |it| was_erased(*block, it));
         let known = Known {
             is_closed: false,
             unto: 0,
             highest: newest.map_or(0, |it| it.horizon),
-            stated: newest.as_ref().map(says),
+            stated,
+            sealed,
             never_fails: true,
             leaves_out: false,
             has_torn_summary: *has_torn_summary,
