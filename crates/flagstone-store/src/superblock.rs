@@ -298,7 +298,7 @@ impl Superblock {
             sequence: get(page, superblock::SEQUENCE),
             protocol,
             closed,
-            sealed: (version >= IDENTITY_VERSION && closed == Some(true))
+            sealed: (version >= IDENTITY_VERSION)
                 .then(|| get(page, superblock::SEALED))
                 .filter(|&number| number > 0),
             rested: match version {

@@ -6,8 +6,8 @@
 
 use super::*;
 use crate::flash::{mark_page, medium_bytes};
-use crate::superblock::MEDIUM_PAGE_BYTES;
-use crate::tools::{Hints, repair};
+use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
+use crate::tools::{Hints, Repaired, repair};
 use flagstone::ftl::Mistake;
 
 /// A store, plain or encrypted.
@@ -508,31 +508,49 @@ fn a_lost_summary_or_root_is_never_silent() {
     }
 }
 
+/// What a repair says of a damaged medium, and what the new store holds.
+fn repaired(options: &OpenOptions, bytes: &[u8]) -> (Repaired, Pages) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [from, to] = ["damaged", "repaired"].map(|name| folder.path().join(name));
+    std::fs::write(&from, bytes).expect("room");
+    let hints = Hints::default();
+    let report = repair(&from, &to, options, &hints, false, &mut |_, _| ());
+    let report = report.expect("it is repaired");
+    let mut store = PageStore::open(&to, &OpenOptions::existing().reading()).expect("a store");
+    (report, contents(&mut store))
+}
+
 #[test]
 fn a_repair_names_what_is_lost() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (from, to) = (
-        folder.path().join("damaged"),
-        folder.path().join("repaired"),
-    );
     let options = options(false);
     let left = left(&options, 12, 5, false);
     for &place in &left.written {
-        std::fs::write(&from, flipped(&left.bytes, place, 400)).expect("room");
-        let repaired = repair(
-            &from,
-            &to,
-            &options,
-            &Hints::default(),
-            true,
-            &mut |_, _| (),
-        );
-        let report = repaired.expect("it is repaired");
-        let mut store = PageStore::open(&to, &OpenOptions::existing().reading()).expect("a store");
-        let held = contents(&mut store);
+        let (report, held) = repaired(&options, &flipped(&left.bytes, place, 400));
         assert!(
             held == left.pages || !report.is_whole(),
             "{place}: {report:?}"
         );
+    }
+}
+
+/// The page that was written last before a close cannot be read, nor the summary of its block, the
+/// older superblock and the tables of the close.
+#[test]
+fn a_repair_beside_a_damaged_superblock_names_what_is_lost() {
+    let options = options(false);
+    for batch in 1..4 {
+        let left = left(&options, batch, 0, true);
+        let mut bytes = left.bytes.clone();
+        let head = Superblock::read(&Recorded::with(&bytes)).expect("it is read");
+        let newest = head.expect("a store").superblock.sequence;
+        let older = Superblock::place(newest - 1) as usize / MEDIUM_PAGE_BYTES;
+        let last = *left.written.last().expect("a page is written");
+        let summary = (last - 2) / 17 * 17 + 2 + 16;
+        for place in [older, last, summary, bytes.len() / MEDIUM_PAGE_BYTES - 1] {
+            bytes[place * MEDIUM_PAGE_BYTES..][..MEDIUM_PAGE_BYTES].fill(0xff);
+        }
+        let (report, held) = repaired(&options, &bytes);
+        assert_ne!(held, left.pages);
+        assert!(!report.is_whole(), "{batch}: {report:?}");
     }
 }
