@@ -20,10 +20,11 @@ use crate::identity::Identity;
 use crate::medium::Medium;
 use crate::medium::gaps::Misreads;
 use crate::superblock::{Lifetime, MEDIUM_PAGE_BYTES};
+use flagstone::commit::Kind;
 use flagstone::layout::{get, put};
 use flagstone::nand::FlashError;
 use flagstone::units::{Pbn, Ppn};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -49,8 +50,11 @@ pub struct MediumStats {
 /// What is damaged beside pages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Damage {
-    /// Blocks whose mark is neither a mark nor zeros, so that none of their pages can be read.
+    /// Blocks whose mark is neither a mark nor zeros, or was lost, so that none of their pages can
+    /// be read.
     pub(crate) marks: BTreeSet<u32>,
+    /// Blocks whose first mark a cut has taken, and the generation of their pages.
+    cut: BTreeMap<u32, u64>,
     /// Blocks whose mark is of an opening that the superblock does not know.
     pub(crate) newer: BTreeSet<u32>,
     /// Blocks whose mark is older than their pages: its last write was lost.
@@ -310,7 +314,8 @@ impl MediumFlash {
     /// block's last summary may be there instead: its first page tells.
     pub(super) fn doubt_mark(&self, block: Pbn, known: u64) -> u64 {
         if known == NEVER {
-            return self.generation_of_pages(block);
+            let newest = self.generation_of_pages(block);
+            return self.doubt_zeros(block, newest);
         }
         if known == DAMAGED || self.superblock.identity == Identity::NONE {
             return known;
@@ -322,6 +327,44 @@ impl MediumFlash {
         self.places.notes.damage().older.insert(block.0);
         self.doubt_opening(block, newer);
         newer
+    }
+
+    /// The generation of a block whose mark is zeros, by that of its pages. A cut may have taken the
+    /// first mark of a block, but the next opening that writes writes it again before anything
+    /// else. So if the pages are of an earlier opening, the mark was durable, and an erase that
+    /// came after them may be lost with it.
+    fn doubt_zeros(&self, block: Pbn, newest: u64) -> u64 {
+        if newest == NEVER || !self.writes_marks_again() {
+            return newest;
+        }
+        let last = self.superblock.boot - u32::from(self.counted);
+        let mut damage = self.places.notes.damage();
+        if (newest >> 32) as u32 >= last {
+            damage.cut.insert(block.0, newest);
+            return newest;
+        }
+        damage.marks.insert(block.0);
+        DAMAGED
+    }
+
+    /// Whether an opening that writes has found all marks that a cut has taken: it reads all blocks.
+    fn writes_marks_again(&self) -> bool {
+        self.superblock.protocol == Kind::Seal
+    }
+
+    /// Writes the marks again that a cut has taken, and waits for them.
+    fn write_marks_again(&self) -> io::Result<()> {
+        let cut = std::mem::take(&mut self.places.notes.damage().cut);
+        if cut.is_empty() {
+            return Ok(());
+        }
+        for (block, generation) in cut {
+            let mut page = emit_mark(block, generation, self.superblock.identity);
+            page.resize(MEDIUM_PAGE_BYTES, 0);
+            let offset = self.mark_of(Pbn(block)) * MEDIUM_PAGE_BYTES as u64;
+            self.medium().write_at(offset, &page)?;
+        }
+        self.medium().sync()
     }
 
     /// Notes a block of an opening that the superblock does not know.
@@ -420,6 +463,8 @@ impl MediumFlash {
         if self.counted {
             return Ok(());
         }
+        let written = self.write_marks_again();
+        written.map_err(|error| self.fails("writing marks that a cut has taken", error))?;
         self.counted = true;
         self.superblock.boot += 1;
         let is_unclosed = self.superblock.closed == Some(false);

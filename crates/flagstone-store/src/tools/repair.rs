@@ -223,6 +223,17 @@ fn patch(
                 )),
             }
         }
+        if generation == NEVER && superblock.protocol == Kind::Seal {
+            let (newest, ..) = generation_of_pages(disk.as_ref(), &superblock, block)?;
+            if newest != NEVER && ((newest >> 32) as u32) < superblock.boot {
+                generation = newest;
+                patches.insert(place, emit_mark(block, generation, superblock.identity));
+                report.missing.push(format!(
+                    "block {block}: its mark is lost; if it was erased since its pages were \
+                     written, older versions of pages may be back"
+                ));
+            }
+        }
         boot = boot.max((generation >> 32) as u32);
     }
     if boot > superblock.boot {

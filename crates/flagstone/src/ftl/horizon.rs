@@ -222,8 +222,7 @@ pub(super) struct Horizon {
     unsealed: Vec<Unsealed>,
     /// By plane: the newest statement that a restart has found.
     newest: Vec<Option<Statement>>,
-    /// By plane: of those that it has found, the one by which most blocks had their summaries. The
-    /// newest one may say less, once a block that was open was ended.
+    /// By plane: the one by which most blocks had their summaries. The newest may say less.
     most_sealed: Vec<Option<Statement>>,
     /// Of all that it has found, until statements begin: the number of the program, the last
     /// erase, and the page.

@@ -490,6 +490,50 @@ fn a_mark_that_is_lost_or_older_is_never_silent() {
     }
 }
 
+/// A block has pages of an earlier opening, and its mark reads as zeros. Whether it was erased since
+/// is not known.
+#[test]
+fn a_lost_mark_of_an_earlier_opening_is_an_error() {
+    for &encrypted in KINDS {
+        let options = options(encrypted);
+        let mut left = left(&options, 12, 5, true);
+        let medium = Recorded::with(&left.bytes);
+        let mut store = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
+        store.put(300, b"later");
+        left.pages = contents(&mut store);
+        std::mem::forget(store);
+        let mark = (left.written[0] - 2) / 17 * 17 + 2;
+        let mut bytes = medium.to_vec();
+        bytes[mark * MEDIUM_PAGE_BYTES..][..MEDIUM_PAGE_BYTES].fill(0);
+        let comes = comes(&left, &bytes, &options);
+        assert!(matches!(comes, Comes::Refused(_)), "{encrypted}: {comes:?}");
+    }
+}
+
+/// A cut takes the first mark of a block, and not its pages: the next opening that writes writes it
+/// again, so that openings after that one do not take it for lost.
+#[test]
+fn a_first_mark_that_a_cut_has_taken_is_written_again() {
+    for &encrypted in KINDS {
+        let options = options(encrypted);
+        let left = left(&options, 1, 0, false);
+        let place = *left.written.last().expect("a page is written");
+        let mark = (place - 2) / 17 * 17 + 2;
+        let mut bytes = left.bytes.clone();
+        bytes[mark * MEDIUM_PAGE_BYTES..][..MEDIUM_PAGE_BYTES].fill(0);
+        let medium = Recorded::with(&bytes);
+        for _ in 0..3 {
+            let mut store = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
+            assert_eq!(contents(&mut store), left.pages);
+            store.put(0, b"new");
+            std::mem::forget(store);
+            let bytes = medium.to_vec();
+            let page = &bytes[mark * MEDIUM_PAGE_BYTES..][..MEDIUM_PAGE_BYTES];
+            assert!(page.iter().any(|&byte| byte != 0));
+        }
+    }
+}
+
 #[test]
 fn a_lost_summary_or_root_is_never_silent() {
     for &encrypted in KINDS {
