@@ -329,8 +329,8 @@ impl MediumFlash {
         newer
     }
 
-    /// The generation of a block whose mark is zeros, by that of its pages. A cut may have taken the
-    /// first mark of a block, but the next opening that writes writes it again before anything
+    /// The generation of a block whose mark is zeros, by that of its pages. A cut may have taken
+    /// the first mark of a block, but the next opening that writes writes it again before anything
     /// else. So if the pages are of an earlier opening, the mark was durable, and an erase that
     /// came after them may be lost with it.
     fn doubt_zeros(&self, block: Pbn, newest: u64) -> u64 {
@@ -347,7 +347,7 @@ impl MediumFlash {
         DAMAGED
     }
 
-    /// Whether an opening that writes has found all marks that a cut has taken: it reads all blocks.
+    /// Whether an opening finds all marks that a cut has taken: it reads all blocks.
     fn writes_marks_again(&self) -> bool {
         self.superblock.protocol == Kind::Seal
     }
