@@ -490,8 +490,8 @@ fn a_mark_that_is_lost_or_older_is_never_silent() {
     }
 }
 
-/// A block has pages of an earlier opening, and its mark reads as zeros. Whether it was erased since
-/// is not known.
+/// A block has pages of an earlier opening, and its mark reads as zeros. Whether it was erased
+/// since is not known.
 #[test]
 fn a_lost_mark_of_an_earlier_opening_is_an_error() {
     for &encrypted in KINDS {
