@@ -276,6 +276,16 @@ pub(crate) fn clear_marks(
     Ok(())
 }
 
+/// Whether a mark that is zeros was durable and is lost, by the generation of the pages of its
+/// block and the openings that the superblock counts. A cut may have taken the first mark of a
+/// block, but the next opening that writes writes it again before anything else: not if the pages
+/// are of an earlier one than the last. Then an erase that came after the pages may be lost with
+/// the mark. Only an opening under `seal` reads all blocks, and so finds all such marks.
+pub(crate) fn is_mark_lost(protocol: Kind, openings: u32, generation: u64) -> bool {
+    let is_earlier = generation != NEVER && ((generation >> 32) as u32) < openings;
+    is_earlier && protocol == Kind::Seal
+}
+
 impl MediumFlash {
     /// The generation that the mark of a block gives it.
     pub(super) fn read_mark(&self, block: Pbn) -> io::Result<u64> {
@@ -329,27 +339,18 @@ impl MediumFlash {
         newer
     }
 
-    /// The generation of a block whose mark is zeros, by that of its pages. A cut may have taken
-    /// the first mark of a block, but the next opening that writes writes it again before anything
-    /// else. So if the pages are of an earlier opening, the mark was durable, and an erase that
-    /// came after them may be lost with it.
+    /// The generation of a block whose mark is zeros, by that of its pages.
     fn doubt_zeros(&self, block: Pbn, newest: u64) -> u64 {
-        if newest == NEVER || !self.writes_marks_again() {
-            return newest;
-        }
-        let last = self.superblock.boot - u32::from(self.counted);
+        let openings = self.superblock.boot - u32::from(self.counted);
         let mut damage = self.places.notes.damage();
-        if (newest >> 32) as u32 >= last {
-            damage.cut.insert(block.0, newest);
-            return newest;
+        if is_mark_lost(self.superblock.protocol, openings, newest) {
+            damage.marks.insert(block.0);
+            return DAMAGED;
         }
-        damage.marks.insert(block.0);
-        DAMAGED
-    }
-
-    /// Whether an opening finds all marks that a cut has taken: it reads all blocks.
-    fn writes_marks_again(&self) -> bool {
-        self.superblock.protocol == Kind::Seal
+        if newest != NEVER && self.superblock.protocol == Kind::Seal {
+            damage.cut.insert(block.0, newest);
+        }
+        newest
     }
 
     /// Writes the marks again that a cut has taken, and waits for them.

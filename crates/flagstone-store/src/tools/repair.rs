@@ -20,7 +20,9 @@ use crate::encryption;
 use crate::error::{Doing, StoreError};
 use crate::flash::signer_of;
 use crate::flash::{DAMAGED, NEVER, blocks_in, emit_mark, generation_in, geometry, highest_page};
-use crate::flash::{last_used, mark_at, mark_page, medium_bytes, page_generation, signed_mark};
+use crate::flash::{
+    is_mark_lost, last_used, mark_at, mark_page, medium_bytes, page_generation, signed_mark,
+};
 use crate::holds::Holds;
 use crate::identity::Identity;
 use crate::medium::gaps::{Gaps, Misreads};
@@ -225,7 +227,7 @@ fn patch(
         }
         if generation == NEVER && superblock.protocol == Kind::Seal {
             let (newest, ..) = generation_of_pages(disk.as_ref(), &superblock, block)?;
-            if newest != NEVER && ((newest >> 32) as u32) < superblock.boot {
+            if is_mark_lost(superblock.protocol, superblock.boot, newest) {
                 generation = newest;
                 patches.insert(place, emit_mark(block, generation, superblock.identity));
                 report.missing.push(format!(
