@@ -490,21 +490,41 @@ fn a_mark_that_is_lost_or_older_is_never_silent() {
     }
 }
 
-/// A block has pages of an earlier opening, and its mark reads as zeros. Whether it was erased
-/// since is not known.
+/// A store with a page, on its medium, and a write that takes the mark of its block back: it is what
+/// it was before the block was used, which an encrypted store has signed.
+fn with_its_first_mark(options: &OpenOptions) -> (PageStore, Recorded, impl Fn(&mut Vec<u8>)) {
+    let medium = Recorded::default();
+    let mut store = PageStore::on(Box::new(medium.clone()), options).expect("a store");
+    let new = medium.to_vec();
+    store.put(0, b"old");
+    let written = differing(&new, &medium.to_vec());
+    let mark = (written[0] - 2) / 17 * 17 + 2;
+    let page = mark * MEDIUM_PAGE_BYTES..(mark + 1) * MEDIUM_PAGE_BYTES;
+    let takes_back =
+        move |bytes: &mut Vec<u8>| bytes[page.clone()].copy_from_slice(&new[page.clone()]);
+    (store, medium, takes_back)
+}
+
+/// A block has pages of an earlier opening, and its mark is lost. Whether it was erased since is
+/// not known.
 #[test]
 fn a_lost_mark_of_an_earlier_opening_is_an_error() {
     for &encrypted in KINDS {
         let options = options(encrypted);
-        let mut left = left(&options, 12, 5, true);
-        let medium = Recorded::with(&left.bytes);
+        let (store, medium, take_back) = with_its_first_mark(&options);
+        store.close().expect("no fault");
         let mut store = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
         store.put(300, b"later");
-        left.pages = contents(&mut store);
+        let pages = contents(&mut store);
         std::mem::forget(store);
-        let mark = (left.written[0] - 2) / 17 * 17 + 2;
-        let mut bytes = medium.to_vec();
-        bytes[mark * MEDIUM_PAGE_BYTES..][..MEDIUM_PAGE_BYTES].fill(0);
+        let left = Left {
+            bytes: medium.to_vec(),
+            before: Pages::new(),
+            pages,
+            written: Vec::new(),
+        };
+        let mut bytes = left.bytes.clone();
+        take_back(&mut bytes);
         let comes = comes(&left, &bytes, &options);
         assert!(matches!(comes, Comes::Refused(_)), "{encrypted}: {comes:?}");
     }
@@ -516,20 +536,20 @@ fn a_lost_mark_of_an_earlier_opening_is_an_error() {
 fn a_first_mark_that_a_cut_has_taken_is_written_again() {
     for &encrypted in KINDS {
         let options = options(encrypted);
-        let left = left(&options, 1, 0, false);
-        let place = *left.written.last().expect("a page is written");
-        let mark = (place - 2) / 17 * 17 + 2;
-        let mut bytes = left.bytes.clone();
-        bytes[mark * MEDIUM_PAGE_BYTES..][..MEDIUM_PAGE_BYTES].fill(0);
+        let (store, medium, take_back) = with_its_first_mark(&options);
+        std::mem::forget(store);
+        let mut bytes = medium.to_vec();
+        take_back(&mut bytes);
+        assert_ne!(bytes, medium.to_vec());
         let medium = Recorded::with(&bytes);
         for _ in 0..3 {
             let mut store = PageStore::on(Box::new(medium.clone()), &options).expect("a store");
-            assert_eq!(contents(&mut store), left.pages);
-            store.put(0, b"new");
+            assert_eq!(contents(&mut store)[&0].as_deref(), Some(&b"old"[..]));
+            store.put(1, b"new");
             std::mem::forget(store);
-            let bytes = medium.to_vec();
-            let page = &bytes[mark * MEDIUM_PAGE_BYTES..][..MEDIUM_PAGE_BYTES];
-            assert!(page.iter().any(|&byte| byte != 0));
+            let (now, mut without) = (medium.to_vec(), medium.to_vec());
+            take_back(&mut without);
+            assert_ne!(now, without);
         }
     }
 }
