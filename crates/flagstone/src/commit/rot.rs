@@ -23,10 +23,10 @@ const GEOMETRY: Geometry = Geometry {
 /// Transactions of a history.
 const COMMITS: u32 = 120;
 
-/// A chip with a page that the ECC cannot correct.
+/// A chip with pages that the ECC cannot correct.
 struct Rotten {
     chip: Shared<Chip>,
-    page: Option<Ppn>,
+    pages: Vec<Ppn>,
 }
 
 impl Flash for Rotten {
@@ -40,7 +40,7 @@ impl Flash for Rotten {
         spare: &mut [u8],
     ) -> Result<Read, FlashError> {
         let read = self.chip.read(now, at, data, spare)?;
-        match self.page == Some(at) {
+        match self.pages.contains(&at) {
             true => Err(FlashError::Uncorrectable {
                 at,
                 done: read.done,
@@ -50,14 +50,14 @@ impl Flash for Rotten {
     }
 }
 
-fn open(kind: Kind, chip: &Shared<Chip>, page: Option<Ppn>) -> Result<Device, String> {
-    open_with(kind, chip, page, None)
+fn open(kind: Kind, chip: &Shared<Chip>, pages: &[Ppn]) -> Result<Device, String> {
+    open_with(kind, chip, pages, None)
 }
 
 fn open_with(
     kind: Kind,
     chip: &Shared<Chip>,
-    page: Option<Ppn>,
+    pages: &[Ppn],
     mistake: Option<Mistake>,
 ) -> Result<Device, String> {
     let options = Options {
@@ -69,7 +69,7 @@ fn open_with(
     };
     let flash = Box::new(Rotten {
         chip: chip.clone(),
-        page,
+        pages: pages.to_vec(),
     });
     let config = Config {
         mistake: mistake.into(),
@@ -83,7 +83,7 @@ type Holds = BTreeMap<u32, u8>;
 
 /// Commits transactions. Returns what is there before the last one, and after it.
 fn history(kind: Kind, chip: &Shared<Chip>, seed: u64) -> [Holds; 2] {
-    let mut device = open(kind, chip, None).expect("it is blank");
+    let mut device = open(kind, chip, &[]).expect("it is blank");
     let (mut now, mut dice) = (device.recovered_at(), Dice(seed));
     let (mut before, mut holds) = (Holds::new(), Holds::new());
     for number in 0..COMMITS {
@@ -130,7 +130,7 @@ fn seen(kind: Kind, seed: u64) -> Seen {
         if !chip.look(|chip| chip.is_programmed(page)) {
             continue;
         }
-        let Ok(mut device) = open(kind, &chip, Some(page)) else {
+        let Ok(mut device) = open(kind, &chip, &[page]) else {
             seen.errors += 1;
             continue;
         };
@@ -204,7 +204,8 @@ fn a_restart_with_an_unreadable_page_is_seen_under_every_protocol() {
 }
 
 /// A transaction overwrites a page of its own, another one commits, and then the first one; the
-/// pages of the other one cannot be read any more, one after the other. Returns how many programs
+/// pages of the other one cannot be read any more, one after the other, each alone and with each of
+/// those that the first transaction has programmed since, but its last. Returns how many programs
 /// the second commit takes, and what restarts make of it. The last page of the first transaction is
 /// data, or a list of trims.
 fn commit_with_a_sum(ends_in_list: bool, mistake: Option<Mistake>) -> (u32, Seen) {
@@ -219,7 +220,7 @@ fn commit_with_a_sum(ends_in_list: bool, mistake: Option<Mistake>) -> (u32, Seen
         let is_programmed = |page: &Ppn| chip.look(|chip| chip.is_programmed(*page));
         pages.filter(is_programmed).collect()
     };
-    let mut device = open_with(Kind::Seal, &chip, None, mistake).expect("it is blank");
+    let mut device = open_with(Kind::Seal, &chip, &[], mistake).expect("it is blank");
     let mut now = device.recovered_at();
     let put = |device: &mut Device, now: Nanos, tx, at, byte| {
         let taken = device.write(now, tx, Lpn(at), &[byte]);
@@ -245,30 +246,37 @@ fn commit_with_a_sum(ends_in_list: bool, mistake: Option<Mistake>) -> (u32, Seen
     let with_other = programmed();
     device.commit(now, of_many).expect("the chip is well");
     drop(device);
-    let programs = programmed().len() - with_other.len();
+    let since: Vec<Ppn> = programmed()
+        .into_iter()
+        .filter(|page| !with_other.contains(page))
+        .collect();
     let mut seen = Seen::default();
     for &page in with_other.iter().filter(|page| !old.contains(page)) {
-        let Ok(mut device) = open_with(Kind::Seal, &chip, Some(page), mistake) else {
-            seen.errors += 1;
-            continue;
-        };
-        let read = device.read(Nanos::ZERO, None, Lpn(0));
-        match read.is_ok_and(|(_, found)| found.is_some()) {
-            true => seen.right += 1,
-            false => seen.silent += 1,
+        let alone = std::iter::once(vec![page]);
+        let with_another = since.iter().rev().skip(1).map(|&other| vec![page, other]);
+        for pages in alone.chain(with_another) {
+            let Ok(mut device) = open_with(Kind::Seal, &chip, &pages, mistake) else {
+                seen.errors += 1;
+                continue;
+            };
+            let read = device.read(Nanos::ZERO, None, Lpn(0));
+            match read.is_ok_and(|(_, found)| found.is_some()) {
+                true => seen.right += 1,
+                false => seen.silent += 1,
+            }
         }
     }
-    (programs as u32, seen)
+    (since.len() as u32, seen)
 }
 
 #[test]
-fn a_page_before_the_sum_says_what_was_durable() {
+fn two_pages_before_the_sum_say_what_was_durable() {
     let errors = Seen {
-        errors: 2,
+        errors: 6,
         ..Seen::default()
     };
     for ends_in_list in [false, true] {
-        assert_eq!(commit_with_a_sum(ends_in_list, None), (2, errors));
+        assert_eq!(commit_with_a_sum(ends_in_list, None), (3, errors));
     }
     let silent = Seen {
         silent: 2,

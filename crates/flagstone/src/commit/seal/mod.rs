@@ -90,7 +90,7 @@ use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use bounds::Bounds;
 use evidence::{Evidence, Undecided, Witness};
-use own::{Active, Last, count_of, program, program_last, waits_for};
+use own::{Active, Last, Said, count_of, program, program_last, waits_for};
 use rustc_hash::FxHashMap;
 use seals::Waiting;
 use settings::{LINGER, TRIMS, UNDECIDED};
@@ -443,7 +443,7 @@ impl Seal {
         }
         active.writes.clear();
         active.trims.clear();
-        (active.overwritten, active.said) = (0, 0);
+        (active.overwritten, active.said) = (0, Said::default());
         active.held.clear();
         self.live.reuse(active);
     }
@@ -529,7 +529,7 @@ impl Owner for Seal {
         };
         assert!(follows, "a live transaction has one live version of a page");
         // The copy does not say what the page has said.
-        active.said = 0;
+        active.said = Said::default();
         waits_for(block, active, &mut self.waiting);
     }
 
@@ -592,7 +592,7 @@ impl Owner for Seal {
         {
             active.blocks.retain(|&block| block != victim);
             // What one of its pages has said may be gone.
-            active.said = 0;
+            active.said = Said::default();
         }
     }
 }

@@ -44,9 +44,41 @@ pub(super) struct Active {
     pub(super) blocks: Vec<Pbn>,
     pub(super) held: HeldBack,
     pub(super) trims: Trims,
-    /// What its page on flash has said that says most of what was durable before it, see
-    /// [`Ftl::said`].
-    pub(super) said: u64,
+    pub(super) said: Said,
+}
+
+/// What the pages on flash of a live transaction say of what was durable before it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Said {
+    /// What the one says that says most, see [`Ftl::said`].
+    most: u64,
+    /// How many say so much.
+    pages: u32,
+}
+
+impl Said {
+    /// Pages that have to say it, so that it is still said when one of them is lost.
+    const PAGES: u32 = 2;
+
+    /// A page was programmed that says so much.
+    fn add(&mut self, said: u64) {
+        if said > self.most {
+            *self = Said {
+                most: said,
+                pages: 0,
+            };
+        }
+        self.pages += u32::from(said == self.most);
+    }
+
+    /// How many pages are missing that say as much as one would that is programmed at an instant.
+    fn missing(&self, ftl: &mut Ftl, now: Nanos) -> u32 {
+        if ftl.says_more(now, self.most) {
+            return Self::PAGES;
+        }
+        // Nothing that is said cannot be said twice.
+        Self::PAGES.saturating_sub(self.pages) * u32::from(self.most > 0)
+    }
 }
 
 impl Active {
@@ -133,8 +165,9 @@ pub(super) fn program_last(
         }
     }
     let mut says = active.last(mistake);
-    if state_before_sum(ftl, now, (tx, active), says, waiting)? {
-        // Where it was a list, there is one more.
+    if says.sum.is_some() && !ftl.config().mistake.is(ftl::Mistake::WordUnstated) {
+        state_before_sum(ftl, now, (tx, active), waiting)?;
+        // Where it was a list, there are more.
         says = active.last(mistake);
     }
     let last = program(ftl, now, (tx, active), says, waiting)?;
@@ -145,24 +178,20 @@ pub(super) fn program_last(
 }
 
 /// Before the last page of a transaction, which has no room to say what was durable before it: has
-/// another page say it, if none does that is there already. The page is programmed for that as one
-/// that is not the last. Returns whether it was.
-#[inline]
+/// other pages say it, as far as they do not already. The page is programmed for that as one that
+/// is not the last.
 fn state_before_sum(
     ftl: &mut Ftl,
     now: Nanos,
     (tx, active): (TxId, &mut Active),
-    says: Last,
     waiting: &mut FxHashMap<Pbn, Waiting>,
-) -> Result<bool, FtlError> {
-    let is_left_out = ftl.config().mistake.is(ftl::Mistake::WordUnstated);
-    if says.sum.is_none() || is_left_out || !ftl.says_more(now, active.said) {
-        return Ok(false);
+) -> Result<(), FtlError> {
+    for _ in 0..active.said.missing(ftl, now) {
+        let held = active.held.page();
+        program(ftl, now, (tx, active), Last::NOT, waiting)?;
+        active.held.hold_again(held);
     }
-    let held = active.held.page();
-    program(ftl, now, (tx, active), Last::NOT, waiting)?;
-    active.held.hold_again(held);
-    Ok(true)
+    Ok(())
 }
 
 /// Programs the page that a transaction holds back, and lets the collector have the version that it
@@ -239,7 +268,7 @@ fn is_programmed(
     waiting: &mut FxHashMap<Pbn, Waiting>,
 ) {
     if says.sum.is_none() {
-        active.said = active.said.max(ftl.said());
+        active.said.add(ftl.said());
     }
     // A page that is alone in its transaction counts by itself: no summary has to wait for it.
     if says.count != 1 {
