@@ -215,8 +215,9 @@ fn patch(
                 (0, _) => report.missing.push(format!(
                     "block {block}: its mark is damaged, and none of its pages is whole"
                 )),
-                (_, 0) => report.mended.push(format!(
-                    "block {block}: its mark is damaged; {whole} of its pages are whole"
+                (_, 0) => report.missing.push(format!(
+                    "block {block}: its mark is damaged; {whole} of its pages are whole; if it was \
+                     erased since they were written, older versions of pages may be back"
                 )),
                 // The mark would have said whether they count.
                 _ => report.missing.push(format!(

@@ -360,7 +360,7 @@ fn damaged_marks_are_made_up_for_by_the_pages_behind_them() {
     let (folder, path, pages) = place();
     let whole = fs::read(&path).expect("it can be read");
     let to = folder.path().join("to.flag");
-    let mut mended = 0;
+    let mut named = 0;
     for block in 0..blocks_of(&path) {
         fs::write(&path, &whole).expect("room");
         let offset = mark_page(PAGES, block) * MEDIUM_PAGE_BYTES as u64;
@@ -371,9 +371,10 @@ fn damaged_marks_are_made_up_for_by_the_pages_behind_them() {
             contents(&to) == pages,
             "the mark of block {block}: {report:?}"
         );
-        mended += report.mended.len();
+        // An erase may be lost with the mark.
+        named += report.missing.len();
     }
-    assert!(mended > 10, "{mended}");
+    assert!(named > 10, "{named}");
 }
 
 #[test]
