@@ -58,8 +58,7 @@ impl PageStore {
         let pages_of_block = f64::from(self.device.ftl().data_pages_per_block());
         let live = (self.fill * LIVE_SHARE * pages_of_block) as u32;
         let leisure = Leisure::new(blocks, live, pages);
-        let moved = self.device.collect_ahead(self.now, leisure);
-        let moved = self.translate(moved)?;
+        let moved = self.with_room(|device, now| device.collect_ahead(now, leisure))?;
         if moved == 0 {
             self.compact_at_leisure(pages)?;
         }

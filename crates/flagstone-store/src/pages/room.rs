@@ -136,9 +136,15 @@ impl PageStore {
     }
 
     /// Gives the room back of the last blocks to which nothing was ever written, where the store
-    /// can be sparse. Returns how many bytes these are.
+    /// can be sparse, but for those that the collector keeps free. Returns how many bytes these
+    /// are.
     pub(super) fn give_unwritten_back(&mut self) -> u64 {
-        let (first, end) = (self.end_of_written(), self.device.ftl().blocks_with_room());
+        let (ftl, unwritten) = (self.device.ftl(), self.end_of_written());
+        let end = ftl.blocks_with_room();
+        let free = ftl
+            .free_blocks()
+            .saturating_sub(end.saturating_sub(unwritten));
+        let first = unwritten + (ftl.collects_below() + 1).saturating_sub(free);
         if !self.may_be_sparse() || self.keyed.has_key() || first >= end {
             return 0;
         }

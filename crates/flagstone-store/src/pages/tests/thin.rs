@@ -233,3 +233,26 @@ fn a_discard_gives_blocks_back_that_were_never_written() {
     assert!(taken(&path) >= 9_000 * 4096);
     assert!(store.check().expect("it can be read").is_well());
 }
+
+/// What a discard gives back is not what the collector needs: after each commit one comes, and idle
+/// work.
+#[test]
+fn a_discard_leaves_the_collector_its_free_blocks() {
+    let options = OpenOptions {
+        bytes: 16 << 20,
+        pages_per_block: 16,
+        ..OpenOptions::default()
+    };
+    let mut store = PageStore::on(Box::new(Memory::default()), &options).expect("a store");
+    let mut given = 0;
+    for at in (0..1_000).map(|at| at * 7919 % 150) {
+        store.put(at, &[at as u8; 100]);
+        let free = store.device().ftl().free_blocks();
+        given += store.discard().expect("it is discarded");
+        let ftl = store.device().ftl();
+        assert!(ftl.free_blocks() >= free.min(ftl.collects_below() + 1));
+        store.idle(8).expect("there is room");
+    }
+    assert!(given > 8 << 20, "{given}");
+    holds(&mut store, 150);
+}
