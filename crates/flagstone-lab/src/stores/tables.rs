@@ -7,9 +7,11 @@
 //!   states.rs    what tables hold, and how a reader is held against that
 //!   crowded.rs   what else happens in half of the runs (`filled`)
 //!   wide.rs      what else is drawn in some of the runs (`wide`)
+//!   scattered.rs rows deleted here and there, and a compaction, in a fourth of the runs
 //! ```
 
 mod crowded;
+mod scattered;
 pub(super) mod states;
 mod wide;
 
@@ -24,6 +26,7 @@ use flagstone_store::tables::{Commit, Mistake, ReadTx, Store, TableKind, TableMu
 use flagstone_store::{OpenOptions, PageStore, StoreError, StoreInfo};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
+use scattered::Scatter;
 use states::{Rows, Seen, State, bytes_of, compare};
 use std::ops::Range;
 use std::sync::Arc;
@@ -63,6 +66,7 @@ pub(super) struct Tables {
     pages_per_block: u32,
     crowd: Option<Crowd>,
     wide: Option<Wide>,
+    scatter: Option<Scatter>,
 }
 
 impl Tables {
@@ -72,6 +76,7 @@ impl Tables {
             pages_per_block,
             crowd: None,
             wide: None,
+            scatter: None,
         }
     }
 }
@@ -375,6 +380,7 @@ impl Run<Tables> {
                 let opened = run.open(&life.media.medium);
                 store = opened.map_err(failed("it does not open again"))?;
             }
+            run.scatter_now_and_then(&store, &mut waiting, life)?;
             let mut tx = store.write().map_err(failed("begin"))?;
             let before = life.newest();
             let mut after = (*before).clone();
@@ -433,6 +439,7 @@ impl World for Tables {
     fn draw(id: &StoreRunId, dice: &mut Pcg64Mcg) -> (Tables, u32) {
         let mut tables = Tables {
             crowd: id.filled.then(|| Crowd::new(id.seed)),
+            scatter: Scatter::draw(id.seed),
             ..Tables::plain([16, 16, 24, 32][dice.random_range(0..4)])
         };
         let every = [1, 2, 5][dice.random_range(0..3)];

@@ -102,7 +102,8 @@ impl Store {
             (newest, store.can_compact())
         });
         let leisure = self.leisure();
-        if leisure.is_left_alone_at(newest) || !can_compact || self.has_writer() {
+        let is_busy = self.has_writer() || !self.pages().has_no_open_group();
+        if leisure.is_left_alone_at(newest) || !can_compact || is_busy {
             return Ok(0);
         }
         let held = self.pages().held();

@@ -467,8 +467,8 @@ impl Store {
     /// see [`PageStore::idle`](crate::PageStore::idle). It moves at most `pages` pages, and returns
     /// how many: none if nothing is left to do. A commit that comes meanwhile waits for it. Once
     /// there is nothing to collect, tables from which many rows were removed are compacted
-    /// ([`Store::compact`]), if the store holds at most 64 times `pages` and nobody writes; then it
-    /// returns how many pages that gave back.
+    /// ([`Store::compact`]), if the store holds at most 64 times `pages` and no transaction or
+    /// commit is under way; then it returns how many pages that gave back.
     ///
     /// # Errors
     /// The store was opened for reading, or the medium fails.
