@@ -1,10 +1,12 @@
 //! Rows that are inserted together and deleted here and there, so that a table becomes sparse, and
-//! a compaction that merges its leaves, or idle work that may do so. In a fourth of the runs, with
-//! dice of their own.
+//! a compaction that merges its leaves, or idle work that may do so. In a fourth of the runs, and
+//! on all tight media, with dice of their own.
 
-use super::states::{State, bytes_of, len_of};
+use super::states::{Rows, State, bytes_of, len_of};
 use super::{Life, Run, Tables, Waiting, failed};
+use crate::stores::StoreRunId;
 use crate::stores::harness::Done;
+use crate::stores::tight::Tight;
 use flagstone_store::StoreError;
 use flagstone_store::tables::{Store, TableKind, WriteTx};
 use rand::{RngExt, SeedableRng};
@@ -25,9 +27,9 @@ pub(super) struct Scatter {
 }
 
 impl Scatter {
-    pub(super) fn draw(seed: u64) -> Option<Scatter> {
-        let mut dice = Pcg64Mcg::seed_from_u64(seed ^ DICE);
-        let is_one = dice.random_range(0..4) == 0;
+    pub(super) fn draw(id: &StoreRunId) -> Option<Scatter> {
+        let mut dice = Pcg64Mcg::seed_from_u64(id.seed ^ DICE);
+        let is_one = dice.random_range(0..4) == 0 || Tight::of(id).is_some();
         let every = [4, 8, 16][dice.random_range(0..3)];
         is_one.then_some(Scatter { dice, every })
     }
@@ -108,6 +110,38 @@ impl Run<Tables> {
         Ok(())
     }
 
+    /// Clears the tables of a store in which something found no room, and inserts a row again. Both
+    /// find room.
+    pub(super) fn relieve(&mut self, store: &Store, life: &mut Life<State>) -> Done<()> {
+        for name in life.newest().keys().copied() {
+            let mut after = (*life.newest()).clone();
+            let mut tx = store.write().map_err(failed("begin"))?;
+            let mut table = tx.table(name).map_err(failed("a table"))?;
+            table.clear().map_err(failed("clearing"))?;
+            after.insert(name, Rows::new());
+            let counts = after != *life.newest();
+            let number = life.ask(after);
+            tx.commit()
+                .map_err(failed("clearing a table of a full store"))?;
+            life.acknowledge(number, counts);
+        }
+        let mut after = (*life.newest()).clone();
+        let mut tx = store.write().map_err(failed("begin"))?;
+        let mut table = tx.table("apples").map_err(failed("a table"))?;
+        self.tag += 1;
+        let (key, value) = (b"relieved".to_vec(), bytes_of(self.tag << 40));
+        table.insert(&key, &value).map_err(failed("an insertion"))?;
+        after
+            .entry("apples")
+            .or_default()
+            .insert(key, self.tag << 40);
+        let number = life.ask(after);
+        tx.commit()
+            .map_err(failed("an insertion after tables were cleared"))?;
+        life.acknowledge(number, true);
+        Ok(())
+    }
+
     /// Commits a transaction with no other under way. One that finds no room changes nothing.
     fn commit_alone(
         &mut self,
@@ -124,7 +158,7 @@ impl Run<Tables> {
         let counts = after != *before;
         let number = life.ask(after);
         match tx.commit_later() {
-            Err(StoreError::Full(_)) if self.world.crowd.is_some() => {
+            Err(StoreError::Full(_)) if self.world.may_be_full() => {
                 life.lose(number)?;
                 self.tally.refused += 1;
             }
