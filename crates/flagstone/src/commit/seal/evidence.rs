@@ -192,8 +192,14 @@ impl Evidence {
         self.by_block.len().min(self.open.len())
     }
 
-    /// Of the undecided blocks that can be collected, one of the transaction that committed first.
+    /// Of the undecided blocks that can be collected, one without live pages; if there is none, one
+    /// of the transaction that committed first.
     pub(super) fn oldest(&self, ftl: &Ftl) -> Option<Pbn> {
+        let blocks = self.by_block.keys().copied();
+        let is_empty = |&block: &Pbn| ftl.is_candidate(block) && ftl.live_in(block) == 0;
+        if let Some(empty) = blocks.filter(is_empty).min() {
+            return Some(empty);
+        }
         let collectable = |open: &Undecided| {
             let blocks = open.blocks.iter().copied();
             blocks.filter(|&block| ftl.is_candidate(block)).min()

@@ -270,7 +270,7 @@ mod tests {
                 .expect("a tree");
             let again = tree.bytes.counts.merges + tree.bytes.counts.redistributions - writes;
             assert!(
-                again <= after as u64 / 16,
+                page < 512 || again <= after as u64 / 16,
                 "{text}: {again} nodes change again"
             );
         }
