@@ -432,7 +432,11 @@ impl World for Pages {
     fn fill(run: &mut Run<Pages>, media: &Media) -> Done<Model> {
         let mut dice = Pcg64Mcg::seed_from_u64(run.id.seed ^ FILL);
         let mut model = Model::default();
-        let mut store = run.open(media).map_err(failed("it does not open"))?;
+        // The medium ends where it does once it is filled.
+        let tight = run.world.tight.take();
+        let opened = run.open(media);
+        run.world.tight = tight;
+        let mut store = opened.map_err(failed("it does not open"))?;
         let failed = |error| failed("while it is filled")(error);
         for _ in 0..FILL_MAX {
             if store.store().device().stats().collections > 0 {

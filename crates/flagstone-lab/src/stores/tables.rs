@@ -480,7 +480,11 @@ impl World for Tables {
     }
 
     fn fill(run: &mut Run<Tables>, media: &Media) -> Done<State> {
-        run.fill(&media.medium)
+        // The medium ends where it does once it is filled.
+        let tight = run.world.tight.take();
+        let filled = run.fill(&media.medium);
+        run.world.tight = tight;
+        filled
     }
 
     fn live(
