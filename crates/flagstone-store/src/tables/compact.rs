@@ -1,5 +1,5 @@
-//! Tables that become smaller: nodes that deletions have left nearly empty are merged, and pages get
-//! the lowest numbers. A store has room for its highest page, so that tables of which most was
+//! Tables that become smaller: nodes that deletions have left nearly empty are merged, and pages
+//! get the lowest numbers. A store has room for its highest page, so that tables of which most was
 //! deleted take what they took before, until their last pages have moved.
 //!
 //! Nodes and pages move in transactions of their own, a few at a time, each of which leads to all

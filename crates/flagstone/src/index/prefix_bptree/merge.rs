@@ -260,7 +260,6 @@ mod tests {
             }
             let (after, needed) = nodes(tree);
             let text = format!("page {page}, shape {shape}: {before}, {after} nodes, {needed}");
-            println!("{text}");
             assert!(after as f64 <= 1.5 * needed + 4.0, "{text}");
             sparse += usize::from(before as f64 > 1.6 * needed);
             // Parents that have merged bring nodes beside each other: the next pass changes fewer.
