@@ -15,6 +15,7 @@ mod recover;
 mod room;
 
 pub use beside::{Asked, Looked};
+pub(crate) use compact::LEISURE;
 pub use look::{CheckReport, PageFacts, StoreInfo};
 #[cfg(feature = "encryption")]
 pub(crate) use look::{doubt_blank, doubt_head};

@@ -243,3 +243,35 @@ fn an_older_superblock_of_a_store_that_grew_into_a_block_without_a_mark() {
         assert_eq!(there == u64::from(pages), lost == 0, "{there} of {pages}");
     }
 }
+
+/// Fails if a disk that is trimmed moves pages, fills blocks with zeros or writes a root for blocks
+/// that nothing reads any more: a commit writes its list of trims, and a page of tails at most.
+#[test]
+fn trimming_a_disk_writes_two_pages_a_commit() {
+    const MIB: u64 = 1 << 20;
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = PageStore::open(&folder.path().join("disk"), &OpenOptions::default());
+    let mut disk = Volume::create(store.expect("a store"), 64 * MIB).expect("a disk");
+    // Chunks of the first commit stay where most others are trimmed, and more commits than there
+    // may be undecided blocks follow.
+    for at in (0..64 * MIB).step_by(4 << 20) {
+        disk.write(at, &[1; 4096]).expect("room");
+    }
+    disk.flush().expect("room");
+    for at in (0..64 * MIB).step_by(MIB as usize) {
+        disk.write(at, &[2; MIB as usize]).expect("room");
+        disk.flush().expect("room");
+    }
+    let (before, mut commits) = (disk.pages().medium_stats().bytes, 0);
+    for at in (MIB..64 * MIB).step_by(8 << 20) {
+        disk.trim(at, (8 * MIB).min(64 * MIB - at)).expect("room");
+        disk.flush().expect("room");
+        commits += 1;
+    }
+    let bytes = disk.pages().medium_stats().bytes - before;
+    let pages = bytes / MEDIUM_PAGE_BYTES as u64;
+    assert!(
+        pages <= 2 * commits + 4,
+        "{pages} pages in {commits} commits"
+    );
+}

@@ -2,7 +2,7 @@
 //! client may trim the pages with the highest numbers, without which a store can be smaller.
 
 use super::harness::{Done, Life, Run, failed};
-use super::model::{Model, Places, Writes};
+use super::model::{Model, Places, Writes, bytes_of};
 use super::pages::{LiveTx, Pages};
 use super::pair::Pair;
 use flagstone::units::Lpn;
@@ -84,6 +84,46 @@ impl Run<Pages> {
             }
             Err(error) => return Err(failed("commit")(error)),
         }
+        Ok(())
+    }
+}
+
+impl Run<Pages> {
+    /// Trims half of the pages of a store in which something found no room, and writes to a few of
+    /// them again. Both find room.
+    pub(super) fn relieve(
+        &mut self,
+        store: &mut Pair,
+        life: &mut Life<Model>,
+        live: Vec<LiveTx>,
+    ) -> Done<()> {
+        for LiveTx { tx, .. } in live {
+            store.abort(tx).map_err(failed("abort"))?;
+        }
+        let held: Vec<u32> = life.newest().held_from(0).step_by(2).collect();
+        let mut trims = Writes::new();
+        let tx = store.begin().map_err(failed("begin"))?;
+        for &at in &held {
+            store
+                .trim(tx, Lpn(at))
+                .map_err(failed("a trim of a full store"))?;
+            trims.insert(at, None);
+        }
+        let number = life.ask(life.newest().with(&trims));
+        store.commit(tx).map_err(failed("trims of a full store"))?;
+        life.acknowledge(number, !trims.is_empty());
+        let tx = store.begin().map_err(failed("begin"))?;
+        let mut writes = Writes::new();
+        for &at in held.iter().take(held.len() / 4) {
+            self.tag += 1;
+            let written = store.write(tx, Lpn(at), &bytes_of(self.tag));
+            written.map_err(failed("a write after trims"))?;
+            writes.insert(at, Some(self.tag));
+        }
+        let number = life.ask(life.newest().with(&writes));
+        store.commit(tx).map_err(failed("a commit after trims"))?;
+        life.acknowledge(number, !writes.is_empty());
+        self.tally.committed += 2;
         Ok(())
     }
 }

@@ -107,6 +107,8 @@ pub(super) struct Lying {
     pages_per_block: u64,
     /// Of the times that it is asked for room, it has none after those that these dice say.
     refuses: Option<Mutex<Pcg64Mcg>>,
+    /// Bytes of room, once there is a store.
+    end: Option<u64>,
 }
 
 impl Lying {
@@ -118,7 +120,18 @@ impl Lying {
             wrote_tables: AtomicBool::new(false),
             pages_per_block: pages_per_block.into(),
             refuses: None,
+            end: None,
         }
+    }
+
+    /// A medium that has room for so many bytes, or has no end.
+    pub(super) fn ending_at(self, end: Option<u64>) -> Lying {
+        Lying { end, ..self }
+    }
+
+    /// Whether a range is behind the end.
+    fn is_beyond(&self, end: u64) -> bool {
+        self.end.is_some_and(|most| end > most) && self.has_blocks()
     }
 
     /// A medium that has no room now and then, half of the times that a store is to grow.
@@ -259,7 +272,29 @@ impl Medium for Lying {
         if !is_new && self.refuses.as_ref().is_some_and(refuses) {
             return Err(io::ErrorKind::StorageFull.into());
         }
+        if self.is_beyond(bytes) && bytes > self.below.bytes()? {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         self.below.reserve(bytes)
+    }
+
+    /// A sparse medium becomes longer without room.
+    fn lengthen(&self, bytes: u64) -> io::Result<()> {
+        if self.is_thin() {
+            return self.below.lengthen(bytes);
+        }
+        self.reserve(bytes)
+    }
+
+    fn is_thin(&self) -> bool {
+        self.below.is_thin()
+    }
+
+    fn take(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        if self.is_beyond(offset + bytes) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.below.take(offset, bytes)
     }
 
     fn can_shorten(&self) -> bool {

@@ -44,6 +44,7 @@ mod pair;
 pub mod rot;
 pub mod soak;
 mod tables;
+mod tight;
 mod whole;
 mod wide;
 

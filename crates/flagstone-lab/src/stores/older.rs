@@ -9,6 +9,7 @@
 //! This has dice of its own, so that the clients do the same whatever the medium holds.
 
 use super::harness::{Done, Life, Media, Run, World};
+use super::tight::Tight;
 use super::{Lie, StoreRunId};
 use flagstone_store::MEDIUM_PAGE_BYTES;
 use flagstone_store::medium::Recorded;
@@ -61,7 +62,10 @@ impl StoreRunId {
     /// Whether the medium is sparse, as a file with holes: half of the wide runs.
     pub(super) fn is_sparse(&self) -> bool {
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ SPARSE);
-        self.wide && dice.random_range(0..2) == 0
+        match Tight::of(self) {
+            Some(tight) => tight.is_sparse,
+            None => self.wide && dice.random_range(0..2) == 0,
+        }
     }
 
     /// What the identity of the stores of the run is made of.

@@ -8,6 +8,7 @@ use super::lie::{Lie, Lying};
 use super::model::{Model, Places, Writes, bytes_of, swept};
 use super::on_chip::OnChip;
 use super::pair::Pair;
+use super::tight::Tight;
 use super::whole;
 use super::wide::{Heals, Wide, was_told};
 use flagstone::commit::DeviceError;
@@ -53,6 +54,8 @@ pub(super) struct Pages {
     refuses: bool,
     /// What else is drawn, of a wide run.
     pub(super) wide: Option<Wide>,
+    /// The end of the medium, if it is near.
+    pub(super) tight: Option<Tight>,
 }
 
 impl Pages {
@@ -65,6 +68,17 @@ impl Pages {
             _ => self.pages.apart = dice.random_range(2..100),
         }
         self.refuses = dice.random_range(0..3) == 0;
+    }
+
+    /// Has clients write to about as many pages as a tight medium has room for.
+    fn be_tight(&mut self) {
+        let (Some(tight), Some(wide)) = (self.tight, &mut self.wide) else {
+            return;
+        };
+        wide.bytes = 0;
+        self.pages_per_block = tight.pages_per_block;
+        self.pages.count = self.pages.count.max(tight.count);
+        self.writes = self.writes.max(30);
     }
 
     /// No store of the run has more blocks, of those that begin small.
@@ -180,6 +194,8 @@ impl Run<Pages> {
         } = self.world;
         let lying = || {
             let lying = Lying::new(media.medium.clone(), self.id.lie, pages_per_block);
+            let end = self.world.tight.map(|tight| tight.end(pages_per_block));
+            let lying = lying.ending_at(end);
             match refuses {
                 true => lying.refusing(self.id.seed),
                 false => lying,
@@ -280,6 +296,7 @@ impl Run<Pages> {
         let medium = life.media.medium.clone();
         let _heals = Heals(medium.clone());
         medium.fail_at(wide.and_then(|wide| Some(medium.operations() + wide.fails_after?)));
+        let refused = run.tally.refused;
         let mut wrote = false;
         let mut live: Vec<LiveTx> = Vec::new();
         let most = store.store().device().live_max().unwrap_or(u32::MAX) as usize;
@@ -362,6 +379,13 @@ impl Run<Pages> {
             wrote |= !writes.is_empty();
             run.look_after_commit(life, dice);
         }
+        if run.world.tight.is_some() && run.tally.refused > refused {
+            readers
+                .open
+                .drain(..)
+                .for_each(|(id, _)| store.end_snapshot(id));
+            run.relieve(&mut store, life, live)?;
+        }
         let alone = store.store();
         run.tally.collections += alone.device().stats().collections;
         run.tally.grown += u64::from(alone.device().geometry().blocks().saturating_sub(began));
@@ -387,6 +411,7 @@ impl World for Pages {
             clients: dice.random_range(1..4),
             refuses: false,
             wide: None,
+            tight: Tight::of(id),
         };
         if id.grows {
             pages.grow(id.seed);
@@ -395,6 +420,7 @@ impl World for Pages {
             true => Wide::draw(id.seed, &mut pages),
             false => 1,
         };
+        pages.be_tight();
         (pages, [1, 2, 5][dice.random_range(0..3)] * rarely)
     }
 
@@ -406,7 +432,11 @@ impl World for Pages {
     fn fill(run: &mut Run<Pages>, media: &Media) -> Done<Model> {
         let mut dice = Pcg64Mcg::seed_from_u64(run.id.seed ^ FILL);
         let mut model = Model::default();
-        let mut store = run.open(media).map_err(failed("it does not open"))?;
+        // The medium ends where it does once it is filled.
+        let tight = run.world.tight.take();
+        let opened = run.open(media);
+        run.world.tight = tight;
+        let mut store = opened.map_err(failed("it does not open"))?;
         let failed = |error| failed("while it is filled")(error);
         for _ in 0..FILL_MAX {
             if store.store().device().stats().collections > 0 {

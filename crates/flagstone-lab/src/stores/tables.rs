@@ -7,15 +7,18 @@
 //!   states.rs    what tables hold, and how a reader is held against that
 //!   crowded.rs   what else happens in half of the runs (`filled`)
 //!   wide.rs      what else is drawn in some of the runs (`wide`)
+//!   scattered.rs rows deleted here and there, and a compaction, in a fourth of the runs
 //! ```
 
 mod crowded;
+mod scattered;
 pub(super) mod states;
 mod wide;
 
 use super::StoreRunId;
 use super::harness::{Done, Life, May, Media, Run, World, failed};
 use super::lie::{Lie, Lying};
+use super::tight::Tight;
 use super::whole;
 use super::wide::{Heals, was_told};
 use crowded::Crowd;
@@ -24,6 +27,7 @@ use flagstone_store::tables::{Commit, Mistake, ReadTx, Store, TableKind, TableMu
 use flagstone_store::{OpenOptions, PageStore, StoreError, StoreInfo};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
+use scattered::Scatter;
 use states::{Rows, Seen, State, bytes_of, compare};
 use std::ops::Range;
 use std::sync::Arc;
@@ -63,6 +67,9 @@ pub(super) struct Tables {
     pages_per_block: u32,
     crowd: Option<Crowd>,
     wide: Option<Wide>,
+    scatter: Option<Scatter>,
+    /// The end of the medium, if it is near.
+    tight: Option<Tight>,
 }
 
 impl Tables {
@@ -72,7 +79,16 @@ impl Tables {
             pages_per_block,
             crowd: None,
             wide: None,
+            scatter: None,
+            tight: None,
         }
+    }
+}
+
+impl Tables {
+    /// Whether the medium has no room now and then.
+    fn may_be_full(&self) -> bool {
+        self.crowd.is_some() || self.tight.is_some()
     }
 }
 
@@ -102,7 +118,9 @@ impl Run<Tables> {
     }
 
     fn open_with(&self, medium: &Recorded, options: &OpenOptions) -> Result<Store, StoreError> {
-        let lying = Lying::new(medium.clone(), self.id.lie, self.world.pages_per_block);
+        let pages_per_block = self.world.pages_per_block;
+        let end = self.world.tight.map(|tight| tight.end(pages_per_block));
+        let lying = Lying::new(medium.clone(), self.id.lie, pages_per_block).ending_at(end);
         let made = match self.id.lie {
             Lie::FreedPages => Some(Mistake::FreedStaysFree),
             Lie::DroppedRoots => Some(Mistake::DropsRootFirst),
@@ -143,7 +161,7 @@ impl Run<Tables> {
         for (number, counts, commit) in waiting.drain(..) {
             match commit.wait() {
                 Ok(()) => life.acknowledge(number, counts),
-                Err(StoreError::Full(_)) if self.world.crowd.is_some() => lost = lost.min(number),
+                Err(StoreError::Full(_)) if self.world.may_be_full() => lost = lost.min(number),
                 Err(error) => return Err(failed("waiting for a commit")(error)),
             }
         }
@@ -174,7 +192,7 @@ impl Run<Tables> {
         }
         let are_lost = self.wait(waiting, life)?;
         match tx.commit_later() {
-            Err(StoreError::Full(_)) if are_lost || self.world.crowd.is_some() => Ok(()),
+            Err(StoreError::Full(_)) if are_lost || self.world.may_be_full() => Ok(()),
             Err(error) => Err(failed("a transaction beside others")(error)),
             Ok(_) if are_lost => Err("a transaction commits whose past found no room".into()),
             Ok(commit) => {
@@ -336,6 +354,7 @@ impl Run<Tables> {
     fn live(&mut self, life: &mut Life<State>, steps: u32, dice: &mut Pcg64Mcg) -> Done<()> {
         let run = self;
         let (mut waiting, mut readers) = (Waiting::new(), Vec::new());
+        let refused = run.tally.refused;
         let opened = run.open(&life.media.medium);
         let mut store = opened.map_err(failed("it does not open"))?;
         if run.world.crowd.is_none() {
@@ -375,6 +394,7 @@ impl Run<Tables> {
                 let opened = run.open(&life.media.medium);
                 store = opened.map_err(failed("it does not open again"))?;
             }
+            run.scatter_now_and_then(&store, &mut waiting, life)?;
             let mut tx = store.write().map_err(failed("begin"))?;
             let before = life.newest();
             let mut after = (*before).clone();
@@ -393,7 +413,7 @@ impl Run<Tables> {
             let commit = match tx.commit_later() {
                 // It fails alone, unless those that it waited for have failed: they had found room,
                 // and it is gone since.
-                Err(StoreError::Full(_)) if run.world.crowd.is_some() => {
+                Err(StoreError::Full(_)) if run.world.may_be_full() => {
                     life.lose(number)?;
                     run.tally.refused += 1;
                     run.wait(&mut waiting, life)?;
@@ -420,6 +440,10 @@ impl Run<Tables> {
             crowd.give_room();
             run.tally.collections += run.info(&life.media.medium)?.life.erases;
         }
+        if run.world.tight.is_some() && run.tally.refused > refused {
+            readers.clear();
+            run.relieve(&store, life)?;
+        }
         store.check()?;
         seen(&store, &[life.newest()]).map(|_| ())
     }
@@ -433,13 +457,18 @@ impl World for Tables {
     fn draw(id: &StoreRunId, dice: &mut Pcg64Mcg) -> (Tables, u32) {
         let mut tables = Tables {
             crowd: id.filled.then(|| Crowd::new(id.seed)),
+            scatter: Scatter::draw(id),
+            tight: Tight::of(id),
             ..Tables::plain([16, 16, 24, 32][dice.random_range(0..4)])
         };
         let every = [1, 2, 5][dice.random_range(0..3)];
         if !id.wide {
             return (tables, every);
         }
-        let wide = Wide::draw(id.seed);
+        let mut wide = Wide::draw(id.seed);
+        if let Some(tight) = tables.tight {
+            wide.be_tight(tight);
+        }
         tables.pages_per_block = wide.pages_per_block;
         let rarely = wide.rarely();
         tables.wide = Some(wide);
@@ -451,7 +480,11 @@ impl World for Tables {
     }
 
     fn fill(run: &mut Run<Tables>, media: &Media) -> Done<State> {
-        run.fill(&media.medium)
+        // The medium ends where it does once it is filled.
+        let tight = run.world.tight.take();
+        let filled = run.fill(&media.medium);
+        run.world.tight = tight;
+        filled
     }
 
     fn live(

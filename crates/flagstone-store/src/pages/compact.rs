@@ -21,7 +21,7 @@ const ROOM_BESIDE: u64 = 1 << 20;
 
 /// Pages that a store holds at most, for each that may be moved at a time, to be compacted while it
 /// is idle: others wait for that.
-const LEISURE: u64 = 64;
+pub(crate) const LEISURE: u64 = 64;
 
 impl PageStore {
     /// Moves what the store holds to the front, so that it has no more blocks than it needs, and

@@ -67,6 +67,8 @@ pub enum Mistake {
     DropsRootFirst,
     /// A table whose root gets a lower page is led to by its old one.
     MovesRootUnnamed,
+    /// A compaction leaves nodes as sparse as deletions have left them.
+    MergesNothing,
 }
 
 /// Records that this module keeps.

@@ -359,7 +359,7 @@ impl Noted {
 /// none up.
 #[derive(Clone)]
 pub struct ReadTx {
-    catalog: Option<Walk<Snapshot>>,
+    pub(super) catalog: Option<Walk<Snapshot>>,
 }
 
 impl ReadTx {

@@ -3,6 +3,7 @@
 use super::Mistake;
 use super::catalog::{FIRST_ROOT, HEAD, Head, Record, head, parse_head};
 use super::changed::Changed;
+use super::compact::Leisure;
 use super::read::{self, ReadTx};
 use super::space::Space;
 use super::write::{WriteTx, put_record};
@@ -32,6 +33,7 @@ pub(super) struct Inner {
     is_free: Condvar,
     is_read_only: bool,
     pub(super) mistaken: Mistaken<Mistake>,
+    pub(super) leisure: Leisure,
 }
 
 /// What writers hand to each other.
@@ -376,6 +378,7 @@ impl Store {
             is_free: Condvar::new(),
             is_read_only: options.read_only,
             mistaken,
+            leisure: Leisure::default(),
         })))
     }
 
@@ -404,6 +407,20 @@ impl Store {
             true => Err(StoreError::ReadOnly),
             false => self.begin(alone),
         }
+    }
+
+    pub(super) fn leisure(&self) -> &Leisure {
+        &self.0.leisure
+    }
+
+    pub(super) fn is_mistaken(&self, mistake: Mistake) -> bool {
+        self.0.mistaken.is(mistake)
+    }
+
+    /// Whether a transaction writes now.
+    pub(super) fn has_writer(&self) -> bool {
+        let place = self.0.writer.lock().expect("no thread panics here");
+        !matches!(*place, Place::Here(_))
     }
 
     /// The pages below.
@@ -447,13 +464,19 @@ impl Store {
     }
 
     /// Collects old versions ahead of need, for a program or a thread that has nothing else to do:
-    /// see [`PageStore::idle`](crate::PageStore::idle). It moves at most so many pages, and returns
-    /// how many: none if nothing is left to do. A commit that comes meanwhile waits for it.
+    /// see [`PageStore::idle`](crate::PageStore::idle). It moves at most `pages` pages, and returns
+    /// how many: none if nothing is left to do. A commit that comes meanwhile waits for it. Once
+    /// there is nothing to collect, tables from which many rows were removed are compacted
+    /// ([`Store::compact`]), if the store holds at most 64 times `pages` and no transaction or
+    /// commit is under way; then it returns how many pages that gave back.
     ///
     /// # Errors
     /// The store was opened for reading, or the medium fails.
     pub fn idle(&self, pages: u32) -> Result<u32, StoreError> {
-        self.0.pages.idle(pages)
+        match self.0.pages.idle(pages)? {
+            0 => self.compact_at_leisure(pages),
+            moved => Ok(moved),
+        }
     }
 
     /// Checks all tables, at the turn of a writer: order and fill of their nodes, and that each

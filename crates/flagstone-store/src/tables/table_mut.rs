@@ -103,7 +103,11 @@ impl TableMut<'_> {
     /// # Errors
     /// As [`TableMut::insert`].
     pub fn remove(&mut self, key: &[u8]) -> Result<bool, StoreError> {
-        self.change(key, None)
+        let was = self.change(key, None)?;
+        if was {
+            self.tx.has_removed();
+        }
+        Ok(was)
     }
 
     /// Gives several keys their values, in the order of the keys, which is faster than any other:

@@ -111,6 +111,11 @@ impl WriteTx {
         self.inner.mistaken.is(mistake)
     }
 
+    /// Notes that a row was removed, for idle work.
+    pub(super) fn has_removed(&self) {
+        self.inner.leisure.has_removed();
+    }
+
     pub(super) fn may_go_on(&self) -> Result<(), StoreError> {
         match &self.spoilt {
             Some(why) => Err(StoreError::Spoilt(why.clone())),

@@ -4,6 +4,7 @@
 use super::super::harness::{Done, failed};
 use super::super::lie::Lying;
 use super::super::model::{Model, Places, Tag, Writes, bytes_of, swept};
+use super::super::tight::Tight;
 use super::judge::{Kept, Looked, Way};
 use super::past::{Bytes, Past};
 use super::{End, RotRunId};
@@ -35,6 +36,7 @@ pub(super) struct RottenPages {
     /// Pages and commits of writes that are committed.
     written: BTreeMap<Tag, (u32, usize)>,
     collections: u64,
+    tight: Option<Tight>,
 }
 
 /// What a page holds.
@@ -65,7 +67,9 @@ fn some<T: ToString>(all: impl ExactSizeIterator<Item = T>) -> String {
 
 impl RottenPages {
     fn open(&self, past: &Past<Model>) -> Result<PageStore, StoreError> {
-        let medium = past.media.dressed(self.id.lie, self.pages_per_block);
+        let medium = past
+            .media
+            .dressed(self.id.lie, self.pages_per_block, self.tight);
         PageStore::on(medium, &self.options())
     }
 
@@ -251,11 +255,17 @@ impl Kept for RottenPages {
             tag: 0,
             written: BTreeMap::new(),
             collections: 0,
+            tight: Tight::draw(id.seed),
         };
         match dice.random_range(0..6) {
             0 => kept.space = 30.0,
             1 => kept.pages.apart = dice.random_range(2..60),
             _ => {}
+        }
+        if let Some(tight) = kept.tight {
+            kept.pages_per_block = tight.pages_per_block;
+            kept.pages.count = tight.count;
+            kept.writes = kept.writes.max(12);
         }
         kept
     }

@@ -3,6 +3,7 @@
 //! page belongs to.
 
 use super::super::lie::{Lie, Lying};
+use super::super::tight::Tight;
 use flagstone_store::MEDIUM_PAGE_BYTES;
 use flagstone_store::medium::{Medium, Recorded};
 use std::collections::BTreeMap;
@@ -112,10 +113,18 @@ impl Media {
         }
     }
 
-    /// The medium for a store to be opened on.
-    pub(super) fn dressed(&self, lie: Lie, pages_per_block: u32) -> Box<dyn Medium> {
+    /// The medium for a store to be opened on. One that is tight has an end, and may be sparse.
+    pub(super) fn dressed(
+        &self,
+        lie: Lie,
+        pages_per_block: u32,
+        tight: Option<Tight>,
+    ) -> Box<dyn Medium> {
+        let end = tight.map(|tight| tight.end(pages_per_block));
+        self.medium
+            .be_sparse(tight.is_some_and(|tight| tight.is_sparse));
         Box::new(Remembering {
-            front: Lying::new(self.medium.clone(), lie, pages_per_block),
+            front: Lying::new(self.medium.clone(), lie, pages_per_block).ending_at(end),
             below: self.medium.clone(),
             log: Arc::clone(&self.log),
         })
@@ -157,6 +166,18 @@ impl Medium for Remembering {
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         self.front.reserve(bytes)
+    }
+
+    fn lengthen(&self, bytes: u64) -> io::Result<()> {
+        self.front.lengthen(bytes)
+    }
+
+    fn is_thin(&self) -> bool {
+        self.front.is_thin()
+    }
+
+    fn take(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.front.take(offset, bytes)
     }
 
     fn can_shorten(&self) -> bool {

@@ -5,6 +5,7 @@ use super::super::harness::{Done, Run, failed};
 use super::super::lie::Lying;
 use super::super::tables::Tables;
 use super::super::tables::states::{Rows, State, bytes_of};
+use super::super::tight::Tight;
 use super::super::{StoreRunId, StoreSubject};
 use super::judge::{Kept, Looked, Way};
 use super::pages::check as check_pages;
@@ -29,6 +30,7 @@ pub(super) struct RottenTables {
     space: f64,
     clients: Run<Tables>,
     erases: u64,
+    tight: Option<Tight>,
 }
 
 /// What a table has shown.
@@ -278,7 +280,9 @@ impl Kept for RottenTables {
     type View = View;
 
     fn draw(id: &RotRunId, dice: &mut Pcg64Mcg) -> RottenTables {
-        let pages_per_block = [16, 16, 20, 32, 64][dice.random_range(0..5)];
+        let drawn = [16, 16, 20, 32, 64][dice.random_range(0..5)];
+        let tight = Tight::draw(id.seed);
+        let pages_per_block = tight.map_or(drawn, |tight| tight.pages_per_block);
         let run = StoreRunId {
             subject: StoreSubject::Tables,
             protocol: id.protocol,
@@ -296,6 +300,7 @@ impl Kept for RottenTables {
             space: [1.2, 1.5, 2.0, 30.0][dice.random_range(0..4)],
             clients: Run::of(&run, Tables::plain(pages_per_block)),
             erases: 0,
+            tight,
         }
     }
 
@@ -327,7 +332,9 @@ impl Kept for RottenTables {
         end: End,
         dice: &mut Pcg64Mcg,
     ) -> Done<()> {
-        let medium = past.media.dressed(self.id.lie, self.pages_per_block);
+        let medium = past
+            .media
+            .dressed(self.id.lie, self.pages_per_block, self.tight);
         let opened = Store::on(medium, &self.options());
         let store = opened.map_err(failed("it does not open"))?;
         let steps = [0..2, 2..10, 10..40][dice.random_range(0..3)].clone();
@@ -345,7 +352,13 @@ impl Kept for RottenTables {
                 continue;
             }
             let (counts, about) = (after != *past.newest(), changes(past.newest(), &after));
-            tx.commit().map_err(failed("commit"))?;
+            match tx.commit() {
+                Err(StoreError::Full(_)) if self.tight.is_some() => {
+                    past.tell("a transaction finds no room");
+                    continue;
+                }
+                done => done.map_err(failed("commit"))?,
+            }
             past.acknowledge(after, counts, about);
         }
         self.end(store, past, end, dice)

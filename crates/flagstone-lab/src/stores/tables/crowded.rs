@@ -142,6 +142,24 @@ impl Medium for Bounded {
         }
     }
 
+    fn lengthen(&self, bytes: u64) -> io::Result<()> {
+        match self.is_thin() {
+            true => self.below.lengthen(bytes),
+            false => self.reserve(bytes),
+        }
+    }
+
+    fn is_thin(&self) -> bool {
+        self.below.is_thin()
+    }
+
+    fn take(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        match offset + bytes > self.bound.load(Ordering::Relaxed) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => self.below.take(offset, bytes),
+        }
+    }
+
     fn refresh(&self) -> io::Result<()> {
         self.below.refresh()
     }

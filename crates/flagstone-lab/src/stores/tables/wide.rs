@@ -5,6 +5,7 @@
 use super::Tables;
 use super::states::{State, bytes_of, len_of};
 use crate::stores::harness::{Done, Run, failed};
+use crate::stores::tight::Tight;
 use crate::stores::wide::{WideTally, draw_copies};
 use flagstone_store::OpenOptions;
 use flagstone_store::tables::{Store, TableKind, WriteTx};
@@ -70,6 +71,12 @@ impl Wide {
         }
         wide.compacts = [6, 24, 96][wide.dice.random_range(0..3)];
         wide
+    }
+
+    /// Has a new store fill most of a tight medium.
+    pub(super) fn be_tight(&mut self, tight: Tight) {
+        self.pages_per_block = tight.pages_per_block;
+        self.bytes = 0;
     }
 
     /// Of how many operations one is looked at more rarely than else.

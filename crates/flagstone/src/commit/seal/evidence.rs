@@ -192,8 +192,17 @@ impl Evidence {
         self.by_block.len().min(self.open.len())
     }
 
-    /// Of the undecided blocks that can be collected, one of the transaction that committed first.
+    /// Of the undecided blocks that can be collected, one without live pages whose erase takes no
+    /// root; if there is none, one of the transaction that committed first.
     pub(super) fn oldest(&self, ftl: &Ftl) -> Option<Pbn> {
+        let blocks = self.by_block.keys().copied();
+        let is_empty = |&block: &Pbn| ftl.is_candidate(block) && ftl.live_in(block) == 0;
+        let mut empty: Vec<Pbn> = blocks.filter(is_empty).collect();
+        empty.sort_unstable();
+        let costs_nothing = |&block: &Pbn| self.lost_with(ftl, block).0.is_empty();
+        if let Some(block) = empty.into_iter().find(costs_nothing) {
+            return Some(block);
+        }
         let collectable = |open: &Undecided| {
             let blocks = open.blocks.iter().copied();
             blocks.filter(|&block| ftl.is_candidate(block)).min()

@@ -149,7 +149,8 @@ struct Seal {
     listing: Vec<u8>,
     last_tx: TxId,
     linger: usize,
-    /// Undecided blocks beyond which the oldest is collected, and requests since that was done.
+    /// Undecided blocks beyond which the oldest is collected, and requests since that was done,
+    /// without trims that wait for their list.
     undecided: usize,
     requests: u32,
     /// Logical pages that a list of trims names at most.

@@ -186,6 +186,9 @@ impl Seal {
             let tx = (tx, &mut *active);
             taken.done = program_list(ftl, now, tx, Last::NOT, &mut self.waiting)?.done;
             active.trims.are_listed();
+        } else {
+            // A trim that waits for its list takes no page of a block.
+            self.requests = self.requests.saturating_sub(1);
         }
         // What is held back of the page was never programmed.
         active.held.clear_if(at);

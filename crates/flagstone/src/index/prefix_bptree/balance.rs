@@ -15,7 +15,7 @@ use super::nodes::Nodes;
 use crate::units::{Lpn, Nanos};
 
 impl<N: Nodes> ByteTree<N> {
-    fn write_node(&mut self, now: Nanos, at: Lpn, node: &Apart) -> Result<Nanos> {
+    pub(super) fn write_node(&mut self, now: Nanos, at: Lpn, node: &Apart) -> Result<Nanos> {
         let (page, now) = self.nodes.fill(now, at)?;
         match node.write(page) {
             true => Ok(now),

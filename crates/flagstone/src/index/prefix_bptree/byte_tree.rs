@@ -491,7 +491,7 @@ impl<N: Nodes> ByteTree<N> {
     /// Whether there are pages for what comes: for a value, and a split at each level with a root
     /// above. What grows the tree leaves enough for what shrinks it, where a longer key between
     /// two nodes may split their parent, and so on.
-    fn make_sure(&self, pages: usize, splits: bool, grows: bool) -> Result<()> {
+    pub(super) fn make_sure(&self, pages: usize, splits: bool, grows: bool) -> Result<()> {
         if pages == 0 && !splits {
             return Ok(());
         }

@@ -16,6 +16,7 @@
 //!   nodes.rs    the pages below           check.rs     the check of the whole
 //!   walk.rs     reading, both ways        tree.rs      the tree as an index
 //!   range.rs    ranges of an index        numbers.rs   numbers as byte strings
+//!   lower.rs    pages to lower numbers    merge.rs     sparse nodes to fuller ones
 //!
 //! Invariants  1. No entry takes more than half of a node; a key has an eighth of one at most.
 //!             2. The entries of a node other than the root would fill a quarter of a page or more
@@ -48,6 +49,7 @@ mod check;
 mod fell;
 mod lost;
 mod lower;
+mod merge;
 mod node;
 mod nodes;
 mod numbers;
@@ -69,6 +71,7 @@ use numbers::{Lengths, Numbers};
 pub use byte_tree::{ByteTree, Limits, Root, write_empty};
 pub use fell::Felled;
 pub use lost::Lost;
+pub use merge::MergeFrom;
 pub use nodes::Nodes;
 pub use tree::ByteIndex;
 pub use walk::{AllFound, Cursor, FoundValue, Gap, Images, Walk};

@@ -64,7 +64,11 @@ impl<P: Deref<Target = [u8]>> Deref for FoundValue<P> {
 }
 
 #[inline]
-fn node<'a, P: Deref<Target = [u8]>>(page: &'a P, at: Lpn, kind: Kind) -> Result<Node<'a>> {
+pub(super) fn node<'a, P: Deref<Target = [u8]>>(
+    page: &'a P,
+    at: Lpn,
+    kind: Kind,
+) -> Result<Node<'a>> {
     match Node::of(page, kind) {
         Some(node) => Ok(node),
         None => damaged(at, "it is not the node that its parent names"),
@@ -74,9 +78,9 @@ fn node<'a, P: Deref<Target = [u8]>>(page: &'a P, at: Lpn, kind: Kind) -> Result
 /// A tree to read.
 #[derive(Debug, Clone)]
 pub struct Walk<I> {
-    images: I,
-    root: Root,
-    sizes: Sizes,
+    pub(super) images: I,
+    pub(super) root: Root,
+    pub(super) sizes: Sizes,
 }
 
 impl<I: Images> Walk<I> {

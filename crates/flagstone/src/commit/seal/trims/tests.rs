@@ -1,6 +1,6 @@
 //! Trims take few programs, and hold whatever is collected and wherever the power fails.
 
-use crate::commit::small_device::{EVERYTHING, NOTHING, PAGES, Small, below};
+use crate::commit::small_device::{EVERYTHING, FILLER, NOTHING, PAGES, Small, below};
 use crate::commit::{Kind, Options};
 use crate::ftl::{Cause, Operation};
 
@@ -45,6 +45,31 @@ fn many_trims_take_a_page() {
             assert_eq!(values(&mut small.restart(EVERYTHING)), [0, 6, 6, 0]);
         }
     }
+}
+
+/// Fails if trims that share a page have as many undecided blocks collected as if each took one.
+#[test]
+fn trims_of_a_list_collect_as_one_page_does() {
+    let options = Options::default()
+        .with("linger", 0)
+        .with("undecided", 4)
+        .with("trims", 200);
+    let mut small = Small::new(Kind::Seal, options);
+    for n in 0..200u32 {
+        let tx = small.open((n % 200) as u8, &[n % PAGES]);
+        small.put(&[(FILLER, 99)]);
+        small.write(tx, (n + PAGES / 2) % PAGES, 1);
+        small.commit(tx);
+    }
+    let before = small.device().stats().collections;
+    trim(&mut small, 0..PAGES / 2);
+    let by_trims = small.device().stats().collections - before;
+    assert!(by_trims <= 1, "{by_trims} blocks are collected");
+    let after: Vec<(u32, u8)> = (0..PAGES / 2).map(|at| (at, 7)).collect();
+    small.put(&after);
+    let by_writes = small.device().stats().collections - before - by_trims;
+    assert!(by_writes > 4, "the control: {by_writes} blocks");
+    small.check();
 }
 
 #[test]

@@ -1,0 +1,285 @@
+//! A tree whose nodes become fuller. Deletions leave a node as it is until its entries would fill
+//! less than a quarter of a page without a prefix, so that a tree may have four times the pages
+//! that it needs, and more where keys begin alike.
+//!
+//! A level is gone through in the order of its keys, the leaves first. A node is held against its
+//! right sibling under the same parent. If both fit one page, they become one node. If the left one
+//! is less than two thirds full, it takes as many entries from the right one as fit:
+//!
+//! ```text
+//!   before    | a b . . . . | c d . . . . | e f g h . . | i j k l . . |
+//!   merged    | a b c d . . | e f g h . . | i j k l . . |
+//!   filled    | a b c d . . | e f g h i j | k l . . . . |
+//! ```
+//!
+//! A part of the pass can be a transaction of its own: the tree is whole after each node.
+
+use super::super::{Result, damaged};
+use super::apart::{Apart, Cut};
+use super::byte_tree::{ByteTree, Step};
+use super::node::{self, Kind, Node};
+use super::nodes::Nodes;
+use super::walk::{Images, Walk, node as node_of};
+use crate::units::Nanos;
+use std::collections::BTreeSet;
+
+const ZERO: Nanos = Nanos::ZERO;
+
+/// Nodes that a count asks for at once.
+const READ_AHEAD: usize = 64;
+
+/// Where a part of [`ByteTree::merge`] begins. The default is where the pass begins.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MergeFrom {
+    /// Levels above the leaves.
+    level: u32,
+    /// A key of the node.
+    key: Vec<u8>,
+}
+
+fn kind_at(level: u32) -> Kind {
+    if level > 0 { Kind::Inner } else { Kind::Leaf }
+}
+
+/// Which node of a level is next.
+enum Next {
+    /// The same one: it has another sibling now.
+    Same,
+    /// The one with this key; none after the last one.
+    Behind(Option<Vec<u8>>),
+}
+
+impl<N: Nodes> ByteTree<N> {
+    /// Merges and fills nodes, beginning at `from`. It takes the nodes that it looks at and the
+    /// pages that it writes off `left`, and ends behind the node where nothing is left. Returns
+    /// where to begin next; nothing once it has come to the root. Pages of long values stay.
+    ///
+    /// # Errors
+    /// Pages that cannot go on, or are damaged, or no free ones for a split above a longer key.
+    pub fn merge(&mut self, mut from: MergeFrom, left: &mut usize) -> Result<Option<MergeFrom>> {
+        while from.level + 1 < self.height {
+            if *left == 0 {
+                return Ok(Some(from));
+            }
+            match self.merge_at(&from, left)? {
+                Next::Same => {}
+                Next::Behind(Some(key)) if key > from.key => from.key = key,
+                Next::Behind(Some(_)) => return damaged(self.root, "its keys are in no order"),
+                Next::Behind(None) => {
+                    from.level += 1;
+                    from.key.clear();
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Merges or fills one node. Returns which one is next.
+    fn merge_at(&mut self, from: &MergeFrom, left: &mut usize) -> Result<Next> {
+        let kind = kind_at(from.level);
+        self.descend(ZERO, &from.key)?;
+        let depth = (self.height - 1 - from.level) as usize;
+        let above = self.path[depth - 1];
+        *left = left.saturating_sub(1);
+        let (mut parent, _) = self.apart(ZERO, above.at, Kind::Inner)?;
+        let Some(right) = parent.child(above.slot + 1) else {
+            return Ok(Next::Behind(self.behind_parent(depth - 1)?));
+        };
+        let at = self.path[depth].at;
+        if at == right {
+            return damaged(above.at, "it names a child twice");
+        }
+        let (own, _) = self.apart(ZERO, at, kind)?;
+        let (sibling, _) = self.apart(ZERO, right, kind)?;
+        let (has, size) = (own.entries.len(), own.size());
+        let between = parent.entries[above.slot].key.clone();
+        let all = own.join(&between, sibling);
+        if all.size() <= self.sizes.room {
+            self.make_sure(0, true, false)?;
+            self.counts.merges += 1;
+            self.write_node(ZERO, at, &all)?;
+            self.drop_page(ZERO, right)?;
+            parent.entries.remove(above.slot);
+            *left = left.saturating_sub(3);
+            self.balance(ZERO, depth - 1, parent, Cut::Middle)?;
+            return Ok(Next::Same);
+        }
+        let takes = self.takes(&all, size).filter(|&cut| cut > has);
+        let Some(cut) = takes else {
+            return Ok(Next::Behind(Some(between)));
+        };
+        self.make_sure(0, true, false)?;
+        self.counts.redistributions += 1;
+        let (own, between, sibling) = all.cut_at(cut);
+        self.write_node(ZERO, at, &own)?;
+        self.write_node(ZERO, right, &sibling)?;
+        parent.entries[above.slot].key.clone_from(&between);
+        *left = left.saturating_sub(3);
+        self.balance(ZERO, depth - 1, parent, Cut::Middle)?;
+        Ok(Next::Behind(Some(between)))
+    }
+
+    /// Where to cut a node and its sibling, which do not fit one page, if the node is so empty that
+    /// it is to be filled.
+    fn takes(&self, all: &Apart, size: usize) -> Option<usize> {
+        if 3 * size >= 2 * self.sizes.room {
+            return None;
+        }
+        all.cut(self.sizes.room, Cut::End)
+    }
+
+    /// The first key behind the node at a depth of the path; nothing if it is the last one.
+    fn behind_parent(&mut self, depth: usize) -> Result<Option<Vec<u8>>> {
+        for above in (0..depth).rev() {
+            let Step { at, slot } = self.path[above];
+            let key = |node: Node<'_>| (slot < node.len).then(|| node.key(slot));
+            if let (Some(key), _) = self.look(ZERO, at, Kind::Inner, key)? {
+                return Ok(Some(key));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl<I: Images> Walk<I> {
+    /// The number of nodes, and of pages that the bytes of their entries would fill. Pages of long
+    /// values are not read.
+    ///
+    /// # Errors
+    /// A page cannot be had, or is damaged. A node that is there twice is damage, also since one
+    /// below itself would have no end.
+    pub fn nodes(&self) -> Result<(u64, u64), I::Error> {
+        let (mut seen, mut bytes) = (BTreeSet::new(), 0);
+        let mut above = vec![self.root.at];
+        for level in (0..self.root.height).rev() {
+            let mut below = Vec::new();
+            for some in above.chunks(READ_AHEAD) {
+                for (page, &at) in self.images.pages(some)?.iter().zip(some) {
+                    if !seen.insert(at) {
+                        return Ok(damaged(at, "the tree uses the page twice")?);
+                    }
+                    let node = node_of(page, at, kind_at(level))?;
+                    bytes += (node::room(page.len()) - node.spare()) as u64;
+                    if level > 0 {
+                        below.extend((0..=node.len).map(|slot| node.child(slot)));
+                    }
+                }
+            }
+            above = below;
+        }
+        let full = node::room(self.sizes.page) as u64;
+        Ok((seen.len() as u64, bytes.div_ceil(full)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ByteIndex, open};
+    use super::*;
+    use crate::dice::Dice;
+    use crate::index::model::blank;
+    use crate::settings::Settings;
+    use std::collections::BTreeMap;
+
+    type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+    /// A key of a shape: short, alike in front, or so long that an inner node has few.
+    fn key(shape: u64, most: usize, number: u64) -> Vec<u8> {
+        let number = (number as u32).to_be_bytes();
+        match shape {
+            0 => number.to_vec(),
+            1 => [&vec![b'p'; most - 4][..], &number].concat(),
+            _ => [&number[..], &vec![b'l'; most - 8], &number].concat(),
+        }
+    }
+
+    fn rows_of(tree: &mut ByteIndex) -> Map {
+        let mut rows = Map::new();
+        let done = tree.range(ZERO, b"", None, &mut |key, value| {
+            rows.insert(key.to_vec(), value.to_vec());
+            true
+        });
+        done.expect("no damage");
+        rows
+    }
+
+    /// Nodes of a tree, and pages that their entries need.
+    fn nodes(tree: &mut ByteIndex) -> (usize, f64) {
+        let pages = tree.bytes.pages().expect("no damage");
+        let (mut nodes, mut bytes) = (0, 0);
+        for at in pages {
+            let page = tree.bytes.nodes.inspect(at).expect("no fault");
+            let kinds = [Kind::Leaf, Kind::Inner];
+            if let Some(node) = kinds.into_iter().find_map(|kind| Node::of(&page, kind)) {
+                nodes += 1;
+                bytes += node::room(page.len()) - node.spare();
+            }
+        }
+        (nodes, bytes as f64 / tree.bytes.sizes.room as f64)
+    }
+
+    /// A tree is whole after each part, holds the same, and is two thirds full in the end. Fails if
+    /// a node is lost or named twice, a level is left out, or entries come into a wrong order.
+    #[test]
+    fn a_sparse_tree_becomes_dense_in_parts_of_any_size() {
+        let mut sparse = 0;
+        for (page, shape, step) in [
+            (128, 0, 1),
+            (256, 1, 1),
+            (256, 2, 7),
+            (512, 2, 1),
+            (1024, 0, 64),
+            (1024, 1, 999),
+        ] {
+            let (mut index, _) = blank(open, &Settings::new(), page, 1 << 16);
+            let tree = index.bytes().expect("byte strings");
+            let (mut dice, mut map) = (Dice(page as u64 + shape), Map::new());
+            let (most, longest) = (tree.limits().key, page as u64 / 6);
+            for _ in 0..6_000 {
+                let key = key(shape, most, dice.below(1 << 32));
+                let value = vec![7; dice.below(longest) as usize];
+                tree.insert(ZERO, &key, &value).expect("room");
+                map.insert(key, value);
+            }
+            map.retain(|key, _| {
+                let stays = dice.below(20) == 0;
+                if !stays {
+                    tree.delete(ZERO, key).expect("no fault");
+                }
+                stays
+            });
+            let (before, _) = nodes(tree);
+            let (mut next, mut parts) = (Some(MergeFrom::default()), 0);
+            while let Some(from) = next {
+                next = tree.bytes.merge(from, &mut { step }).expect("a tree");
+                parts += 1;
+                if parts % 16 == 0 || next.is_none() {
+                    tree.check().expect("a whole tree");
+                    assert!(rows_of(tree) == map, "page {page}, shape {shape}");
+                }
+            }
+            let (after, needed) = nodes(tree);
+            let text = format!("page {page}, shape {shape}: {before}, {after} nodes, {needed}");
+            assert!(after as f64 <= 1.5 * needed + 4.0, "{text}");
+            sparse += usize::from(before as f64 > 1.6 * needed);
+            // Parents that have merged bring nodes beside each other: the next pass changes fewer.
+            let mut changes = usize::MAX;
+            while changes > 0 {
+                let count = |tree: &ByteIndex| {
+                    let counts = tree.bytes.counts;
+                    (counts.merges + counts.redistributions) as usize
+                };
+                let before = count(tree);
+                let all = &mut { usize::MAX };
+                tree.bytes.merge(MergeFrom::default(), all).expect("a tree");
+                let again = count(tree) - before;
+                assert!(
+                    again < changes.min(after),
+                    "{text}: {again} nodes change again"
+                );
+                changes = again;
+            }
+        }
+        assert!(sparse >= 5, "{sparse} trees were sparse");
+    }
+}
