@@ -371,8 +371,7 @@ fn damaged_marks_are_made_up_for_by_the_pages_behind_them() {
             contents(&to) == pages,
             "the mark of block {block}: {report:?}"
         );
-        // An erase may be lost with the mark.
-        named += report.missing.len();
+        named += report.missing.len(); // An erase may be lost with the mark.
     }
     assert!(named > 10, "{named}");
 }
