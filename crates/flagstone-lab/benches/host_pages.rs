@@ -17,11 +17,14 @@
 //! `bytes/page` is what the structures hold for each page of the flash, and in brackets what the
 //! process grew by. The last table has the same workload on devices of several sizes.
 
+#[path = "../tests/suite/bare.rs"]
+mod bare;
+
+use bare::{Bare, BareLimits};
 use flagstone::commit::{Device, Kind, Options};
 use flagstone::ftl::{Cause, Config, Operation, VictimPolicy};
 use flagstone::nand::{Cell, Chip, Geometry, Pairing, Timing};
 use flagstone::units::Nanos;
-use flagstone_lab::bare::{Bare, BareLimits};
 use flagstone_lab::steady;
 use flagstone_lab::stopwatch::thread_ns;
 use flagstone_lab::workload::Workload;

@@ -3,7 +3,7 @@
 //! A [`device`] is what all of it runs on. In the order of the data's flow: a [`trace`] is recorded
 //! or imported, [`tpcc`] makes the transactions that are recorded, a [`workload`] is drawn from a
 //! seed instead. [`steady`] brings a device into the state in which it is measured and [`image`]
-//! keeps that state in a file; [`bare`] is the loop that the FTL is held against. [`replay`] plays
+//! keeps that state in a file. [`replay`] plays
 //! transactions and counts what they cost. [`closed`] drives clients over a whole database. A
 //! [`life`] takes a year on cells that age. A [`campaign`] cuts the power under protocols,
 //! databases and indexes, and [`stores`] cuts it under stores on a medium. A [`witness`] tells what
@@ -28,7 +28,6 @@ pub mod tpcc;
 pub mod workload;
 pub mod steady;
 pub mod image;
-pub mod bare;
 pub mod driver;
 pub mod replay;
 pub mod chart;

@@ -1,6 +1,7 @@
 //! The lab's tests that need a whole device.
 
 mod aging;
+mod bare;
 mod campaign;
 mod campaign_device;
 mod databases;

@@ -1,12 +1,13 @@
 //! The FTL copies as many pages as the bare loop does: same shape, same policy, same requests.
 
+use super::bare::{Bare, BareLimits};
 use flagstone::commit::{Device, Kind, Options};
 use flagstone::ftl::{Cause, Config, Operation, VictimPolicy};
 use flagstone::nand::{Cell, Chip, Geometry, Pairing, Timing};
-use flagstone::units::Nanos;
-use flagstone_lab::bare::{Bare, BareLimits};
+use flagstone::units::{Lpn, Nanos, Pbn};
 use flagstone_lab::steady;
 use flagstone_lab::workload::{Pattern, Workload};
+use std::collections::BTreeSet;
 
 pub(crate) const GEOMETRY: Geometry = Geometry {
     channels: 4,
@@ -151,4 +152,40 @@ fn atomic_protocols_amplify_single_pages_as_the_bare_loop_does() {
         println!("{kind}: {:+.3} % on average", 100.0 * mean);
         assert!(mean.abs() < within, "{kind}: {mean}");
     }
+}
+
+#[test]
+fn the_bare_loop_alternates_between_planes_and_counts_copies() {
+    let geometry = Geometry {
+        channels: 1,
+        blocks_per_plane: 8,
+        pages_per_block: 4,
+        ..GEOMETRY
+    };
+    let limits = BareLimits {
+        logical_pages: 30,
+        data_pages: 4,
+        free_wanted: 4,
+        free_for_copies: 3,
+        unusable: vec![Pbn(0)],
+    };
+    let mut bare = Bare::new(&geometry, &limits);
+    for lpn in 0..30 {
+        bare.write(Lpn(lpn));
+    }
+    // Block 0 is not used; plane 1 begins with block 8.
+    assert_eq!(
+        [0, 1, 2].map(|lpn| bare.read(Lpn(lpn))),
+        [Some(4), Some(32), Some(5)]
+    );
+    for round in 0..100 {
+        for lpn in 0..30 {
+            bare.write(Lpn((lpn * 7 + round) % 30));
+        }
+    }
+    let stats = bare.stats();
+    assert_eq!(stats.host_pages, 3030);
+    assert!(stats.erases > 700 && stats.copied > 0, "{stats:?}");
+    let places: BTreeSet<u32> = (0..30).filter_map(|lpn| bare.read(Lpn(lpn))).collect();
+    assert_eq!(places.len(), 30);
 }

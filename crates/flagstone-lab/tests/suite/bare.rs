@@ -1,7 +1,7 @@
 //! A bare page-mapping loop: what the FTL must agree with, and what its speed is held against.
 //!
 //! It keeps a map, an inverse map and the greedy victim's lists, and nothing else: no time, no
-//! spare areas, no faults, no trait objects. It shares no code with [`flagstone::ftl`], and follows
+//! spare areas, no faults, no trait objects. It shares no code with `flagstone::ftl`, and follows
 //! the same policy within the same [limits](BareLimits), so that both copy the same pages for the
 //! same requests:
 //!
@@ -13,10 +13,10 @@
 //!    is copied and erased, again and again. Among equals the block is taken that has been so for
 //!    longest.
 
-use crate::workload::{Request, Workload};
 use flagstone::ftl::{BlockState, Ftl};
 use flagstone::nand::Geometry;
 use flagstone::units::{Lpn, Pbn};
+use flagstone_lab::workload::{Request, Workload};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -24,25 +24,25 @@ const NONE: u32 = u32::MAX;
 
 /// What the loop has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct BareStats {
+pub(crate) struct BareStats {
     /// Pages that the host wrote.
-    pub host_pages: u64,
+    pub(crate) host_pages: u64,
     /// Pages copied out of victims.
-    pub copied: u64,
+    pub(crate) copied: u64,
     /// Summary pages, one a block that was filled, if blocks have one.
-    pub summaries: u64,
+    pub(crate) summaries: u64,
     /// Blocks erased.
-    pub erases: u64,
+    pub(crate) erases: u64,
 }
 
 impl BareStats {
     /// Pages programmed for whatever reason.
-    pub fn programs(&self) -> u64 {
+    pub(crate) fn programs(&self) -> u64 {
         self.host_pages + self.copied + self.summaries
     }
 
     /// Pages programmed for each page that the host wrote.
-    pub fn write_amplification(&self) -> f64 {
+    pub(crate) fn write_amplification(&self) -> f64 {
         self.programs() as f64 / self.host_pages as f64
     }
 }
@@ -74,7 +74,7 @@ struct Head {
 
 /// The loop.
 #[derive(Debug, Clone)]
-pub struct Bare {
+pub(crate) struct Bare {
     pages_per_block: u32,
     data_pages: u32,
     blocks_per_plane: u32,
@@ -96,22 +96,22 @@ pub struct Bare {
 
 /// What the loop and the FTL must have in common besides their shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BareLimits {
+pub(crate) struct BareLimits {
     /// Pages that the host can write.
-    pub logical_pages: u32,
+    pub(crate) logical_pages: u32,
     /// Pages of a block that can hold data.
-    pub data_pages: u32,
+    pub(crate) data_pages: u32,
     /// Collection starts when fewer blocks than this are free.
-    pub free_wanted: u32,
+    pub(crate) free_wanted: u32,
     /// The last free blocks, as many as this, are for copies only.
-    pub free_for_copies: u32,
+    pub(crate) free_for_copies: u32,
     /// Blocks that hold what is no data: roots, mapping pages, logs; and bad ones.
-    pub unusable: Vec<Pbn>,
+    pub(crate) unusable: Vec<Pbn>,
 }
 
 impl BareLimits {
     /// The limits of a device that was just started.
-    pub fn of(ftl: &Ftl) -> BareLimits {
+    pub(crate) fn of(ftl: &Ftl) -> BareLimits {
         let unusable = |block: &Pbn| {
             let state = ftl.block_state(*block);
             matches!(state, BlockState::Meta | BlockState::Bad)
@@ -131,7 +131,7 @@ impl BareLimits {
 
 impl Bare {
     /// An empty device.
-    pub fn new(geometry: &Geometry, limits: &BareLimits) -> Bare {
+    pub(crate) fn new(geometry: &Geometry, limits: &BareLimits) -> Bare {
         let planes = geometry.planes();
         let empty = Block {
             valid: 0,
@@ -178,24 +178,18 @@ impl Bare {
     }
 
     /// What was done since the start, or since it was last forgotten.
-    pub fn stats(&self) -> BareStats {
+    pub(crate) fn stats(&self) -> BareStats {
         self.stats
     }
 
     /// Forgets what was counted so far.
-    pub fn reset_stats(&mut self) {
+    pub(crate) fn reset_stats(&mut self) {
         self.stats = BareStats::default();
-    }
-
-    /// Bytes of the tables.
-    pub fn memory_bytes(&self) -> u64 {
-        let words = self.map.len() + self.inverse.len();
-        (words * 4 + self.blocks.len() * size_of::<Block>()) as u64
     }
 
     /// Where a page is, for reads.
     #[inline]
-    pub fn read(&self, at: Lpn) -> Option<u32> {
+    pub(crate) fn read(&self, at: Lpn) -> Option<u32> {
         let page = self.map[at.index()];
         (page != NONE).then_some(page)
     }
@@ -205,7 +199,7 @@ impl Bare {
     /// # Panics
     /// Some parameter of the workload cannot be, it reads a page that was not written, or as
     /// [`Bare::write`].
-    pub fn play(&mut self, workload: &Workload) {
+    pub(crate) fn play(&mut self, workload: &Workload) {
         let mut transactions = workload.transactions().expect("the workload is sound");
         while let Some(requests) = transactions.advance() {
             for &request in requests {
@@ -217,12 +211,11 @@ impl Bare {
         }
     }
 
-    /// Writes all pages, and then so many times as many at random, as
-    /// [`steady::age`](crate::steady::age) does.
+    /// Writes all pages, and then `overwrites` times as many at random, as `steady::age` does.
     ///
     /// # Panics
     /// As [`Bare::write`].
-    pub fn age(&mut self, pages: u32, overwrites: f64, seed: u64) {
+    pub(crate) fn age(&mut self, pages: u32, overwrites: f64, seed: u64) {
         (0..pages).for_each(|page| self.write(Lpn(page)));
         let requests = (f64::from(pages) * overwrites).round() as u64;
         self.play(&Workload::uniform_writes(pages, requests, seed));
@@ -233,7 +226,7 @@ impl Bare {
     /// # Panics
     /// When no block can be gained: the device is too full.
     #[inline]
-    pub fn write(&mut self, at: Lpn) {
+    pub(crate) fn write(&mut self, at: Lpn) {
         let to = self.program(false, at.0);
         let old = std::mem::replace(&mut self.map[at.index()], to);
         if old != NONE {
@@ -375,60 +368,5 @@ impl Bare {
             NONE => list.last = prev,
             next => self.blocks[next as usize].prev = prev,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use flagstone::nand::{Cell, Pairing};
-
-    fn bare() -> Bare {
-        let geometry = Geometry {
-            channels: 1,
-            packages_per_channel: 1,
-            planes_per_package: 2,
-            blocks_per_plane: 8,
-            pages_per_block: 4,
-            page_bytes: 4096,
-            spare_bytes: 128,
-            cell: Cell::Mlc,
-            strict_order: false,
-            pairing: Pairing::None,
-        };
-        let limits = BareLimits {
-            logical_pages: 30,
-            data_pages: 4,
-            free_wanted: 4,
-            free_for_copies: 3,
-            unusable: vec![Pbn(0)],
-        };
-        Bare::new(&geometry, &limits)
-    }
-
-    #[test]
-    fn pages_alternate_between_planes_and_copies_are_counted() {
-        let mut bare = bare();
-        for lpn in 0..30 {
-            bare.write(Lpn(lpn));
-        }
-        // Block 0 is not used; plane 1 begins with block 8.
-        assert_eq!(bare.read(Lpn(0)), Some(4));
-        assert_eq!(bare.read(Lpn(1)), Some(32));
-        assert_eq!(bare.read(Lpn(2)), Some(5));
-        for round in 0..100 {
-            for lpn in 0..30 {
-                bare.write(Lpn((lpn * 7 + round) % 30));
-            }
-        }
-        let stats = bare.stats();
-        assert_eq!(stats.host_pages, 3030);
-        assert!(stats.erases > 700 && stats.copied > 0, "{stats:?}");
-        for lpn in 0..30 {
-            let page = bare.read(Lpn(lpn)).expect("written");
-            assert_eq!(bare.inverse[page as usize], lpn);
-        }
-        let valid = bare.inverse.iter().filter(|&&lpn| lpn != NONE).count();
-        assert_eq!(valid, 30);
     }
 }
