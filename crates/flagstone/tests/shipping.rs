@@ -8,7 +8,7 @@
 
 use flagstone::commit::{self, Options};
 use flagstone::host::{self, HostConfig};
-use flagstone::index::sal;
+use flagstone::index;
 use flagstone::mistakes::{COMPILED, Mistaken};
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn bytes() -> [usize; 3] {
     [
         size_of::<Mistaken<commit::Mistake>>(),
         size_of::<Mistaken<host::Mistake>>(),
-        size_of::<Mistaken<sal::Mistake>>(),
+        size_of::<Mistaken<index::Mistake>>(),
     ]
 }
 

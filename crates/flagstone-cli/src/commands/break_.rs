@@ -31,11 +31,11 @@ pub(crate) struct Args {
     #[arg(long, group = "above", conflicts_with_all = ["protocol", "stack"])]
     index: Option<String>,
     /// What the indexes are on, separated by commas: commit protocols, and databases as --stack
-    /// has them. `plain` has no transactions, and is for indexes that bring their own: sal.
+    /// has them.
     #[arg(
         long,
         requires = "index",
-        default_value = "lighttx,wal,cfc-ex,afc-ex,force:cfc,plain"
+        default_value = "lighttx,wal,cfc-ex,afc-ex,force:cfc"
     )]
     on: String,
     /// Cut points a protocol, or `exhaustive` for every operation of a few small runs, or
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     /// Break the protocols as printed, where these differ from the repaired ones, instead.
     #[arg(long)]
     as_published: bool,
-    /// Let the flash lie, or an index on `plain`, a database or SEAL make a mistake: a control
+    /// Let the flash lie, or an index, a database or SEAL make a mistake: a control
     /// that must fail.
     #[arg(long, value_parser = named(Sabotage::all()), default_value = "none")]
     sabotage: Sabotage,
@@ -394,15 +394,14 @@ fn indexes_of(list: &str, on: &str) -> Result<Vec<Subject>, Failure> {
     });
     let below: Vec<Below> = below.collect::<Result<_, _>>()?;
     let each = |kind| below.iter().map(move |&on| Subject::Index(kind, on));
-    let mut subjects: Vec<Subject> = kinds.into_iter().flat_map(each).collect();
-    subjects.retain(|subject| subject.is_possible());
-    if subjects.is_empty() {
-        return Err(Failure::Usage(format!(
-            "{on} has no transactions, and of {list} none brings its own: use force:plain for a \
-             control that must fail"
-        )));
+    let subjects: Vec<Subject> = kinds.into_iter().flat_map(each).collect();
+    match subjects.iter().find(|subject| !subject.is_possible()) {
+        Some(subject) => Err(Failure::Usage(format!(
+            "{subject}: an index needs the transactions of what it is on: name another --on, or \
+             force:plain for a control that must fail"
+        ))),
+        None => Ok(subjects),
     }
-    Ok(subjects)
 }
 
 /// The default form, and the other modes.

@@ -39,8 +39,22 @@ fn a_warm_up_that_leaves_nothing_to_count_is_refused() {
 }
 
 #[test]
+fn an_index_on_what_has_no_transactions_is_refused() {
+    let refused = bad(&["break", "--index", "sal", "--on", "wal,plain"]);
+    says(&refused, "sal@plain: an index needs the transactions");
+    says(&refused, "name another --on");
+    says(
+        &bad(&["replay", "sal@plain/g1/b1/w4x24/f0/s7/n1/c3-5f-n"]),
+        "sal@plain",
+    );
+}
+
+#[test]
 fn a_sabotage_of_something_else_is_refused() {
-    for (sabotage, name) in [("one-death", "--stack cfc-ex"), ("no-undo", "--index sal")] {
+    for (sabotage, name) in [
+        ("one-death", "--stack cfc-ex"),
+        ("room-not-kept", "--index lazy-bptree"),
+    ] {
         let of = ["break", "--protocol", "cfc", "--sabotage", sabotage];
         let refused = bad(&of);
         says(&refused, name);

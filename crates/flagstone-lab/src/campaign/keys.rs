@@ -1,119 +1,35 @@
 //! Clients of an index: transactions that insert, change and delete keys, on a device with a commit
-//! protocol, on a database, or with the index's own recovery. A place is a key.
+//! protocol or on a database. A place is a key.
 
 use super::oracle::{Contents, Payload, Place, payload, show};
 use super::work::Work;
 use super::world::{self, Done, Intent, Known, Stop, World};
 use flagstone::commit::DeviceError;
 use flagstone::host::HostError;
-use flagstone::index::sal::{SalTx, Transactions};
-use flagstone::index::{self, BackingError, BackingStore, IndexError, Key, Recoverable, Value};
+use flagstone::index::{BackingError, BackingStore, Index, IndexError, Recoverable, Value};
 use flagstone::units::{Lpn, Nanos};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An index with transactions.
-pub(super) enum Index {
-    /// Those of what is below, one at a time; and whether it goes on without a page that was lost.
-    Store(Recoverable, bool),
-    /// Its own, several side by side.
-    Own(Box<Transactions>),
-}
-
-/// Which transaction of an index, where there are several.
-type Tx = Option<SalTx>;
-
-impl Index {
-    /// Keys for each page that a run uses: more where it has to flush and to grow without being
-    /// settled at each commit.
-    fn keys(&self) -> u32 {
-        match self {
-            Index::Store(..) => 4,
-            Index::Own(_) => 12,
-        }
-    }
-
-    /// Transactions that there can be at a time.
-    fn clients(&self, wanted: usize) -> usize {
-        match self {
-            Index::Store(..) => 1,
-            Index::Own(_) => wanted,
-        }
-    }
-
-    fn begin(&mut self, now: Nanos) -> Result<(Tx, Nanos), IndexError> {
-        match self {
-            Index::Store(index, _) => Ok((None, index.begin(now)?)),
-            Index::Own(index) => Ok((Some(index.begin()), now)),
-        }
-    }
-
-    fn get(&mut self, now: Nanos, tx: Tx, key: Key) -> Result<(Option<Value>, Nanos), IndexError> {
-        match self {
-            Index::Store(index, _) => index.get(now, key),
-            Index::Own(index) => index.get(now, tx, key),
-        }
-    }
-
-    fn change(
-        &mut self,
-        now: Nanos,
-        tx: Tx,
-        key: Key,
-        value: Option<Value>,
-    ) -> Result<Nanos, IndexError> {
-        match (self, value) {
-            (Index::Store(index, _), Some(value)) => index.insert(now, key, value),
-            (Index::Store(index, _), None) => index.delete(now, key),
-            (Index::Own(index), value) => index.change(now, tx.expect("it began"), key, value),
-        }
-    }
-
-    fn commit(&mut self, now: Nanos, tx: Tx) -> Result<Nanos, IndexError> {
-        match self {
-            Index::Store(index, _) => index.commit(now),
-            Index::Own(index) => index.commit(now, tx.expect("it began")),
-        }
-    }
-
-    fn abort(&mut self, now: Nanos, tx: Tx) -> Result<Nanos, IndexError> {
-        match self {
-            Index::Store(index, _) => index.abort(now),
-            Index::Own(index) => index.abort(now, tx.expect("it began")),
-        }
-    }
-
-    /// Nothing after a rollback that failed.
-    fn index(&mut self) -> Option<&mut dyn index::Index> {
-        match self {
-            Index::Store(index, _) => index.is_open().then(|| index.index()),
-            Index::Own(index) => Some(index.index()),
-        }
-    }
-
-    fn with_store<T>(&mut self, look: impl FnOnce(&mut dyn BackingStore) -> T) -> Option<T> {
-        match self {
-            Index::Store(index, _) => index.is_open().then(|| look(index.index().store())),
-            Index::Own(index) => Some(index.with_store(look)),
-        }
-    }
-}
+/// Keys for each page that a run uses.
+const KEYS: u32 = 4;
 
 /// A live transaction.
 struct LiveTx {
     name: u64,
-    tx: Tx,
     writes: BTreeMap<Place, Contents>,
     nth: u16,
     intent: Intent,
 }
 
-/// An index and its clients.
+/// An index and its client: there is one transaction at a time.
 pub(super) struct Keys {
-    index: Index,
+    index: Recoverable,
+    /// Whether the index goes on without a page that was lost.
+    goes_on: bool,
     recovered_at: Nanos,
-    live: Vec<LiveTx>,
+    live: Option<LiveTx>,
 }
 
 /// The value of a payload in an index: its writer's name and which of its writes it is.
@@ -132,31 +48,22 @@ impl World for Keys {
     fn step(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         known.pass_time(dice);
         known.oracle.pass(known.now.0);
-        let keys = self.index.keys();
-        let key = known.some_page(dice) * keys + dice.random_range(0..keys);
+        let key = known.some_page(dice) * KEYS + dice.random_range(0..KEYS);
         let roll = dice.random_range(0..100);
-        let most = self.index.clients(known.clients);
-        let which = match self.live.len() {
-            0 => None,
-            1 if most == 1 => Some(0),
-            live => Some(dice.random_range(0..live)),
-        };
-        let Some(which) = which else {
+        let Some(live) = &self.live else {
             return match roll {
-                ..8 => self.read(known, None, key),
+                ..8 => self.read(known, key),
                 _ => self.begin(known, dice),
             };
         };
-        let Intent { writes, aborts, .. } = self.live[which].intent;
+        let Intent { writes, aborts, .. } = live.intent;
         match roll {
-            ..4 if most > 1 => self.read(known, None, key),
-            ..20 => self.read(known, Some(which), key),
-            20..30 if self.live.len() < most => self.begin(known, dice),
-            97.. => self.abort(known, which, "aborts"),
-            _ if writes == 0 && aborts => self.abort(known, which, "aborts"),
-            _ if writes == 0 => self.commit(known, which),
-            20..75 => self.change(known, which, key, false),
-            _ => self.change(known, which, key, true),
+            ..20 => self.read(known, key),
+            97.. => self.abort(known, "aborts"),
+            _ if writes == 0 && aborts => self.abort(known, "aborts"),
+            _ if writes == 0 => self.commit(known),
+            20..75 => self.change(known, key, false),
+            _ => self.change(known, key, true),
         }
     }
 
@@ -165,12 +72,12 @@ impl World for Keys {
         known: &mut Known,
         damaged: &mut BTreeSet<Place>,
     ) -> Done<BTreeMap<Place, Contents>> {
-        while !self.live.is_empty() {
-            self.abort(known, 0, "leaves")?;
+        if self.live.is_some() {
+            self.abort(known, "leaves")?;
         }
         let mut found = BTreeMap::new();
-        for key in 0..known.pages * self.index.keys() {
-            let (value, done) = match self.index.get(known.now, None, key.into()) {
+        for key in 0..known.pages * KEYS {
+            let (value, done) = match self.index.get(known.now, key.into()) {
                 Err(error) if known.damage_allowed && is_damage(&error) => {
                     damaged.insert(key);
                     continue;
@@ -184,7 +91,7 @@ impl World for Keys {
             // A check that meets a lost page says nothing new.
             return Ok(found);
         }
-        match self.index.index().map_or(Ok(()), |index| index.check()) {
+        match self.index().map_or(Ok(()), |index| index.check()) {
             Ok(()) => Ok(found),
             // A check reads, and reading may write pages out to make room.
             Err(_) if self.power_is_gone(known) => Err(Stop::PowerLost),
@@ -195,10 +102,9 @@ impl World for Keys {
     fn prove(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         known.may_fill = false;
         self.begin(known, dice)?;
-        let keys = known.pages * self.index.keys();
-        self.change(known, 0, dice.random_range(0..keys), false)?;
-        if !self.live.is_empty() {
-            self.commit(known, 0)?;
+        self.change(known, dice.random_range(0..known.pages * KEYS), false)?;
+        if self.live.is_some() {
+            self.commit(known)?;
         }
         known.may_fill = true;
         Ok(())
@@ -209,48 +115,54 @@ impl World for Keys {
     }
 
     fn check(&mut self) -> Result<(), String> {
-        let outcome = self.index.with_store(|store| store.verify());
-        outcome.unwrap_or(Ok(()))
+        self.store().map_or(Ok(()), |store| store.verify())
     }
 
     fn count(&mut self, work: &mut Work) {
-        self.index.with_store(|store| {
-            if let Some(ftl) = store.ftl() {
-                work.add(ftl.stats());
-            }
-        });
+        if let Some(ftl) = self.store().and_then(|store| store.ftl()) {
+            work.add(ftl.stats());
+        }
     }
 }
 
 impl Keys {
-    pub(super) fn new(index: Index, recovered_at: Nanos) -> Keys {
+    pub(super) fn new(index: Recoverable, goes_on: bool, recovered_at: Nanos) -> Keys {
         Keys {
             index,
+            goes_on,
             recovered_at,
-            live: Vec::new(),
+            live: None,
         }
+    }
+
+    /// Nothing after a rollback that failed.
+    fn index(&mut self) -> Option<&mut dyn Index> {
+        self.index.is_open().then(|| self.index.index())
+    }
+
+    fn store(&mut self) -> Option<&mut dyn BackingStore> {
+        self.index().map(|index| index.store())
     }
 
     /// Whether a write fails for want of power. Only asked where the run is over anyway.
     fn power_is_gone(&mut self, known: &Known) -> bool {
-        let outcome = self.index.with_store(|store| {
-            let mut any = vec![0; store.page_bytes()];
-            store
-                .read(known.now, Lpn(0), &mut any)
-                .and_then(|now| store.write(now, &[(Lpn(0), &any)]))
-        });
-        matches!(outcome, Some(Err(error)) if error.is_power_loss())
+        let Some(store) = self.store() else {
+            return false;
+        };
+        let mut any = vec![0; store.page_bytes()];
+        let outcome = store
+            .read(known.now, Lpn(0), &mut any)
+            .and_then(|now| store.write(now, &[(Lpn(0), &any)]));
+        matches!(outcome, Err(error) if error.is_power_loss())
     }
 
     fn begin(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         let name = known.name();
         known.note(|| format!("#{name} begins"));
         let begun = self.index.begin(known.now);
-        let (tx, done) = begun.map_err(|error| stop(known, error))?;
-        known.now = done;
-        self.live.push(LiveTx {
+        known.now = begun.map_err(|error| stop(known, error))?;
+        self.live = Some(LiveTx {
             name,
-            tx,
             writes: BTreeMap::new(),
             nth: 0,
             intent: known.intent(dice),
@@ -258,15 +170,13 @@ impl Keys {
         Ok(())
     }
 
-    fn read(&mut self, known: &mut Known, which: Option<usize>, key: Place) -> Done<()> {
-        let live = which.map(|which| &self.live[which]);
-        let tx = live.and_then(|live| live.tx);
-        let (value, done) = match self.index.get(known.now, tx, key.into()) {
+    fn read(&mut self, known: &mut Known, key: Place) -> Done<()> {
+        let (value, done) = match self.index.get(known.now, key.into()) {
             Ok(found) => found,
-            Err(error) => return self.refused(known, which, error),
+            Err(error) => return self.refused(known, error),
         };
         known.now = done;
-        let own = live.and_then(|live| live.writes.get(&key));
+        let own = self.live.as_ref().and_then(|live| live.writes.get(&key));
         let right = own.copied().unwrap_or_else(|| known.oracle.read(key));
         let found = contents(key, value);
         if found == right {
@@ -278,36 +188,39 @@ impl Keys {
         )))
     }
 
-    fn change(&mut self, known: &mut Known, which: usize, key: Place, delete: bool) -> Done<()> {
-        let live = &mut self.live[which];
+    fn change(&mut self, known: &mut Known, key: Place, delete: bool) -> Done<()> {
+        let live = self.live.as_mut().expect("it began");
         live.intent.writes = live.intent.writes.saturating_sub(1);
         let written = payload(live.name, key, live.nth);
         let contents = (!delete).then_some(written);
         let name = live.name;
         known.note(|| format!("#{name} changes key {key}: {}", show(&contents)));
-        let new = contents.as_ref().map(value);
-        match self.index.change(known.now, live.tx, key.into(), new) {
+        let changed = match &contents {
+            Some(new) => self.index.insert(known.now, key.into(), value(new)),
+            None => self.index.delete(known.now, key.into()),
+        };
+        match changed {
             Ok(done) => {
                 known.now = done;
                 live.writes.insert(key, contents);
                 live.nth += 1;
                 Ok(())
             }
-            Err(error) => self.refused(known, Some(which), error),
+            Err(error) => self.refused(known, error),
         }
     }
 
-    fn commit(&mut self, known: &mut Known, which: usize) -> Done<()> {
-        let live = &self.live[which];
+    fn commit(&mut self, known: &mut Known) -> Done<()> {
+        let live = self.live.as_ref().expect("it began");
         known.note(|| format!("#{} asks to commit", live.name));
         known.oracle.ask(live.name, live.writes.clone());
-        match self.index.commit(known.now, live.tx) {
+        match self.index.commit(known.now) {
             Ok(done) => {
                 known.note_done(live.name, done);
                 known.oracle.acknowledge(live.name, done.0);
                 // The next request may come before this one is answered, but does not.
                 known.now = done;
-                self.live.swap_remove(which);
+                self.live = None;
                 Ok(())
             }
             Err(error) => {
@@ -315,27 +228,27 @@ impl Keys {
                     return Err(stop(known, error));
                 };
                 known.oracle.withdraw(live.name);
-                self.abort(known, which, how)
+                self.abort(known, how)
             }
         }
     }
 
     /// A call was refused, and its transaction is rolled back: the database below asks for that,
     /// its log takes no more, or a page was lost, where that is allowed.
-    fn refused(&mut self, known: &mut Known, which: Option<usize>, error: IndexError) -> Done<()> {
-        let goes_on = matches!(self.index, Index::Store(_, true)) && known.damage_allowed;
+    fn refused(&mut self, known: &mut Known, error: IndexError) -> Done<()> {
+        let goes_on = self.goes_on && known.damage_allowed;
         let damaged = (goes_on && is_damage(&error)).then_some("has to be rolled back");
-        match (rolled_back(known, &error).or(damaged), which) {
-            (None, _) => Err(stop(known, error)),
-            (Some(how), Some(which)) => self.abort(known, which, how),
-            (Some(_), None) => Ok(()),
+        match rolled_back(known, &error).or(damaged) {
+            None => Err(stop(known, error)),
+            Some(how) if self.live.is_some() => self.abort(known, how),
+            Some(_) => Ok(()),
         }
     }
 
-    fn abort(&mut self, known: &mut Known, which: usize, how: &str) -> Done<()> {
-        let live = self.live.swap_remove(which);
+    fn abort(&mut self, known: &mut Known, how: &str) -> Done<()> {
+        let live = self.live.take().expect("it began");
         known.note(|| format!("#{} {how}", live.name));
-        let done = self.index.abort(known.now, live.tx);
+        let done = self.index.abort(known.now);
         known.now = done.map_err(|error| stop(known, error))?;
         Ok(())
     }

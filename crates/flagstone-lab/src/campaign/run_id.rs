@@ -360,7 +360,7 @@ mod tests {
         "bptree@wal/g1/b1/w4x24/f16/s7/n1/c3-5f-n",
         "lighttx.pairs-ignored/g3/b1/w4x24/f65/s7/n1/c3-5f-n",
         "seal.unscrubbed/g3/b1/w4x24/f129/s7/n1/c3-5f-n",
-        "sal@plain.no-undo/g1/b1/w4x24/f0/s7/n1/c3-5f-n",
+        "sal@wal.room-not-kept/g1/b1/w4x24/f0/s7/n1/c3-5f-n",
         "seal.early.ahead.count-dropped/g200001/b1/w4x24/f1/s7/n2/l3-1000000000005-t/l0-0-n",
         "afc-ex.flag-in-flight/g100003/b1/w4x24/f0/s7/n2/d3-5f-n/a77-0-n",
     ];

@@ -7,7 +7,7 @@ use super::{Below, Subject};
 use flagstone::commit::{Kind, Mistake};
 use flagstone::forward_flash;
 use flagstone::host::{self, Stack};
-use flagstone::index::sal;
+use flagstone::index;
 use flagstone::mistakes::Mistaken;
 use flagstone::nand::{Flash, FlashError, Read};
 use flagstone::units::{Nanos, Pbn, Ppn};
@@ -36,9 +36,8 @@ pub enum Sabotage {
     PairsIgnored,
     /// The flash is honest, and the device refreshes nothing.
     Unscrubbed,
-    /// The flash is honest, and the index makes a mistake: one that recovers itself, but for
-    /// [`sal::Mistake::RoomNotKept`].
-    Index(sal::Mistake),
+    /// The flash is honest, and the transactions of an index with buffers make a mistake.
+    Index(index::Mistake),
     /// The flash is honest, and the database makes a mistake.
     Host(host::Mistake),
     /// The flash is honest, and SEAL leaves a rule out.
@@ -49,7 +48,7 @@ impl Sabotage {
     /// All lies, with the name that commands use.
     pub fn all() -> impl Iterator<Item = (Sabotage, &'static str)> + Clone {
         let of_host = host::Mistake::ALL.map(|(mistake, name)| (Sabotage::Host(mistake), name));
-        let of_index = sal::Mistake::ALL.map(|(mistake, name)| (Sabotage::Index(mistake), name));
+        let of_index = index::Mistake::ALL.map(|(mistake, name)| (Sabotage::Index(mistake), name));
         let rules = Mistake::ALL.map(|(mistake, name)| (Sabotage::Seal(mistake), name));
         let others = Sabotage::OTHERS.into_iter().chain(of_index);
         others.chain(of_host).chain(rules)
@@ -87,8 +86,7 @@ impl Sabotage {
     /// Whether it can be done to a subject.
     pub fn suits(self, subject: Subject) -> bool {
         match self {
-            Sabotage::Index(sal::Mistake::RoomNotKept) => subject.buffers(),
-            Sabotage::Index(_) => subject.recovers_itself(),
+            Sabotage::Index(_) => subject.buffers(),
             Sabotage::Host(mistake) => match subject.below() {
                 Below::Stack(stack) => mistake.is_of(stack),
                 Below::Protocol(_) => false,
@@ -105,10 +103,7 @@ impl Sabotage {
     /// The subjects that it can be done to, in words.
     pub fn wants(self) -> &'static str {
         match self {
-            Sabotage::Index(sal::Mistake::RoomNotKept) => {
-                "indexes with buffers: name --index lazy-bptree, bw-delta or sal"
-            }
-            Sabotage::Index(_) => "an index that recovers itself: name --index sal --on plain",
+            Sabotage::Index(_) => "indexes with buffers: name --index lazy-bptree, bw-delta or sal",
             Sabotage::Host(host::Mistake::EarlyAcknowledgement) => "databases: name a --stack",
             Sabotage::Host(mistake) if mistake.is_of(Stack::Wal) => "WAL: name --stack wal",
             Sabotage::Host(mistake) if mistake.is_of(Stack::AfcEx) => {
@@ -139,7 +134,7 @@ impl Sabotage {
     }
 
     /// The mistake of the index.
-    pub(super) fn of_index(self) -> Mistaken<sal::Mistake> {
+    pub(super) fn of_index(self) -> Mistaken<index::Mistake> {
         let made = match self {
             Sabotage::Index(mistake) => Some(mistake),
             _ => None,

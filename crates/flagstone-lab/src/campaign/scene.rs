@@ -1,7 +1,7 @@
 //! The small device that a campaign breaks, and the stack on it.
 
 use super::cells::SCRUB;
-use super::keys::{Index, Keys};
+use super::keys::Keys;
 use super::pages::Pages;
 use super::records::Records;
 use super::sabotage::{Sabotage, Sabotaged};
@@ -11,10 +11,8 @@ use super::{BaseId, Below, Fall, Subject};
 use flagstone::commit::{Device, DeviceError, Kind, Options, RecordDevice};
 use flagstone::ftl::{Config, FtlError};
 use flagstone::host::{self, Host, HostConfig, HostError};
-use flagstone::index::sal::Transactions;
 use flagstone::index::{
-    BackingError, BackingStore, DeviceStore, HostStore, IndexError, IndexKind, Recoverable,
-    Settings,
+    BackingError, BackingStore, DeviceStore, HostStore, IndexError, Recoverable, Settings,
 };
 use flagstone::nand::{
     Ages, Aging, Cell, Chip, FaultPlan, Faulty, Geometry, Pairing, PowerCut, Shared, Timing, Tracer,
@@ -79,13 +77,8 @@ pub(super) struct Scene {
     timing: Timing,
 }
 
-/// Pages of the log of an index that recovers itself, and after how many flushes it takes a
-/// checkpoint.
-const INDEX_LOG_PAGES: u32 = 96;
-
 /// A quarter of the pages of the log of a database below an index.
 const INDEX_DATABASE_LOG_PAGES: u32 = 32;
-const INDEX_CHECKPOINT_EVERY: u64 = 5;
 
 /// Blocks of a plane, and bytes of a page at the most: what needs more has another reason not to
 /// work.
@@ -132,9 +125,6 @@ impl Scene {
             Below::Stack(_) => host.log_pages,
         };
         let data_pages = match id.subject {
-            Subject::Index(..) if id.subject.recovers_itself() => {
-                shape.index_pages + INDEX_LOG_PAGES
-            }
             Subject::Index(..) => shape.index_pages,
             _ => id.pages,
         };
@@ -241,16 +231,6 @@ impl Scene {
         })
     }
 
-    /// An index that recovers itself merges a log region when a search makes it, mostly. On some
-    /// devices it does so when the region is full only, and regions are as short as can be.
-    fn settings(&self, index: IndexKind) -> Settings {
-        let tiny = index.info().tiny();
-        match self.shape.habits.fills_regions && self.subject.recovers_itself() {
-            true => tiny.with("split", "lazy").with("false_positive", 0.0001),
-            false => tiny,
-        }
-    }
-
     pub(super) fn blank(&self) -> Chip {
         Chip::new(self.geometry, self.timing, SPARE_BYTES as usize)
     }
@@ -305,19 +285,12 @@ impl Scene {
                         (Box::new(HostStore::new(host)), now)
                     }
                 };
-                let settings = self.settings(index);
-                if self.subject.recovers_itself() {
-                    let (log, every) = (INDEX_LOG_PAGES, INDEX_CHECKPOINT_EVERY);
-                    let mistake = self.sabotage.of_index();
-                    let opened = Transactions::with(store, &settings, log, every, now, mistake);
-                    let (index, now) = opened?;
-                    return Ok(Box::new(Keys::new(Index::Own(Box::new(index)), now)));
-                }
+                let settings = index.info().tiny();
                 let (mut opened, now) = Recoverable::open(index, store, &settings, now)?;
                 opened.make(self.sabotage.of_index());
                 // A database that was told of a lost page has stopped.
                 let goes_on = matches!(below, Below::Protocol(_));
-                Box::new(Keys::new(Index::Store(opened, goes_on), now))
+                Box::new(Keys::new(opened, goes_on, now))
             }
         })
     }

@@ -98,15 +98,7 @@ impl Subject {
 
     /// Whether it keeps transactions apart at all; false for the controls.
     pub fn is_atomic(self) -> bool {
-        self.below().is_atomic() || self.recovers_itself()
-    }
-
-    /// Whether it is an index that brings its own transactions to a device that has none.
-    pub fn recovers_itself(self) -> bool {
-        match self {
-            Subject::Index(kind, Below::Protocol(on)) => !on.info().atomic && kind.info().recovers,
-            _ => false,
-        }
+        self.below().is_atomic()
     }
 
     /// Whether it is an index that keeps changes in buffers.
@@ -114,11 +106,10 @@ impl Subject {
         matches!(self, Subject::Index(kind, _) if kind.info().buffers)
     }
 
-    /// Whether there is such a thing: an index needs transactions, its own or those of what is
-    /// below.
+    /// Whether there is such a thing: an index needs the transactions of the device or database.
     pub fn is_possible(self) -> bool {
         match self {
-            Subject::Index(_, Below::Protocol(on)) => on.info().atomic || self.recovers_itself(),
+            Subject::Index(_, Below::Protocol(on)) => on.info().atomic,
             _ => true,
         }
     }

@@ -2,7 +2,7 @@
 
 use flagstone::commit::{Kind, Mistake};
 use flagstone::host::Stack;
-use flagstone::index::{IndexKind, sal};
+use flagstone::index::{self, IndexKind};
 use flagstone_lab::campaign::{
     Below, Campaign, Cuts, Detail, Faults, Findings, RunId, Sabotage, Subject, replay, tell,
 };
@@ -217,31 +217,7 @@ fn indexes_on_a_control_or_on_a_flash_that_lies_fail() {
     }
 }
 
-#[test]
-fn an_index_that_recovers_itself_does_so_and_its_mistakes_are_found() {
-    let own = Subject::Index(IndexKind::Sal, Below::Protocol(Kind::Plain));
-    let findings = holds(&campaign_on(own));
-    assert!(findings.work.cuts_in_recovery > 200);
-    let mistakes = Sabotage::all().filter(|(sabotage, _)| {
-        !sabotage.suits(Subject::Protocol(Kind::Plain)) && sabotage.suits(own)
-    });
-    assert_eq!(mistakes.clone().count(), 12);
-    for (sabotage, name) in mistakes {
-        finds(
-            name,
-            &Campaign {
-                cuts: Cuts::Sampled(3_000),
-                depth: 2,
-                faults: Faults::default(),
-                unusual: sabotage == ROOM_NOT_KEPT,
-                sabotage,
-                ..campaign_on(own)
-            },
-        );
-    }
-}
-
-const ROOM_NOT_KEPT: Sabotage = Sabotage::Index(sal::Mistake::RoomNotKept);
+const ROOM_NOT_KEPT: Sabotage = Sabotage::Index(index::Mistake::RoomNotKept);
 
 #[test]
 fn indexes_that_are_full_are_whole_after_two_cuts_in_a_row_with_every_fault() {

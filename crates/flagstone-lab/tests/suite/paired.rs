@@ -4,8 +4,7 @@
 use super::campaign::{campaign_on, finds, holds};
 use flagstone::commit::Kind;
 use flagstone::host::Stack;
-use flagstone::index::IndexKind;
-use flagstone_lab::campaign::{Below, Campaign, Cuts, Faults, RunId, Sabotage, Subject, replay};
+use flagstone_lab::campaign::{Campaign, Cuts, Faults, RunId, Sabotage, Subject, replay};
 
 fn campaign(subject: Subject, variant: Option<&'static str>) -> Campaign {
     Campaign {
@@ -46,8 +45,6 @@ fn every_protocol_on_paired_pages_holds_and_does_not_where_pairs_are_ignored() {
         }
     }
     holds_and_does_not(Subject::Stack(Stack::Wal), None);
-    let sal = IndexKind::by_name("sal").expect("it is in the registry");
-    holds_and_does_not(Subject::Index(sal, Below::Protocol(Kind::Plain)), None);
 }
 
 /// What each protocol loses where pairs are ignored.

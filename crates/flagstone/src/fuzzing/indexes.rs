@@ -2,7 +2,6 @@
 //! index notices it.
 
 use super::EDIT;
-use crate::index::sal::Transactions;
 use crate::index::{BackingError, Recoverable, Value};
 use crate::index::{BackingStore, Index, IndexError, IndexKind, Key, MemStore};
 use crate::units::{Lpn, Nanos};
@@ -12,8 +11,6 @@ use std::sync::OnceLock;
 const ZERO: Nanos = Nanos::ZERO;
 const PAGE_BYTES: usize = 256;
 const PAGES: u32 = 4096;
-/// Pages of the log of transactions, and flushes after which a checkpoint comes.
-const LOG: (u32, u64) = (64, 4);
 /// Keys of the history are below, and every third one is never there.
 const KEYS: u64 = 150;
 
@@ -23,17 +20,13 @@ pub(super) enum Used {
     Alone(IndexKind),
     /// With transactions by those of its store.
     Recoverable(IndexKind),
-    /// SAL-hashing with transactions of its own.
-    Transactions,
 }
 
 /// All ways of use.
 pub(super) fn uses() -> Vec<Used> {
     let kinds = IndexKind::ALL.iter().copied();
     let alone = kinds.clone().map(Used::Alone);
-    let recoverable = kinds.map(Used::Recoverable);
-    let all = alone.chain(recoverable).chain([Used::Transactions]);
-    all.collect()
+    alone.chain(kinds.map(Used::Recoverable)).collect()
 }
 
 /// Pages that say that they have transactions. None is rolled back: an index that stopped in the
@@ -108,7 +101,6 @@ pub(super) fn records() -> BTreeMap<Key, Value> {
 enum Opened {
     Alone(Box<dyn Index>),
     Recoverable(Box<Recoverable>),
-    Transactions(Box<Transactions>),
 }
 
 impl Opened {
@@ -119,11 +111,6 @@ impl Opened {
                 let opened = Recoverable::open(kind, store, &kind.info().tiny(), ZERO)?;
                 Opened::Recoverable(Box::new(opened.0))
             }
-            Used::Transactions => {
-                let settings = IndexKind::Sal.info().tiny();
-                let opened = Transactions::open(store, &settings, LOG.0, LOG.1, ZERO)?;
-                Opened::Transactions(Box::new(opened.0))
-            }
         })
     }
 
@@ -131,7 +118,6 @@ impl Opened {
         match self {
             Opened::Alone(index) => index.as_mut(),
             Opened::Recoverable(all) => all.index(),
-            Opened::Transactions(all) => all.index(),
         }
     }
 
@@ -139,7 +125,6 @@ impl Opened {
         let found = match self {
             Opened::Alone(index) => index.get(ZERO, key),
             Opened::Recoverable(all) => all.get(ZERO, key),
-            Opened::Transactions(all) => all.get(ZERO, None, key),
         };
         Ok(found?.0)
     }
@@ -166,19 +151,12 @@ impl Opened {
                 }
                 all.commit(ZERO)?;
             }
-            Opened::Transactions(all) => {
-                let tx = all.begin();
-                for &(key, value) in changes {
-                    all.change(ZERO, tx, key, value)?;
-                }
-                all.commit(ZERO, tx)?;
-            }
         }
         Ok(())
     }
 }
 
-/// The pages after the history. Those of transactions have one that was cut.
+/// The pages after the history.
 fn images(used: Used) -> Vec<Vec<u8>> {
     let blank = Pages::with(&[]);
     let mut opened = Opened::on(blank, used).expect("it is blank");
@@ -192,17 +170,6 @@ fn images(used: Used) -> Vec<Vec<u8>> {
             index.into_store()
         }
         Opened::Recoverable(all) => all.into_store(),
-        Opened::Transactions(mut all) => {
-            let cut = all.begin();
-            for (key, _) in changes().take(3 * CHANGES) {
-                let changed = all.change(ZERO, cut, key, Some(1));
-                changed.expect("there is room");
-            }
-            // The commit of another one forces the log.
-            let other = all.begin();
-            all.commit(ZERO, other).expect("there is room");
-            all.into_store()
-        }
     };
     let mut images = Vec::new();
     for at in (0..PAGES).map(Lpn) {

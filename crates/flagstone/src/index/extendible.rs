@@ -28,7 +28,6 @@ pub(super) const INFO: IndexInfo = IndexInfo {
     paper: "[Extendible]",
     ordered: false,
     buffers: false,
-    recovers: false,
     settings: settings! {
         depth_max: "24",
             "bits of the hash that the directory uses at most, 1 to 30; beyond, buckets overflow";

@@ -2,9 +2,8 @@
 //! there and can be read, rolling back always works, and deletions make room again.
 
 use super::model::{Call, asking};
-use super::sal::Mistake;
 use super::store::{BackingError, BackingStore};
-use super::{DeviceStore, IndexError, IndexKind, Key, Recoverable, Result, Value};
+use super::{DeviceStore, IndexError, IndexKind, Key, Mistake, Recoverable, Result, Value};
 use crate::dice::Dice;
 use crate::units::Nanos;
 use std::cell::Cell;

@@ -38,7 +38,6 @@ pub(super) const INFO: IndexInfo = IndexInfo {
     paper: "[LazySplit]",
     ordered: false,
     buffers: false,
-    recovers: false,
     settings: settings! {
         load_factor: "0.75",
             "records for each place in a bucket page, beyond which one is appended, 0.1 to 4";

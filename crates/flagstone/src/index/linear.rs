@@ -31,7 +31,6 @@ pub(super) const INFO: IndexInfo = IndexInfo {
     paper: "[LinearHashing]",
     ordered: false,
     buffers: false,
-    recovers: false,
     settings: settings! {
         load_factor: "0.75",
             "records for each place in a bucket page, beyond which a bucket splits, 0.1 to 4";

@@ -71,7 +71,7 @@ pub(crate) use cache::Cache;
 pub use device_store::DeviceStore;
 pub use host_store::HostStore;
 pub use prefix_bptree::{ByteIndex, Limits};
-pub use recoverable::Recoverable;
+pub use recoverable::{Mistake, Recoverable};
 pub use settings::COMMON;
 pub use store::{BackingError, BackingStore, MemStore};
 
@@ -118,8 +118,6 @@ pub struct IndexInfo {
     /// Whether it keeps changes in memory beyond [`Index::settle`]. Then changes since the last
     /// [`Index::flush`] survive a restart only if the caller keeps a journal of them.
     pub buffers: bool,
-    /// Whether it has transactions of its own, over a store that has none ([`sal::Transactions`]).
-    pub recovers: bool,
     /// Its own settings, besides those that all indexes have ([`COMMON`]).
     pub settings: &'static [Setting],
     /// Settings for tests and campaigns: with these, all operations of the index occur within a few
@@ -172,11 +170,6 @@ pub enum IndexError {
         /// Pages of the store.
         pages: u32,
     },
-    /// A transaction or a flush needs more log than there is.
-    LogFull {
-        /// Pages of the log.
-        pages: u32,
-    },
     /// A page does not have what the index wrote there.
     Damaged {
         /// The page.
@@ -214,11 +207,6 @@ impl fmt::Display for IndexError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             IndexError::Settings(why) => f.write_str(why),
-            IndexError::LogFull { pages } => write!(
-                f,
-                "a transaction or a flush needs more than the {pages} pages of the log: give it \
-                 more"
-            ),
             IndexError::Full { pages } => write!(
                 f,
                 "all {pages} pages of the store are in use: give it more pages or delete records"

@@ -9,8 +9,7 @@
 //!
 //! There is one transaction at a time, and clients take turns. Several side by side would need
 //! locks on keys and pages that transactions share: an index may put keys of two transactions into
-//! one page, and a page belongs to one transaction of the store. SAL-hashing over a store without
-//! transactions has several ([`super::sal::Transactions`]).
+//! one page, and a page belongs to one transaction of the store.
 //!
 //! Byte strings ([`Index::bytes`]) have transactions by the same calls. A change through
 //! [`Recoverable::index`] between begin and commit belongs to the transaction, if the index keeps
@@ -21,12 +20,20 @@
 //! change, even in a search. Until the transaction is rolled back, all other requests are refused.
 
 use super::journal::{Journal, Operation};
-use super::sal::Mistake;
 use super::store::{BackingError, BackingStore};
 use super::{Index, IndexError, IndexKind, Key, Result, Settings, Value};
 use crate::ftl::Ftl;
-use crate::mistakes::Mistaken;
+use crate::mistakes::{Mistaken, mistakes};
 use crate::units::{Lpn, Nanos};
+
+mistakes! {
+    /// A rule of transactions that is left out on purpose: campaigns must find a violation.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Mistake {
+        /// A commit keeps operations in the journal for whose repetition there may be no room.
+        RoomNotKept: "room-not-kept",
+    }
+}
 
 /// Pages of a journal.
 const JOURNAL_PAGES: u32 = 4;
@@ -378,8 +385,7 @@ impl Recoverable {
         store.into_below().expect("it lies behind a journal")
     }
 
-    /// Makes a mistake on purpose from now on: the only one that is made here is
-    /// [`Mistake::RoomNotKept`].
+    /// Makes a mistake on purpose from now on.
     pub fn make(&mut self, mistaken: Mistaken<Mistake>) {
         self.mistaken = mistaken;
     }

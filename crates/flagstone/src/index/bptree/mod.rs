@@ -67,7 +67,6 @@ pub(super) const INFO: IndexInfo = IndexInfo {
     paper: "[LazyBtree]",
     ordered: true,
     buffers: false,
-    recovers: false,
     settings: &[ORDER, READ_AHEAD],
     tiny: &[("order", "2")],
     costs: ["height reads", "height reads, 1 program", "3 to 4 programs"],

@@ -9,7 +9,6 @@ pub(in crate::index) const INFO: IndexInfo = IndexInfo {
     paper: "[SAL]",
     ordered: true,
     buffers: true,
-    recovers: false,
     settings: settings! {
         chain_max: "8", "deltas of a node after which it gets a new base, 1 to 200";
         node_max: "128", "records of a node beyond which it splits, 3 to 4000";

@@ -70,7 +70,6 @@ pub(super) const INFO: IndexInfo = IndexInfo {
     paper: "[LazyBtree]",
     ordered: true,
     buffers: true,
-    recovers: false,
     settings: settings! {
         ..ORDER;
         pool_share: "0.5", "part of the memory for requests that wait, 0 to 0.99";

@@ -85,7 +85,6 @@ pub(super) const INFO: IndexInfo = IndexInfo {
     paper: "[PrefixBTree]",
     ordered: true,
     buffers: false,
-    recovers: false,
     settings: settings! {
         ..READ_AHEAD;
         key_bytes: "8",

@@ -220,13 +220,6 @@ impl Logs {
         compared
     }
 
-    /// Takes the change of a key out, if one waits; `region` says which sets have a log region.
-    pub(super) fn remove(&mut self, set: u32, region: &dyn Fn(u32) -> bool, key: Key) {
-        let (slot, before) = (self.slot(set, self.part(hash(key))), self.count(set));
-        self.unlink(slot, set, &mut |log| log.key == key, &mut |_| {});
-        self.lower(set, before, region);
-    }
-
     /// After the count of a set went down from `before`.
     fn lower(&mut self, set: u32, before: u32, region: &dyn Fn(u32) -> bool) {
         let block = set as usize / BLOCK;
@@ -426,9 +419,6 @@ mod tests {
             logs.put(set, region(set), hash, Log { key, value, change });
             if key % 3 == 0 {
                 logs.take((key % 301) as u32, &set_of, &region, &mut Vec::new());
-            }
-            if key % 11 == 0 {
-                logs.remove(set, &region, key);
             }
             logs.check(&region).expect("counts by block");
             let least = (key % 40) as u32 + 1;

@@ -101,9 +101,6 @@ impl Sal {
         let of = |hash| set_of(groups, bits, hash);
         let region = |set| groups.has_region(set);
         self.logs.take(set, &of, &region, &mut logs);
-        if self.tells {
-            self.drained.push(set);
-        }
         logs
     }
 

@@ -48,7 +48,6 @@ mod logs;
 mod merge;
 mod options;
 mod overflow;
-mod recovery;
 mod region;
 mod resize;
 mod saved;
@@ -70,7 +69,6 @@ use logs::{Change, Log, Logs};
 pub(super) use options::INFO;
 use options::{Options, Split};
 use overflow::Overflows;
-pub use recovery::{Mistake, SalTx, Transactions};
 use region::Regions;
 use resize::Budget;
 
@@ -81,10 +79,6 @@ pub const LAYOUTS: &[Layout] = &[
     region::region_entry::RECORD,
     region::log_head::RECORD,
     region::log_entry::RECORD,
-    recovery::LAYOUTS[0],
-    recovery::LAYOUTS[1],
-    recovery::LAYOUTS[2],
-    recovery::LAYOUTS[3],
 ];
 
 counters! {
@@ -133,9 +127,6 @@ struct Sal {
     costs: Costs,
     budget: Budget,
     counts: Counts,
-    /// Sets that were flushed or merged. The transactions above log them, and take them out.
-    drained: Vec<u32>,
-    tells: bool,
 }
 
 pub(super) fn open(
@@ -186,8 +177,6 @@ fn start(store: Box<dyn BackingStore>, settings: &Settings, now: Nanos) -> Resul
         costs,
         budget,
         counts: Counts::default(),
-        drained: Vec::new(),
-        tells: false,
     };
     match own {
         Some(own) => index.restore(&own)?,

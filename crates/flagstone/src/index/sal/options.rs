@@ -9,7 +9,6 @@ pub(in crate::index) const INFO: IndexInfo = IndexInfo {
     paper: "[SAL]",
     ordered: false,
     buffers: true,
-    recovers: true,
     settings: settings! {
         load_factor: "0.75",
             "records for each place in a bucket from which on a group is added, 0.1 to 1.0";
