@@ -424,7 +424,9 @@ fn copies_are_encrypted_too_and_damaged_stores_are_salvaged() {
             .expect("it is written");
     }
     let report = repair(&path, &salvaged, &keyed, &Hints::default(), false, quiet);
-    assert!(report.expect("it can be salvaged").is_whole());
+    let report = report.expect("it can be salvaged");
+    // An erase may be lost with the mark, and nothing else is.
+    assert!(report.lost.is_empty() && report.missing.len() == 1);
     assert!(is_right(&salvaged));
 }
 
