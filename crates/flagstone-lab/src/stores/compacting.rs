@@ -86,9 +86,7 @@ impl Run<Pages> {
         }
         Ok(())
     }
-}
 
-impl Run<Pages> {
     /// Trims half of the pages of a store in which something found no room, and writes to a few of
     /// them again. Both find room.
     pub(super) fn relieve(

@@ -2,6 +2,7 @@
 //! sparse. In a third of the wide runs, and of the runs with rot, with dice of their own.
 
 use super::StoreRunId;
+use flagstone_store::MEDIUM_PAGE_BYTES;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -42,6 +43,7 @@ impl Tight {
 
     /// Bytes where the medium ends, of a store with blocks of so many pages.
     pub(super) fn end(&self, pages_per_block: u32) -> u64 {
-        (2 + self.blocks * (u64::from(pages_per_block) + 1)) * 4096
+        let pages = 2 + self.blocks * (u64::from(pages_per_block) + 1);
+        pages * MEDIUM_PAGE_BYTES as u64
     }
 }
