@@ -1,6 +1,7 @@
 //! Clients of a transactional device: they begin, write, read, trim, commit and abort. A place is a
 //! logical page.
 
+use super::cells::LONGEST_OPEN;
 use super::oracle::{Contents, Place, payload, show};
 use super::work::Work;
 use super::world::{Done, Intent, Known, Stop, World, is_full, show_bytes};
@@ -19,6 +20,7 @@ struct LiveTx {
     writes: BTreeMap<Place, Contents>,
     nth: u16,
     intent: Intent,
+    begun: Nanos,
 }
 
 /// A device and its clients.
@@ -108,6 +110,7 @@ impl Pages {
         known.pass_time(dice);
         if known.pass_days(dice) {
             self.collect_groups(known)?;
+            self.end_old(known)?;
             let tended = self.device.tend(known.now);
             tended.map_err(|error| stop(known, error))?;
         }
@@ -131,6 +134,16 @@ impl Pages {
         }
     }
 
+    /// Clients roll back what they left open for longer than cells allow.
+    fn end_old(&mut self, known: &mut Known) -> Done<()> {
+        let now = known.now;
+        let is_old = |live: &LiveTx| now.since(live.begun) > LONGEST_OPEN;
+        while let Some(which) = self.live.iter().position(is_old) {
+            self.abort(known, which)?;
+        }
+        Ok(())
+    }
+
     fn begin(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         match self.device.begin(known.now) {
             Ok(tx) => {
@@ -142,6 +155,7 @@ impl Pages {
                     writes: BTreeMap::new(),
                     nth: 0,
                     intent: known.intent(dice),
+                    begun: known.now,
                 });
                 Ok(())
             }

@@ -10,7 +10,8 @@
 //! device once in a set time and reads every page of every block that holds something. That
 //! includes summary pages, and dead pages, since a restart may need what their spare areas say. It
 //! begins at a place that depends on the write sequence, so that a device which is often restarted
-//! reads all of its pages in time.
+//! reads all of its pages in time. A free block that has pages from before the restart is erased:
+//! nobody refreshes them, and the next restart would take one that cannot be read for a torn one.
 //!
 //! All this happens before requests, like collection, and one block a request. [`tend`] does what
 //! is due without a request, and all of it. A block that is being written is closed early. A block
@@ -20,7 +21,9 @@
 
 use super::collector::collect_for;
 use super::meta::{MetaState, NONE};
-use super::{BlockState, Cause, Ftl, FtlError, Header, Owner, PageKind, Scrub, header, make_room};
+use super::{
+    Block, BlockState, Cause, Ftl, FtlError, Header, Owner, PageKind, Scrub, header, make_room,
+};
 use crate::nand::{FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 use std::collections::VecDeque;
@@ -232,7 +235,10 @@ impl Ftl {
         for _ in 0..due.min(pages.into()) {
             let at = Ppn(cursor);
             cursor = (cursor + 1) % pages;
-            if outcome.is_ok() && self.holds_something(self.geometry.block_of(at)) {
+            let block = self.geometry.block_of(at);
+            if outcome.is_ok() && self.holds_leftovers(block) {
+                outcome = self.erase(now, block, Cause::Gc).map(drop); // Sooner than it would be.
+            } else if outcome.is_ok() && self.holds_something(block) {
                 self.stats.add_read(Cause::Scrub, false);
                 self.stats.patrolled += 1;
                 match self.read_page(now, at, &mut buffer, &mut []) {
@@ -257,6 +263,13 @@ impl Ftl {
             },
             _ => false,
         }
+    }
+
+    /// Whether a free block has pages from before the last restart. Nobody needs them, but the next
+    /// restart reads them.
+    fn holds_leftovers(&self, block: Pbn) -> bool {
+        let Block { state, stale, .. } = self.blocks[block.index()];
+        state == BlockState::Free && stale
     }
 
     fn is_log(&self, block: Pbn) -> bool {

@@ -152,6 +152,29 @@ fn the_patrol_reads_every_page_of_a_block_that_holds_something_once_in_its_time(
 }
 
 #[test]
+fn pages_from_before_a_restart_do_not_stay_in_free_blocks() {
+    for scrub in [Some(SCRUB), None] {
+        let cells = aging();
+        let mut ftl = blank(&cells, scrub);
+        for lpn in 0..21 {
+            append(&mut ftl, lpn);
+        }
+        drop(ftl);
+        let (mut ftl, _) = mount(&cells, scrub, Nanos::ZERO).expect("it starts");
+        ftl.finish_mount();
+        let leftovers = |ftl: &Ftl| {
+            let blocks = (0..small::GEOMETRY.blocks()).map(Pbn);
+            blocks.filter(|&block| ftl.holds_leftovers(block)).count()
+        };
+        let before = leftovers(&ftl);
+        assert!(before > 2, "{before}");
+        tend(&mut ftl, &mut Nobody, SCRUB.patrol).expect("it goes on");
+        let after = scrub.map_or(before, |_| 0);
+        assert_eq!(leftovers(&ftl), after, "{scrub:?}");
+    }
+}
+
+#[test]
 fn roots_translation_pages_and_logs_outlive_their_cells() {
     for scrub in [Some(SCRUB), None] {
         let cells = aging();
