@@ -37,9 +37,9 @@ const OFF_DAYS: u64 = 5;
 /// Of so many steps of the clients one comes after days.
 const STEPS: u32 = 8;
 
-/// The longest that a client keeps a transaction open. `afc` does not move pages of blocks with pages
-/// of live transactions (its departure D3), so it cannot refresh them: in a transaction that stays
-/// open for two months it loses pages, other clients' as well.
+/// The longest that a client keeps a transaction open. `afc` does not move pages of blocks with
+/// pages of live transactions (its departure D3), so it cannot refresh them: in a transaction that
+/// stays open for two months it loses pages, other clients' as well.
 pub(super) const LONGEST_OPEN: Nanos = Nanos(14 * DAY.0);
 
 /// The scrubbing of a device.
