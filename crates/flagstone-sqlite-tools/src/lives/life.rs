@@ -1,6 +1,7 @@
 //! The lives: what people do with a database file, or with a disk, each in small.
 
 use super::file_in;
+use crate::disk::Counters;
 use crate::engine::Engine;
 use crate::process::{descriptors, files_of, memory, room, written};
 use crate::sizes::{ROW_BYTES, value};
@@ -133,6 +134,8 @@ pub(super) struct Task {
     pub(super) keeping: Keeping,
     pub(super) times: u64,
     pub(super) seed: u64,
+    /// Whether the bytes count that reach the device below the folder, whoever writes them.
+    pub(super) of_device: bool,
 }
 
 /// A life that is being lived, and what it has cost so far.
@@ -153,6 +156,18 @@ struct Lived {
 }
 
 impl Task {
+    /// Bytes written so far: by this process, or to the device, with the journal of its file system.
+    fn written(self, folder: &Path) -> Result<u64, Failure> {
+        if !self.of_device {
+            return written();
+        }
+        std::fs::File::open(folder)?.sync_all()?;
+        let counters = Counters::of(folder);
+        counters.map(|counters| counters.bytes).ok_or_else(|| {
+            Failure::Usage("the kernel does not count what is written to this device".into())
+        })
+    }
+
     /// Lives it in a folder. Returns what it cost.
     pub(super) fn live(self, folder: &Path) -> Result<Value, Failure> {
         let mut lived = Lived {
@@ -168,9 +183,9 @@ impl Task {
             most: [0, 1],
         };
         if self.life == Life::Disk {
-            return lived.disk();
+            return lived.disk(folder);
         }
-        let before = written()?;
+        let before = self.written(folder)?;
         let mut db = lived.open()?;
         match self.life {
             Life::Small => lived.small(&db)?,
@@ -190,7 +205,7 @@ impl Task {
         lived.sample(&db)?;
         let live = live(&db)?;
         drop(db);
-        let written = written()? - before;
+        let written = self.written(folder)? - before;
         let opening = (0..5).map(|_| lived.opening());
         let opening = opening.collect::<Result<Vec<_>, _>>()?.into_iter().min();
         let mut costs = lived.costs(written, live)?;
@@ -500,9 +515,9 @@ impl Lived {
     }
 
     /// A disk has no log beside it: what it writes is held against what it was given.
-    fn disk(&mut self) -> Result<Value, Failure> {
+    fn disk(&mut self, folder: &Path) -> Result<Value, Failure> {
         let bytes = 64 * MIB * self.task.times;
-        let before = written()?;
+        let before = self.task.written(folder)?;
         let store = PageStore::open(&self.path, &OpenOptions::default())?;
         let mut disk = Volume::create(store, bytes)?;
         let flush = |disk: &mut Volume<PageStore>, lived: &mut Lived| {
@@ -532,7 +547,7 @@ impl Lived {
         disk.compact()?;
         let live = disk.pages().info().pages * PAGE;
         drop(disk);
-        let written = written()? - before;
+        let written = self.task.written(folder)? - before;
         let mut costs = self.costs(written, live)?;
         costs["trimmed"] = json!(bytes - MIB);
         costs["trims"] = json!(trims);

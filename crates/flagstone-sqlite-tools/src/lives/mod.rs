@@ -38,6 +38,10 @@ pub(crate) struct Args {
     /// the bounds.
     #[arg(long)]
     control: bool,
+    /// Count the bytes that reach the device below the folder, with the journal of its file system:
+    /// nobody else may write to it.
+    #[arg(long)]
+    of_device: bool,
     /// Print one JSON object a row, one a line.
     #[arg(long)]
     json: bool,
@@ -135,6 +139,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         keeping,
         times: args.times,
         seed: args.seed,
+        of_device: args.of_device,
     };
     if let (Some(life), Some(keeping)) = (args.alone, args.keeping) {
         say(&task(life, keeping).live(&args.folder)?.to_string());
@@ -190,6 +195,9 @@ fn apart(args: &Args, task: &Task) -> Result<Value, Failure> {
     command.args(["--keeping", task.keeping.name()]);
     command.args(["--times", &task.times.to_string()]);
     command.args(["--seed", &task.seed.to_string()]);
+    if task.of_device {
+        command.arg("--of-device");
+    }
     let ended = command.stderr(Stdio::inherit()).output()?;
     if !ended.status.success() {
         return Err(Failure::Failed(format!(
