@@ -485,7 +485,7 @@ impl Flash for MediumFlash {
         let bytes = (self.geometry.pages_per_block as usize + 1) * MEDIUM_PAGE_BYTES;
         if self.generation(block)? != NEVER {
             self.unmarked.insert(block);
-            // The block can be used in memory while the medium still prepares it.
+            // The medium may still be preparing the block.
             self.medium().end_preparing(offset, bytes);
             self.take_block(block, false)?;
         } else if !self.take_block(block, true)? {
