@@ -422,8 +422,7 @@ mod tests {
         }
     }
 
-    /// nbdkit in the background has another working directory: the store was once looked for, and
-    /// created, there.
+    /// In the background nbdkit has another working directory, where the store was once created.
     #[test]
     fn paths_mean_what_they_meant_when_they_were_given() {
         let settings = with(&[("file", "disk.flag")]).expect("keys");

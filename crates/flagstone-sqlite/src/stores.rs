@@ -397,14 +397,12 @@ impl Handle {
         committed
     }
 
-    /// Whether the state under the lock differs from the one that SQLite has seen last. Returns
-    /// `true` only once.
+    /// Whether the state differs from the one SQLite has seen. Returns `true` only once.
     pub(crate) fn is_other(&mut self) -> bool {
         std::mem::take(&mut self.is_other)
     }
 
-    /// Announces that the live transaction rewrites all pages. The store gives room back
-    /// afterwards.
+    /// Announces a rewrite of all pages, after which the store gives room back.
     pub(crate) fn overwrites_all(&mut self) {
         if let Ok(mut inner) = self.shared.lock()
             && let Some(bytes) = &mut inner.bytes
@@ -457,8 +455,8 @@ impl Handle {
             let aim = aim();
             means_to_write = aim == Aim::Write || aim == Aim::WriteSomewhere && was_stale;
             if !means_to_write && (was_stale || aim == Aim::WriteSomewhere) {
-                // Beginning with the durable state would be too old for a write, but this one may
-                // only read.
+                // The durable state would be too old for a write, but this transaction may only
+                // read.
                 inner = self.shared.next_durable(inner)?;
             }
         }

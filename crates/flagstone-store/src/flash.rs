@@ -1,5 +1,4 @@
-//! A medium as flash: a flash page and its spare area take 4096 bytes, and a mark begins each
-//! block.
+//! A medium as flash: a page with its spare area has 4096 bytes, and a mark begins each block.
 //!
 //! ```text
 //!   medium   | superblock | superblock | mark 0 | page 0 | page 1 | ... | mark 1 | page 0 | ...
@@ -133,7 +132,7 @@ pub(crate) struct MediumFlash {
     seen: Vec<u16>,
     /// For a store with holes: the pages that each block has allocated, see [`thin`].
     taken: Option<Vec<thin::Taken>>,
-    /// Reused blocks whose mark is not durable even after all pending steps.
+    /// Reused blocks whose mark is not durable, even after all pending steps.
     unmarked: BTreeSet<Pbn>,
     /// Holds the data of a page when the caller asks for a part of it.
     buffer: Box<[u8; DATA_BYTES]>,
