@@ -1,4 +1,4 @@
-//! Closes descriptors of locked files in forked processes.
+//! Releases locked files in forked processes.
 //!
 //! A file lock (`flock`) lasts until the last descriptor of that opening is closed, including those
 //! inherited by forked processes. A daemon would hold its parent's lock as long as it lives, and
