@@ -11,7 +11,7 @@
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(dead_code, reason = "tests are built without the plugin"))]
 
-// What calls nbdkit can be linked into nbdkit only.
+// These callbacks can only be linked into nbdkit.
 #[cfg(not(test))]
 mod plugin;
 mod service;

@@ -1,8 +1,8 @@
-//! One thread with the disk, which all connections send their requests to.
+//! The thread that owns the disk. All connections send their requests to it.
 //!
-//! So all connections see one disk, and a flush on one of them makes durable what any of them
-//! wrote. Requests are done in the order in which they come. Flushes that come while others are
-//! done share one commit.
+//! So all connections see one disk, and a flush on one of them makes the writes of all durable.
+//! Requests are executed in the order of their arrival. Flushes that arrive meanwhile share one
+//! commit.
 
 use crate::settings::{Serve, Settings};
 use flagstone::units::Nanos;
@@ -11,29 +11,29 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Requests that a flush waits for at most, so that it shares its commit with theirs.
+/// Maximum number of requests that a flush waits for, to share its commit with theirs.
 const BATCH: usize = 64;
 
-/// A thread that sleeps wakes up about so much too late.
+/// Typical delay after which a sleeping thread wakes up.
 const OVERSLEEP: Duration = Duration::from_micros(100);
 
-/// Pages that may know how long their operations take.
+/// Pages that may simulate how long operations take.
 pub(crate) trait Timed {
-    /// A request begins at an instant.
+    /// Begins a request at an instant.
     fn start(&mut self, at: Nanos) {
         let _ = at;
     }
 
-    /// When it is done.
+    /// When the request is done.
     fn done(&self) -> Nanos {
         Nanos::ZERO
     }
 }
 
-/// The operations of a store take the time that they take.
+/// A store's operations take real time.
 impl Timed for PageStore {}
 
-/// What a connection asks for.
+/// A request of a connection.
 pub(crate) enum What {
     Read {
         at: u64,
@@ -47,7 +47,7 @@ pub(crate) enum What {
         at: u64,
         bytes: u64,
     },
-    /// At most so many, from the first on.
+    /// At most this many parts, from the first on.
     Parts {
         at: u64,
         bytes: u64,
@@ -56,7 +56,7 @@ pub(crate) enum What {
     Flush,
 }
 
-/// What it is answered.
+/// The answer to a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Done,
@@ -65,12 +65,12 @@ pub(crate) enum Answer {
     Parts(Vec<(u64, u64, bool)>),
 }
 
-/// Why not.
+/// An error.
 #[derive(Debug, Clone)]
 pub(crate) struct Refusal {
-    /// The number of the system's error.
+    /// The system's error number.
     pub(crate) errno: i32,
-    /// For people.
+    /// Description.
     pub(crate) why: String,
 }
 
@@ -83,7 +83,7 @@ impl From<StoreError> for Refusal {
             StoreError::Io { error, .. } => match error.raw_os_error() {
                 Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => libc::ENOSPC,
                 Some(libc::ENOMEM) => libc::ENOMEM,
-                // NBD knows few errors. nbdkit makes EINVAL of the others, as of a wrong request.
+                // NBD knows few errors. nbdkit maps others to EINVAL, as if the request were wrong.
                 _ => libc::EIO,
             },
             _ => libc::EIO,
@@ -97,22 +97,22 @@ type Reply = (Result<Answer, Refusal>, Nanos);
 
 struct Request {
     what: What,
-    /// Whether it is answered when it is durable.
+    /// Whether the answer waits until the request is durable.
     is_durable: bool,
     reply: SyncSender<Reply>,
 }
 
-/// The thread, and how to reach it.
+/// A handle to the thread.
 pub(crate) struct Service {
     requests: Sender<Request>,
     thread: JoinHandle<Result<(), String>>,
     size: u64,
-    /// The instant zero of the disk, if requests are to take their time.
+    /// The start of the disk's virtual time, if requests take simulated time.
     began: Option<Instant>,
 }
 
 impl Service {
-    /// Opens the disk and serves it.
+    /// Opens and serves the disk.
     pub(crate) fn start(settings: Settings, readonly: bool) -> Result<Service, String> {
         let (requests, asked) = channel();
         let (opened, size) = sync_channel(1);
@@ -124,7 +124,7 @@ impl Service {
                 began,
             };
             settings.open(readonly, server).inspect_err(|why| {
-                // Once the disk was opened, its answer is not waited for.
+                // Once the disk was opened, nobody waits for this answer.
                 let _ = opened.send(Err(why.clone()));
             })
         });
@@ -139,12 +139,12 @@ impl Service {
         })
     }
 
-    /// Bytes of the disk.
+    /// Size of the disk in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Has something done, and waits until it is; with `is_durable` until it is durable.
+    /// Executes a request and waits for it; with `is_durable`, until it is durable.
     pub(crate) fn ask(&self, what: What, is_durable: bool) -> Result<Answer, Refusal> {
         let (reply, answer) = sync_channel(1);
         let sent = self.requests.send(Request {
@@ -183,7 +183,7 @@ fn wait_until(done: Instant) {
     }
 }
 
-/// What the thread has besides the disk.
+/// State of the thread besides the disk.
 struct Server {
     asked: Receiver<Request>,
     opened: SyncSender<Result<u64, String>>,
@@ -209,7 +209,7 @@ impl Serve for Server {
                 let answer = carry_out(&mut disk, request.what).map_err(Refusal::from);
                 match flushes && answer.is_ok() {
                     true => to_flush.push(request.reply),
-                    // A connection that is gone needs no answer.
+                    // A closed connection needs no answer.
                     false => _ = request.reply.send((answer, disk.pages().done())),
                 }
             }
@@ -226,7 +226,7 @@ impl Serve for Server {
     }
 }
 
-/// Does what was asked for, but for flushes.
+/// Executes a request other than a flush.
 fn carry_out<P: Pages>(disk: &mut Volume<P>, what: What) -> Result<Answer, StoreError> {
     match what {
         What::Read { at, bytes } => {
@@ -258,8 +258,8 @@ mod tests {
         settings
     }
 
-    /// Threads write to parts of their own and flush. Whatever one of them flushed is there after
-    /// the process dies; here the store is copied as it lies, which is no more than a crash leaves.
+    /// Threads write to separate parts and flush. Flushed data must survive the death of the
+    /// process; here the store is copied in its present state, as after a crash.
     #[test]
     fn a_flush_makes_durable_what_any_connection_wrote() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -328,7 +328,7 @@ mod tests {
             .expect("it closes");
     }
 
-    /// A disk that was unplugged is no fault of the request: a client was told EINVAL.
+    /// A removed disk is not an error of the request: a client was once told EINVAL.
     #[test]
     fn errors_of_the_medium_are_those_that_a_client_can_be_told() {
         for (errno, expected) in [
@@ -345,7 +345,7 @@ mod tests {
         }
     }
 
-    /// A request takes its time on a simulated device, and none without `timing`.
+    /// Requests take time on a simulated device, and none without `timing`.
     #[test]
     fn requests_wait_as_long_as_the_device_would() {
         for timing in ["on", "off"] {
@@ -359,7 +359,7 @@ mod tests {
                     .ask(What::Write { at: 0, data }, true)
                     .expect("room");
             }
-            // 2560 pages by 200 us, on sixteen planes.
+            // 2560 pages at 200 us, on sixteen planes.
             let took = began.elapsed();
             let least = Duration::from_millis(2560 / 5 / 16);
             assert!(

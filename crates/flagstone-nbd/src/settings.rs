@@ -1,4 +1,4 @@
-//! The keys of the command line, and what they mean together.
+//! The keys of the command line, and their combinations.
 
 use crate::service::Timed;
 use crate::simulated::Simulated;
@@ -37,12 +37,12 @@ const KEYS: [&str; 10] = [
     "key-env",
 ];
 
-/// What is served, and how.
+/// What to serve, and how.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Settings {
     file: Option<PathBuf>,
     size: Option<u64>,
-    /// Whether whatever is there is given up for a new disk.
+    /// Whether existing data is given up for a new disk.
     force: Option<bool>,
     device: Option<String>,
     timing: Option<bool>,
@@ -53,7 +53,7 @@ pub(crate) struct Settings {
     key_env: Option<String>,
 }
 
-/// A size as `512M`.
+/// Parses a size such as `512M`.
 fn size_of(key: &str, text: &str) -> Result<u64, String> {
     let wrong = || format!("{key}={text} is no size: use bytes, or a number with K, M, G or T");
     let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
@@ -72,7 +72,7 @@ fn size_of(key: &str, text: &str) -> Result<u64, String> {
         .ok_or_else(wrong)
 }
 
-/// A switch as `on`.
+/// Parses a switch such as `on`.
 fn switch_of(key: &str, text: &str) -> Result<bool, String> {
     match text {
         "on" | "true" | "yes" | "1" => Ok(true),
@@ -82,11 +82,11 @@ fn switch_of(key: &str, text: &str) -> Result<bool, String> {
 }
 
 impl Settings {
-    /// Takes a key.
+    /// Sets a key.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let is_new = match key {
             "file" | "key-file" => {
-                // In the background nbdkit works in another folder.
+                // nbdkit in the background has another working directory.
                 let path = std::path::absolute(value);
                 let path = path.map_err(|error| format!("{key}={value}: {error}"))?;
                 let place = match key {
@@ -125,7 +125,7 @@ impl Settings {
         }
     }
 
-    /// Whether the keys make sense together.
+    /// Checks that the keys can be combined.
     pub(crate) fn check(&self) -> Result<(), String> {
         let key = self.key().map_err(|error| error.to_string())?;
         match (&self.file, &self.device) {
@@ -153,13 +153,13 @@ impl Settings {
         }
     }
 
-    /// Where the key of the store is.
+    /// The source of the store's key.
     fn key(&self) -> Result<Option<KeySource>, StoreError> {
         let names = ["key-file=", "key-env="];
         KeySource::one_of(self.key_file.as_deref(), self.key_env.as_deref(), names)
     }
 
-    /// Opens the disk as it will be, or makes it, and lets it go.
+    /// Opens or creates the disk as it will be served, and closes it.
     pub(crate) fn try_out(&self) -> Result<(), String> {
         let Some(path) = &self.file else {
             return self.simulated().map(|_| ());
@@ -167,7 +167,7 @@ impl Settings {
         if path.exists() {
             match self.open_file(path, true) {
                 Ok(_) => return Ok(()),
-                // It may be blank, which only an opening to write finds out.
+                // The device may be blank, which only an opening for writing detects.
                 Err(StoreError::NotAStore(_)) if self.size.is_some() => {}
                 Err(error) => return Err(said(path, &error)),
             }
@@ -176,7 +176,7 @@ impl Settings {
         made.map_err(|error| said(path, &error))
     }
 
-    /// Whether requests take their time.
+    /// Whether requests take simulated time.
     pub(crate) fn takes_time(&self) -> bool {
         self.timing == Some(true)
     }
@@ -188,7 +188,7 @@ impl Settings {
         disk
     }
 
-    /// The disk in a file, which is made if there is none.
+    /// Opens the disk in a file, or creates it.
     fn open_file(&self, path: &Path, readonly: bool) -> Result<Volume<PageStore>, StoreError> {
         let is_there = path.exists();
         if !is_there && self.size.is_none() {
@@ -206,7 +206,7 @@ impl Settings {
             options = options.reading();
         }
         let options = options.with_key_from(self.key()?.as_ref())?;
-        // Before there is a file.
+        // Checked before a file is created.
         self.size.map_or(Ok(()), can_be_size)?;
         let store = PageStore::open(path, &options)?;
         let has = store.info().protocol;
@@ -245,7 +245,7 @@ impl Settings {
         Ok(self.bounded(disk))
     }
 
-    /// Opens the disk and has it served.
+    /// Opens and serves the disk.
     pub(crate) fn open(&self, readonly: bool, serve: impl Serve) -> Result<(), String> {
         match &self.file {
             Some(path) => {
@@ -257,9 +257,9 @@ impl Settings {
     }
 }
 
-/// Serves a disk of either kind until the last client has gone.
+/// Serves a disk of either kind until the last client is gone.
 pub(crate) trait Serve {
-    /// Serves it.
+    /// Serves the disk.
     fn serve<P: Pages + Timed>(self, disk: Volume<P>) -> Result<(), String>;
 }
 
@@ -332,7 +332,7 @@ mod tests {
         );
     }
 
-    /// An image of a file system, which begins with zeros.
+    /// An image of a file system that begins with zeros.
     #[test]
     fn a_disk_takes_the_place_of_nothing_unasked() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -350,7 +350,7 @@ mod tests {
         }
         let forced = with(&keys).expect("they go together");
         forced.try_out().expect("it is given up");
-        // A disk that is there is not given up.
+        // An existing disk is kept.
         let disk = forced.open_file(&path, false).expect("a disk");
         assert_eq!(disk.size(), 1 << 20);
     }
@@ -422,7 +422,7 @@ mod tests {
         }
     }
 
-    /// In the background nbdkit works in another folder. A store was looked for, and made, there.
+    /// In the background nbdkit has another working directory, where the store was once created.
     #[test]
     fn paths_mean_what_they_meant_when_they_were_given() {
         let settings = with(&[("file", "disk.flag")]).expect("keys");

@@ -1,8 +1,8 @@
-//! A simulated device as pages, and the instants at which it would be done.
+//! Pages on a simulated device, with the times at which operations are done.
 //!
-//! Requests come at instants of the server's clock. The reads of a request are issued at once; a
-//! write is issued when the device takes it after the one before, since all are of one transaction.
-//! The simulation answers when each of them is done.
+//! Requests arrive at times of the server's clock. The reads of a request are issued at once; a
+//! write is issued when the device accepts it after the previous one, since all belong to one
+//! transaction. The simulation computes when each is done.
 
 use crate::service::Timed;
 use flagstone::commit::{Device, DeviceError, Info, Kind, Options};
@@ -16,7 +16,7 @@ pub(crate) struct Simulated {
     device: Device,
     /// When the next operation is issued.
     now: Nanos,
-    /// When the last of those of the request is done.
+    /// When the last operation of the request is done.
     done: Nanos,
 }
 
@@ -43,7 +43,7 @@ impl Simulated {
         })
     }
 
-    /// Counts an operation that is done then.
+    /// Records an operation that is done at `done`.
     fn until(&mut self, done: Nanos) {
         self.done = self.done.max(done);
     }
@@ -81,7 +81,7 @@ impl Pages for Simulated {
     }
 
     fn holds(&self, at: Lpn) -> bool {
-        // A page may hold something that only a read of the mapping on the medium would find.
+        // A page may hold data that only the mapping on flash knows.
         at.0 < self.device.pages() && !matches!(self.device.ftl().slot(at), Slot::Empty)
     }
 
@@ -122,7 +122,7 @@ impl Pages for Simulated {
     fn commit(&mut self, tx: TxId) -> Result<(), StoreError> {
         let mut done = Simulated::translate(self.device.commit(self.now, tx))?;
         if done.is_none() {
-            // The group that it waits for has no other member.
+            // Its commit group has no other member.
             let group = Simulated::translate(self.device.acknowledged(self.now, true))?;
             done = group.iter().map(|&(_, done)| done).max();
         }
@@ -152,7 +152,7 @@ mod tests {
         Volume::create(pages, 8 << 20).expect("it fits")
     }
 
-    /// How long a request takes that comes at an instant.
+    /// The duration of a request that arrives at an instant.
     fn takes(
         disk: &mut Volume<Simulated>,
         at: Nanos,
@@ -163,8 +163,8 @@ mod tests {
         disk.pages().done().since(at).0 / 1000
     }
 
-    /// The device programs a page in 200 us and reads one in 25 us, on eight channels of two
-    /// planes, which work side by side.
+    /// The device programs a page in 200 us and reads one in 25 us, on eight channels with two
+    /// planes each, which work concurrently.
     #[test]
     fn requests_take_as_long_as_on_the_device() {
         for protocol in [Kind::Seal, Kind::Scc, Kind::Cfc, Kind::LightTx] {

@@ -1,38 +1,38 @@
-//! What the VFS needs of a database file: bytes with one transaction at a time.
+//! The file interface of the VFS: bytes with one transaction at a time.
 //!
-//! [`crate::StoreFile`] is the one over a store. Tests bring others.
+//! [`crate::StoreFile`] implements it on a store; tests have other implementations.
 
 use flagstone::commit::DeviceError;
 use flagstone_store::{Asked, Looked, PageStore, StoreError};
 use std::fmt;
 use std::io::ErrorKind;
 
-/// Whose bytes are meant.
+/// Selects the state to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum View {
-    /// Those of the live transaction, if there is one.
+    /// The live transaction's; without one, the committed state.
     Own,
-    /// Those that are committed in the store.
+    /// The state committed in the store.
     Committed,
-    /// Those that are committed, in the store or in memory only ([`Bytes::join`]).
+    /// The newest committed state, in the store or in memory only ([`Bytes::join`]).
     Newest,
-    /// Those that were committed when this snapshot was taken.
+    /// The state that was committed when this snapshot was taken.
     Snapshot(u64),
 }
 
 /// A file whose changes are one transaction until they are committed or rolled back.
 pub trait Bytes: Send {
-    /// Bytes that the file has.
+    /// Size of the file in bytes.
     fn size(&self, view: View) -> u64;
 
-    /// Reads, and fills with zeros what lies behind the end. Returns how many bytes lie before it.
+    /// Reads bytes; those behind the end are zeros. Returns how many bytes lie before the end.
     ///
     /// # Errors
     /// The bytes cannot be read.
     fn read(&mut self, view: View, at: u64, into: &mut [u8]) -> Result<usize, Trouble>;
 
-    /// Looks up where a page lies that can be read while others use the bytes; nothing if it has to
-    /// be read as [`Bytes::read`] does. It holds what is read there, and zeros behind it.
+    /// Looks up the place of a page that can be read while others use the file. `None` if it must
+    /// be read by [`Bytes::read`]. Bytes behind what is read there are zeros.
     ///
     /// # Errors
     /// As [`Bytes::read`].
@@ -41,34 +41,32 @@ pub trait Bytes: Send {
         Ok(None)
     }
 
-    /// Writes in the live transaction, which begins if there is none. After an error there is none:
-    /// it was rolled back.
+    /// Writes in the live transaction, which begins if there is none. An error rolls it back.
     ///
     /// # Errors
     /// There is no room, or the medium fails.
     fn write(&mut self, at: u64, data: &[u8]) -> Result<(), Trouble>;
 
-    /// Changes the size in the live transaction, as [`Bytes::write`] does.
+    /// Changes the size in the live transaction, like [`Bytes::write`].
     ///
     /// # Errors
     /// As [`Bytes::write`].
     fn truncate(&mut self, size: u64) -> Result<(), Trouble>;
 
-    /// Whether there may be something to commit.
+    /// Whether there may be changes to commit.
     fn has_changes(&self) -> bool {
         true
     }
 
-    /// Commits the live transaction, if there is one: it is durable when this returns. After an
-    /// error there is none.
+    /// Commits the live transaction, if any: it is durable on return. An error rolls it back.
     ///
     /// # Errors
     /// There is no room, or the medium fails.
     fn commit(&mut self) -> Result<(), Trouble>;
 
-    /// Commits as [`Bytes::commit`] does, but may leave what the medium has to do: then the
-    /// transaction is durable when what this returns was carried out, and [`Bytes::outcome`] knows
-    /// of no failure.
+    /// Commits like [`Bytes::commit`], but may leave the medium's work to the caller. The
+    /// transaction is then durable once the returned steps were carried out and [`Bytes::outcome`]
+    /// reports no failure.
     ///
     /// # Errors
     /// As [`Bytes::commit`].
@@ -76,7 +74,7 @@ pub trait Bytes: Send {
         self.commit().map(|()| None)
     }
 
-    /// What became of what others have carried out.
+    /// The result of steps that others have carried out.
     ///
     /// # Errors
     /// The medium has failed.
@@ -84,41 +82,40 @@ pub trait Bytes: Send {
         Ok(())
     }
 
-    /// Whether transactions can join others ([`Bytes::join`]).
+    /// Whether group commit is supported ([`Bytes::join`]).
     fn can_join(&self) -> bool {
         false
     }
 
-    /// Has the next writes of the live transaction stay in memory, or not.
+    /// Sets whether further writes of the live transaction stay in memory.
     fn keep(&mut self, keeps: bool) {
         let _ = keeps;
     }
 
-    /// Whether the live transaction is one that can join: all of it was kept, and it is small.
+    /// Whether the live transaction can join a group: it is small, and all of it is in memory.
     fn may_join(&self) -> bool {
         false
     }
 
-    /// Whether the live transaction, which may join, finds room together with those that have
-    /// joined before.
+    /// Whether there is room for the live transaction together with those that have joined.
     fn has_room_to_join(&mut self) -> bool {
         true
     }
 
-    /// Commits the live transaction, which may join, in memory, with those that have joined before:
-    /// later ones see it.
+    /// Commits the live transaction in memory, in addition to those that have joined: later
+    /// transactions see it.
     fn join(&mut self) {}
 
-    /// Whether transactions have joined that the store does not have.
+    /// Whether joined transactions are not yet in the store.
     fn has_joined(&self) -> bool {
         false
     }
 
-    /// Commits those that have joined in the store, as one transaction, and leaves what the medium
-    /// has to do as [`Bytes::commit_apart`] does. A live transaction that may join stays as it is.
+    /// Commits the joined transactions in the store as one; leaves the medium's work to the caller,
+    /// like [`Bytes::commit_apart`]. Does not affect a live transaction that may join.
     ///
     /// # Errors
-    /// There is no room, or the medium fails: those that have joined are gone.
+    /// There is no room, or the medium fails: the joined transactions are lost.
     fn commit_joined(&mut self) -> Result<Asked, Trouble> {
         Err(Trouble::new(
             TroubleKind::Io,
@@ -126,14 +123,14 @@ pub trait Bytes: Send {
         ))
     }
 
-    /// Has those that have joined not happened.
+    /// Discards the joined transactions.
     fn drop_joined(&mut self) {}
 
-    /// Rolls the live transaction back, if there is one.
+    /// Rolls the live transaction back, if any.
     fn abort(&mut self);
 
-    /// Takes a snapshot of what is committed, for a reader beside a writer; nothing where there are
-    /// none: then no transaction commits while a connection reads.
+    /// Takes a snapshot of the committed state, for a reader beside a writer. `None` if not
+    /// supported: then no transaction commits while a connection reads.
     ///
     /// # Errors
     /// The medium fails.
@@ -141,7 +138,7 @@ pub trait Bytes: Send {
         Ok(None)
     }
 
-    /// Counts one reader more of a snapshot that has one.
+    /// Adds a reader to an existing snapshot.
     fn share_snapshot(&mut self, snapshot: u64) {
         let _ = snapshot;
     }
@@ -152,64 +149,63 @@ pub trait Bytes: Send {
         true
     }
 
-    /// Whether all calls fail since there was no room where room was promised: opened again, the
-    /// bytes are as they were committed.
+    /// Whether all calls fail because room was lacking that had been promised: after reopening, the
+    /// committed state is there.
     fn has_lost_room(&self) -> bool {
         false
     }
 
-    /// The store that the bytes are in, if they are in one.
+    /// The store below, if there is one.
     fn store(&mut self) -> Option<&mut PageStore> {
         None
     }
 
-    /// The live transaction writes the whole file anew.
+    /// Announces that the live transaction rewrites the whole file.
     fn overwrites_all(&mut self) {}
 
-    /// Gives back the room that is not needed any more, where transactions have cut much off the
-    /// file or written all of it anew. There is no live transaction, and none has joined. What
-    /// fails shows at the next call.
+    /// Gives back unused room if transactions have truncated the file much, or rewritten it. There
+    /// must be no live and no joined transaction. Failures show at the next call.
     fn give_room_back(&mut self) {}
 
-    /// Gives a snapshot back, for one of its readers.
+    /// Removes a reader of a snapshot.
     fn end_snapshot(&mut self, snapshot: u64) {
         let _ = snapshot;
     }
 }
 
-/// What kind of trouble there is: SQLite gets a code for each.
+/// The kind of a failure. Each has a result code of SQLite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TroubleKind {
-    /// Another process has the store open; it may work later.
+    /// Another process has the store open. A retry may succeed.
     Busy,
-    /// It cannot be opened, as it was asked for.
+    /// It cannot be opened as requested.
     CannotOpen,
-    /// The system allows reading only.
+    /// The system permits only reading.
     Denied,
-    /// There is something else than a store, or a store that another key opens.
+    /// The file is not a store, or the key is wrong.
     NotAStore,
-    /// It is damaged.
+    /// The store is damaged.
     Damaged,
     /// There is no room.
     Full,
-    /// It was opened for reading.
+    /// The store was opened for reading only.
     ReadOnly,
     /// The medium fails.
     Io,
 }
 
-/// Why something failed.
+/// A failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
-    /// For SQLite.
+    /// The kind, for SQLite.
     pub kind: TroubleKind,
-    /// For people.
+    /// The description, for people.
     pub why: String,
 }
 
 impl Trouble {
-    /// Trouble of a kind.
+    /// Creates a failure.
     pub fn new(kind: TroubleKind, why: impl Into<String>) -> Trouble {
         Trouble {
             kind,
@@ -232,7 +228,7 @@ impl From<StoreError> for Trouble {
             StoreError::InUse { .. } | StoreError::SnapshotEnded => TroubleKind::Busy,
             StoreError::Full(_) => TroubleKind::Full,
             StoreError::ReadOnly => TroubleKind::ReadOnly,
-            // To SQLite a store whose key is missing is no database, until the key is there.
+            // To SQLite a store without its key is not a database.
             StoreError::NotAStore(_) | StoreError::Key(_) => TroubleKind::NotAStore,
             StoreError::Damaged(_) | StoreError::Device(DeviceError::Unreadable(_)) => {
                 TroubleKind::Damaged

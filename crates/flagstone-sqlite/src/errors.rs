@@ -1,30 +1,30 @@
-//! What went wrong with each file, for people who ask: SQLite tells them a code only.
+//! The last error of each file, with its text: SQLite itself reports only a code.
 //!
-//! An error stays until what failed succeeds: opening the store, or a commit in it.
+//! An error is kept until the failed operation succeeds: opening the store, or a commit in it.
 
 use crate::bytes::{Trouble, TroubleKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// Files whose errors are kept: older ones give way.
+/// Maximum number of files with errors; the oldest are dropped.
 const FILES_MAX: usize = 64;
 
 #[derive(Debug)]
 struct Noted {
     path: PathBuf,
     text: String,
-    /// The store could not be opened.
+    /// The error came from opening the store.
     is_of_opening: bool,
-    /// No connection came of it that could be asked.
+    /// No connection resulted that could be asked for the error.
     is_refused: bool,
 }
 
-/// The last error of each file, the newest last.
+/// The last error of each file, newest last.
 #[derive(Debug, Default)]
 pub(crate) struct Errors {
     noted: Mutex<Vec<Noted>>,
-    /// Spares the mutex where all is well.
+    /// Avoids the mutex if there is no error.
     has_any: AtomicBool,
 }
 
@@ -33,8 +33,8 @@ impl Errors {
         self.noted.lock().unwrap_or_else(|held| held.into_inner())
     }
 
-    /// Notes an error of a file. Returns what it says, with the file, and whether the last error of
-    /// the file was another one.
+    /// Records an error. Returns its text with the file name, and whether it differs from the
+    /// file's previous error.
     pub(crate) fn note(&self, path: &Path, trouble: &Trouble, is_refused: bool) -> (String, bool) {
         let shown = path.to_string_lossy();
         let text = match trouble.why.contains(&*shown) {
@@ -65,8 +65,8 @@ impl Errors {
         (text, is_new)
     }
 
-    /// The last error of a file, or else of the newest one that could not be opened at all; nothing
-    /// if all is well.
+    /// The last error of the file; otherwise the newest error of a file that could not be opened.
+    /// Empty if there is none.
     pub(crate) fn of(&self, path: &Path) -> String {
         let list = self.list();
         let own = list.iter().find(|noted| noted.path == path);
@@ -81,8 +81,8 @@ impl Errors {
             .map_or(String::new(), |noted| noted.text.clone())
     }
 
-    /// A connection to a path has ended, an `ATTACH` that failed among them: who asks for its error
-    /// does so by another one.
+    /// Records that a connection to a path was closed, for example after a failed `ATTACH`: its
+    /// error is then asked for on another connection.
     pub(crate) fn closed(&self, path: &Path) {
         if self.has_any.load(Ordering::Acquire) {
             let mut list = self.list();
@@ -93,12 +93,12 @@ impl Errors {
         }
     }
 
-    /// The store at a path is open.
+    /// Clears the opening error of a path: its store is open.
     pub(crate) fn opened(&self, path: &Path) {
         self.forget(|noted| noted.path == path && noted.is_of_opening);
     }
 
-    /// A transaction in the store at a path has committed.
+    /// Clears the errors of a path: a transaction has committed.
     pub(crate) fn committed(&self, path: &Path) {
         self.forget(|noted| noted.path == path);
     }
@@ -135,7 +135,7 @@ mod tests {
             (errors.of(b), errors.newest()),
             <(String, String)>::default()
         );
-        // One that no connection has.
+        // An error without a connection.
         errors.note(b, &busy, true);
         assert_eq!(errors.of(a), "/b: /a is in use by process 7");
         for number in 0..2 * FILES_MAX {

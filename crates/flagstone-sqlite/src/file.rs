@@ -1,22 +1,22 @@
-//! A database file in pages of a store.
+//! Stores a database file in pages of a store.
 //!
-//! The store keeps 64 bytes of each page of 4096 for itself. A file is cut into chunks of 4096
-//! bytes. A chunk has a *main* page with its first 4032 bytes. Its last 64, if they are not all
+//! The store itself uses 64 of the 4096 bytes of each page. A file is split into chunks of 4096
+//! bytes. The first 4032 bytes of a chunk are in its *main* page. Its last 64 bytes, unless all
 //! zeros, are in a *tails* page that 63 chunks share ([`Chunks`]).
 //!
-//! A database with pages of 4096 bytes and 64 reserved ones has no tails: a page of it is a page of
-//! the store (*in the page*). Any other has them (*apart*): a commit writes one page more for each
-//! group that it touches.
+//! A database with pages of 4096 bytes and 64 reserved bytes has no tails: each of its pages is one
+//! page of the store (*in the page*). Other databases have tails (*apart*): a commit writes one
+//! more page for each group of chunks that it changes.
 //!
-//! The size of the file is not written anywhere. It follows from the highest main page that holds
-//! something. The last chunk has either all of its 4096 bytes, and its main page 4032, or a
-//! multiple of 512 that is at most 3584, and its main page just as many. A main page below may be
-//! short or missing; the rest reads as zeros.
+//! The size of the file is not stored. It follows from the highest main page that holds data. The
+//! last chunk either has all of its 4096 bytes, with 4032 in its main page, or a multiple of 512 up
+//! to 3584, all in its main page. Lower main pages may be short or missing; the rest reads as
+//! zeros.
 //!
-//! SQLite counts transactions in its first page, so that connections of other processes see that
-//! their caches are out of date. There are none here: a store is open in one process. A first chunk
-//! that differs in these counters only is kept in memory and not written, which is half of the
-//! bytes of a small transaction. After a restart the counters are those of the last first page
+//! SQLite counts transactions in its first page, so that connections of other processes notice that
+//! their caches are outdated. Here only one process has the store open. So a first chunk that
+//! differs only in these counters is kept in memory and not written, which saves half of the bytes
+//! of a small transaction. After a restart the counters are those of the last first page that was
 //! written.
 
 use crate::bytes::{Bytes, Trouble, TroubleKind, View};
@@ -28,26 +28,26 @@ use std::collections::HashMap;
 
 /// Bytes of a chunk.
 const CHUNK: usize = 4096;
-/// Bytes of it in its main page.
+/// Bytes of a chunk in its main page.
 const MAIN: usize = PageStore::PAGE_BYTES;
-/// Sizes are multiples of this: the smallest page of SQLite.
+/// File sizes are multiples of this: SQLite's smallest page size.
 const GRAIN: u64 = 512;
-/// All of the first chunk but where the first page of a database has the number of the last
-/// transaction (bytes 24 to 27, and 92 to 95), and of the version of SQLite that made it.
+/// The first chunk without the transaction counters of the database (bytes 24 to 27, and 92 to 95)
+/// and the version of SQLite that last wrote it.
 const BUT_COUNTERS: [std::ops::Range<usize>; 3] = [0..24, 28..92, 100..CHUNK];
-/// What the first page of each database begins with, unless something below SQLite encrypts it.
+/// The begin of a database's first page, unless it is encrypted above the VFS.
 const MAGIC: &[u8] = b"SQLite format 3\0";
-/// Bytes of the header of a database that are zeros, "reserved for expansion".
+/// Bytes of a database header that are zeros, "reserved for expansion".
 const ZEROS: std::ops::Range<usize> = 72..92;
-/// Pages of a store end here.
+/// Maximum number of pages of a store.
 const PAGES_MAX: u32 = 1 << 30;
 
-/// The part of a store that has to be cut off to be worth a compaction.
+/// A compaction is worthwhile after this part of a store was cut off.
 const CUT_OFF_PART: u64 = 4;
 
 type Chunk = Box<[u8]>;
 
-/// What readers of a snapshot of the store see besides its pages.
+/// The state of a snapshot besides the pages of the store.
 struct Seen {
     readers: u32,
     size: u64,
@@ -60,48 +60,48 @@ pub struct StoreFile {
     size: u64,
     /// The size in the live transaction.
     own_size: u64,
-    /// The first chunk as it is committed, if it is known and the file has all of it. SQLite looks
-    /// at some of it whenever a transaction begins.
+    /// The committed first chunk, if known and complete. SQLite reads a part of it whenever a
+    /// transaction begins.
     first: Option<Chunk>,
-    /// The live transaction has removed the first chunk.
+    /// Whether the live transaction has removed the first chunk.
     is_first_gone: bool,
-    /// Whether the live transaction is to stay in memory.
+    /// Whether writes of the live transaction stay in memory.
     keeps: bool,
-    /// Bytes that were cut off since the store was compacted last; the most if all was written
-    /// anew.
+    /// Bytes cut off since the last compaction of the store; the maximum if the whole file was
+    /// rewritten.
     cut_off: u64,
-    /// The size as transactions left it that have joined, if there are any.
+    /// The size after the joined transactions, if there are any.
     joined_size: Option<u64>,
     snapshots: HashMap<u64, Seen>,
 }
 
-/// Bytes of a chunk that lie before the end of a file.
+/// Bytes of a chunk before the end of the file.
 fn chunk_bytes(chunk: u64, size: u64) -> usize {
     size.saturating_sub(chunk * CHUNK as u64).min(CHUNK as u64) as usize
 }
 
-/// Returns `true` if the first page of a file begins with SQLite's header. The page is ciphertext
-/// if it does not, and none of its bytes may be interpreted or changed. SQLCipher and SQLite's own
-/// encryption extension encrypt pages above the VFS.
+/// Whether the first page of a file begins with SQLite's header. Otherwise it is ciphertext, and
+/// none of its bytes may be interpreted or changed. SQLCipher and SQLite's own encryption extension
+/// encrypt pages above the VFS.
 pub(crate) fn begins_as_database(first: &[u8]) -> bool {
     first.starts_with(MAGIC)
 }
 
-/// Returns `true` if the whole header of a first chunk is plain: SQLCipher's
-/// `cipher_plaintext_header_size` leaves the first bytes of it plain alone.
+/// Whether the whole header of a first chunk is plaintext: SQLCipher's
+/// `cipher_plaintext_header_size` leaves only its first bytes unencrypted.
 fn has_plain_header(first: &[u8]) -> bool {
     let zeros = first.get(ZEROS);
     begins_as_database(first) && zeros.is_some_and(|zeros| zeros.iter().all(|byte| *byte == 0))
 }
 
-/// Whether two first chunks differ in what counts transactions at most. Chunks of ciphertext always
-/// differ in more: they do not say where they count transactions.
+/// Whether two first chunks differ at most in their transaction counters. Never true for
+/// ciphertext, whose counters are unknown.
 fn differ_in_counters_only(one: &[u8], other: &[u8]) -> bool {
     let mut parts = BUT_COUNTERS.into_iter();
     has_plain_header(one) && parts.all(|part| one[part.clone()] == other[part])
 }
 
-/// Refuses protocols under which SQLite would not be safe.
+/// Refuses protocols that are not safe for SQLite.
 pub(crate) fn must_be_atomic(protocol: &Info) -> Result<(), Trouble> {
     match protocol.atomic {
         true => Ok(()),
@@ -116,13 +116,13 @@ pub(crate) fn must_be_atomic(protocol: &Info) -> Result<(), Trouble> {
 }
 
 impl StoreFile {
-    /// The file that a store holds.
+    /// Opens the file in a store.
     ///
     /// # Errors
     /// The store cannot be read, holds something else, or has a protocol that is not atomic.
     pub fn new(mut store: PageStore) -> Result<StoreFile, Trouble> {
         must_be_atomic(store.device().info())?;
-        // The connections open it again, once none of them has a transaction.
+        // The connections reopen the store once none of them has a transaction.
         store.break_at_no_room();
         let mut page = [0; MAIN];
         if store.holds(Lpn(0)) {
@@ -188,12 +188,12 @@ impl StoreFile {
         }
     }
 
-    /// The size with all that is committed, in the store or in memory only.
+    /// The size including all committed transactions, in the store or in memory.
     fn newest_size(&self) -> u64 {
         self.joined_size.unwrap_or(self.size)
     }
 
-    /// Whether the store has another first chunk from the live transaction.
+    /// Whether the first chunk in the store was changed by the live transaction.
     fn is_first_own(&self) -> bool {
         self.is_first_gone || self.chunks.is_written(0)
     }
@@ -219,7 +219,7 @@ impl StoreFile {
             let (now, later) = rest.split_at(bytes);
             rest = later;
             match bytes {
-                // What became of the first chunk is asked when the transaction commits.
+                // The commit decides about the first chunk.
                 CHUNK => self.chunks.write(chunk, now, chunk != 0 && !self.keeps)?,
                 _ => {
                     let waiting = self.waiting_chunk(chunk)?;
@@ -230,11 +230,11 @@ impl StoreFile {
         Ok(())
     }
 
-    /// A chunk, to be changed in part.
+    /// A chunk that will be changed in part.
     fn waiting_chunk(&mut self, chunk: u64) -> Result<&mut [u8], Trouble> {
         let is_new = !self.chunks.waits(0) && !self.is_first_own();
         if chunk == 0 && is_new && self.chunks.joined(0).is_none() {
-            // The store may have other counters than this.
+            // The store may have other counters than the chunk in memory.
             self.know_first()?;
             if let Some(first) = &self.first {
                 self.chunks.give_waiting(0, first.clone());
@@ -266,7 +266,7 @@ impl StoreFile {
         Ok(())
     }
 
-    /// Takes the first chunk from those that wait, if the store need not have it.
+    /// Removes the first chunk from the waiting ones if it need not be written.
     fn take_counters(&mut self) -> Result<Option<Chunk>, Trouble> {
         let is_whole = self.size.min(self.own_size) >= CHUNK as u64;
         if !is_whole || self.is_first_own() {
@@ -285,7 +285,7 @@ impl StoreFile {
         }
     }
 
-    /// Reads the first chunk as it is committed, if the file has all of it and it is not known.
+    /// Reads the committed first chunk if the file has all of it and it is unknown.
     fn know_first(&mut self) -> Result<(), Trouble> {
         if self.first.is_none() && self.size >= CHUNK as u64 {
             let mut first = vec![0; CHUNK].into_boxed_slice();

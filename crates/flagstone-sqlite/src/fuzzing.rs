@@ -1,6 +1,6 @@
-//! What fuzz targets call: each function gives some bytes to a parser and says whether it took
-//! them. None may panic, whatever the bytes are. The targets are in `fuzz/`; the tests here run the
-//! same functions on seeded damage.
+//! Entry points of the fuzz targets in `fuzz/`. Each function passes its bytes to a parser, and
+//! returns whether they were accepted. None may panic, whatever the bytes are. The tests here run
+//! the same functions on seeded damage.
 
 use crate::bytes::{Bytes, Trouble, View};
 use crate::file::StoreFile;
@@ -10,12 +10,12 @@ use flagstone_store::medium::{Memory, Recorded};
 use flagstone_store::{OpenOptions, PageStore};
 use std::sync::OnceLock;
 
-/// Bytes of a page of the sample, and pages: a second group of chunks has some of them.
+/// Page size and number of pages of the sample; some pages are in a second group of chunks.
 const PAGE: usize = 4096;
 const PAGES: usize = 70;
 
-/// What the database file of the sample has. A page in three ends with zeros, so that its chunk has
-/// no tail.
+/// The database file of the sample. Every third page ends with zeros, so that its chunk has no
+/// tail.
 fn sample() -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..PAGES * PAGE)
         .map(|at| (at / 7 + at / PAGE) as u8)
@@ -40,13 +40,13 @@ fn whole() -> &'static Held {
     })
 }
 
-/// A database file in a store, with damage to its pages, [`flagstone_store::fuzzing::EDIT`] bytes
-/// for each piece. It is opened, read and written.
+/// A database file in a store, with edits of [`flagstone_store::fuzzing::EDIT`] bytes applied to
+/// its pages. It is opened, read and written.
 pub fn database(bytes: &[u8]) -> bool {
     use_file(whole().damaged(bytes).medium()).is_ok()
 }
 
-/// Opens a file, reads it, and goes on with it. Gives what it held, as far as the sample goes.
+/// Opens, reads and writes a file. Returns its earlier contents, up to the length of the sample.
 fn use_file(medium: Memory) -> Result<Vec<u8>, Trouble> {
     let store = PageStore::on(Box::new(medium), &OpenOptions::existing())?;
     let mut file = StoreFile::new(store)?;
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use flagstone_store::fuzzing::EDIT;
 
-    /// Numbers that look like chance, the same in every run.
+    /// Pseudo-random numbers, the same in every run.
     fn dice(state: &mut u64) -> u64 {
         *state = state
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -91,7 +91,7 @@ mod tests {
             let edits: Vec<u8> = (0..bytes).map(|_| dice(&mut state) as u8).collect();
             taken += u32::from(database(&edits));
         }
-        // Most of the bytes are what a user gave.
+        // Most of the bytes are user data.
         assert!((5..300).contains(&taken), "{taken} taken of 300");
     }
 

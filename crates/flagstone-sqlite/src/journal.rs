@@ -1,16 +1,15 @@
-//! A rollback journal in memory.
+//! An in-memory rollback journal.
 //!
-//! SQLite needs its journal to undo statements, savepoints and transactions whose pages it has
-//! written already. It needs none after a power cut: the store has undone the transaction. So the
-//! journal of a store is memory, it is gone with its process, and none is ever found hot.
+//! SQLite needs its journal to undo statements, savepoints, and transactions whose pages are
+//! already written. After a power cut it needs none, since the store undoes the transaction. So the
+//! journal of a store is kept in memory, disappears with its process, and is never found hot.
 //!
-//! In a transaction over several databases SQLite has each journal name a super-journal, and plays
-//! a journal back only if its super-journal is there. That is for journals that are found after a
-//! power cut. SQLite removes the super-journal once no journal *on disk* names it. It may then be
-//! gone when a journal in memory is still to be played back, and the journal of a plain database
-//! may be taken for one of a transaction that has committed. So a journal in memory names none: it
-//! leaves the end of the name out. When it has ended, it removes the super-journal if no journal on
-//! disk names it.
+//! In a transaction over several databases each journal names a super-journal, and SQLite plays a
+//! journal back only if its super-journal exists. This is meant for journals found after a power
+//! cut: SQLite removes the super-journal once no journal *on disk* names it. But then a journal in
+//! memory could not be played back, and the journal of a plain database could be taken for that of
+//! a committed transaction. So an in-memory journal names none: it omits the end of the name. At
+//! its end it removes the super-journal, if no journal on disk names it.
 
 mod live;
 mod super_journal;
@@ -23,10 +22,10 @@ use std::path::PathBuf;
 pub(crate) use super_journal::name_in;
 use super_journal::{MAGIC, name_bytes, remove_unnamed};
 
-/// Bytes of a piece.
+/// Bytes per allocation.
 const PIECE: usize = 1 << 16;
 
-/// A file in memory.
+/// An in-memory file.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
     pieces: Vec<Box<[u8]>>,
@@ -36,12 +35,12 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Bytes that it has.
+    /// Its size in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Reads, and fills with zeros what lies behind the end. Returns how many bytes lie before it.
+    /// Reads bytes; those behind the end are zeros. Returns how many bytes lie before the end.
     pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> usize {
         let has = self.size.saturating_sub(at).min(into.len() as u64) as usize;
         let mut rest = &mut into[..has];
@@ -54,10 +53,10 @@ impl Journal {
         has
     }
 
-    /// Writes, and grows. The name of a super-journal does not get its end.
+    /// Writes bytes, and grows as needed. Omits the end of a super-journal's name.
     pub(crate) fn write(&mut self, at: u64, data: &[u8]) {
         match at {
-            // A header, or none any more.
+            // A new header, or an invalidated one.
             0 => self.end(),
             _ if data == MAGIC => {
                 self.note_super_journal(at);
@@ -68,7 +67,7 @@ impl Journal {
         self.put(at, data);
     }
 
-    /// Notes the super-journal whose name ends here but for [`MAGIC`].
+    /// Records the super-journal whose name ends at `at`, before [`MAGIC`].
     fn note_super_journal(&mut self, at: u64) {
         let mut end = [0; 16];
         end[8..].copy_from_slice(&MAGIC);
@@ -82,7 +81,7 @@ impl Journal {
         }
     }
 
-    /// The transaction has ended.
+    /// Ends the transaction.
     fn end(&mut self) {
         if let Some(path) = self.super_journal.take() {
             remove_unnamed(&path);
@@ -104,7 +103,7 @@ impl Journal {
         self.size = self.size.max(end);
     }
 
-    /// Cuts it off, or makes it longer by zeros.
+    /// Truncates the journal, or extends it with zeros.
     pub(crate) fn truncate(&mut self, size: u64) {
         if size == 0 {
             self.end();
@@ -120,7 +119,7 @@ impl Journal {
             }
         }
         self.size = size;
-        // What lies behind the end is zeros if the file grows again.
+        // Bytes behind the end must be zeros if the file grows again.
         let used = (size % PIECE as u64) as usize;
         if let (Some(last), true) = (self.pieces.last_mut(), used > 0) {
             last[used..].fill(0);

@@ -1,7 +1,7 @@
 //! SQLite on a Flagstone store: a VFS named `flagstone`.
 //!
 //! A database is one file. Each transaction of SQLite is one transaction of the store, so no
-//! journal is written and none is ever found. The VFS is loaded as an extension, or linked:
+//! journal is written and none is ever found hot. The VFS is loaded as an extension, or linked:
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

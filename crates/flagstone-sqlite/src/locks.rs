@@ -1,4 +1,4 @@
-//! SQLite's locks on a database file, among the connections of one process.
+//! SQLite's locks on a database file, between the connections of one process.
 //!
 //! | level | who may have it beside | where readers have snapshots |
 //! |---|---|---|
@@ -7,26 +7,26 @@
 //! | pending | shared ones that are there already; no new ones | nobody waits for readers |
 //! | exclusive | nobody | shared ones |
 //!
-//! Other processes are kept out by the store itself.
+//! The store itself excludes other processes.
 
-/// What a connection has locked.
+/// The lock level of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) enum Level {
-    /// Nothing.
+    /// No lock.
     #[default]
     None,
-    /// It reads.
+    /// Reading.
     Shared,
-    /// It means to write.
+    /// Intends to write.
     Reserved,
-    /// It waits for readers to end.
+    /// Waits for readers to end.
     Pending,
-    /// It writes.
+    /// Writing.
     Exclusive,
 }
 
 impl Level {
-    /// The level of a number of SQLite.
+    /// The level for SQLite's number.
     pub(crate) fn of(number: i32) -> Option<Level> {
         let levels = [
             Level::None,
@@ -39,38 +39,38 @@ impl Level {
     }
 }
 
-/// The connections with a lock on one file.
+/// The locks on one file.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     /// Connections with any lock.
     readers: Vec<u64>,
-    /// The one that has more than shared.
+    /// The connection above the shared level.
     writer: Option<(u64, Level)>,
 }
 
 impl Locks {
-    /// Whether no connection has a lock.
+    /// Whether no connection holds a lock.
     pub(crate) fn is_idle(&self) -> bool {
         self.readers.is_empty()
     }
 
-    /// Whether a connection has a lock.
+    /// Whether this connection holds a lock.
     pub(crate) fn has(&self, who: u64) -> bool {
         self.readers.contains(&who)
     }
 
-    /// Whether a connection means to write.
+    /// Whether a connection intends to write.
     pub(crate) fn is_reserved(&self) -> bool {
         self.writer.is_some()
     }
 
-    /// The connection that means to write.
+    /// The connection that intends to write.
     pub(crate) fn writer(&self) -> Option<u64> {
         self.writer.map(|(who, _)| who)
     }
 
-    /// Whether a connection writes, or waits for readers to end. A connection that comes then has
-    /// to be apart.
+    /// Whether a connection is writing, or waits for readers to end. New readers then need a
+    /// snapshot.
     pub(crate) fn is_pending(&self) -> bool {
         self.writer
             .is_some_and(|(_, level)| level >= Level::Pending)
@@ -90,8 +90,8 @@ impl Locks {
             .filter(move |&reader| reader != who)
     }
 
-    /// Asks for a level for a connection that has `has`; readers may be `apart`, with snapshots.
-    /// Returns the level that it has now: below `wants` if others are in the way.
+    /// Raises the lock of a connection from `has` to `wants`. `apart`: readers have snapshots.
+    /// Returns the resulting level, which is below `wants` if others are in the way.
     pub(crate) fn raise(&mut self, who: u64, has: Level, wants: Level, apart: bool) -> Level {
         if wants <= has {
             return has;
@@ -118,7 +118,7 @@ impl Locks {
         gets
     }
 
-    /// Lowers a connection that has `has` to shared or to nothing.
+    /// Lowers the lock of a connection from `has` to shared or none.
     pub(crate) fn lower(&mut self, who: u64, has: Level, to: Level) {
         if to < Level::Reserved && self.writer() == Some(who) {
             self.writer = None;
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(raise(&mut locks, 2, Nothing, Shared), Shared);
         assert_eq!(raise(&mut locks, 1, Shared, Reserved), Reserved);
         assert_eq!(raise(&mut locks, 2, Shared, Reserved), Shared);
-        // A reader comes while another means to write, none while it waits for readers to end.
+        // A new reader may come while a writer is reserved, but not while it is pending.
         assert_eq!(raise(&mut locks, 3, Nothing, Shared), Shared);
         assert_eq!(raise(&mut locks, 1, Reserved, Exclusive), Pending);
         assert_eq!(raise(&mut locks, 4, Nothing, Shared), Nothing);

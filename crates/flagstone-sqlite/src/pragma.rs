@@ -1,27 +1,27 @@
-//! What pragmas mean on a store.
+//! The meaning of pragmas on a store.
 
 use flagstone_store::CheckReport;
 use std::path::PathBuf;
 
-/// What becomes of a pragma.
+/// What to do about a pragma.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// SQLite does it.
+    /// SQLite handles it.
     Pass,
-    /// It is not done; this is the answer.
+    /// Ignore it; this is the answer.
     Text(String),
-    /// It fails, and says this.
+    /// Fail with this message.
     Refuse(String),
-    /// A copy of the store is to be made in this file.
+    /// Copy the store to this file.
     Backup(PathBuf),
-    /// The store is to be checked.
+    /// Check the store.
     Check,
-    /// The store may collect ahead, and move so many pages for it.
+    /// Collect ahead, moving at most this many pages.
     Idle(u32),
 }
 
-/// Decides about a pragma. `can_look` says whether the VFS can tell a journal that SQLite keeps in
-/// memory itself from none. With `refuses_wal` a wish for a write-ahead log is an error.
+/// Decides about a pragma. `can_look`: whether the VFS can see if SQLite itself keeps a journal in
+/// memory. `refuses_wal`: requests for a write-ahead log are errors.
 pub(crate) fn answer(
     name: &str,
     value: Option<&str>,
@@ -32,8 +32,8 @@ pub(crate) fn answer(
     match name.to_ascii_lowercase().as_str() {
         "journal_mode" => match value.map(str::to_ascii_lowercase).as_deref() {
             Some("memory") if can_look => Answer::Pass,
-            // SQLite answers so too where there can be no such log. Many programs ask for one
-            // whatever they use, and would stop at an error.
+            // SQLite gives the same answer where no such log is possible. Many programs request one
+            // everywhere, and would stop at an error.
             Some("wal") if refuses_wal => Answer::Refuse(
                 "a Flagstone store needs no write-ahead log: each transaction is one write and \
                  one sync already, and durable. Leave journal_mode as it is"
@@ -56,7 +56,7 @@ pub(crate) fn answer(
     }
 }
 
-/// What a check found, as SQLite's own checks say it.
+/// The result of a check, in the form of SQLite's own checks.
 pub(crate) fn verdict(report: &CheckReport) -> String {
     let lost = report.unreadable.iter();
     let lost = lost.map(|at| format!("page {at} of the store cannot be read"));
@@ -67,15 +67,13 @@ pub(crate) fn verdict(report: &CheckReport) -> String {
     }
 }
 
-/// Whether a pragma asks for pages for which reserved bytes are good, or for others; nothing, if it
-/// asks for none.
+/// Whether a pragma requests a page size that reserved bytes suit. `None` if it requests none.
 pub(crate) fn page_for_reserved_bytes(name: &str, value: Option<&str>) -> Option<bool> {
     let is_page_size = name.eq_ignore_ascii_case("page_size");
     value.filter(|_| is_page_size).map(|value| value == "4096")
 }
 
-/// Whether a pragma has a connection keep its locks from now on, or let them go; nothing, if it
-/// asks for neither.
+/// Whether a pragma makes a connection keep its locks, or release them. `None` for others.
 pub(crate) fn keeps_locks(name: &str, value: Option<&str>) -> Option<bool> {
     let value = value.filter(|_| name.eq_ignore_ascii_case("locking_mode"))?;
     let modes = ["normal", "exclusive"];

@@ -1,9 +1,9 @@
 //! The stores that this process has open, by path, and its connections to them.
 //!
-//! A store is opened once a process; connections share it, under one mutex, with SQLite's locks
-//! among them. Another process that has it open makes a connection *busy*: it is opened when it is
-//! locked, so that SQLite's busy handler waits as it does for any database. A file that is no store
-//! is found out then as well, as SQLite finds out a file that is no database.
+//! A store is opened once per process; connections share it under a mutex, with SQLite's locks
+//! between them. If another process has it open, a connection is *busy*: the store is opened at the
+//! first lock, so that SQLite's busy handler waits as for any database. A file that is no store is
+//! detected then as well, as SQLite detects a file that is no database.
 
 mod backing;
 mod copies;
@@ -22,10 +22,10 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 pub use backing::{Backing, Files, How};
 
-/// Bytes of the smallest first page that a database can have.
+/// Smallest possible first page of a database in bytes.
 const FIRST_PAGE_MIN: u64 = 512;
 
-/// The stores that are open.
+/// The open stores.
 pub(crate) struct Stores {
     backing: Box<dyn Backing>,
     open: Mutex<Vec<Weak<Shared>>>,
@@ -42,12 +42,12 @@ impl Stores {
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Weak<Shared>>> {
-        // The list is right after each of the steps that change it.
+        // The list is consistent after each step that changes it.
         self.open.lock().unwrap_or_else(|held| held.into_inner())
     }
 
-    /// Connects to a database. One that another process has open is opened when it is locked, and a
-    /// file that is no store is an error then.
+    /// Connects to a database. If another process has it open, it is opened at the first lock,
+    /// which also reports a file that is no store.
     pub(crate) fn connect(self: &Arc<Self>, path: &Path, how: How) -> Result<Handle, Trouble> {
         let mut open = self.list();
         open.retain(|shared| shared.strong_count() > 0);
@@ -88,7 +88,7 @@ impl Stores {
         Ok(handle)
     }
 
-    /// Notes that the connection that means to write to a database has opened its journal.
+    /// Records that the connection that intends to write to a database has opened its journal.
     pub(crate) fn journal_opened(&self, database: &Path) -> Option<JournalOf> {
         let open = self.list();
         let mut known = open.iter().filter_map(Weak::upgrade);
@@ -120,14 +120,14 @@ impl Drop for JournalOf {
     }
 }
 
-/// What a connection begins to read for.
+/// Why a connection begins to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Aim {
-    /// It only reads.
+    /// Only to read.
     Read,
-    /// It means to write, maybe to another database.
+    /// To write, possibly to another database.
     WriteSomewhere,
-    /// It means to write to this one.
+    /// To write to this database.
     Write,
 }
 
@@ -136,34 +136,34 @@ pub(crate) struct Handle {
     stores: Arc<Stores>,
     shared: Arc<Shared>,
     id: u64,
-    /// Its own name for the file, which may have several.
+    /// Its own name for the file, which may have several names.
     path: PathBuf,
     level: Level,
     /// `locking_mode=EXCLUSIVE`.
     keeps_locks: bool,
     how: How,
-    /// The number of the state that SQLite may have pages of; none before the first lock.
+    /// The number of the state that SQLite may have pages of; `None` before the first lock.
     seen: Option<u64>,
-    /// SQLite has not heard yet that the state is another one than that.
+    /// Whether SQLite still has to be told that the state has changed.
     is_other: bool,
-    /// The transaction commits as one of a group.
+    /// Whether the transaction commits as a member of a group.
     joins: bool,
-    /// It has begun with a state that may not be durable yet, in order to write.
+    /// Whether it began, in order to write, with a state that may not be durable yet.
     is_early: bool,
-    /// It was refused the turn to write because it had begun with a state that was not the newest,
-    /// and has not begun again since.
+    /// Whether it was refused the turn to write because it had begun with an outdated state, and
+    /// has not begun again since.
     was_stale: bool,
-    /// It has let go of the turn to write before: SQLite can be built to keep all locks.
+    /// Whether it has ever released the turn to write: SQLite can be built to keep all locks.
     lets_go: bool,
 }
 
 impl Handle {
-    /// Whether this connection only reads.
+    /// Whether this connection is read-only.
     pub(crate) fn is_read_only(&self) -> bool {
         self.how.read_only
     }
 
-    /// The name of the file that this connection has opened.
+    /// The file name with which this connection was opened.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -172,7 +172,7 @@ impl Handle {
         self.level
     }
 
-    /// Opens the store if it is not open, or is open for reading only where that is not enough.
+    /// Opens the store if it is closed, or is open only for reading and that is not enough.
     fn open(&mut self) -> Result<(), Trouble> {
         let shared = Arc::clone(&self.shared);
         let mut inner = shared.lock()?;
@@ -195,7 +195,7 @@ impl Handle {
             ));
         }
         let reader = inner.bytes.take().map(|_| inner.how.clone());
-        // Another process may have it before it is open again.
+        // Another process may open it before it is reopened here.
         inner.state += 1;
         inner.stored = inner.state;
         let open = |how| self.stores.backing.open(&shared.path, how);
@@ -206,7 +206,7 @@ impl Handle {
                 inner.how = self.how.clone();
                 (Some(bytes), Ok(()))
             }
-            // There is no room even to note that it is open: what is committed can be read.
+            // There is no room even to mark it as open: committed data can be read.
             (Err(trouble), None) if trouble.kind == TroubleKind::Full && !self.how.read_only => {
                 let how = self.how.to_read();
                 match open(&how) {
@@ -217,7 +217,7 @@ impl Handle {
                     Err(_) => (None, Err(trouble)),
                 }
             }
-            // Connections that only read go on.
+            // Read-only connections continue.
             (Err(trouble), Some(how)) => (open(&how).ok(), Err(trouble)),
             (Err(trouble), None) => (None, Err(trouble)),
         };
@@ -230,13 +230,13 @@ impl Handle {
         opened
     }
 
-    /// Whether the store is open for reading only for want of room.
+    /// Whether the store is open only for reading because room is lacking.
     fn is_short(&self) -> bool {
         self.shared.lock().is_ok_and(|inner| inner.is_short)
     }
 
-    /// Opens a store to write that is open for reading for want of room, if nobody reads: there may
-    /// be room by now.
+    /// Reopens for writing a store that is open only for reading because room was lacking, if
+    /// nobody reads: there may be room now.
     fn try_for_room(&mut self) -> Result<(), Trouble> {
         let shared = Arc::clone(&self.shared);
         let mut inner = shared.lock()?;
@@ -248,7 +248,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Calls a function with the bytes, and with the view that this connection has of them.
+    /// Calls a function with the bytes, and this connection's view of them.
     fn with<T>(
         &self,
         act: impl FnOnce(&mut dyn Bytes, View) -> Result<T, Trouble>,
@@ -266,20 +266,20 @@ impl Handle {
         }
     }
 
-    /// Whether the store is open: it is not while another process has it.
+    /// Whether the store is open. It is not while another process has it.
     pub(crate) fn is_open(&self) -> bool {
         self.shared.lock().is_ok_and(|inner| inner.bytes.is_some())
     }
 
-    /// Whether the name of this connection leads to another file than the store that is open, or to
-    /// none: what it writes would be lost with its last connection.
+    /// Whether the name of this connection now leads to another file than the open store, or to
+    /// none: its writes would be lost with the last connection.
     pub(crate) fn has_moved(&self) -> bool {
         let known = self.shared.identity.lock();
         let known = *known.unwrap_or_else(|held| held.into_inner());
         known.is_some() && identity(&self.path) != known
     }
 
-    /// Whether this connection has a journal that it opened through the VFS.
+    /// Whether this connection has opened a journal through the VFS.
     pub(crate) fn has_journal(&self) -> bool {
         let inner = self.shared.lock();
         inner.is_ok_and(|inner| inner.journals.contains(&self.id))
@@ -289,11 +289,11 @@ impl Handle {
         self.with(|bytes, view| Ok(bytes.size(view)))
     }
 
-    /// Reads as [`Bytes::read`]. A page that lies in the store is looked up under the mutex, and
-    /// read without it.
+    /// Reads like [`Bytes::read`]. A page in the store is looked up under the mutex, and read
+    /// without it.
     pub(crate) fn read(&mut self, at: u64, into: &mut [u8]) -> Result<usize, Trouble> {
         if self.is_early && self.level == Level::Shared && at >= FIRST_PAGE_MIN {
-            // It reads more than what SQLite looks at before it writes.
+            // It reads more than SQLite inspects before it writes.
             self.wait_until_durable()?;
             self.is_early = false;
         }
@@ -311,12 +311,12 @@ impl Handle {
             into[has..].fill(0);
             return Ok(into.len());
         }
-        // The collector has moved it since, or something is wrong.
+        // The collector has moved the page, or there is an error.
         self.with(|bytes, view| bytes.read(view, at, into))
     }
 
-    /// Changes something in the live transaction. It may be one of a group afterwards if it may be
-    /// one now, and `stays_small`.
+    /// Makes a change in the live transaction. Afterwards the transaction can still join a group if
+    /// it could before and `stays_small` is set.
     fn change(
         &self,
         stays_small: bool,
@@ -352,19 +352,18 @@ impl Handle {
         }
     }
 
-    /// Writes as [`Bytes::write`].
+    /// Writes like [`Bytes::write`].
     pub(crate) fn write(&self, at: u64, data: &[u8]) -> Result<(), Trouble> {
         self.change(true, |bytes| bytes.write(at, data))
     }
 
-    /// Changes the size as [`Bytes::truncate`].
+    /// Changes the size like [`Bytes::truncate`].
     pub(crate) fn truncate(&self, size: u64) -> Result<(), Trouble> {
         self.change(false, |bytes| bytes.truncate(size))
     }
 
-    /// Commits what this connection has written, in a transaction that may be one of several
-    /// databases. Others read meanwhile: a connection that begins before [`Handle::end_commit`]
-    /// sees what was committed before.
+    /// Commits this connection's changes, possibly as part of a transaction over several databases.
+    /// A connection that begins to read before [`Handle::end_commit`] sees the previous state.
     pub(crate) fn commit(&mut self, is_of_several: bool) -> Result<(), Trouble> {
         let inner = self.shared.lock()?;
         if inner.locks.writer() != Some(self.id) {
@@ -372,7 +371,7 @@ impl Handle {
         }
         let mut inner = self.shared.by_itself(self.id, inner)?;
         let asked = inner.commit(is_of_several)?;
-        // SQLite has in its cache what it has written.
+        // SQLite has the written pages in its cache.
         self.seen = Some(inner.state);
         drop(inner);
         let Some(asked) = asked else {
@@ -382,8 +381,8 @@ impl Handle {
         self.shared.lock()?.outcome()
     }
 
-    /// The transaction has committed in all databases: what is left is committed, and others see it
-    /// from now on.
+    /// Called when the transaction has committed in all databases: commits what is left, and shows
+    /// the new state to others.
     pub(crate) fn end_commit(&mut self) -> Result<(), Trouble> {
         if std::mem::take(&mut self.joins)
             && let Some(outcome) = self.join()?
@@ -398,12 +397,12 @@ impl Handle {
         committed
     }
 
-    /// Whether the state under the lock is another one than SQLite has seen last. Says so once.
+    /// Whether the state differs from the one SQLite has seen. Returns `true` only once.
     pub(crate) fn is_other(&mut self) -> bool {
         std::mem::take(&mut self.is_other)
     }
 
-    /// The live transaction writes all pages anew. Behind it the store gives room back.
+    /// Announces a rewrite of all pages, after which the store gives room back.
     pub(crate) fn overwrites_all(&mut self) {
         if let Ok(mut inner) = self.shared.lock()
             && let Some(bytes) = &mut inner.bytes
@@ -412,8 +411,8 @@ impl Handle {
         }
     }
 
-    /// Lets the store collect ahead, and move at most so many pages. Returns how many it has moved:
-    /// none while a commit waits for the disk.
+    /// Collects ahead, moving at most `pages` pages. Returns the number of moved pages: 0 while a
+    /// commit waits for the disk.
     pub(crate) fn idle(&mut self, pages: u32) -> Result<u32, Trouble> {
         self.open()?;
         let mut inner = self.shared.lock()?;
@@ -428,8 +427,8 @@ impl Handle {
         Ok(moved.unwrap_or(0))
     }
 
-    /// Asks for a level. Returns whether it was granted. A connection that begins to read says what
-    /// for.
+    /// Requests a lock level. Returns whether it was granted. `aim` says why a connection begins to
+    /// read.
     pub(crate) fn lock(&mut self, wants: Level, aim: impl Fn() -> Aim) -> Result<bool, Trouble> {
         if self.shared.process != std::process::id() {
             return Err(Trouble::new(
@@ -456,7 +455,8 @@ impl Handle {
             let aim = aim();
             means_to_write = aim == Aim::Write || aim == Aim::WriteSomewhere && was_stale;
             if !means_to_write && (was_stale || aim == Aim::WriteSomewhere) {
-                // It would be too late to write to what is durable, but may only read.
+                // The durable state would be too old for a write, but this transaction may only
+                // read.
                 inner = self.shared.next_durable(inner)?;
             }
         }
@@ -485,20 +485,20 @@ impl Handle {
         Ok(self.level >= wants)
     }
 
-    /// Lowers the level. What was written and not committed is rolled back once no connection means
-    /// to write any more.
+    /// Lowers the lock level. Uncommitted writes are rolled back once no connection intends to
+    /// write.
     pub(crate) fn unlock(&mut self, to: Level) -> Result<(), Trouble> {
         if to >= self.level {
             return Ok(());
         }
         if self.shared.process != std::process::id() {
-            // The store, and the threads that wait for it, are of the process that opened it.
+            // The store and its waiting threads belong to the process that opened it.
             self.level = to;
             return Ok(());
         }
         let mut inner = self.shared.lock()?;
         let gives_turn_up = inner.locks.writer() == Some(self.id) && to < Level::Reserved;
-        // SQLite goes on with what it has read, if it keeps a lock.
+        // If SQLite keeps a lock, it continues with data that it has read.
         let is_there = inner.is_misled(self.id);
         if gives_turn_up {
             (self.joins, self.lets_go) = (false, true);
@@ -526,16 +526,16 @@ impl Handle {
         if !gives_turn_up {
             return Ok(());
         }
-        // The application was shown what this connection has read.
+        // The application has seen what this connection has read.
         let is_durable = is_there.and_then(|()| self.wait_until_durable());
         match to {
-            // There is no lock any more: SQLite would take it for one that it does not know.
+            // No lock is held any more: SQLite would not understand an error.
             Level::None => Ok(()),
             _ => is_durable,
         }
     }
 
-    /// Says whether this connection keeps its locks. Those that it has it keeps until its next
+    /// Sets whether this connection keeps its locks. It keeps present ones until its next
     /// transaction ends.
     pub(crate) fn keep_locks(&mut self, keeps: bool) {
         self.keeps_locks = keeps;
@@ -548,15 +548,15 @@ impl Handle {
         }
     }
 
-    /// Whether a connection means to write.
+    /// Whether a connection intends to write.
     pub(crate) fn is_reserved(&self) -> Result<bool, Trouble> {
         Ok(self.shared.lock()?.locks.is_reserved())
     }
 
-    /// Ends the connection. The last one closes the store.
+    /// Closes the connection. The last one closes the store.
     pub(crate) fn close(mut self) {
         if self.shared.process != std::process::id() {
-            // The store belongs to the process that opened it, which alone may close it.
+            // The store belongs to the process that opened it, and only that process may close it.
             std::mem::forget(self);
             return;
         }
@@ -570,7 +570,7 @@ impl Handle {
             }
         }
         let stores = Arc::clone(&self.stores);
-        // No other connection opens it while it is being closed.
+        // No other connection may open it while it is being closed.
         let open = stores.list();
         drop(self);
         drop(open);

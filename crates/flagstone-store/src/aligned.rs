@@ -1,9 +1,9 @@
-//! Bytes that begin at a multiple of 4096 in memory, as direct I/O wants them.
+//! Memory buffers aligned to 4096 bytes, as direct I/O requires.
 
-/// The strictest alignment that devices ask for.
+/// The strictest alignment that any device requires.
 pub(crate) const ALIGNMENT: usize = 4096;
 
-/// A buffer that grows and is used again.
+/// A growable buffer that is reused between requests.
 #[derive(Debug, Default)]
 pub(crate) struct Aligned {
     bytes: Vec<u8>,
@@ -12,7 +12,7 @@ pub(crate) struct Aligned {
 }
 
 impl Aligned {
-    /// Makes it `len` bytes long, with any content.
+    /// Resizes the buffer to `len` bytes. The contents are unspecified.
     pub(crate) fn resize(&mut self, len: usize) {
         if self.bytes.len() < len + ALIGNMENT {
             self.bytes = vec![0; len + ALIGNMENT];

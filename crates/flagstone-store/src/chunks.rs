@@ -1,4 +1,4 @@
-//! Bytes at any offset in pages with transactions: what a database file and a disk are made of.
+//! Byte addresses over transactional pages. Database files and disks are built on this.
 //!
 //! A page of a store has 4032 bytes, which is no multiple of a sector. So the bytes are cut into
 //! chunks of 4096. A chunk has a *main* page with its first 4032 bytes, and its last 64, if they
@@ -11,9 +11,9 @@
 //!
 //! A [`Cut`] has these numbers for any size of a page. Pages of whole sectors have no tails.
 //!
-//! A chunk that is written as a whole goes to the pages at once. One that is written in part waits
-//! in memory for more, as does a page of tails. A protocol that takes each page once a transaction
-//! ([`Info::rewrites`](flagstone::commit::Info)) has all of them wait until the commit.
+//! A chunk that is written whole goes to its page at once. Partly written chunks and changed tails
+//! wait in memory for more writes. Under a protocol that takes a page once per transaction
+//! ([`Info::rewrites`](flagstone::commit::Info)) all of them wait until the commit.
 
 mod joined;
 mod pages;
@@ -27,27 +27,27 @@ use flagstone::units::{Lpn, TxId};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// Pages of tails that wait for the commit, and chunks that have joined.
+/// Maximum number of tails pages in memory, and of partly written chunks that can join.
 const WAITING_MAX: usize = 256;
 
-/// Chunks that wait for the commit: written in part, or once more by the same transaction. One that
-/// changes all of a database in no order writes each page many times.
+/// Maximum number of chunks that wait for the commit. A transaction that changes the whole database
+/// in random order rewrites each page many times.
 const CHUNKS_MAX: usize = 4096;
 
-/// How bytes are cut into pages.
+/// How bytes are mapped to pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     /// Bytes of a chunk in its main page.
     main: usize,
-    /// The others.
+    /// Bytes of a chunk in the tails page.
     tail: usize,
-    /// The page with which the first group begins.
+    /// The first page of the first group.
     first: u32,
 }
 
 impl Cut {
-    /// The cut for pages of so many bytes, the first of which is `first`. A chunk has the bytes of
-    /// a page, rounded up to whole sectors.
+    /// The cut for pages of `page_bytes` bytes, of which the first used is `first`. A chunk is as
+    /// large as a page, rounded up to whole sectors.
     ///
     /// # Panics
     /// A page is smaller than a sector.
@@ -71,21 +71,21 @@ impl Cut {
         self.main
     }
 
-    /// Chunks that share a page of tails; as good as all, if there are no tails.
+    /// Number of chunks that share a tails page. Practically unlimited if there are no tails.
     fn sharing(&self) -> u64 {
         (self.main as u64)
             .checked_div(self.tail as u64)
             .unwrap_or(1 << 40)
     }
 
-    /// The page of a chunk. `None` if it lies beyond all pages that there can be.
+    /// The main page of `chunk`. `None` if its number exceeds the largest page number.
     pub fn main_page(&self, chunk: u64) -> Option<Lpn> {
         let (group, place) = (chunk / self.sharing(), chunk % self.sharing());
         let before = group * (self.sharing() + 1) + u64::from(self.tail > 0) + place;
         u32::try_from(u64::from(self.first) + before).ok().map(Lpn)
     }
 
-    /// The chunk that has a page; nothing for a page of tails, and for one before the first.
+    /// The chunk whose main page is `page`. `None` for a tails page and for a page before `first`.
     pub fn chunk_of(&self, page: Lpn) -> Option<u64> {
         let place = u64::from(page.0.checked_sub(self.first)?);
         if self.tail == 0 {
@@ -99,22 +99,22 @@ impl Cut {
         Lpn((u64::from(self.first) + group * (self.sharing() + 1)) as u32)
     }
 
-    /// Where the tail of a chunk lies in the tails of its group.
+    /// The range of a chunk's tail within the tails page of its group.
     fn tail_place(&self, chunk: u64) -> Range<usize> {
         let at = (chunk % self.sharing()) as usize * self.tail;
         at..at + self.tail
     }
 
-    /// The chunks of a range of bytes: number, offset within it, bytes.
+    /// Splits a range of bytes into chunks. Yields number, offset within the chunk, and bytes.
     pub fn chunks(&self, at: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize)> + use<> {
         pieces(self.chunk(), at, len as u64)
     }
 }
 
-/// A chunk whose change the pages do not have yet.
+/// A changed chunk that is not yet written to its page.
 enum Waiting {
     Bytes(Box<[u8]>),
-    /// It holds nothing any more.
+    /// The chunk was removed.
     Gone,
 }
 
@@ -122,9 +122,9 @@ enum Waiting {
 #[derive(Debug, Clone)]
 struct Tails {
     bytes: Box<[u8]>,
-    /// The pages do not have them yet.
+    /// The tails page on the medium lacks these changes.
     is_dirty: bool,
-    /// The live transaction changed them.
+    /// Changed by the live transaction.
     is_own: bool,
 }
 
@@ -133,28 +133,28 @@ pub struct Chunks<P> {
     pages: P,
     cut: Cut,
     tx: Option<TxId>,
-    /// What lies behind these bytes is not kept.
+    /// Size of the contents in bytes. Bytes beyond it are not stored.
     size: u64,
     tails: HashMap<u64, Tails>,
     dirty_tails: usize,
-    /// Whether a group of which a chunk is held has its page of tails, be they zeros.
+    /// Whether a group with a stored chunk also has a stored tails page, even if all zeros.
     keeps_tails: bool,
-    /// Chunks that the live transaction changed, by number: those that were written in part, and
-    /// all if the protocol takes each page once.
+    /// Chunks that the live transaction changed, by number: the partly written ones, or all of them
+    /// if the protocol takes each page once per transaction.
     waiting: BTreeMap<u64, Waiting>,
-    /// How many of them may wait.
+    /// Maximum number of entries in `waiting`.
     waiting_max: usize,
     /// Chunks of transactions that are committed in memory only, see [`Chunks::join`].
     joined: BTreeMap<u64, Box<[u8]>>,
-    /// A transaction of the pages that has changed nothing, for the next one that is live.
+    /// A transaction of the pages that has changed nothing. The next transaction reuses it.
     spare: Option<TxId>,
-    /// Pages that the live transaction wrote, and whether they hold something by that.
+    /// Pages that the live transaction wrote. `true` if the page now holds data.
     own: HashMap<Lpn, bool>,
     page: Box<[u8]>,
 }
 
 impl<P: Pages> Chunks<P> {
-    /// The chunks that lie in pages in this way.
+    /// Opens the chunks stored in `pages` as `cut` says.
     pub fn new(pages: P, cut: Cut) -> Chunks<P> {
         let waiting_max = match pages.protocol().rewrites {
             true => WAITING_MAX,
@@ -182,19 +182,18 @@ impl<P: Pages> Chunks<P> {
         &self.pages
     }
 
-    /// The pages below, to take snapshots of, or to tell the time. Only these chunks may write to
-    /// them.
+    /// The pages below, for snapshots and clock access. Only these chunks may write to the pages.
     pub fn pages_mut(&mut self) -> &mut P {
         &mut self.pages
     }
 
-    /// The pages below, by themselves. What was not committed is rolled back.
+    /// Returns the pages below. Rolls back uncommitted changes.
     pub fn into_pages(mut self) -> P {
         self.abort();
         self.pages
     }
 
-    /// How the bytes are cut.
+    /// The mapping of bytes to pages.
     pub fn cut(&self) -> Cut {
         self.cut
     }
@@ -204,18 +203,17 @@ impl<P: Pages> Chunks<P> {
         self.tx
     }
 
-    /// Says that what lies behind so many bytes is not to be kept: main pages are cut there when
-    /// they are written.
+    /// Sets the size in bytes. Main pages are truncated there when they are written.
     pub fn set_size(&mut self, size: u64) {
         self.size = size;
     }
 
-    /// Pages that the live transaction wrote, and chunks that wait.
+    /// Number of pages that the live transaction wrote, plus chunks that wait.
     pub fn changed(&self) -> usize {
         self.own.len() + self.waiting.len() + self.dirty_tails
     }
 
-    /// The version of the live transaction, if there is one, else the committed one.
+    /// The version that the live transaction sees; without one, the committed version.
     fn own(&self) -> Version {
         Version::Of(self.tx)
     }
@@ -242,13 +240,13 @@ impl<P: Pages> Chunks<P> {
         })
     }
 
-    /// Whether a page holds something in the live transaction.
+    /// Whether a page holds data in the view of the live transaction.
     fn holds(&self, page: Lpn) -> bool {
         let own = self.own.get(&page).copied();
         own.unwrap_or_else(|| self.pages.holds(page))
     }
 
-    /// Whether a chunk has anything but zeros, as far as that is known without a read.
+    /// Whether a chunk may hold anything but zeros. Decided without a read.
     pub fn may_hold(&self, chunk: u64) -> bool {
         match self.waiting.get(&chunk) {
             Some(Waiting::Bytes(_)) => true,
@@ -260,13 +258,13 @@ impl<P: Pages> Chunks<P> {
         }
     }
 
-    /// Whether a chunk waits in memory, with bytes or without.
+    /// Whether a chunk waits in memory, changed or removed.
     pub fn waits(&self, chunk: u64) -> bool {
         self.waiting.contains_key(&chunk)
     }
 
-    /// Takes the bytes of a chunk from those that wait, as if it had not been written. The caller
-    /// answers for them.
+    /// Removes the bytes of a waiting chunk, as if the chunk had not been written. The caller must
+    /// write them or give them back.
     pub fn take_waiting(&mut self, chunk: u64) -> Option<Box<[u8]>> {
         match self.waiting.get_mut(&chunk)? {
             Waiting::Bytes(bytes) => {
@@ -278,7 +276,7 @@ impl<P: Pages> Chunks<P> {
         }
     }
 
-    /// Gives back what [`Chunks::take_waiting`] took.
+    /// Puts back bytes that [`Chunks::take_waiting`] removed.
     pub fn give_waiting(&mut self, chunk: u64, bytes: Box<[u8]>) {
         self.waiting.insert(chunk, Waiting::Bytes(bytes));
     }
@@ -335,8 +333,8 @@ impl<P: Pages> Chunks<P> {
         Ok(())
     }
 
-    /// Bytes of the main page of a chunk in the live transaction, without those that wait; nothing
-    /// if there is none.
+    /// Number of bytes in the main page of a chunk as the live transaction sees it, ignoring chunks
+    /// that wait. `None` if the page holds nothing.
     ///
     /// # Errors
     /// It cannot be read.
@@ -356,7 +354,7 @@ impl<P: Pages> Chunks<P> {
         let group = chunk / self.cut.sharing();
         let start = self.cut.tail_place(chunk).start + from;
         let part = start..start + into.len();
-        // What is kept is the state of the live transaction.
+        // `tails` caches the view of the live transaction.
         let is_kept_right = version == self.own();
         if is_kept_right && let Some(tails) = self.tails.get(&group) {
             into.copy_from_slice(&tails.bytes[part]);
@@ -383,7 +381,7 @@ impl<P: Pages> Chunks<P> {
         Ok(())
     }
 
-    /// Sets the tail of a chunk in the live transaction. With `is_kept` its page is there then.
+    /// Sets the tail of a chunk in the live transaction. `is_kept`: stores it even if all zeros.
     fn write_tail(&mut self, chunk: u64, tail: &[u8], is_kept: bool) -> Result<(), StoreError> {
         if tail.is_empty() {
             return Ok(());
@@ -426,7 +424,7 @@ impl<P: Pages> Chunks<P> {
             } else {
                 self.trim_page(page)?;
             }
-            // Not before: what failed is tried again by the next flush.
+            // Only after the write succeeded: the next flush repeats a failed one.
             self.tails.get_mut(&group).expect("it is there").is_dirty = false;
         }
         self.dirty_tails = 0;
@@ -466,7 +464,7 @@ impl<P: Pages> Chunks<P> {
         Ok(())
     }
 
-    /// A chunk, to be changed in part, among those that wait.
+    /// Returns a chunk for a partial change. The chunk waits in memory from then on.
     ///
     /// # Errors
     /// It cannot be read, or there is no room.
@@ -493,8 +491,8 @@ impl<P: Pages> Chunks<P> {
         Ok(())
     }
 
-    /// Writes a whole chunk in the live transaction, which begins if there is none. If `may_go` and
-    /// the protocol allow it, and it is the first time, it goes to the pages at once.
+    /// Writes a whole chunk in the live transaction, which begins if there is none. With `may_go`,
+    /// the first write of a chunk goes to its page at once if the protocol allows it.
     ///
     /// # Errors
     /// There is no room, or the pages fail.
@@ -503,7 +501,7 @@ impl<P: Pages> Chunks<P> {
         let is_first = !self.own.contains_key(&self.main_page(chunk)?);
         if may_go && self.writes_early() && is_first {
             self.store_chunk(chunk, bytes)?;
-            // Until the pages have the new bytes, those that wait are all there is of the chunk.
+            // Until the page has the new bytes, the waiting ones are the only copy.
             self.waiting.remove(&chunk);
         } else if let Some(Waiting::Bytes(waiting)) = self.waiting.get_mut(&chunk) {
             waiting.copy_from_slice(bytes);
@@ -514,7 +512,7 @@ impl<P: Pages> Chunks<P> {
         Ok(())
     }
 
-    /// Says in the live transaction, which begins if there is none, that a chunk holds nothing.
+    /// Removes a chunk in the live transaction, which begins if there is none.
     ///
     /// # Errors
     /// As [`Chunks::write`].
@@ -535,7 +533,7 @@ impl<P: Pages> Chunks<P> {
         }
     }
 
-    /// Says that the chunks from this one on hold nothing, as far as they wait.
+    /// Drops waiting chunks numbered `from` and above.
     pub fn drop_waiting(&mut self, from: u64) {
         for waiting in self.waiting.range_mut(from..) {
             *waiting.1 = Waiting::Gone;
@@ -590,7 +588,7 @@ impl<P: Pages> Chunks<P> {
         self.dirty_tails = 0;
         self.own.clear();
         if let Some(tx) = self.tx.take() {
-            // Pages that cannot even be rolled back are broken, and every later call says so.
+            // If the rollback fails the pages are broken, and every later call reports it.
             let _ = self.pages.abort(tx);
         }
     }

@@ -1,4 +1,4 @@
-//! Why a store refused, or cannot go on.
+//! Errors of stores.
 
 use crate::tables::LostKeys;
 use flagstone::commit::DeviceError;
@@ -8,20 +8,20 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Why a store refused, or cannot go on.
+/// Errors of a store.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The system refused. After this, nothing succeeds until the store is opened again; what was
-    /// acknowledged before is there.
+    /// A system call failed. Every later call fails until the store is opened again; data that was
+    /// acknowledged before is safe.
     #[error("{what}: {error}{}", advice(error))]
     Io {
-        /// What was tried.
+        /// The operation that was tried.
         what: String,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// An earlier call failed, so that it is not known what is durable.
+    /// An earlier call failed, so it is unknown what is durable.
     #[error("the store failed before ({0}): close it and open it again")]
     Broken(String),
     /// There is no store here.
@@ -30,46 +30,46 @@ pub enum StoreError {
     /// There is a store here, and it is damaged.
     #[error("{0}")]
     Damaged(String),
-    /// The store is encrypted and its key is missing or another one; or it is not encrypted.
+    /// The key is missing or wrong, or a key was given for a store that is not encrypted.
     #[error("{0}")]
     Key(String),
-    /// Another process has it open.
+    /// Another process has the store open.
     #[error("{} is in use{}: close it there first", path.display(), by(*pid))]
     InUse {
         /// The store.
         path: PathBuf,
-        /// The process, if it is known.
+        /// The process id, if known.
         pid: Option<u32>,
     },
-    /// There is no room, on the medium or within the bound of the store.
+    /// No room, on the medium or within the store's size limit.
     #[error("the store is full: {0}")]
     Full(String),
-    /// It was opened to be read.
+    /// The store was opened for reading only.
     #[error("the store was opened for reading only")]
     ReadOnly,
-    /// Options that cannot be.
+    /// Invalid options.
     #[error("{0}")]
     Options(String),
-    /// A snapshot has ended, because its room was needed.
+    /// The snapshot was ended because its room was needed.
     #[error("the snapshot has ended, because its room was needed: take another one")]
     SnapshotEnded,
-    /// The request is wrong, or a page was lost.
+    /// The request is invalid, or a page was lost.
     #[error("{}", of_device(.0))]
     Device(#[source] DeviceError),
-    /// A request that a table refuses, or a node of it that is damaged.
+    /// A table refuses the request, or one of its nodes is damaged.
     #[error(transparent)]
     Index(IndexError),
-    /// What failed in a table, and at which key.
+    /// An operation on a table failed.
     #[error("table `{table}`{}: {error}", at_key(key.as_deref()))]
     Table {
         /// The table.
         table: String,
-        /// The key, as far as it is one key's, with bytes that are no letters escaped.
+        /// The key, if the error concerns one key. Bytes that are not printable are escaped.
         key: Option<String>,
-        /// What failed.
+        /// The cause.
         error: Box<StoreError>,
     },
-    /// Keys of a table lie in a part of it that cannot be read.
+    /// Some keys of a table lie in a part that cannot be read.
     #[error(
         "{lost} cannot be read ({error}); an iterator goes on behind them, and \
          `TableMut::give_up_lost` has the table go on without them"
@@ -77,24 +77,24 @@ pub enum StoreError {
     Lost {
         /// The keys.
         lost: LostKeys,
-        /// Why that part cannot be read.
+        /// Why the part cannot be read.
         error: Box<StoreError>,
     },
-    /// There is no such table, or it is of another kind.
+    /// The table does not exist, or is of another kind.
     #[error("{0}")]
     NoTable(String),
-    /// This thread is in a write transaction of the store already, and would wait for itself.
+    /// This thread already has a write transaction on the store, and would wait for itself.
     #[error(
         "this thread is in a write transaction of the store already, and would wait for itself: \
          write through that transaction, or end it first"
     )]
     Nested,
-    /// An operation of the transaction failed half-way.
+    /// An operation of the transaction failed after changing something.
     #[error("the transaction cannot go on ({0}): roll it back, or roll back to a savepoint")]
     Spoilt(String),
 }
 
-/// What a device says, in words for those who have a file and no chip.
+/// Translates a device error into terms of a file.
 fn of_device(error: &DeviceError) -> String {
     match error {
         DeviceError::Unreadable(at) => format!(
@@ -109,9 +109,9 @@ fn at_key(key: Option<&str>) -> String {
     key.map_or(String::new(), |key| format!(", key `{key}`"))
 }
 
-/// What a call of the system was for, where it fails.
+/// Adds the attempted operation to a system error.
 pub(crate) trait Doing<T> {
-    /// The answer, or the error with what was tried.
+    /// Returns the value, or the error together with the attempted operation.
     fn doing(self, what: impl Into<String>) -> Result<T, StoreError>;
 }
 
@@ -127,7 +127,7 @@ impl From<IndexError> for StoreError {
     }
 }
 
-/// What to do about a refusal of the system that is not the medium's.
+/// Advice for system errors that the medium did not cause.
 fn advice(error: &io::Error) -> &'static str {
     match is_out_of_descriptors(error) {
         true => {
@@ -143,8 +143,8 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
     number.is_some_and(|number| [libc::EMFILE, libc::ENFILE].contains(&number))
 }
 
-/// Names the process that has a store open. One that has forked this process is named as that: it
-/// has to close the store, although this process has inherited the handle.
+/// Names the process that has a store open. If it is an ancestor of this process, the name says so:
+/// the ancestor must close the store, although this process has inherited the handle.
 fn by(pid: Option<u32>) -> String {
     match pid {
         None => String::new(),
@@ -156,12 +156,12 @@ fn by(pid: Option<u32>) -> String {
 }
 
 impl StoreError {
-    /// Whether the process, or the system, has as many files open as it may. The medium is well.
+    /// Whether the limit of open files (process or system) is reached. The medium is not at fault.
     pub fn is_out_of_descriptors(&self) -> bool {
         matches!(self, StoreError::Io { error, .. } if is_out_of_descriptors(error))
     }
 
-    /// Whether a page is damaged. The store is well otherwise, and goes on.
+    /// Whether a page is damaged. Other pages of the store still work.
     pub fn is_damage(&self) -> bool {
         match self {
             StoreError::Damaged(_) | StoreError::Lost { .. } => true,
@@ -177,7 +177,7 @@ impl StoreError {
         StoreError::Io { what, error }
     }
 
-    /// The same once more, for another thread that waited for what failed.
+    /// A copy of the error, for another thread that waited for the failed operation.
     pub(crate) fn again(&self) -> StoreError {
         match self {
             StoreError::Io { what, error } => {
@@ -191,12 +191,12 @@ impl StoreError {
             StoreError::SnapshotEnded => StoreError::SnapshotEnded,
             StoreError::Device(error) => StoreError::Device(error.clone()),
             StoreError::Broken(why) => StoreError::Broken(why.clone()),
-            // No flush ends with any of the others.
+            // No flush ends with any of the other errors.
             other => StoreError::Broken(other.to_string()),
         }
     }
 
-    /// The same, saying where.
+    /// Adds the path to the error.
     pub(crate) fn at(self, path: &Path) -> StoreError {
         let at = |why: String| format!("{}: {why}", path.display());
         match self {
@@ -219,7 +219,7 @@ impl StoreError {
     }
 }
 
-/// The process that has a file locked, by the kernel's list of locks.
+/// The process that holds a lock on a file, according to the kernel's list of locks.
 fn holder(path: &Path) -> Option<u32> {
     let inode = std::fs::metadata(path).ok()?.ino();
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
@@ -230,7 +230,7 @@ fn holder(path: &Path) -> Option<u32> {
         let place = words.next()?;
         let is_it = place.rsplit(':').next()?.parse() == Ok(inode);
         let pid = (is_flock && is_it).then(|| pid.parse::<u32>().ok())??;
-        // The process that took the lock may be gone, and one that it forked has it still.
+        // The process that took the lock may have ended, while a forked child still holds it.
         Path::new(&format!("/proc/{pid}")).exists().then_some(pid)
     })
 }

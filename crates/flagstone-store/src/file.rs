@@ -1,11 +1,11 @@
-//! Pages of an index in a file or on a block device.
+//! Storage of index pages in a file or on a block device.
 //!
-//! Reads and writes go past the system's page cache (direct I/O) unless that is switched off, so
-//! that what an index keeps in memory is what it was given. Pages with consecutive numbers are one
-//! request; requests of one call are in flight side by side. A file knows no transactions: what a
-//! [`BackingStore::commit`] has answered is durable, in whatever order it got there.
+//! Reads and writes bypass the system's page cache (direct I/O) unless `direct` is unset. Pages
+//! with consecutive numbers form one request; the requests of one call run concurrently. A file has
+//! no transactions: once [`BackingStore::commit`] has returned, all earlier writes are durable. The
+//! order in which they became durable is unspecified.
 //!
-//! The instant of an answer is that of the question plus the time that passed on the clock.
+//! The time of completion is the time of the request plus the elapsed wall-clock time.
 
 use crate::aligned::{ALIGNMENT, Aligned};
 use crate::workers::{Job, Workers, carry_out};
@@ -20,19 +20,19 @@ use std::sync::Arc;
 use std::time::Instant;
 use thiserror::Error;
 
-/// Bytes of one request at most.
+/// Maximum bytes of one request.
 const REQUEST_BYTES: usize = 1 << 18;
 
-/// How a file is used.
+/// How a file is accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileOptions {
-    /// Bytes of a page: a multiple of 512, and of what the device wants.
+    /// Bytes of a page: a multiple of 512 and of the device's sector size.
     pub page_bytes: usize,
-    /// Pages there may be; nothing for as many as a block device has, or 2^31 in a file.
+    /// Maximum number of pages. `None`: the size of the block device, or 2^31 for a file.
     pub pages: Option<u32>,
-    /// Whether to go past the system's page cache.
+    /// Whether to bypass the system's page cache.
     pub direct: bool,
-    /// Requests in flight at once.
+    /// Maximum number of requests in flight.
     pub in_flight: usize,
 }
 
@@ -50,15 +50,15 @@ impl Default for FileOptions {
 /// Why a file was not opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// The system refused.
+    /// A system call failed.
     #[error("{path}: {error}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// The file system does not do direct I/O.
+    /// The file system does not support direct I/O.
     #[error(
         "{path}: its file system takes no direct I/O: put the file elsewhere, or switch direct I/O off"
     )]
@@ -66,18 +66,18 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
-    /// Another process has it open, or it is mounted.
+    /// Another process has the file open, or the device is mounted.
     #[error("{path} is in use: unmount it, or stop the process that has it open")]
     InUse {
         /// The file.
         path: PathBuf,
     },
-    /// Options that cannot be.
+    /// Invalid options.
     #[error("{0}")]
     Options(String),
 }
 
-/// A file or block device as a store.
+/// A file or block device as the store of an index.
 ///
 /// ```
 /// use flagstone::index::{IndexKind, Settings};
@@ -100,14 +100,14 @@ pub struct FileStore {
     pages: u32,
     workers: Workers,
     in_flight: usize,
-    /// Buffers of requests, to be used again.
+    /// Request buffers, for reuse.
     spare: Vec<Aligned>,
     changed: bool,
 }
 
 impl FileStore {
-    /// Opens a file, made if it is not there, or a block device. No other process can open it this
-    /// way until the store is dropped.
+    /// Opens a file, which is created if missing, or a block device. No other process can open it
+    /// through this type until the store is dropped.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -115,7 +115,7 @@ impl FileStore {
         let was_there = path.exists();
         let opened = FileStore::open_or(path, options);
         if matches!(opened, Err(OpenError::NotDirect { .. })) && !was_there {
-            // Made by the attempt, and empty.
+            // This attempt has created the file, and it is empty.
             let _ = std::fs::remove_file(path);
         }
         opened
@@ -143,7 +143,7 @@ impl FileStore {
             path: path.clone(),
             error,
         };
-        // Asked for before it is opened: opening a pipe waits, opening some devices does things.
+        // Checked before opening: opening a pipe blocks, and opening some devices has side effects.
         let kind = std::fs::metadata(&path).ok().map(|meta| meta.file_type());
         let is_device = kind.is_some_and(|kind| kind.is_block_device());
         if kind.is_some_and(|kind| !kind.is_file() && !is_device) {
@@ -154,7 +154,7 @@ impl FileStore {
         }
         let mut flags = OFlags::empty();
         flags.set(OFlags::DIRECT, direct);
-        // A block device that is mounted, or part of one that is, is busy.
+        // `O_EXCL` fails on a block device that is mounted, or has a mounted partition.
         flags.set(OFlags::EXCL, is_device);
         let opened = OpenOptions::new()
             .read(true)
@@ -199,7 +199,7 @@ impl FileStore {
             spare: Vec::new(),
             changed: false,
         };
-        // Some file systems take the flag and refuse the first request.
+        // Some file systems accept the flag and fail the first request.
         let mut page = vec![0; page_bytes];
         match store.read(Nanos::ZERO, Lpn(0), &mut page) {
             Err(_) if direct => Err(OpenError::NotDirect { path: store.path }),
@@ -231,7 +231,7 @@ impl FileStore {
         }
     }
 
-    /// Where runs of consecutive pages begin, and how long they are.
+    /// Splits pages into runs of consecutive numbers: first page and length.
     fn runs(&self, pages: impl Iterator<Item = Lpn>) -> Vec<(Lpn, usize)> {
         let most = (REQUEST_BYTES / self.page_bytes).max(1);
         let mut runs: Vec<(Lpn, usize)> = Vec::new();
@@ -246,7 +246,7 @@ impl FileStore {
         runs
     }
 
-    /// Carries requests out: one here, several on the threads.
+    /// Carries requests out: a single one on this thread, several on the worker threads.
     fn carry_out(&mut self, jobs: Vec<Job>, mut each: impl FnMut(&Job)) -> io::Result<()> {
         let mut back = Vec::with_capacity(jobs.len());
         let outcome = if jobs.len() == 1 {
@@ -296,7 +296,7 @@ impl BackingStore for FileStore {
         }
         let mut index = 0;
         let size = self.page_bytes;
-        // No more buffers than requests in flight.
+        // Limits the number of buffers to the number of requests in flight.
         for runs in self.runs(pages.iter().copied()).chunks(self.in_flight) {
             let mut jobs = Vec::new();
             for &(first, len) in runs {
@@ -371,7 +371,7 @@ mod tests {
         }
     }
 
-    /// Direct I/O where the file system of the build takes it; the test says so if it does not.
+    /// Uses direct I/O if the build's file system supports it; otherwise the test reports it.
     fn each(test: impl Fn(&Path, &FileOptions)) {
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
         let path = folder.path().join("pages");
@@ -389,7 +389,7 @@ mod tests {
             let mut store = FileStore::open(path, options).expect("a file");
             let page = |fill: u8| vec![fill; options.page_bytes];
             let (one, two, three) = (page(1), page(2), page(3));
-            // Two runs and a lone page, in no order; a short page ends in zeros.
+            // Two runs and a single page, out of order; a short page is padded with zeros.
             let pages: [(Lpn, &[u8]); 4] = [
                 (Lpn(9), &one),
                 (Lpn(10), &two),

@@ -1,4 +1,4 @@
-//! A medium as flash: pages with their spare areas in pages of 4096 bytes, blocks with a mark.
+//! A medium as flash: a page with its spare area has 4096 bytes, and a mark begins each block.
 //!
 //! ```text
 //!   medium   | superblock | superblock | mark 0 | page 0 | page 1 | ... | mark 1 | page 0 | ...
@@ -6,13 +6,13 @@
 //!   mark     | magic | block | generation | CRC-32C | identity |
 //! ```
 //!
-//! To *erase* a block is to write a mark with a new generation. A page counts if it has the
-//! generation of its mark. So an erase takes all pages of a block away at once, however many of
-//! them have been written over when the power fails.
+//! To *erase* a block is to write its mark with a new generation. A page is valid if its generation
+//! equals that of the mark. So an erase invalidates all pages of a block at once, however many of
+//! them have been overwritten when the power fails.
 //!
-//! Programs and erases wait in memory until a [`Flash::sync`] needs them, or a mebibyte waits. Then
-//! they are written in the order of their places, those side by side as one write. A block that has
-//! had pages before gets none before its mark is durable: until then its old pages are whole.
+//! Programs and erases wait in memory until a [`Flash::sync`] needs them or a mebibyte waits. They
+//! are then written in the order of their offsets, adjacent ones at once. The new mark of a reused
+//! block is durable before its first new page is written: until then its old pages are intact.
 //!
 //! | what is found | reads as |
 //! |---|---|
@@ -22,9 +22,9 @@
 //! | a newer generation than that of the mark, and a right checksum: the mark was lost | the page |
 //! | blank, where a page of this block with a higher number was found or written | uncorrectable, when its data is asked for |
 //!
-//! Generations of a store are never used twice: the upper half is the number of the opening
-//! ([`BOOT`]), which is durable before the first write of that opening. Those of another store that
-//! the medium held are told apart by the [`Identity`].
+//! A store never uses a generation twice: the upper half is the number of the opening ([`BOOT`]),
+//! which is durable before the first write of that opening. The [`Identity`] tells its generations
+//! from those of an older store on the same medium.
 //!
 //! [`BOOT`]: crate::superblock::superblock::BOOT
 //! [`Identity`]: crate::identity::Identity
@@ -91,7 +91,7 @@ layout! {
     }
 }
 
-/// Where [`mark_says`] begins.
+/// Offset of [`mark_says`] in the page of the mark.
 pub(crate) const SAYS_AT: usize = 64;
 
 const MARK_MAGIC: &[u8; 4] = b"Mark";
@@ -100,25 +100,25 @@ const MARK_MAGIC: &[u8; 4] = b"Mark";
 pub(crate) const DATA_BYTES: usize = MEDIUM_PAGE_BYTES - trailer::SIZE;
 const SPARE_BYTES: usize = trailer::SPARE.end;
 
-/// Pages that may wait to be written.
+/// Maximum number of pages that wait to be written.
 const WAITING_MAX: usize = (1 << 20) / MEDIUM_PAGE_BYTES;
 
-/// Pages of the medium before the first mark.
+/// Pages of the medium before the first mark: the superblocks.
 const HEAD_PAGES: u64 = 2;
 
-/// Set in the generation of tables at rest, see [`rest`], and of no block.
+/// This bit is set in the generation of tables at rest (see [`rest`]), and of no block.
 pub(crate) const AT_REST: u64 = 1 << 63;
 /// The generation of a block that was never erased.
 pub(crate) const NEVER: u64 = 0;
-/// The mark of a block has not been read yet.
+/// Placeholder for a generation whose mark has not been read yet.
 const UNKNOWN: u64 = u64::MAX;
-/// The mark of a block is neither a mark nor zeros: none of its pages can be read.
+/// The mark of a block is neither valid nor all zeros: none of the block's pages can be read.
 pub(crate) const DAMAGED: u64 = u64::MAX - 1;
 
-/// What fails where a mark cannot be read.
+/// Names the operation in errors about unreadable marks.
 const READING_MARK: &str = "reading a mark";
 
-/// A medium as flash.
+/// A medium that is used as flash.
 pub(crate) struct MediumFlash {
     places: Arc<Places>,
     geometry: Geometry,
@@ -128,22 +128,22 @@ pub(crate) struct MediumFlash {
     read_only: bool,
     /// Erases of this opening.
     erases: u32,
-    /// By block: pages below this one were found or written.
+    /// By block: one past the highest page that was found or written.
     seen: Vec<u16>,
-    /// Of a store with holes, by block: the pages of the medium that it has taken, see [`thin`].
+    /// For a store with holes: the pages that each block has allocated, see [`thin`].
     taken: Option<Vec<thin::Taken>>,
-    /// Blocks with earlier pages whose mark is not durable, once the steps are carried out.
+    /// Reused blocks whose mark is not durable, even after all pending steps.
     unmarked: BTreeSet<Pbn>,
-    /// The data of a page that was not asked for whole.
+    /// Holds the data of a page when the caller asks for a part of it.
     buffer: Box<[u8; DATA_BYTES]>,
-    /// The instant of the last operation, and the last one that is durable. They only count.
+    /// Instants of the last operation and of the last durable one. They are counters, not times.
     clock: Nanos,
     durable: Nanos,
-    /// That of its places when it began.
+    /// The epoch of `places` when this flash began to use it.
     epoch: u64,
 }
 
-/// The shape of a store of so many blocks.
+/// The geometry of a store with `blocks` blocks.
 pub(crate) fn geometry(pages_per_block: u32, blocks: u32) -> Geometry {
     Geometry {
         channels: 1,
@@ -159,12 +159,12 @@ pub(crate) fn geometry(pages_per_block: u32, blocks: u32) -> Geometry {
     }
 }
 
-/// The page of the medium with the mark of a block.
+/// The page number of a block's mark on the medium.
 pub(crate) fn mark_page(pages_per_block: u32, block: u32) -> u64 {
     HEAD_PAGES + u64::from(block) * (u64::from(pages_per_block) + 1)
 }
 
-/// Bytes of a medium that so many blocks need.
+/// Size in bytes of a medium with `blocks` blocks.
 pub(crate) fn medium_bytes(pages_per_block: u32, blocks: u32) -> u64 {
     mark_page(pages_per_block, blocks) * MEDIUM_PAGE_BYTES as u64
 }
@@ -201,12 +201,12 @@ impl MediumFlash {
         }
     }
 
-    /// Where failures, operations and damage are noted.
+    /// Shared notes of failures, counters and damage.
     pub(crate) fn notes(&self) -> Notes {
         self.places.notes.clone()
     }
 
-    /// What others share with this flash.
+    /// The state that other threads share with this flash.
     pub(crate) fn places(&self) -> Arc<Places> {
         Arc::clone(&self.places)
     }
@@ -219,12 +219,12 @@ impl MediumFlash {
         self.places.medium()
     }
 
-    /// The page of the medium with the mark of a block.
+    /// The page number of a block's mark on the medium.
     fn mark_of(&self, block: Pbn) -> u64 {
         mark_page(self.geometry.pages_per_block, block.0)
     }
 
-    /// The page of the medium that holds a page.
+    /// The page number of a flash page on the medium.
     fn place_of(&self, at: Ppn) -> u64 {
         let in_block = self.geometry.page_in_block(at);
         self.mark_of(self.geometry.block_of(at)) + 1 + u64::from(in_block)
@@ -247,8 +247,8 @@ impl MediumFlash {
         Ok(known)
     }
 
-    /// The block whose mark follows a page on the medium, if it is still to be read: an opening
-    /// reads the last page of each block, and then the mark of the next.
+    /// The block whose mark follows `at` on the medium, if its generation is still unknown: an
+    /// opening reads the last page of each block, and with it the mark of the next block.
     fn next_mark(&self, at: Ppn) -> Option<Pbn> {
         let next = Pbn(self.geometry.block_of(at).0 + 1);
         let is_last = self.geometry.page_in_block(at) + 1 == self.geometry.pages_per_block;
@@ -269,7 +269,7 @@ impl MediumFlash {
         self.clock
     }
 
-    /// Keeps a page until it is written.
+    /// Buffers a page until it is written.
     fn keep(&mut self, place: u64, page: Page) -> Result<(), FlashError> {
         let mut state = self.places.state();
         let obsolete = state.waiting.insert(place, page);
@@ -282,7 +282,7 @@ impl MediumFlash {
         }
     }
 
-    /// Asks for all that waits to be written.
+    /// Enqueues the write of all waiting pages.
     fn write_out(&mut self) -> Result<(), FlashError> {
         if self.places.state().waiting.is_empty() {
             return Ok(());
@@ -317,7 +317,7 @@ impl MediumFlash {
         self.places.asked()
     }
 
-    /// Asks for a sync.
+    /// Enqueues a sync.
     fn sync_medium(&mut self) -> Result<(), FlashError> {
         self.places.state().ask_for_sync();
         self.unmarked.clear();
@@ -343,7 +343,7 @@ impl Flash for MediumFlash {
         let place = self.place_of(at);
         let done = now;
         let mut end = [0; trailer::SIZE + mark::SIZE];
-        // A page that is read whole needs no copy of it in between.
+        // A page that is read whole is read directly into the caller's buffer.
         let is_whole = data.len() >= DATA_BYTES;
         let kept = self.places.state().kept(place).map(Arc::clone);
         if let Some(page) = kept {
@@ -366,7 +366,7 @@ impl Flash for MediumFlash {
             let (medium, mut next) = (self.places.medium(), next);
             let mut got = medium.read_split(offset, into, behind);
             if next.is_some() && got.is_err() {
-                // The page may be whole, and the mark behind it bad.
+                // The page may be intact although the mark after it cannot be read.
                 next = None;
                 let behind = &mut end[..trailer::SIZE];
                 got = medium.read_split(offset, into, behind);
@@ -379,7 +379,7 @@ impl Flash for MediumFlash {
             }
             if let Some(next) = next {
                 let bytes = end[trailer::SIZE..].try_into().expect("it has that size");
-                // One without a mark is looked at when it is needed.
+                // A block with a zeroed mark is examined when it is first used.
                 let known = match self.judge_mark(next, &bytes) {
                     NEVER => UNKNOWN,
                     known => self.doubt_mark(next, known),
@@ -484,12 +484,12 @@ impl Flash for MediumFlash {
         let bytes = (self.geometry.pages_per_block as usize + 1) * MEDIUM_PAGE_BYTES;
         if self.generation(block)? != NEVER {
             self.unmarked.insert(block);
-            // A block may have a generation of which the medium knows nothing.
+            // The medium may still be preparing the block.
             self.medium().end_preparing(offset, bytes);
             self.take_block(block, false)?;
         } else if !self.take_block(block, true)? {
             self.prepare(offset, bytes)?;
-            // A store that grows uses its blocks in their order.
+            // A growing store uses its blocks in ascending order.
             let next = Pbn(block.0 + 1);
             if next.0 < self.geometry.blocks() && self.is_untouched(next)? {
                 self.medium().prepare_ahead(offset + bytes as u64, bytes);
@@ -579,7 +579,7 @@ impl Flash for MediumFlash {
     }
 
     fn expect(&self, first: Ppn, pages: u32) {
-        // A block that had no page yet is not read.
+        // A block that was never erased has no pages to read.
         if self.places.generation(self.geometry.block_of(first)) == NEVER {
             return;
         }

@@ -1,9 +1,9 @@
-//! What fuzz targets call: each function gives some bytes to the parsers of a store and says
-//! whether any of them took them. None may panic, whatever the bytes are. The targets are in
-//! `fuzz/`; the tests here run the same functions on seeded damage.
+//! Entry points of the fuzz targets in `fuzz/`. Each function passes its bytes to parsers of a
+//! store, and returns whether any parser accepted them. None may panic, whatever the bytes are. The
+//! tests here run the same functions on seeded damage.
 //!
-//! Checksums keep nearly all damage out. A function that is about what they guard puts them right
-//! after the damage: a program that writes nonsense would write them, too.
+//! Checksums reject nearly all damage. Where a function tests the code behind a checksum, it
+//! corrects the checksum after the damage: a faulty writer would write a correct checksum, too.
 
 mod held;
 #[cfg(test)]
@@ -23,10 +23,10 @@ use flagstone::units::Lpn;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// Pages of a block of the stores here, the fewest that a store can have.
+/// Pages per block of the stores here: the fewest that a store can have.
 const PAGES_PER_BLOCK: u32 = 16;
 
-/// A page of the medium that begins with these bytes.
+/// A page of the medium that begins with `bytes`.
 fn page_of(bytes: &[u8]) -> [u8; MEDIUM_PAGE_BYTES] {
     let mut page = [0; MEDIUM_PAGE_BYTES];
     let len = bytes.len().min(MEDIUM_PAGE_BYTES);
@@ -34,7 +34,7 @@ fn page_of(bytes: &[u8]) -> [u8; MEDIUM_PAGE_BYTES] {
     page
 }
 
-/// Puts the checksum of a superblock right, as its version has it.
+/// Corrects the checksum of a superblock, according to its version.
 fn seal_superblock(page: &mut [u8]) {
     let crc = match get(page, superblock::VERSION) {
         1 => superblock_v1::CRC,
@@ -44,24 +44,24 @@ fn seal_superblock(page: &mut [u8]) {
     put(page, crc, sum.into());
 }
 
-/// The identity of the stores here.
+/// The identity of the stores used here.
 const IDENTITY: u64 = 0x5eed_1de7_717f_1a95;
 
-/// Puts the checksum of a mark right.
+/// Corrects the checksum of a mark.
 fn seal_mark(page: &mut [u8]) {
     let sum = mark_sum(page, Identity::of(IDENTITY));
     put(page, mark::CRC, sum);
 }
 
-/// Puts the checksum of a page right that has a number among those of blocks.
+/// Corrects the checksum of a page with page number `number`.
 fn seal_page(page: &mut [u8], number: u32) {
     let end = MEDIUM_PAGE_BYTES - trailer::SIZE;
     let sum = page_sum(&page[..end + trailer::CRC.start], number, IDENTITY);
     put(&mut page[end..], trailer::CRC, sum.into());
 }
 
-/// Two superblocks, a half of the bytes each, as they are and with their checksums put right. One
-/// that is taken and is of this version comes back as it was.
+/// Parses the two halves of `bytes` as superblocks, as they are and with corrected checksums. An
+/// accepted superblock of the current version must encode to the same bytes.
 pub fn head(bytes: &[u8]) -> bool {
     let (first, second) = bytes.split_at(bytes.len() / 2);
     let mut pages = [page_of(first), page_of(second)];
@@ -71,7 +71,7 @@ pub fn head(bytes: &[u8]) -> bool {
         if let Ok(Some(parsed)) = Superblock::parse(page) {
             let again = Superblock::parse(&parsed.emit());
             let again = again.expect("it was read").expect("it is one");
-            // Version 1 does not say whether the store was closed.
+            // Version 1 does not store whether the store was closed.
             assert_eq!(again.closed, Some(parsed.closed == Some(true)));
             let closed = again.closed;
             assert_eq!(again, Superblock { closed, ..parsed });
@@ -83,8 +83,8 @@ pub fn head(bytes: &[u8]) -> bool {
         .any(|head| matches!(head, Ok(Some(_))))
 }
 
-/// A number (4 bytes), then a mark of the block, or a page, of that number: as it is and with its
-/// checksum put right. A mark that is taken comes back as it was.
+/// Reads a number (4 bytes), then a mark or page with that number, as it is and with a corrected
+/// checksum. An accepted mark must encode to the same bytes.
 pub fn page(bytes: &[u8]) -> bool {
     let Some((number, bytes)) = bytes.split_first_chunk() else {
         return false;
@@ -106,12 +106,12 @@ pub fn page(bytes: &[u8]) -> bool {
         || [whole, sealed].iter().any(|page| mark(page, number))
 }
 
-/// The end of a page of raw NAND. A page that is taken comes back as it was.
+/// Parses the trailer of a raw NAND page. An accepted one must encode to the same bytes.
 pub fn mtd_page(bytes: &[u8]) -> bool {
     crate::mtd::takes(bytes)
 }
 
-/// Whether a page begins with the mark of a block, which comes back as it was.
+/// Whether a page is the mark of a block. If so, it must encode to the same bytes.
 fn mark(page: &[u8; MEDIUM_PAGE_BYTES], block: u32) -> bool {
     let found = page.first_chunk().expect("it is longer");
     let identity = Identity::of(IDENTITY);
@@ -129,14 +129,14 @@ fn mark(page: &[u8; MEDIUM_PAGE_BYTES], block: u32) -> bool {
     is_mark
 }
 
-/// A whole store in memory: the first byte chooses a protocol, and whether the store was closed.
-/// What follows is damage, [`EDIT`] bytes each, to a store of that kind with a history. It is
-/// opened, checked, read and written.
+/// A whole store in memory. The first byte selects a protocol and whether the store was closed. The
+/// rest is damage to such a store, [`EDIT`] bytes per edit. The store is opened, checked, read and
+/// written.
 pub fn store(bytes: &[u8]) -> bool {
     open_damaged(bytes).is_ok()
 }
 
-/// What is found in a damaged store, or why it cannot be opened or used.
+/// Opens a damaged store and returns its contents, or the error.
 fn open_damaged(bytes: &[u8]) -> Result<Pages, StoreError> {
     static WHOLE: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     let all = WHOLE.get_or_init(|| {
@@ -155,13 +155,13 @@ fn open_damaged(bytes: &[u8]) -> Result<Pages, StoreError> {
     use_store(contents)
 }
 
-/// What a page of the medium is for, with its number among its like.
+/// The role of a page of the medium, with its number among pages of that role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Head,
     Mark,
     Page(u32),
-    /// Behind the last block: what a close has left.
+    /// Behind the last block: tables that a close left.
     AtRest(u32),
 }
 
@@ -178,7 +178,7 @@ impl Part {
         }
     }
 
-    /// Puts the checksum of such a page right.
+    /// Corrects the checksum of a page of this role.
     fn seal(self, page: &mut [u8]) {
         match self {
             Part::Head => seal_superblock(page),
@@ -188,18 +188,17 @@ impl Part {
     }
 }
 
-/// Bytes of one piece of damage: what is done, a page of the medium (2), a place in it (2), and a
-/// value.
+/// Bytes of one edit: the operation, a page of the medium (2), an offset in it (2), and a value.
 pub const EDIT: usize = 6;
 
 fn damage(contents: &mut Vec<u8>, blocks: u32, edit: &[u8]) {
     let word = |at: usize| usize::from(u16::from_le_bytes([edit[at], edit[at + 1]]));
     let (place, value) = (word(3) % MEDIUM_PAGE_BYTES, edit[5]);
-    // Pages of zeros tell nothing.
+    // Damage to a page of zeros is of no interest.
     let pages = (0..).zip(contents.chunks_exact(MEDIUM_PAGE_BYTES));
     let written = pages.filter(|(_, page)| page.iter().any(|&byte| byte != 0));
     let written: Vec<usize> = written.map(|(at, _)| at).collect();
-    // Heads, marks and what a close has left are few, and each says much.
+    // Superblocks, marks and tables of a close are few, but rich in fields: damage them more often.
     let is_asked = |&at: &usize| match (word(1) >> 14, Part::of(at, blocks)) {
         (0, part) => part == Part::Head,
         (1, part) => part == Part::Mark,
@@ -217,7 +216,7 @@ fn damage(contents: &mut Vec<u8>, blocks: u32, edit: &[u8]) {
     let place = match part {
         Part::Head => place % superblock::SIZE,
         Part::Mark => place % mark::SIZE,
-        // The data of most pages is what a user gave.
+        // Damage the trailer more often than user data.
         Part::Page(_) if edit[0] & 0x40 == 0 => end + place % trailer::SIZE,
         Part::Page(_) | Part::AtRest(_) => place,
     };
@@ -225,7 +224,7 @@ fn damage(contents: &mut Vec<u8>, blocks: u32, edit: &[u8]) {
     match edit[0] % 6 {
         0 => page[place] ^= value,
         1 => page[place] = value,
-        // A number of up to eight bytes.
+        // Overwrites an integer of up to eight bytes.
         2 => {
             let end = (place + 8).min(MEDIUM_PAGE_BYTES);
             page[place..end].fill(value);
@@ -242,19 +241,19 @@ fn damage(contents: &mut Vec<u8>, blocks: u32, edit: &[u8]) {
     }
 }
 
-/// The protocols that a store can have.
+/// The protocols that stores support.
 fn protocols() -> impl Iterator<Item = Kind> {
     let all = Kind::ALL.iter().copied();
     all.filter(|kind| !kind.info().reprograms)
 }
 
-/// What the pages of a store hold.
+/// The contents of a store's pages.
 type Pages = BTreeMap<u32, Vec<u8>>;
 
-/// Pages that the history writes to.
+/// Number of pages that the history writes to.
 const PAGES: u32 = 40;
 
-/// What a round of the history writes to its pages; nothing for one that it trims.
+/// The writes of a round of the history. `None` trims the page.
 fn writes(round: u32) -> impl Iterator<Item = (u32, Option<Vec<u8>>)> {
     (0..3).map(move |i| {
         let trims = round % 9 == 8 && i == 0;
@@ -263,15 +262,15 @@ fn writes(round: u32) -> impl Iterator<Item = (u32, Option<Vec<u8>>)> {
     })
 }
 
-/// Rounds of the history: so many that blocks are collected and roots are written.
+/// Rounds of the history: enough to collect blocks and write roots.
 const ROUNDS: u32 = 90;
 
-/// Whether a round is rolled back. `plain` cannot.
+/// Whether a round is rolled back. `plain` has no rollback.
 fn aborts(protocol: Kind, round: u32) -> bool {
     round % 4 == 3 && protocol != Kind::Plain
 }
 
-/// Plays a round, up to its end.
+/// Executes one round.
 fn play(store: &mut PageStore, round: u32, aborts: bool) -> Result<(), StoreError> {
     let tx = store.begin()?;
     for (at, bytes) in writes(round) {
@@ -286,7 +285,7 @@ fn play(store: &mut PageStore, round: u32, aborts: bool) -> Result<(), StoreErro
     }
 }
 
-/// What is on the medium after the history: the store was closed, or its process was killed.
+/// The medium after the history. The store was closed, or its process was killed.
 fn contents(protocol: Kind, closed: bool) -> Vec<u8> {
     let medium = Recorded::default();
     let options = OpenOptions {
@@ -307,7 +306,7 @@ fn contents(protocol: Kind, closed: bool) -> Vec<u8> {
     }
 }
 
-/// What a store must hold after the history.
+/// The expected contents of a store after the history.
 #[cfg(test)]
 fn pages(protocol: Kind) -> Pages {
     let mut pages = Pages::new();
@@ -322,7 +321,7 @@ fn pages(protocol: Kind) -> Pages {
     pages
 }
 
-/// Opens a store, checks and reads it, and goes on with it. Gives what it held.
+/// Opens a store, checks, reads and writes it. Returns its contents before the writes.
 fn use_store(contents: Vec<u8>) -> Result<Pages, StoreError> {
     let opened = PageStore::on(Box::new(Memory::with(contents)), &OpenOptions::existing());
     let mut store = opened?;

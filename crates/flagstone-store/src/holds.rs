@@ -1,5 +1,5 @@
-//! What the pages of a store hold, by the first two of them: so that opening a store as something
-//! else says what it is, and what to do.
+//! Detects what a store holds from its first two pages, so that opening it as something else fails
+//! with an error that names the contents and the right way to open them.
 
 use crate::error::StoreError;
 use crate::pages::PageStore;
@@ -7,16 +7,16 @@ use crate::tables;
 use crate::volume;
 use flagstone::units::Lpn;
 
-/// How an SQLite database begins, and where it says how large its pages are, and how many bytes at
-/// their ends it leaves free ("The Database Header" of SQLite's file format).
+/// The magic of an SQLite database, and the offsets of its page size and of its reserved bytes per
+/// page ("The Database Header" of SQLite's file format).
 const DATABASE: &[u8] = b"SQLite format 3\0";
 const PAGE_SIZE: usize = 16;
 const RESERVED: usize = 20;
 
-/// Bytes of each page of the medium that a store keeps for itself.
+/// Bytes of each page of the medium that the store itself uses.
 const OWN_BYTES: usize = crate::MEDIUM_PAGE_BYTES - crate::PageStore::PAGE_BYTES;
 
-/// What a store holds.
+/// The kind of data in a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holds {
     /// Tables: [`crate::Store`].
@@ -25,12 +25,12 @@ pub enum Holds {
     Database,
     /// A disk: [`crate::Volume`].
     Disk,
-    /// Pages of a program that has a layout of its own, or nothing.
+    /// Pages with a program's own layout, or no data.
     Pages,
 }
 
 impl Holds {
-    /// By the bytes of the pages 0 and 1; none of one that holds nothing.
+    /// Detects the contents from pages 0 and 1. Pass an empty slice for a page that holds nothing.
     pub fn of(pages: [&[u8]; 2]) -> Holds {
         let [first, _] = pages;
         match () {
@@ -41,8 +41,8 @@ impl Holds {
         }
     }
 
-    /// Whether an SQLite database has the ends of its pages apart from the others, so that a commit
-    /// writes a page more (docs/sqlite.md); nothing if it is none. By the bytes of the same pages.
+    /// Whether an SQLite database keeps the ends of its pages in separate pages, so that a commit
+    /// writes a page more (docs/sqlite.md). `None` if pages 0 and 1 hold no database.
     pub fn is_apart(pages: [&[u8]; 2]) -> Option<bool> {
         let is_first = |page: &&&[u8]| page.starts_with(DATABASE);
         let first = pages.iter().find(is_first)?;
@@ -52,7 +52,7 @@ impl Holds {
         Some(!fits)
     }
 
-    /// What the pages of a store hold, and what [`Holds::is_apart`] says of them.
+    /// Reads the first two pages of a store, and returns [`Holds::of`] and [`Holds::is_apart`].
     ///
     /// # Errors
     /// One of the first two pages cannot be read.
@@ -66,7 +66,7 @@ impl Holds {
         Ok((Holds::of(pages), Holds::is_apart(pages)))
     }
 
-    /// One word for it.
+    /// The kind in one word.
     pub fn name(self) -> &'static str {
         match self {
             Holds::Tables => "tables",
@@ -76,7 +76,7 @@ impl Holds {
         }
     }
 
-    /// What it holds, and how that is opened: the first part of an error.
+    /// Says what the store holds and how to open it. Begins an error message.
     pub fn advice(self) -> &'static str {
         match self {
             Holds::Tables => "the store holds tables: open it as a `Store` (docs/tables.md)",

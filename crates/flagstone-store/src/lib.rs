@@ -1,6 +1,6 @@
 //! Flagstone on real media.
 //!
-//! What the library forbids itself lives here: files, threads, the clock.
+//! Contains what the library itself must not use: files, threads, the clock.
 //!
 //! A [`PageStore`] keeps pages in a file and commits them in transactions:
 //!
@@ -63,7 +63,7 @@ pub use superblock::{Lifetime, MEDIUM_PAGE_BYTES, STORE_VERSION};
 pub use tables::{ReadTx, Store, Table, TableKind, TableMut, WriteTx};
 pub use volume::{Volume, can_be_size};
 
-/// Records that a store has beyond those of its device.
+/// The record layouts of a store, beyond those of its device.
 pub const LAYOUTS: &[flagstone::layout::Layout] = &[
     superblock::superblock::RECORD,
     superblock::superblock_v1::RECORD,

@@ -1,47 +1,47 @@
-//! How long the leader of a group commit waits for others: tables have groups, and so have the
+//! How long the leader of a group commit waits for more members. Used for tables and for
 //! connections of SQLite.
 //!
-//! A leader that has come alone waits a moment if there were more in the group before: threads that
-//! were woken together come back one after the other.
+//! A leader without company waits briefly if the previous group was larger: threads that were woken
+//! together return one after another.
 
 use std::sync::{Condvar, LockResult, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The longest time that a leader waits for others.
+/// Maximum time that a leader waits.
 const PATIENCE_MAX: Duration = Duration::from_millis(5);
 
-/// What the last group says of the next one.
+/// Statistics of the previous group, to predict the next one.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// Members that the next group is expected to have.
+    /// Expected members of the next group.
     expected: usize,
-    /// How long the last flush took.
+    /// Duration of the last flush.
     flush: Duration,
 }
 
 impl Pace {
-    /// Whether a group of so many members has all that are expected.
+    /// Whether a group of `members` is complete, as far as expected.
     pub fn has_all(&self, members: usize) -> bool {
         members >= self.expected
     }
 
-    /// The next leader waits for nobody.
+    /// Lets the next leader proceed without waiting.
     pub fn hurry(&mut self) {
         self.expected = 0;
     }
 
-    /// A group of so many members was flushed, in this time; so many have come meanwhile.
+    /// Records a flush of `members` members that took `flush`; `meanwhile` more have come since.
     pub fn flushed(&mut self, members: usize, meanwhile: usize, flush: Duration) {
         self.expected = members + meanwhile;
         self.flush = flush;
     }
 
-    /// Has a leader wait until all are there that are expected, but not for long: half of the last
-    /// flush. `group` says of a state what is expected, and how many are there; `one_has_come`
-    /// hears when all of them are.
+    /// Makes a leader wait for the expected members, at most half as long as the last flush.
+    /// `group` returns the expected and the present number of members in a state; `one_has_come` is
+    /// signalled when the group is complete.
     ///
     /// # Errors
-    /// A thread that had the lock has panicked.
+    /// A thread panicked while it held the lock.
     pub fn gather<'a, T>(
         mut state: MutexGuard<'a, T>,
         one_has_come: &Condvar,

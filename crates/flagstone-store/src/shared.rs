@@ -1,11 +1,10 @@
-//! Pages for several threads: writers take turns, readers hold snapshots.
+//! Pages for several threads: writers take turns, readers use snapshots.
 //!
-//! [`SharedPages`] is a [`PageStore`] that a process shares. One [`Turn`] at a time reads the
-//! newest pages and commits a set of changes, whole or not at all. A commit gives a [`Ticket`], and
-//! the next turn may begin before the ticket is due: transactions whose tickets are waited for at
-//! the same time become durable by one flush. A [`PageSnapshot`] shows what was durable when it was
-//! taken, for as long as it is held. Only those threads wait for the medium whose commit, or whose
-//! page, it is.
+//! [`SharedPages`] is a [`PageStore`] that threads share. One [`Turn`] at a time reads the newest
+//! pages and commits a set of changes atomically. A commit returns a [`Ticket`], and the next turn
+//! may begin before the ticket is durable: transactions whose tickets are awaited at the same time
+//! share one flush. A [`PageSnapshot`] shows the durable state at the time it was taken. A thread
+//! waits for the medium only for its own commits and page reads.
 
 mod ahead;
 mod groups;
@@ -25,14 +24,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The bytes of a page, at most [`PageStore::PAGE_BYTES`]. They never change.
+/// The bytes of a page, at most [`PageStore::PAGE_BYTES`]. Immutable.
 pub type PageBytes = Arc<[u8]>;
 
-/// What a transaction does: the new bytes of a page, or nothing where the page is to hold nothing.
+/// The changes of a transaction: the new bytes of each page; `None` trims the page.
 pub type Changes = BTreeMap<Lpn, Option<PageBytes>>;
 
-/// A store of pages that threads share. A clone is a handle of the same store. When the last handle
-/// or snapshot of it is dropped, it is closed.
+/// A store of pages shared by threads. A clone is a handle to the same store. Dropping the last
+/// handle or snapshot closes the store.
 ///
 /// ```
 /// use flagstone::units::Lpn;
@@ -54,7 +53,7 @@ pub struct SharedPages(Arc<Inner>);
 struct Inner(Groups);
 
 impl Drop for Inner {
-    /// Commits whose tickets were not waited for are written nevertheless.
+    /// Commits whose tickets were not awaited are written nevertheless.
     fn drop(&mut self) {
         let core = self.0.core();
         if !core.is_ours() {
@@ -72,7 +71,7 @@ impl SharedPages {
     /// Opens a store in a file or on a block device.
     ///
     /// # Errors
-    /// As [`PageStore::open`], or its protocol cannot give snapshots: `seal` can.
+    /// As [`PageStore::open`], or its protocol does not support snapshots; `seal` does.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<SharedPages, StoreError> {
         SharedPages::over(PageStore::open(path, options)?, options.cache)
     }
@@ -86,17 +85,17 @@ impl SharedPages {
     }
 
     fn over(mut store: PageStore, cache: u64) -> Result<SharedPages, StoreError> {
-        // A group has its changes in memory, and a transaction of the store is over with its call.
+        // A group's changes are in memory, and a transaction of the store ends within one call.
         store.recover_from_no_room(true, false);
         let groups = Groups::over(Arc::new(Core::new(store, cache)))?;
         Ok(SharedPages(Arc::new(Inner(groups))))
     }
 
-    /// Waits for the turn to write. One that is dropped changes nothing. A store that was opened
-    /// for reading has turns as well, to look at what is newest.
+    /// Waits for the turn to write. Dropping the turn changes nothing. A store opened for reading
+    /// has turns as well, to read the newest pages.
     ///
     /// # Errors
-    /// The store failed before, or this process was forked since it was opened.
+    /// The store failed before, or this process was forked after the store was opened.
     pub fn turn(&self) -> Result<Turn, StoreError> {
         self.must_be_ours()?;
         Ok(Turn {
@@ -105,18 +104,18 @@ impl SharedPages {
         })
     }
 
-    /// Has commits join a group whether or not they find room beside it.
+    /// Lets commits join a group without checking for room: a mistake for controls.
     #[cfg(test)]
     pub(crate) fn ask_for_no_room(&self) {
         self.0.0.make(groups::Mistake::AsksForNoRoom);
     }
 
-    /// Whether this process opened the store: one that was forked since has no part in it.
+    /// Whether this process opened the store. A forked process must not use it.
     pub(crate) fn is_ours(&self) -> bool {
         self.0.0.core().is_ours()
     }
 
-    /// As an error, where it did not.
+    /// An error if this process did not open the store.
     pub(crate) fn must_be_ours(&self) -> Result<(), StoreError> {
         match self.is_ours() {
             true => Ok(()),
@@ -128,7 +127,7 @@ impl SharedPages {
         }
     }
 
-    /// Takes a snapshot of what is durable. It waits for no writer.
+    /// Takes a snapshot of the durable state. Does not wait for writers.
     ///
     /// # Errors
     /// The store failed before.
@@ -136,11 +135,10 @@ impl SharedPages {
         Ok(PageSnapshot(self.0.0.newest()?))
     }
 
-    /// Collects old versions ahead of need as [`PageStore::idle`] does. A commit that comes
-    /// meanwhile waits for it.
+    /// Collects old versions ahead of need, like [`PageStore::idle`]. Commits wait for it.
     ///
     /// # Errors
-    /// As there, or this process was forked since the store was opened.
+    /// As [`PageStore::idle`], or this process was forked after the store was opened.
     pub fn idle(&self, pages: u32) -> Result<u32, StoreError> {
         self.must_be_ours()?;
         let core = self.0.0.core();
@@ -155,12 +153,12 @@ impl SharedPages {
         self.0.0.newest().and(moved)
     }
 
-    /// Gives back the room that the store does not need, as [`PageStore::compact`] does, at a
-    /// writer's turn. Others that read or write wait for it. Returns how many bytes the file has
-    /// lost: none while somebody holds a snapshot of what was replaced since.
+    /// Gives back room that the store does not need, like [`PageStore::compact`], in a writer's
+    /// turn. Other readers and writers wait. Returns the number of bytes by which the file has
+    /// shrunk: 0 while a snapshot uses pages that were replaced since.
     ///
     /// # Errors
-    /// As there, or this process was forked since the store was opened.
+    /// As [`PageStore::compact`], or this process was forked after the store was opened.
     pub fn compact(&self) -> Result<u64, StoreError> {
         let turn = self.turn()?;
         match self.wait_for_all() {
@@ -176,13 +174,13 @@ impl SharedPages {
         self.0.0.newest().and(gone)
     }
 
-    /// Closes the store, if this is the last handle of it: all commits are durable then. Dropping
-    /// it does the same, but the error is lost. A snapshot or a ticket that is left keeps the store
+    /// Closes the store if this is its last handle, after making all commits durable. Dropping the
+    /// handle does the same, but ignores errors. A remaining snapshot or ticket keeps the store
     /// open.
     ///
     /// # Errors
-    /// The medium fails, or a commit is lost whose ticket was dropped: the error is that of the
-    /// first such commit.
+    /// The medium fails, or a commit whose ticket was dropped is lost: the error of the first such
+    /// commit.
     pub fn close(self) -> Result<(), StoreError> {
         let Some(inner) = Arc::into_inner(self.0) else {
             return Ok(());
@@ -196,56 +194,56 @@ impl SharedPages {
         };
         let told = inner.0.lost().and(waited);
         let core = Arc::clone(inner.0.core());
-        // The snapshot that readers begin with has the core as well.
+        // The cached snapshot of readers also holds the core.
         drop(inner);
         let closed = Arc::into_inner(core).map_or(Ok(()), Core::close);
         told.and(closed)
     }
 
-    /// Calls a function with the store below.
+    /// Calls a function with the underlying store.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut PageStore) -> T) -> T {
         act(&mut self.0.0.core().store())
     }
 
-    /// Whether all commits so far are durable, or lost.
+    /// Whether all commits so far are durable or failed.
     pub(crate) fn has_no_open_group(&self) -> bool {
         self.0.0.has_no_open_group()
     }
 
-    /// Waits until all commits so far are durable, or lost.
+    /// Waits until all commits so far are durable or failed.
     pub(crate) fn wait_for_all(&self) -> Result<(), StoreError> {
         self.0.0.wait_for_all()
     }
 
-    /// The pages that hold something durable, in ascending order.
+    /// The pages that hold durable data, in ascending order.
     pub(crate) fn held(&self) -> Vec<Lpn> {
         self.0.0.core().store().held().collect()
     }
 }
 
-/// The turn of a writer. It is given up when it is dropped or committed.
+/// A writer's turn. It ends when it is dropped or committed.
 pub struct Turn {
     pages: SharedPages,
     failures: u64,
 }
 
 impl Turn {
-    /// How many groups of transactions have found no room. What a writer keeps of pages in memory
-    /// from one turn to the next holds only as long as this number stays the same.
+    /// The number of groups that failed for lack of room. Pages that a writer caches from one turn
+    /// to the next are valid only while this number stays the same.
     pub fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// The newest bytes of a page, whether they are durable yet or not; nothing if it holds none.
+    /// The newest bytes of a page, durable or not. `None` if the page holds nothing.
     ///
     /// # Errors
-    /// The page was lost, or the medium fails. Or a transaction before this one found no room
-    /// ([`StoreError::Full`]), so that what this turn has read will not be: begin again.
+    /// The page was lost, or the medium fails. Or an earlier transaction found no room
+    /// ([`StoreError::Full`]), which invalidates what this turn has read: begin again.
     pub fn read(&self, at: Lpn) -> Result<Option<PageBytes>, StoreError> {
         self.pages.0.0.read(self.failures, at)
     }
 
-    /// The newest bytes of several pages, read side by side.
+    /// The newest bytes of several pages, read concurrently.
     ///
     /// # Errors
     /// As [`Turn::read`].
@@ -253,11 +251,11 @@ impl Turn {
         self.pages.0.0.read_many(self.failures, pages)
     }
 
-    /// Commits changes, whole or not at all, and gives up the turn. The next turn sees them at
-    /// once; snapshots see them when they are durable.
+    /// Commits changes atomically and ends the turn. The next turn sees them at once, snapshots
+    /// once they are durable.
     ///
     /// # Errors
-    /// The store was opened for reading, a page is too long, or as [`Turn::read`]: nothing has
+    /// The store was opened for reading, a page is too long, or as [`Turn::read`]. Nothing has
     /// changed.
     pub fn commit(self, changes: Changes) -> Result<Ticket, StoreError> {
         let lengths = changes.values().flatten().map(|page| page.len());
@@ -283,12 +281,12 @@ impl Drop for Turn {
     }
 }
 
-/// A commit that may not be durable yet. One that is dropped becomes durable with a later one that
-/// is waited for, or when the store is closed. If it is lost, [`SharedPages::close`] says so.
+/// A commit that may not be durable yet. The commit of a dropped ticket becomes durable with a
+/// later awaited one, or when the store is closed. If it fails, [`SharedPages::close`] reports it.
 #[must_use = "a commit is durable when its ticket was waited for"]
 pub struct Ticket {
     pages: SharedPages,
-    /// Present until the ticket is waited for.
+    /// Present until the ticket is awaited.
     outcome: Option<Outcome>,
 }
 
@@ -296,10 +294,10 @@ impl Ticket {
     /// Waits until the commit is durable.
     ///
     /// # Errors
-    /// The store is full ([`StoreError::Full`]): nothing has changed, and what later turns have
-    /// read of this transaction is gone with it. Or the medium fails: whether the transaction has
-    /// committed is open until the store is opened again. Or this process was forked since: the
-    /// commit is up to the one that opened the store.
+    /// The store is full ([`StoreError::Full`]): nothing has changed, and later turns that have
+    /// read this transaction fail too. Or the medium fails: whether the transaction has committed
+    /// is unknown until the store is opened again. Or this process was forked: the commit is up to
+    /// the process that opened the store.
     pub fn wait(mut self) -> Result<(), StoreError> {
         self.pages.must_be_ours()?;
         let outcome = self.outcome.take().expect("a ticket is waited for once");
@@ -317,12 +315,12 @@ impl Drop for Ticket {
     }
 }
 
-/// What was durable at a moment. To drop it gives it back.
+/// A snapshot of the durable state. Dropping the last handle releases it.
 #[derive(Clone)]
 pub struct PageSnapshot(Arc<Durable>);
 
 impl PageSnapshot {
-    /// The bytes of a page; nothing if it held none.
+    /// The bytes of a page; `None` if the page holds nothing.
     ///
     /// # Errors
     /// The snapshot has ended (see [`PageStore::snapshot`]), the page was lost, or the medium
@@ -331,8 +329,8 @@ impl PageSnapshot {
         self.0.core.read(Some(self.0.seen), at)
     }
 
-    /// The bytes of a page that nearly every reader asks for. Such pages are kept with the
-    /// snapshot, a few of them, and are found there without any lock.
+    /// The bytes of a page that nearly every reader needs. A few such pages are kept with the
+    /// snapshot and found there without a lock.
     ///
     /// # Errors
     /// As [`PageSnapshot::read`].
@@ -340,17 +338,17 @@ impl PageSnapshot {
         self.0.read_often(at)
     }
 
-    /// The snapshot of the store below.
+    /// The id of the snapshot in the underlying store.
     pub(crate) fn id(&self) -> SnapshotId {
         self.0.id()
     }
 
-    /// What its readers keep together: nothing changes it but they, and it goes with the snapshot.
+    /// State shared by the readers of this snapshot, and dropped with it.
     pub(crate) fn noted<T: Default + Send + Sync + 'static>(&self) -> &T {
         self.0.noted()
     }
 
-    /// The bytes of several pages, read side by side.
+    /// The bytes of several pages, read concurrently.
     ///
     /// # Errors
     /// As [`PageSnapshot::read`].

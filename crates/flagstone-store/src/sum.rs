@@ -1,13 +1,13 @@
-//! CRC-32C (Castagnoli), with the widest instructions that the processor has for it.
+//! CRC-32C (Castagnoli), with the widest suitable instructions of the processor.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// The checksum of bytes.
+/// The checksum of a byte string.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// The checksum of parts, one behind the other.
+/// The checksum of concatenated parts.
 pub(crate) fn crc32c_of(parts: &[&[u8]]) -> u32 {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     for part in parts {
@@ -40,7 +40,7 @@ mod tests {
         }
     }
 
-    /// Pages are long enough for the wide instructions, and their parts are not.
+    /// Whole pages use the wide instructions, short parts do not.
     #[test]
     fn long_parts_have_the_sum_of_all_their_bits() {
         let bit_by_bit = |bytes: &[u8]| {

@@ -1,11 +1,12 @@
-//! The first two pages of a store: what it is, how large it is, how often it was opened, whether it
-//! was closed, and what has been written in its life.
+//! The superblocks, in the first two pages of a store: its format, size, number of openings,
+//! whether it was closed, and lifetime counters.
 //!
-//! The two are written in turn, so that one is whole whatever happens to the other. The valid one
-//! with the higher sequence counts. A record lies in one sector, which a power cut does not tear:
-//! a copy that is neither valid nor zeros was damaged. So was one that is valid at the place of the
-//! other, and one of zeros beside any but the first. The lost copy may have been the newer one:
-//! then the other copy is older than what the store holds ([`Head::may_be_older`]).
+//! The two are written alternately, so that one stays valid whatever happens to the other. The
+//! valid one with the higher sequence is current. A record lies in one sector, which a power cut
+//! cannot tear: a copy that is neither valid nor zeros was damaged. So was a valid copy in the
+//! place of the other, and a zeroed copy, unless the other has the first sequence. The lost copy
+//! may have been the newer one: then the other copy is older than the blocks
+//! ([`Head::may_be_older`]).
 
 use crate::error::{Doing, StoreError};
 use crate::identity::Identity;
@@ -15,27 +16,27 @@ use flagstone::commit::Kind;
 use flagstone::layout;
 use flagstone::layout::{get, put};
 
-/// Bytes of a page of the medium: a page of the store with what the store keeps for itself.
+/// Bytes of a page of the medium: the data of a store's page, and the trailer of the store.
 pub const MEDIUM_PAGE_BYTES: usize = 4096;
 
-/// The version of what a store has beyond the pages of its device. It goes up with any change that
-/// makes older stores mean something else.
+/// The version of the format of a store, beyond the pages of its device. It increases with any
+/// incompatible change.
 ///
-/// Stores of versions 1 and 2 are read, and become stores of this version when they are written to.
-/// Version 3 is that of encrypted stores which were version 2 within.
+/// Stores of versions 1 and 2 can be read, and are upgraded to this version by the first write.
+/// Version 3 is that of encrypted stores with version 2 inside.
 pub const STORE_VERSION: u64 = 4;
 
-/// The version in the superblock of a store that is encrypted, which is [`STORE_VERSION`] within. A
-/// program that knows nothing of encryption refuses it.
+/// The version in the superblock of an encrypted store, which has [`STORE_VERSION`] inside. A
+/// program without support for encryption refuses it.
 pub(crate) const ENCRYPTED_VERSION: u64 = 5;
 
-/// The versions in superblocks of encrypted stores, and which version each of them is within.
+/// The versions in superblocks of encrypted stores, with the version that each has inside.
 pub(crate) const ENCRYPTED_VERSIONS: [(u64, u64); 2] = [(3, 2), (ENCRYPTED_VERSION, STORE_VERSION)];
 
 /// The first version whose stores have an identity.
 const IDENTITY_VERSION: u64 = 4;
 
-/// The oldest version that is read.
+/// The oldest supported version.
 const OLDEST_VERSION: u64 = 1;
 
 pub(crate) const MAGIC: &[u8; 8] = b"Flagston";
@@ -83,40 +84,38 @@ layout! {
     }
 }
 
-/// What was done to a store in its life, as far as it was counted.
+/// Lifetime counters of a store.
 ///
-/// The superblock has these counters, and it is written at the first write of an opening, when the
-/// store grows, and when it is closed. A process that is killed, or whose power fails, loses what
-/// it has counted since.
+/// Stored in the superblock, which is written at the first write of an opening, when the store
+/// grows, and at a close. If the process is killed or loses power, later counts are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Lifetime {
-    /// Openings before counting began: those of a store that an older version made.
+    /// Openings before counting began, in a store that an older version created.
     pub since: u32,
-    /// Openings that ended without a close: what they counted last is lost.
+    /// Openings that ended without a close: their last counts are lost.
     pub unclosed: u32,
-    /// Bytes that were given to the store to write.
+    /// Bytes that callers gave the store to write.
     pub user_bytes: u64,
-    /// Bytes that were written to the medium.
+    /// Bytes written to the medium.
     pub medium_bytes: u64,
-    /// Blocks that were erased.
+    /// Number of block erases.
     pub erases: u64,
-    /// Transactions that were committed.
+    /// Number of committed transactions.
     pub commits: u64,
-    /// Whether a compaction took these over from an older file, so that the age of the file says
-    /// nothing about them.
+    /// Whether a compaction copied the counters from an older file. The age of the file then does
+    /// not tell over which time they were counted.
     pub carried: bool,
 }
 
 impl Lifetime {
-    /// Bytes written to the medium for each byte that was given to the store; nothing while none
-    /// was.
+    /// Bytes written to the medium per byte given to the store. `None` if no bytes were given.
     pub fn write_amplification(&self) -> Option<f64> {
         (self.user_bytes > 0).then(|| self.medium_bytes as f64 / self.user_bytes as f64)
     }
 }
 
-/// What a superblock says.
+/// The contents of a superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) pages_per_block: u32,
@@ -124,51 +123,51 @@ pub(crate) struct Superblock {
     pub(crate) boot: u32,
     pub(crate) sequence: u64,
     pub(crate) protocol: Kind,
-    /// Whether the store was closed; not known of one that version 1 wrote.
+    /// Whether the store was closed. `None` in superblocks of version 1.
     pub(crate) closed: Option<bool>,
-    /// Pages with tables behind the last block, see `flash::rest`.
+    /// Number of pages with tables at rest behind the last block, see `flash::rest`.
     pub(crate) rested: u32,
-    /// The number of the last program, if the close has given every block its summary.
+    /// The number of the last program, if the close gave every block its summary.
     pub(crate) sealed: Option<u64>,
     pub(crate) identity: Identity,
-    /// Blocks up to which the medium may hold what is left of a larger store, see `flash::shrink`.
+    /// The block up to which the medium may hold remains of a larger store, see `flash::shrink`.
     pub(crate) left: u32,
     pub(crate) life: Lifetime,
 }
 
-/// What the head of a store says.
+/// The current superblock, and the state of the two copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// The one that counts.
+    /// The current superblock.
     pub(crate) superblock: Superblock,
-    /// The copies, 0 or 1, that are damaged.
+    /// The copy that is damaged (0 or 1), if any.
     pub(crate) damaged: Option<u8>,
 }
 
 impl Head {
-    /// Whether a newer superblock may have been lost, by which the store had grown. A store that
-    /// was only just made has no second superblock yet, which looks the same.
+    /// Whether a newer superblock, written when the store grew, may have been lost. A store that
+    /// was just created has no second superblock yet, which looks the same.
     pub(crate) fn may_be_older(&self) -> bool {
         self.damaged.is_some() || self.superblock.sequence == 1
     }
 }
 
-/// What is found in the places of the two superblocks.
+/// The result of reading both superblocks.
 pub(crate) struct Found {
-    /// What they say; nothing if neither is a superblock.
+    /// `None` if neither copy is a superblock.
     pub(crate) head: Option<Head>,
-    /// Whether both are zeros.
+    /// Whether both copies are zeros.
     pub(crate) is_blank: bool,
 }
 
-/// What fails where the superblocks cannot be read.
+/// Names the operation in errors about unreadable superblocks.
 pub(crate) const READING_HEAD: &str = "reading the head of the store";
 
-/// The pages of both superblocks. One that cannot be read is one that is damaged, for the other one
-/// is enough: it reads as ones, and why it cannot be read is returned as well.
+/// Reads the pages of both superblocks. An unreadable copy counts as damaged, since the other one
+/// suffices: it reads as ones, and its error is returned as well.
 ///
 /// # Errors
-/// The medium fails, or refuses to read both.
+/// The medium fails, or both copies are unreadable.
 pub(crate) fn read_heads(
     medium: &dyn Medium,
 ) -> Result<(Vec<u8>, Option<std::io::Error>), StoreError> {
@@ -187,7 +186,7 @@ pub(crate) fn read_heads(
 }
 
 impl Superblock {
-    /// Where the one with a sequence lies.
+    /// The offset of the copy with this sequence.
     pub(crate) fn place(sequence: u64) -> u64 {
         sequence % 2 * MEDIUM_PAGE_BYTES as u64
     }
@@ -224,7 +223,7 @@ impl Superblock {
         page
     }
 
-    /// What a page says; nothing if it is no superblock, or counts more than any store comes to.
+    /// Decodes a page. `None` if it is no superblock, or a counter is impossibly large.
     pub(crate) fn parse(page: &[u8]) -> Result<Option<Superblock>, StoreError> {
         if page[superblock::MAGIC] != *MAGIC {
             return Ok(None);
@@ -315,8 +314,8 @@ impl Superblock {
         Ok(Some(parsed).filter(Superblock::can_be_counted_on))
     }
 
-    /// Whether what is counted is in the lower half of its range: no store comes to more, and from
-    /// there it can be counted on.
+    /// Whether all counters are in the lower half of their range. No store exceeds that, and they
+    /// can be incremented safely.
     fn can_be_counted_on(&self) -> bool {
         let life = &self.life;
         let openings = [self.boot, life.since, life.unclosed];
@@ -332,10 +331,10 @@ impl Superblock {
             && others.iter().all(|&number| number >> 63 == 0)
     }
 
-    /// Looks at both, by the rule that an opening, a check and a repair share.
+    /// Reads both copies and finds the current one. Openings, checks and repairs all use this rule.
     ///
     /// # Errors
-    /// The medium fails, or one of them is of another version or protocol than this program reads.
+    /// The medium fails, or a copy has a version or protocol that this program does not support.
     pub(crate) fn find(medium: &dyn Medium) -> Result<Found, StoreError> {
         let (pages, unread) = read_heads(medium)?;
         let mut found: Option<Superblock> = None;
@@ -357,7 +356,7 @@ impl Superblock {
         }
         let head = found.map(|superblock| Head {
             superblock,
-            // Each is durable before the next is written: only the first stands alone.
+            // Only the first superblock may lack its other copy.
             damaged: damaged.or(blank.filter(|_| superblock.sequence > 1)),
         });
         match unread {
@@ -369,7 +368,7 @@ impl Superblock {
         }
     }
 
-    /// Reads both and says which one counts; nothing if neither is a superblock.
+    /// Reads both copies and returns the current one. `None` if neither is a superblock.
     ///
     /// # Errors
     /// As [`Superblock::find`].
@@ -377,8 +376,8 @@ impl Superblock {
         Ok(Superblock::find(medium)?.head)
     }
 
-    /// Writes the first one of all, and waits until it is durable. It has no blocks: the store is
-    /// being made. It is written as one sector, which lands whole or not at all.
+    /// Writes the first superblock and waits until it is durable. It counts no blocks: the store is
+    /// being created. It is written as one sector, which lands whole or not at all.
     pub(crate) fn begin(&mut self, medium: &dyn Medium) -> std::io::Result<()> {
         let mut first = *self;
         (first.blocks, first.closed, first.sequence) = (0, Some(false), 1);
@@ -387,13 +386,13 @@ impl Superblock {
         medium.sync()
     }
 
-    /// Goes on to the next one: its place on the medium, in bytes, and its page.
+    /// Advances to the next superblock. Returns its offset on the medium, and its page.
     pub(crate) fn advance(&mut self) -> (u64, Vec<u8>) {
         self.sequence += 1;
         (Superblock::place(self.sequence), self.emit())
     }
 
-    /// Writes the next one and waits until it is durable.
+    /// Writes the next superblock and waits until it is durable.
     pub(crate) fn write(&mut self, medium: &dyn Medium) -> std::io::Result<()> {
         let (place, page) = self.advance();
         medium.write_at(place, &page)?;
@@ -423,7 +422,7 @@ mod tests {
         Superblock::parse(&superblock.emit())
     }
 
-    /// Such a superblock was believed. The first write counted the opening, which overflowed.
+    /// Such a superblock was once accepted, and the first write overflowed the number of openings.
     #[test]
     fn numbers_that_no_store_comes_to_are_no_superblock() {
         let highest: [fn(&mut Superblock); 5] = [

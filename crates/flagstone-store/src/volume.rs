@@ -1,4 +1,4 @@
-//! A disk of a fixed size in pages with transactions.
+//! A disk of fixed size in transactional pages.
 //!
 //! ```text
 //!   page of the store | 0      | 1     | 2       | 3       | ... | 65    | ...
@@ -8,18 +8,18 @@
 //! The first page is a [`volume`] record, which says how large the disk is. The others are
 //! [`Chunks`].
 //!
-//! What is promised of a disk:
+//! Guarantees of a disk:
 //!
-//! 1. What a flush covers is durable when the flush ends.
+//! 1. Everything written before a flush is durable when the flush returns.
 //! 2. Writes between two flushes are one transaction: after a power cut all of them are there, or
 //!    none.
-//! 3. A transaction that becomes larger than a bound, or than the room there is, ends before its
-//!    flush, and another one begins. After a cut there are then all requests up to one of these
-//!    ends, and none of the later ones. A request that an end falls into is there in part, by whole
-//!    chunks.
+//! 3. A transaction that exceeds the size limit or the available room is committed before its
+//!    flush, and another one begins. After a cut the disk then has all requests up to one of these
+//!    commits, and none of the later ones. A request that such a commit splits is there in part, by
+//!    whole chunks.
 //!
-//! A disk that cannot keep what it had accepted refuses everything until it is opened again. A
-//! caller would otherwise take a later flush for a promise about writes that were lost.
+//! A disk that has lost accepted writes refuses all requests until it is opened again. Otherwise a
+//! caller would take a later successful flush to cover the lost writes.
 
 use crate::chunks::{Chunks, Cut, Pages, Version};
 use crate::error::StoreError;
@@ -45,14 +45,14 @@ pub(crate) const MAGIC: &[u8; 8] = b"Flagdisk";
 const VERSION: u64 = 1;
 const FIRST: Lpn = Lpn(0);
 
-/// Pages of a store end here.
+/// Maximum number of pages.
 const PAGES_MAX: u64 = 1 << 30;
 
-/// Of pages that cannot become more, a transaction has one in so many at most: what it replaces
-/// needs room until it commits, beside all that the disk holds.
+/// On a medium that cannot grow, a transaction is limited to this fraction of the pages: the
+/// replaced versions need room until it commits.
 const ROOM_SHARE: u64 = 32;
 
-/// A disk.
+/// A disk in transactional pages.
 ///
 /// ```
 /// use flagstone_store::{OpenOptions, PageStore, Volume};
@@ -74,15 +74,16 @@ const ROOM_SHARE: u64 = 32;
 pub struct Volume<P> {
     chunks: Chunks<P>,
     size: u64,
-    /// Pages that a transaction may have.
+    /// Maximum number of pages in a transaction.
     bound: usize,
-    /// Why the disk goes on no more.
+    /// Why the disk refuses all requests.
     broken: Option<String>,
-    /// Commits of transactions that no flush had asked for.
+    /// Number of transactions that were committed without a flush.
     early: u64,
 }
 
-/// What pages hold that are no disk, and what to do then. `first` are the bytes of the first page.
+/// Describes pages that hold something other than a disk, and how to open it. `first` is the first
+/// page.
 fn what_else(pages: &mut impl Pages, first: &[u8]) -> Result<String, StoreError> {
     if pages.highest().is_none() {
         return Ok("the store holds no disk: it is empty".into());
@@ -96,10 +97,10 @@ fn what_else(pages: &mut impl Pages, first: &[u8]) -> Result<String, StoreError>
     ))
 }
 
-/// Whether a disk can have so many bytes, as far as that does not depend on where it lies.
+/// Checks the size of a disk, independently of where it is stored.
 ///
 /// # Errors
-/// It cannot: nothing should be made for it.
+/// The size is impossible.
 pub fn can_be_size(size: u64) -> Result<(), StoreError> {
     match size > 0 && size.is_multiple_of(SECTOR_BYTES as u64) {
         true => Ok(()),
@@ -110,14 +111,13 @@ pub fn can_be_size(size: u64) -> Result<(), StoreError> {
 }
 
 impl<P: Pages> Volume<P> {
-    /// Bytes that a transaction may have before it is committed without a flush, unless another
-    /// bound is set.
+    /// Default size limit of a transaction in bytes. A larger one is committed without a flush.
     pub const TRANSACTION_BYTES: u64 = 64 << 20;
 
-    /// Makes a disk on pages that hold nothing. It reads as zeros.
+    /// Creates a disk of zeros on pages that hold nothing.
     ///
     /// # Errors
-    /// The size is none that a disk can have, the pages hold something, or they fail.
+    /// The size is invalid, the pages hold data, or they fail.
     pub fn create(mut pages: P, size: u64) -> Result<Volume<P>, StoreError> {
         let cut = cut_of(&pages)?;
         can_be_size(size)?;
@@ -156,10 +156,10 @@ impl<P: Pages> Volume<P> {
         Ok(Volume::new(pages, cut, size))
     }
 
-    /// Opens the disk that pages hold.
+    /// Opens the disk in `pages`.
     ///
     /// # Errors
-    /// They hold none, or one of another version, or they fail.
+    /// They hold no disk, or one of another version, or they fail.
     pub fn open(mut pages: P) -> Result<Volume<P>, StoreError> {
         let cut = cut_of(&pages)?;
         let mut page = vec![0; pages.page_bytes()];
@@ -209,26 +209,25 @@ impl<P: Pages> Volume<P> {
         made
     }
 
-    /// Sets how many bytes a transaction may have before it is committed without a flush. It is a
-    /// chunk at least, and at most a small part of pages that cannot become more.
+    /// Sets the size limit of a transaction in bytes. At least one chunk; on a medium that cannot
+    /// grow, at most a small fraction of its pages.
     pub fn set_transaction_bytes(&mut self, bytes: u64) {
         let room = self.pages().pages_max().unwrap_or(u64::MAX) / ROOM_SHARE;
         let chunks = (bytes / self.chunks.cut().chunk() as u64).min(room);
         self.bound = usize::try_from(chunks).unwrap_or(usize::MAX).max(1);
     }
 
-    /// Bytes of the disk.
+    /// Size of the disk in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Bytes of a chunk: requests of whole chunks at multiples of it need nothing to be read.
+    /// Bytes of a chunk. Aligned requests of whole chunks need no reads.
     pub fn chunk(&self) -> usize {
         self.chunks.cut().chunk()
     }
 
-    /// Transactions that were committed without a flush, since they were at the bound or there was
-    /// no room.
+    /// Number of transactions committed without a flush, because of the size limit or lack of room.
     pub fn early_commits(&self) -> u64 {
         self.early
     }
@@ -238,18 +237,17 @@ impl<P: Pages> Volume<P> {
         self.chunks.pages()
     }
 
-    /// The pages below, to tell them the time. Only the disk may write to them.
+    /// The pages below, to set their clock. Only the disk may write to them.
     pub fn pages_mut(&mut self) -> &mut P {
         self.chunks.pages_mut()
     }
 
-    /// Whether there is anything that a flush would make durable.
+    /// Whether a flush would have something to write.
     pub fn is_dirty(&self) -> bool {
         self.chunks.tx().is_some()
     }
 
-    /// Reads bytes: the last that were written, flushed or not. What was never written, or trimmed,
-    /// is zeros.
+    /// Reads the last written bytes, flushed or not. Unwritten and trimmed bytes are zeros.
     ///
     /// # Errors
     /// The range is beyond the disk, or the pages fail.
@@ -265,7 +263,7 @@ impl<P: Pages> Volume<P> {
         Ok(())
     }
 
-    /// Writes bytes. They are durable when a [`Volume::flush`] that follows has ended.
+    /// Writes bytes. They are durable after the next [`Volume::flush`].
     ///
     /// # Errors
     /// The range is beyond the disk, there is no room, or the pages fail. Some of the bytes may
@@ -289,7 +287,7 @@ impl<P: Pages> Volume<P> {
         Ok(())
     }
 
-    /// Makes a range zeros, and gives the room of whole chunks back.
+    /// Zeroes a range, and gives back the room of whole chunks.
     ///
     /// # Errors
     /// As [`Volume::write`].
@@ -312,11 +310,11 @@ impl<P: Pages> Volume<P> {
         Ok(())
     }
 
-    /// Makes everything durable that was written before.
+    /// Makes all earlier writes durable.
     ///
     /// # Errors
-    /// There is no room after all: what was written since the last flush still waits, and the next
-    /// flush tries again. Or the pages fail: it is lost then, and every later call is refused.
+    /// There is no room: unflushed writes stay in memory, and the next flush tries again. Or the
+    /// pages fail: these writes are lost, and every later call fails.
     pub fn flush(&mut self) -> Result<(), StoreError> {
         self.is_well()?;
         if self.chunks.tx().is_none() {
@@ -330,8 +328,7 @@ impl<P: Pages> Volume<P> {
         })
     }
 
-    /// The parts of a range, and whether something was written there that was not trimmed. Parts
-    /// behind the last that is taken cost nothing.
+    /// Splits a range into parts, each with whether it may hold data. Evaluated lazily.
     ///
     /// # Errors
     /// The range is beyond the disk.
@@ -352,7 +349,7 @@ impl<P: Pages> Volume<P> {
         }))
     }
 
-    /// Flushes, and lets go of the pages.
+    /// Flushes and closes the pages.
     ///
     /// # Errors
     /// As [`Volume::flush`].
@@ -379,8 +376,8 @@ impl<P: Pages> Volume<P> {
         }
     }
 
-    /// Changes a chunk, if there is room for the change and for all that waits. Where there is none
-    /// beside what the transaction replaces, it commits and tries again.
+    /// Changes a chunk, if there is room for this and all waiting changes. If there is none beside
+    /// the replaced versions of the transaction, commits and tries again.
     fn change(
         &mut self,
         chunk: u64,
@@ -411,9 +408,9 @@ impl<P: Pages> Volume<P> {
 }
 
 impl Volume<PageStore> {
-    /// Flushes, and gives back the room of what was trimmed, as [`PageStore::compact`] does.
-    /// Returns how many bytes shorter the file is. A disk has room for the highest chunk that it
-    /// holds; what is free below becomes holes in the file.
+    /// Flushes, and gives back the room of trimmed chunks, like [`PageStore::compact`]. Returns the
+    /// number of bytes by which the file has shrunk. The file keeps room up to the highest stored
+    /// chunk; free pages below become holes.
     ///
     /// # Errors
     /// As [`Volume::flush`] and [`PageStore::compact`].
@@ -422,11 +419,11 @@ impl Volume<PageStore> {
         self.pages_mut().compact()
     }
 
-    /// Takes all the room at once that the disk may ever need. Without it a store in a file grows
-    /// as it fills, and a write that finds no room is refused.
+    /// Allocates all the room that the disk can ever need. Without this, a store in a file grows as
+    /// it fills, and a write without room fails.
     ///
     /// # Errors
-    /// The medium has no such room, or it fails.
+    /// There is not enough room, or the medium fails.
     pub fn reserve(&mut self) -> Result<(), StoreError> {
         let last = (self.size - 1) / self.chunk() as u64;
         let pages = self.chunks.cut().main_page(last).map_or(0, |page| page.0);
@@ -434,7 +431,7 @@ impl Volume<PageStore> {
     }
 }
 
-/// How pages are cut for a disk, whose own page is before them.
+/// The mapping of chunks to pages for a disk, whose own page comes first.
 fn cut_of(pages: &impl Pages) -> Result<Cut, StoreError> {
     let protocol = pages.protocol();
     if !protocol.atomic {
@@ -451,7 +448,7 @@ fn cut_of(pages: &impl Pages) -> Result<Cut, StoreError> {
     }
 }
 
-/// The largest disk that lies in so many pages.
+/// The size of the largest disk that fits into `pages` pages.
 fn most_bytes(cut: &Cut, pages: u64) -> u64 {
     let last = (FIRST.0 + 1..u32::try_from(pages).unwrap_or(u32::MAX))
         .rev()

@@ -1,4 +1,4 @@
-//! Threads that read and write runs of pages, so that several requests are in flight at once.
+//! Threads that read and write runs of pages, to keep several requests in flight.
 
 use crate::aligned::Aligned;
 use crate::medium::read_at;
@@ -9,16 +9,16 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// One request: bytes at an offset.
+/// A request: a buffer and its offset.
 pub(crate) struct Job {
     pub(crate) offset: u64,
     pub(crate) buffer: Aligned,
     pub(crate) write: bool,
-    /// Where in the whole request it belongs.
+    /// Index of the request within the call.
     pub(crate) index: usize,
 }
 
-/// Carries a request out. What lies beyond the end of the file reads as zeros.
+/// Executes a request. Bytes beyond the end of the file read as zeros.
 pub(crate) fn carry_out(file: &File, job: &mut Job) -> io::Result<()> {
     if job.write {
         return file.write_all_at(job.buffer.as_slice(), job.offset);
@@ -26,7 +26,7 @@ pub(crate) fn carry_out(file: &File, job: &mut Job) -> io::Result<()> {
     read_at(file, job.offset, job.buffer.as_mut())
 }
 
-/// The threads. They end when it is dropped.
+/// A thread pool. The threads end when it is dropped.
 pub(crate) struct Workers {
     jobs: Option<Sender<Job>>,
     done: Receiver<(Job, io::Result<()>)>,
@@ -60,8 +60,8 @@ impl Workers {
         }
     }
 
-    /// Carries requests out side by side and gives each back; the first error if there was one,
-    /// after all have ended.
+    /// Executes requests concurrently and passes each to `each` when it is done. Returns the first
+    /// error after all have ended.
     pub(crate) fn carry_out(&self, jobs: Vec<Job>, mut each: impl FnMut(Job)) -> io::Result<()> {
         let count = jobs.len();
         let sender = self.jobs.as_ref().expect("until it is dropped");
@@ -84,7 +84,7 @@ impl Drop for Workers {
     fn drop(&mut self) {
         self.jobs = None;
         for thread in self.threads.drain(..) {
-            // A panic there was reported when it happened.
+            // A panic was already reported when it happened.
             let _ = thread.join();
         }
     }

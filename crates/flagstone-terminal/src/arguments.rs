@@ -1,24 +1,24 @@
-//! The arguments of a program.
+//! Parsing of command-line arguments.
 
 use crate::Failure;
 use clap::{Arg, Command, Parser};
 use std::ffi::OsString;
 
-/// What the user asked for. A mistake ends the program with what is wrong and exit code 2.
+/// Parses the arguments of the process. On an error, prints it and exits with code 2.
 pub fn arguments<T: Parser>() -> T {
     arguments_with(|command| command)
 }
 
-/// The same, of a command that was changed: which got examples, say.
+/// Like [`arguments`], for a modified command, for example with examples added.
 pub fn arguments_with<T: Parser>(change: impl FnOnce(Command) -> Command) -> T {
     let matches = with_negative_numbers(change(T::command())).get_matches();
     T::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
-/// The same of a line that begins with the name of the program, and whose mistake ends nothing.
+/// Parses a line that begins with the program's name, without exiting on errors.
 ///
 /// # Errors
-/// Arguments that are wrong; what was asked for and is no command, such as `--help`, is one too.
+/// Invalid arguments; also requests other than commands, such as `--help`.
 pub fn parsed<T: Parser>(line: impl IntoIterator<Item = OsString>) -> Result<T, Failure> {
     let usage = |error: clap::Error| {
         let text = error.render().to_string();
@@ -34,7 +34,7 @@ pub fn parsed<T: Parser>(line: impl IntoIterator<Item = OsString>) -> Result<T, 
     T::from_arg_matches(&matches).map_err(usage)
 }
 
-/// Takes `--fill -1` for a share that is wrong, and not for an option `-1`.
+/// Makes `--fill -1` an invalid share instead of an option `-1`.
 fn with_negative_numbers(command: Command) -> Command {
     let negative = |arg: Arg| match arg.is_positional() || !arg.get_action().takes_values() {
         true => arg,

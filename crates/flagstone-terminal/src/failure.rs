@@ -1,8 +1,8 @@
-//! Why a command did not do what was asked, and how it says so.
+//! Failures of commands, and how they are reported.
 //!
-//! All commands end alike: 0, it is done and all is well; 1, it is done and the verdict is bad;
-//! 2, it could not be done. A [`Failure`] is the last of these, whatever the reason. On stderr it
-//! looks as the parser of arguments has it: a line `error: …`, and `tip: …` where there is advice.
+//! All commands use the same exit codes. 0: done, all is well; 1: done, the verdict is bad; 2:
+//! could not be done. A [`Failure`] is the last of these, for any reason. On stderr it has the
+//! format of the argument parser: a line `error: …`, and `tip: …` if there is advice.
 
 use crate::inside;
 use std::fmt;
@@ -13,17 +13,17 @@ use std::process::ExitCode;
 /// Exit code of a command that could not do what was asked.
 pub const NOT_DONE: u8 = 2;
 
-/// Why a command ended without doing its work: exit code 2.
+/// Why a command did not do its work: exit code 2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// The command was used wrongly.
     Usage(String),
-    /// It failed on the way.
+    /// It failed during execution.
     Failed(String),
 }
 
 impl Failure {
-    /// With a line of advice.
+    /// Adds a line of advice.
     #[must_use]
     pub fn tip(self, advice: impl fmt::Display) -> Failure {
         let with = |text: String| format!("{text}\n\n  tip: {advice}");
@@ -33,13 +33,13 @@ impl Failure {
         }
     }
 
-    /// Why, in words that are safe to print.
+    /// The reason, safe to print on a terminal.
     pub fn why(&self) -> String {
         let (Failure::Usage(text) | Failure::Failed(text)) = self;
         printable(text)
     }
 
-    /// Says why on stderr and gives the exit code.
+    /// Prints the reason to stderr and returns the exit code.
     pub fn report(self) -> ExitCode {
         note(&format!("error: {}", self.why()));
         ExitCode::from(NOT_DONE)
@@ -52,14 +52,14 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
     }
 }
 
-/// A message may quote a file that is no text: nothing of that is to reach a terminal as a command.
+/// Escapes control characters: a message may quote binary data, which must not reach a terminal.
 fn printable(text: &str) -> String {
     let odd = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     let shown = |c: char| if odd(c) { '\u{fffd}' } else { c };
     text.chars().map(shown).collect()
 }
 
-/// An error and its causes in one line; a cause that the text names already is left out.
+/// An error and its causes in one line. Omits causes that the text contains already.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -74,7 +74,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Prints a line to stderr. One that cannot be printed is no reason to stop.
+/// Prints a line to stderr. Ignores errors.
 pub fn note(line: &str) {
     if let Some(program) = inside::program() {
         return program.note(line);
@@ -82,8 +82,8 @@ pub fn note(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Prints a line to stdout. A result that is lost ends the command; a reader that has gone away, as
-/// `head` does, does not: the exit code is to say how the command ended.
+/// Prints a line to stdout. A write error ends the command, except if the reader has closed the
+/// pipe (`head`): the exit code must tell how the command ended.
 pub fn say(line: &str) {
     if let Some(program) = inside::program() {
         return program.say(line);
@@ -100,7 +100,7 @@ pub fn say(line: &str) {
     }
 }
 
-/// What became of a result on its way to stdout. A reader that has gone away is no failure.
+/// Converts the result of writing to stdout. A closed pipe is no failure.
 pub fn unless_closed(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::Failed(format!(
@@ -110,14 +110,14 @@ pub fn unless_closed(written: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// Characters of a line that is shown.
+/// Maximum number of characters of an excerpt.
 const EXCERPT_MAX: usize = 200;
 
-/// The first line of a part of a text with its number, and the part underlined.
+/// The first line of a part of a text, with its number and the part underlined.
 pub fn excerpt(text: &str, part: Range<usize>) -> String {
     let start = text[..part.start].rfind('\n').map_or(0, |end| end + 1);
     let line = text[start..].lines().next().unwrap_or_default();
-    // A line that no editor shows whole would fill the screen.
+    // A line too long for an editor would fill the screen.
     if line.chars().count() > EXCERPT_MAX {
         return format!("  in a line of {} characters", line.chars().count());
     }
@@ -126,7 +126,7 @@ pub fn excerpt(text: &str, part: Range<usize>) -> String {
     let end = part.end.min(start + line.len()).max(part.start);
     let under = text[part.start..end].chars().count().max(1);
     let margin = " ".repeat(number.to_string().len());
-    // Tabs stay tabs, so that the mark is where the eye expects it.
+    // Keeps tabs, so that the underline is aligned.
     let indent: String = line
         .chars()
         .take(before)

@@ -1,5 +1,5 @@
-//! A command inside another program: what it prints, what it notes and how far it is go to that
-//! program, and neither to a terminal nor to a file.
+//! Runs a command inside another program: its results, notes and progress go to that program, not
+//! to a terminal or file.
 //!
 //! ```
 //! use flagstone_terminal::{Inside, inside, note, say};
@@ -17,7 +17,7 @@ use indicatif::ProgressBar;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a command has said so far. Copies are of the same command.
+/// The output of a command so far. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Inside(Arc<Mutex<Said>>);
 
@@ -28,14 +28,14 @@ struct Said {
     bar: Option<ProgressBar>,
 }
 
-/// How far a command is.
+/// The progress of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Of what, or what is done now.
+    /// What is counted, or done at present.
     pub what: String,
-    /// What is done.
+    /// The amount done.
     pub done: u64,
-    /// Of how much; nothing if that is not known.
+    /// The total amount; `None` if unknown.
     pub all: Option<u64>,
 }
 
@@ -44,17 +44,17 @@ thread_local! {
 }
 
 impl Inside {
-    /// What went to standard output.
+    /// The standard output so far.
     pub fn results(&self) -> String {
         std::mem::take(&mut self.said().results)
     }
 
-    /// Lines that went to standard error.
+    /// The lines of standard error.
     pub fn notes(&self) -> Vec<String> {
         std::mem::take(&mut self.said().notes)
     }
 
-    /// How far the command is; nothing as long as it has nothing to tell.
+    /// The progress of the command; `None` before it reports any.
     pub fn progress(&self) -> Option<Progress> {
         let bar = self.said().bar.clone()?;
         Some(Progress {
@@ -64,19 +64,19 @@ impl Inside {
         })
     }
 
-    /// Takes a result of the command.
+    /// Adds output.
     pub(crate) fn say(&self, line: &str) {
         let mut said = self.said();
         said.results.push_str(line);
         said.results.push('\n');
     }
 
-    /// Takes a note of the command.
+    /// Adds a note.
     pub(crate) fn note(&self, line: &str) {
         self.said().notes.push(line.to_string());
     }
 
-    /// A bar that is seen nowhere but in [`Inside::progress`].
+    /// A progress bar that is visible only through [`Inside::progress`].
     pub(crate) fn bar(&self) -> ProgressBar {
         let bar = ProgressBar::hidden();
         bar.unset_length();
@@ -89,19 +89,19 @@ impl Inside {
     }
 }
 
-/// Runs a command, as what it does on this thread, for another program.
+/// Runs a command on this thread for another program.
 pub fn inside<T>(program: &Inside, command: impl FnOnce() -> T) -> T {
     let before = INSIDE.replace(Some(program.clone()));
     let _after = Restore(before);
     command()
 }
 
-/// The program that this thread's command is in.
+/// The program for which this thread runs a command.
 pub(crate) fn program() -> Option<Inside> {
     INSIDE.with_borrow(Clone::clone)
 }
 
-/// Puts back what was there, also when the command unwinds.
+/// Restores the previous program, even if the command unwinds.
 struct Restore(Option<Inside>);
 
 impl Drop for Restore {

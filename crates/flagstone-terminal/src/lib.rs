@@ -1,6 +1,6 @@
-//! How Flagstone's programs speak on a terminal, and where there is none: [`progress()`], results
-//! ([`say`]), how wide they may be ([`width`]), and errors ([`Failure`]) with their exit codes.
-//! A command [`inside`] another program says all of it to that program.
+//! Terminal interface of Flagstone's programs: progress ([`progress()`]), results ([`say`]), the
+//! width of the terminal ([`width`]), and errors ([`Failure`]) with their exit codes. A command
+//! [`inside`] another program passes all output to that program.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -13,7 +13,7 @@ pub use failure::{Failure, NOT_DONE, excerpt, note, say, unless_closed};
 pub use inside::{Inside, Progress, inside};
 pub use progress::{progress, progress_bar, share_bar};
 
-/// Columns of the terminal that standard output is; none if it is a file or a pipe.
+/// Columns of the terminal on standard output; `None` for a file or pipe.
 pub fn width() -> Option<u16> {
     let (_, columns) = console::Term::stdout().size_checked()?;
     Some(columns)

@@ -1,5 +1,5 @@
-//! How far a long command is, on stderr: a bar on a terminal, and a plain line now and then where
-//! stderr is a file or a pipe, which is read later.
+//! Progress of long commands on stderr: a bar on a terminal, and occasional plain lines in a file
+//! or pipe, for later reading.
 
 use crate::inside;
 use indicatif::{
@@ -11,15 +11,15 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Between two looks of a terminal at the time.
+/// Time between two updates on a terminal.
 const TICK: Duration = Duration::from_millis(250);
-/// Between two plain lines.
+/// Time between two plain lines.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Before so much time has passed nothing is promised: the first steps tell little of the others.
+/// No estimate before this time: the first steps say little about the others.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// Progress by a count of what is done; a length of 0 is not known yet.
+/// Progress by count. A length of 0 means unknown.
 pub fn progress_bar(length: u64, what: &str) -> ProgressBar {
     let bar = progress("{msg:12} {bar:32} {human_pos}/{human_len} {elapsed} {left}");
     bar.set_length(length);
@@ -27,8 +27,8 @@ pub fn progress_bar(length: u64, what: &str) -> ProgressBar {
     bar
 }
 
-/// Progress by the share that is done, for work whose unit says little to a reader. The message
-/// says what is being done.
+/// Progress by share, for work whose unit means little to a reader. The message says what is being
+/// done.
 pub fn share_bar(what: &str) -> ProgressBar {
     let bar = shown("{bar:32} {share:>5} {elapsed} {left}  {msg}", share);
     bar.set_length(0);
@@ -36,23 +36,23 @@ pub fn share_bar(what: &str) -> ProgressBar {
     bar
 }
 
-/// Progress that looks like `template` on a terminal, where `{left}` is what is left, as soon as
-/// something is done from which that can be told.
+/// Progress with a `template` for terminals. `{left}` is the remaining time, once it can be
+/// estimated.
 pub fn progress(template: &str) -> ProgressBar {
     shown(template, count)
 }
 
-/// How much is done, in words.
+/// Formats the amount done.
 type Amount = fn(&ProgressState) -> String;
 
-/// What is done, and of how much.
+/// The amount done, and the total.
 fn count(state: &ProgressState) -> String {
     let all = state.len().filter(|&all| all > 0);
     let of = all.map_or(String::new(), |all| format!(" of {}", HumanCount(all)));
     format!("{}{of}", HumanCount(state.pos()))
 }
 
-/// The share that is done.
+/// The share done.
 fn share(state: &ProgressState) -> String {
     match state.len().filter(|&all| all > 0) {
         Some(all) => format!("{} %", state.pos() * 100 / all),
@@ -75,20 +75,20 @@ fn shown(template: &str, amount: Amount) -> ProgressBar {
         let _ = text.write_str(&amount(state));
     };
     bar.set_style(style.with_key("left", left).with_key("share", share));
-    // Steps may take long: the clock goes on meanwhile.
+    // Keeps the clock running during long steps.
     bar.enable_steady_tick(TICK);
     bar
 }
 
-/// How long the rest takes at the rate so far.
+/// The estimated remaining time.
 fn left(state: &ProgressState, text: &mut dyn fmt::Write) {
     if let Some(left) = time_left(state.pos(), state.len().unwrap_or(0), state.elapsed()) {
         let _ = write!(text, "about {} left", FormattedDuration(left));
     }
 }
 
-/// How long the rest takes at the rate so far, in whole seconds and never none; nothing before the
-/// rate can be told, and nothing if all is done.
+/// The estimated remaining time in whole seconds, at least one; `None` before the rate is known,
+/// and when all is done.
 fn time_left(done: u64, all: u64, elapsed: Duration) -> Option<Duration> {
     if done == 0 || done >= all || elapsed < SETTLED {
         return None;
@@ -98,7 +98,7 @@ fn time_left(done: u64, all: u64, elapsed: Duration) -> Option<Duration> {
     Some(Duration::from_secs(seconds.max(1.0) as u64))
 }
 
-/// A line at most `every` so often, and none before that.
+/// Plain lines, at most one per `every`, the first after that time.
 fn plain(every: Duration, amount: Amount, out: Box<dyn Write + Send>) -> ProgressBar {
     let lines = Lines {
         every,
@@ -122,7 +122,7 @@ fn plain(every: Duration, amount: Amount, out: Box<dyn Write + Send>) -> Progres
     bar.with_style(style.with_key("so_far", so_far))
 }
 
-/// What stands for a terminal where there is none.
+/// Replaces the terminal if there is none.
 #[derive(Debug)]
 struct Lines {
     every: Duration,
@@ -221,7 +221,7 @@ mod tests {
     fn work(every: Duration, amount: Amount, length: u64) -> String {
         let written = Written::default();
         let bar = plain(every, amount, Box::new(written.clone()));
-        // As if it had begun a while ago.
+        // As if it had begun earlier.
         let bar = bar.with_elapsed(2 * SETTLED);
         bar.set_length(length);
         bar.set_message("counting");
@@ -236,7 +236,7 @@ mod tests {
         let text = work(Duration::ZERO, count, 4_000);
         let last = text.lines().last().expect("a line");
         assert!(last.starts_with("counting 1,000 of 4,000 in "), "{text:?}");
-        // Three times the two seconds of the first quarter, and what this test takes beside them.
+        // Three times the two seconds of the first quarter, plus the duration of this test.
         let (_, left) = last.split_once(", about ").expect("what is left");
         let seconds = left
             .strip_prefix("00:00:")

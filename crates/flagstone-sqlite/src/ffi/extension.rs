@@ -1,4 +1,4 @@
-//! How SQLite finds the VFS: entry points of an extension that is loaded, and functions for C.
+//! Entry points of the loadable extension, and functions for C.
 
 use super::functions::{ForSql, Functions};
 use super::register::{Registered, register, registered_at};
@@ -7,7 +7,7 @@ use super::types::{Context, ERROR, OK, OK_LOAD_PERMANENTLY, Sqlite3, UTF8};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-/// Registers with the functions of SQLite's table, and gives the connection a SQL function.
+/// Registers the VFS with functions from SQLite's table, and adds a SQL function to the connection.
 ///
 /// # Safety
 /// `table` is SQLite's, or null; `db` is the connection that loads the extension, or null.
@@ -29,8 +29,8 @@ unsafe fn from_table(db: *mut Sqlite3, table: *const c_void, is_default: bool) -
     })
 }
 
-/// What `flagstone_error()` needs. A SQL function is not told which SQLite calls it: it is given to
-/// connections of the first one only, where a process has several.
+/// State of `flagstone_error()`. A SQL function is not told which SQLite library calls it. So if a
+/// process has several, only connections of the first one get the function.
 struct ErrorFunction {
     /// The address of the [`Registered`], which is never freed.
     registered: usize,
@@ -39,8 +39,8 @@ struct ErrorFunction {
 
 static ERROR_FUNCTION: OnceLock<ErrorFunction> = OnceLock::new();
 
-/// Gives a connection `flagstone_error()`, which answers with the newest error of the VFS: a
-/// connection that could not be made cannot be asked.
+/// Adds `flagstone_error()` to a connection. It returns the newest error of the VFS, since a
+/// connection that failed to open cannot be asked.
 ///
 /// # Safety
 /// `db` is a connection or null, `table` is SQLite's, and the VFS is registered.
@@ -86,7 +86,7 @@ unsafe extern "C" fn say_error(context: *mut Context, _: c_int, _: *mut *mut c_v
     });
 }
 
-/// What SQLite calls when the library is loaded. It stays loaded when the connection is closed.
+/// The default entry point. The library stays loaded when the connection is closed.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sqlite3_extension_init(
     db: *mut Sqlite3,
@@ -100,7 +100,7 @@ unsafe extern "C" fn sqlite3_extension_init(
     }
 }
 
-/// The same by the name that SQLite makes of the name of the file.
+/// The same entry point, under the name that SQLite derives from the file name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sqlite3_flagstonesqlite_init(
     db: *mut Sqlite3,
@@ -111,7 +111,7 @@ unsafe extern "C" fn sqlite3_flagstonesqlite_init(
     unsafe { sqlite3_extension_init(db, message, table) }
 }
 
-/// The same, and makes the VFS the default: for programs whose connections do not name one.
+/// Also makes the VFS the default, for programs whose connections name no VFS.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn flagstone_sqlite_default_init(
     db: *mut Sqlite3,
@@ -125,7 +125,7 @@ unsafe extern "C" fn flagstone_sqlite_default_init(
     }
 }
 
-/// For `sqlite3_auto_extension` of a SQLite that is linked: the first connection registers the VFS.
+/// For `sqlite3_auto_extension` of a linked SQLite: the first connection registers the VFS.
 ///
 /// # Safety
 /// SQLite calls it, with its table of functions.
@@ -139,8 +139,8 @@ pub unsafe extern "C" fn flagstone_sqlite_auto_extension(
     unsafe { from_table(db, table, false) }
 }
 
-/// Registers with functions that C has filled in: see `include/flagstone_sqlite.h`. Returns 0, or 1
-/// if SQLite refuses.
+/// Registers the VFS with functions filled in by C code, see `include/flagstone_sqlite.h`. Returns
+/// 0, or 1 if SQLite refuses.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn flagstone_sqlite_register_functions(
     functions: *const Functions,

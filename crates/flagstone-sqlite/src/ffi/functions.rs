@@ -1,12 +1,12 @@
-//! The functions of SQLite that the VFS calls.
+//! SQLite's functions that the VFS calls.
 //!
-//! A loaded extension gets them as a table, `sqlite3_api_routines`, whose entries keep their
-//! places: SQLite only appends. A linked one gets them by name.
+//! A loaded extension gets them as a table, `sqlite3_api_routines`. Its entries never move, since
+//! SQLite only appends. A linked library gets them by name.
 
 use super::types::{Context, Sqlite3, Statement, Vfs};
 use std::ffi::{c_char, c_int, c_void};
 
-/// Places in `sqlite3_api_routines`.
+/// Indices in `sqlite3_api_routines`.
 mod place {
     pub(super) const LIBVERSION_NUMBER: usize = 67;
     pub(super) const MALLOC: usize = 68;
@@ -28,7 +28,7 @@ mod place {
 const TXN_STATE_SINCE: c_int = 3_034_000;
 /// The first version that has `sqlite3_db_name`.
 const DB_NAME_SINCE: c_int = 3_039_000;
-/// The first version that this is for.
+/// The oldest supported version.
 const OLDEST: c_int = 3_020_000;
 
 type VfsFind = unsafe extern "C" fn(*const c_char) -> *mut Vfs;
@@ -56,7 +56,7 @@ type CreateFunction = unsafe extern "C" fn(
 type ResultText = unsafe extern "C" fn(*mut Context, *const c_char, c_int, *mut c_void);
 type LibversionNumber = unsafe extern "C" fn() -> c_int;
 
-/// Functions of one SQLite. In C: `flagstone_sqlite_functions`.
+/// The functions of one SQLite library. In C: `flagstone_sqlite_functions`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Functions {
@@ -72,11 +72,10 @@ pub struct Functions {
     pub uri_parameter: UriParameter,
     /// `sqlite3_log`
     pub log: Log,
-    /// `sqlite3_db_name`, which SQLite has since 3.39. Without it an attached database gets no
-    /// reserved bytes.
+    /// `sqlite3_db_name`, since SQLite 3.39. Without it, attached databases get no reserved bytes.
     pub db_name: Option<DbName>,
-    /// `sqlite3_txn_state`, which SQLite has since 3.34. Without it, or without the names of
-    /// databases, a transaction over several of them is known by its super-journal only.
+    /// `sqlite3_txn_state`, since SQLite 3.34. Without it, or without `db_name`, a transaction over
+    /// several databases is recognised only by its super-journal.
     pub txn_state: Option<TxnState>,
     /// `sqlite3_next_stmt`
     pub next_stmt: NextStmt,
@@ -87,7 +86,7 @@ pub struct Functions {
 }
 
 impl Functions {
-    /// Takes the functions out of SQLite's table. Nothing, if that SQLite is older than 3.20.
+    /// Reads the functions from SQLite's table. `None` if that SQLite is older than 3.20.
     ///
     /// # Safety
     /// `table` is the `sqlite3_api_routines` that SQLite gives to extensions.
@@ -123,7 +122,7 @@ impl Functions {
     }
 }
 
-/// What a SQL function needs: only extensions that are loaded have one.
+/// Functions for implementing a SQL function, available only to loaded extensions.
 #[derive(Clone, Copy)]
 pub(super) struct ForSql {
     pub(super) create_function: CreateFunction,
@@ -131,7 +130,7 @@ pub(super) struct ForSql {
 }
 
 impl ForSql {
-    /// Takes them out of SQLite's table.
+    /// Reads the functions from SQLite's table.
     ///
     /// # Safety
     /// As for [`Functions::from_table`], which has found that SQLite to be new enough.

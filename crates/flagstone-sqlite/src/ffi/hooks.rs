@@ -17,7 +17,7 @@ const RESERVED_BYTES: c_int = 64;
 /// The page size for which that is so.
 const PAGE_BYTES: u16 = 4096;
 
-/// The connection that SQLite keeps in a place, if it has said so.
+/// The connection in a place that SQLite named; `None` if SQLite has not named one.
 ///
 /// # Safety
 /// The place is one that SQLite named for a file that is open, or null.
@@ -30,7 +30,7 @@ unsafe fn connected(place: *const *mut Sqlite3) -> Option<*mut Sqlite3> {
     (!connection.is_null()).then_some(connection)
 }
 
-/// The file that a connection has for the database of this name.
+/// A connection's file for the database with this name.
 ///
 /// # Safety
 /// This is in a call of SQLite on that connection.
@@ -47,7 +47,7 @@ unsafe fn file_of(
     (code == OK).then_some(found)
 }
 
-/// The connection that uses a database, and the name of the database there.
+/// The connection that uses a database, and the database's name there.
 ///
 /// # Safety
 /// SQLite has called on `file`, which is open and `database`, in a call on its connection.
@@ -74,8 +74,8 @@ unsafe fn schema(file: *mut File, database: &Database) -> Option<(*mut Sqlite3, 
     }
 }
 
-/// Whether a connection lets go of its locks when it commits, and reads nothing any more: one
-/// statement runs, and the file is its main database, which is told of each locking mode.
+/// Whether a connection releases its locks when it commits, and reads nothing more: only one
+/// statement runs, and the file is the main database, which is told each locking mode.
 ///
 /// # Safety
 /// As for [`schema`].
@@ -90,8 +90,8 @@ pub(super) unsafe fn lets_go(file: *mut File, database: &Database) -> bool {
     }
 }
 
-/// Whether a connection writes to several databases in the transaction that it is about to commit,
-/// as far as it says.
+/// Whether the transaction that a connection is about to commit writes to several databases, as far
+/// as SQLite reports that.
 ///
 /// # Safety
 /// As for [`schema`].
@@ -112,7 +112,7 @@ pub(super) unsafe fn writes_to_several(database: &Database) -> bool {
     }
 }
 
-/// Has SQLite reserve bytes at the end of the pages of a database that is empty, and of one that
+/// Makes SQLite reserve bytes at the end of each page, in an empty database and in one that
 /// `VACUUM` rewrites.
 ///
 /// # Safety
@@ -129,13 +129,13 @@ pub(super) unsafe fn reserve(file: *mut File, database: &mut Database) {
             Err(_) => return,
         };
         let page = u16::from_be_bytes([header[16], header[17]]);
-        // Ciphertext (SQLCipher) does not say how many bytes a page reserves.
+        // Ciphertext (SQLCipher) does not reveal the number of reserved bytes per page.
         let is_known = begins_as_database(&header) && page == PAGE_BYTES;
         if !is_empty && (!is_known || c_int::from(header[20]) >= RESERVED_BYTES) {
             database.reserves = false;
             return;
         }
-        // For what is empty, once is enough. VACUUM asks for the number anew each time.
+        // Once is enough for an empty database. VACUUM asks for the number each time.
         database.reserves = !is_empty;
         let file_control = database.registered.functions.file_control;
         if let Some((connection, name)) = schema(file, database) {
@@ -146,16 +146,16 @@ pub(super) unsafe fn reserve(file: *mut File, database: &mut Database) {
     }
 }
 
-/// What a connection does.
+/// The activity of a connection.
 struct Running {
-    /// Statements that have begun and are not over.
+    /// Number of running statements.
     statements: usize,
-    /// One of them may write.
+    /// Whether one of them may write.
     may_write: bool,
 }
 
 impl Running {
-    /// Looks at the statements of a connection.
+    /// Inspects the statements of a connection.
     ///
     /// # Safety
     /// This is in a call of SQLite on that connection.
@@ -180,8 +180,8 @@ impl Running {
     }
 }
 
-/// What a connection begins to read one of its databases for. A statement that may write runs if it
-/// means to; no other database may be written to instead, as far as it says.
+/// Why a connection begins to read a database: whether it intends to write. It does if a running
+/// statement may write, and no other database can be meant, as far as SQLite reports that.
 ///
 /// # Safety
 /// This is in a call of SQLite on the connection that it keeps there.
@@ -197,7 +197,7 @@ pub(super) unsafe fn aim(functions: &Functions, place: *const *mut Sqlite3) -> A
         let has_attached = functions
             .db_name
             .is_none_or(|db_name| !db_name(connection, 2).is_null());
-        // There is none before it is needed.
+        // The temporary database does not exist before it is needed.
         let has_temporary = file_of(functions, connection, c"temp").is_some();
         match has_attached || has_temporary {
             true => Aim::WriteSomewhere,
@@ -206,7 +206,7 @@ pub(super) unsafe fn aim(functions: &Functions, place: *const *mut Sqlite3) -> A
     }
 }
 
-/// Whether [`look_at_journal`] sees a journal that SQLite keeps in memory itself.
+/// Whether [`look_at_journal`] can see a journal that SQLite itself keeps in memory.
 ///
 /// # Safety
 /// As for [`schema`].
@@ -215,9 +215,9 @@ pub(super) unsafe fn can_look_at_journal(file: *mut File, database: &Database) -
     unsafe { schema(file, database) }.is_some()
 }
 
-/// Makes sure that the transaction that begins to write has a journal: without one (journal_mode
-/// OFF, which can be set for all databases of a connection by way of one that is no store) SQLite
-/// does not undo statements.
+/// Checks that a transaction that begins to write has a journal. Without one, SQLite cannot undo
+/// statements. That is possible with journal_mode OFF, which can be set for all databases of a
+/// connection through one that is not in a store.
 ///
 /// # Safety
 /// As for [`schema`].

@@ -12,43 +12,43 @@ use crate::pragma::{self, Answer};
 use crate::stores::{Handle, JournalOf};
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-/// Bytes of the store's page: a hint for SQLite.
+/// Reported sector size: that of a store's page.
 const SECTOR_BYTES: c_int = 4096;
 
-/// A whole write is in the store or not, and its neighbours stay as they are (POWERSAFE_OVERWRITE).
-/// The others spare SQLite work on the journal, which is in memory. UNDELETABLE_WHEN_OPEN is not
-/// claimed: SQLite would keep a journal open without a lock, and play it back over what others have
-/// committed since. Nor is BATCH_ATOMIC: SQLite would overwrite the database without a synced
-/// journal whenever such a batch failed.
+/// POWERSAFE_OVERWRITE: a write is whole or absent, and does not harm its neighbours. The other
+/// flags save SQLite work on the in-memory journal. Not claimed: UNDELETABLE_WHEN_OPEN, since
+/// SQLite would keep a journal open without a lock and play it back over later commits of others;
+/// and BATCH_ATOMIC, since SQLite would overwrite the database without a synced journal if a batch
+/// failed.
 const CHARACTERISTICS: c_int = IOCAP_POWERSAFE_OVERWRITE | IOCAP_SAFE_APPEND | IOCAP_SEQUENTIAL;
 
-/// A database that a connection has open.
+/// State of an open database file.
 pub(super) struct Database {
     pub(super) registered: &'static Registered,
     pub(super) handle: Handle,
-    /// Where SQLite keeps the connection that uses this file at the moment; null if it never said.
+    /// Where SQLite keeps the connection that currently uses this file; null if unknown.
     pub(super) connection: *const *mut Sqlite3,
-    /// Whether a new database shall have reserved bytes.
+    /// Whether a new database gets reserved bytes.
     pub(super) reserves: bool,
     /// Whether `journal_mode=WAL` is an error (`wal=refuse`).
     refuses_wal: bool,
-    /// Whether the live transaction has passed the look at the journal.
+    /// Whether the journal of the live transaction was checked.
     is_looked_at: bool,
-    /// SQLite has another header in its cache than the file has.
+    /// Whether SQLite's cached header differs from that of the file.
     is_header_other: bool,
 }
 
-/// Where in the header of a database the versions are that say whether it is in WAL mode.
+/// The bytes of a database header that tell WAL mode.
 const VERSIONS: std::ops::Range<usize> = 18..20;
-/// Where the bytes are by which SQLite sees whether its cache is still right: the counter of
-/// transactions, the number of pages, and the first free page with the number of them.
+/// The header bytes by which SQLite checks whether its cache is valid: change counter, number of
+/// pages, first free page and number of free pages.
 const CHANGES: std::ops::Range<i64> = 24..40;
-/// What they are in no database, nor what SQLite remembers of one that it could not read.
+/// A value of these bytes that occurs in no database, and that SQLite never has in its cache.
 const OTHER_CHANGES: [u8; 16] = [
     0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
 ];
 
-/// Whose journal it is, to be noted while it is open, and what it holds.
+/// An open journal: its database connection, and its contents.
 struct OpenJournal {
     journal: Journal,
     _of: Option<JournalOf>,
@@ -86,7 +86,7 @@ static JOURNAL: IoMethods = IoMethods {
     characteristics,
 };
 
-/// Makes a file of SQLite a database.
+/// Initialises a file object of SQLite as a database.
 ///
 /// # Safety
 /// There is room for a file.
@@ -113,7 +113,7 @@ pub(super) unsafe fn put_database(
     }
 }
 
-/// Makes a file of SQLite a journal.
+/// Initialises a file object of SQLite as a journal.
 ///
 /// # Safety
 /// There is room for a file.
@@ -129,7 +129,7 @@ pub(super) unsafe fn put_journal(file: *mut File, of: Option<JournalOf>) {
     }
 }
 
-/// The database of a file. SQLite calls the methods of a file from one thread at a time.
+/// The database in a file object. SQLite calls the methods of a file on one thread at a time.
 ///
 /// # Safety
 /// [`put_database`] made it, and it is open.
@@ -138,7 +138,7 @@ unsafe fn database<'a>(file: *mut File) -> &'a mut Database {
     unsafe { &mut *(*file).object.cast::<Database>() }
 }
 
-/// The journal of a file.
+/// The journal in a file object.
 ///
 /// # Safety
 /// [`put_journal`] made it, and it is open.
@@ -148,7 +148,7 @@ unsafe fn journal<'a>(file: *mut File) -> &'a mut Journal {
 }
 
 impl Database {
-    /// The code of what went wrong, `otherwise` if there is no better one.
+    /// The result code for a failure; `otherwise` if no better one exists.
     fn failed(&self, trouble: &Trouble, otherwise: c_int) -> c_int {
         let code = match trouble.kind {
             TroubleKind::Busy => BUSY,
@@ -162,7 +162,7 @@ impl Database {
         self.registered.report(code, self.handle.path(), trouble)
     }
 
-    /// A code for a change that failed: SQLite gives the transaction up for these alone.
+    /// The result code for a failed change: only these make SQLite give up the transaction.
     fn change_failed(&self, trouble: &Trouble, otherwise: c_int) -> c_int {
         match self.failed(trouble, otherwise) {
             FULL => FULL,
@@ -171,18 +171,18 @@ impl Database {
         }
     }
 
-    /// The code of what was done.
+    /// The result code of an operation.
     fn done(&self, done: Result<(), Trouble>, otherwise: c_int) -> c_int {
         done.map_or_else(|trouble| self.failed(&trouble, otherwise), |()| OK)
     }
 
-    /// The code of a change.
+    /// The result code of a change.
     fn changed(&self, done: Result<(), Trouble>, otherwise: c_int) -> c_int {
         done.map_or_else(|trouble| self.change_failed(&trouble, otherwise), |()| OK)
     }
 
-    /// SQLite is about to commit. A transaction that may be one of a group commits when SQLite has
-    /// done so.
+    /// Called when SQLite is about to commit. A transaction that may join a group is committed
+    /// later, when SQLite has finished its commit.
     ///
     /// # Safety
     /// This is in a call of SQLite on the connection of this file.
@@ -217,7 +217,7 @@ impl Database {
     }
 }
 
-/// Bytes that SQLite gives.
+/// The bytes that SQLite passes.
 ///
 /// # Safety
 /// There are so many at `from`.
@@ -226,7 +226,7 @@ unsafe fn given<'a>(from: *const c_void, bytes: c_int) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(from.cast(), usize::try_from(bytes).unwrap_or(0)) }
 }
 
-/// Room that SQLite gives.
+/// The buffer that SQLite passes.
 ///
 /// # Safety
 /// There is room for so many bytes at `into`.
@@ -257,7 +257,7 @@ unsafe extern "C" fn read(file: *mut File, into: *mut c_void, bytes: c_int, at: 
     let (database, into) = unsafe { (database(file), room(into, bytes)) };
     rim(IOERR_READ, || {
         if at == 0 && database.handle.level() == Level::None && !database.handle.is_open() {
-            // The header, before the first lock: SQLite reads it again under the lock.
+            // A read of the header before the first lock: SQLite reads it again under the lock.
             into.fill(0);
             return IOERR_SHORT_READ;
         }
@@ -267,7 +267,7 @@ unsafe extern "C" fn read(file: *mut File, into: *mut c_void, bytes: c_int, at: 
                 if (at..end) == CHANGES {
                     let is_header_other = std::mem::take(&mut database.is_header_other);
                     if database.handle.is_other() || is_header_other {
-                        // SQLite empties its cache.
+                        // Makes SQLite clear its cache.
                         into.copy_from_slice(&OTHER_CHANGES);
                     }
                 }
@@ -289,8 +289,8 @@ unsafe extern "C" fn write(file: *mut File, from: *const c_void, bytes: c_int, a
             }
             database.is_looked_at = true;
         }
-        // A copy of a database in WAL mode, page by page, which could not be opened as it is. A
-        // first page without SQLite's header is ciphertext (SQLCipher): it stays as it is.
+        // A page-by-page copy of a database in WAL mode, which could not be opened unchanged. A
+        // first page without SQLite's header is ciphertext (SQLCipher), and stays unchanged.
         let mut copy = Vec::new();
         let data = match at == 0
             && begins_as_database(data)
@@ -389,7 +389,7 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, arg: *mut c_void) 
     unsafe {
         let database = database(file);
         let if_it_panics = match op {
-            // SQLite empties its cache.
+            // Makes SQLite clear its cache.
             FCNTL_SYNC | FCNTL_COMMIT_PHASETWO => IOERR_FSYNC,
             _ => INTERNAL,
         };
@@ -407,11 +407,11 @@ unsafe extern "C" fn file_control(file: *mut File, op: c_int, arg: *mut c_void) 
                 OK
             }
             FCNTL_SIZE_HINT | FCNTL_CHUNK_SIZE => OK,
-            // With synchronous=OFF as well, and while all databases of a transaction can still be
-            // rolled back: SQLite ignores what fails after that. The argument is the name of the
-            // super-journal, if there is one.
+            // Also called with synchronous=OFF, and while all databases of the transaction can
+            // still be rolled back: SQLite ignores later failures. The argument is the name of the
+            // super-journal, if any.
             FCNTL_SYNC => database.begin_commit(file, !arg.is_null()),
-            // VACUUM writes all pages anew.
+            // VACUUM rewrites all pages.
             FCNTL_OVERWRITE => {
                 database.handle.overwrites_all();
                 OK
@@ -485,7 +485,7 @@ unsafe fn answer_pragma(
     }
 }
 
-/// A string that SQLite frees; null if there is no memory.
+/// Allocates a string that SQLite frees; null if there is no memory.
 fn text(registered: &Registered, from: &[u8]) -> *mut c_char {
     // SAFETY: `malloc` returns room for so many bytes, or null.
     unsafe {

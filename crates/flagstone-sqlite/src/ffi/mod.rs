@@ -1,8 +1,8 @@
-//! SQLite's side: everything that is unsafe.
+//! The interface to SQLite. Contains all unsafe code.
 //!
-//! Nothing here decides. Structures, constants and the places of functions in SQLite's table are
-//! those of its headers (`sqlite3.h`, `sqlite3ext.h`). SQLite keeps their order and layout. A test
-//! compares the places with a SQLite that is linked. No panic crosses into SQLite.
+//! There is no logic here. Structures, constants and table indices are those of SQLite's headers
+//! (`sqlite3.h`, `sqlite3ext.h`), whose order and layout SQLite keeps stable. A test compares the
+//! indices with a linked SQLite. Panics do not unwind into SQLite.
 
 mod extension;
 mod functions;
@@ -19,7 +19,7 @@ pub(crate) use threads::Movable;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls a function, and answers `otherwise` if it panics.
+/// Calls a function. Returns `otherwise` if it panics.
 fn rim<T>(otherwise: T, act: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or(otherwise)
 }

@@ -1,5 +1,5 @@
-//! The VFS itself: opens stores and journals, and leaves everything else to the VFS that was the
-//! default before.
+//! The VFS itself: opens stores and journals, and delegates everything else to the previous default
+//! VFS.
 //!
 //! | file | where it is |
 //! |---|---|
@@ -9,11 +9,11 @@
 //! | temporary databases and journals, sorters | the other VFS |
 //! | super-journal, of transactions over several databases | the other VFS |
 //!
-//! A plain database that is attached needs the super-journal after a power cut: with one that is
-//! gone, SQLite would take its journal for that of a transaction that has committed. Before SQLite
-//! removes a super-journal after a rollback, it asks the VFS of one database for the journals of
-//! all of them. This VFS does not know those of others. So a journal in memory names no
-//! super-journal, and SQLite does not ask.
+//! A plain attached database needs the super-journal after a power cut: without it, SQLite would
+//! take the database's journal for that of a committed transaction. Before SQLite removes a
+//! super-journal after a rollback, it asks the VFS of one database about the journals of all, and
+//! this VFS does not know the journals of others. So an in-memory journal names no super-journal,
+//! and SQLite does not ask.
 
 use super::functions::Functions;
 use super::types::*;
@@ -29,11 +29,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// What a registered VFS has: it lives as long as the process.
+/// State of a registered VFS, which lives as long as the process.
 pub(super) struct Registered {
     pub(super) functions: Functions,
     pub(super) name: CString,
-    /// The VFS for everything else.
+    /// The VFS to which other files are delegated.
     below: *mut Vfs,
     pub(super) stores: Arc<Stores>,
     pub(super) errors: Errors,
@@ -41,13 +41,13 @@ pub(super) struct Registered {
 }
 
 impl Registered {
-    /// Keeps an error of a file for `PRAGMA flagstone_error`, and tells SQLite's log. Returns the
-    /// code.
+    /// Records an error of a file for `PRAGMA flagstone_error`, and writes it to SQLite's log.
+    /// Returns the code.
     pub(super) fn report(&self, code: c_int, path: &Path, trouble: &Trouble) -> c_int {
         self.note(code, path, trouble, false)
     }
 
-    /// The same, where no connection comes of it.
+    /// Like [`Self::report`], if no connection results.
     fn refuse(&self, code: c_int, path: &Path, trouble: &Trouble) -> c_int {
         self.note(code, path, trouble, true)
     }
@@ -60,7 +60,7 @@ impl Registered {
     fn note(&self, code: c_int, path: &Path, trouble: &Trouble, is_refused: bool) -> c_int {
         let (text, is_new) = self.errors.note(path, trouble, is_refused);
         let message = CString::new(format!("flagstone: {text}")).ok();
-        // A connection that waits tries again and again.
+        // A waiting connection retries repeatedly: log the error once.
         if let Some(message) = message.filter(|_| code != BUSY || is_new) {
             // SAFETY: the format takes one string, and there is one.
             unsafe { (self.functions.log)(code, c"%s".as_ptr(), message.as_ptr()) };
@@ -69,10 +69,10 @@ impl Registered {
     }
 }
 
-/// Makes the VFS `flagstone` known to a SQLite. Once it is, this changes only the default.
+/// Registers the VFS `flagstone`. If it is registered already, changes only the default.
 ///
 /// # Errors
-/// SQLite has no VFS that it could be over, or refuses.
+/// SQLite has no VFS to delegate to, or refuses.
 ///
 /// # Safety
 /// The functions are those of one SQLite that is initialised, and stays loaded as long as the
@@ -82,7 +82,7 @@ pub unsafe fn register(functions: &Functions, is_default: bool) -> Result<(), Tr
     unsafe { register_as(functions, crate::VFS_NAME, Box::new(Files), is_default) }
 }
 
-/// The same under another name, with databases in something else.
+/// Like [`register`], with another name and another implementation of databases.
 ///
 /// # Errors
 /// As [`register`].
@@ -95,8 +95,8 @@ pub unsafe fn register_as(
     backing: Box<dyn Backing>,
     is_default: bool,
 ) -> Result<(), Trouble> {
-    /// Of two threads that register at once only one makes the VFS: two of one name would have
-    /// stores of their own, and each would find those of the other one locked.
+    /// Serialises registration: two VFS objects with the same name would have separate stores, and
+    /// find each other's stores locked.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME
         .lock()
@@ -125,7 +125,7 @@ pub unsafe fn register_as(
     }
 }
 
-/// A VFS that is never freed.
+/// Creates a VFS object that is never freed.
 ///
 /// # Safety
 /// `below` is a VFS that SQLite knows.
@@ -147,7 +147,7 @@ unsafe fn create(
     let other = unsafe { &*below };
     Box::leak(Box::new(Vfs {
         version: 2,
-        // A file of the other VFS is opened in the same place.
+        // A file of the other VFS uses the same memory.
         file_bytes: other.file_bytes.max(size_of::<File>() as c_int),
         max_pathname: other.max_pathname,
         next: std::ptr::null_mut(),
@@ -178,7 +178,7 @@ fn current_time_64_of(other: &Vfs) -> Option<Time64> {
     }
 }
 
-/// What a VFS of this module has.
+/// The state of a VFS of this module.
 ///
 /// # Safety
 /// `vfs` is one that [`create`] made.
@@ -187,7 +187,7 @@ unsafe fn registered(vfs: *mut Vfs) -> &'static Registered {
     unsafe { &*(*vfs).app_data.cast::<Registered>() }
 }
 
-/// What the VFS of this module has that a SQLite knows, if it knows one.
+/// The state of this module's VFS in a SQLite, if it is registered there.
 ///
 /// # Safety
 /// The functions are those of one SQLite that is initialised.
@@ -202,7 +202,7 @@ pub(super) unsafe fn registered_at(functions: &Functions) -> Option<&'static Reg
     }
 }
 
-/// The path of a name.
+/// Converts a C string to a path.
 ///
 /// # Safety
 /// `name` is a string that ends with a zero and lives while the path is used.
@@ -213,7 +213,7 @@ unsafe fn path<'a>(name: *const c_char) -> &'a Path {
     ))
 }
 
-/// The database that a journal of this name would belong to.
+/// The database whose journal would have this name.
 fn database_of(name: &Path) -> Option<&Path> {
     let name = name.as_os_str().as_bytes();
     let stem = name
@@ -373,8 +373,8 @@ unsafe extern "C" fn access(
     }
 }
 
-/// Functions that hand their arguments on to the other VFS. What one that it may lack returns then
-/// stands behind `or`.
+/// Functions that delegate to the other VFS. The value after `or` is returned if it lacks the
+/// function.
 macro_rules! hand_on {
     ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty $(, or $otherwise:expr)?;)*) => {
         $(unsafe extern "C" fn $name(vfs: *mut Vfs, $($arg: $type),*) -> $out {
@@ -430,8 +430,8 @@ unsafe extern "C" fn last_error(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) -
     }
 }
 
-/// The functions of the SQLite that is linked, from a module that has them by name, as
-/// `rusqlite::ffi` or `libsqlite3_sys`: 3.39 or newer.
+/// The functions of a linked SQLite, from a module with bindings such as `rusqlite::ffi` or
+/// `libsqlite3_sys`: 3.39 or newer.
 #[macro_export]
 macro_rules! functions {
     ($ffi:path) => {{
@@ -462,7 +462,7 @@ macro_rules! functions {
     }};
 }
 
-/// Makes the VFS known to the SQLite that is linked: see [`functions`](crate::functions).
+/// Registers the VFS with the linked SQLite: see [`functions`](crate::functions).
 #[macro_export]
 macro_rules! register {
     ($ffi:path) => {{

@@ -1,9 +1,9 @@
-//! A store that goes from thread to thread.
+//! Moves a store between threads.
 
 use flagstone_store::{Chunks, PageStore};
 use std::ops::{Deref, DerefMut};
 
-/// A store that is owned as a whole, so that it may go to another thread.
+/// A store owned as a whole, so that it may move to another thread.
 pub(crate) struct Movable(pub(crate) Chunks<PageStore>);
 
 // SAFETY: a `PageStore` is not `Send` only because its device holds its flash and its protocol

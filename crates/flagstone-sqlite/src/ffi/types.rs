@@ -1,4 +1,4 @@
-//! Structures and constants of SQLite's C interface that the VFS uses, as `sqlite3.h` has them.
+//! Structures and constants of SQLite's C interface, as in `sqlite3.h`.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -56,36 +56,36 @@ pub(super) const IOCAP_SAFE_APPEND: c_int = 0x200;
 pub(super) const IOCAP_SEQUENTIAL: c_int = 0x400;
 pub(super) const IOCAP_POWERSAFE_OVERWRITE: c_int = 0x1000;
 
-/// What `sqlite3_txn_state` says of a database that is written to.
+/// Result of `sqlite3_txn_state` for a database that is being written.
 pub(super) const TXN_WRITE: c_int = 2;
 
-/// A connection of SQLite: only pointers to it are used.
+/// A connection of SQLite. Opaque.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Sqlite3 {
     _opaque: [u8; 0],
 }
 
-/// What a SQL function is called with, in the same way.
+/// The context of a SQL function call. Opaque.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Context {
     _opaque: [u8; 0],
 }
 
-/// A prepared statement of SQLite, in the same way.
+/// A prepared statement of SQLite. Opaque.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Statement {
     _opaque: [u8; 0],
 }
 
-/// `sqlite3_file`, with what the methods of this VFS keep behind it.
+/// `sqlite3_file`, followed by the object of this VFS.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) methods: *const IoMethods,
-    /// An object of the kind that `methods` is for.
+    /// The object for `methods`.
     pub(super) object: *mut c_void,
 }
 

@@ -1,4 +1,4 @@
-//! A database file is compared with a vector of bytes, and its pages are counted.
+//! Compares a database file with a vector of bytes, and counts its pages.
 
 mod joined;
 
@@ -8,7 +8,7 @@ use flagstone::units::Lpn;
 use flagstone_store::OpenOptions;
 use flagstone_store::medium::{Medium, Recorded};
 
-/// Numbers that look like chance, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -41,16 +41,16 @@ fn contents(file: &mut StoreFile, view: View) -> Vec<u8> {
     bytes
 }
 
-/// Pages that are written, truncated, committed, rolled back and looked at again, as in a file.
+/// Pages are written, truncated, committed, rolled back and read, as in a file.
 fn model(protocol: Kind, page: u64, reserved: usize) {
     let medium = Recorded::default();
     let mut file = open(&medium, protocol);
     let mut dice = Dice(page + reserved as u64);
     let (mut committed, mut own) = (Vec::new(), Vec::new());
-    // Readers, and what was committed when they began.
+    // Readers, and the state that was committed when they began.
     let (mut readers, mut chance) = (Vec::<(u64, Vec<u8>)>::new(), Dice(page * 3));
     let mut snapshots = 0;
-    // Into a second group of chunks, if the pages are small enough for that to be quick.
+    // Reaches into a second group of chunks, if the pages are small enough for that to be fast.
     let pages = (300 * 4096 / page / if page > 8192 { 2 } else { 1 }).min(400);
     for step in 0..300 {
         match dice.below(12) {
@@ -77,7 +77,7 @@ fn model(protocol: Kind, page: u64, reserved: usize) {
             _ => {
                 let at = dice.below(pages) * page;
                 let mut data = vec![dice.below(255) as u8 + 1; page as usize];
-                // Bytes that are zeros, at the end, as SQLite leaves reserved ones.
+                // Trailing zeros, as SQLite leaves in reserved bytes.
                 data[page as usize - reserved..].fill(0);
                 if dice.below(5) == 0 {
                     data.fill(0);
@@ -228,7 +228,7 @@ fn a_first_page_that_only_counts_transactions_is_not_written() {
     drop(file);
     let mut file = open(&medium, Kind::Seal);
     assert_eq!(contents(&mut file, View::Committed)[..4096], stored);
-    // Every other byte counts.
+    // Every other byte matters.
     for at in [0, 23, 28, 91, 100, 4031] {
         let before = written(&file);
         first[at] += 1;
@@ -277,13 +277,13 @@ fn a_store_of_tables_is_no_database_and_the_other_way_round() {
 
 #[test]
 fn bytes_of_a_first_page_of_ciphertext_count_nothing_and_name_no_schema() {
-    // Whole ciphertext, and ciphertext behind a header of 32 bytes that stays plain.
+    // Pure ciphertext, and ciphertext behind a plaintext header of 32 bytes.
     let whole: Vec<u8> = (0..4096).map(|at| (at * 37 % 251) as u8 + 1).collect();
     let mut behind = whole.clone();
     behind[..16].copy_from_slice(MAGIC);
     let mut plain = behind.clone();
     plain[ZEROS].fill(0);
-    // The plain page is the control: its counters are not written, and it joins.
+    // The plaintext page is the control: its counters are not written, and it can join.
     for (mut first, is_plain) in [(whole, false), (behind, false), (plain, true)] {
         first[4032..].fill(0);
         let medium = Recorded::default();
@@ -316,7 +316,7 @@ fn a_snapshot_that_fails_leaves_none_in_the_store() {
     file.write(0, &first).expect("room");
     file.write(4096, &other).expect("room");
     file.commit().expect("room");
-    // The first chunk is damaged, and is not in memory yet.
+    // The first chunk is damaged, and not in memory yet.
     let mut bytes = vec![0; medium.bytes().expect("memory") as usize];
     medium.read_at(0, &mut bytes).expect("memory");
     let at = bytes.windows(1024).position(|part| part == &first[..1024]);

@@ -1,7 +1,7 @@
-//! A database file as its readers and its writer see it.
+//! The views of a database file for its readers and its writer.
 //!
-//! A reader beside a writer that commits goes on seeing its snapshot: the size of the file and its
-//! first chunk, which are kept beside it, and the pages of the store.
+//! A reader beside a committing writer keeps seeing its snapshot: the size of the file and its
+//! first chunk, which are stored separately, and the pages of the store.
 
 use super::{CHUNK, CUT_OFF_PART, Chunk, Seen, StoreFile};
 use crate::bytes::{Bytes, Trouble, View};
@@ -21,7 +21,7 @@ impl Bytes for StoreFile {
 
     fn read(&mut self, view: View, at: u64, into: &mut [u8]) -> Result<usize, Trouble> {
         if !matches!(view, View::Snapshot(_)) {
-            // What is in memory may be what a medium that has failed does not have.
+            // Data in memory may be missing on a medium that has failed.
             self.outcome()?;
         }
         let size = self.size(view);
@@ -150,14 +150,14 @@ impl Bytes for StoreFile {
     }
 
     fn snapshot(&mut self) -> Result<Option<u64>, Trouble> {
-        // Before there is a snapshot, which would have no owner after an error.
+        // Before the snapshot is taken: after an error it would have no owner.
         self.know_first()?;
         let id = match self.chunks.pages_mut().snapshot() {
             Err(StoreError::Device(DeviceError::NoSnapshots { .. })) => return Ok(None),
             other => other?.0,
         };
         if self.snapshots.contains_key(&id) {
-            // The store counts one reader for all of them.
+            // The store counts all of them as one reader.
             self.chunks.pages_mut().end_snapshot(SnapshotId(id));
         }
         let (size, first) = (self.size, &self.first);
@@ -214,7 +214,7 @@ impl Bytes for StoreFile {
 }
 
 impl StoreFile {
-    /// The first chunk of the file in a view, if it is in memory or may be kept there.
+    /// The first chunk in a view, if it is in memory or may be cached.
     fn first_of(&mut self, view: View) -> Result<Option<&Chunk>, Trouble> {
         if let View::Snapshot(id) = view {
             return Ok(self.snapshots.get(&id).and_then(|seen| seen.first.as_ref()));

@@ -1,9 +1,9 @@
-//! Super-journals of transactions that are being committed, and those that killed processes left.
+//! Super-journals of commits in progress, and those left by killed processes.
 //!
-//! A process that is killed while it commits in several stores leaves the super-journal: no journal
-//! on disk names it, so nobody would find it when it plays one back. The next process that makes
-//! one of the same name, but for its number, removes it. One that a living process still needs is
-//! locked.
+//! A process that is killed while it commits in several stores leaves its super-journal: no journal
+//! on disk names it, so SQLite never finds it during recovery. The next process that creates one
+//! with the same name, except for the number, removes it. A super-journal that a living process
+//! still needs is locked.
 
 use super::super_journal::remove_unnamed;
 use flagstone_store::medium::is_named;
@@ -11,20 +11,20 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Hexadecimal digits that SQLite puts behind the name of a database and `-mj`.
+/// Number of hexadecimal digits that SQLite appends to the database name and `-mj`.
 const DIGITS: usize = 9;
 
-/// The super-journals that this process has, and the databases whose old ones it has removed.
+/// The super-journals of this process, and the databases whose old ones it has removed.
 #[derive(Debug, Default)]
 pub(crate) struct LiveSuperJournals {
-    /// Locked as long as they are open here.
+    /// Locked while they are open here.
     files: Vec<(PathBuf, File)>,
     cleared: Vec<Vec<u8>>,
 }
 
 impl LiveSuperJournals {
-    /// Locks a super-journal that was just made. Returns whether it is still there: another process
-    /// may have taken it for one that was left.
+    /// Locks a super-journal that was just created. Returns whether it still exists: another
+    /// process may have taken it for an abandoned one.
     pub(crate) fn begin(&mut self, path: &Path) -> bool {
         let Some(file) = lock(path) else {
             return false;
@@ -39,20 +39,20 @@ impl LiveSuperJournals {
         true
     }
 
-    /// A super-journal is not needed any more.
+    /// Releases a super-journal that is not needed any more.
     pub(crate) fn end(&mut self, path: &Path) {
         self.files.retain(|(live, _)| live != path);
     }
 }
 
-/// Opens and locks a file, if nobody has it locked and it keeps its name.
+/// Opens and locks a file, unless it is locked elsewhere or was renamed or removed.
 fn lock(path: &Path) -> Option<File> {
     let file = File::open(path).ok()?;
     file.try_lock().ok()?;
     is_named(&file, path).ok()?.then_some(file)
 }
 
-/// Removes super-journals whose names begin with `stem`, that no process has and no journal names.
+/// Removes super-journals with the prefix `stem` that no process locks and no journal names.
 fn remove_left(own: &Path, stem: &[u8]) {
     let folder = own.parent().unwrap_or(Path::new("."));
     let Ok(entries) = std::fs::read_dir(folder) else {

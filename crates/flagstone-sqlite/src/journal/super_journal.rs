@@ -1,8 +1,8 @@
-//! Super-journals: files that SQLite makes for a transaction over several databases.
+//! Super-journals: files that SQLite creates for transactions over several databases.
 //!
-//! A super-journal lists the journals of the transaction, and each of these names it. As long as it
-//! is there, they are to be played back. SQLite removes it when all databases have the transaction,
-//! or when the last journal that names it was played back.
+//! A super-journal lists the journals of the transaction, each of which names it. While it exists,
+//! these journals must be played back. SQLite removes it when all databases have committed, or when
+//! the last journal that names it was played back.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -10,31 +10,31 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// What a journal begins with. It is behind the name of a super-journal as well.
+/// The begin of a journal. Also follows the name of a super-journal.
 pub(super) const MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
-/// Bytes behind the name: its length, a sum of it, and [`MAGIC`].
+/// Bytes after the name: its length, its checksum, and [`MAGIC`].
 const END: usize = 16;
 
-/// The length of the name of a super-journal that stands before the end of a journal.
+/// Parses the length of the super-journal name before the end of a journal.
 pub(super) fn name_bytes(end: &[u8; END]) -> Option<u32> {
     let (length, _) = end.split_first_chunk()?;
     let length = u32::from_be_bytes(*length);
     (end[END - MAGIC.len()..] == MAGIC && length > 0).then_some(length)
 }
 
-/// Removes a super-journal if it is there and no journal on disk names it.
+/// Removes a super-journal that no journal on disk names.
 pub(super) fn remove_unnamed(path: &Path) {
     let Ok(journals) = std::fs::read(path) else {
         return;
     };
     let mut journals = journals.split(|byte| *byte == 0);
     if !journals.any(|journal| names(Path::new(OsStr::from_bytes(journal)), path)) {
-        // Left behind it does no harm.
+        // A remaining file does no harm.
         let _ = std::fs::remove_file(path);
     }
 }
 
-/// Whether a journal names a super-journal. One that cannot be read may.
+/// Whether a journal names a super-journal. Assumed if the journal is unreadable.
 fn names(journal: &Path, super_journal: &Path) -> bool {
     match File::open(journal).and_then(|mut journal| name_in(&mut journal)) {
         Ok(name) => name.is_some_and(|name| name == super_journal.as_os_str().as_bytes()),
@@ -91,7 +91,7 @@ mod tests {
         put(&second, &journal_of(&lists));
         remove_unnamed(&lists);
         assert!(lists.exists());
-        // Shorter than its end, without one, with a length that it has not, and of another one.
+        // Shorter than the trailer, without one, with a wrong length, and with another name.
         let mut too_long = journal_of(&lists);
         let length = too_long.len() - END;
         too_long[length..length + 4].fill(255);

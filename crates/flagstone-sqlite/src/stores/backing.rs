@@ -1,4 +1,4 @@
-//! What databases are kept in, and how one is to be opened: stores in files and on block devices.
+//! Where databases are stored: in files and on block devices.
 
 use crate::bytes::{Bytes, Trouble, TroubleKind};
 use crate::file::{StoreFile, must_be_atomic};
@@ -6,27 +6,26 @@ use flagstone::commit::Kind;
 use flagstone_store::{KeySource, OpenOptions, PageStore};
 use std::path::Path;
 
-/// How a database is to be opened.
+/// Options for opening a database.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct How {
-    /// Whether to make it where there is none.
+    /// Create it if it does not exist.
     pub create: bool,
-    /// Whether to make it as well where something else is, which is lost
-    /// ([`OpenOptions::force`]).
+    /// Create it even over other data, which is lost ([`OpenOptions::force`]).
     pub force: bool,
-    /// Whether it is only read.
+    /// Open it for reading only.
     pub read_only: bool,
     /// The commit protocol of a new store, by name.
     pub protocol: Option<String>,
-    /// Where the key of an encrypted store is, or of a new one that is to be encrypted.
+    /// The source of the key of an encrypted store; a new store is encrypted with it.
     pub key: Option<KeySource>,
-    /// Whether several connections of SQLite may use it as one (`cache=shared`).
+    /// Whether several connections of SQLite may act as one (`cache=shared`).
     pub shares_cache: bool,
 }
 
 impl How {
-    /// The same, for reading only.
+    /// The same options, for reading only.
     pub(super) fn to_read(&self) -> How {
         How {
             create: false,
@@ -37,12 +36,12 @@ impl How {
     }
 }
 
-/// What databases are kept in.
+/// A place for databases.
 pub trait Backing: Send + Sync {
     /// Opens a database.
     ///
     /// # Errors
-    /// It is not there, it is something else, or another process has it.
+    /// It does not exist, is something else, or another process has it open.
     fn open(&self, path: &Path, how: &How) -> Result<Box<dyn Bytes>, Trouble>;
 }
 
@@ -64,7 +63,7 @@ impl Backing for Files {
                 )
             })?;
         }
-        // Before there is a file.
+        // Checked before a file is created.
         must_be_atomic(options.protocol.info())?;
         let options = options.with_key_from(how.key.as_ref())?;
         let store = PageStore::open(path, &options).map_err(|error| {

@@ -1,4 +1,4 @@
-//! Copies and checks of a database, while others write to it.
+//! Backups and checks of a database while others write to it.
 
 use super::Handle;
 use crate::bytes::{Trouble, TroubleKind};
@@ -8,7 +8,7 @@ use flagstone_store::{CheckReport, StoreError};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// A reader of its own, beside the connection that it is for.
+/// An additional reader for a connection.
 pub(super) struct Copying<'a> {
     handle: &'a Handle,
     who: u64,
@@ -36,8 +36,8 @@ impl Copying<'_> {
 }
 
 impl Handle {
-    /// Begins to read what others may see at this moment: all that is committed but for a commit
-    /// that is not over.
+    /// Begins to read the state that others see at this moment: everything committed, except for a
+    /// commit in progress.
     pub(super) fn begin_copy(&mut self) -> Result<Copying<'_>, Trouble> {
         self.open()?;
         let who = self.stores.next.fetch_add(1, Ordering::Relaxed);
@@ -55,8 +55,8 @@ impl Handle {
         }
     }
 
-    /// Makes a copy of what is committed, in a new file, while others write. Returns how many pages
-    /// it has.
+    /// Backs up the committed state into a new file, while others write. Returns the number of
+    /// pages.
     pub(crate) fn backup(&mut self, to: &Path) -> Result<u64, Trouble> {
         let copying = self.begin_copy()?;
         let access = |act: Act<'_>| copying.with_store(act);
@@ -64,7 +64,7 @@ impl Handle {
         Ok(copied.pages)
     }
 
-    /// Reads all that is committed, while others write.
+    /// Reads all committed data, while others write.
     pub(crate) fn check(&mut self) -> Result<CheckReport, Trouble> {
         let copying = self.begin_copy()?;
         let access = |act: Act<'_>| copying.with_store(act);

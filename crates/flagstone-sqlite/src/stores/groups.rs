@@ -1,4 +1,4 @@
-//! Transactions of several connections that become durable by one flush.
+//! Group commit: transactions of several connections become durable with one flush.
 //!
 //! ```text
 //!   connection ──COMMIT──> joined ──one of those who wait leads──> flushing ──sync──> durable
@@ -6,24 +6,23 @@
 //!                            └─ the next connection has the turn to write, and reads it
 //! ```
 //!
-//! COMMIT of a small transaction leaves its changes in memory, gives the turn to write to the next
-//! connection, and waits. One of the connections that wait leads: it commits all that has joined as
-//! one transaction of the store, and flushes. Transactions that come meanwhile form the next group.
-//! COMMIT returns when the group is durable.
+//! COMMIT of a small transaction keeps its changes in memory, passes the turn to write to the next
+//! connection, and waits. One of the waiting connections becomes the leader: it commits all joined
+//! transactions as one transaction of the store, and flushes. Later transactions form the next
+//! group. COMMIT returns when the group is durable.
 //!
-//! Until then only connections that mean to write see the changes. Connections that read get the
-//! last state that is durable. A connection that meant to write, read a state that is not durable
-//! yet, and then wrote nothing waits for that state before its transaction ends.
+//! Until then only connections that intend to write see the changes. Readers get the last durable
+//! state. If a connection intended to write, has read a state that is not durable yet, and then
+//! wrote nothing, its transaction waits for that state before it ends.
 //!
-//! A transaction that finds no room beside the group is not one of it: it commits by itself once
-//! the group is durable, and fails alone if there is no room then either. If a group is refused
-//! nevertheless, as where a file system has no room that it had promised, the group has failed as a
-//! whole. The transaction that has the turn to write fails with it, if it has read a state that is
-//! gone. For a while each transaction commits by itself then.
+//! A transaction without room beside the group commits by itself once the group is durable, and
+//! fails alone if there is still no room. If a group is refused nevertheless, for example because a
+//! file system lacks promised room, the whole group fails. The transaction with the turn to write
+//! fails as well if it has read a lost state. For a while each transaction then commits by itself.
 //!
-//! Some transactions are not of a group: those that are large, that cut the file or change the
-//! schema, that are part of one of several databases, or whose connection goes on reading. They
-//! wait until all others are durable, and commit by themselves.
+//! Some transactions never join: large ones, those that truncate the file or change the schema,
+//! parts of a transaction over several databases, and those of connections that continue to read.
+//! They wait until all others are durable, and commit by themselves.
 
 use super::Handle;
 use super::shared::{Inner, Shared, Snapshot, not_open, not_poisoned};
@@ -34,29 +33,29 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::Instant;
 
-/// What became of a group.
+/// The result of a group, once it is known.
 pub(super) type Outcome = Arc<OnceLock<Result<(), Trouble>>>;
 
-/// Transactions that commit by themselves after a group has found no room.
+/// Number of transactions that commit by themselves after a group has found no room.
 const CAREFUL: u32 = 64;
 
-/// The group that forms, and the one before it.
+/// The forming group, and the one before it.
 #[derive(Default)]
 pub(super) struct Groups {
     members: usize,
     outcome: Outcome,
-    /// What becomes of the group that is being flushed.
+    /// The result of the group that is being flushed.
     flushing: Option<Outcome>,
     has_leader: bool,
     pace: Pace,
-    /// Transactions that are to commit by themselves.
+    /// Number of transactions that must still commit by themselves.
     careful: u32,
-    /// The connection that has the turn to write, and has read what is gone.
+    /// The connection with the turn to write, if it has read a lost state.
     misled: Option<u64>,
 }
 
 impl Inner {
-    /// The number of the newest state that is durable, which connections that read see.
+    /// The number of the newest durable state, which readers see.
     fn durable_state(&self) -> u64 {
         self.before.map_or(self.stored, |before| before.state)
     }
@@ -70,13 +69,13 @@ impl Inner {
         bytes.is_some_and(|bytes| bytes.has_joined())
     }
 
-    /// Whether there is a group that is not durable yet.
+    /// Whether a group is not durable yet.
     pub(super) fn has_open_group(&self) -> bool {
         self.has_joined() || self.groups.flushing.is_some()
     }
 
-    /// The connection that has the turn begins to write: says whether its transaction may be one of
-    /// a group.
+    /// Called when the connection with the turn begins to write: decides whether its transaction
+    /// may join a group.
     pub(super) fn begin_to_write(&mut self) {
         let is_shared = self.connections > 1 && self.alone.is_empty();
         let Some(bytes) = &mut self.bytes else {
@@ -89,26 +88,27 @@ impl Inner {
         }
     }
 
-    /// Whether the live transaction is kept in memory, and may be one of a group so far.
+    /// Whether the live transaction is kept in memory, and may still join a group.
     pub(super) fn can_keep(&self) -> bool {
         self.bytes.as_ref().is_some_and(|bytes| bytes.may_join())
     }
 
-    /// Whether there is a live transaction that may be one of a group.
+    /// Whether there is a live transaction that may join a group.
     pub(super) fn may_join(&self) -> bool {
         let bytes = self.bytes.as_ref();
         self.can_keep() && bytes.is_some_and(|bytes| bytes.has_changes())
     }
 
-    /// Whether a connection can be granted a lock only when all groups are durable: it wants to be
-    /// alone, or others have begun with a state that is not durable. There is no snapshot of it.
+    /// Whether a connection can be granted a lock only once all groups are durable: it requires
+    /// exclusive access, or others have begun with a state that is not durable, of which there is
+    /// no snapshot.
     pub(super) fn must_wait_for_groups(&self, who: u64, wants: Level) -> bool {
         let mut others = self.locks.others(who);
         let writes = wants == Level::Exclusive && others.any(|other| !self.has_snapshot(other));
         self.has_open_group() && (writes || self.alone.contains(&who))
     }
 
-    /// The transaction that has the turn has read what is gone.
+    /// Fails if the transaction with the turn has read a lost state.
     pub(super) fn is_misled(&self, who: u64) -> Result<(), Trouble> {
         match self.groups.misled {
             Some(misled) if misled == who => Err(is_gone()),
@@ -116,14 +116,14 @@ impl Inner {
         }
     }
 
-    /// The connection has no turn to write any more.
+    /// Called when the connection gives up the turn to write.
     pub(super) fn is_over(&mut self, who: u64) {
         if self.groups.misled == Some(who) {
             self.groups.misled = None;
         }
     }
 
-    /// Commits the group that forms in the store.
+    /// Commits the forming group in the store.
     fn commit_group(&mut self) -> Result<Asked, Trouble> {
         let state = self.stored;
         let Some(bytes) = &mut self.bytes else {
@@ -139,8 +139,8 @@ impl Inner {
             Err(_) => {
                 bytes.drop_joined();
                 self.end_commit();
-                // The state is what it was before. Its number is new, since connections have seen
-                // the one that is gone.
+                // The previous state is back, under a new number, since connections have seen the
+                // lost one.
                 self.state += 1;
                 self.stored = self.state;
                 self.groups.careful = CAREFUL;
@@ -151,7 +151,7 @@ impl Inner {
     }
 }
 
-/// The error for a connection that has read a state that is gone.
+/// The error for a connection that has read a lost state.
 pub(super) fn is_gone() -> Trouble {
     Trouble::new(
         TroubleKind::Full,
@@ -159,7 +159,7 @@ pub(super) fn is_gone() -> Trouble {
     )
 }
 
-/// A thread that leads. Whatever becomes of it, others are woken.
+/// The leading thread. Wakes the others even if it panics.
 struct Leading<'a>(&'a Shared);
 
 impl Drop for Leading<'_> {
@@ -169,7 +169,7 @@ impl Drop for Leading<'_> {
 }
 
 impl Shared {
-    /// The turn to write is free.
+    /// Passes the turn to write on.
     pub(super) fn pass_turn(&self, inner: &mut Inner) {
         if !inner.turns.is_empty() {
             inner.turns.pass(Instant::now());
@@ -177,7 +177,7 @@ impl Shared {
         }
     }
 
-    /// Waits until a group is durable, and leads a flush if no other thread does.
+    /// Waits until a group is durable. Leads the flush if no other thread does.
     pub(super) fn wait_for(&self, outcome: &Outcome) -> Result<(), Trouble> {
         let mut inner = self.lock()?;
         loop {
@@ -194,7 +194,7 @@ impl Shared {
         }
     }
 
-    /// Makes the group that forms durable, and says so to all of it.
+    /// Makes the forming group durable, and notifies its members.
     fn lead<'a>(&'a self, inner: MutexGuard<'a, Inner>) -> Result<(), Trouble> {
         let leading = Leading(self);
         let gathered = Pace::gather(inner, &self.one_has_come, |inner| {
@@ -211,8 +211,7 @@ impl Shared {
                 let carried = catch_unwind(AssertUnwindSafe(|| asked.carry_out()));
                 inner = self.lock()?;
                 if let Err(panicked) = carried {
-                    // Under the mutex, which is poisoned by that: no thread can tell what is half
-                    // done.
+                    // Under the mutex, which this poisons: no thread can tell what is half done.
                     resume_unwind(panicked);
                 }
                 inner.end_commit();
@@ -231,7 +230,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until all is durable that connections have committed by now.
+    /// Waits until everything committed by now is durable.
     pub(super) fn next_durable<'a>(
         &'a self,
         inner: MutexGuard<'a, Inner>,
@@ -241,13 +240,13 @@ impl Shared {
         }
         let newest = inner.groups.newest();
         drop(inner);
-        // Its members hear what became of it.
+        // The members get their own results.
         let _ = self.wait_for(&newest);
         self.lock()
     }
 
-    /// Waits until all that connections have committed is durable. No transaction joins meanwhile:
-    /// this connection has the turn to write, or wants to be alone.
+    /// Waits until everything committed is durable. No transaction joins meanwhile: this connection
+    /// has the turn to write, or requires exclusive access.
     pub(super) fn when_durable<'a>(
         &'a self,
         who: u64,
@@ -265,8 +264,7 @@ impl Shared {
         }
     }
 
-    /// Has the transaction of a connection commit by itself. Waits as [`Shared::when_durable`]
-    /// does.
+    /// Makes the transaction of a connection commit by itself. Waits like [`Shared::when_durable`].
     pub(super) fn by_itself<'a>(
         &'a self,
         who: u64,
@@ -281,7 +279,7 @@ impl Shared {
 }
 
 impl Groups {
-    /// What becomes of the newest state.
+    /// The result of the newest state.
     fn newest(&self) -> Outcome {
         match &self.flushing {
             Some(outcome) if self.members == 0 => Arc::clone(outcome),
@@ -294,7 +292,7 @@ impl Handle {
     /// Waits until the state that this connection has seen is durable.
     ///
     /// # Errors
-    /// It is gone.
+    /// The state is lost.
     pub(super) fn wait_until_durable(&self) -> Result<(), Trouble> {
         let inner = self.shared.lock()?;
         let early = self.seen.filter(|seen| !inner.is_durable(*seen));
@@ -309,7 +307,7 @@ impl Handle {
         self.shared.wait_for(&outcome)
     }
 
-    /// Whether the transaction of this connection may be one of a group, and finds room beside it.
+    /// Whether the transaction of this connection may join a group, and there is room for it.
     pub(crate) fn may_join(&self) -> bool {
         if !self.lets_go || self.keeps_locks || self.how.shares_cache {
             return false;
@@ -322,18 +320,18 @@ impl Handle {
         bytes.is_some_and(|bytes| bytes.has_room_to_join())
     }
 
-    /// The transaction, which may be one of a group, is to be one when SQLite ends its commit.
+    /// Lets the transaction join a group when SQLite ends its commit.
     pub(crate) fn join_later(&mut self) {
         self.joins = true;
     }
 
-    /// Whether the transaction is to be one of a group.
+    /// Whether the transaction will join a group.
     pub(crate) fn joins(&self) -> bool {
         self.joins
     }
 
-    /// Commits the transaction as one of a group, and gives up the turn to write. Returns what will
-    /// become of it; nothing if it has to commit by itself.
+    /// Commits the transaction as a member of a group, and gives up the turn to write. Returns the
+    /// future result; `None` if it must commit by itself.
     pub(super) fn join(&mut self) -> Result<Option<Outcome>, Trouble> {
         let mut inner = self.shared.lock()?;
         inner.is_misled(self.id)?;
@@ -350,7 +348,7 @@ impl Handle {
             self.shared.one_has_come.notify_one();
         }
         let outcome = Arc::clone(&inner.groups.outcome);
-        // SQLite has the lock until the commit has ended, and reads nothing before.
+        // SQLite holds the lock until the commit has ended, and reads nothing before.
         inner.locks.lower(self.id, self.level, Level::None);
         self.level = Level::Shared;
         self.shared.pass_turn(&mut inner);

@@ -1,17 +1,17 @@
-//! A database that is open once in this process, as its connections share it: their locks on it,
-//! the snapshots that they read, and the commit that is not over.
+//! A database that is open once in this process and shared by its connections: their locks, the
+//! snapshots that they read, and the commit in progress.
 //!
-//! All of it is under one mutex, but for two things: a page that was looked up is read without it,
-//! and a commit is waited for without it.
+//! Everything is protected by one mutex, with two exceptions: a looked-up page is read without it,
+//! and a commit is awaited without it.
 //!
-//! A commit is over when SQLite says so, and not when the store has it: as long as another database
-//! of the transaction can fail, SQLite may undo it. A connection that begins to read meanwhile gets
-//! the snapshot from before that commit.
+//! A commit has ended when SQLite says so, not when the store has it: while another database of the
+//! transaction can fail, SQLite may undo it. A connection that begins to read meanwhile gets the
+//! snapshot from before that commit.
 //!
-//! SQLite keeps pages from one read to the next as long as a counter in the first page stays the
-//! same. The counter does not tell all states apart. It goes back where SQLite undoes a commit, or
-//! where the store is opened again after another process has had it. It stays where a connection
-//! keeps its locks. So each state has a number here that no other one had.
+//! SQLite keeps cached pages as long as a counter in the first page does not change. The counter
+//! does not distinguish all states. It goes back if SQLite undoes a commit, or if the store is
+//! reopened after another process has used it. It does not change while a connection keeps its
+//! locks. So each state has a unique number here.
 
 use super::How;
 use super::groups::Groups;
@@ -28,12 +28,12 @@ use std::time::Instant;
 /// A database that is open, or waits for another process.
 pub(super) struct Shared {
     pub(super) path: PathBuf,
-    /// The process that opened it: one that was forked since has no part in it.
+    /// The process that opened it. A forked process must not use it.
     pub(super) process: u32,
-    /// The file that is open.
+    /// Identifies the open file.
     pub(super) identity: Mutex<Option<(u64, u64)>>,
     inner: Mutex<Inner>,
-    /// Notified when a connection that waits may get the turn to write.
+    /// Notified when a waiting connection may get the turn to write.
     pub(super) turn_is_free: Condvar,
     /// Notified when enough transactions have joined a group.
     pub(super) one_has_come: Condvar,
@@ -49,10 +49,10 @@ pub(super) struct Snapshot {
     pub(super) state: u64,
 }
 
-/// What a connection asks for.
+/// A request for a lock level.
 pub(super) struct Asks {
     pub(super) who: u64,
-    /// The state that it has seen last.
+    /// The state that the connection has seen last.
     pub(super) seen: Option<u64>,
     pub(super) has: Level,
     pub(super) wants: Level,
@@ -60,36 +60,37 @@ pub(super) struct Asks {
     pub(super) means_to_write: bool,
 }
 
-/// What the mutex guards.
+/// The data under the mutex.
 pub(super) struct Inner {
     pub(super) bytes: Option<Box<dyn Bytes>>,
-    /// How it was opened, or is to be.
+    /// The options with which it was opened, or will be.
     pub(super) how: How,
-    /// It is open for reading only, since there was no room to open it to write.
+    /// Whether it is open only for reading because there was no room to open it for writing.
     pub(super) is_short: bool,
     pub(super) locks: Locks,
-    /// Connections that have a journal.
+    /// Connections with a journal.
     pub(super) journals: Vec<u64>,
-    /// Connections that read from a snapshot, because another one writes or has written since.
+    /// Connections that read from a snapshot, because another one is writing or has written since.
     snapshots: BTreeMap<u64, Snapshot>,
-    /// What connections see that begin to read while a commit is not over, or a group not durable.
+    /// The snapshot for connections that begin to read during a commit, or while a group is not
+    /// durable.
     pub(super) before: Option<Snapshot>,
-    /// The number of the state that is committed: each commit makes another one, and each opening.
+    /// The number of the committed state. Each commit and each opening creates a new one.
     pub(super) state: u64,
-    /// The number of the state that the store has: it lags while transactions have joined.
+    /// The number of the state in the store. It lags while transactions have joined.
     pub(super) stored: u64,
     pub(super) groups: Groups,
     /// Connections that wait for the turn to write.
     pub(super) turns: Turns,
-    /// Connections that there are.
+    /// Number of connections.
     pub(super) connections: usize,
-    /// Connections that keep their locks (`locking_mode=EXCLUSIVE`). They want to be alone: no
-    /// other connection gets a snapshot beside them, and they get none.
+    /// Connections that keep their locks (`locking_mode=EXCLUSIVE`). They require exclusive access:
+    /// neither they nor others beside them get snapshots.
     pub(super) alone: BTreeSet<u64>,
 }
 
 impl Inner {
-    /// Whose bytes a connection reads.
+    /// The view that a connection reads.
     pub(super) fn view(&self, who: u64) -> View {
         match self.snapshots.get(&who) {
             _ if self.locks.writer() == Some(who) => View::Own,
@@ -101,7 +102,7 @@ impl Inner {
         }
     }
 
-    /// The number of the state that a connection sees that has just begun to read.
+    /// The number of the state for a connection that begins to read now.
     pub(super) fn state_for(&self, who: u64) -> u64 {
         let snapshot = self.snapshots.get(&who);
         snapshot.map_or(self.state, |snapshot| snapshot.state)
@@ -139,8 +140,7 @@ impl Inner {
         self.snapshots.contains_key(&who)
     }
 
-    /// Whether a connection reads another state than the newest one, or has begun with one that is
-    /// gone.
+    /// Whether a connection reads an outdated state, or has begun with a lost one.
     pub(super) fn is_stale(&self, who: u64, seen: Option<u64>) -> bool {
         let is_other = seen.is_some_and(|seen| seen != self.state);
         let snapshot = self.snapshots.get(&who).zip(self.bytes.as_ref());
@@ -149,7 +149,7 @@ impl Inner {
         is_other || is_old
     }
 
-    /// Whether a connection may mean to write: not if others have committed since it began to read
+    /// Whether a connection may begin to write: not if others have committed since it began to read
     /// the state `seen`.
     fn may_write(&mut self, who: u64, seen: Option<u64>) -> bool {
         let is_current = !self.is_stale(who, seen);
@@ -159,8 +159,8 @@ impl Inner {
         is_current
     }
 
-    /// Begins to read a snapshot of what others may see, for a copy. Returns it; nothing where
-    /// there are no snapshots. As for any reader the store stays open as it is.
+    /// Begins to read a snapshot of the visible state, for a copy. Returns it, or `None` if
+    /// snapshots are not supported. The store stays open, as for any reader.
     pub(super) fn begin_copy(&mut self, who: u64) -> Result<Option<u64>, Trouble> {
         if self.give_snapshot(who)? {
             self.locks.raise(who, Level::None, Level::Shared, true);
@@ -168,25 +168,24 @@ impl Inner {
         Ok(self.snapshots.get(&who).map(|taken| taken.id))
     }
 
-    /// What [`Inner::begin_copy`] has begun is over.
+    /// Ends what [`Inner::begin_copy`] began.
     pub(super) fn end_copy(&mut self, who: u64) {
         self.locks.lower(who, Level::Shared, Level::None);
         self.take_snapshot_back(who);
     }
 
-    /// Commits the live transaction, if there is one. Others see it after [`Inner::end_commit`].
-    /// Where there are others, or may be before that because the transaction is one of several
-    /// databases, the work on the medium is left to the caller, who asks for the outcome
-    /// afterwards.
+    /// Commits the live transaction, if any. Others see it after [`Inner::end_commit`]. If there
+    /// are others, or if the transaction is over several databases, the medium's work is left to
+    /// the caller, who then asks for the outcome.
     pub(super) fn commit(&mut self, is_of_several: bool) -> Result<Option<Asked>, Trouble> {
         let Some(bytes) = &mut self.bytes else {
             return Err(not_open());
         };
-        // SQLite asks for it once more when it has committed.
+        // SQLite requests another commit when it has committed.
         if !bytes.has_changes() {
             return Ok(None);
         }
-        // A second commit undoes the first one, or cuts off the end of the file.
+        // A second commit undoes the first one, or truncates the file.
         let is_first = self.before.is_none();
         if is_first && (self.connections > 1 || is_of_several) {
             let state = self.state;
@@ -208,8 +207,8 @@ impl Inner {
         committed
     }
 
-    /// Gives up a store that has found no room where room was promised, so that it can be opened
-    /// again: what it has in memory is more than what is durable.
+    /// Abandons a store that found no promised room, so that it can be reopened: its state in
+    /// memory is ahead of the durable one.
     pub(super) fn give_up_if_lost(&mut self) -> Result<(), Trouble> {
         if !self.bytes.as_ref().is_some_and(|it| it.has_lost_room()) {
             return Ok(());
@@ -229,7 +228,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Has the store give room back if it does not need it any more, unless something is under way.
+    /// Lets the store give back unused room, unless something is in progress.
     pub(super) fn give_room_back(&mut self) {
         if !self.is_committing()
             && self.locks.writer().is_none()
@@ -239,26 +238,25 @@ impl Inner {
         }
     }
 
-    /// Whether a commit is not over, or a group not durable.
+    /// Whether a commit is in progress, or a group is not durable.
     pub(super) fn is_committing(&self) -> bool {
         self.before.is_some() || self.has_open_group()
     }
 
-    /// What became of what [`Inner::commit`] has left.
+    /// The result of the work that [`Inner::commit`] has left.
     pub(super) fn outcome(&mut self) -> Result<(), Trouble> {
         self.bytes.as_mut().map_or(Ok(()), |bytes| bytes.outcome())
     }
 
-    /// The commit under way is over: from now on others see what is committed.
+    /// Ends the commit in progress: others now see the committed state.
     pub(super) fn end_commit(&mut self) {
         if let (Some(before), Some(bytes)) = (self.before.take(), &mut self.bytes) {
             bytes.end_snapshot(before.id);
         }
     }
 
-    /// Raises the level of a connection as [`Locks::raise`]. A connection that reads beside one
-    /// that writes gets a snapshot, and so does one that begins to read while a group is not
-    /// durable.
+    /// Raises the level of a connection like [`Locks::raise`]. A connection gets a snapshot if it
+    /// reads while another one writes, or begins to read while a group is not durable.
     pub(super) fn raise(&mut self, asks: &Asks) -> Result<Level, Trouble> {
         let &Asks {
             who,
@@ -300,12 +298,12 @@ impl Inner {
     }
 }
 
-/// What a call hears before the store is open.
+/// The error of calls before the store is open.
 pub(super) fn not_open() -> Trouble {
     Trouble::new(TroubleKind::Busy, "the store is not open yet")
 }
 
-/// What is under the mutex, unless a call has panicked that had it.
+/// Checks that no call has panicked while it held the mutex.
 pub(super) fn not_poisoned<T>(held: LockResult<T>) -> Result<T, Trouble> {
     held.map_err(|_| {
         Trouble::new(
@@ -316,7 +314,7 @@ pub(super) fn not_poisoned<T>(held: LockResult<T>) -> Result<T, Trouble> {
 }
 
 impl Shared {
-    /// A database that this process is to open in this way.
+    /// A database that this process will open with these options.
     pub(super) fn new(path: &Path, how: How) -> Shared {
         Shared {
             path: path.to_path_buf(),
@@ -347,7 +345,7 @@ impl Shared {
         not_poisoned(self.inner.lock())
     }
 
-    /// Whether a name leads to this database.
+    /// Whether a path leads to this database.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         if self.process != std::process::id() {
             return false;
@@ -356,7 +354,7 @@ impl Shared {
             .identity
             .lock()
             .unwrap_or_else(|held| held.into_inner());
-        // One that waits for another process will open what its own name leads to then.
+        // A database that waits for another process will open the file at its own path.
         if open.is_none() && self.path == path {
             return true;
         }
@@ -366,7 +364,7 @@ impl Shared {
 }
 
 impl Drop for Shared {
-    /// A store on which a call has panicked may be half changed in memory: it is not closed.
+    /// A store on which a call has panicked may be inconsistent in memory: it is not closed.
     fn drop(&mut self) {
         if let Err(panicked) = self.inner.get_mut()
             && let Some(bytes) = &mut panicked.into_inner().bytes

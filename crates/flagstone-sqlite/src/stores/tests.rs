@@ -3,7 +3,7 @@
 use super::*;
 use flagstone_store::Asked;
 
-/// A database for reading or for writing.
+/// Options for reading or writing.
 fn how(read_only: bool) -> How {
     How {
         create: !read_only,
@@ -28,7 +28,7 @@ fn a_store_is_not_opened_anew_while_it_is_copied() {
     assert_eq!(busy.kind, TroubleKind::Busy);
     drop(copying);
     assert_eq!(writer.lock(Level::Shared, || Aim::Write), Ok(true));
-    // It has given its snapshot back.
+    // Its snapshot was released.
     let copy = folder.path().join("copy.flag");
     assert_eq!(reader.backup(&copy), Ok(0));
     assert!(
@@ -138,7 +138,7 @@ fn who_has_begun_with_what_is_gone_does_not_go_on_from_what_there_is() {
     assert_eq!(take(&mut early, Level::Shared), Ok(true));
     assert_eq!(early.read(0, &mut [0; 512]), Ok(512));
     first.shared.wait_for(&group).expect_err("there is no room");
-    // It is given a snapshot of what there is, which is the newest state.
+    // It gets a snapshot, of the newest state.
     for level in [Level::Shared, Level::Reserved, Level::Exclusive] {
         assert_eq!(take(&mut other, level), Ok(true));
     }

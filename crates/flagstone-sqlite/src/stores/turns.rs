@@ -1,10 +1,10 @@
-//! Connections that wait for the turn to write, first come first served.
+//! Connections that wait for the turn to write, in first-come-first-served order.
 //!
-//! SQLite sleeps between two attempts to lock, a millisecond at first and longer each time. A
-//! commit is shorter. So a connection that was refused because another one writes sleeps until that
-//! one is done ([`sleep`]). It is then promised the turn for a moment, in which no other connection
-//! gets it. The order has to be kept, since SQLite counts attempts and not the time that it slept:
-//! a connection that was refused again and again would give up long before its time.
+//! SQLite sleeps between two attempts to lock, for a millisecond at first and then longer. A commit
+//! is shorter. So a connection that was refused because another one is writing sleeps until that
+//! one is done ([`sleep`]). The turn is then promised to it for a moment. The order matters, since
+//! SQLite counts attempts, not time: a connection that is refused repeatedly would give up long
+//! before its timeout.
 
 use super::shared::Shared;
 use std::cell::RefCell;
@@ -12,21 +12,21 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// How long a turn is promised to the connection that was woken for it. Also how long a connection
-/// that has slept long enough keeps its place until it comes back.
+/// How long a turn is promised to a woken connection. Also how long a connection that has slept its
+/// full time keeps its place until it returns.
 const PROMISE: Duration = Duration::from_millis(10);
 
-/// How long ago a connection was refused at most when its thread sleeps for it.
+/// Maximum time between the refusal of a connection and the sleep of its thread.
 const FRESH: Duration = Duration::from_millis(1);
 
-/// What a connection that waits does.
+/// State of a waiting connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Its thread sleeps.
+    /// Sleeping.
     Asleep,
-    /// Its thread has slept long enough, and may try again until then. Or it has given up.
+    /// Has slept its full time, and may retry until then; or has given up.
     Awake(Instant),
-    /// It is woken, and has the turn if it comes until then.
+    /// Woken. Has the turn if it comes by then.
     Promised(Instant),
 }
 
@@ -40,19 +40,19 @@ impl Turns {
         self.0.is_empty()
     }
 
-    /// Whether a turn that is free is promised to another connection.
+    /// Whether the free turn is promised to another connection.
     pub(super) fn is_promised(&mut self, who: u64, now: Instant) -> bool {
         self.forget_late(now);
         self.promised().is_some_and(|(promised, _)| promised != who)
     }
 
-    /// A connection has the turn, or is gone.
+    /// Removes a connection that has the turn, or is gone.
     pub(super) fn leave(&mut self, who: u64) {
         self.0.retain(|&(waiting, _)| waiting != who);
     }
 
-    /// The turn is free: it is promised to the first connection that sleeps, if it is not promised
-    /// already.
+    /// Called when the turn is free: promises it to the first sleeping connection, unless it is
+    /// promised already.
     pub(super) fn pass(&mut self, now: Instant) {
         self.forget_late(now);
         if self.promised().is_none() {
@@ -63,7 +63,7 @@ impl Turns {
         }
     }
 
-    /// A connection is in a state, in its place, or in the last one if it did not wait before.
+    /// Sets the state of a connection, in its place, or in a new last place.
     fn put(&mut self, who: u64, state: State) {
         match self.0.iter_mut().find(|(waiting, _)| *waiting == who) {
             Some(waiting) => waiting.1 = state,
@@ -71,7 +71,7 @@ impl Turns {
         }
     }
 
-    /// The connection that has the promise, and until when.
+    /// The connection with the promise, and its end.
     fn promised(&self) -> Option<(u64, Instant)> {
         self.0.iter().find_map(|&(who, state)| match state {
             State::Promised(until) => Some((who, until)),
@@ -79,7 +79,7 @@ impl Turns {
         })
     }
 
-    /// Passes over connections that have not come in time.
+    /// Skips connections that have not come in time.
     fn forget_late(&mut self, now: Instant) {
         self.0.retain(|&(_, state)| match state {
             State::Promised(until) | State::Awake(until) => now <= until,
@@ -89,19 +89,19 @@ impl Turns {
 }
 
 thread_local! {
-    /// The connection that was refused last in this thread, because another one writes.
+    /// The connection that was refused last on this thread because another one is writing.
     static REFUSED: RefCell<Option<(Weak<Shared>, u64, Instant)>> = const { RefCell::new(None) };
 }
 
-/// A connection was refused the turn to write.
+/// Records that a connection was refused the turn to write.
 pub(super) fn refused(shared: &Arc<Shared>, who: u64) {
     let refused = (Arc::downgrade(shared), who, Instant::now());
     REFUSED.with(|last| *last.borrow_mut() = Some(refused));
 }
 
-/// Sleeps as SQLite does between two attempts to lock, at most so long; shorter if the connection
-/// that this thread was refused for gets the turn to write. Returns nothing where there is no such
-/// connection; it has not slept then.
+/// Sleeps like SQLite between two attempts to lock, at most `most`; less if the connection that was
+/// refused on this thread gets the turn. Returns `None`, without sleeping, if there is no such
+/// connection.
 pub(crate) fn sleep(most: Duration) -> Option<Duration> {
     let (shared, who, at) = REFUSED.with(|last| last.borrow_mut().take())?;
     let shared = shared.upgrade().filter(|_| at.elapsed() < FRESH)?;
@@ -121,7 +121,7 @@ pub(crate) fn sleep(most: Duration) -> Option<Duration> {
             inner.turns.put(who, State::Awake(now + PROMISE));
             return Some(began.elapsed());
         }
-        // Or until the connection that was promised the turn has not come in time.
+        // Or until the promise to another connection has expired.
         let due = promised.map_or(left, |(_, until)| {
             until.saturating_duration_since(now) + Duration::from_micros(50)
         });

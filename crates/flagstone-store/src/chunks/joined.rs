@@ -1,4 +1,4 @@
-//! Transactions that are committed in memory first, and go to the pages together.
+//! Group commit: transactions are committed in memory first, and written to the pages together.
 //!
 //! ```text
 //!   live ──join──> joined ──commit_joined, one transaction of the pages──> committed
@@ -13,12 +13,12 @@ use crate::error::StoreError;
 use std::collections::BTreeMap;
 
 impl<P: Pages> Chunks<P> {
-    /// Commits the live transaction in memory. All that it has changed has to wait there: it has
-    /// written whole chunks that were not to go to the pages, or parts of [`Chunks::JOINED_MAX`]
-    /// chunks at most, and has removed none.
+    /// Commits the live transaction in memory. All its changes must be in memory: whole chunks
+    /// written with `may_go` unset, or parts of at most [`Chunks::JOINED_MAX`] chunks, and no
+    /// removals.
     ///
     /// # Panics
-    /// It has written to the pages.
+    /// The transaction has written to the pages.
     pub fn join(&mut self) {
         assert!(self.own.is_empty(), "what joins is in memory");
         for (chunk, waiting) in std::mem::take(&mut self.waiting) {
@@ -30,25 +30,25 @@ impl<P: Pages> Chunks<P> {
         self.spare = self.tx.take();
     }
 
-    /// Parts of so many chunks wait in memory.
+    /// Maximum number of partly written chunks in memory.
     pub const JOINED_MAX: usize = super::WAITING_MAX;
 
-    /// Whether the live transaction has changed pages, and not only chunks that wait.
+    /// Whether the live transaction has written to the pages, and not only to waiting chunks.
     pub fn has_written(&self) -> bool {
         !self.own.is_empty() || self.dirty_tails > 0
     }
 
-    /// Whether transactions have joined that the pages do not have.
+    /// Whether joined transactions are not yet written to the pages.
     pub fn has_joined(&self) -> bool {
         !self.joined.is_empty()
     }
 
-    /// A chunk as the transactions that have joined left it, if they have changed it.
+    /// A chunk as the joined transactions left it, if one of them changed it.
     pub fn joined(&self, chunk: u64) -> Option<&[u8]> {
         self.joined.get(&chunk).map(|bytes| &bytes[..])
     }
 
-    /// The bytes of a chunk that the live transaction has changed, if they wait in memory.
+    /// The bytes of a chunk that the live transaction changed, if they are still in memory.
     pub fn waiting(&self, chunk: u64) -> Option<&[u8]> {
         match self.waiting.get(&chunk)? {
             Waiting::Bytes(bytes) => Some(bytes),
@@ -56,22 +56,22 @@ impl<P: Pages> Chunks<P> {
         }
     }
 
-    /// Forgets that a chunk was changed by those that have joined. The caller answers for it.
+    /// Removes a chunk from the joined changes. The caller must write it or give it back.
     pub fn take_joined(&mut self, chunk: u64) -> Option<Box<[u8]>> {
         self.joined.remove(&chunk)
     }
 
-    /// Gives back what [`Chunks::take_joined`] took.
+    /// Puts back bytes that [`Chunks::take_joined`] removed.
     pub fn give_joined(&mut self, chunk: u64, bytes: Box<[u8]>) {
         self.joined.insert(chunk, bytes);
     }
 
-    /// Has those that have joined not happened.
+    /// Discards the joined transactions.
     pub fn drop_joined(&mut self) {
         self.joined.clear();
     }
 
-    /// Reads a part of a chunk as those that have joined left it.
+    /// Reads a part of a chunk as the joined transactions left it.
     ///
     /// # Errors
     /// As [`Chunks::read`].
@@ -88,11 +88,11 @@ impl<P: Pages> Chunks<P> {
         Ok(())
     }
 
-    /// Commits those that have joined, as one transaction; what lies behind `size` is not kept. A
-    /// live transaction that has written nothing to the pages stays as it is.
+    /// Commits the joined transactions as one. Bytes beyond `size` are not stored. A live
+    /// transaction that has written nothing to the pages is not affected.
     ///
     /// # Errors
-    /// There is no room, or the pages fail: those that have joined are gone.
+    /// There is no room, or the pages fail: the joined transactions are lost.
     pub fn commit_joined(&mut self, size: u64) -> Result<(), StoreError> {
         let joined = std::mem::take(&mut self.joined);
         assert!(!self.has_written(), "a live transaction is in memory");

@@ -1,4 +1,4 @@
-//! What chunks need of pages: a store has them, and a simulated device as well.
+//! The pages that chunks are stored in: those of a store, or of a simulated device.
 
 use super::Chunks;
 use crate::error::StoreError;
@@ -6,12 +6,12 @@ use crate::pages::{Looked, PageStore};
 use flagstone::commit::Info;
 use flagstone::units::{Lpn, SnapshotId, TxId};
 
-/// Which version of a page is meant.
+/// Selects a version of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// That of a transaction if it wrote one, else the committed one.
+    /// The version written by this transaction; if it wrote none, the committed version.
     Of(Option<TxId>),
-    /// That of a snapshot.
+    /// The version in this snapshot.
     At(SnapshotId),
 }
 
@@ -20,25 +20,24 @@ pub trait Pages {
     /// Bytes of a page.
     fn page_bytes(&self) -> usize;
 
-    /// Pages that can hold something at once, beside what transactions need; nothing if nobody
-    /// knows, as of a file that grows.
+    /// Maximum number of pages that can hold data at once, not counting the reserve for
+    /// transactions. `None` if unknown, as for a file that grows.
     fn pages_max(&self) -> Option<u64>;
 
-    /// Whether a page takes room that it did not take before: it was never written.
+    /// Whether a write of the page needs additional room because it was never written.
     fn is_new(&self, at: Lpn) -> bool {
         !self.holds(at)
     }
 
-    /// Whether there is room for so many pages up to `highest`, whatever they held, without
-    /// the medium being asked for more.
+    /// Whether there is room for `pages` pages, numbered up to `highest`, whatever they held,
+    /// without growing the medium.
     fn has_room(&mut self, pages: u64, highest: Lpn) -> bool {
         let _ = (pages, highest);
         true
     }
 
-    /// Sees to it that the live transaction finds room for so many pages beside what it has
-    /// written: `new` that hold nothing, and `again` that are overwritten or trimmed, none of them
-    /// above `highest`.
+    /// Reserves room for the live transaction beyond what it has written: for `new` pages that hold
+    /// nothing, and for `again` pages that are overwritten or trimmed. None is above `highest`.
     ///
     /// # Errors
     /// There is no such room, or the medium fails.
@@ -50,20 +49,20 @@ pub trait Pages {
     /// The commit protocol.
     fn protocol(&self) -> &'static Info;
 
-    /// The highest page that holds something that is committed.
+    /// The highest page that holds committed data.
     fn highest(&self) -> Option<Lpn>;
 
-    /// Whether a page holds something that is committed.
+    /// Whether a page holds committed data.
     fn holds(&self, at: Lpn) -> bool;
 
     /// Starts a transaction.
     ///
     /// # Errors
-    /// Nothing can be written, or as many are live as can be.
+    /// The store cannot be written to, or the maximum number of transactions is live.
     fn begin(&mut self) -> Result<TxId, StoreError>;
 
-    /// Reads a page into `into`, which has room for one. Returns how many bytes it has, or nothing
-    /// if it holds nothing.
+    /// Reads a page into `into`, which is at least one page long. Returns the page's length in
+    /// bytes, or `None` if it holds nothing.
     ///
     /// # Errors
     /// The page was lost, or the medium fails.
@@ -80,7 +79,7 @@ pub trait Pages {
     /// There is no room, or the medium fails.
     fn write(&mut self, tx: TxId, at: Lpn, data: &[u8]) -> Result<(), StoreError>;
 
-    /// Says in a transaction that a page holds nothing any more.
+    /// Removes the contents of a page in a transaction.
     ///
     /// # Errors
     /// As [`Pages::write`].
@@ -98,8 +97,7 @@ pub trait Pages {
     /// The medium fails.
     fn abort(&mut self, tx: TxId) -> Result<(), StoreError>;
 
-    /// Lets go of the pages: all that is committed is durable, and the next opening finds it at
-    /// once.
+    /// Closes the pages. Everything committed is durable, and the next opening needs no recovery.
     ///
     /// # Errors
     /// The medium fails.
@@ -177,8 +175,8 @@ impl Pages for PageStore {
 }
 
 impl Chunks<PageStore> {
-    /// Looks up where a chunk is, the last committed version or that of a snapshot, if its main
-    /// page has all of it but zeros.
+    /// Looks up the place of a chunk, in the committed version or in a snapshot. `None` if a part
+    /// of the chunk outside of its main page is not zero.
     ///
     /// # Errors
     /// The snapshot has ended, or the store failed before.

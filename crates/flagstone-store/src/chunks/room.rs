@@ -1,24 +1,24 @@
-//! Room for what waits in memory: a disk must not accept what no commit will find room for.
+//! Room for chunks that wait in memory: a disk must not accept a write that cannot be committed.
 
 use super::{Chunks, Pages, Waiting};
 use crate::error::StoreError;
 use std::collections::BTreeSet;
 
 impl<P: Pages> Chunks<P> {
-    /// Has each group that holds a chunk have its page of tails, be they zeros: a chunk that is
-    /// there can be overwritten then with any bytes, and no page that holds nothing is wanted.
+    /// Stores a tails page for each group with a stored chunk, even if it is all zeros. A stored
+    /// chunk can then be overwritten with any bytes without needing a page that holds nothing yet.
     pub fn keep_tails(&mut self) {
         self.keeps_tails = self.cut.tail > 0;
     }
 
-    /// Whether a chunk of a group holds anything.
+    /// Whether any chunk of a group holds data.
     pub(super) fn holds_any(&self, group: u64) -> bool {
         let first = group * self.cut.sharing();
         (first..first + self.cut.sharing()).any(|chunk| self.may_hold(chunk))
     }
 
-    /// Sees to it that all that waits finds room, and one more chunk that is to be written or
-    /// removed. Where this is asked before each change, the commit finds room.
+    /// Reserves room for everything that waits, and for `chunk`, which is about to be written, or
+    /// removed if `removes` is set. If this is called before each change, the commit finds room.
     ///
     /// # Errors
     /// There is no room, or the pages fail.
@@ -34,8 +34,8 @@ impl<P: Pages> Chunks<P> {
         self.pages.find_room(new, again, highest)
     }
 
-    /// Sees to it that the live transaction finds room together with those that have joined, if it
-    /// joins them ([`Chunks::join`]).
+    /// Reserves room for the live transaction together with the joined ones, before it joins them
+    /// ([`Chunks::join`]).
     ///
     /// # Errors
     /// There is no room, or the pages fail.
@@ -53,8 +53,8 @@ impl<P: Pages> Chunks<P> {
         self.pages.find_room(new, again, highest)
     }
 
-    /// Of the pages that will be written, those that hold nothing yet, and the others. Each chunk
-    /// comes with whether it is removed.
+    /// Counts the pages that will be written: those that hold nothing yet, and the others. `chunks`
+    /// yields each chunk, and whether it is removed.
     fn wanted(&self, chunks: impl Iterator<Item = (u64, bool)>) -> Result<(u64, u64), StoreError> {
         let (mut main, mut groups) = (BTreeSet::new(), BTreeSet::new());
         for (chunk, is_gone) in chunks {

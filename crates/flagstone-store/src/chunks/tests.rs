@@ -1,4 +1,4 @@
-//! The places of chunks, and pages that are looked for without being read.
+//! The places of chunks, and lookups of pages without a read.
 
 use super::*;
 use crate::medium::Recorded;
@@ -20,7 +20,7 @@ fn places_are_of_one_chunk_each_and_found_again() {
                 assert!(cut.tail_place(chunk).end <= page_bytes);
             }
         }
-        // Nothing is left over but the pages of tails, one for each group.
+        // Every page is used, apart from one tails page per group.
         let highest = used.keys().max().expect("some").0 + 1 - first;
         let groups = if cut.chunk() > page_bytes {
             499 / cut.sharing() + 1
@@ -40,8 +40,8 @@ fn ranges_are_cut_at_chunks() {
     assert_eq!(Cut::new(4032, 0).chunks(10, 0).count(), 0);
 }
 
-/// A chunk that was removed and written again in the same transaction has its new bytes, whether or
-/// not it was there before, and what a roll-back leaves is what was committed.
+/// A chunk that was removed and rewritten in one transaction has its new bytes, whether or not it
+/// existed before; a rollback restores the committed bytes.
 #[test]
 fn a_transaction_knows_what_it_removed() {
     for protocol in [flagstone::commit::Kind::Seal, flagstone::commit::Kind::Scc] {
@@ -65,7 +65,7 @@ fn a_transaction_knows_what_it_removed() {
         bytes[4090] = 5;
         assert_eq!(read(&mut chunks), bytes);
         if protocol == flagstone::commit::Kind::Seal {
-            // Removed, as the device has it, and then written, all in one transaction.
+            // Removed and then written in one transaction.
             chunks.commit().expect("room");
             assert_eq!(read(&mut chunks), bytes);
         }
@@ -81,7 +81,7 @@ fn a_transaction_knows_what_it_removed() {
     }
 }
 
-/// Pages that refuse one change for want of room: after so many others.
+/// Pages that refuse one change for lack of room, after a number of others.
 pub(crate) struct Refusing {
     pub(crate) pages: PageStore,
     pub(crate) after: Option<u32>,
@@ -159,7 +159,7 @@ impl Pages for Refusing {
     }
 }
 
-/// Chunks over pages that hold a whole chunk, number 3, and refuse nothing yet.
+/// Chunks over pages that hold one whole chunk, number 3, and refuse nothing yet.
 fn refusing() -> Chunks<Refusing> {
     let options = OpenOptions {
         pages_per_block: 16,
@@ -180,8 +180,8 @@ fn read_committed(chunks: Chunks<Refusing>, chunk: u64) -> Vec<u8> {
     read.map(|()| bytes).expect("it reads")
 }
 
-/// A part of a chunk was accepted, and waits; the whole chunk is refused. The part was lost then,
-/// and the commit said nothing of it.
+/// A partial write of a chunk was accepted and waits; a write of the whole chunk is refused. The
+/// partial write was once lost, and the commit did not report that.
 #[test]
 fn what_waits_outlives_a_write_of_its_chunk_that_fails() {
     for removes in [false, true] {
@@ -200,8 +200,8 @@ fn what_waits_outlives_a_write_of_its_chunk_that_fails() {
     }
 }
 
-/// The tails of a group become zeros, and to trim their page fails once. It was not tried again,
-/// and the bytes before were there once more when the tails were read from the pages.
+/// The tails of a group become zeros, and the trim of their page fails once. It was once not
+/// repeated, and the old bytes reappeared when the tails were read from the page.
 #[test]
 fn tails_that_could_not_be_trimmed_are_trimmed_by_the_next_flush() {
     let mut chunks = refusing();

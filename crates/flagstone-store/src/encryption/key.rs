@@ -1,4 +1,4 @@
-//! Keys: the user's, the data key that it wraps, and how the one is changed for another.
+//! Keys: the user's key, the data key that it wraps, and changing the user's key.
 
 use super::lock;
 use super::medium::{Encrypted, is_proven};
@@ -17,25 +17,25 @@ use zeroize::Zeroizing;
 
 /// Bytes of a key.
 pub(super) const KEY_BYTES: usize = 32;
-/// Where the lock lies in the page of a superblock.
+/// Offset of the lock in the page of a superblock.
 pub(super) const LOCK_AT: usize = superblock::SIZE;
-/// What is before its CRC.
+/// Bytes of the lock before its CRC.
 pub(super) const LOCK_BYTES: usize = lock::CRC.start;
 
 pub(super) type Secret = Zeroizing<[u8; KEY_BYTES]>;
-/// A lock without its CRC and its proof, which are of one superblock.
+/// A lock without its CRC and proof, which differ between the two superblocks.
 pub(super) type Lock = [u8; LOCK_BYTES];
 
 const RAW: u64 = 1;
 const PASSPHRASE: u64 = 2;
 
-/// What Argon2id takes for a new lock: memory in KiB, and passes. A tenth of a second or so.
+/// Cost of Argon2id for a new lock: memory in KiB, and passes. Takes about a tenth of a second.
 const COST: (u32, u32) = if cfg!(test) { (64, 1) } else { (64 << 10, 3) };
-/// What a lock may ask for at most, in the same units: 1 GiB, sixteen times what a new one takes,
-/// and five times its passes. Nothing of a lock is verified before that work is done.
+/// Maximum cost that a lock may demand, in the same units: 1 GiB (sixteen times a new lock's), and
+/// 16 passes. Nothing in a lock can be verified before this work is done.
 const COST_MAX: (u64, u64) = (1 << 20, 16);
 
-/// What opens a store that is encrypted. It is wiped from memory when it is dropped.
+/// The key of an encrypted store. Wiped from memory when dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(Kind);
 
@@ -55,20 +55,20 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// A key of 32 bytes that look like chance.
+    /// A key of 32 random bytes.
     pub fn raw(bytes: [u8; KEY_BYTES]) -> Key {
         Key(Kind::Raw(Zeroizing::new(bytes)))
     }
 
-    /// A key that is made of a passphrase.
+    /// A key derived from a passphrase.
     pub fn passphrase(text: String) -> Key {
         Key(Kind::Passphrase(Zeroizing::new(text)))
     }
 
-    /// A key as a file or a variable has it: 32 bytes, or 64 hexadecimal digits with space around.
+    /// Parses a key file or variable: 32 bytes, or 64 hexadecimal digits with optional spaces.
     ///
     /// # Errors
-    /// It is neither.
+    /// `bytes` is neither.
     pub fn parse(bytes: &[u8]) -> Result<Key, StoreError> {
         if let Ok(bytes) = bytes.try_into() {
             return Ok(Key::raw(bytes));
@@ -93,7 +93,7 @@ impl Key {
         }
     }
 
-    /// The key that wraps the data key, as a lock says.
+    /// The key that wraps the data key, derived with the lock's parameters.
     fn wrapping(&self, lock: &Lock) -> Result<Secret, StoreError> {
         let kind = get(lock, lock::KIND);
         match (&self.0, kind) {
@@ -162,7 +162,7 @@ impl Key {
         Ok(lock)
     }
 
-    /// Unwraps the data key. `None` if this is another key.
+    /// Unwraps the data key. `None` if this key is wrong.
     pub(super) fn unlock(&self, lock: &Lock) -> Result<Option<Secret>, StoreError> {
         let cipher = cipher(&self.wrapping(lock)?);
         let mut key = Zeroizing::new([0; KEY_BYTES]);
@@ -188,25 +188,25 @@ fn nonce(bytes: &[u8]) -> [u8; 12] {
     bytes.try_into().expect("it has that size")
 }
 
-/// A superblock with a lock. Its checksums are right, but they need no key: nothing in it is
-/// believed before its proof was verified.
+/// A superblock with a lock. Its checksums are correct, but can be computed without a key: nothing
+/// in it is trusted before its proof is verified.
 struct Found {
     place: u64,
     page: Vec<u8>,
     lock: Lock,
 }
 
-/// The superblocks that have locks, the newest first, and whether there is anything else there.
+/// The superblocks that have locks, newest first, and whether the medium holds anything else.
 struct Heads {
     found: Vec<Found>,
     is_blank: bool,
 }
 
-/// What opens a store: its data key, a lock that wraps it, and how far apart its marks lie.
+/// Result of unlocking a store: its data key, the lock that wraps it, and the pages per block.
 struct Opened {
     data_key: Secret,
     lock: Lock,
-    /// Nothing if the store is still to be made.
+    /// `None` if the store is still to be created.
     pages_per_block: Option<u32>,
 }
 
@@ -228,8 +228,8 @@ impl Heads {
         Ok(Heads { found, is_blank })
     }
 
-    /// The data key, by the newest lock that the key opens, and the shape of the store, by the
-    /// newest superblock that the data key proves.
+    /// The data key from the newest lock that `key` opens, and the geometry from the newest
+    /// superblock that the data key proves.
     fn unlock(&self, key: &Key) -> Result<Opened, StoreError> {
         let mut refused = None;
         for found in &self.found {
@@ -239,7 +239,7 @@ impl Heads {
                         return Ok(Opened {
                             data_key,
                             lock: found.lock,
-                            // One without blocks is of a store whose making was cut off.
+                            // Without blocks, the creation of the store was interrupted.
                             pages_per_block: (get(&head.page, superblock::BLOCKS) > 0)
                                 .then(|| get(&head.page, superblock::PAGES) as u32),
                         });
@@ -255,7 +255,7 @@ impl Heads {
         }))
     }
 
-    /// The newest superblock that was written with a data key.
+    /// The newest superblock that was written with this data key.
     fn proven(&self, data_key: &Secret) -> Option<&Found> {
         let cipher = cipher(data_key);
         let mut found = self.found.iter();
@@ -263,7 +263,7 @@ impl Heads {
     }
 }
 
-/// The key is right, and no superblock is as the store wrote it.
+/// The error for a correct key if no superblock is as the store wrote it.
 fn unproven() -> StoreError {
     StoreError::Damaged(
         "the superblocks are damaged: the key is right, and neither of them is as the store wrote \
@@ -272,7 +272,7 @@ fn unproven() -> StoreError {
     )
 }
 
-/// The lock in a page with a superblock, if its checksum is right.
+/// The lock in the page of a superblock, if its checksum is correct.
 pub(super) fn locked(page: &[u8]) -> Option<Lock> {
     let at = |field: std::ops::Range<usize>| LOCK_AT + field.start..LOCK_AT + field.end;
     let version = get(page, superblock::VERSION);
@@ -288,17 +288,17 @@ pub(super) fn locked(page: &[u8]) -> Option<Lock> {
     })
 }
 
-/// Gives a medium its encryption, if the store on it is encrypted or is to be.
+/// Wraps a medium in an encrypting one, if the store on it is encrypted or will be.
 ///
 /// # Errors
-/// The key is missing or another one, or the store is not encrypted and there is a key; or the
-/// protocol of a new store has no room in its spare areas.
+/// The key is missing or wrong, a key is given for a plain store, or the spare areas of a new store
+/// are too small for its protocol.
 pub(crate) fn dress(
     medium: Box<dyn Medium>,
     options: &OpenOptions,
 ) -> Result<Box<dyn Medium>, StoreError> {
     let Some(key) = &options.key else {
-        // A store that is encrypted says so itself.
+        // An encrypted store identifies itself.
         return Ok(medium);
     };
     let heads = Heads::read(medium.as_ref())?;
@@ -314,7 +314,7 @@ pub(crate) fn dress(
             opened.pages_per_block.unwrap_or(options.pages_per_block),
         )));
     }
-    // A store that is not encrypted is never given up.
+    // A plain store is never replaced.
     let gives_up = options.create && options.force && !options.read_only;
     let gives_up = gives_up && Superblock::read(medium.as_ref())?.is_none();
     if !heads.is_blank && !gives_up {
@@ -339,10 +339,10 @@ pub(crate) fn dress(
     )))
 }
 
-/// Whether the spare areas of a new store have room beside their encryption.
+/// Checks that the spare areas of a new encrypted store suffice.
 ///
 /// # Errors
-/// They have not, with the protocol of the options.
+/// They do not, with the protocol in `options`.
 fn has_room(options: &OpenOptions) -> Result<(), StoreError> {
     let info = options.protocol.info();
     let needs = info.format.spare_bytes(&config());
@@ -357,20 +357,19 @@ fn has_room(options: &OpenOptions) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Changes the key of a store that no process has open. No data is written: the data key is wrapped
-/// anew, in both superblocks. A user who has a copy of the old ones can still open a copy of the
-/// store with the old key.
+/// Changes the key of a store that no process has open. Writes no data: only the data key is
+/// wrapped anew, in both superblocks. Whoever has a copy of an old superblock can still open copies
+/// of the store with the old key.
 ///
-/// # Errors
 /// The old key is wrong, the store is in use or not encrypted, its newest superblock is lost, or
-/// the medium fails. If it fails half way both keys open the store, and the change can be made
-/// again.
+/// the medium fails. After a failure half-way both keys open the store, and `rekey` can be
+/// repeated.
 pub fn rekey(path: &Path, old: &Key, new: &Key) -> Result<(), StoreError> {
     let disk = Disk::open(path, false, false)?;
     rekey_on(Box::new(disk), old, new).map_err(|error| error.at(path))
 }
 
-/// As [`rekey`], on a medium.
+/// Implements [`rekey`] on a medium.
 pub(super) fn rekey_on(medium: Box<dyn Medium>, old: &Key, new: &Key) -> Result<(), StoreError> {
     let heads = Heads::read(medium.as_ref())?;
     if heads.found.is_empty() {
@@ -384,14 +383,14 @@ pub(super) fn rekey_on(medium: Box<dyn Medium>, old: &Key, new: &Key) -> Result<
     let medium = Encrypted::new(medium, &opened.data_key, lock, pages_per_block);
     let head = Superblock::read(&medium)?;
     let head = head.ok_or_else(|| StoreError::Damaged("both superblocks are damaged".into()))?;
-    // Both are written from the one that counts, which must not be an older one than the blocks.
+    // Both are written from the valid one, which must not be older than the blocks.
     doubt_head(&medium, &head)?;
     let mut superblock = head.superblock;
     if head.damaged.is_some() {
-        // The one that is damaged may have been the newer.
+        // The damaged superblock may have been the newer one.
         superblock.closed = Some(false);
     }
-    // The tables at rest are of the superblock that comes to lie under these.
+    // Tables at rest belong to the superblock that these replace.
     superblock.rested = 0;
     for _ in 0..2 {
         superblock.write(&medium).doing("writing the superblock")?;

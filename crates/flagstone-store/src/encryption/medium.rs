@@ -1,8 +1,8 @@
-//! A medium that encrypts what is written and verifies what is read.
+//! A medium that encrypts writes, and decrypts and verifies reads.
 //!
-//! The layers above write pages of 4096 bytes as if there were no encryption, and read the same.
-//! What does not verify is given to them with a checksum that is wrong, so it is to them what a
-//! damaged page, mark or superblock is.
+//! The layers above read and write pages of 4096 bytes as without encryption. Anything that fails
+//! verification is passed up with a wrong checksum, so it looks like a damaged page, mark or
+//! superblock.
 //!
 //! ```text
 //!   above   | data 4032            | spare 34 | 0xff 16 | bytes 2 | generation 8 | CRC 4 |
@@ -22,39 +22,39 @@ use std::io;
 
 type Page = [u8; MEDIUM_PAGE_BYTES];
 
-/// Bytes of data.
+/// Data bytes of a page.
 const DATA: usize = MEDIUM_PAGE_BYTES - trailer::SIZE;
-/// Bytes that are encrypted.
+/// Encrypted bytes of a page.
 const CLOSED: usize = MEDIUM_PAGE_BYTES - sealed_end::SIZE;
-/// Of them, those of data and spare area.
+/// Encrypted bytes of data and spare area.
 const SHOWN: usize = DATA + Encrypted::SPARE_BYTES;
 const BYTES: usize = trailer::BYTES.end - trailer::BYTES.start;
 /// Pages before the first mark.
 const HEAD_PAGES: u64 = 2;
-/// Bytes of a mark that are authentic.
+/// Authenticated bytes of a mark.
 const MARKED: usize = mark::CRC.end;
 
-/// A medium under encryption.
+/// An encrypting medium.
 pub(super) struct Encrypted {
     inner: Box<dyn Medium>,
     cipher: Aes256GcmSiv,
     lock: Lock,
-    /// Pages from one mark to the next.
+    /// Distance between two marks, in pages.
     stride: u64,
 }
 
-/// A field of the trailer in a page.
+/// The range of a trailer field within a page.
 fn trailer_at(field: std::ops::Range<usize>) -> std::ops::Range<usize> {
     DATA + field.start..DATA + field.end
 }
 
-/// What the rest of a spare area is filled with. Tables at rest, the highest bit of whose
-/// generation is set, have none.
+/// The byte that fills the unused part of a spare area. Zero for tables at rest, which have no
+/// spare area; the highest bit of their generation is set.
 fn fill(generation: u64) -> u8 {
     if generation >> 63 == 0 { 0xff } else { 0 }
 }
 
-/// What a nonce and associated data are made of. The kinds of things have each their own word.
+/// Input for nonces and associated data. Each kind of object has its own word.
 struct Place {
     nonce: [u8; 12],
     about: [u8; 24],
@@ -75,7 +75,7 @@ impl Place {
     }
 }
 
-/// The tag of bytes that are not encrypted.
+/// An authentication tag for data that is not encrypted.
 fn tag(
     cipher: &Aes256GcmSiv,
     what: &[u8; 8],
@@ -90,20 +90,20 @@ fn tag(
     tag.expect("nothing is not too long").into()
 }
 
-/// The proof of a page with a superblock and its lock.
+/// The proof of a superblock page with its lock.
 fn proof(cipher: &Aes256GcmSiv, place: u64, page: &[u8]) -> [u8; 16] {
     let sequence = get(page, superblock::SEQUENCE);
     let before = &page[..LOCK_AT + LOCK_BYTES];
     tag(cipher, b"head....", place, sequence, before)
 }
 
-/// Whether a page is a superblock that was written with a data key.
+/// Whether a superblock page was written with this data key.
 pub(super) fn is_proven(cipher: &Aes256GcmSiv, place: u64, page: &[u8]) -> bool {
     locked(page).is_some() && page[LOCK_AT..][lock::PROOF] == proof(cipher, place, page)
 }
 
 impl Encrypted {
-    /// Bytes of a spare area for which there is room.
+    /// Usable bytes of a spare area.
     pub(super) const SPARE_BYTES: usize = 34;
 
     pub(super) fn new(
@@ -120,12 +120,12 @@ impl Encrypted {
         }
     }
 
-    /// Whether a mark lies at a place, unless tables at rest do.
+    /// Whether `place` holds a mark. Tables at rest may lie there as well.
     fn is_mark(&self, place: u64) -> bool {
         place >= HEAD_PAGES && (place - HEAD_PAGES).is_multiple_of(self.stride)
     }
 
-    /// What is written for a page.
+    /// Encrypts a page for writing.
     ///
     /// # Errors
     /// As [`Encrypted::close_page`].
@@ -146,7 +146,7 @@ impl Encrypted {
         })
     }
 
-    /// What a page says that was read.
+    /// Decrypts and verifies a page after reading.
     fn open(&self, place: u64, page: &mut Page) {
         if place < HEAD_PAGES {
             self.open_superblock(place, page);
@@ -157,10 +157,10 @@ impl Encrypted {
         }
     }
 
-    /// What is written for a page of a block, or of tables at rest.
+    /// Encrypts a page of a block, or of tables at rest.
     ///
     /// # Errors
-    /// Its spare area has more than there is room for.
+    /// Its spare area is longer than [`Encrypted::SPARE_BYTES`].
     fn close_page(&self, place: u64, page: &[u8]) -> io::Result<Page> {
         let generation = get(page, trailer_at(trailer::GENERATION));
         let unused = &page[SHOWN..DATA + trailer::SPARE.end];
@@ -183,7 +183,7 @@ impl Encrypted {
         Ok(closed)
     }
 
-    /// Decrypts a page in place. Returns whether it is what was written there.
+    /// Decrypts a page in place. Returns whether it is authentic.
     fn decrypt(&self, place: u64, page: &mut Page) -> bool {
         let (bytes, end) = page.split_at_mut(CLOSED);
         let generation = get(end, sealed_end::GENERATION);
@@ -205,7 +205,7 @@ impl Encrypted {
     fn open_page(&self, place: u64, page: &mut Page) {
         let generation = get(page, CLOSED..CLOSED + 8);
         if generation == 0 {
-            // Nothing that counts was ever written there.
+            // No valid data was ever written there.
             page.fill(0);
             return;
         }
@@ -218,7 +218,7 @@ impl Encrypted {
             opened[trailer_at(trailer::BYTES)].copy_from_slice(&page[SHOWN..SHOWN + BYTES]);
             opened[trailer_at(trailer::CRC)].copy_from_slice(&page[SHOWN + BYTES..CLOSED]);
         } else {
-            // More bytes than there are: it is damaged whatever its checksum happens to be.
+            // An impossible length: the page is damaged even if its checksum matches.
             opened[trailer_at(trailer::BYTES)].fill(0xff);
         }
         *page = opened;
@@ -233,10 +233,10 @@ impl Encrypted {
     fn open_mark(&self, place: u64, page: &mut Page) {
         let tag = self.mark_tag(place, page);
         if page[MARKED..][sealed_mark::TAG] != tag {
-            // Neither a mark nor zeros.
+            // A value that is neither a mark nor zeros.
             page[..MARKED].fill(0xff);
         }
-        // What the translation layer says there is not encrypted, and has its checksum.
+        // The statement behind the mark is not encrypted, and has its own checksum.
         page[MARKED..SAYS_AT].fill(0);
         page[SAYS_AT + mark_says::SIZE..].fill(0);
     }
@@ -284,7 +284,7 @@ impl Medium for Encrypted {
         for (page, (place, inside, bytes)) in pages.iter_mut().zip(parts) {
             let (now, later) = rest.split_at_mut(bytes);
             rest = later;
-            // The first bytes of a page where marks lie are read for a mark.
+            // A read of this length from a place of a mark is a read of the mark.
             match bytes == mark::SIZE && self.is_mark(place) {
                 true => self.open_mark(place, page),
                 false => self.open(place, page),
@@ -302,7 +302,7 @@ impl Medium for Encrypted {
     fn write_joined(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
         let first = offset / MEDIUM_PAGE_BYTES as u64;
         let places = (first..).zip(parts);
-        // Of a superblock its first sector can be written alone.
+        // A superblock may be written as its first sector only.
         let close = |(place, part): (u64, &&[u8])| {
             let mut page = [0; MEDIUM_PAGE_BYTES];
             page[..part.len()].copy_from_slice(part);
@@ -339,7 +339,7 @@ impl Medium for Encrypted {
         self.inner.can_shorten()
     }
 
-    /// A store that grows again signs the marks of its new blocks before it has them.
+    /// A store that grows again writes new marks before it uses these blocks.
     fn shorten(&self, bytes: u64) -> io::Result<()> {
         self.inner.shorten(bytes)
     }
@@ -356,7 +356,7 @@ impl Medium for Encrypted {
         self.inner.left()
     }
 
-    /// The mark of the block stays: it says that the block has no pages, and zeros do not.
+    /// Keeps the mark: an authentic mark says that its block has no pages; zeros do not.
     fn prepare(&self, offset: u64, bytes: usize) -> io::Result<u64> {
         let (offset, bytes) = self.but_mark(offset, bytes);
         self.inner.prepare(offset, bytes)
@@ -386,7 +386,7 @@ impl Medium for Encrypted {
 }
 
 impl Encrypted {
-    /// The part of a range behind the mark with which it begins.
+    /// The part of a range after the mark at its begin.
     fn but_mark(&self, offset: u64, bytes: usize) -> (u64, usize) {
         match self.is_mark(offset / MEDIUM_PAGE_BYTES as u64) {
             true => (offset + MEDIUM_PAGE_BYTES as u64, bytes - MEDIUM_PAGE_BYTES),

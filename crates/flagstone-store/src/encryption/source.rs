@@ -1,14 +1,13 @@
-//! Where the key of a store is. Programs take its place from their users, and never the key itself:
-//! what stands on a command line or in a URI is read by others, and kept in histories and logs.
+//! Sources of a store's key. Programs take the place of the key from their users, never the key
+//! itself: command lines and URIs are visible to others and end up in histories and logs.
 
 use crate::error::StoreError;
 use crate::pages::OpenOptions;
 use std::path::{Path, PathBuf};
 
-/// Where the key of a store that is encrypted is: 32 bytes, or 64 hexadecimal digits.
+/// Where the key of an encrypted store is kept: 32 bytes, or 64 hexadecimal digits.
 ///
-/// A program that was built without encryption has this type as well. There every use of it is an
-/// error, which says so.
+/// Also exists in programs built without encryption, where every use of it is an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
     /// In a file.
@@ -18,11 +17,11 @@ pub enum KeySource {
 }
 
 impl KeySource {
-    /// What a user named, who may name one of the two at most. `names` are how the user calls the
-    /// file and the variable.
+    /// Returns the source that the user gave, at most one of the two. `names` are the user's names
+    /// for the file and for the variable.
     ///
     /// # Errors
-    /// Both are named.
+    /// Both are given.
     pub fn one_of(
         file: Option<&Path>,
         variable: Option<&str>,
@@ -39,10 +38,10 @@ impl KeySource {
         }
     }
 
-    /// Reads the key. What was read besides is wiped from memory.
+    /// Reads the key. Wipes everything else that was read from memory.
     ///
     /// # Errors
-    /// It is not there, or is none.
+    /// The source does not exist, or holds no key.
     #[cfg(feature = "encryption")]
     pub fn read(&self) -> Result<super::Key, StoreError> {
         let wrong = |why: &dyn std::fmt::Display| {
@@ -62,14 +61,14 @@ impl KeySource {
     }
 }
 
-/// Bytes of a key file at most: no key with what may stand around it has more.
+/// Maximum size of a key file: larger than any key with white space around it.
 #[cfg(feature = "encryption")]
 const FILE_BYTES_MAX: u64 = 1024;
 
 #[cfg(feature = "encryption")]
 fn read_file(path: &Path) -> std::io::Result<zeroize::Zeroizing<Vec<u8>>> {
     use std::io::Read;
-    // With all of its room from the beginning, so that no copy is left behind where it grew.
+    // Full capacity from the start, so that growing leaves no copy of the key behind.
     let room = Vec::with_capacity(FILE_BYTES_MAX as usize);
     let mut bytes = zeroize::Zeroizing::new(room);
     let file = std::fs::File::open(path)?;
@@ -78,10 +77,10 @@ fn read_file(path: &Path) -> std::io::Result<zeroize::Zeroizing<Vec<u8>>> {
 }
 
 impl OpenOptions {
-    /// As these, with a key from where it is, if it is anywhere.
+    /// Returns these options with the key from `source`, if given.
     ///
     /// # Errors
-    /// It is not there, or is none; or this program was built without encryption.
+    /// The source does not exist or holds no key, or the program was built without encryption.
     pub fn with_key_from(self, source: Option<&KeySource>) -> Result<OpenOptions, StoreError> {
         let Some(source) = source else {
             return Ok(self);

@@ -1,4 +1,4 @@
-//! Stores under encryption that are attacked, cut, and opened with the wrong key.
+//! Encrypted stores that are attacked, cut, and opened with the wrong key.
 
 use super::key::rekey_on;
 use super::{Key, lock};
@@ -44,7 +44,7 @@ fn refusal(opened: Result<PageStore, StoreError>) -> String {
     }
 }
 
-/// Where a page lies on the medium, and its number among those of blocks.
+/// Offset of a page on the medium, and its page number counted over all blocks.
 fn place(store: &PageStore, at: u32) -> (u64, u32) {
     let facts = store.facts(Lpn(at)).expect("it holds something");
     let place = mark_page(PAGES_PER_BLOCK, facts.block) + 1 + u64::from(facts.page_in_block);
@@ -60,7 +60,7 @@ fn read(medium: &Recorded, offset: u64) -> Vec<u8> {
     bytes
 }
 
-/// A medium with other bytes in a place.
+/// A copy of the medium with other bytes at `offset`.
 fn with(medium: &Recorded, offset: u64, bytes: &[u8]) -> Recorded {
     let mut all = medium.to_vec();
     all[offset as usize..][..bytes.len()].copy_from_slice(bytes);
@@ -158,14 +158,14 @@ fn a_page_with_any_bit_flipped_is_lost_and_no_other() {
         let mut store = open(&with(&medium, offset, &page_bytes), raw(1)).expect("it opens");
         for at in 0..8 {
             let right = (at != 5).then(|| vec![at as u8 + 1; 4000]);
-            // What reads as blank is no version at all: then there is nothing, and no older one.
+            // A page that reads as blank has no version: an older one must not appear.
             let held = store.page(at).filter(|bytes| !bytes.is_empty());
             assert_eq!(held, right, "byte {byte}, page {at}");
         }
     }
 }
 
-/// What a cut could have left is found only where the close has left tables that say otherwise.
+/// Zeros that a cut could have left are found only if tables of a close contradict them.
 #[test]
 fn a_check_finds_zeros_that_are_in_the_place_of_a_page_since_the_close() {
     let medium = Recorded::default();
@@ -185,8 +185,8 @@ fn a_check_finds_zeros_that_are_in_the_place_of_a_page_since_the_close() {
     assert!(check(medium) && !check(zeros));
 }
 
-/// What an attacker makes of a store with two pages: the bytes of a page become those of another
-/// one, with all that has no secret put right. Returns what is then read.
+/// Attacks a store with two pages: replaces the bytes of one page by those of the other, and
+/// corrects everything that needs no key. Returns what is then read.
 fn forged(key: Option<Key>) -> Option<Vec<u8>> {
     let medium = Recorded::default();
     let mut store = open(&medium, key.clone()).expect("it is made");
@@ -197,7 +197,7 @@ fn forged(key: Option<Key>) -> Option<Vec<u8>> {
     let (from, mut forged) = (read(&medium, from), read(&medium, to));
     let trailer_at = PageStore::PAGE_BYTES;
     match key {
-        // All of the page, as it lies there.
+        // The whole page as stored.
         Some(_) => forged.copy_from_slice(&from),
         None => {
             forged[..trailer_at].copy_from_slice(&from[..trailer_at]);
@@ -214,16 +214,16 @@ fn forged(key: Option<Key>) -> Option<Vec<u8>> {
 #[test]
 fn a_page_in_the_place_of_another_is_found_out() {
     assert_eq!(forged(raw(1)), None);
-    // The control: without encryption a checksum that was put right lets it pass.
+    // Control: without encryption a corrected checksum is accepted.
     assert_eq!(forged(None), Some(b"a thousand".to_vec()));
 }
 
-/// As [`forged`], with an older page of the same place, from before its block was erased.
-/// `as_it_was` leaves its generation as well.
+/// Like [`forged`], with an older page from the same place, from before its block was erased.
+/// `as_it_was` keeps its old generation.
 fn replayed(key: Option<Key>, as_it_was: bool) -> Option<Vec<u8>> {
     let medium = Recorded::default();
     let mut store = open(&medium, key.clone()).expect("it is made");
-    // Pages of the medium, by offset, as they were first written: number of the write.
+    // By offset: the first contents of each page of the medium, and the number of that write.
     let mut first: BTreeMap<u64, (u32, Vec<u8>)> = BTreeMap::new();
     for round in 0_u32..4000 {
         store.put(round % 40, &[&round.to_le_bytes()[..], &[9; 3000]].concat());
@@ -232,7 +232,7 @@ fn replayed(key: Option<Key>, as_it_was: bool) -> Option<Vec<u8>> {
             first.insert(offset, (round, read(&medium, offset)));
             continue;
         };
-        // Erased meanwhile, and followed by another page, so that a blank would be seen.
+        // Erased meanwhile, and followed by another page, so that a blank page would be noticed.
         store.put(100, b"behind it");
         if place(&store, 100).0 != offset + 4096 {
             continue;
@@ -270,7 +270,7 @@ fn replayed(key: Option<Key>, as_it_was: bool) -> Option<Vec<u8>> {
 fn a_page_of_an_older_generation_is_found_out() {
     assert_eq!(replayed(raw(1), false), None, "with the generation of now");
     assert_eq!(replayed(raw(1), true), None, "with its own");
-    // The control.
+    // Control.
     assert_eq!(replayed(None, false), Some(b"old".to_vec()));
 }
 
@@ -317,7 +317,7 @@ fn marks_and_superblocks_that_were_changed_are_not_believed() {
         !checked(&with(&medium, offset, &other)),
         "the mark of another block"
     );
-    // Each field of the superblock that counts, with the checksums put right.
+    // Each relevant field of the superblock, with corrected checksums.
     let newest = [0, 4096]
         .into_iter()
         .max_by_key(|&at| get(&read(&medium, at), superblock::SEQUENCE));
@@ -352,7 +352,7 @@ fn another_key_needs_no_data_to_be_written() {
     let wrong = rekey_on(Box::new(medium.clone()), &two, &one);
     assert!(matches!(wrong, Err(StoreError::Key(_))));
     assert!(medium.to_vec() == before);
-    // Wherever the power fails, one of the two opens the store.
+    // Wherever the power fails, one of the two keys opens the store.
     let found: Arc<Mutex<Vec<(bool, bool)>>> = Arc::default();
     medium.watch(Some({
         let (found, one, two) = (Arc::clone(&found), one.clone(), two.clone());
@@ -381,7 +381,7 @@ fn another_key_needs_no_data_to_be_written() {
     assert!(store.check().expect("it reads").is_well());
 }
 
-/// What one does to whole stores keeps them encrypted, by the same key.
+/// Copies of an encrypted store are encrypted with the same key.
 #[test]
 fn copies_are_encrypted_too_and_damaged_stores_are_salvaged() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -414,7 +414,7 @@ fn copies_are_encrypted_too_and_damaged_stores_are_salvaged() {
     assert!(is_right(&copy));
     compact(&copy, &keyed, quiet).expect("it is compacted");
     assert!(is_right(&copy));
-    // One superblock and a mark are damaged: the pages of its block say what the mark said.
+    // One superblock and a mark are damaged: the pages of the block tell what the mark said.
     let file = std::fs::File::options()
         .write(true)
         .open(&path)
@@ -425,12 +425,12 @@ fn copies_are_encrypted_too_and_damaged_stores_are_salvaged() {
     }
     let report = repair(&path, &salvaged, &keyed, &Hints::default(), false, quiet);
     let report = report.expect("it can be salvaged");
-    // An erase may be lost with the mark, and nothing else is.
+    // An erase may be lost with the mark; nothing else is lost.
     assert!(report.lost.is_empty() && report.missing.len() == 1);
     assert!(is_right(&salvaged));
 }
 
-/// An encrypted store that was emptied gives its room back, and grows again.
+/// An encrypted store that was emptied gives back its room, and grows again.
 #[test]
 fn an_encrypted_store_shrinks_and_grows_again() {
     let medium = Recorded::default();
@@ -466,7 +466,7 @@ fn an_encrypted_store_shrinks_and_grows_again() {
     assert!(is_right(&mut store, 2, 1_000));
 }
 
-/// A program without keys says that a store is encrypted, and does not take it for a damaged one.
+/// Without a key the error says that the store is encrypted, not that it is damaged.
 #[test]
 fn without_a_key_it_is_no_damaged_store() {
     let medium = Recorded::default();
@@ -481,13 +481,13 @@ fn without_a_key_it_is_no_damaged_store() {
 fn a_cut_leaves_all_of_a_transaction_or_nothing() {
     let (done, wrong) = cut(&options(raw(1)), 30, false);
     assert!(done > 300 && wrong == 0, "{wrong} of {done}");
-    // The control: a medium whose syncs do nothing.
+    // Control: a medium whose syncs do nothing.
     let (done, wrong) = cut(&options(raw(1)), 10, true);
     assert!(wrong > 0, "{wrong} of {done}");
 }
 
-/// Pages are read, decrypted and verified by several threads, outside of the lock of the store,
-/// while their blocks are collected and written again.
+/// Several threads read, decrypt and verify pages without the store's lock, while blocks are
+/// collected and rewritten.
 #[test]
 fn readers_beside_a_writer_see_whole_transactions() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,6 +1,6 @@
-//! Which blocks and pages a medium says it holds, whatever its superblock says: a superblock that
-//! is older than the store may know fewer than were written. A recovery passes over those that lie
-//! beyond.
+//! Finds blocks and pages on a medium independently of its superblock: a superblock that is older
+//! than the rest of the store may count fewer blocks than were written. Recovery ignores the blocks
+//! that it does not count.
 
 use super::life::pages_that_tell;
 use super::{
@@ -15,8 +15,8 @@ use flagstone::units::Lpn;
 use std::io;
 use std::ops::Range;
 
-/// The highest page of which some blocks have a version, whether or not it was committed. Pages of
-/// the medium that are damaged, or that it refuses to read, are passed over.
+/// The highest logical page of which the given blocks hold a version, committed or not. Skips pages
+/// of the medium that are damaged or cannot be read.
 pub(crate) fn highest_page(
     medium: &dyn Medium,
     pages_per_block: u32,
@@ -37,7 +37,7 @@ pub(crate) fn highest_page(
         read_pages(medium, place + 1, &mut pages)?;
         for (page, number) in pages.iter().zip(block * pages_per_block..) {
             let of = page_generation(page, number, identity);
-            // A mark that is damaged does not say which of them count.
+            // A damaged mark does not tell which pages of the block are valid.
             if of.is_none_or(|of| of != generation && generation != DAMAGED) {
                 continue;
             }
@@ -50,8 +50,8 @@ pub(crate) fn highest_page(
     Ok(highest)
 }
 
-/// The last of some blocks that has a mark of the store, or a page where its mark is lost; nothing
-/// if none of them has.
+/// The last of the given blocks that has a valid mark, or valid pages where the mark is lost.
+/// `None` if there is no such block.
 pub(crate) fn last_used(
     medium: &dyn Medium,
     pages_per_block: u32,
@@ -68,8 +68,8 @@ pub(crate) fn last_used(
     Ok(None)
 }
 
-/// Whether some of the pages that tell of a block are there. Of a store without an identity its
-/// pages cannot be told from those of an older one.
+/// Whether a block holds valid pages of this store. Always `false` without an identity, since its
+/// pages cannot be told from those of an older store then.
 fn holds_pages(
     medium: &dyn Medium,
     pages_per_block: u32,
@@ -92,7 +92,7 @@ fn holds_pages(
     Ok(false)
 }
 
-/// Reads pages from the page `first` of the medium on. Those that it refuses read as zeros.
+/// Reads pages of the medium from page `first` on. Unreadable pages become zeros.
 fn read_pages(
     medium: &dyn Medium,
     first: u64,

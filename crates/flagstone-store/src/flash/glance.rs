@@ -1,6 +1,6 @@
-//! What a medium shows of its flash, block by block and page by page, without a device above it: a
-//! campaign learns here which programs and erases have landed. And how the flash of a store peeks
-//! at a page, beside its reads.
+//! Inspects the flash on a medium, block by block and page by page, without a device above it.
+//! Campaigns use this to find which programs and erases have landed. Also implements the flash's
+//! own peek at a page.
 
 use super::life::pages_that_tell;
 use super::{
@@ -16,26 +16,26 @@ use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
 use flagstone::units::{Pbn, Ppn};
 use std::sync::Arc;
 
-/// How a page of a medium reads.
+/// The state of a page on the medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
-    /// As one that was not programmed since the last erase of its block.
+    /// Not programmed since the last erase of its block.
     Blank,
-    /// As one that was programmed.
+    /// Programmed, and valid.
     Whole,
-    /// As one whose program was torn.
+    /// Programmed, and torn.
     Torn,
 }
 
-/// A look at a medium.
+/// A read-only view of a medium.
 pub struct Glance {
     medium: Box<dyn Medium>,
     superblock: Superblock,
 }
 
 impl Glance {
-    /// Looks at a medium, without writing to it; nothing if it holds no store. The options have
-    /// its key.
+    /// Opens a view of a medium without writing to it. `None` if the medium holds no store.
+    /// `options` supplies the key.
     ///
     /// # Errors
     /// It is of another version, its key is missing, or it cannot be read.
@@ -45,7 +45,7 @@ impl Glance {
     ) -> Result<Option<Glance>, StoreError> {
         let medium = encryption::dress(medium, options)?;
         let head = Superblock::read(medium.as_ref())?;
-        // One without blocks is of a store whose making was cut off.
+        // A store without blocks is one whose creation was interrupted.
         let head = head.filter(|head| head.superblock.blocks > 0);
         Ok(head.map(|head| Glance {
             medium,
@@ -53,23 +53,23 @@ impl Glance {
         }))
     }
 
-    /// Openings that wrote, as far as the superblock knows.
+    /// Number of openings that wrote, according to the superblock.
     pub fn openings(&self) -> u32 {
         self.superblock.boot
     }
 
-    /// Whether the last close has left tables for the next opening.
+    /// Whether the last close left tables for the next opening.
     pub fn left_tables(&self) -> bool {
         self.superblock.closed == Some(true) && self.superblock.rested > 0
     }
 
-    /// Blocks.
+    /// Number of blocks.
     pub fn blocks(&self) -> u32 {
         self.superblock.blocks
     }
 
-    /// The generation of a block as an opening finds it: where its mark has not landed, some of its
-    /// pages tell it.
+    /// The generation of a block as an opening determines it: from the mark, or from the block's
+    /// pages if the mark has not landed.
     fn generation(&self, block: Pbn) -> Result<u64, StoreError> {
         let pages = self.superblock.pages_per_block;
         let identity = self.superblock.identity;
@@ -87,7 +87,7 @@ impl Glance {
         Ok(newest)
     }
 
-    /// What is in the place of a page.
+    /// Reads the page of the medium that holds a flash page.
     fn read(&self, at: Ppn) -> Result<[u8; MEDIUM_PAGE_BYTES], StoreError> {
         let pages = self.superblock.pages_per_block;
         let place = mark_page(pages, at.0 / pages) + 1 + u64::from(at.0 % pages);
@@ -98,9 +98,9 @@ impl Glance {
         Ok(page)
     }
 
-    /// The last erase of a block: the number of the opening that did it, and how many it had done
-    /// with that one. Nothing if the block was never erased as far as its mark and its pages say,
-    /// or its mark is damaged.
+    /// The last erase of a block: the number of the opening that performed it, and the number of
+    /// erases of that opening up to and including it. `None` if neither mark nor pages show an
+    /// erase, or if the mark is damaged.
     ///
     /// # Errors
     /// The medium cannot be read.
@@ -111,7 +111,7 @@ impl Glance {
         })
     }
 
-    /// Data and spare area of a page that reads as one that was programmed; nothing for others.
+    /// Data and spare area of a page that is programmed and valid; `None` for other pages.
     ///
     /// # Errors
     /// The medium cannot be read.
@@ -127,7 +127,7 @@ impl Glance {
         )
     }
 
-    /// How an opening reads a page.
+    /// The state of a page as an opening sees it.
     ///
     /// # Errors
     /// The medium cannot be read.
@@ -148,7 +148,7 @@ impl Glance {
 }
 
 impl MediumFlash {
-    /// Reads a page for [`Flash::peek`](flagstone::nand::Flash::peek).
+    /// Reads a page for [`Flash::peek`](flagstone::nand::Flash::peek), which has no effects.
     pub(super) fn glance_at(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
         let block = self.geometry.block_of(at);
         let generation = match self.places.generation(block) {

@@ -1,14 +1,14 @@
-//! The life of a store as its flash sees it: the first write of an opening, growth, the close, and
-//! what is found damaged.
+//! The life cycle of a store's flash: the first write of an opening, growth, the close, and the
+//! damage that is found.
 //!
 //! ```text
 //!   closed ──first write: superblock, not closed──> open ──close: sync, superblock──> closed
 //!                                                     └──killed, cut, failed: not closed
 //! ```
 //!
-//! The superblock stops saying *closed* before anything else of an opening is durable, since it
-//! counts the opening in the same write. It says *closed* again when all that was written is
-//! durable. A flash that failed does not close.
+//! The first write of an opening replaces the superblock by one that is not *closed* and counts the
+//! opening. This is durable before anything else of the opening. The superblock says *closed* again
+//! once everything that was written is durable. A flash that has failed does not close.
 
 use super::trouble::Trouble;
 use super::{
@@ -29,17 +29,17 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Counters of what a store does to its medium.
+/// Counters of the operations of a store on its medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct MediumStats {
-    /// Writes of consecutive pages.
+    /// Writes; consecutive pages are one write.
     pub writes: u64,
     /// Bytes written.
     pub bytes: u64,
     /// Syncs.
     pub syncs: u64,
-    /// Bytes that were given to the store to write.
+    /// Bytes that callers gave the store to write.
     pub user_bytes: u64,
     /// Transactions that were committed.
     pub commits: u64,
@@ -47,21 +47,20 @@ pub struct MediumStats {
     pub erases: u64,
 }
 
-/// What is damaged beside pages.
+/// Damage found outside of pages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Damage {
-    /// Blocks whose mark is neither a mark nor zeros, or was lost, so that none of their pages can
-    /// be read.
+    /// Blocks none of whose pages can be read: the mark is damaged or was lost.
     pub(crate) marks: BTreeSet<u32>,
-    /// Blocks whose first mark a cut has taken, and the generation of their pages.
+    /// Blocks whose first mark was lost in a power cut, and the generation of their pages.
     cut: BTreeMap<u32, u64>,
-    /// Blocks whose mark is of an opening that the superblock does not know.
+    /// Blocks whose mark has an opening number above that of the superblock.
     pub(crate) newer: BTreeSet<u32>,
-    /// Blocks whose mark is older than their pages: its last write was lost.
+    /// Blocks whose mark is older than their pages: the last write of the mark was lost.
     pub(crate) older: BTreeSet<u32>,
 }
 
-/// What a flash tells the store above it.
+/// What a flash reports to the store above it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Notes {
     pub(crate) trouble: Trouble,
@@ -71,10 +70,10 @@ pub(crate) struct Notes {
     before: Arc<Mutex<Lifetime>>,
     tables: Arc<Mutex<Option<Vec<u8>>>>,
     sealed: Arc<AtomicU64>,
-    /// Reads that the medium has refused and that cost no more than their pages.
+    /// Reads that the medium refused, and that cost no more than their pages.
     pub(crate) misreads: Misreads,
     is_abandoned: Arc<AtomicBool>,
-    /// The number of this opening, in the generations of what it erases.
+    /// The number of this opening: the upper half of the generations of its erases.
     pub(super) boot: Arc<AtomicU32>,
     /// The process that opened the store.
     pub(super) process: u32,
@@ -89,30 +88,30 @@ impl Notes {
         }
     }
 
-    /// Whether the store may be closed when its last handle is dropped: not in a process that was
-    /// forked since it was opened, not in a thread that panics, and not if it was abandoned.
+    /// Whether dropping the last handle may close the store. It may not in a process that was
+    /// forked since the opening, in a panicking thread, or after [`Notes::abandon`].
     pub(crate) fn may_close(&self) -> bool {
         let is_abandoned = self.is_abandoned.load(Ordering::Relaxed);
         self.process == std::process::id() && !std::thread::panicking() && !is_abandoned
     }
 
-    /// Every block has its summary, once all is durable that was written; `last` is the number of
-    /// the last program.
+    /// Notes for the close that every full block has its summary, up to `last`, the number of the
+    /// last program.
     pub(crate) fn seal_unto(&self, last: Option<u64>) {
         self.sealed.store(last.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// The store is not closed when its last handle is dropped.
+    /// Keeps the store from being closed when its last handle is dropped.
     pub(crate) fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::Relaxed);
     }
 
-    /// What was counted before this opening.
+    /// Lifetime counters before this opening.
     pub(crate) fn before(&self) -> MutexGuard<'_, Lifetime> {
         self.before.lock().expect("no thread panics here")
     }
 
-    /// What was counted, with this opening.
+    /// Lifetime counters, this opening included.
     pub(crate) fn life(&self) -> Lifetime {
         self.before().after(&self.stats())
     }
@@ -121,12 +120,12 @@ impl Notes {
         self.stats.lock().expect("no thread panics here")
     }
 
-    /// Why the medium gave no more room when it was asked last.
+    /// The error of the medium's last refusal to grow.
     pub(crate) fn refused(&self) -> MutexGuard<'_, Option<String>> {
         self.refused.lock().expect("no thread panics here")
     }
 
-    /// What the close that comes now shall leave for the next opening.
+    /// The tables that the coming close is to leave for the next opening.
     pub(crate) fn tables(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
         self.tables.lock().expect("no thread panics here")
     }
@@ -137,7 +136,7 @@ impl Notes {
 }
 
 impl Lifetime {
-    /// As it is after an opening that did this.
+    /// The lifetime counters after an opening with these statistics.
     fn after(self, stats: &MediumStats) -> Lifetime {
         Lifetime {
             user_bytes: self.user_bytes + stats.user_bytes,
@@ -149,7 +148,7 @@ impl Lifetime {
     }
 }
 
-/// What a page of the medium begins with: a mark, if it is one of those where marks lie.
+/// Reads a mark from page `place` of the medium.
 pub(crate) fn mark_at(medium: &dyn Medium, place: u64) -> io::Result<[u8; mark::SIZE]> {
     let mut bytes = [0; mark::SIZE];
     medium.read_at(place * MEDIUM_PAGE_BYTES as u64, &mut bytes)?;
@@ -173,8 +172,8 @@ fn is_mark(bytes: &[u8], block: u32, identity: Identity) -> bool {
         && get(bytes, mark::CRC) == mark_sum(bytes, identity)
 }
 
-/// What a mark says in a store: a generation, [`NEVER`] for zeros, [`DAMAGED`] for anything else.
-/// The mark of another store is none.
+/// The generation in a mark of this store: [`NEVER`] for zeros, [`DAMAGED`] for anything that is no
+/// mark of this store.
 pub(crate) fn generation_in(bytes: &[u8; mark::SIZE], block: u32, identity: Identity) -> u64 {
     match is_mark(bytes, block, identity) {
         true => get(bytes, mark::GENERATION),
@@ -183,8 +182,8 @@ pub(crate) fn generation_in(bytes: &[u8; mark::SIZE], block: u32, identity: Iden
     }
 }
 
-/// The pages of a block that tell of its generation where it has no mark: the last one, the first
-/// sixteen, and then ones that lie twice as far each time.
+/// The pages from which the generation of a block is told if its mark is missing: the last one, the
+/// first sixteen, then pages at doubling distances.
 pub(super) fn pages_that_tell(pages_per_block: u32) -> impl Iterator<Item = u32> {
     let last = pages_per_block - 1;
     let powers = (4..u32::BITS).map(|power| 1 << power);
@@ -192,19 +191,19 @@ pub(super) fn pages_that_tell(pages_per_block: u32) -> impl Iterator<Item = u32>
     std::iter::once(last).chain(pages.take_while(move |&page| page < last))
 }
 
-/// Bytes of a mark with all places where it may say whose it is.
+/// Bytes of a mark, including those in which an encrypted store keeps its identity.
 pub(crate) const SIGNED_BYTES: usize = mark::IDENTITY.start + sealed_mark::SIZE;
 
-/// Where no superblock tells the identity of a store: reads the begin of a page as a mark that says
-/// itself whose it is.
+/// Reads the begin of a page as a mark that carries its own identity. Used if no superblock tells
+/// the identity of the store.
 pub(crate) fn signed_mark(medium: &dyn Medium, place: u64) -> io::Result<[u8; SIGNED_BYTES]> {
     let mut bytes = [0; SIGNED_BYTES];
     medium.read_at(place * MEDIUM_PAGE_BYTES as u64, &mut bytes)?;
     Ok(bytes)
 }
 
-/// The block that a page marks, and the identity of the store, which may be encrypted; nothing for
-/// a page that is no mark of any store.
+/// The block that a mark belongs to, and the identity of its store, which may be encrypted. `None`
+/// if the page is no mark of any store.
 pub(crate) fn signer_of(bytes: &[u8; SIGNED_BYTES]) -> Option<(u32, Identity)> {
     let block = get(bytes, mark::BLOCK) as u32;
     let sealed = mark::IDENTITY.start + sealed_mark::IDENTITY.start;
@@ -215,7 +214,7 @@ pub(crate) fn signer_of(bytes: &[u8; SIGNED_BYTES]) -> Option<(u32, Identity)> {
     signers.next().map(|identity| (block, identity))
 }
 
-/// The mark of a block; zeros for [`NEVER`].
+/// Encodes the mark of a block; zeros for [`NEVER`].
 pub(crate) fn emit_mark(block: u32, generation: u64, identity: Identity) -> Vec<u8> {
     let mut bytes = vec![0; mark::SIZE];
     if generation != NEVER {
@@ -229,8 +228,8 @@ pub(crate) fn emit_mark(block: u32, generation: u64, identity: Identity) -> Vec<
     bytes
 }
 
-/// The generation of a page that is whole by its own checksum, with its number among those of
-/// blocks.
+/// The generation of a page with a correct checksum, given its page number `number` (counted over
+/// all blocks).
 pub(crate) fn page_generation(
     page: &[u8; MEDIUM_PAGE_BYTES],
     number: u32,
@@ -242,7 +241,7 @@ pub(crate) fn page_generation(
     is_whole.then(|| identity.combine(get(end, trailer::GENERATION)))
 }
 
-/// Blocks that begin within the first `bytes` of a medium: the last one may be cut off.
+/// Number of blocks that begin within the first `bytes` of a medium. The last may be cut off.
 pub(crate) fn blocks_in(bytes: u64, pages_per_block: u32) -> u32 {
     let head = medium_bytes(pages_per_block, 0);
     let block = medium_bytes(pages_per_block, 1) - head;
@@ -250,12 +249,12 @@ pub(crate) fn blocks_in(bytes: u64, pages_per_block: u32) -> u32 {
     u32::try_from(blocks).unwrap_or(u32::MAX)
 }
 
-/// Zeroes the marks of `blocks`, which begin to exist, where they are not zeros. A block device may
-/// hold marks of an older store there, or anything else. The caller syncs the medium before the
-/// superblock counts these blocks.
+/// Zeroes the marks of the new blocks `blocks` where they are not zeros: a block device may hold
+/// marks of an older store there, or other data. The caller syncs the medium before the superblock
+/// counts these blocks.
 ///
-/// A mark of this store itself is from a later time than its superblock: an older copy of the store
-/// was put back. Generations will repeat, so the pages of such a block are zeroed as well.
+/// A valid mark of this store itself means that the superblock is from an older copy of the store.
+/// Generations will then repeat, so the pages of such a block are zeroed as well.
 pub(crate) fn clear_marks(
     medium: &dyn Medium,
     pages_per_block: u32,
@@ -276,24 +275,24 @@ pub(crate) fn clear_marks(
     Ok(())
 }
 
-/// Whether a mark that is zeros was durable and is lost, by the generation of the pages of its
-/// block and the openings that the superblock counts. A cut may have taken the first mark of a
-/// block, but the next opening that writes writes it again before anything else: not if the pages
-/// are of an earlier one than the last. Then an erase that came after the pages may be lost with
-/// the mark. Only an opening under `seal` reads all blocks, and so finds all such marks.
+/// Whether a zeroed mark was durable and is lost, given the generation of the block's pages and the
+/// number of openings in the superblock. A cut can take the first mark of a block, but the next
+/// opening that writes restores it first. So if the pages are from an earlier opening than the last
+/// one, the mark was lost, and perhaps a later erase with it. Applies only under `seal`, whose
+/// openings read all blocks.
 pub(crate) fn is_mark_lost(protocol: Kind, openings: u32, generation: u64) -> bool {
     let is_earlier = generation != NEVER && ((generation >> 32) as u32) < openings;
     is_earlier && protocol == Kind::Seal
 }
 
 impl MediumFlash {
-    /// The generation that the mark of a block gives it.
+    /// Reads the mark of a block and returns its generation.
     pub(super) fn read_mark(&self, block: Pbn) -> io::Result<u64> {
         let bytes = mark_at(self.medium(), self.mark_of(block))?;
         Ok(self.judge_mark(block, &bytes))
     }
 
-    /// The generation that a mark gives its block. What is wrong with the mark is noted.
+    /// The generation in a mark. Notes a damaged mark.
     pub(super) fn judge_mark(&self, block: Pbn, bytes: &[u8; mark::SIZE]) -> u64 {
         let generation = generation_in(bytes, block.0, self.superblock.identity);
         match generation {
@@ -305,9 +304,9 @@ impl MediumFlash {
         generation
     }
 
-    /// The generation of a block without a mark, by some of its pages: its mark was lost, or has
-    /// not landed. A block that was never used has none. Stores without an identity cannot tell
-    /// their own pages from those of an older store.
+    /// The generation of a block with a missing mark, told from some of its pages: the mark was
+    /// lost, or has not landed. [`NEVER`] if the block was never used, and in stores without an
+    /// identity, which cannot tell their pages from those of an older store.
     pub(super) fn generation_of_pages(&self, block: Pbn) -> u64 {
         let pages = self.geometry.pages_per_block;
         if self.superblock.identity == Identity::NONE {
@@ -320,8 +319,8 @@ impl MediumFlash {
         newest
     }
 
-    /// The generation of a block whose mark says `known`. If the mark was lost, the one of the
-    /// block's last summary may be there instead: its first page tells.
+    /// The generation of a block whose mark says `known`. If the block's last mark was lost, its
+    /// first page has a newer generation, which is returned.
     pub(super) fn doubt_mark(&self, block: Pbn, known: u64) -> u64 {
         if known == NEVER {
             let newest = self.generation_of_pages(block);
@@ -339,7 +338,7 @@ impl MediumFlash {
         newer
     }
 
-    /// The generation of a block whose mark is zeros, by that of its pages.
+    /// The generation of a block with a zeroed mark, given the newest generation of its pages.
     fn doubt_zeros(&self, block: Pbn, newest: u64) -> u64 {
         let openings = self.superblock.boot - u32::from(self.counted);
         let mut damage = self.places.notes.damage();
@@ -353,7 +352,7 @@ impl MediumFlash {
         newest
     }
 
-    /// Writes the marks again that a cut has taken, and waits for them.
+    /// Restores the marks that were lost in a cut, and syncs them.
     fn write_marks_again(&self) -> io::Result<()> {
         let cut = std::mem::take(&mut self.places.notes.damage().cut);
         if cut.is_empty() {
@@ -368,16 +367,16 @@ impl MediumFlash {
         self.medium().sync()
     }
 
-    /// Notes a block of an opening that the superblock does not know.
+    /// Notes the block if its generation is from an opening that the superblock does not count.
     fn doubt_opening(&self, block: Pbn, generation: u64) {
         if (generation >> 32) as u32 > self.superblock.boot {
             self.places.notes.damage().newer.insert(block.0);
         }
     }
 
-    /// The generation of the block of a page that was read. The mark of a block that had pages
-    /// before is durable before new ones are: so a page with a newer generation says that the mark
-    /// was lost.
+    /// The generation of a block after one of its pages was read. The new mark of a reused block is
+    /// durable before its pages are: so a page with a newer generation shows that the mark was
+    /// lost.
     pub(super) fn adopt(&self, at: Ppn, data: &[u8], end: &[u8], generation: u64) -> u64 {
         let identity = self.superblock.identity;
         let said = identity.combine(get(end, trailer::GENERATION));
@@ -391,14 +390,14 @@ impl MediumFlash {
             return generation;
         }
         let block = self.geometry.block_of(at);
-        // The first page is the newest: behind it pages of an earlier erase may lie.
+        // The first page has the newest generation: later pages may be left from an earlier erase.
         let said = said.max(self.generation_of_pages(block));
         self.places.notes.damage().older.insert(block.0);
         self.places.state().generations[block.index()] = said;
         said
     }
 
-    /// The generation that a page on the medium has, if it is whole.
+    /// The generation of a page on the medium, if its checksum is correct.
     fn generation_of(&self, at: Ppn) -> Option<u64> {
         let mut page = [0; MEDIUM_PAGE_BYTES];
         let offset = self.place_of(at) * MEDIUM_PAGE_BYTES as u64;
@@ -407,19 +406,19 @@ impl MediumFlash {
         said.filter(|&said| said < Identity::LEAST)
     }
 
-    /// Whether there was never a mark of a block, not even one that is damaged now.
+    /// Whether a block never had a mark, not even a damaged one.
     pub(super) fn is_untouched(&mut self, block: Pbn) -> Result<bool, FlashError> {
         let place = self.mark_of(block);
         let read = mark_at(self.medium(), place);
         let bytes = match read {
-            // Its first use says what becomes of it.
+            // The first use of the block decides.
             Err(error) if self.places.forgives(READING_MARK, &error) => return Ok(false),
             read => read.map_err(|error| self.fails(READING_MARK, error))?,
         };
         Ok(bytes == [0; mark::SIZE] && self.places.state().kept(place).is_none())
     }
 
-    /// Has the medium make a range ready that is written piece by piece from now on.
+    /// Prepares a range of the medium that will be written piece by piece.
     #[cold]
     pub(super) fn prepare(&self, offset: u64, bytes: usize) -> Result<(), FlashError> {
         let prepared = self.medium().prepare(offset, bytes);
@@ -430,7 +429,7 @@ impl MediumFlash {
 
     /// Writes the next superblock.
     pub(super) fn write_superblock(&mut self, closed: bool) -> Result<(), FlashError> {
-        // Even if it was for want of room: what was asked for before this was not written.
+        // Also after a failure for lack of room: writes that were asked for before are missing.
         if self.places.notes.trouble.is_noted() {
             return Err(FlashError::PowerLost);
         }
@@ -450,7 +449,7 @@ impl MediumFlash {
         Ok(())
     }
 
-    /// Has the superblock that is written next say what was counted, and whether all is durable.
+    /// Sets the counters and the closed flag in the superblock that is written next.
     fn say_closed(&mut self, closed: bool) {
         self.superblock.closed = Some(closed);
         if !closed {
@@ -459,7 +458,7 @@ impl MediumFlash {
         self.superblock.life = self.places.notes.life();
     }
 
-    /// Counts this opening in the superblock that is written next, if it is not counted yet.
+    /// Counts this opening in the superblock that is written next, unless it is counted already.
     pub(super) fn count_opening(&mut self) -> Result<(), FlashError> {
         if self.counted {
             return Ok(());
@@ -476,9 +475,9 @@ impl MediumFlash {
         Ok(())
     }
 
-    /// Grows by blocks, if the medium has room for them. Only the first write of an opening waits
-    /// for the medium: later the superblock that counts the blocks is one of the steps, behind all
-    /// that was asked for before it, and ahead of all that is written to the new blocks.
+    /// Adds blocks if the medium has room for them. Only the first write of an opening waits for
+    /// the medium. Later the superblock that counts the blocks is enqueued: after all earlier
+    /// steps, and before every write to the new blocks.
     pub(super) fn grow_medium(&mut self, blocks: u32) -> Result<(), FlashError> {
         let (pages, has) = (self.geometry.pages_per_block, self.geometry.blocks());
         let wanted = has.saturating_add(blocks);
@@ -487,12 +486,12 @@ impl MediumFlash {
         if self.read_only || larger.validate().is_err() {
             return Ok(());
         }
-        // No room is an answer, and no failure: nothing that counts was touched.
+        // Lack of room is not a failure: no durable state has changed.
         if !self.take_all() {
             return Ok(());
         }
         if self.superblock.left > 0 {
-            // What is left of a larger store is cut off before there is room for a new one.
+            // Remains of a larger store are cut off before the file grows again.
             self.begin_to_write()?;
         }
         let is_longer = if self.places.grows_sparse() {
@@ -505,8 +504,8 @@ impl MediumFlash {
             return Ok(());
         }
         if self.superblock.rested > 0 {
-            // Tables of the last close lie where blocks are to be: a cut that finds them written
-            // over must not find a superblock that speaks of them.
+            // The tables of the last close lie where the new blocks will be. If a cut leaves them
+            // overwritten, no superblock may refer to them.
             self.begin_to_write()?;
         }
         let cleared = clear_marks(self.medium(), pages, self.superblock.identity, has..wanted);
@@ -522,8 +521,8 @@ impl MediumFlash {
         self.places.asked()
     }
 
-    /// Asks for the superblock of a store that has grown, durable before and after: it must not
-    /// speak of room that a cut takes away.
+    /// Enqueues the superblock of a grown store, with a sync before and after it: it must not count
+    /// blocks whose room a cut takes away.
     fn ask_for_superblock(&mut self) {
         self.say_closed(false);
         let (place, bytes) = self.superblock.advance();
@@ -534,20 +533,20 @@ impl MediumFlash {
         filled.copy_from_slice(&bytes);
         state.ask_for_page(place / MEDIUM_PAGE_BYTES as u64, page);
         state.ask_for_sync();
-        // Marks that wait in memory are not durable by it.
+        // Marks that still wait in memory are not covered by these syncs.
         let marks = |block: &Pbn| mark_page(self.geometry.pages_per_block, block.0);
         self.unmarked
             .retain(|block| state.waiting.contains_key(&marks(block)));
     }
 
-    /// Says in the superblock that all is durable, if this opening wrote anything. What waits in
-    /// memory belongs to no transaction that was acknowledged, and is left out. Tables that were
-    /// given for it are left for the next opening.
+    /// Writes a superblock that says *closed*, if this opening wrote anything. Pages that wait in
+    /// memory belong to no acknowledged transaction and are dropped. Leaves the tables that were
+    /// given for the next opening.
     fn close(&mut self) -> Result<(), FlashError> {
         if self.read_only || !self.counted || !self.places.notes.may_close() {
             return Ok(());
         }
-        // After a failure another flash may have taken the place of this one.
+        // After a failure another flash may have replaced this one.
         if self.places.notes.trouble.is_noted() || !self.is_current() {
             return Ok(());
         }
@@ -568,7 +567,7 @@ impl MediumFlash {
 }
 
 impl Drop for MediumFlash {
-    /// Closes. What fails is noted, and the store stays one that was not closed.
+    /// Closes the store. A failure is noted, and the store then counts as not closed.
     fn drop(&mut self) {
         let _ = self.close();
     }

@@ -1,5 +1,5 @@
-//! What a page of the medium says: its end with the generation and the checksum, as it is written
-//! and as it is judged. Each of these depends on the identity of the store.
+//! The format of a page on the medium: writes and verifies its trailer with generation and
+//! checksum. All of these depend on the identity of the store.
 
 use super::{DAMAGED, DATA_BYTES, NEVER, trailer};
 use crate::identity::Identity;
@@ -7,10 +7,10 @@ use crate::sum::crc32c_of;
 use flagstone::layout::{get, put};
 use flagstone::units::Ppn;
 
-/// The checksum of a page of the medium, given the bytes before it and the number of the page among
-/// those of blocks: the record `trailer` in docs/store-format.md.
+/// The checksum of a page of the medium, given the bytes before it and its page number counted over
+/// all blocks: the record `trailer` in docs/store-format.md.
 ///
-/// `identity` is that of the store, as its superblock has it: 0 where it has none.
+/// `identity` is the store's identity in its superblock, or 0 if there is none.
 pub fn page_sum(bytes: &[u8], number: u32, identity: u64) -> u32 {
     Identity::of(identity).end_of_sum(number, |last| crc32c_of(&[bytes, last]))
 }
@@ -22,7 +22,7 @@ pub(super) fn sum(data: &[u8], end: &[u8], at: Ppn, identity: Identity) -> u64 {
     sum.into()
 }
 
-/// Writes what ends a page with so many bytes of data: the spare area is there already.
+/// Writes the trailer of a page with `bytes` data bytes. The spare area is in place already.
 pub(super) fn end_page(
     data: &[u8],
     end: &mut [u8],
@@ -37,7 +37,7 @@ pub(super) fn end_page(
     put(end, trailer::CRC, sum);
 }
 
-/// What a page of the medium says.
+/// Decodes and verifies a page of the medium.
 pub(super) fn judge(
     data: &[u8],
     end: &[u8],

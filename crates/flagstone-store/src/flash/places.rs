@@ -1,10 +1,10 @@
-//! What a flash shares with threads that read and sync beside it: its medium, the generations of
-//! its blocks, pages that are not on the medium yet, and the steps that the medium has still to do.
+//! State of a flash that is shared with reading and syncing threads: the medium, the generations of
+//! the blocks, pages that are not on the medium yet, and pending writes and syncs.
 //!
-//! A flash asks for writes and syncs in an order, as [`Step`]s. [`Places::carry_out`] does them in
-//! that order. A flash that works *apart* leaves that to another thread, and goes on as if it were
-//! done: the same sequence of calls reaches the medium, only later. So a thread carries the steps
-//! out before it acknowledges anything. One thread at a time does so, and others wait for it.
+//! A flash enqueues writes and syncs as [`Step`]s. [`Places::carry_out`] performs them in order. A
+//! flash that works *apart* leaves that to another thread and goes on as if they were done: the
+//! medium gets the same sequence of calls, only later. So a thread carries out all steps before it
+//! acknowledges anything. Only one thread at a time carries out steps; others wait for it.
 
 use super::{
     DATA_BYTES, Judged, MEDIUM_PAGE_BYTES, MediumStats, NEVER, Notes, UNKNOWN, judge, mark_at,
@@ -19,40 +19,40 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A page of the medium.
+/// The contents of a page of the medium.
 pub(crate) type Page = Arc<[u8; MEDIUM_PAGE_BYTES]>;
 
 /// Bytes of a page, where offsets are counted.
 const PAGE: u64 = MEDIUM_PAGE_BYTES as u64;
 
-/// Pages that may wait until another thread writes them.
+/// Maximum number of pages that may wait for another thread to write them.
 const ASKED_MAX: usize = (16 << 20) / MEDIUM_PAGE_BYTES;
 
-/// Written pages whose memory is kept for the next ones.
+/// Number of written pages whose memory is kept for reuse.
 const SPENT_MAX: usize = (128 << 10) / MEDIUM_PAGE_BYTES;
 
-/// What fails where a page cannot be read.
+/// Names the operation in errors about unreadable pages.
 pub(super) const READING: &str = "reading a page";
 
-/// A call of the medium that is to come.
+/// A pending call to the medium.
 enum Step {
-    /// Writes pages one behind the other, from this page of the medium on.
+    /// Writes consecutive pages, beginning with this page of the medium.
     Write(u64, Vec<Page>),
-    /// Makes all that was written durable.
+    /// Makes all earlier writes durable.
     Sync,
 }
 
-/// What changes with each operation.
+/// State that changes with each operation.
 #[derive(Default)]
 pub(super) struct State {
-    /// By block, see [`super::mark`].
+    /// Generation of each block, see [`super::mark`].
     pub(super) generations: Vec<u64>,
-    /// Blocks whose pages were given back to the medium since they were erased.
+    /// Blocks whose pages were discarded since their last erase.
     pub(crate) discarded: BTreeSet<Pbn>,
-    /// Pages that were programmed, by page of the medium: no step has them yet.
+    /// Programmed pages that are in no step yet, by page of the medium.
     pub(super) waiting: BTreeMap<u64, Page>,
     steps: VecDeque<Step>,
-    /// Pages of the steps, the newest of each place.
+    /// Pages in pending steps: the newest one for each page of the medium.
     asked: BTreeMap<u64, Page>,
     spent: Vec<Page>,
     /// Whether anything was written since the last sync.
@@ -60,13 +60,12 @@ pub(super) struct State {
 }
 
 impl State {
-    /// What lies at a page of the medium once all is done, where the medium does not have it yet.
+    /// The newest contents of a page of the medium, if they are not yet written there.
     pub(super) fn kept(&self, place: u64) -> Option<&Page> {
         self.waiting.get(&place).or_else(|| self.asked.get(&place))
     }
 
-    /// Memory for a page, of which there is no other handle. It holds what an earlier page left
-    /// there.
+    /// Memory for a page, without other references. Its contents are those of an earlier page.
     pub(super) fn spent_page(&mut self) -> Page {
         while let Some(mut page) = self.spent.pop() {
             if Arc::get_mut(&mut page).is_some() {
@@ -82,7 +81,7 @@ impl State {
         }
     }
 
-    /// Asks for writes of waiting pages at ascending places, those side by side at once.
+    /// Enqueues writes of waiting pages. `places` ascend; adjacent pages become one step.
     pub(super) fn ask_for_pages(&mut self, places: Vec<u64>) {
         let mut places = places.into_iter().peekable();
         while let Some(first) = places.next() {
@@ -101,7 +100,7 @@ impl State {
         }
     }
 
-    /// Asks for the write of a page that did not wait.
+    /// Enqueues the write of a page that is not among the waiting ones.
     pub(super) fn ask_for_page(&mut self, place: u64, page: Page) {
         self.asked.insert(place, Arc::clone(&page));
         self.steps.push_back(Step::Write(place, vec![page]));
@@ -115,7 +114,7 @@ impl State {
         self.asked.len() >= ASKED_MAX
     }
 
-    /// Pages were written.
+    /// Removes written pages from the pending ones.
     fn has_written(&mut self, first: u64, run: Vec<Page>) {
         for (place, page) in (first..).zip(run) {
             let asked = self.asked.get(&place);
@@ -127,46 +126,46 @@ impl State {
     }
 }
 
-/// What a flash shares.
+/// The shared state of a flash.
 pub(crate) struct Places {
     medium: Arc<dyn Medium>,
-    /// Hears of reads to come, where that is of use.
+    /// Read-ahead of the medium, if that is of use.
     expecting: Option<Expecting>,
     pub(super) notes: Notes,
-    /// That of the store.
+    /// The identity of the store.
     identity: Identity,
     state: Mutex<State>,
     is_apart: AtomicBool,
-    /// Whether a sector that the medium refuses to read costs its page only.
+    /// Whether an unreadable sector costs only its page, and does not break the store.
     forgives: AtomicBool,
-    /// Whether a growth makes the medium longer only, and takes room for no new block.
+    /// Whether growth only lengthens the medium and allocates no room for new blocks.
     grows_sparse: AtomicBool,
-    /// Whether the store is opened again after a write that has found no room, see
+    /// Whether the store reopens itself after a write that found no room, see
     /// [`Places::begin_anew`].
     recovers: AtomicBool,
-    /// Counts the flashes that these places were those of, one after the other.
+    /// Number of flashes that have used this state, one after another.
     epoch: AtomicU64,
-    /// The thread that has this lock carries steps out, so that they stay in order.
+    /// Held by the thread that carries out steps, to keep them in order.
     carrying: Mutex<()>,
 }
 
-/// Where the bytes of a page are.
+/// Where the contents of a page are.
 pub(crate) struct Place {
-    /// The page.
+    /// The flash page.
     pub(crate) at: Ppn,
     /// The page of the medium.
     pub(crate) number: u64,
-    /// The generation of its block.
+    /// The generation of the block.
     pub(crate) generation: u64,
-    /// The page, if the medium does not have it yet.
+    /// The contents, if they are not on the medium yet.
     pub(crate) kept: Option<Page>,
 }
 
-/// What was found at a place.
+/// The result of reading a place.
 pub(crate) enum Found {
-    /// The bytes of the page.
+    /// The valid contents of the page.
     Whole(Arc<[u8]>),
-    /// Something else: the page is damaged, or is not there any more.
+    /// The page is damaged, or was replaced or erased since.
     Other,
 }
 
@@ -199,7 +198,7 @@ impl Places {
         self.medium.as_ref()
     }
 
-    /// Says that so many pages of the medium will be read soon. It waits for nothing.
+    /// Announces reads of `pages` pages of the medium from `first` on. Does not block.
     pub(crate) fn expect(&self, first: u64, pages: u32) {
         if let Some(expecting) = &self.expecting {
             let offset = first * MEDIUM_PAGE_BYTES as u64;
@@ -207,7 +206,7 @@ impl Places {
         }
     }
 
-    /// Whether the medium makes use of what it is told to expect.
+    /// Whether the medium makes use of announced reads.
     pub(crate) fn expects(&self) -> bool {
         self.expecting.is_some()
     }
@@ -216,13 +215,12 @@ impl Places {
         self.state.lock().expect("no thread panics here")
     }
 
-    /// Sets whether steps are left to the next call of [`Places::carry_out`] from now on.
+    /// Sets whether steps wait for the next call of [`Places::carry_out`].
     pub(crate) fn work_apart(&self, is_apart: bool) {
         self.is_apart.store(is_apart, Ordering::Relaxed);
     }
 
-    /// Sets whether a growth takes room for no new block from now on, on a medium that can be
-    /// sparse.
+    /// Sets whether growth leaves new blocks as holes, on a medium that supports it.
     pub(crate) fn grow_sparse(&self, is_sparse: bool) {
         self.grows_sparse.store(is_sparse, Ordering::Relaxed);
     }
@@ -231,37 +229,37 @@ impl Places {
         self.grows_sparse.load(Ordering::Relaxed)
     }
 
-    /// Has a sector that the medium refuses to read cost its page from now on, and not the store.
-    /// While it is opened it must not be so: see [`crate::medium::gaps`].
+    /// Sets whether an unreadable sector costs only its page instead of breaking the store. Must be
+    /// unset during an opening, see [`crate::medium::gaps`].
     pub(crate) fn forgive_misreads(&self, forgives: bool) {
         self.forgives.store(forgives, Ordering::Relaxed);
     }
 
-    /// Sets whether the store above opens itself again after a write that has found no room.
+    /// Sets whether the store reopens itself after a write that found no room.
     pub(crate) fn recover_from_no_room(&self, recovers: bool) {
         self.recovers.store(recovers, Ordering::Relaxed);
     }
 
-    /// Whether a write has found no room, and the store is to be opened again for that. Until then
-    /// nothing is written. What was asked for stays in memory, so that pages can still be read.
+    /// Whether a write found no room and the store has to be reopened. Until then nothing is
+    /// written. Pending pages stay in memory, so they can still be read.
     pub(crate) fn waits_for_room(&self) -> bool {
         let trouble = &self.notes.trouble;
         trouble.is_for_room() && self.recovers.load(Ordering::Relaxed)
     }
 
-    /// Counts the flashes that these places were those of. A thread that carries out what it has
-    /// asked for says in which epoch that was.
+    /// Counts the flashes that have used this state. A thread that carries out its steps names the
+    /// epoch in which it enqueued them.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Keeps other threads from writing, until the guard is dropped.
+    /// Keeps other threads from writing until the guard is dropped.
     pub(crate) fn stop_writing(&self) -> MutexGuard<'_, ()> {
         self.carrying.lock().expect("no thread panics here")
     }
 
-    /// Forgets all that is not on the medium. Another flash begins with so many blocks, of which it
-    /// knows nothing yet. The caller has stopped the writing.
+    /// Drops all state that is not on the medium. The next flash begins with `blocks` blocks of
+    /// unknown generation. The caller has stopped all writing.
     pub(super) fn begin_anew(&self, blocks: u32) {
         let mut state = self.state();
         *state = State {
@@ -271,7 +269,7 @@ impl Places {
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether a failed read costs nothing but what was to be read. It is noted then.
+    /// Whether a failed read costs only the data that was to be read. Notes the failure if so.
     pub(super) fn forgives(&self, what: &'static str, error: &io::Error) -> bool {
         let is_forgiven = self.forgives.load(Ordering::Relaxed) && is_bad_sector(error);
         if is_forgiven {
@@ -280,13 +278,12 @@ impl Places {
         is_forgiven
     }
 
-    /// Whether a block was erased, however long ago; nothing was ever written to others.
+    /// Whether a block was ever erased. Nothing was ever written to other blocks.
     pub(crate) fn was_erased(&self, block: Pbn) -> bool {
         !matches!(self.generation(block), NEVER | UNKNOWN)
     }
 
-    /// Whether anything may ever have been written to a block, whose mark is at a page of the
-    /// medium.
+    /// Whether a block may have been written to. `mark` is the page of its mark on the medium.
     pub(crate) fn may_be_written(&self, block: Pbn, mark: u64) -> bool {
         let state = self.state();
         match state.generations[block.index()] {
@@ -299,15 +296,15 @@ impl Places {
         }
     }
 
-    /// Gives the pages of a block back to the medium, `pages` of them from the page `first` of the
-    /// medium. The erase of the block has to be durable: until then a cut leaves its old pages.
-    /// Returns whether the medium took them.
+    /// Discards `pages` pages of a block, from page `first` of the medium on. The erase of the
+    /// block must be durable: until then a cut leaves its old pages in use. Returns whether the
+    /// medium discarded them.
     ///
     /// # Errors
     /// The medium has failed before.
     ///
     /// # Panics
-    /// The mark of the block is not on the medium yet.
+    /// The mark of the block is not written yet.
     pub(crate) fn discard(&self, block: Pbn, first: u64, pages: u32) -> Result<bool, FlashError> {
         if self.notes.trouble.is_noted() {
             return Err(FlashError::PowerLost);
@@ -321,7 +318,7 @@ impl Places {
             return Ok(false);
         }
         let (offset, bytes) = (first * PAGE, u64::from(pages) * PAGE);
-        // Nothing hangs on it: where the medium refuses, the block keeps its room.
+        // Optional: if the medium refuses, the block keeps its room.
         let is_done = self.medium.discard(offset, bytes).unwrap_or(false);
         if is_done {
             state.discarded.insert(block);
@@ -330,7 +327,7 @@ impl Places {
         Ok(is_done)
     }
 
-    /// Where a page of a block is.
+    /// Looks up the place of a page.
     pub(crate) fn place(&self, at: Ppn, block: Pbn, number: u64) -> Place {
         let state = self.state();
         Place {
@@ -341,7 +338,7 @@ impl Places {
         }
     }
 
-    /// Reads a page from a place that was looked up, however long ago.
+    /// Reads a page from a place that was looked up earlier.
     ///
     /// # Errors
     /// The medium fails, now or before. What failed is noted.
@@ -354,11 +351,11 @@ impl Places {
         })
     }
 
-    /// As [`Places::read`], into `page`. Returns how many bytes of it are those of the page;
-    /// nothing if something else was found.
+    /// Like [`Places::read`], but into `page`. Returns the length of the page in bytes, or `None`
+    /// if something else was found.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Places::read`].
     pub(crate) fn read_into(
         &self,
         place: &Place,
@@ -392,12 +389,12 @@ impl Places {
         change(&mut self.notes.stats());
     }
 
-    /// Notes what failed: from then on nothing is done any more.
+    /// Notes a failure. All later operations fail.
     pub(super) fn fails(&self, what: &'static str, error: io::Error) -> FlashError {
         self.notes.trouble.note(what, error)
     }
 
-    /// What failed, if anything did from which the store does not recover.
+    /// The failure, unless the store recovers from it.
     pub(crate) fn why_broken(&self) -> Option<String> {
         let trouble = &self.notes.trouble;
         trouble.why().filter(|_| !self.waits_for_room())
@@ -410,9 +407,9 @@ impl Places {
         }
     }
 
-    /// Carries steps out that were asked for just now, unless they are left to another thread. A
-    /// step that finds no room is no error here, if the store recovers from that: a translation
-    /// layer that ends what it does has its tables in order, and can be asked what it holds.
+    /// Carries out the steps that were just enqueued, unless another thread does so. Lack of room
+    /// is no error here if the store recovers from it: the translation layer then finishes its
+    /// operation with consistent tables, which can still be read.
     pub(super) fn asked(&self) -> Result<(), FlashError> {
         let is_crowded = self.state().is_crowded();
         if !is_crowded && (self.is_apart.load(Ordering::Relaxed) || self.waits_for_room()) {
@@ -421,8 +418,8 @@ impl Places {
         self.ignore_no_room(self.carry_out())
     }
 
-    /// Makes no error of a write that has found no room, if the store recovers from that and has
-    /// memory for what waits.
+    /// Turns lack of room into success if the store recovers from it, and memory is left for the
+    /// pending pages.
     pub(super) fn ignore_no_room(&self, done: Result<(), FlashError>) -> Result<(), FlashError> {
         match self.waits_for_room() && !self.state().is_crowded() {
             true => Ok(()),
@@ -430,25 +427,25 @@ impl Places {
         }
     }
 
-    /// Does to the medium what was asked for, in that order, and returns when all of it is done.
+    /// Performs all enqueued steps in order, and returns when they are done.
     ///
     /// # Errors
-    /// The medium fails, now or before. What failed is noted.
+    /// The medium fails, or has failed before. The failure is noted.
     pub(crate) fn carry_out(&self) -> Result<(), FlashError> {
         self.carry_out_of(self.epoch())
     }
 
-    /// As [`Places::carry_out`], for what was asked for in `epoch`.
+    /// Like [`Places::carry_out`], for steps that were enqueued in `epoch`.
     ///
     /// # Errors
-    /// As there, or what was asked for was thrown away since, because the medium had no room.
+    /// As [`Places::carry_out`], or the steps were dropped since because the medium had no room.
     pub(crate) fn carry_out_of(&self, epoch: u64) -> Result<(), FlashError> {
         let _alone = self.stop_writing();
         loop {
             if self.notes.trouble.is_noted() || self.epoch() != epoch {
                 return Err(FlashError::PowerLost);
             }
-            // A guard in the condition would last for the whole body.
+            // A guard in the loop condition would be held during the loop body.
             let step = self.state().steps.pop_front();
             match step {
                 Some(Step::Write(first, run)) => self.write(first, run)?,
@@ -472,7 +469,7 @@ impl Places {
         Ok(())
     }
 
-    /// Something was written, or is about to be, that a close has to make durable.
+    /// Notes that something was or will be written, which a close has to make durable.
     pub(super) fn has_written(&self) {
         self.state().unsynced = true;
     }

@@ -1,5 +1,5 @@
-//! What a close leaves for the next opening: the tables of the device at rest, behind the last
-//! block, so that the opening need not read the blocks.
+//! Tables at rest: a close writes the tables of the device behind the last block, so that the next
+//! opening need not read the blocks.
 //!
 //! ```text
 //!   medium    | superblock | superblock | block 0 | ... | last block | at rest | ... |
@@ -8,10 +8,10 @@
 //!   contents  | version 2 | generation 8, pages seen 2 of each block | tables of the device |
 //! ```
 //!
-//! They are left if the opening wrote several times as much ([`is_worth`]). They count while the
-//! superblock that speaks of them is the newest one: the first write of an opening takes them back.
-//! A store that grows writes over them; to a block they are blank pages. Where they are missing or
-//! wrong the blocks are read, as after a crash.
+//! They are written if the opening wrote several times as much ([`is_worth`]). They are valid while
+//! the superblock that names them is the newest one: the first write of an opening revokes them. A
+//! store that grows overwrites them; as pages of a block they read as blank. If they are missing or
+//! damaged, the blocks are read, as after a crash.
 
 use super::{AT_REST, DATA_BYTES, Judged, MediumFlash, end_page, judge, medium_bytes};
 use crate::medium::Medium;
@@ -31,25 +31,25 @@ layout! {
     }
 }
 
-/// What is at rest, and how. Other versions are passed over.
+/// Version of the format. Tables of other versions are ignored.
 const VERSION: u16 = 1;
 const VERSION_BYTES: usize = 2;
 
-/// Whether an opening that wrote so much leaves the tables of so many pages. It writes a quarter
-/// more by it at most.
+/// Whether a close leaves tables of `pages` pages after an opening that wrote `wrote` bytes. The
+/// tables add at most a quarter to them.
 pub(crate) fn is_worth(wrote: u64, pages: u32) -> bool {
     wrote / 16 >= u64::from(pages)
 }
 
 impl MediumFlash {
-    /// Writes tables, for the superblock that comes next. Returns how many pages they take: none if
+    /// Writes the tables that the next superblock will name. Returns their number of pages, or 0 if
     /// there is no room for them.
     pub(super) fn leave_tables(&mut self, tables: &[u8]) -> Result<u32, FlashError> {
         let generations = self.places.state().generations.clone();
         let bytes = VERSION_BYTES + generations.len() * rested_block::SIZE + tables.len();
         let pages = bytes.div_ceil(DATA_BYTES);
         let offset = medium_bytes(self.geometry.pages_per_block, self.geometry.blocks());
-        // No room for them is an answer, and no failure.
+        // Lack of room is not a failure.
         let end = offset + (pages * MEDIUM_PAGE_BYTES) as u64;
         if self.medium().reserve(end).is_err() {
             return Ok(0);
@@ -75,8 +75,8 @@ impl MediumFlash {
         Ok(pages as u32)
     }
 
-    /// Makes the tables wrong that a superblock speaks of, and that the next one has taken back:
-    /// should that one be lost, the older one still believes them.
+    /// Invalidates the tables that superblock `of` names and its successor revokes: if the
+    /// successor is lost, the older superblock would still name them.
     pub(super) fn spoil_tables(&self, of: &Superblock) -> Result<(), FlashError> {
         self.places.has_written();
         self.count(|stats| {
@@ -88,7 +88,7 @@ impl MediumFlash {
         written.map_err(|error| self.fails("taking the tables of the last close back", error))
     }
 
-    /// Does the same for an opening that a cut has ended before that was durable.
+    /// Repeats [`Self::spoil_tables`] after an opening that was cut before it was durable.
     pub(super) fn spoil_tables_of_older(&self) -> Result<(), FlashError> {
         let mut page = [0; MEDIUM_PAGE_BYTES];
         let place = Superblock::place(self.superblock.sequence + 1);
@@ -102,7 +102,7 @@ impl MediumFlash {
         Ok(())
     }
 
-    /// Takes what tables say of blocks for what is on the medium.
+    /// Takes over the block states in `left`.
     pub(crate) fn believe(&mut self, left: &Left) {
         let mut state = self.places.state();
         for (block, record) in left.blocks.chunks_exact(rested_block::SIZE).enumerate() {
@@ -112,19 +112,18 @@ impl MediumFlash {
     }
 }
 
-/// Pages of what a close leaves that are written, and read, at once: in memory the tables are there
-/// once.
+/// Number of pages that are written or read at a time, to bound the memory for a second copy.
 const PAGES_AT_ONCE: usize = if cfg!(test) { 2 } else { 256 };
 
-/// Bytes on their way to what a close leaves.
+/// Writes the tables of a close in pieces.
 struct Leaving<'a> {
     flash: &'a MediumFlash,
-    /// Where the next pages go.
+    /// Offset of the next pages on the medium.
     offset: u64,
     generation: u64,
-    /// The number of the first of the pages here.
+    /// Number of the first page in the buffer.
     number: u32,
-    /// Data bytes of the pages here.
+    /// Data bytes in the buffer.
     filled: usize,
     pages: Vec<[u8; MEDIUM_PAGE_BYTES]>,
 }
@@ -144,7 +143,7 @@ impl Leaving<'_> {
         Ok(())
     }
 
-    /// Writes the pages that are filled, the last of them as far as it is.
+    /// Writes the buffered pages, the last one possibly in part.
     fn write(&mut self) -> Result<(), FlashError> {
         let count = self.filled.div_ceil(DATA_BYTES);
         let pages = &mut self.pages[..count];
@@ -175,19 +174,19 @@ impl Leaving<'_> {
     }
 }
 
-/// What a close has left.
+/// The tables that a close left.
 pub(crate) struct Left {
-    /// A [`rested_block`] for each block.
+    /// One [`rested_block`] per block.
     blocks: Vec<u8>,
     /// The tables of the device.
     pub(crate) tables: Vec<u8>,
 }
 
 impl Left {
-    /// Reads what the last close has left, if it has left anything.
+    /// Reads the tables that the last close left, if any.
     ///
     /// # Errors
-    /// The medium fails; within, what is wrong with what is there.
+    /// The medium fails. The inner error says why the tables are not valid.
     pub(crate) fn read(
         medium: &dyn Medium,
         superblock: &Superblock,

@@ -1,5 +1,5 @@
-//! What marks say of what was durable at their erase, and which erases came after one: what the
-//! translation layer asks of a flash that never fails.
+//! Statements in marks: what was durable at an erase, and the order of erases. The translation
+//! layer uses them on a flash that never fails.
 
 use super::{DAMAGED, MediumFlash, NEVER, SAYS_AT, UNKNOWN, mark, mark_says};
 use crate::superblock::MEDIUM_PAGE_BYTES;
@@ -8,7 +8,7 @@ use flagstone::nand::SaidAtErase;
 use flagstone::units::Pbn;
 
 impl MediumFlash {
-    /// Has a mark say what the translation layer says at the erase.
+    /// Writes the statement of the translation layer into a mark.
     pub(super) fn put_says(&self, page: &mut [u8; MEDIUM_PAGE_BYTES], number: u64, says: &[u8]) {
         let (mark, record) = page.split_at_mut(SAYS_AT);
         put(record, mark_says::NUMBER, number);
@@ -23,10 +23,10 @@ impl MediumFlash {
         crate::sum::crc32c_of(&[mark, record, &identity]).into()
     }
 
-    /// The block of the newest mark that says something, and what. All marks have been read.
+    /// The newest mark with a statement: block and statement. All marks must have been read.
     ///
-    /// There may be newer ones that say nothing: a block that never had a page gets some before its
-    /// mark is durable, and where a cut has taken the mark it is known by its pages.
+    /// Newer erases may lack one: a block gets its first pages before its mark is durable, and if a
+    /// cut takes the mark, the block is recognised by its pages.
     pub(super) fn newest_mark_says(&self) -> Option<SaidAtErase> {
         let state = self.places.state();
         let known = |generation: &u64| !matches!(*generation, NEVER | DAMAGED | UNKNOWN);
@@ -46,7 +46,7 @@ impl MediumFlash {
         })
     }
 
-    /// What the mark of a block says, if it is whole and says something.
+    /// The statement in a block's mark, if the mark is valid and has one.
     fn mark_says(&self, block: Pbn) -> Option<(u64, Vec<u8>)> {
         let mut page = [0; SAYS_AT + mark_says::SIZE];
         let offset = self.mark_of(block) * MEDIUM_PAGE_BYTES as u64;
@@ -57,7 +57,7 @@ impl MediumFlash {
         is_right.then(|| (get(record, mark_says::NUMBER), says()))
     }
 
-    /// The number of the last erase of an opening, by the blocks that were not erased since.
+    /// The number of the last erase of an opening, among blocks that were not erased since.
     pub(super) fn last_erase_of_opening(&self, opening: u64) -> u32 {
         let state = self.places.state();
         let marks = state.generations.iter();
@@ -65,9 +65,8 @@ impl MediumFlash {
         of_opening.max().map_or(0, |&last| last as u32)
     }
 
-    /// Whether a block was erased after an erase of which the last byte of its number is known, and
-    /// which came before a page of block `other` was programmed. Erases of one opening are
-    /// numbered.
+    /// Whether `block` was erased later than the erase whose number ends in byte `erase`; that one
+    /// came before a page of block `other` was programmed. The erases of an opening are numbered.
     pub(super) fn erased_after(&self, block: Pbn, other: Pbn, erase: u8) -> bool {
         let state = self.places.state();
         let [block, other] = [block, other].map(|block| state.generations[block.index()]);
@@ -80,9 +79,9 @@ impl MediumFlash {
     }
 }
 
-/// The number of an erase of which a page says the last byte, near that of the last erase whose
-/// mark is there: few come after the newest page that says something, and of those before it the
-/// last marks may have been lost in a cut.
+/// Reconstructs the number of an erase from its last byte `said` and the last erase found in a
+/// mark. The two are close: few erases follow the newest statement, and few marks are lost in a
+/// cut.
 fn number_of(said: u8, last: u32) -> u32 {
     let ahead = said.wrapping_sub(last as u8) as i8;
     last.saturating_add_signed(ahead.into())

@@ -1,4 +1,4 @@
-//! A store that becomes smaller: its last blocks, which hold nothing that counts, go.
+//! Shrinks a store: removes its last blocks, which hold no valid data.
 //!
 //! ```text
 //!   superblocks    n: 40 blocks     n+1: 20 blocks, up to 40 are left     n+3: 20 blocks
@@ -6,15 +6,15 @@
 //!   medium         as it was        as it was ───────────── cut ──────────────┘
 //! ```
 //!
-//! 1. Everything is durable that was moved out of the last blocks, and so are their erases.
-//! 2. Both superblocks say how many blocks there are now, and up to which one something may be left
-//!    ([`LEFT`]): should the newer one be lost, the other one asks for nothing that is gone. Marks
-//!    behind the last block would otherwise be those of a store whose newest superblock was lost.
-//! 3. The medium is cut. Where it refuses, the marks and pages of those blocks become zeros.
-//! 4. When that is durable the next superblock says that nothing is left.
+//! 1. All pages moved out of the last blocks are durable, and so are these blocks' erases.
+//! 2. Both superblocks give the new number of blocks, and the block up to which remains may exist
+//!    ([`LEFT`]). If the newer one is lost, the older one refers to nothing that is gone. Otherwise
+//!    marks behind the last block would look like those of a store with a lost superblock.
+//! 3. The medium is truncated. If it refuses, the marks and pages of those blocks are zeroed.
+//! 4. Once that is durable, the next superblock says that there are no remains.
 //!
-//! A cut of the power between two of these steps leaves a store of the old size, or one of the new
-//! size with something behind it, and its next opening that writes goes on with the third step.
+//! A power cut between two steps leaves a store of the old size, or one of the new size with
+//! remains. The next opening that writes continues with step 3.
 //!
 //! [`LEFT`]: crate::superblock::superblock::LEFT
 
@@ -22,8 +22,8 @@ use super::{MediumFlash, clear_marks, geometry, medium_bytes};
 use flagstone::nand::FlashError;
 
 impl MediumFlash {
-    /// Counts this opening and says so in the superblock, before anything else is written; at the
-    /// first call only.
+    /// Writes a superblock that counts this opening, before anything else is written. Only the
+    /// first call has an effect.
     pub(super) fn begin_to_write(&mut self) -> Result<(), FlashError> {
         if self.counted {
             return Ok(());
@@ -36,7 +36,7 @@ impl MediumFlash {
         }
     }
 
-    /// Keeps the first so many blocks.
+    /// Shrinks the store to its first `blocks` blocks.
     pub(super) fn shrink_medium(&mut self, blocks: u32) -> Result<(), FlashError> {
         self.write_out()?;
         self.sync_medium()?;
@@ -58,7 +58,7 @@ impl MediumFlash {
         self.cut_off()
     }
 
-    /// Cuts the medium behind the last block, and says so in the superblock.
+    /// Truncates the medium behind the last block, and updates the superblock.
     fn cut_off(&mut self) -> Result<(), FlashError> {
         let (pages, blocks) = (self.geometry.pages_per_block, self.superblock.blocks);
         let left = blocks..self.superblock.left;

@@ -1,4 +1,4 @@
-//! Pages, marks and generations on a medium that is cut, flipped and written over.
+//! Pages, marks and generations on a medium that is cut, flipped and overwritten.
 
 use super::*;
 use crate::identity::Identity;
@@ -26,7 +26,7 @@ fn superblock() -> Superblock {
     }
 }
 
-/// As a process does that opens the medium: with what is durable there.
+/// Opens the medium like a new process, with its durable contents.
 fn open(medium: &Recorded) -> MediumFlash {
     let found = Superblock::read(medium).expect("it can be read");
     MediumFlash::new(
@@ -40,7 +40,7 @@ fn after(medium: &Recorded, landing: Landing) -> MediumFlash {
     open(&medium.cut(landing))
 }
 
-/// The first bytes of data and spare area of a page; nothing for a blank one.
+/// The first bytes of data and spare area of a page; `None` for a blank page.
 fn look(flash: &mut MediumFlash, at: Ppn) -> Result<Option<(u8, u8)>, FlashError> {
     let (mut data, mut spare) = (vec![0; DATA_BYTES], [0; 4]);
     let read = flash.read(Nanos::ZERO, at, &mut data, &mut spare)?;
@@ -78,10 +78,10 @@ fn pages_are_there_before_and_after_they_are_written_and_in_another_process() {
     assert_eq!((pages(&mut flash), medium.written()), (right, 0));
     assert_eq!(flash.sync(done, done), Ok(done));
     assert_eq!(pages(&mut flash), right);
-    // The superblock, and one write of a mark and three pages; a sync each.
+    // The superblock, and one write of a mark and three pages, with a sync each.
     assert_eq!((medium.operations(), medium.written()), (4, 5 * 4096));
     assert_eq!(pages(&mut after(&medium, Landing::Nothing)), right);
-    // What is durable is not synced again.
+    // Durable data is not synced again.
     flash.sync(done, done).expect("a sync");
     assert_eq!(medium.operations(), 4);
 }
@@ -112,7 +112,7 @@ fn before_the_mark_of_an_erase_is_durable_the_old_pages_are_whole() {
     );
 }
 
-/// The sync of a flash that grew was taken for that of the mark, which was still in memory.
+/// The sync of a growing flash was once taken for that of the mark, which was still in memory.
 #[test]
 fn a_mark_that_waits_while_the_flash_grows_is_durable_before_its_pages() {
     let (medium, mut flash, done) = filled();
@@ -127,8 +127,8 @@ fn a_mark_that_waits_while_the_flash_grows_is_durable_before_its_pages() {
     assert_eq!(medium.operations() - before, 3);
 }
 
-/// One that works apart asks the same of its medium, in the same order, once somebody carries it
-/// out; and reads what the medium does not have yet.
+/// A flash that works apart makes the same calls to its medium, in the same order, once they are
+/// carried out; and it reads pages that the medium does not have yet.
 #[test]
 fn working_apart_changes_when_the_medium_is_called_and_nothing_else() {
     let run = |is_apart: bool| {
@@ -160,8 +160,8 @@ fn working_apart_changes_when_the_medium_is_called_and_nothing_else() {
     assert_eq!(run(true), run(false));
 }
 
-/// Readers share the lock of a store that grows. Fails if growth waits for the medium while a
-/// thread is there to carry its writes and syncs out, or if the medium is asked for others then.
+/// Readers share the lock of a growing store. Fails if growth waits for the medium although a
+/// thread exists to carry out its writes and syncs, or if the medium then gets other calls.
 #[test]
 fn growth_waits_for_nothing_that_another_thread_carries_out() {
     let run = |is_apart: bool| {
@@ -182,8 +182,8 @@ fn growth_waits_for_nothing_that_another_thread_carries_out() {
     assert_eq!(run(true), run(false));
 }
 
-/// A page is written twice before anybody carries out the first of the two. Fails if the first one,
-/// once it is on the medium, takes the newer one with it: who reads meanwhile finds the older one.
+/// A page is written twice before the first write is carried out. Fails if the end of the first
+/// write drops the newer page: readers would then get the older one.
 #[test]
 fn of_a_page_that_is_asked_for_twice_the_newer_one_is_read_while_the_older_is_written() {
     let (medium, mut flash, _) = filled();
@@ -206,7 +206,7 @@ fn of_a_page_that_is_asked_for_twice_the_newer_one_is_read_while_the_older_is_wr
     })));
     flash.places.carry_out().expect("it is done");
     medium.watch(None);
-    // The mark and its sync, the pages and theirs, for each of the two.
+    // The mark and its sync, the pages and theirs, for each of the two blocks.
     let looks = looks.lock().expect("no panic");
     assert_eq!(looks.len(), 8, "{looks:?}");
     assert!(looks.iter().all(|&(_, found)| found == 30), "{looks:?}");
@@ -221,7 +221,7 @@ fn a_generation_is_not_used_twice_though_no_mark_of_it_is_there() {
     let mut flash = open(&medium);
     fill(&mut flash, Pbn(0), 3, 10);
     flash.write_out().expect("it is written");
-    // The pages have landed, and their mark has not.
+    // The pages have landed, but not their mark.
     let medium = medium.cut(Landing::Last(8));
     let mut flash = open(&medium);
     assert_eq!(
@@ -246,7 +246,7 @@ fn what_marks_say_is_known_though_a_newer_mark_has_not_landed() {
     flash.sync(done, done).expect("a sync");
     fill(&mut flash, Pbn(0), 3, 10);
     flash.write_out().expect("it is written");
-    // Of block 0 the pages have landed, and its mark has not, or the other way round.
+    // Of block 0 the pages have landed but not the mark, or the other way round.
     for (landing, pages) in [(Landing::Last(8), 3), (Landing::First(8), 0)] {
         let mut flash = after(&medium, landing);
         let looks = (0..PAGES).filter(|&page| look(&mut flash, Ppn(page)) != Ok(None));
@@ -272,7 +272,7 @@ fn a_flipped_bit_a_page_of_another_place_and_one_that_was_lost_are_errors() {
         let mut bytes = whole.clone();
         change(&mut bytes);
         let mut flash = open(&Recorded::with(&bytes));
-        // As a restart does, which reads the last page of each block first.
+        // Like a restart, which reads the last page of each block first.
         look(&mut flash, Ppn(PAGES + 3)).expect("no error");
         look(&mut flash, Ppn(PAGES + 1))
     };
@@ -289,7 +289,7 @@ fn a_flipped_bit_a_page_of_another_place_and_one_that_was_lost_are_errors() {
         &|bytes| bytes.copy_within(third..third + 4096, second)
     )));
     assert!(lost(looked(&|bytes| bytes[second..second + 4096].fill(0))));
-    // A sector of an older page.
+    // One sector of an older page.
     assert!(lost(looked(
         &|bytes| bytes[second + 512..second + 1024].fill(7)
     )));
@@ -311,13 +311,13 @@ fn a_close_is_durable_and_a_forked_process_does_not_close() {
         let places = Arc::get_mut(&mut flash.places).expect("nobody else has them");
         places.notes.process += u32::from(is_forked);
         drop(flash);
-        // A sync of what was not, the superblock and a sync.
+        // A sync of pending data, the superblock, and a sync.
         let closing = if is_forked { 0 } else { 3 };
         assert_eq!(medium.operations() - before, closing);
         assert_eq!(is_closed(&medium), Some(!is_forked));
         assert!(done > Nanos::ZERO);
     }
-    // What failed is not closed either.
+    // A flash that has failed is not closed either.
     let mut flash = open(&medium);
     let done = fill(&mut flash, Pbn(1), 2, 20);
     medium.fail_at(Some(medium.operations() + 3));

@@ -1,17 +1,17 @@
-//! The first blocks of a store, which take their room piece by piece.
+//! The first blocks of a store, which allocate their room in pieces.
 //!
-//! A new store is a file of 16 blocks, most of it a hole. A process with a thousand small stores
-//! has a few pages in each, so a block takes room as it is written to:
+//! A new store is a file of 16 blocks and mostly a hole. A process with a thousand small stores
+//! uses only a few pages of each, so a block allocates room as it is written:
 //!
 //! ```text
 //!   block    | mark .. 5 | 6 .. 13 | 14 .. 29 | 30 .. 61 | 62 .. 93 | 94 .. |
 //!   pages      6           8         16         32         32         32
 //! ```
 //!
-//! A piece is filled with zeros past the cache of the system as a whole block is elsewhere
-//! ([`Medium::prepare`]). Nothing promises that there is room for the next piece: until a store has
-//! grown, or has taken all of its first blocks, it asks for free room before each write
-//! ([`Medium::left`]). A store that grows takes all of its first blocks.
+//! A piece is filled with zeros, bypassing the system's cache, as a whole block is in other stores
+//! ([`Medium::prepare`]). Room for the next piece is not guaranteed: until a store has grown, or
+//! all of its first blocks are allocated, it checks the free room before each write
+//! ([`Medium::left`]). Growth allocates all of the first blocks.
 
 use super::{MEDIUM_PAGE_BYTES, MediumFlash};
 use crate::medium::Medium;
@@ -19,45 +19,45 @@ use crate::pages::FIRST_BLOCKS;
 use flagstone::nand::FlashError;
 use flagstone::units::{Pbn, Ppn};
 
-/// Pages of the medium that the first piece of a block has, the mark included. With the two
-/// superblocks and the second piece a store takes 64 KiB.
+/// Pages in the first piece of a block, mark included. With the two superblocks and the second
+/// piece a store takes 64 KiB.
 const FIRST_PIECE: u32 = 6;
 
-/// Pages of a piece at most: a page is written twice, once as zeros, and no more of them ahead.
+/// Maximum pages of a piece. Larger pieces would write more zeros ahead of the data.
 const PIECE_MOST: u32 = 32;
 
-/// Free room of a file system that a thin store needs for a write: for the pieces of a few blocks,
-/// the summaries of a close, and the journal of the file system.
+/// Free room of the file system that a thin store requires for a write: for the pieces of a few
+/// blocks, the summaries of a close, and the journal of the file system.
 const LEFT_LEAST: u64 = 1 << 20;
 
-/// Whether a store has still to take room for blocks that it has, and may be left without.
+/// Whether the free room is too small for a write to a thin store.
 pub(crate) fn is_short(medium: &dyn Medium) -> bool {
     medium.left().is_some_and(|left| left < LEFT_LEAST)
 }
 
-/// Whether a store of `blocks` blocks has holes where blocks are to be.
+/// Whether a store of `blocks` blocks has holes in place of blocks.
 pub(crate) fn is_thin(medium: &dyn Medium, blocks: u32) -> bool {
     blocks == FIRST_BLOCKS && medium.is_thin()
 }
 
-/// What the blocks of a store that is opened to be written are known to have taken: nothing, if it
-/// has holes.
+/// The allocation of each block of a thin store that is opened for writing. All are unknown at
+/// first. `None` for other stores.
 pub(super) fn begin(medium: &dyn Medium, blocks: u32, read_only: bool) -> Option<Vec<Taken>> {
     let is_thin = !read_only && is_thin(medium, blocks);
     is_thin.then(|| vec![Taken::default(); blocks as usize])
 }
 
-/// What a block has taken.
+/// The allocated part of a block.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Taken {
-    /// Its first pages, the mark included.
+    /// Number of allocated pages from the begin, mark included.
     pages: u32,
-    /// Whether nothing was ever written to the others.
+    /// Whether the other pages were never written.
     is_new: bool,
 }
 
 impl MediumFlash {
-    /// Pages of the medium that a piece ends behind which has page `page`, counted from the mark.
+    /// The end of the piece that contains `page`. Pages are counted from the mark.
     fn end_of_piece(&self, page: u32) -> u32 {
         let mut end = FIRST_PIECE;
         while end <= page {
@@ -66,8 +66,8 @@ impl MediumFlash {
         end.min(self.geometry.pages_per_block + 1)
     }
 
-    /// Begins with the first piece of a block that is being erased: all pieces of one that is new
-    /// have still to be taken. Returns whether blocks take their room so.
+    /// Allocates the first piece of a block that is being erased. `is_new`: no piece is allocated
+    /// yet. Returns whether blocks allocate their room in pieces.
     pub(super) fn take_block(&mut self, block: Pbn, is_new: bool) -> Result<bool, FlashError> {
         let Some(taken) = &mut self.taken else {
             return Ok(false);
@@ -80,7 +80,7 @@ impl MediumFlash {
         Ok(true)
     }
 
-    /// Takes room for the piece of a page that is being programmed.
+    /// Allocates the piece that contains a page which is being programmed.
     #[inline]
     pub(super) fn take_page(&mut self, at: Ppn) -> Result<(), FlashError> {
         match self.taken {
@@ -100,7 +100,7 @@ impl MediumFlash {
             pages: begin,
             is_new,
         } = taken.unwrap_or_default();
-        // A summary of a block that a close has ended early stands by itself.
+        // A summary that a close wrote early lies apart from the block's other pages.
         let is_alone = page == self.geometry.pages_per_block && begin < page;
         if page < begin || is_alone {
             return Ok(());
@@ -111,7 +111,7 @@ impl MediumFlash {
         if is_new {
             self.prepare(offset, bytes)?;
         } else {
-            // An earlier opening has written to the block, so that it is not known what it took.
+            // An earlier opening wrote to the block, so its allocation is unknown.
             let took = self.medium().take(offset, bytes as u64);
             took.map_err(|error| self.fails("taking room for a block", error))?;
         }
@@ -121,15 +121,15 @@ impl MediumFlash {
         Ok(())
     }
 
-    /// Has the medium make the pages of a block ready whose room was given back.
+    /// Prepares the pages of a block whose room was given back.
     pub(super) fn prepare_pages(&self, block: Pbn) -> Result<(), FlashError> {
         let offset = (self.mark_of(block) + 1) * MEDIUM_PAGE_BYTES as u64;
         let bytes = self.geometry.pages_per_block as usize * MEDIUM_PAGE_BYTES;
         self.prepare(offset, bytes)
     }
 
-    /// Takes room for all blocks that there are, since the store is about to grow. Returns whether
-    /// there is so much. A medium that refuses has noted why.
+    /// Allocates room for all existing blocks before the store grows. Returns whether there was
+    /// enough; if not, the medium's error is noted.
     pub(super) fn take_all(&mut self) -> bool {
         if self.taken.is_none() {
             return true;

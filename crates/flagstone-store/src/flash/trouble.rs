@@ -1,4 +1,4 @@
-//! What went wrong with the medium, and a flash that takes the place of one that found no room.
+//! Failures of the medium, and the flash that replaces one that found no room.
 
 use super::MediumFlash;
 use super::places::Places;
@@ -8,7 +8,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What went wrong with the medium, for the store above.
+/// The first failure of the medium, shared with the store above.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Trouble(Arc<First>);
 
@@ -16,14 +16,14 @@ pub(crate) struct Trouble(Arc<First>);
 #[derive(Debug, Default)]
 struct First {
     noted: Mutex<Option<Noted>>,
-    /// Whether one is noted.
+    /// Whether a failure is noted.
     is_noted: AtomicBool,
     is_for_room: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Noted {
-    /// Present until it is taken.
+    /// `None` once it was taken.
     error: Option<(&'static str, io::Error)>,
     why: String,
 }
@@ -42,7 +42,7 @@ impl Trouble {
         FlashError::PowerLost
     }
 
-    /// Notes a failure for good, in place of one that was noted before.
+    /// Notes a failure from which the store does not recover. Replaces an earlier one.
     pub(crate) fn note_for_good(&self, why: String) {
         *self.noted() = Some(Noted { error: None, why });
         self.0.is_for_room.store(false, Ordering::Release);
@@ -53,29 +53,29 @@ impl Trouble {
         self.0.noted.lock().expect("no thread panics here")
     }
 
-    /// The first failure, once.
+    /// Takes the first failure. Later calls return `None`.
     pub(crate) fn take(&self) -> Option<(&'static str, io::Error)> {
         self.noted().as_mut()?.error.take()
     }
 
-    /// Forgets the failure: what it has left half done was thrown away.
+    /// Clears the failure, after incomplete writes were dropped.
     pub(crate) fn forget(&self) {
         *self.noted() = None;
         self.0.is_noted.store(false, Ordering::Release);
         self.0.is_for_room.store(false, Ordering::Release);
     }
 
-    /// Whether it was that there is no room.
+    /// Whether the failure is lack of room.
     pub(crate) fn is_for_room(&self) -> bool {
         self.0.is_for_room.load(Ordering::Acquire)
     }
 
-    /// Whether anything has failed.
+    /// Whether a failure is noted.
     pub(crate) fn is_noted(&self) -> bool {
         self.0.is_noted.load(Ordering::Acquire)
     }
 
-    /// What it was, as long as the flash is used.
+    /// The description of the failure, until it is cleared.
     pub(crate) fn why(&self) -> Option<String> {
         if !self.is_noted() {
             return None;
@@ -84,18 +84,18 @@ impl Trouble {
     }
 }
 
-/// Whether a system has refused for want of room: the medium is well.
+/// Whether a system error means lack of room. The medium is not at fault.
 pub(crate) fn is_no_room(error: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded)
 }
 
 impl MediumFlash {
-    /// Takes the place of another flash over the same medium, which has found no room for a write,
-    /// and is not used any more. What that one has not written is forgotten.
+    /// Replaces a flash that found no room for a write and is no longer used. Writes of that flash
+    /// that are not on the medium are dropped.
     ///
-    /// The number of its opening is a new one, whether or not the other one has come to write its
-    /// own: a generation never comes twice.
+    /// Gets a new opening number, whether or not the other flash has written its own: a generation
+    /// is never used twice.
     pub(crate) fn again(places: Arc<Places>, superblock: Superblock) -> MediumFlash {
         let mut superblock = superblock;
         let boot = &places.notes.boot;
@@ -105,7 +105,7 @@ impl MediumFlash {
         MediumFlash::over(places, superblock, false)
     }
 
-    /// Whether no other flash has taken its place.
+    /// Whether no other flash has replaced this one.
     pub(super) fn is_current(&self) -> bool {
         self.epoch == self.places.epoch()
     }

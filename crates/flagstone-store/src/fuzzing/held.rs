@@ -1,5 +1,5 @@
-//! What a store holds, with damage: tables, a disk, typed keys and values. The damage is written by
-//! transactions, so that all checksums below are right and every parser above sees it.
+//! Fuzzing of the data in a store: tables, a disk, typed keys and values. Damage is written by
+//! transactions, so all checksums are correct and the upper parsers see the damage.
 
 use super::{EDIT, PAGES_PER_BLOCK};
 use crate::medium::{Memory, Recorded, SECTOR_BYTES};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::OnceLock;
 
-/// What is in tables: by their names, with their keys and values.
+/// Contents of tables: table name, key, value.
 pub(super) type Tables = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
 fn options() -> OpenOptions {
@@ -20,15 +20,15 @@ fn options() -> OpenOptions {
     }
 }
 
-/// The pages of a store, as a user of pages sees them.
+/// The pages of a store, as user data.
 #[derive(Debug, Clone)]
 pub struct Held(Vec<(Lpn, Vec<u8>)>);
 
 impl Held {
-    /// What a store holds that was closed.
+    /// Reads the pages of a closed store.
     ///
     /// # Panics
-    /// The medium has no store, or one that is damaged.
+    /// The medium holds no store, or a damaged one.
     pub fn by(medium: &Recorded) -> Held {
         let memory = Box::new(Memory::with(medium.to_vec()));
         let opened = PageStore::on(memory, &OpenOptions::existing());
@@ -41,10 +41,10 @@ impl Held {
         Held(held)
     }
 
-    /// A medium with a store that holds the pages.
+    /// A medium with a store that holds these pages.
     ///
     /// # Panics
-    /// They are no pages that a store can hold.
+    /// A store cannot hold these pages.
     pub fn medium(&self) -> Memory {
         let medium = Recorded::default();
         let opened = PageStore::on(Box::new(medium.clone()), &options());
@@ -58,8 +58,8 @@ impl Held {
         Memory::with(medium.to_vec())
     }
 
-    /// The pages with damage, [`EDIT`] bytes for each piece: what is done, a page (2), a place in
-    /// it (2), and a value.
+    /// Applies edits of [`EDIT`] bytes to the pages: the operation, a page (2), an offset (2), a
+    /// value.
     pub fn damaged(&self, edits: &[u8]) -> Held {
         let mut pages = self.0.clone();
         for edit in edits.chunks_exact(EDIT) {
@@ -67,13 +67,13 @@ impl Held {
             let (count, value) = (pages.len(), edit[5]);
             let other = pages[word(3) % count].1.clone();
             let page = &mut pages[word(1) % count].1;
-            // What a page begins with says more than the rest of it.
+            // Damage the begin of a page more often: it holds most of the structure.
             let near = if edit[0] & 0x80 == 0 { 64 } else { usize::MAX };
             let place = word(3) % page.len().clamp(1, near);
             match edit[0] % 6 {
                 0 => page[place] ^= value,
                 1 => page[place] = value,
-                // A number of up to eight bytes.
+                // Overwrites an integer of up to eight bytes.
                 2 => {
                     let end = (place + 8).min(page.len());
                     page[place..end].fill(value);
@@ -82,7 +82,7 @@ impl Held {
                 4 => page.truncate(place),
                 _ => page[place..].fill(0),
             }
-            // A store keeps no page of no bytes.
+            // A store keeps no empty pages.
             pages.retain(|(_, bytes)| !bytes.is_empty());
             if pages.is_empty() {
                 break;
@@ -92,7 +92,7 @@ impl Held {
     }
 }
 
-/// What the tables of the sample hold.
+/// The contents of the sample tables.
 pub(super) fn sample() -> Tables {
     let pairs = |count: u32, key: fn(u32) -> Vec<u8>, bytes: usize| {
         let value = |i: u32| vec![i as u8; bytes + i as usize % 40];
@@ -109,7 +109,7 @@ pub(super) fn sample() -> Tables {
     ])
 }
 
-/// How a table of the sample keeps its keys.
+/// The kind of a sample table.
 fn kind_of(name: &str) -> TableKind {
     match name {
         "hashed" => TableKind::Hashed,
@@ -136,8 +136,8 @@ fn tables_whole() -> &'static Held {
     })
 }
 
-/// Tables in a store, with damage to its pages: the first of the store, the catalog, nodes, values
-/// in pages of their own. They are opened, checked, read and written.
+/// Tables in a store, with damage to its pages: the store's first page, the catalog, nodes, and
+/// pages of long values. They are opened, checked, read and written.
 pub fn tables(bytes: &[u8]) -> bool {
     use_tables(tables_whole().damaged(bytes).medium()).is_ok()
 }
@@ -147,7 +147,7 @@ pub(super) fn tables_undamaged() -> Memory {
     tables_whole().medium()
 }
 
-/// Opens tables, reads them in every way, and goes on with them. Gives what they held.
+/// Opens tables, reads them in every way, and writes to them. Returns the earlier contents.
 pub(super) fn use_tables(medium: Memory) -> Result<Tables, StoreError> {
     let store = Store::on(Box::new(medium), &OpenOptions::existing())?;
     let is_sound = store.check().is_ok();
@@ -193,20 +193,20 @@ pub(super) fn use_tables(medium: Memory) -> Result<Tables, StoreError> {
     Ok(found)
 }
 
-/// Bytes of the disk of the sample.
+/// Size of the sample disk in bytes.
 pub(super) const DISK_BYTES: u64 = 400 << 10;
 
-/// What a request of the disk's history writes, and where.
+/// Offset and data of request `i` of the disk's history.
 fn request(i: u64) -> (u64, Vec<u8>) {
     let at = i * 31 * SECTOR_BYTES as u64 % DISK_BYTES;
     let bytes = (DISK_BYTES - at).min((1 + i % 20) * SECTOR_BYTES as u64);
     (at, vec![i as u8 + 1; bytes as usize])
 }
 
-/// Requests of the disk's history.
+/// Number of requests in the disk's history.
 const REQUESTS: u64 = 30;
 
-/// What the disk of the sample holds.
+/// The contents of the sample disk.
 #[cfg(test)]
 pub(super) fn disk_sample() -> Vec<u8> {
     let mut whole = vec![0; DISK_BYTES as usize];
@@ -231,7 +231,7 @@ fn disk_whole() -> &'static Held {
     })
 }
 
-/// A disk in a store, with damage to its pages: the first, main pages, pages of tails. It is
+/// A disk in a store, with damage to its pages: the first page, main pages, tails pages. It is
 /// opened, read and written.
 pub fn disk(bytes: &[u8]) -> bool {
     use_disk(disk_whole().damaged(bytes).medium()).is_ok()
@@ -242,7 +242,7 @@ pub(super) fn disk_undamaged() -> Memory {
     disk_whole().medium()
 }
 
-/// Opens a disk, reads it, and goes on with it. Gives what it held, as far as the sample goes.
+/// Opens a disk, reads and writes it. Returns its earlier contents, up to the sample's length.
 pub(super) fn use_disk(medium: Memory) -> Result<Vec<u8>, StoreError> {
     let store = PageStore::on(Box::new(medium), &OpenOptions::existing())?;
     let mut disk = Volume::open(store)?;
@@ -257,8 +257,8 @@ pub(super) fn use_disk(medium: Memory) -> Result<Vec<u8>, StoreError> {
     Ok(found)
 }
 
-/// Typed keys and values. A value that is read comes back as it was: of keys its bytes are the only
-/// ones, and are in the order of the values.
+/// Typed keys and values. A decoded value must encode to the same bytes. Encodings of keys must be
+/// unique and sort as the values do.
 pub fn typed(bytes: &[u8]) -> bool {
     fn is_key<K: KeyCodec + Ord + Debug>(bytes: &[u8]) -> bool {
         let encoded = |key: &K| {
@@ -270,7 +270,7 @@ pub fn typed(bytes: &[u8]) -> bool {
             return false;
         };
         assert_eq!(encoded(&key), bytes, "{key:?}");
-        // One that its bytes differ from in the last of them.
+        // A second encoding that differs in its last byte.
         let mut other = bytes.to_vec();
         let Some(last) = other.last_mut() else {
             return true;
@@ -293,7 +293,7 @@ pub fn typed(bytes: &[u8]) -> bool {
         is_key::<(i32, Option<Vec<u8>>, bool)>,
     ];
     let taken = keys.map(|is_key| is_key(bytes));
-    // All bytes are one.
+    // Every byte string is a valid key.
     is_key::<Vec<u8>>(bytes);
     taken.contains(&true)
 }

@@ -1,6 +1,6 @@
-//! The fuzz targets on seeded damage: valid inputs with a few bytes changed, and bytes without any
-//! sense. What they must not do is panic; that some inputs are taken and some are not shows that
-//! the damage is neither too small nor too large.
+//! The fuzz targets on seeded damage: valid inputs with a few changed bytes, and random bytes. They
+//! must not panic. That some inputs are accepted and some are not shows that the damage is neither
+//! too small nor too large.
 
 use super::*;
 use crate::pages::tests::Dice;
@@ -20,7 +20,7 @@ fn mutate(dice: &mut Dice, valid: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Runs a target on damage to valid inputs, which it takes, and on noise.
+/// Runs a target on damaged valid inputs, on the valid ones, which it accepts, and on noise.
 fn run(target: fn(&[u8]) -> bool, valid: &[Vec<u8>], rounds: u32) {
     let mut dice = Dice(17);
     let (mut taken, mut refused) = (0, 0);
@@ -122,7 +122,7 @@ fn whole_stores() {
             for _ in 0..=dice.below(3) {
                 let byte = |dice: &mut Dice| dice.below(256) as u8;
                 bytes.extend((1..EDIT).map(|_| byte(&mut dice)));
-                // Numbers are at their ends more often than between them.
+                // Extreme values are more frequent than others.
                 let ends = [0, 0xff, 0x7f, 0x80, 1];
                 let end = ends.get(dice.below(9) as usize).copied();
                 bytes.push(end.unwrap_or_else(|| byte(&mut dice)));
@@ -146,12 +146,12 @@ fn whole_stores() {
     assert!(messages.len() > 8, "{messages:#?}");
 }
 
-/// Inputs of some pieces of damage behind these bytes.
+/// Inputs of several edits after `first`.
 fn edits(dice: &mut Dice, first: &[u8]) -> Vec<u8> {
     let mut bytes = first.to_vec();
     for _ in 0..=dice.below(3) {
         bytes.extend((1..EDIT).map(|_| dice.below(256) as u8));
-        // Numbers are at their ends more often than between them.
+        // Extreme values are more frequent than others.
         let ends = [0, 0xff, 0x7f, 0x80, 1];
         let end = ends.get(dice.below(9) as usize).copied();
         bytes.push(end.unwrap_or_else(|| dice.below(256) as u8));
@@ -159,7 +159,7 @@ fn edits(dice: &mut Dice, first: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Runs a target on damage to what it knows itself.
+/// Runs a target that has its own sample on edits.
 fn run_on_damage(target: fn(&[u8]) -> bool, rounds: u32) {
     let (mut dice, mut taken) = (Dice(23), 0);
     for _ in 0..rounds {

@@ -1,18 +1,18 @@
-//! A file or a block device as a medium, with a lock that keeps other processes away.
+//! A file or block device as a medium, locked against other processes.
 //!
-//! A block device is written past the cache of the system: a sync has nothing to collect there, and
-//! an error shows at the write that has it. It is read through the cache, which forgets what is
-//! written past it.
+//! A block device is written with direct I/O, so that a write error is reported by that write, and
+//! a sync has little to do. It is read through the page cache, from which such writes remove stale
+//! pages.
 //!
-//! A file that is opened to be written is read page by page, and the system does not read ahead. A
-//! caller that wants it to says so ([`Medium::expecting`]).
+//! A file opened for writing is read page by page, with the system's read-ahead switched off.
+//! Callers request read-ahead explicitly ([`Medium::expecting`]).
 //!
-//! A store in a file has one descriptor, and a second one for as long as it writes past the cache.
+//! A store in a file has one descriptor, and a second one while it writes with direct I/O.
 //!
-//! The cache of the system keeps a file in pieces as large as the writes that filled it, and counts
-//! a whole piece as written when one page of it is. So a file is written in small pieces
-//! ([`PIECE_BYTES`]), is filled with zeros past the cache, and a block is dropped from the cache
-//! before it is written again.
+//! The page cache keeps a file in folios as large as the writes that created them, and counts a
+//! whole folio as written when one page of it is. So a file is written in small pieces
+//! ([`PIECE_BYTES`]), zeros are written with direct I/O, and a block is dropped from the cache
+//! before it is rewritten.
 
 use super::forks::LetGo;
 use super::{Expecting, Medium};
@@ -27,28 +27,26 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-/// A file or a block device.
+/// A file or block device.
 #[derive(Debug)]
 pub struct Disk {
-    /// Dropped first: the lock of the file lasts until its thread has ended.
+    /// Dropped first: its thread must end before the file is unlocked.
     ahead: Mutex<Ahead>,
     file: Arc<Opened>,
-    /// A block device once more, for writes past the cache of the system; none where that cannot
-    /// be.
+    /// A second descriptor of a block device, for direct I/O. `None` if that is not possible.
     direct: Option<Opened>,
     is_device: bool,
     read_only: bool,
-    /// The process that has locked it, if this one is to unlock it.
+    /// The process that has locked the file, if this handle is to unlock it.
     locked_by: Option<u32>,
-    /// Of a block device: what is written next, aligned as a write past the cache wants it.
+    /// For a block device: a buffer aligned for direct I/O.
     aligned: Mutex<Aligned>,
 }
 
-/// The largest piece that the cache of the system gets of a file at once, and at whose multiples
-/// pieces begin.
+/// Maximum size of a buffered write to a file. Pieces begin at multiples of it.
 const PIECE_BYTES: u64 = 16 << 10;
 
-/// A file that is open, and that forked processes let go of if they are to.
+/// An open file, whose descriptor forked processes give up if so requested.
 #[derive(Debug)]
 struct Opened {
     /// Dropped before the file is closed.
@@ -65,8 +63,8 @@ impl Opened {
     }
 }
 
-/// The work that is done ahead, by a thread that writes past the cache of the system: a sync of the
-/// file would wait for what is in the cache.
+/// Fills ranges with zeros ahead of their use. A thread does this with direct I/O, since a sync of
+/// the file would also wait for cached zeros.
 #[derive(Debug, Default)]
 struct Ahead {
     filling: Option<Filling>,
@@ -77,12 +75,12 @@ struct Ahead {
 struct Filling {
     offset: u64,
     thread: JoinHandle<io::Result<()>>,
-    /// The process that has the thread: one that was forked since does not.
+    /// The process that runs the thread. A forked child does not have the thread.
     process: u32,
 }
 
 impl Ahead {
-    /// Ends what is being done. Returns whether it was this range, and is done.
+    /// Waits for the current work. Returns whether it was for this range, and succeeded.
     fn has_filled(&mut self, offset: u64) -> bool {
         match self.filling.take() {
             Some(filling) if filling.process == std::process::id() => {
@@ -104,7 +102,7 @@ impl Drop for Ahead {
 }
 
 impl Drop for Disk {
-    /// Unlocks it. To close it is not enough: a process that was forked meanwhile has it open too.
+    /// Unlocks the file. Closing it does not suffice: a forked process may have it open as well.
     fn drop(&mut self) {
         if self.locked_by == Some(std::process::id()) {
             self.ahead().has_filled(0);
@@ -114,15 +112,15 @@ impl Drop for Disk {
 }
 
 impl Disk {
-    /// Opens a file or a block device. A handle that may write keeps all others out until it is
-    /// dropped. Handles that only read share the medium.
+    /// Opens a file or block device. A handle that may write excludes all others until it is
+    /// dropped. Read-only handles share the medium.
     ///
     /// # Errors
-    /// It is not there and shall not be made, it is neither a file nor a block device, another
-    /// handle has it, or the system refuses.
+    /// The file is missing and `create` is unset, it is neither a file nor a block device, another
+    /// handle has locked it, or a system call fails.
     pub fn open(path: &Path, create: bool, read_only: bool) -> Result<Disk, StoreError> {
         let failed = |error| StoreError::io(format!("opening {}", path.display()), error);
-        // Asked for before it is opened: opening a pipe waits, opening some devices does things.
+        // Checked before opening: opening a pipe blocks, and opening some devices has side effects.
         let kind = std::fs::metadata(path).ok().map(|meta| meta.file_type());
         let is_device = kind.is_some_and(|kind| kind.is_block_device());
         if kind.is_some_and(|kind| !kind.is_file() && !is_device) {
@@ -132,7 +130,7 @@ impl Disk {
             )));
         }
         let mut flags = OFlags::empty();
-        // A block device that is mounted, or part of one that is, is busy.
+        // `O_EXCL` fails on a block device that is mounted, or has a mounted partition.
         flags.set(OFlags::EXCL, is_device && !read_only);
         let opened = OpenOptions::new()
             .read(true)
@@ -147,14 +145,14 @@ impl Disk {
             }
             other => other.map_err(failed)?,
         };
-        // Before it is locked: a process that is forked between the two would keep the lock.
+        // Before locking: a process that is forked in between would keep the lock.
         let opened = Opened::new(file);
         let how = match read_only {
             true => FlockOperation::NonBlockingLockShared,
             false => FlockOperation::NonBlockingLockExclusive,
         };
         match rustix::fs::flock(&opened.file, how) {
-            // Another file may have taken its name meanwhile, as a compaction does it.
+            // Another file may have got this name meanwhile, for example by a compaction.
             Ok(()) if !is_named(&opened.file, path).map_err(failed)? => {
                 Disk::open(path, create, read_only)
             }
@@ -168,11 +166,11 @@ impl Disk {
         }
     }
 
-    /// Opens a file once more that the process has locked. The lock stays that of `locked`, which
-    /// has to outlive this one.
+    /// Opens a second handle of a file that this process has locked. The lock belongs to `locked`,
+    /// which must outlive this handle.
     ///
     /// # Errors
-    /// The path leads to another file by now, or the system refuses.
+    /// `path` now leads to another file, or a system call fails.
     pub(crate) fn beside(locked: &File, path: &Path, read_only: bool) -> io::Result<Disk> {
         let file = OpenOptions::new().read(true).write(!read_only).open(path)?;
         let (one, other) = (file.metadata()?, locked.metadata()?);
@@ -185,11 +183,11 @@ impl Disk {
         }
     }
 
-    /// A file or a block device that is open, and locked by this handle or another one.
+    /// A medium from an open file or block device that this or another handle has locked.
     fn of(opened: Opened, is_device: bool, read_only: bool) -> Disk {
         if !read_only {
-            // What is written is in the cache of the system, which takes that for a sequence and
-            // reads on behind it.
+            // Recent writes are in the page cache. The system would take them for sequential access
+            // and read ahead.
             let _ = fadvise(&opened.file, 0, None, Advice::Random);
         }
         let mut disk = Disk {
@@ -211,13 +209,13 @@ impl Disk {
         &self.file.file
     }
 
-    /// Opens the medium once more, for writes past the cache of the system; nothing where that
-    /// cannot be, also because the process has as many files open as it may.
+    /// Opens a second descriptor of the medium for direct I/O. `None` if that is not possible, for
+    /// example at the limit of open files.
     fn open_direct(&self) -> Option<Opened> {
         if self.read_only {
             return None;
         }
-        // The file itself, whatever its name has become meanwhile.
+        // Opens the same file even if it was renamed.
         let same = format!("/proc/self/fd/{}", self.file().as_raw_fd());
         let mut options = OpenOptions::new();
         options.write(true);
@@ -225,22 +223,21 @@ impl Disk {
         options.open(same).ok().map(Opened::new)
     }
 
-    /// The way past the cache for a write to a block device; none for files, and for what is not
-    /// aligned.
+    /// The descriptor for a direct write to a block device. `None` for files and unaligned writes.
     fn past_the_cache(&self, offset: u64, bytes: usize) -> Option<&File> {
         let is_aligned = offset.is_multiple_of(ALIGNMENT as u64) && bytes.is_multiple_of(ALIGNMENT);
         let direct = self.direct.as_ref().filter(|_| is_aligned)?;
         Some(&direct.file)
     }
 
-    /// Writes parts of a piece one behind the other.
+    /// Writes consecutive parts of a piece.
     fn write_piece(&self, offset: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let mut written = match rustix::io::pwritev(self.file(), parts, offset) {
             Ok(written) => written,
             Err(rustix::io::Errno::INTR) => 0,
             Err(error) => return Err(error.into()),
         };
-        // What the system did not take at once.
+        // Writes what remains after a short write.
         let mut at = offset;
         for part in parts {
             let done = written.min(part.len());
@@ -257,20 +254,20 @@ impl Disk {
     }
 }
 
-/// Whether an open file is the one that its path leads to.
+/// Whether `path` still leads to the open file.
 ///
 /// # Errors
-/// The system says nothing of the open file.
+/// `fstat` of the open file fails.
 pub fn is_named(file: &File, path: &Path) -> io::Result<bool> {
     let open = file.metadata()?;
     Ok(identity(path) == Some((open.dev(), open.ino())))
 }
 
-/// Which file a path leads to, whatever its name: its device and number.
+/// Identifies the file that a path leads to, by device and inode number.
 ///
-/// The times of the file are not asked for. Once a process has looked at a file's times, Linux
-/// gives it a new time at its next write, and ext4 then writes the inode at each sync. That is half
-/// as many bytes again for a commit of one page.
+/// Does not ask for the file's times. After a process has queried them, Linux changes the times at
+/// the next write, and ext4 then writes the inode at each sync: half as many bytes again for a
+/// commit of one page.
 pub fn identity(path: &Path) -> Option<(u64, u64)> {
     #[cfg(target_os = "linux")]
     {
@@ -288,7 +285,7 @@ pub fn identity(path: &Path) -> Option<(u64, u64)> {
     }
 }
 
-/// Reads bytes of a file. What lies behind its end reads as zeros.
+/// Reads bytes of a file. Bytes behind its end read as zeros.
 pub(crate) fn read_at(file: &File, offset: u64, into: &mut [u8]) -> io::Result<()> {
     let mut read = 0;
     while read < into.len() {
@@ -320,7 +317,7 @@ impl Medium for Disk {
         {
             return Ok(());
         }
-        // The end of the file, an interruption, or an error that will show again.
+        // End of file, an interruption, or an error that the next read reports.
         let behind = offset + first.len() as u64;
         read_at(self.file(), offset, first)?;
         read_at(self.file(), behind, second)
@@ -383,10 +380,9 @@ impl Medium for Disk {
         let reserved =
             rustix::fs::fallocate(self.file(), FallocateFlags::empty(), has, bytes - has);
         match reserved {
-            // A file system that cannot: the file becomes as long, and room is found when it is
-            // written to, or not.
+            // Unsupported by the file system: the file gets longer, and writes may find no room.
             Err(rustix::io::Errno::OPNOTSUPP) => self.file().set_len(bytes),
-            // ext4 has lengthened the file by what it found until then: all that was free.
+            // ext4 has lengthened the file by the free room that it found.
             Err(error) => {
                 let _ = self.file().set_len(has);
                 Err(error.into())
@@ -410,7 +406,7 @@ impl Medium for Disk {
         if self.is_device {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        // What is being filled may lie there: it would become as long again.
+        // A fill under way may be behind the new end, and would lengthen the file again.
         self.ahead().has_filled(0);
         match self.bytes()? > bytes {
             true => self.file().set_len(bytes),
@@ -419,7 +415,7 @@ impl Medium for Disk {
     }
 
     fn is_thin(&self) -> bool {
-        // Asking for this asks for the times as well, once an opening: see `identity`.
+        // This also queries the times, but only once per opening: see `identity`.
         let meta = self.file().metadata();
         !self.is_device && meta.is_ok_and(|meta| meta.blocks() * 512 < meta.len())
     }
@@ -429,7 +425,7 @@ impl Medium for Disk {
             return Ok(());
         }
         match rustix::fs::fallocate(self.file(), FallocateFlags::KEEP_SIZE, offset, bytes) {
-            // Room is found when it is written to, or not.
+            // Without support, room is allocated by the writes, if there is any.
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -440,8 +436,8 @@ impl Medium for Disk {
         Some(room.f_bavail.saturating_mul(room.f_frsize))
     }
 
-    /// Room that a file system has promised and that was never written to costs it a write of its
-    /// journal, and a flush, at the first sync after each write: zeros in one go cost that once.
+    /// The first write to preallocated room costs ext4 a journal write and a flush at the next
+    /// sync. Filling the range with zeros at once pays that cost once.
     fn prepare(&self, offset: u64, bytes: usize) -> io::Result<u64> {
         if self.is_device {
             return Ok(0);
@@ -456,7 +452,7 @@ impl Medium for Disk {
         Ok(bytes as u64)
     }
 
-    /// A hole in a file; a block device discards.
+    /// Punches a hole in a file; discards a range of a block device.
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<bool> {
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(self.file(), how, offset, bytes) {
@@ -470,16 +466,16 @@ impl Medium for Disk {
         let opened = Arc::clone(&self.file);
         Some(Box::new(move |offset, bytes| {
             let bytes = std::num::NonZeroU64::new(bytes as u64);
-            // Advice: if the system does not take it, the reads take longer.
+            // Advisory: without it the reads take longer.
             let _ = fadvise(&opened.file, offset, bytes, Advice::WillNeed);
         }))
     }
 
-    /// After a sync that failed, the system keeps the pages in its cache as if they were written:
-    /// they have to be dropped, or they would be read until then and be gone later.
+    /// After a failed sync the system keeps the pages in its cache as if they had been written.
+    /// They must be dropped, or reads would return data that is lost later.
     fn refresh(&self) -> io::Result<()> {
         match self.file().sync_data() {
-            // A file system that is never written to, such as that of a CD, has no syncs.
+            // File systems that are never written, such as a CD's, do not support syncs.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
             synced => synced?,
         }
@@ -495,7 +491,7 @@ impl Medium for Disk {
         }
         drop(ahead);
         if !self.is_device {
-            // Advice: what stays in the cache costs a count that is too high.
+            // Advisory: pages that stay in the cache only make the count of written bytes too high.
             let bytes = std::num::NonZeroU64::new(bytes as u64);
             let _ = fadvise(self.file(), offset, bytes, Advice::DontNeed);
         }
@@ -522,7 +518,7 @@ impl Medium for Disk {
     }
 }
 
-/// Fills a range with zeros, past the cache of the system.
+/// Fills a range with zeros by direct I/O.
 fn fill(direct: &File, offset: u64, bytes: usize) -> io::Result<()> {
     let mut zeros = Aligned::default();
     zeros.resize(bytes);
@@ -533,7 +529,7 @@ fn fill(direct: &File, offset: u64, bytes: usize) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A store that was not closed could not be read any more from such a file system.
+    /// A store that was not closed must be readable on such a file system.
     #[test]
     #[cfg(target_os = "linux")]
     fn what_has_no_syncs_has_nothing_to_be_made_durable() {
@@ -543,7 +539,7 @@ mod tests {
         disk.refresh().expect("nothing is to be synced");
     }
 
-    /// A process that was forked meanwhile has the same open file, as this handle has.
+    /// A process forked meanwhile shares the open file, as `handle` does here.
     #[test]
     fn what_is_closed_is_unlocked_whoever_has_the_file_open() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,29 +1,29 @@
-//! A medium that fails on demand: one call of a run, or all from one call on.
+//! A medium that fails on demand: a single call, or all calls from one on.
 //!
-//! A test draws what a failed write or sync leaves: the sectors of the write are those of a
-//! [`Recorded`] medium, which has not synced them. [`Failing::calls`] says what was called, so that
-//! a test can fail each call of a history in turn.
+//! The test chooses what a failed write or sync leaves: the sectors are those that the [`Recorded`]
+//! medium below has not synced. [`Failing::calls`] lists all calls, so that a test can fail each
+//! call of a history in turn.
 
 use super::{Medium, Recorded};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// How calls fail.
+/// A kind of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// This one call fails with EIO.
+    /// This call fails with EIO.
     Error,
-    /// This one call fails for want of room.
+    /// This call fails with ENOSPC.
     NoRoom,
-    /// This call and all that follow fail: the device is gone.
+    /// This call and all later ones fail: the device is gone.
     Gone,
-    /// This one call does nothing and says that it succeeded: a control, which loses data.
+    /// This call does nothing and reports success: a control, which must lose data.
     Hidden,
 }
 
 impl Fault {
     fn error(self) -> io::Error {
-        // The numbers that Linux uses.
+        // Linux error numbers.
         io::Error::from_raw_os_error(match self {
             Fault::Error | Fault::Hidden => 5,
             Fault::NoRoom => 28,
@@ -60,14 +60,14 @@ struct Plan {
     has_failed: bool,
 }
 
-/// A medium that fails as it is told. Copies are of the same medium.
+/// A medium with fault injection. Clones share the medium.
 #[derive(Clone, Default)]
 pub struct Failing {
     below: Recorded,
     plan: Arc<Mutex<Plan>>,
 }
 
-/// What becomes of a call.
+/// The outcome of a call.
 enum Fate {
     Succeeds,
     Fails(io::Error),
@@ -75,7 +75,7 @@ enum Fate {
 }
 
 impl Failing {
-    /// On this medium, without a fault.
+    /// A medium over `below`, without a fault.
     pub fn on(below: Recorded) -> Failing {
         Failing {
             below,
@@ -92,17 +92,17 @@ impl Failing {
         self.plan.lock().expect("no thread panics here")
     }
 
-    /// Lets a call fail, by its number from the beginning; or none.
+    /// Lets the call of this number fail, counted from the beginning. `None`: no call fails.
     pub fn fail(&self, fault: Option<(u64, Fault)>) {
         self.plan().fault = fault;
     }
 
-    /// All calls so far, in their order.
+    /// All calls so far, in order.
     pub fn calls(&self) -> Vec<Call> {
         self.plan().calls.clone()
     }
 
-    /// Whether the fault has come.
+    /// Whether the fault has occurred.
     pub fn has_failed(&self) -> bool {
         self.plan().has_failed
     }
@@ -144,7 +144,7 @@ impl Medium for Failing {
         self.answer(Call::Read, || self.below.read_at(offset, into))
     }
 
-    /// One that fails may have written some of its sectors, or all.
+    /// A failed write may have written any of its sectors.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         match self.fate(Call::Write) {
             Fate::Succeeds => self.below.write_at(offset, bytes),

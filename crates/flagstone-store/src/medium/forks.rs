@@ -1,14 +1,14 @@
-//! Descriptors of locked files, which a process that is forked lets go of.
+//! Releases locked files in forked processes.
 //!
-//! A lock of a file (`flock`) lasts until the last descriptor of that opening is closed, those
-//! included that forked processes inherit. A daemon would hold the lock of its parent for as long
-//! as it lives, and could not open the store itself. So a forked process replaces each inherited
-//! descriptor by one that can neither be read nor written (`O_PATH`). The number stays taken: what
-//! still has it gets an error (EBADF), and its close closes no other file.
+//! A file lock (`flock`) lasts until the last descriptor of that opening is closed, including those
+//! inherited by forked processes. A daemon would hold its parent's lock as long as it lives, and
+//! could not open the store itself. So a forked process replaces each inherited descriptor by an
+//! `O_PATH` descriptor, which can be neither read nor written. The number stays in use: code that
+//! still uses it gets EBADF, and closing it closes no other file.
 //!
-//! `unsafe`: the handler is one of `pthread_atfork`. It runs in a process that may have been forked
-//! while another thread had any lock, so it allocates nothing, takes no lock, and calls `dup3`
-//! alone.
+//! `unsafe`: the handler is registered with `pthread_atfork`. It runs in a process that may have
+//! been forked while another thread held any lock. So it does not allocate, takes no lock, and
+//! calls only `dup3`.
 
 #![allow(unsafe_code, reason = "there is no other way to hear of a fork")]
 
@@ -19,27 +19,27 @@ use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
-/// No descriptor.
+/// Marks an unused slot.
 const FREE: i32 = -1;
 
-/// A place for a descriptor, in a list that grows and never shrinks.
+/// A slot for a descriptor, in a list that never shrinks.
 struct Slot {
     descriptor: AtomicI32,
     next: *const Slot,
 }
 
-/// The first place of the list.
+/// The head of the list.
 static FIRST: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
-/// What inherited descriptors are replaced by.
+/// The `O_PATH` descriptor that replaces inherited ones.
 static VOID: AtomicI32 = AtomicI32::new(FREE);
 
-/// A descriptor that forked processes let go of, until this is dropped. Drop it before the file is
-/// closed: another file may get the number of the descriptor.
+/// Registers a descriptor to be replaced in forked processes until this is dropped. Drop it before
+/// the file is closed, since another file may get the same number.
 #[derive(Debug)]
 pub(crate) struct LetGo(&'static AtomicI32);
 
 impl LetGo {
-    /// Has processes that are forked from now on let go of an open file.
+    /// Registers an open file for processes that are forked from now on.
     pub(crate) fn new(file: &File) -> LetGo {
         static READY: Once = Once::new();
         READY.call_once(|| {
@@ -47,9 +47,9 @@ impl LetGo {
             options.read(true).custom_flags(libc::O_PATH);
             if let Ok(void) = options.open("/") {
                 VOID.store(void.as_raw_fd(), Ordering::SeqCst);
-                // It stays open as long as the process lives.
+                // The descriptor stays open for the life of the process.
                 std::mem::forget(void);
-                // SAFETY: the handler does what such handlers may do.
+                // SAFETY: the handler does only what is allowed in such a handler.
                 unsafe { libc::pthread_atfork(None, None, Some(let_go)) };
             }
         });
@@ -69,10 +69,10 @@ impl LetGo {
             let slot: *mut Slot = slot;
             let mut first = FIRST.load(Ordering::SeqCst);
             loop {
-                // SAFETY: the place was just made and is in no list yet.
+                // SAFETY: the slot was just allocated and is not in the list yet.
                 unsafe { (*slot).next = first };
                 match FIRST.compare_exchange(first, slot, Ordering::SeqCst, Ordering::SeqCst) {
-                    // SAFETY: it is never freed, and changed through its atomic alone from now on.
+                    // SAFETY: a slot is never freed; only its atomic changes from now on.
                     Ok(_) => break unsafe { &*slot },
                     Err(newer) => first = newer,
                 }
@@ -88,25 +88,25 @@ impl Drop for LetGo {
     }
 }
 
-/// All places.
+/// All slots.
 fn slots() -> impl Iterator<Item = &'static Slot> {
     let mut next: *const Slot = FIRST.load(Ordering::SeqCst);
     std::iter::from_fn(move || {
-        // SAFETY: places are never freed, and are whole before they are in the list.
+        // SAFETY: slots are never freed, and are initialised before they are in the list.
         let slot = unsafe { next.as_ref() }?;
         next = slot.next;
         Some(slot)
     })
 }
 
-/// Runs in a process that was just forked.
+/// Runs in the child process directly after a fork.
 unsafe extern "C" fn let_go() {
     let void = VOID.load(Ordering::SeqCst);
     for slot in slots() {
         let descriptor = slot.descriptor.load(Ordering::SeqCst);
         if descriptor != FREE {
-            // SAFETY: the descriptor is that of an open file of this crate, which nobody but the
-            // parent uses.
+            // SAFETY: the descriptor belongs to an open file of this crate, which only the parent
+            // uses.
             unsafe { libc::dup3(void, descriptor, libc::O_CLOEXEC) };
         }
     }

@@ -1,20 +1,19 @@
-//! Sectors that a medium refuses to read.
+//! Handling of unreadable sectors.
 //!
-//! One bad sector is no reason to give up all others. A store that is in use loses the page that is
-//! there ([`is_bad_sector`]). An opening that has to recover must not go on: a page that cannot be
-//! read would look like one whose program was torn, and a transaction that was acknowledged would
-//! be rolled back. A check and a repair want to see what is left, and read the medium through
-//! [`Gaps`].
+//! A single bad sector must not make all other data inaccessible. A store in use loses only the
+//! affected page ([`is_bad_sector`]). A recovery must fail instead: an unreadable page would look
+//! like a torn program, and an acknowledged transaction would be rolled back. Check and repair read
+//! what is left through [`Gaps`].
 
 use super::{Expecting, Medium, pieces};
 use crate::superblock::MEDIUM_PAGE_BYTES;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-/// What is read in the place of a page that is refused: neither zeros nor anything that is written.
+/// Substitute contents of an unreadable page: neither zeros nor anything that is ever written.
 const GARBAGE: u8 = 0xee;
 
-/// Whether an error of a read is about the sectors that were to be read, and not about the medium.
+/// Whether a read error concerns the requested sectors only, and not the whole medium.
 pub(crate) fn is_bad_sector(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let about_sectors = [Errno::IO, Errno::NODATA, Errno::ILSEQ, Errno::BADMSG];
@@ -24,19 +23,19 @@ pub(crate) fn is_bad_sector(error: &io::Error) -> bool {
         .any(|bad| number == Some(bad.raw_os_error()))
 }
 
-/// Reads that were refused: how many, and what the first one was.
+/// Refused reads: their number, and the first error.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Misreads(Arc<Mutex<Option<(u64, String)>>>);
 
 impl Misreads {
-    /// Notes one.
+    /// Notes a refused read.
     pub(crate) fn note(&self, what: &str, error: &io::Error) {
         let mut noted = self.0.lock().expect("no thread panics here");
         let first = || (0, format!("{what}: {error}"));
         noted.get_or_insert_with(first).0 += 1;
     }
 
-    /// All of it in words; nothing if there was none.
+    /// Describes the refused reads; `None` if there were none.
     pub(crate) fn told(&self) -> Option<String> {
         let noted = self.0.lock().expect("no thread panics here");
         noted.as_ref().map(|(count, first)| {
@@ -45,19 +44,19 @@ impl Misreads {
     }
 }
 
-/// A medium whose refused pages read as garbage, which no checksum takes for anything else.
+/// A medium whose unreadable pages read as garbage, which no checksum accepts.
 pub(crate) struct Gaps {
     below: Box<dyn Medium>,
     misreads: Misreads,
 }
 
 impl Gaps {
-    /// Over this medium; what it refuses is noted.
+    /// Wraps `below`. Refused reads are noted in `misreads`.
     pub(crate) fn over(below: Box<dyn Medium>, misreads: Misreads) -> Gaps {
         Gaps { below, misreads }
     }
 
-    /// Reads the parts of a range that lie in one page each.
+    /// Reads a range page by page.
     fn read_by_pages(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let mut rest = into;
         for (page, inside, bytes) in pieces(MEDIUM_PAGE_BYTES, offset, rest.len() as u64) {

@@ -1,14 +1,14 @@
-//! Bytes whose copies share what neither has written to.
+//! A byte array whose copies share unmodified pages.
 
 use super::pieces;
 use std::sync::Arc;
 
 const PAGE: usize = 4096;
 
-/// Bytes that are cheap to copy as a whole.
+/// A byte array that is cheap to copy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Image {
-    /// Nothing for a page of zeros.
+    /// `None` for a page of zeros.
     pages: Vec<Option<Arc<[u8; PAGE]>>>,
     bytes: usize,
 }
@@ -24,14 +24,14 @@ impl Image {
         self.bytes
     }
 
-    /// Makes it so many bytes long, if it is shorter.
+    /// Lengthens the array to `bytes` bytes if it is shorter.
     pub(super) fn reserve(&mut self, bytes: usize) {
         self.bytes = self.bytes.max(bytes);
         let pages = self.bytes.div_ceil(PAGE);
         self.pages.resize(pages.max(self.pages.len()), None);
     }
 
-    /// Makes it so many bytes long, if it is longer.
+    /// Truncates the array to `bytes` bytes if it is longer.
     pub(super) fn shorten(&mut self, bytes: usize) {
         if bytes >= self.bytes {
             return;
@@ -61,7 +61,7 @@ impl Image {
         }
     }
 
-    /// What lies behind the end reads as zeros.
+    /// Bytes behind the end read as zeros.
     pub(super) fn read(&self, offset: usize, into: &mut [u8]) {
         let mut rest = into;
         for (page, inside, count) in pieces(PAGE, offset as u64, rest.len() as u64) {

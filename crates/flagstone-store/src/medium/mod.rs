@@ -1,10 +1,10 @@
-//! What a store lies on: bytes that are read, written, and made durable.
+//! Media: what a store reads, writes and syncs.
 //!
-//! Two things are asked of a medium. A sector of 512 bytes is written whole or not at all. Bytes
-//! that were written before [`Medium::sync`] began are durable when it has ended. Writes that were
-//! not synced may land in any order, in part, or not at all.
+//! A medium must guarantee two things. A sector of 512 bytes is written whole or not at all. Bytes
+//! written before [`Medium::sync`] began are durable when it has returned. Writes that were not
+//! synced may land in any order, in part, or not at all.
 //!
-//! A cut under a store in memory:
+//! A power cut under a store in memory:
 //!
 //! ```
 //! use flagstone::units::Lpn;
@@ -45,10 +45,10 @@ pub use tight::Tight;
 
 use std::io;
 
-/// Bytes of a sector: what a medium writes whole or not at all.
+/// Bytes of a sector: the unit of atomic writes.
 pub const SECTOR_BYTES: usize = 512;
 
-/// The pieces of so many bytes that a range touches: number, offset within it, bytes of the range.
+/// Splits a range into pieces of `size` bytes: number, offset within the piece, bytes.
 pub fn pieces(size: usize, at: u64, len: u64) -> impl Iterator<Item = (u64, usize, usize)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -59,35 +59,34 @@ pub fn pieces(size: usize, at: u64, len: u64) -> impl Iterator<Item = (u64, usiz
     })
 }
 
-/// A function that is told which ranges will be read soon: an offset, and bytes.
+/// A function that announces a range that will be read soon: offset and length.
 pub type Expecting = Box<dyn Fn(u64, usize) + Send + Sync>;
 
-/// Bytes that outlive the process, or pretend to. Threads share them: one reads or writes while
-/// another one waits for a sync.
+/// Bytes that outlive the process, or simulate it. Threads share them: some read or write while
+/// another waits for a sync.
 pub trait Medium: Send + Sync {
-    /// Reads bytes. What lies behind the end reads as zeros.
+    /// Reads bytes. Bytes behind the end read as zeros.
     ///
     /// # Errors
-    /// The system refuses.
+    /// A system call fails.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
     /// Writes bytes. They are durable once a [`Medium::sync`] has followed.
     ///
     /// # Errors
-    /// The system refuses. Some of the bytes may have been written.
+    /// A system call fails. Some of the bytes may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes all that was written durable.
+    /// Makes all earlier writes durable.
     ///
     /// # Errors
-    /// The system refuses. Nothing is known then of what was written since the last success.
+    /// A system call fails. Writes since the last successful sync may or may not be durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Reads bytes as one [`Medium::read_at`], the first ones into `first` and the others, which
-    /// follow them, into `second`.
+    /// Reads bytes as one [`Medium::read_at`]: first into `first`, then into `second`.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Medium::read_at`].
     fn read_split(&self, offset: u64, first: &mut [u8], second: &mut [u8]) -> io::Result<()> {
         let mut both = vec![0; first.len() + second.len()];
         self.read_at(offset, &mut both)?;
@@ -97,126 +96,125 @@ pub trait Medium: Send + Sync {
         Ok(())
     }
 
-    /// Writes parts one behind the other, as one [`Medium::write_at`].
+    /// Writes consecutive parts as one [`Medium::write_at`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Medium::write_at`].
     fn write_joined(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
         self.write_at(offset, &parts.concat())
     }
 
-    /// Bytes there are.
+    /// The size in bytes.
     ///
     /// # Errors
-    /// The system refuses.
+    /// A system call fails.
     fn bytes(&self) -> io::Result<u64>;
 
-    /// Bytes that it can ever have, where that is known: it is of a device, and not of a file.
+    /// The maximum size in bytes, if known: a block device has one, a file does not.
     fn most(&self) -> Option<u64> {
         None
     }
 
-    /// Makes it so many bytes long, if it is shorter, so that writing there finds room.
+    /// Lengthens the medium to `bytes` bytes if it is shorter, and allocates the room.
     ///
     /// # Errors
-    /// There is no room, or the system refuses. The medium is as it was.
+    /// There is no room, or a system call fails. The medium is unchanged.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 
-    /// Makes it so many bytes long, if it is shorter, and takes room only where it is written to,
-    /// on a medium that can. Others do as [`Medium::reserve`] does.
+    /// Lengthens the medium to `bytes` bytes if it is shorter, without allocating room, if the
+    /// medium supports that. Otherwise as [`Medium::reserve`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Medium::reserve`].
     fn lengthen(&self, bytes: u64) -> io::Result<()> {
         self.reserve(bytes)
     }
 
-    /// Whether [`Medium::shorten`] is of use: a file can become shorter, a device cannot.
+    /// Whether [`Medium::shorten`] has an effect: a file can be truncated, a device cannot.
     fn can_shorten(&self) -> bool {
         false
     }
 
-    /// Makes it so many bytes long, if it is longer. What lay behind them reads as zeros from then
-    /// on, whatever its length becomes later. It is durable once a [`Medium::sync`] has followed.
+    /// Truncates the medium to `bytes` bytes if it is longer. The bytes behind the end read as
+    /// zeros from then on, even if the medium grows again. Durable after the next [`Medium::sync`].
     ///
     /// # Errors
-    /// The system refuses, or it cannot be done at all. The medium is as it was.
+    /// A system call fails, or the medium cannot be truncated. The medium is unchanged.
     fn shorten(&self, bytes: u64) -> io::Result<()> {
         let _ = bytes;
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Whether parts of it may have taken no room yet.
+    /// Whether parts of the medium may have no room allocated yet.
     fn is_thin(&self) -> bool {
         false
     }
 
-    /// Takes room for a range. What it holds stays.
+    /// Allocates room for a range. Keeps its contents.
     ///
     /// # Errors
-    /// There is no room, or the system refuses.
+    /// There is no room, or a system call fails.
     fn take(&self, offset: u64, bytes: u64) -> io::Result<()> {
         let _ = (offset, bytes);
         Ok(())
     }
 
-    /// Bytes of room that may still be taken, where that is known.
+    /// Free room in bytes, if known.
     fn left(&self) -> Option<u64> {
         None
     }
 
-    /// Says that a range to which nothing was written that counts will be written piece by piece.
-    /// Whatever is found there until then is zeros or what was there. Returns how many bytes that
-    /// wrote.
+    /// Prepares a range without valid data for piecewise writes. Until these, the range holds zeros
+    /// or its old contents. Returns the number of bytes that this wrote.
     ///
     /// # Errors
-    /// The system refuses.
+    /// A system call fails.
     fn prepare(&self, offset: u64, bytes: usize) -> io::Result<u64> {
         let _ = (offset, bytes);
         Ok(0)
     }
 
-    /// Says that what a range holds is not needed any more: it reads as zeros from then on, or as
-    /// it did before, and its room may be used for other things. Returns whether anything was done.
+    /// Discards the contents of a range: it reads as zeros or as before, and its room may be
+    /// reused. Returns whether anything was done.
     ///
     /// # Errors
-    /// The system refuses. The range is as it was, or zeros, page by page.
+    /// A system call fails. Each page of the range is unchanged or zeros.
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<bool> {
         let _ = (offset, bytes);
         Ok(false)
     }
 
-    /// A function that is told which ranges will be read soon, so that reads of several ranges
-    /// overlap. It may be called from another thread. None where that is of no use.
+    /// Returns a function that announces ranges to be read soon, so that their reads overlap. It
+    /// may be called from another thread. `None` if read-ahead is of no use.
     fn expecting(&self) -> Option<Expecting> {
         None
     }
 
-    /// Makes what is read from now on durable, or what is durable that which is read. A cache may
-    /// show for a while what a sync that failed did not make durable.
+    /// Makes reads return durable data, by a sync or by dropping the cache. After a failed sync a
+    /// cache may still show data that is not durable.
     ///
     /// # Errors
-    /// The system refuses.
+    /// A system call fails.
     fn refresh(&self) -> io::Result<()> {
         self.sync()
     }
 
-    /// Says that [`Medium::prepare`] will be asked for a range, before which nothing is written to
-    /// it: a medium may do the work meanwhile.
+    /// Announces a call of [`Medium::prepare`] for a range, to which nothing is written before. The
+    /// medium may do the work in the background.
     fn prepare_ahead(&self, offset: u64, bytes: usize) {
         let _ = (offset, bytes);
     }
 
-    /// Waits until the work that was begun for this range, if any was, has ended: it is going to be
-    /// written without [`Medium::prepare`]. What it holds until then will not be read any more, so
-    /// that a cache may drop it.
+    /// Waits for work on this range that [`Medium::prepare_ahead`] has begun: the range will be
+    /// written without [`Medium::prepare`]. Its old contents will not be read again, so a cache may
+    /// drop them.
     fn end_preparing(&self, offset: u64, bytes: usize) {
         let _ = (offset, bytes);
     }
 }
 
-/// Hands methods of [`Medium`] on to a field, for media of tests and campaigns that change a few of
-/// them: `forward_medium!(below: read_at write_at sync)`.
+/// Forwards methods of [`Medium`] to a field, for media that override only a few of them:
+/// `forward_medium!(below: read_at write_at sync)`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! forward_medium {

@@ -1,8 +1,8 @@
-//! A medium whose power can be cut: it knows what was synced, and what else may have landed.
+//! A medium in memory with simulated power cuts: it records which writes are not synced yet.
 //!
-//! [`Recorded`] is a handle; its copies are of the same medium, so that a test keeps one while the
-//! store owns another. A cut does not end the run: [`Recorded::cut`] gives what a landing leaves,
-//! on the side, as often as one likes.
+//! [`Recorded`] is a handle; clones share the medium, so a test keeps one while the store owns
+//! another. A cut does not end the run: [`Recorded::cut`] returns a copy of the medium as the cut
+//! leaves it, any number of times.
 
 use super::image::Image;
 use super::{Medium, SECTOR_BYTES};
@@ -11,26 +11,26 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Which of the sectors that were written and not synced a cut leaves.
+/// Which unsynced sectors have landed after a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Landing {
     /// None.
     Nothing,
     /// All.
     Everything,
-    /// The first so many, in the order in which they were written.
+    /// The first ones of this number, in the order in which they were written.
     First(u64),
-    /// All but the first so many.
+    /// All but the first ones of this number.
     Last(u64),
-    /// Each with the chance of one half, by this number.
+    /// Each one with probability 1/2, drawn from this seed.
     Sectors(u64),
-    /// As [`Landing::Sectors`], by whole pages of 4096 bytes.
+    /// Like [`Landing::Sectors`], but by pages of 4096 bytes.
     Pages(u64),
 }
 
 impl Landing {
-    /// A landing of so many sectors, from a number below eight that chooses the kind, and another
-    /// one.
+    /// Draws a landing of `pending` sectors. `kind`, below eight, selects the variant; `number` is
+    /// its parameter.
     pub fn draw(pending: u64, kind: u32, number: u64) -> Landing {
         match kind {
             0 => Landing::Nothing,
@@ -43,27 +43,27 @@ impl Landing {
     }
 }
 
-/// Is told before each operation.
+/// Called before each operation.
 type Watcher = Box<dyn FnMut(&Recorded) + Send>;
 
-/// What is not durable before the next sync. Copies share the bytes: a campaign keeps a copy of the
-/// medium at each of many operations.
+/// A change that the next sync makes durable. Copies share the bytes: a campaign keeps a copy of
+/// the medium at each of many operations.
 #[derive(Clone)]
 enum Pending {
-    /// Whole sectors that were written, at an offset.
+    /// Whole sectors written at an offset.
     Written(u64, Arc<[u8]>),
-    /// The medium has become so many bytes long.
+    /// The medium was truncated to this size.
     Shorter(u64),
 }
 
-/// A part of what is not durable, which lands as a whole or not at all.
+/// A part of a pending change, which lands whole or not at all.
 enum Part<'a> {
     Sector(u64, &'a [u8]),
     Shorter(u64),
 }
 
 impl Pending {
-    /// How many parts it has.
+    /// Number of parts of a change.
     fn count(&self) -> u64 {
         match self {
             Pending::Written(_, bytes) => (bytes.len() / SECTOR_BYTES) as u64,
@@ -84,7 +84,7 @@ impl Pending {
         sectors.chain(shorter)
     }
 
-    /// All of it lands.
+    /// Applies the whole change.
     fn land(&self, on: &mut Image) {
         match self {
             Pending::Written(offset, bytes) => on.write(*offset as usize, bytes),
@@ -94,7 +94,7 @@ impl Pending {
 }
 
 impl Part<'_> {
-    /// Where it has its effect, in bytes.
+    /// Offset of the change.
     fn offset(&self) -> u64 {
         match *self {
             Part::Sector(offset, _) | Part::Shorter(offset) => offset,
@@ -112,41 +112,41 @@ impl Part<'_> {
 #[derive(Clone, Default)]
 struct State {
     durable: Image,
-    /// What was done since the last sync, in that order.
+    /// Changes since the last sync, in order.
     pending: Vec<Pending>,
-    /// Bytes as the process sees them.
+    /// The contents as the process sees them.
     current: Image,
     operations: u64,
     written: u64,
     syncs: u64,
     fails_at: Option<u64>,
     lies: bool,
-    /// Whether it shows what it has in its cache after a refresh as well.
+    /// Whether a refresh keeps cached data that a failed sync has lost: for controls.
     keeps_cache: bool,
-    /// Bytes that it gives at most, and that it gives more at a time.
+    /// Maximum size in bytes, and maximum bytes that one growth adds.
     room: Option<u64>,
     at_a_time: Option<u64>,
-    /// Bytes that it can ever have, as it says.
+    /// The maximum size that the medium reports.
     most: Option<u64>,
-    /// Pages that cannot be read.
+    /// Unreadable pages.
     refused: BTreeSet<u64>,
-    /// Whether it says that parts of it may have no room.
+    /// Whether the medium reports that parts may have no room allocated.
     is_sparse: bool,
 }
 
-/// A medium in memory that can be cut.
+/// A medium in memory with simulated power cuts.
 #[derive(Clone, Default)]
 pub struct Recorded {
     state: Arc<Mutex<State>>,
     watcher: Arc<Mutex<Option<Watcher>>>,
 }
 
-/// The pages of 4096 bytes that a range touches.
+/// The pages of 4096 bytes that a range overlaps.
 fn pages_of(offset: u64, bytes: usize) -> Range<u64> {
     offset / 4096..(offset + bytes as u64).div_ceil(4096)
 }
 
-/// A number that looks like chance, from two others (the finaliser of splitmix64).
+/// Hashes two numbers (the finaliser of splitmix64).
 fn mix(seed: u64, place: u64) -> u64 {
     let mut word = seed ^ place.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -155,7 +155,7 @@ fn mix(seed: u64, place: u64) -> u64 {
 }
 
 impl Recorded {
-    /// A medium with these contents, all of them durable.
+    /// A medium with these contents, all durable.
     pub fn with(bytes: &[u8]) -> Recorded {
         Recorded::of(State::on(Image::new(bytes)))
     }
@@ -167,13 +167,13 @@ impl Recorded {
         }
     }
 
-    /// Calls `watcher` before each write and each sync: the moments between which a cut leaves the
-    /// same. The watcher may look at the medium, and must not write to it.
+    /// Calls `watcher` before each write and each sync. Between two of these calls every cut leaves
+    /// the same. The watcher may inspect the medium, but not write to it.
     pub fn watch(&self, watcher: Option<Watcher>) {
         *self.watcher.lock().expect("no thread panics here") = watcher;
     }
 
-    /// A medium of its own that is as this one is.
+    /// An independent copy of the medium in its present state.
     pub fn snapshot(&self) -> Recorded {
         Recorded::of(self.state().clone())
     }
@@ -188,74 +188,74 @@ impl Recorded {
         self.state.lock().expect("no thread panics here")
     }
 
-    /// Writes and syncs so far.
+    /// Number of writes and syncs so far.
     pub fn operations(&self) -> u64 {
         self.state().operations
     }
 
-    /// Bytes written so far.
+    /// Number of bytes written so far.
     pub fn written(&self) -> u64 {
         self.state().written
     }
 
-    /// Syncs so far.
+    /// Number of syncs so far.
     pub fn syncs(&self) -> u64 {
         self.state().syncs
     }
 
-    /// Lets the operation of this number, and all after it, fail; or none.
+    /// Lets the operation of this number and all later ones fail. `None`: no failures.
     pub fn fail_at(&self, operation: Option<u64>) {
         self.state().fails_at = operation;
     }
 
-    /// Lets it have so many bytes and no more, or as many as one likes: a full file system.
+    /// Limits the size in bytes, as a full file system does. `None`: no limit.
     pub fn give_at_most(&self, bytes: Option<u64>) {
         self.state().room = bytes;
     }
 
-    /// Lets it give so many bytes more at a time, or as many as one likes.
+    /// Limits the bytes that one growth can add. `None`: no limit.
     pub fn give_at_a_time(&self, bytes: Option<u64>) {
         self.state().at_a_time = bytes;
     }
 
-    /// Has it say that it can have so many bytes and no more, as a device does.
+    /// Reports a maximum size in bytes, as a block device does.
     pub fn end_at(&self, bytes: u64) {
         self.state().most = Some(bytes);
     }
 
-    /// Lets what was written be read as before when a sync has failed and it was refreshed, or not:
-    /// a cache that does not forget, for controls.
+    /// Sets whether data lost by a failed sync stays readable after a refresh: a faulty cache, for
+    /// controls.
     pub fn keep_cache(&self, keeps: bool) {
         self.state().keeps_cache = keeps;
     }
 
-    /// Lets reads of these pages of 4096 bytes fail (EIO), and of no others. A page can be read
-    /// again once it is written: disks replace bad sectors then.
+    /// Lets reads of these pages of 4096 bytes fail (EIO), and of no others. A page becomes
+    /// readable again when it is written, as disks then replace bad sectors.
     pub fn refuse(&self, pages: &[u64]) {
         self.state().refused = pages.iter().copied().collect();
     }
 
-    /// The pages that cannot be read.
+    /// The unreadable pages.
     pub fn refused(&self) -> Vec<u64> {
         self.state().refused.iter().copied().collect()
     }
 
-    /// Has it say that parts of it may have no room, as a file with holes does, or not.
+    /// Sets whether the medium reports unallocated parts, as a file with holes does.
     pub fn be_sparse(&self, is_sparse: bool) {
         self.state().is_sparse = is_sparse;
     }
 
-    /// Lets syncs do nothing from now on: a medium that does not mean it, for controls.
+    /// Lets syncs do nothing from now on: a disk that ignores flushes, for controls.
     pub fn lie(&self) {
         self.state().lies = true;
     }
 
-    /// Sectors that were written and not synced, and times that it became shorter.
+    /// Number of unsynced sectors, plus truncations.
     pub fn pending(&self) -> u64 {
         self.state().pending.iter().map(Pending::count).sum()
     }
 
-    /// What a power cut at this moment leaves, as a medium of its own.
+    /// A copy of the medium as a power cut at this moment leaves it.
     pub fn cut(&self, landing: Landing) -> Recorded {
         let state = self.state();
         let mut left = state.durable.clone();
@@ -279,8 +279,8 @@ impl Recorded {
         })
     }
 
-    /// What a sync that fails leaves: of the sectors that were not synced, those of the landing
-    /// are durable, the others are not and will not be, and all of them are read as before.
+    /// Simulates a failed sync: the unsynced sectors selected by `landing` become durable, the
+    /// others are lost. All of them still read as written.
     pub fn lose(&self, landing: Landing) {
         let durable = self.cut(landing).state().durable.clone();
         let mut state = self.state();
@@ -290,14 +290,14 @@ impl Recorded {
         state.pending.clear();
     }
 
-    /// The bytes as the process sees them.
+    /// The contents as the process sees them.
     pub fn to_vec(&self) -> Vec<u8> {
         self.state().current.to_vec()
     }
 }
 
 impl State {
-    /// A medium on which all of this is durable.
+    /// The state of a medium on which `image` is durable.
     fn on(image: Image) -> State {
         State {
             durable: image.clone(),
@@ -324,7 +324,7 @@ impl Medium for Recorded {
             .next()
             .is_some()
         {
-            // As Linux says it.
+            // EIO on Linux.
             return Err(io::Error::from_raw_os_error(5));
         }
         state.current.read(offset as usize, into);
@@ -359,7 +359,7 @@ impl Medium for Recorded {
         for pending in state.pending.drain(..) {
             pending.land(&mut state.durable);
         }
-        // A length that was promised is durable with the next sync.
+        // A length that was allocated is durable after the next sync.
         let bytes = state.current.bytes();
         state.durable.reserve(bytes);
         Ok(())
@@ -404,7 +404,7 @@ impl Medium for Recorded {
         Ok(())
     }
 
-    /// As writing zeros: any of them may land before a sync.
+    /// Like writing zeros: any of them may land before a sync.
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<bool> {
         self.write_at(offset, &vec![0; bytes as usize])?;
         Ok(true)

@@ -1,15 +1,15 @@
-//! A medium that promises room, and has none at a write while it is full: a file system that copies
-//! on write (btrfs), a thin volume.
+//! A medium that fails writes for lack of room although the room was allocated: a copy-on-write
+//! file system (btrfs), or a thin volume.
 
 use super::{Medium, Recorded};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-/// Writes that a medium has room for if it is not full.
+/// No limit on writes.
 const MANY: i64 = i64::MAX;
 
-/// A medium that is full when it is told so. Copies are of the same medium.
+/// A medium that becomes full on demand. Clones share the medium.
 #[derive(Clone, Default)]
 pub struct Tight {
     below: Recorded,
@@ -17,10 +17,10 @@ pub struct Tight {
 }
 
 struct Plan {
-    /// Writes for which there is room.
+    /// Number of writes that still find room.
     left: AtomicI64,
     refused: AtomicU64,
-    /// Parts of a refused write that land, in sectors.
+    /// How many sectors of a refused write land.
     lands: AtomicU64,
 }
 
@@ -35,7 +35,7 @@ impl Default for Plan {
 }
 
 impl Tight {
-    /// On this medium, with room.
+    /// A medium over `below` with unlimited room.
     pub fn on(below: Recorded) -> Tight {
         Tight {
             below,
@@ -48,15 +48,15 @@ impl Tight {
         &self.below
     }
 
-    /// Has room for so many writes from now on, and for no other; nothing for all of them. Of each
-    /// write that finds none, at most `sectors` land.
+    /// Lets the next `writes` writes find room, and no further ones. `None`: no limit. Of each
+    /// refused write at most `sectors` sectors land.
     pub fn give(&self, writes: Option<u64>, sectors: u64) {
         let writes = writes.map_or(MANY, |writes| writes as i64);
         self.plan.left.store(writes, Ordering::SeqCst);
         self.plan.lands.store(sectors, Ordering::SeqCst);
     }
 
-    /// Writes that have found no room so far.
+    /// Number of refused writes so far.
     pub fn refused(&self) -> u64 {
         self.plan.refused.load(Ordering::SeqCst)
     }

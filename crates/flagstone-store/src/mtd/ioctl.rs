@@ -1,27 +1,26 @@
-//! The calls of Linux's MTD character devices, as `include/uapi/mtd/mtd-abi.h` has them.
+//! The ioctls of Linux's MTD character devices, as in `include/uapi/mtd/mtd-abi.h`.
 //!
-//! This and `medium/forks.rs` are the only files of the crate with `unsafe`:
-//! the kernel gets addresses inside of records,
-//! which no safe wrapper knows. Each function hands out lengths of slices that it borrows for the
-//! time of the call, and nothing of the kernel's outlives it.
+//! Only this file and `medium/forks.rs` contain `unsafe` in this crate: the kernel gets addresses
+//! within records, for which there is no safe wrapper. Each function passes the lengths of slices
+//! that it borrows during the call. The kernel keeps no address.
 
 use rustix::ioctl::{Getter, Opcode, Setter, Updater, ioctl, opcode};
 use std::fs::File;
 use std::io;
 
-/// The group of all calls.
+/// The ioctl group of MTD.
 const GROUP: u8 = b'M';
 
-/// The kernel places out-of-band bytes around those of the ECC.
+/// The kernel places out-of-band bytes around the ECC bytes.
 const AUTO_OOB: u8 = 1;
 
-/// What a device is (`struct mtd_info_user`).
+/// The properties of a device (`struct mtd_info_user`).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Info {
     pub(super) kind: u8,
     pub(super) flags: u32,
-    /// Of the device, modulo 4 GiB.
+    /// Size of the device modulo 4 GiB.
     size: u32,
     pub(super) erase_bytes: u32,
     pub(super) write_bytes: u32,
@@ -63,7 +62,7 @@ struct ReadRequest {
     most_in_one_step: u32,
 }
 
-/// What the ECC had to say since the device was attached (`struct mtd_ecc_stats`).
+/// ECC counters since the device was attached (`struct mtd_ecc_stats`).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct EccStats {
@@ -75,12 +74,12 @@ pub(super) struct EccStats {
     table_blocks: u32,
 }
 
-/// What the ECC had to say of a page.
+/// The ECC result of a page read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Ecc {
-    /// Bits that were corrected, in all steps of the page.
+    /// Number of corrected bits in all ECC steps of the page.
     pub(super) corrected: u32,
-    /// Whether there were more errors than can be corrected.
+    /// Whether the page has more errors than the ECC corrects.
     pub(super) is_lost: bool,
 }
 
@@ -92,22 +91,22 @@ const MEMERASE64: Opcode = opcode::write::<Range>(GROUP, 20);
 const MEMWRITE: Opcode = opcode::read_write::<WriteRequest>(GROUP, 24);
 const MEMREAD: Opcode = opcode::read_write::<ReadRequest>(GROUP, 26);
 
-/// What the device is.
+/// Reads the properties of the device.
 pub(super) fn info(device: &File) -> io::Result<Info> {
     // SAFETY: MEMGETINFO fills a `struct mtd_info_user`, which `Info` is.
     Ok(unsafe { ioctl(device, Getter::<MEMGETINFO, Info>::new()) }?)
 }
 
-/// Counters of the ECC.
+/// Reads the ECC counters of the device.
 pub(super) fn ecc_stats(device: &File) -> io::Result<EccStats> {
     // SAFETY: ECCGETSTATS fills a `struct mtd_ecc_stats`, which `EccStats` is.
     Ok(unsafe { ioctl(device, Getter::<ECCGETSTATS, EccStats>::new()) }?)
 }
 
-/// `ioctl`, where the return value of the call says something. `Setter` drops it.
+/// An `ioctl` whose return value is needed. `Setter` drops it.
 struct Asked<const OPCODE: Opcode>(i64);
 
-// SAFETY: both calls for which it is used read a 64-bit offset and write nothing.
+// SAFETY: both ioctls that use this read a 64-bit offset and write nothing.
 unsafe impl<const OPCODE: Opcode> rustix::ioctl::Ioctl for Asked<OPCODE> {
     type Output = i32;
 
@@ -131,7 +130,7 @@ unsafe impl<const OPCODE: Opcode> rustix::ioctl::Ioctl for Asked<OPCODE> {
 
 /// Whether the block that begins at `start` is marked as bad.
 pub(super) fn is_bad(device: &File, start: u64) -> io::Result<bool> {
-    // SAFETY: MEMGETBADBLOCK reads an offset, and answers by its return value.
+    // SAFETY: MEMGETBADBLOCK reads an offset, and returns its result as the return value.
     Ok(unsafe { ioctl(device, Asked::<MEMGETBADBLOCK>(start as i64)) }? > 0)
 }
 
@@ -165,7 +164,7 @@ pub(super) fn program(device: &File, start: u64, data: &[u8]) -> io::Result<()> 
     Ok(unsafe { ioctl(device, Updater::<MEMWRITE, WriteRequest>::new(&mut request)) }?)
 }
 
-/// Reads whole pages from `start`, and says what the ECC did. `ENOTTY` on kernels before 6.1.
+/// Reads whole pages from `start` and returns the ECC result. `ENOTTY` on kernels before 6.1.
 pub(super) fn read(device: &File, start: u64, data: &mut [u8]) -> io::Result<Ecc> {
     let mut request = ReadRequest {
         start,
@@ -183,7 +182,7 @@ pub(super) fn read(device: &File, start: u64, data: &mut [u8]) -> io::Result<Ecc
     // borrowed for writing until it has returned.
     let done = unsafe { ioctl(device, Updater::<MEMREAD, ReadRequest>::new(&mut request)) };
     match done {
-        // Bits were corrected, or could not be: the record says how many.
+        // Bits were corrected, or not correctable: the record has their number.
         Ok(()) | Err(rustix::io::Errno::UCLEAN | rustix::io::Errno::BADMSG) => {}
         Err(error) => return Err(error.into()),
     }
@@ -199,8 +198,8 @@ mod tests {
 
     #[test]
     fn the_numbers_of_the_calls_are_those_of_the_kernel() {
-        // From a C program that includes <mtd/mtd-abi.h>: the numbers contain the sizes of the
-        // records.
+        // Printed by a C program that includes <mtd/mtd-abi.h>. The numbers contain the sizes of
+        // the records.
         let numbers = [
             (MEMGETINFO, 0x8020_4d01),
             (MEMGETBADBLOCK, 0x4008_4d0b),

@@ -4,11 +4,11 @@
 //!   page  | data | spare 62 | bytes of data 2 |  + out-of-band: the kernel's ECC, nothing of ours
 //! ```
 //!
-//! The spare record lies in the last bytes of the data of a page, not in the out-of-band area: on
-//! most controllers the ECC covers the data alone. A flipped bit of an out-of-band record would
-//! make a page unreadable whose data are whole. How many out-of-band bytes are free also depends on
-//! the ECC: 38 of 64 with a Hamming code, 10 with BCH-8, where `seal` with checksums needs 29. What
-//! this costs is 64 bytes a page.
+//! The spare record lies in the last data bytes of a page, not in the out-of-band area: on most
+//! controllers the ECC covers the data only, so a flipped bit in an out-of-band record would make
+//! an intact page unreadable. The number of free out-of-band bytes also depends on the ECC: 38 of
+//! 64 with a Hamming code, 10 with BCH-8, while `seal` with checksums needs 29. The cost is 64
+//! bytes per page.
 //!
 //! | the device says | reads as |
 //! |---|---|
@@ -18,15 +18,15 @@
 //! | a program or an erase failed (`EIO`) | that page or block has failed; the layer above retires it |
 //! | anything else | the device is gone: nothing succeeds until it is opened again |
 //!
-//! Each call returns when the chip has done it. So an operation is durable at once, and
-//! [`Flash::sync`] waits for nothing.
+//! Each call returns when the chip has finished. So an operation is durable at once, and
+//! [`Flash::sync`] has nothing to wait for.
 //!
-//! A block that fails later is not marked as bad on the chip: which blocks hold the roots follows
-//! from the marks, so they must stay as they were when the device was first written. The layer
-//! above keeps its own list in its roots. [`Mtd::wipe`] marks blocks, before a first use.
+//! A block that fails in use is not marked bad on the chip: the places of the roots follow from the
+//! marks, so the marks must not change after the first write. The layer above lists such blocks in
+//! its roots. Only [`Mtd::wipe`] marks blocks, before the first use.
 //!
-//! It needs Linux 3.9 (`MEMWRITE`). Before 6.1 (`MEMREAD`) only the counters of the whole device
-//! say what the ECC did, so no other process may read the device meanwhile.
+//! Requires Linux 3.9 (`MEMWRITE`). Before Linux 6.1 (`MEMREAD`) ECC results come from counters of
+//! the whole device, so no other process may read it meanwhile.
 
 #[allow(unsafe_code, reason = "the kernel gets addresses inside of records")]
 mod ioctl;
@@ -51,38 +51,38 @@ layout! {
     }
 }
 
-/// Types of MTD devices, as the kernel numbers them.
+/// Device types, as numbered by the kernel.
 const NAND: u8 = 4;
 const MLC_NAND: u8 = 8;
 
-/// The largest page whose bytes [`page_end`] can count.
+/// The largest page whose length fits [`page_end`].
 const WRITE_BYTES_MAX: u32 = 1 << 15;
 
-/// What a device is and says of itself.
+/// Properties that a device reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MtdInfo {
-    /// Bytes of one page, without out-of-band bytes.
+    /// Bytes of a page, without out-of-band bytes.
     pub page_bytes: u32,
-    /// Out-of-band bytes of one page, those of the ECC included.
+    /// Out-of-band bytes of a page, those of the ECC included.
     pub oob_bytes: u32,
-    /// Of them, those that the ECC leaves free, where the kernel says so.
+    /// Out-of-band bytes that the ECC leaves free, if the kernel reports them.
     pub oob_free: Option<u32>,
-    /// Bits that the ECC corrects in a step, where the kernel says so.
+    /// Bits that the ECC corrects per step, if the kernel reports it.
     pub ecc_strength: Option<u32>,
-    /// Bytes of a step of the ECC, where the kernel says so.
+    /// Bytes of an ECC step, if the kernel reports it.
     pub ecc_step_bytes: Option<u32>,
     /// Pages of one block.
     pub pages_per_block: u32,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Of them, those that are marked as bad.
+    /// The blocks that are marked bad.
     pub bad: Vec<Pbn>,
-    /// Whether the kernel calls the cells multi-level.
+    /// Whether the kernel reports multi-level cells.
     pub is_mlc: bool,
 }
 
-/// What was done to a device since it was opened.
+/// Counters of operations since the device was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct MtdStats {
@@ -100,22 +100,22 @@ pub struct MtdStats {
     pub failed_programs: u64,
     /// Erases that failed.
     pub failed_erases: u64,
-    /// What the system refused, which ended the work.
+    /// Errors of system calls, which ended the work.
     pub refusals: u64,
 }
 
-/// What is known of a device, for the program that holds the [`Device`](flagstone::commit::Device)
-/// above it.
+/// Counters and errors of a device, for a program that uses the
+/// [`Device`](flagstone::commit::Device) above it.
 #[derive(Debug, Clone, Default)]
 pub struct MtdNotes(Arc<Mutex<(MtdStats, Option<String>)>>);
 
 impl MtdNotes {
-    /// What was done since it was opened.
+    /// The counters since the device was opened.
     pub fn stats(&self) -> MtdStats {
         self.0.lock().expect("no thread panics here").0
     }
 
-    /// What the system refused first.
+    /// The first error of a system call.
     pub fn trouble(&self) -> Option<String> {
         self.0.lock().expect("no thread panics here").1.clone()
     }
@@ -131,7 +131,7 @@ impl MtdNotes {
     }
 }
 
-/// An MTD device as flash. It is locked (`flock`) as long as it is open.
+/// An MTD device as flash, locked (`flock`) while it is open.
 pub struct Mtd {
     file: File,
     path: PathBuf,
@@ -147,8 +147,8 @@ pub struct Mtd {
 }
 
 impl Mtd {
-    /// Opens an MTD character device, such as `/dev/mtd0`. Pages share cells as `pairing` says,
-    /// which no kernel tells.
+    /// Opens an MTD character device, such as `/dev/mtd0`. `pairing` says which pages share cells,
+    /// which the kernel does not know.
     ///
     /// ```no_run
     /// use flagstone::commit::{Device, Kind, Options};
@@ -166,8 +166,8 @@ impl Mtd {
     /// ```
     ///
     /// # Errors
-    /// There is no such device, it is no NAND, another process has it open, its shape does not
-    /// suit, or the system refuses.
+    /// The device is missing or is no NAND, another process has it open, its geometry is not
+    /// supported, or a system call fails.
     pub fn open(path: &Path, pairing: Pairing) -> Result<Mtd, StoreError> {
         let wrong = |why: &str| StoreError::NotAStore(why.into()).at(path);
         let fails = |what: &str, error: io::Error| StoreError::io(what, error).at(path);
@@ -220,21 +220,21 @@ impl Mtd {
         })
     }
 
-    /// What the device is.
+    /// The properties of the device.
     pub fn info(&self) -> &MtdInfo {
         &self.info
     }
 
-    /// Counters and troubles, which can be read after the device was given away.
+    /// A handle to counters and errors. It stays usable after the device was moved.
     pub fn notes(&self) -> MtdNotes {
         self.notes.clone()
     }
 
-    /// Whether every page of every good block can be read and is blank. Looks at the first page of
-    /// each block before it looks at others.
+    /// Whether every page of every good block is readable and blank. Checks the first page of each
+    /// block before all others.
     ///
     /// # Errors
-    /// The system refuses.
+    /// A system call fails.
     pub fn is_blank(&mut self, progress: &mut dyn FnMut(u64)) -> Result<bool, StoreError> {
         let pages = self.info.pages_per_block;
         for page in 0..pages {
@@ -254,11 +254,11 @@ impl Mtd {
         Ok(true)
     }
 
-    /// Erases every good block. A block whose erase fails is marked as bad on the chip. Returns
-    /// those. Whatever was there is gone.
+    /// Erases every good block, and with it all data. A block whose erase fails is marked bad on
+    /// the chip. Returns these blocks.
     ///
     /// # Errors
-    /// The system refuses.
+    /// A system call fails.
     pub fn wipe(&mut self, progress: &mut dyn FnMut(u64)) -> Result<Vec<Pbn>, StoreError> {
         let mut failed = Vec::new();
         for block in (0..self.info.blocks).map(Pbn) {
@@ -300,7 +300,7 @@ impl Mtd {
         u64::from(at.0) * u64::from(self.info.page_bytes)
     }
 
-    /// Reads a page into the buffer.
+    /// Reads a page into the internal buffer.
     fn fetch(&mut self, at: Ppn) -> io::Result<ioctl::Ecc> {
         let start = self.start_of(at);
         if !self.reads_by_counters {
@@ -325,7 +325,7 @@ impl Mtd {
         }
     }
 
-    /// The device is gone.
+    /// Handles an error after which the device is unusable.
     fn fails(&mut self, what: &str, error: &io::Error) -> FlashError {
         self.is_broken = true;
         let path = self.path.display();
@@ -339,12 +339,12 @@ impl Mtd {
     }
 }
 
-/// Whether an error says that the chip could not do it, not that it is gone.
+/// Whether the chip reports a failed operation, as opposed to a device that is gone.
 fn is_of_chip(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
 
-/// Whether an error says that the kernel is older than the call.
+/// Whether the kernel lacks this ioctl.
 fn has_no_such_call(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     [rustix::io::Errno::NOTTY, rustix::io::Errno::OPNOTSUPP]
@@ -352,14 +352,14 @@ fn has_no_such_call(error: &io::Error) -> bool {
         .any(|errno| code == Some(errno.raw_os_error()))
 }
 
-/// A number that the kernel has in a file about the device.
+/// Reads a number about the device from sysfs.
 fn told(path: &Path, what: &str) -> Option<u32> {
     let name = path.file_name()?.to_str()?;
     let file = Path::new("/sys/class/mtd").join(name).join(what);
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// The shape of a device.
+/// The geometry of a device.
 fn shape(
     path: &Path,
     raw: &ioctl::Info,
@@ -403,7 +403,7 @@ fn shape(
         pages_per_block: info.pages_per_block,
         page_bytes: raw.write_bytes - page_end::SIZE as u32,
         spare_bytes: page_end::SPARE.len() as u32,
-        // One program a page: what partial programs a chip allows, the kernel's ECC forbids.
+        // One program per page: the kernel's ECC rules out partial programs.
         cell: Cell::Mlc,
         strict_order: true,
         pairing,
@@ -428,7 +428,7 @@ impl Flash for Mtd {
         self.is_well()?;
         let fetched = self.fetch(at);
         let done = self.tick(now);
-        // `EIO`: no answer to a read that the driver can give. Other pages may be fine.
+        // `EIO`: the driver has no result for this read. Other pages may be readable.
         let ecc = match fetched {
             Err(error) if !is_of_chip(&error) => return Err(self.fails("reading", &error)),
             Err(_) => ioctl::Ecc {
@@ -506,7 +506,7 @@ impl Flash for Mtd {
     }
 }
 
-/// Fills a page with data and the spare record.
+/// Fills a page with data and its spare record.
 fn emit(page: &mut [u8], data: &[u8], spare: &[u8]) {
     let (body, end) = page.split_at_mut(page.len() - page_end::SIZE);
     let (used, rest) = body.split_at_mut(data.len());
@@ -517,8 +517,8 @@ fn emit(page: &mut [u8], data: &[u8], spare: &[u8]) {
     put(end, page_end::BYTES, data.len() as u64);
 }
 
-/// Takes a page apart. Returns how many bytes of data it has, or nothing if it cannot be a page of
-/// ours.
+/// Splits a page into data and spare record. Returns the length of the data, or `None` if the page
+/// was not written by this code.
 fn parse(page: &[u8], data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
     let (body, end) = page.split_at(page.len() - page_end::SIZE);
     spare.copy_from_slice(&end[page_end::SPARE][..spare.len()]);
@@ -534,7 +534,7 @@ fn parse(page: &[u8], data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
     Some(filled)
 }
 
-/// Whether a page that ends with these bytes can be one of ours. Then it comes back as it was.
+/// Whether a page that ends with `bytes` is accepted. If so, it must encode to the same bytes.
 pub(crate) fn takes(bytes: &[u8]) -> bool {
     let mut page = [0xff; 512];
     let len = bytes.len().min(page.len());
@@ -569,7 +569,7 @@ mod tests {
         page.fill(0xff);
         assert_eq!(parse(&page, &mut data, &mut spare), Some(0));
         assert_eq!(spare, [0xff; 4]);
-        // A length that no page has, and bytes of no page of ours.
+        // An impossible length, and a page of another program.
         page[7] = 0;
         assert_eq!(parse(&page, &mut data, &mut spare), None);
     }

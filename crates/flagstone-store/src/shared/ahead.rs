@@ -1,37 +1,36 @@
-//! Reading ahead for readers that go through pages in the order in which these lie.
+//! Read-ahead for readers that access pages in their order on the medium.
 //!
-//! The system would do that by itself. But it takes a page for the next one of a sequence if the
-//! pages before it are in its cache, and the pages that a store has just written are always there.
-//! A program that read here and there and wrote as well had up to ten times as much read as it
-//! asked for. So a file that is written to is read without the system's guesses, and this module
-//! makes them. It counts pages that were read, and not pages in a cache.
+//! The kernel's read-ahead considers a read sequential if the preceding pages are in the page
+//! cache, and recently written pages of a store always are. A program that mixed random reads with
+//! writes read up to ten times as much as it asked for. So kernel read-ahead is switched off for
+//! files open for writing, and this module replaces it. It counts actual reads, not cached pages.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Reads in sequence before anything is read ahead.
+/// Sequential reads before read-ahead begins.
 const SURE: u64 = 3;
 
-/// Pages that are read ahead at most: 256 KiB.
+/// Maximum number of pages read ahead: 256 KiB.
 const MOST: u64 = 64;
 
-/// Pages that are skipped in a sequence: the mark between two blocks, and the summary before it.
+/// Maximum gap within a sequence, in pages: the mark between two blocks and the summary before it.
 const SKIPPED: u64 = 3;
 
-/// How far a sequence is. Threads that read different sequences spoil each other's, and then
+/// State of sequence detection. Threads that read different sequences disturb each other; then
 /// nothing is read ahead.
 #[derive(Default)]
 pub(super) struct Ahead {
-    /// The page behind the last one that was read.
+    /// The page after the last one that was read.
     next: AtomicU64,
-    /// Reads of the sequence.
+    /// Number of reads in the sequence.
     run: AtomicU64,
-    /// The first page that was not asked for.
+    /// The first page that was not requested yet.
     asked: AtomicU64,
 }
 
 impl Ahead {
-    /// A page of the medium is about to be read. Gives the pages to ask for, if any: the first one,
-    /// and how many.
+    /// Records a read of `page`. Returns the pages to read ahead, if any: the first one and their
+    /// number.
     pub(super) fn after(&self, page: u64) -> Option<(u64, u32)> {
         let next = self.next.swap(page + 1, Ordering::Relaxed);
         if !(next..next + SKIPPED).contains(&page) {
@@ -79,7 +78,7 @@ mod tests {
         for n in 0..1000_u64 {
             assert_eq!(ahead.after(n * 7919 % 4001), None);
         }
-        // Two neighbours are no sequence yet.
+        // Two adjacent reads do not form a sequence yet.
         assert_eq!((ahead.after(9000), ahead.after(9001)), (None, None));
     }
 }

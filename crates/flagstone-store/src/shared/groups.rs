@@ -1,21 +1,19 @@
-//! Transactions that become durable together.
+//! Group commit: transactions that become durable with one flush.
 //!
 //! ```text
 //!   turn ──commit──> forming ──a thread waits, and no flush runs──> flushing ──sync──> durable
 //! ```
 //!
-//! A turn leaves its changes in the group that forms. A thread that waits for its ticket while no
-//! flush runs becomes the leader: it takes the group, writes it as one transaction of the device,
-//! and waits for the medium while it holds no lock. Transactions that come meanwhile form the next
-//! group. A page that several transactions of a group have changed is written once, as the last of
-//! them left it.
+//! A turn adds its changes to the forming group. A thread that waits for its ticket while no flush
+//! runs becomes the leader: it takes the group, writes it as one transaction of the device, and
+//! syncs the medium without holding a lock. Meanwhile later transactions form the next group. A
+//! page that several transactions of a group have changed is written once, with its last contents.
 //!
-//! A turn whose changes find no room beside those of the groups waits until these are durable, and
-//! is refused if there is none then either: it fails alone. If a group is refused nevertheless, all
-//! of it has failed, and with it everything that has read its pages: the group that forms
-//! meanwhile, and the turn that is taken. The store goes on without them. If
-//! the medium fails, the store is broken. If a ticket of a group that failed was dropped, its
-//! failure has not been reported: the close reports it.
+//! If the changes of a turn find no room beside the groups, the turn waits until these are durable.
+//! If there is still no room, only this turn fails. If a whole group is refused nevertheless,
+//! everything that has read its pages fails too: the forming group, and the turn in progress. The
+//! store goes on. If the medium fails, the store is broken. If a ticket of a failed group was
+//! dropped, the close reports the failure.
 
 use super::reads::{Core, Durable};
 use super::{Changes, PageBytes};
@@ -27,7 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Instant;
 
-/// What became of a group.
+/// The result of a group, once it is known.
 pub(super) type Outcome = Arc<OnceLock<Result<(), StoreError>>>;
 
 #[derive(Default)]
@@ -39,21 +37,21 @@ struct Group {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Whether a turn is taken.
+    /// Whether a thread has the turn.
     is_taken: bool,
-    /// Groups that failed, with all that had read their pages.
+    /// Number of failed groups. Everything that had read their pages failed with them.
     failures: u64,
     forming: Group,
-    /// The group that is being written, and what becomes of it.
+    /// The group that is being flushed, and its result.
     flushing: Option<(Arc<Changes>, Outcome)>,
     has_leader: bool,
-    /// Groups with a dropped ticket: those that are not durable yet, and the first that failed.
+    /// Groups with a dropped ticket: those not durable yet, and the first one that failed.
     left: Vec<Outcome>,
     pace: Pace,
 }
 
 impl State {
-    /// What a page is to hold, if a group has changed it that is not durable yet.
+    /// The newest contents of a page, if a group that is not durable yet has changed it.
     fn newest(&self, at: Lpn) -> Option<&Option<PageBytes>> {
         let newest = self.forming.changes.get(&at);
         let flushing = self.flushing.as_ref().map(|(changes, _)| changes);
@@ -67,21 +65,21 @@ pub(super) struct Groups {
     one_has_come: Condvar,
     one_is_done: Condvar,
     core: Arc<Core>,
-    /// What readers see.
+    /// The snapshot that new readers get.
     durable: RwLock<Arc<Durable>>,
     #[cfg(test)]
     mistake: OnceLock<Mistake>,
 }
 
-/// Made on purpose: controls of the tests.
+/// Mistakes made on purpose, for controls of the tests.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mistake {
-    /// A group is acknowledged, and shown, before its sync.
+    /// Acknowledges and shows a group before its sync.
     AcknowledgesEarly,
-    /// Readers see a group before its sync.
+    /// Shows a group to readers before its sync.
     ShowsEarly,
-    /// A turn joins a group whether or not it finds room beside it.
+    /// Adds a turn to a group without checking for room.
     AsksForNoRoom,
 }
 
@@ -121,18 +119,18 @@ impl Groups {
         self.state.lock().expect("no thread panics here")
     }
 
-    /// The newest snapshot of what is durable.
+    /// The newest durable snapshot.
     pub(super) fn durable(&self) -> Arc<Durable> {
         Arc::clone(&self.durable.read().expect("no thread panics here"))
     }
 
-    /// The newest snapshot of what is durable, in a store that may have been opened again.
+    /// The newest durable snapshot, also if the store was reopened since.
     pub(super) fn newest(&self) -> Result<Arc<Durable>, StoreError> {
         let durable = self.durable();
         if !durable.is_stale() {
             return Ok(durable);
         }
-        // No group begins to be written meanwhile.
+        // No group starts to be written meanwhile.
         let state = self.state();
         let is_quiet = state.flushing.is_none();
         self.renew(&mut self.core.store(), is_quiet)?;
@@ -140,9 +138,9 @@ impl Groups {
         Ok(self.durable())
     }
 
-    /// Goes on after the store was opened again: until the next group is written, it holds what is
-    /// durable, and nothing else. If that `is_as_before`, readers go on with the snapshot that they
-    /// have; others begin with a new one.
+    /// Continues after the store was reopened: until the next group is written, it holds exactly
+    /// the durable state. With `is_as_before` readers keep their snapshot; otherwise new readers
+    /// get a new one.
     fn renew(&self, store: &mut PageStore, is_as_before: bool) -> Result<(), StoreError> {
         let durable = self.durable();
         if !durable.is_stale() {
@@ -157,7 +155,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Waits for the turn. Returns how many groups have failed.
+    /// Waits for the turn. Returns the number of failed groups.
     pub(super) fn take_turn(&self) -> Result<u64, StoreError> {
         let mut state = self.state();
         while state.is_taken {
@@ -165,7 +163,7 @@ impl Groups {
             state = waited.expect("no thread panics here");
         }
         if let Err(error) = self.core.is_well() {
-            // The turn stays free: the next thread that waits for it gets the error as well.
+            // The turn stays free: the next waiting thread gets the error as well.
             self.turn_is_free.notify_one();
             return Err(error);
         }
@@ -178,7 +176,7 @@ impl Groups {
         self.turn_is_free.notify_one();
     }
 
-    /// Whether what a turn has read, since so many groups had failed, is still what will be.
+    /// Checks that no group has failed since this count: what a turn has read is still valid.
     fn has_not_failed(&self, state: &State, failures: u64) -> Result<(), StoreError> {
         if state.failures == failures {
             return Ok(());
@@ -191,7 +189,7 @@ impl Groups {
         ))
     }
 
-    /// The newest bytes of a page, for a turn.
+    /// The newest bytes of a page, for the holder of the turn.
     pub(super) fn read(&self, failures: u64, at: Lpn) -> Result<Option<PageBytes>, StoreError> {
         let state = self.state();
         self.has_not_failed(&state, failures)?;
@@ -199,11 +197,11 @@ impl Groups {
             return Ok(newest.clone());
         }
         drop(state);
-        // Only the holder of the turn adds to a group: what is not in one now was committed before.
+        // Only the holder of the turn adds to a group: a page in no group was committed before.
         self.core.read(None, at)
     }
 
-    /// The newest bytes of several pages, for a turn, read side by side.
+    /// The newest bytes of several pages for the holder of the turn, read concurrently.
     pub(super) fn read_many(
         &self,
         failures: u64,
@@ -226,8 +224,8 @@ impl Groups {
             .collect())
     }
 
-    /// Sees to it that changes find room together with those of the groups. If they do not, the
-    /// groups have to be durable first, and then they find room by themselves, or never.
+    /// Ensures room for `changes` in addition to those of the groups. If there is none, first waits
+    /// until the groups are durable, and then checks for `changes` alone.
     fn find_room(&self, changes: &Changes) -> Result<(), StoreError> {
         #[cfg(test)]
         if self.mistake.get() == Some(&Mistake::AsksForNoRoom) {
@@ -250,14 +248,14 @@ impl Groups {
         };
         {
             let mut store = self.core.store();
-            // The group that is being flushed is a transaction of its own.
+            // The group that is being flushed is a separate transaction.
             let count = writes as u64 + store.pages_of_trims(trims) + 1;
             if store.has_room_for(count, highest) {
                 return Ok(());
             }
         }
         loop {
-            // Each page once, and whether it is to hold anything.
+            // Each changed page once, and whether it will hold data.
             let (mut all, is_open) = {
                 let state = self.state();
                 let flushing = state.flushing.as_ref().map(|(changes, _)| &**changes);
@@ -277,12 +275,12 @@ impl Groups {
                 found => return found,
             }
             drop(store);
-            // Their members hear what became of them.
+            // The members of the groups get their own results.
             let _ = self.wait_for_all();
         }
     }
 
-    /// Adds the changes of a turn to the group that forms.
+    /// Adds the changes of a turn to the forming group.
     pub(super) fn add(&self, failures: u64, changes: Changes) -> Result<Outcome, StoreError> {
         self.core.may_write()?;
         self.has_not_failed(&self.state(), failures)?;
@@ -294,7 +292,7 @@ impl Groups {
         self.core.may_write()?;
         self.has_not_failed(&state, failures)?;
         if changes.is_empty() && state.forming.members == 0 {
-            // It is durable as soon as all that it has read is.
+            // An empty commit is durable once everything that it has read is.
             let outcome = state
                 .flushing
                 .as_ref()
@@ -309,7 +307,7 @@ impl Groups {
         Ok(Arc::clone(&state.forming.outcome))
     }
 
-    /// Waits until a group is durable, and leads a flush if no other thread does.
+    /// Waits until a group is durable. Leads the flush if no other thread does.
     pub(super) fn wait(&self, outcome: &Outcome) -> Result<(), StoreError> {
         let mut state = self.state();
         loop {
@@ -328,7 +326,7 @@ impl Groups {
         }
     }
 
-    /// Writes the commits whose tickets were not waited for.
+    /// Writes the commits whose tickets were not awaited.
     pub(super) fn wait_for_all(&self) -> Result<(), StoreError> {
         let state = self.state();
         let newest = match state.forming.members {
@@ -342,13 +340,13 @@ impl Groups {
         newest.map_or(Ok(()), |outcome| self.wait(&outcome))
     }
 
-    /// Whether all commits so far are durable, or lost.
+    /// Whether all commits so far are durable or failed.
     pub(super) fn has_no_open_group(&self) -> bool {
         let state = self.state();
         state.forming.members == 0 && state.flushing.is_none()
     }
 
-    /// A ticket of a group was dropped, so that its holder will not hear of a failure.
+    /// Records that a ticket of a group was dropped, so that nobody hears of a failure.
     pub(super) fn leave(&self, outcome: Outcome) {
         let mut state = self.state();
         let mut has_failed = false;
@@ -363,7 +361,7 @@ impl Groups {
         }
     }
 
-    /// Says why the first group has failed of which a ticket was dropped.
+    /// The error of the first failed group of which a ticket was dropped.
     pub(super) fn lost(&self) -> Result<(), StoreError> {
         let state = self.state();
         let mut failed = state
@@ -373,7 +371,7 @@ impl Groups {
         failed.next().map_or(Ok(()), |error| Err(error.again()))
     }
 
-    /// Waits until as many are there as are expected, but not for long.
+    /// Waits briefly for the expected members, and takes the group.
     fn gather(&self) -> Group {
         let gathered = Pace::gather(self.state(), &self.one_has_come, |state| {
             (&state.pace, state.forming.members)
@@ -385,7 +383,7 @@ impl Groups {
         group
     }
 
-    /// Makes the group that forms durable, and says so to all of it.
+    /// Makes the forming group durable and notifies its members.
     fn lead(&self) {
         let leading = Leading(self);
         let group = self.gather();
@@ -407,7 +405,7 @@ impl Groups {
         drop(leading);
     }
 
-    /// Writes the group that is being flushed as one transaction, and returns when it is durable.
+    /// Writes the group as one transaction, and returns once it is durable.
     fn flush(&self, members: usize) -> Result<(), StoreError> {
         let changes = self
             .state()
@@ -421,7 +419,7 @@ impl Groups {
         core.give_back(&mut store);
         let written = write(&mut store, &changes, members);
         if self.durable().is_stale() {
-            // There was no room, and the store was opened again.
+            // There was no room, and the store was reopened.
             return self.judge(&mut store, &changes, written);
         }
         let epoch = core.places.epoch();
@@ -430,7 +428,7 @@ impl Groups {
         }
         let taken = match written {
             Ok(()) => Core::take(&mut store, core).map(Some),
-            // What was tried, such as to make room, may have cost readers their snapshot.
+            // The attempt, for example making room, may have ended the readers' snapshot.
             Err(_) if store.is_well().is_ok() && !store.is_open(self.durable().id()) => {
                 Core::take(&mut store, core).map(Some)
             }
@@ -446,7 +444,7 @@ impl Groups {
             if mistake == Mistake::AcknowledgesEarly {
                 self.acknowledge();
             }
-            // Others have the time to believe it.
+            // Gives other threads time to act on the early acknowledgement.
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         if written.is_ok() && core.places.carry_out_of(epoch).is_err() {
@@ -458,8 +456,8 @@ impl Groups {
         written
     }
 
-    /// Judges a group by what the store holds that was opened again because there was no room for
-    /// the group: all of it may have landed. Anything else that has failed is what it was.
+    /// Decides the result of a group for which there was no room, from the contents of the reopened
+    /// store: the whole group may have landed. Other errors are passed on.
     fn judge(
         &self,
         store: &mut PageStore,
@@ -477,7 +475,7 @@ impl Groups {
         }
     }
 
-    /// Lets readers that come from now on see a snapshot.
+    /// Makes a snapshot the one that new readers get.
     fn show(&self, taken: Option<Durable>) {
         let Some(taken) = taken else {
             return;
@@ -485,18 +483,18 @@ impl Groups {
         let mut durable = self.durable.write().expect("no thread panics here");
         let before = std::mem::replace(&mut *durable, Arc::new(taken));
         drop(durable);
-        // Without the lock: this may be the last handle of that snapshot.
+        // Dropped without the lock: this may be the last handle of that snapshot.
         drop(before);
     }
 }
 
-/// Whether the store holds what these changes leave, in each of their pages.
+/// Whether the store holds the results of these changes on each changed page.
 fn holds(store: &mut PageStore, changes: &Changes) -> Result<bool, StoreError> {
     let mut page = vec![0; PageStore::PAGE_BYTES];
     for (&at, change) in changes {
         let bytes = match store.read(None, at, &mut page) {
             Ok(bytes) => bytes.map(|bytes| &page[..bytes]),
-            // One that is damaged is not what was written now.
+            // A damaged page does not have the new contents.
             Err(error) if error.is_damage() => return Ok(false),
             Err(error) => return Err(error),
         };
@@ -507,7 +505,7 @@ fn holds(store: &mut PageStore, changes: &Changes) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// Writes changes as one transaction. What it asks of the medium is not done yet.
+/// Writes changes as one transaction. Its requests to the medium are still pending.
 fn write(store: &mut PageStore, changes: &Changes, members: usize) -> Result<(), StoreError> {
     let tx = store.begin()?;
     for (&at, page) in changes {
@@ -516,20 +514,20 @@ fn write(store: &mut PageStore, changes: &Changes, members: usize) -> Result<(),
             None => store.trim(tx, at),
         };
         if let Err(error) = done {
-            // A medium that failed refuses this as well, and the first error says why.
+            // If the medium has failed, this fails as well, and the first error is reported.
             let _ = store.abort(tx);
             return Err(error);
         }
     }
     let committed = store.commit_for(tx, members as u64);
     if committed.is_err() {
-        // As above. A transaction that stayed would keep its pages.
+        // As above. A transaction that stays live would keep its pages.
         let _ = store.abort(tx);
     }
     committed
 }
 
-/// A thread that leads. Whatever becomes of it, others go on.
+/// The leading thread. Wakes the others even if it panics.
 struct Leading<'a>(&'a Groups);
 
 impl Drop for Leading<'_> {

@@ -1,4 +1,4 @@
-//! Pages in memory, by their numbers: the newest version of each, and since when it is the newest.
+//! The page cache of a shared store: the newest version of each page, and since which commit.
 //!
 //! ```text
 //!   commits          ... 7 ──────── 8 ──────── 9 ...    the store counts them
@@ -6,16 +6,16 @@
 //!   a reader of 7    finds it       looks below         its snapshot is older than that
 //! ```
 //!
-//! A page that is found here needs no look at where it lies, so no lock of the store, and it stays
-//! when the collector moves it. A commit puts what it has written in place of what was there.
+//! A cached page needs no lookup of its place, so no lock of the store, and is not affected when
+//! the collector moves it. A commit replaces the pages that it has written.
 //!
-//! A reader that has fetched a page may be late: a commit may have replaced that page meanwhile. So
-//! a reader says which commit was the last one when it looked for the page. Its page is taken only
-//! if no commit after that one has changed the page. `changed` knows that of groups of pages, and a
-//! lock for each of a few larger groups keeps commits and readers apart.
+//! A reader may insert a page after a later commit has replaced it. So the reader states which
+//! commit was the last one when it looked the page up. The page is inserted only if no later commit
+//! has changed it. `changed` records that by groups of pages. A lock for each of several larger
+//! groups keeps commits and readers apart.
 //!
-//! Older versions, which only readers of older snapshots ask for, are known by their place and the
-//! generation of its block: such a page never changes.
+//! Older versions, for readers of older snapshots, are identified by their place and the generation
+//! of the block: such a page never changes.
 
 use super::PageBytes;
 use crate::flash::places::Place;
@@ -26,7 +26,7 @@ use rustc_hash::FxBuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// A page: its number, or for an older version its place and the generation of its block.
+/// Key of a page: its number, or for an older version its place and the block's generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
     Newest(Lpn),
@@ -36,14 +36,14 @@ enum Key {
 /// The bytes of a page, and the first commit whose readers see them.
 type Held = (u64, PageBytes);
 
-/// What a page takes in memory beside its bytes: the entry, the count of its users, the allocation.
+/// Memory of a cached page beside its bytes: the entry, the reference count, the allocation.
 const ENTRY_BYTES: u64 = 96;
 
-/// Groups of pages of which the last change is known. A page of a group that a commit has changed
-/// while another one of it was read is read once more, when it is asked for again.
+/// Number of groups of pages. If a commit changes a page of a group while another page of the group
+/// is being read, the latter is not cached and has to be read again.
 const GROUPS: usize = 4096;
 
-/// Locks, each for as many groups.
+/// Number of locks. Each serves the same number of groups.
 const LOCKS: usize = 64;
 
 #[derive(Clone)]
@@ -55,21 +55,21 @@ impl Weighter<Key, Held> for Bytes {
     }
 }
 
-/// The pages in memory.
+/// The page cache.
 pub(super) struct Memory {
     cache: Cache<Key, Held, Bytes, FxBuildHasher>,
-    /// By group: the last commit that has changed a page of it.
+    /// By group: the last commit that changed a page of the group.
     changed: Box<[AtomicU64]>,
     locks: Box<[Mutex<()>]>,
 }
 
-/// The group of a page: neighbours are in several.
+/// The group of a page. Adjacent pages are in different groups.
 fn group(at: Lpn) -> usize {
     at.index() % GROUPS
 }
 
 impl Memory {
-    /// Room for so many bytes of pages.
+    /// A cache of `bytes` bytes.
     pub(super) fn new(bytes: u64) -> Memory {
         let pages = bytes / MEDIUM_PAGE_BYTES as u64;
         Memory {
@@ -90,28 +90,28 @@ impl Memory {
         lock.lock().expect("no thread panics here")
     }
 
-    /// The newest version of a page, if it is here and was there already at a commit; whatever it
-    /// is for the holder of the turn, who has no such commit.
+    /// The newest version of a page, if it is cached and was already the newest at commit `seen`.
+    /// The holder of the turn passes `None` and gets it in any case.
     #[inline]
     pub(super) fn newest(&self, at: Lpn, seen: Option<u64>) -> Option<PageBytes> {
         let (since, page) = self.cache.get(&Key::Newest(at))?;
         seen.is_none_or(|seen| since <= seen).then_some(page)
     }
 
-    /// An older version of a page.
+    /// A cached older version of a page.
     pub(super) fn older(&self, place: &Place) -> Option<PageBytes> {
         let (_, page) = self.cache.get(&Key::Older(place.at.0, place.generation))?;
         Some(page)
     }
 
-    /// Whether a page is here, and that it is asked for does not count.
+    /// Whether a page is cached. Does not count as a use.
     pub(super) fn has(&self, at: Lpn, seen: Option<u64>) -> bool {
         let held = self.cache.peek(&Key::Newest(at));
         held.is_some_and(|(since, _)| seen.is_none_or(|seen| since <= seen))
     }
 
-    /// Keeps a page that was fetched. It was the newest version when `last` was the last commit,
-    /// and readers see it from the commit `since` on.
+    /// Inserts a page that was read. `last` was the last commit when it was looked up, and readers
+    /// see it from commit `since` on.
     pub(super) fn fetched(&self, at: Lpn, page: &PageBytes, since: u64, last: u64) {
         let _alone = self.alone(at);
         if self.changed[group(at)].load(Ordering::Relaxed) <= last {
@@ -120,19 +120,19 @@ impl Memory {
         }
     }
 
-    /// Keeps an older version of a page that was fetched.
+    /// Inserts an older version that was read.
     pub(super) fn fetched_older(&self, place: &Place, page: &PageBytes) {
         let held = (0, PageBytes::clone(page));
         let key = Key::Older(place.at.0, place.generation);
         self.cache.insert(key, held);
     }
 
-    /// Forgets all pages.
+    /// Drops all pages.
     pub(super) fn forget(&self) {
         self.cache.clear();
     }
 
-    /// A commit has changed a page: it holds these bytes from now on, or nothing.
+    /// Records that a commit changed a page. `page`: its new contents; `None` if trimmed.
     pub(super) fn commits(&self, at: Lpn, page: Option<&PageBytes>, commit: u64) {
         let _alone = self.alone(at);
         self.changed[group(at)].store(commit, Ordering::Relaxed);
@@ -160,12 +160,12 @@ mod tests {
     fn who_fetched_a_page_too_early_does_not_bring_it_back() {
         let memory = Memory::new(1 << 20);
         memory.commits(AT, Some(&page(1)), 1);
-        // A reader has looked for the page after the first commit, and comes back after the second.
+        // A reader looks the page up after the first commit, and returns after the second.
         memory.commits(AT, Some(&page(2)), 2);
         memory.fetched(AT, &page(1), 1, 1);
         assert_eq!(memory.newest(AT, Some(2)), Some(page(2)));
         assert_eq!(memory.newest(AT, None), Some(page(2)));
-        // The same after it was thrown out, and after the page was given back.
+        // The same after an eviction, and after a trim.
         memory.cache.clear();
         memory.fetched(AT, &page(1), 1, 1);
         assert_eq!(memory.newest(AT, Some(2)), None);

@@ -1,15 +1,15 @@
-//! Reads beside the writer: pages in memory, and the way to those that are not.
+//! Reads concurrent with the writer: cached pages, and reads from the medium.
 //!
-//! Where a page is, is looked up under the lock of the store, for an instant. It is read from the
-//! medium outside of that lock. Meanwhile the collector may move the page, and its block may be
-//! erased and written again. So what was read counts only if it has the generation that was looked
-//! up, and the right checksum. Otherwise the place is looked up again: the page is damaged only if
-//! it is still the same. A snapshot that was ended by force meanwhile says so at that second look.
+//! The place of a page is looked up under the store's lock, briefly. The page is then read from the
+//! medium without the lock. Meanwhile the collector may move the page, and its block may be erased
+//! and rewritten. So the data is valid only with the generation that was looked up and the correct
+//! checksum. Otherwise the place is looked up again: the page is damaged only if the place is
+//! unchanged. If the snapshot was ended meanwhile, the second lookup reports it.
 //!
-//! A snapshot does not change. So it keeps pages that nearly every reader asks for, such as inner
-//! nodes, by their numbers alone: they are found without any lock. [`Memory`] has the others.
+//! Snapshots are immutable. So each caches pages that nearly every reader needs, such as inner
+//! nodes, by page number alone: they are found without a lock. [`Memory`] caches the others.
 //!
-//! The store counts its commits. A snapshot has the number of the last one that it shows.
+//! The store counts its commits. A snapshot stores the number of the last one that it shows.
 
 use super::ahead::Ahead;
 use super::memory::Memory;
@@ -23,42 +23,41 @@ use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-/// Pages that a snapshot keeps at most, beside the cache: half a mebibyte.
+/// Maximum number of pages that a snapshot caches itself: half a mebibyte.
 const OFTEN: usize = 128;
 
-/// A snapshot that is read: its number in the store, and that of the last commit that it shows.
+/// A snapshot to read: its id in the store, and the last commit that it shows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     id: SnapshotId,
     commit: u64,
 }
 
-/// A page that was looked up: where it is, whether that is its newest version, and the last commit
-/// before.
+/// A looked-up page: its place, whether it is the newest version, and the last commit before.
 struct Looked {
     place: Option<Place>,
     is_newest: bool,
     last: u64,
 }
 
-/// What readers and the writer share.
+/// State shared by readers and the writer.
 pub(super) struct Core {
     store: Mutex<PageStore>,
     pub(super) places: Arc<Places>,
     memory: Memory,
-    /// Commits, counted under the lock of the store.
+    /// Number of commits, counted under the store's lock.
     commits: AtomicU64,
     ahead: Ahead,
-    /// Snapshots that have no reader any more and that the store still holds.
+    /// Snapshots without readers that the store still holds.
     ended: Mutex<Vec<SnapshotId>>,
     read_only: bool,
-    /// A thread has panicked that changed the store.
+    /// Whether a thread panicked while it changed the store.
     panicked: AtomicBool,
     /// The process that opened the store.
     process: u32,
 }
 
-/// The error of a store on which a thread has panicked: nobody knows what it has in memory.
+/// The error after a thread has panicked: the state in memory is undefined.
 fn panicked() -> StoreError {
     StoreError::Broken("a thread panicked that wrote to it".into())
 }
@@ -80,9 +79,8 @@ impl Core {
         }
     }
 
-    /// Whether this process opened the store. A process that was forked since has its memory, and
-    /// not its threads. A lock that one of these had stays locked there, and a wait for one of
-    /// these never ends.
+    /// Whether this process opened the store. A forked process has its memory, but not its threads.
+    /// A lock that one of these held stays locked there, and waiting for one of them never ends.
     pub(super) fn is_ours(&self) -> bool {
         self.process == std::process::id()
     }
@@ -91,7 +89,7 @@ impl Core {
         self.store.lock().expect("no thread panics here")
     }
 
-    /// Closes the store, and says what fails, or has failed before.
+    /// Closes the store. Returns a failure of the close, or an earlier one.
     pub(super) fn close(self) -> Result<(), StoreError> {
         if self.has_panicked() {
             self.abandon();
@@ -100,20 +98,20 @@ impl Core {
         self.store.into_inner().map_err(|_| panicked())?.close()
     }
 
-    /// Returns `true` if a thread has panicked that changed the store.
+    /// Whether a thread has panicked while it changed the store.
     pub(super) fn has_panicked(&self) -> bool {
         self.panicked.load(Ordering::SeqCst) || self.store.is_poisoned()
     }
 
-    /// Has the store be let go of as by a process that dies, after a panic: what it has in memory
-    /// may be half changed, and a close would write it.
+    /// Abandons the store after a panic, as if the process had died: its state in memory may be
+    /// inconsistent, and a close would write it.
     pub(super) fn abandon(&self) {
         self.panicked.store(true, Ordering::SeqCst);
         let store = self.store.lock();
         store.unwrap_or_else(|held| held.into_inner()).abandon();
     }
 
-    /// Whether changes can be committed.
+    /// Checks that changes can be committed.
     pub(super) fn may_write(&self) -> Result<(), StoreError> {
         match self.read_only {
             true => Err(StoreError::ReadOnly),
@@ -121,7 +119,7 @@ impl Core {
         }
     }
 
-    /// Whether nothing has failed: the lock of the store is not asked for.
+    /// Checks that nothing has failed. Does not take the store's lock.
     pub(super) fn is_well(&self) -> Result<(), StoreError> {
         if self.has_panicked() {
             return Err(panicked());
@@ -132,7 +130,7 @@ impl Core {
         }
     }
 
-    /// The store, whose lock the caller has, has committed changes: those in memory are replaced.
+    /// Updates the cache after a commit. The caller holds the lock of the store.
     pub(super) fn has_committed(&self, changes: &Changes) {
         let commit = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
         for (&at, page) in changes {
@@ -140,19 +138,19 @@ impl Core {
         }
     }
 
-    /// The bytes of a page, the last committed ones or those of a snapshot.
+    /// The bytes of a page: the last committed ones, or those in a snapshot.
     pub(super) fn read(&self, of: Option<Seen>, at: Lpn) -> Result<Option<PageBytes>, StoreError> {
         self.is_well()?;
         if let Some(page) = self.memory.newest(at, of.map(|seen| seen.commit)) {
             return Ok(Some(page));
         }
-        // A guard in the call would last until the page was read.
+        // A guard in the call would be held until the page was read.
         let looked = self.look(&self.store(), of, at)?;
         self.fetch(of, at, looked)
     }
 
-    /// The bytes of several pages. Those that are not in memory are asked for before the first of
-    /// them is waited for.
+    /// The bytes of several pages. Requests all pages that are not cached before it waits for the
+    /// first.
     pub(super) fn read_many(
         &self,
         of: Option<Seen>,
@@ -175,7 +173,7 @@ impl Core {
         pages.iter().map(|&at| self.read(of, at)).collect()
     }
 
-    /// Looks up where a page is.
+    /// Looks up the place of a page.
     fn look(&self, store: &PageStore, of: Option<Seen>, at: Lpn) -> Result<Looked, StoreError> {
         let id = of.map(|seen| seen.id);
         Ok(Looked {
@@ -209,7 +207,7 @@ impl Core {
                     let since = of.map_or(looked.last, |seen| seen.commit);
                     match looked.is_newest {
                         true => self.memory.fetched(at, &page, since, looked.last),
-                        // Without room its place may get another page with this generation.
+                        // If room was lacking, another page may get this place and generation.
                         false if place.kept.is_some() => {}
                         false => self.memory.fetched_older(&place, &page),
                     }
@@ -229,8 +227,8 @@ impl Core {
         }
     }
 
-    /// The store, whose lock the caller has, was opened again: pages in memory may be of what was
-    /// not written.
+    /// Clears the cache after the store was reopened: it may hold pages that were never written.
+    /// The caller holds the lock of the store.
     pub(super) fn forget(&self) {
         self.memory.forget();
     }
@@ -249,7 +247,7 @@ impl Core {
         })
     }
 
-    /// Gives back the snapshots that have no reader any more.
+    /// Releases the snapshots that have no readers.
     pub(super) fn give_back(&self, store: &mut PageStore) {
         let ended = std::mem::take(&mut *self.ended.lock().expect("no thread panics here"));
         for id in ended {
@@ -258,33 +256,33 @@ impl Core {
     }
 }
 
-/// A place for a page, and which page it is.
+/// A cache slot: page number and contents.
 type Kept = OnceLock<(Lpn, PageBytes)>;
 
-/// A snapshot of the store. It is given back when its last handle is dropped.
+/// A snapshot of the store. Released when its last handle is dropped.
 pub(super) struct Durable {
     pub(super) seen: Seen,
     pub(super) core: Arc<Core>,
-    /// That of the store when it was taken, or opened again.
+    /// The epoch of the store when the snapshot was taken, or reopened.
     epoch: AtomicU64,
-    /// Pages that are asked for often, each in one place that its number says.
+    /// Frequently read pages. Each page number maps to one slot.
     often: OnceLock<Box<[Kept]>>,
     noted: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl Durable {
-    /// The snapshot of the store below.
+    /// The id of the snapshot in the underlying store.
     pub(super) fn id(&self) -> SnapshotId {
         self.seen.id
     }
 
-    /// Whether the store was opened again since: it knows nothing of the snapshot any more.
+    /// Whether the store was reopened since: it does not know the snapshot any more.
     pub(super) fn is_stale(&self) -> bool {
         self.epoch.load(Ordering::Acquire) != self.core.places.epoch()
     }
 
-    /// Has the store, which was opened again and holds what the snapshot shows, know of it. Returns
-    /// `false` if others are open.
+    /// Registers the snapshot with a store that was reopened and still holds the same data. Returns
+    /// `false` if other snapshots are open.
     pub(super) fn reopen(&self, store: &mut PageStore) -> bool {
         let is_open = store.reopen_snapshot(self.seen.id);
         if is_open {
@@ -294,7 +292,7 @@ impl Durable {
         is_open
     }
 
-    /// The bytes of a page that is asked for often.
+    /// The bytes of a frequently read page.
     pub(super) fn read_often(&self, at: Lpn) -> Result<Option<PageBytes>, StoreError> {
         let empty = || (0..OFTEN).map(|_| OnceLock::new()).collect();
         let place = &self.often.get_or_init(empty)[at.index() % OFTEN];
@@ -305,13 +303,13 @@ impl Durable {
         }
         let page = self.core.read(Some(self.seen), at)?;
         if let Some(page) = &page {
-            // Another page may have the place: the first one keeps it.
+            // Another page may occupy the slot: the first one stays.
             let _ = place.set((at, Arc::clone(page)));
         }
         Ok(page)
     }
 
-    /// What readers of this snapshot keep together: one thing, always of the same type.
+    /// State shared by the readers of this snapshot. Always of the same type.
     pub(super) fn noted<T: Default + Send + Sync + 'static>(&self) -> &T {
         let noted = self.noted.get_or_init(|| Box::new(T::default()));
         noted.downcast_ref().expect("readers agree on the type")
@@ -319,10 +317,10 @@ impl Durable {
 }
 
 impl Drop for Durable {
-    /// A reader does not wait for the writer: where the store is busy, the next writer gives it
-    /// back.
+    /// A reader does not wait for the writer: if the store is busy, the next writer releases the
+    /// snapshot.
     fn drop(&mut self) {
-        // A store that was opened again knows nothing of it, or knows it as that of another reader.
+        // A reopened store does not know this snapshot, or uses its id for another reader.
         if !self.core.is_ours() || self.is_stale() {
             return;
         }

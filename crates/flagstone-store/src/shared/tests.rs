@@ -1,8 +1,8 @@
-//! Threads that commit, read and look, over media that are cut, that fail, and that wait.
+//! Threads that commit, read and look, on media that are cut, fail, or block.
 //!
-//! A thread has a page of its own with its count, and all of them share a page with the counts of
-//! all. Each transaction raises both. So the shared page says of every state whether transactions
-//! are whole, and what was acknowledged or seen says how high the counts must be.
+//! Each thread has a page with its own count, and all share a page with the counts of all. Each
+//! transaction increments both. So the shared page tells for every state whether transactions are
+//! complete, and acknowledged or observed counts are lower bounds.
 
 use super::*;
 use crate::flash::MediumStats;
@@ -40,7 +40,7 @@ fn set(pages: &SharedPages, at: Lpn, bytes: &[u8]) -> Ticket {
 #[test]
 fn what_is_read_often_is_that_of_the_snapshot() {
     let pages = on(Memory::default());
-    // These two have the same place among the pages that a snapshot keeps.
+    // These two share a slot among the pages that a snapshot caches.
     let (one, other) = (Lpn(3), Lpn(3 + 128));
     let write = |bytes: &[u8]| {
         set(&pages, one, bytes).wait().expect("it is durable");
@@ -69,10 +69,10 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"))
 }
 
-/// The counts of a state, by a way to read its pages.
+/// The counts in a state, given a function that reads its pages.
 ///
 /// # Errors
-/// Some transaction is there in part.
+/// A transaction is incomplete.
 fn counts(read: impl Fn(Lpn) -> Option<PageBytes>) -> Result<Counts, String> {
     let all = read(SHARED);
     let mut counts = Counts::default();
@@ -88,8 +88,8 @@ fn counts(read: impl Fn(Lpn) -> Option<PageBytes>) -> Result<Counts, String> {
     Ok(counts)
 }
 
-/// A transaction of a thread, which raises its count by one. Others come between its begin and its
-/// end only in the order of turns.
+/// A transaction that increments a thread's count. Others run between its begin and its end only in
+/// the order of turns.
 fn raise(pages: &SharedPages, thread: u32) -> Result<(Ticket, u64), StoreError> {
     let turn = pages.turn()?;
     let mut all = turn
@@ -103,7 +103,7 @@ fn raise(pages: &SharedPages, thread: u32) -> Result<(Ticket, u64), StoreError> 
     Ok((turn.commit(changes)?, count))
 }
 
-/// The highest counts that anybody was told of.
+/// The highest counts that were reported to anybody.
 #[derive(Default)]
 struct Told([AtomicU64; THREADS as usize]);
 
@@ -117,11 +117,11 @@ impl Told {
     }
 }
 
-/// A moment: what somebody was told of before it, and the medium.
+/// A moment: the counts reported before it, and the medium.
 type Moment = (Counts, Recorded);
 
 /// Threads that write, and one that looks at snapshots, while every operation of the medium is
-/// noted as a moment at which the power may fail.
+/// recorded as a moment at which the power may fail.
 fn run(rounds: u64, lies: bool, mistake: Option<groups::Mistake>) -> (Vec<Moment>, MediumStats) {
     let medium = Recorded::default();
     let pages = on(medium.clone());
@@ -135,7 +135,7 @@ fn run(rounds: u64, lies: bool, mistake: Option<groups::Mistake>) -> (Vec<Moment
     medium.watch(Some({
         let (told, moments) = (Arc::clone(&told), Arc::clone(&moments));
         Box::new(move |medium: &Recorded| {
-            // In this order: what is told of now must be there then.
+            // In this order: counts reported by now must be there then.
             let before = told.get();
             let moment = (before, medium.snapshot());
             moments.lock().expect("no panic").push(moment);
@@ -150,7 +150,7 @@ fn run(rounds: u64, lies: bool, mistake: Option<groups::Mistake>) -> (Vec<Moment
         });
         let write = |thread: u32| {
             for _ in 0..rounds {
-                // Two are under way at once, also where threads take turns on one processor.
+                // Two transactions at once, even if threads take turns on one processor.
                 let two = [(); 2].map(|()| raise(&pages, thread).expect("room"));
                 for (ticket, count) in two {
                     ticket.wait().expect("durable");
@@ -171,7 +171,7 @@ fn run(rounds: u64, lies: bool, mistake: Option<groups::Mistake>) -> (Vec<Moment
     (moments, stats)
 }
 
-/// Takes a snapshot and looks at it for a while.
+/// Takes a snapshot and inspects it for a while.
 fn look(pages: &SharedPages, told: &Told) {
     let before = told.get();
     let snapshot = pages.snapshot().expect("seal has them");
@@ -188,8 +188,8 @@ fn look(pages: &SharedPages, told: &Told) {
     assert_eq!(counts(|at| many[at.index()].clone()), Ok(seen));
 }
 
-/// Cuts the power at moments, and says how many cuts left less than somebody was told of, or a part
-/// of a transaction.
+/// Cuts the power at moments. Returns how many cuts left less than was reported, or an incomplete
+/// transaction.
 fn losses(moments: &[Moment], every: usize) -> usize {
     let chosen = moments.iter().enumerate().step_by(every);
     let cuts = chosen.flat_map(|(number, (told, medium))| {
@@ -226,11 +226,11 @@ fn what_a_thread_was_told_of_survives_every_cut_and_transactions_are_whole() {
     assert!(moments.len() > 40, "{} moments", moments.len());
     assert_eq!(losses(&moments, 1 + moments.len() / 150), 0);
     assert_eq!(stats.commits, u64::from(THREADS) * 80);
-    // Some were durable together, or this has shown less than it says.
+    // Some transactions shared a sync, otherwise this test proves little.
     assert!(stats.syncs < stats.commits, "{stats:?}");
 }
 
-/// The controls of the test above: each of these loses something that somebody was told of.
+/// Controls of the previous test: each of these loses reported data.
 #[test]
 fn a_medium_that_lies_and_answers_that_come_too_early_are_found() {
     let (moments, _) = run(30, true, None);
@@ -244,11 +244,11 @@ fn a_medium_that_lies_and_answers_that_come_too_early_are_found() {
     }
 }
 
-/// A medium whose syncs wait until they may go on.
+/// A medium whose syncs block until they may proceed.
 #[derive(Clone, Default)]
 struct Slow {
     below: Recorded,
-    /// Whether calls have to wait, and how many do.
+    /// Whether calls must wait, and how many are waiting.
     gate: Arc<(Mutex<(bool, u32)>, Condvar)>,
 }
 
@@ -258,7 +258,7 @@ impl Slow {
         self.gate.1.notify_all();
     }
 
-    /// Waits until a call waits.
+    /// Waits until a call is waiting.
     fn wait_for_one(&self) {
         let mut state = self.gate.0.lock().expect("no panic");
         while state.1 == 0 {
@@ -266,7 +266,7 @@ impl Slow {
         }
     }
 
-    /// A call waits until it may go on.
+    /// Lets a call wait until it may proceed.
     fn pass(&self) {
         let mut state = self.gate.0.lock().expect("no panic");
         state.1 += 1;
@@ -296,7 +296,7 @@ fn who_comes_while_a_sync_runs_waits_for_nothing_and_shares_the_next_one() {
     std::thread::scope(|scope| {
         let first = scope.spawn(|| set(&pages, Lpn(1), b"first").wait());
         medium.wait_for_one();
-        // The sync does not end before all of this has been done.
+        // The sync does not end before all of this is done.
         let tickets: Vec<Ticket> = (2..10)
             .map(|with| {
                 let turn = pages.turn().expect("it may write");
@@ -320,7 +320,7 @@ fn who_comes_while_a_sync_runs_waits_for_nothing_and_shares_the_next_one() {
         tickets
             .into_iter()
             .for_each(|it| it.wait().expect("durable"));
-        // The sync that ran, and one for all others. Nine pages: the first one once.
+        // The running sync, and one for all others. Nine pages: the first one once.
         assert_eq!(medium.below.syncs() - syncs, 2);
         assert_eq!(medium.below.written() - written, 9 * 4096);
         assert_eq!(seen(1).as_deref(), Some(&b"before"[..]));
@@ -336,7 +336,7 @@ fn a_ticket_that_nobody_waits_for_is_durable_when_the_store_is_closed() {
     let pages = on(medium.clone());
     drop(set(&pages, Lpn(3), b"three"));
     assert_eq!(medium.cut(Landing::Everything).syncs(), 0);
-    // A change of nothing waits for what it may have read.
+    // An empty change waits for what it may have read.
     let turn = pages.turn().expect("it may write");
     turn.commit(Changes::new())
         .expect("room")
@@ -352,7 +352,7 @@ fn a_ticket_that_nobody_waits_for_is_durable_when_the_store_is_closed() {
     }
 }
 
-/// Readers with next to no memory, while pages move and blocks are erased and written again.
+/// Readers with a minimal cache, while pages move and blocks are erased and rewritten.
 #[test]
 fn readers_go_on_while_pages_move_and_blocks_are_erased() {
     const PAGES: u32 = 300;

@@ -1,7 +1,7 @@
-//! A new store under a hidden name, which it exchanges for its own when it is whole.
+//! Drafts: a new store is written under a hidden name, and renamed once it is complete.
 //!
-//! The file is locked from its making until it has its name. Until then only its owner can read it:
-//! the rights of the store that it is a copy of are given to it last.
+//! The file is locked until it has its final name. Until then only its owner can read it: the
+//! permissions of the original store are applied last.
 
 use crate::error::StoreError;
 use crate::medium::{Disk, Medium, is_named};
@@ -12,18 +12,18 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A file that is to be a store. Dropped before its end, it is gone; a process that is killed
+/// A file that will become a store. Dropping an unfinished draft removes the file. A killed process
 /// leaves it, and the next draft of the same store removes it.
 #[derive(Debug)]
 pub(super) struct Draft {
     path: PathBuf,
-    /// What is at the path, locked; nothing before it is made, and once it has its name.
+    /// The locked file at `path`. `None` before it is created, and after the rename.
     file: Option<File>,
     target: PathBuf,
-    /// The store that is copied, and what is at the target may be replaced.
+    /// The store that is copied; set if the target may be replaced.
     input: Option<PathBuf>,
     replaces: bool,
-    /// It has the key of the new store.
+    /// Options with the key of the new store.
     opening: OpenOptions,
 }
 
@@ -33,7 +33,7 @@ fn io_error(what: &str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
 }
 
 impl Draft {
-    /// A draft for `target`, which must not be there unless it may be replaced, and never is
+    /// A draft for `target`. The target must not exist unless it may be replaced, and must not be
     /// `input`.
     pub(super) fn new(
         target: &Path,
@@ -74,8 +74,8 @@ impl Draft {
         Ok(draft)
     }
 
-    /// Whether what is at the target now, if anything, can be replaced. Nobody opens it to write as
-    /// long as what is returned is there.
+    /// Checks that the present target, if any, may be replaced. No other process can open the
+    /// target for writing while the returned handle exists.
     fn may_replace(&self) -> Result<Option<Disk>, StoreError> {
         let refuse = |why: &str| {
             Err(StoreError::Options(format!(
@@ -103,7 +103,7 @@ impl Draft {
         }
     }
 
-    /// The file, which was made with the draft.
+    /// The file, which exists as long as the draft is unfinished.
     fn file(&self) -> &File {
         self.file.as_ref().expect("it has no name yet")
     }
@@ -123,7 +123,7 @@ impl Draft {
         Ok(Box::new(disk.map_err(io_error("opening", &self.path))?))
     }
 
-    /// Options for the new store, with its key.
+    /// Adds the key of the new store to options.
     pub(super) fn keyed(&self, options: OpenOptions) -> OpenOptions {
         options.with_key_of(&self.opening)
     }
@@ -135,10 +135,10 @@ impl Draft {
         }
     }
 
-    /// Whether the file system has so many bytes left.
+    /// Checks that the file system has `bytes` bytes free.
     ///
     /// # Errors
-    /// It has not.
+    /// It does not.
     pub(super) fn has_room(&self, bytes: u64) -> Result<(), StoreError> {
         let Ok(system) = rustix::fs::statvfs(self.folder()) else {
             return Ok(());
@@ -154,11 +154,11 @@ impl Draft {
         }
     }
 
-    /// Gives the store its name, with the rights of another file if there is one. It is durable
-    /// before, and its name is afterwards.
+    /// Renames the draft to its target, with the permissions of `like` if given. The data is
+    /// durable before the rename; the rename is durable on return.
     ///
     /// # Errors
-    /// The system refuses, or something else has taken the name of the draft or of the store.
+    /// A system call fails, or another file has taken the name of the draft or of the target.
     pub(super) fn finish(mut self, like: Option<&Metadata>) -> Result<(), StoreError> {
         let failed = |error| io_error("finishing", &self.target)(error);
         let file = self.file();
@@ -166,7 +166,7 @@ impl Draft {
         if let Some(like) = like {
             if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
                 let chowned = std::os::unix::fs::fchown(file, Some(like.uid()), Some(like.gid()));
-                // Only root can give a file away. A backup belongs to the user who makes it.
+                // Only root can change the owner. A backup belongs to the user who makes it.
                 if self.input.is_none() {
                     chowned.map_err(io_error("keeping the owner of", &self.target))?;
                 }
@@ -181,11 +181,11 @@ impl Draft {
         }
         let renamed = match self.replaces {
             true => std::fs::rename(&self.path, &self.target),
-            // Another process may have made a file there meanwhile.
+            // Another process may have created the target meanwhile.
             false => rename_to_new(&self.path, &self.target),
         };
         renamed.map_err(failed)?;
-        // Locked until its name is durable: no process commits to it before.
+        // Locked until the rename is durable: no other process commits to it before.
         let _locked = self.file.take();
         let folder = File::open(self.folder());
         let synced = folder.and_then(|folder| folder.sync_all());
@@ -193,8 +193,8 @@ impl Draft {
     }
 }
 
-/// Makes the file of a draft, locked, which only its owner can read. A draft that is there is
-/// removed if its process was killed.
+/// Creates the locked file of a draft, readable only by its owner. Removes an existing draft if its
+/// process was killed.
 fn make(path: &Path) -> Result<File, StoreError> {
     let create = || {
         let mut options = File::options();
@@ -203,7 +203,7 @@ fn make(path: &Path) -> Result<File, StoreError> {
     };
     let made = match create() {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // It is locked while its process lives, and no other process removes it meanwhile.
+            // A draft is locked while its process lives, so only an abandoned one is removed.
             let _left = Disk::open(path, false, false)?;
             let removed = std::fs::remove_file(path);
             removed.map_err(io_error("removing the unfinished", path))?;
@@ -214,17 +214,17 @@ fn make(path: &Path) -> Result<File, StoreError> {
     let file = made.map_err(io_error("opening", path))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) if is_named(&file, path).map_err(io_error("opening", path))? => Ok(file),
-        // Another draft has found it before it was locked.
+        // Another process found and opened the file before it was locked.
         Ok(()) | Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::in_use(path)),
         Err(error) => Err(io_error("locking", path)(error.into())),
     }
 }
 
-/// Renames a file unless there is one of that name.
+/// Renames a file, unless the new name exists.
 fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
     let flags = rustix::fs::RenameFlags::NOREPLACE;
     match rustix::fs::renameat_with(rustix::fs::CWD, from, rustix::fs::CWD, to, flags) {
-        // A file system that cannot: it was not there a moment ago.
+        // The file system does not support this. The target did not exist a moment ago.
         Err(rustix::io::Errno::INVAL) => std::fs::rename(from, to),
         other => other.map_err(io::Error::from),
     }

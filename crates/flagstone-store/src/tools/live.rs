@@ -1,5 +1,5 @@
-//! Copies and checks of a store that is open, beside its writers. They read a snapshot a page at a
-//! time, so that a writer waits no longer than the reading of a page takes.
+//! Backups and checks of an open store, concurrent with its writers. They read a snapshot page by
+//! page, so a writer waits at most for one page read.
 
 use super::draft::Draft;
 use super::{Copied, Progress, Source, bytes_of_copy, copy, metadata};
@@ -11,13 +11,13 @@ use flagstone::commit::DeviceError;
 use flagstone::units::{Lpn, SnapshotId};
 use std::path::Path;
 
-/// Does something with a store that others use as well, while they do not.
+/// A function that uses a store while its other users wait.
 pub type Act<'a> = &'a mut dyn FnMut(&mut PageStore) -> Result<(), StoreError>;
 
-/// Calls a function with a store that others use as well, and that waits meanwhile.
+/// Calls a function with exclusive access to a shared store.
 pub type Access<'a> = &'a dyn Fn(Act<'_>) -> Result<(), StoreError>;
 
-/// Asks a store for something.
+/// Calls a function with exclusive access, and returns its result.
 fn ask<T>(
     access: Access<'_>,
     mut act: impl FnMut(&mut PageStore) -> Result<T, StoreError>,
@@ -30,7 +30,7 @@ fn ask<T>(
     answer.ok_or_else(|| StoreError::Broken("the store was not to be had".into()))
 }
 
-/// A snapshot that is given back.
+/// A snapshot that is released on drop.
 struct Moment<'a> {
     access: Access<'a>,
     id: SnapshotId,
@@ -52,11 +52,11 @@ impl Drop for Moment<'_> {
     }
 }
 
-/// Makes a copy of a store that is open, as [`backup`](super::backup) does of one that is not: what
-/// is committed when it begins. Others commit meanwhile. The copy has the key of the store.
+/// Backs up an open store: the state that is committed when the backup begins. Unlike
+/// [`backup`](super::backup), others can commit meanwhile. The copy has the key of the store.
 ///
 /// # Errors
-/// The protocol gives no snapshots, writers need the room of the snapshot, or as
+/// The protocol does not support snapshots, writers need the snapshot's room, or as
 /// [`backup`](super::backup).
 pub fn backup_live(
     access: Access<'_>,
@@ -68,8 +68,7 @@ pub fn backup_live(
     backup_of(access, moment.id, to, replaces, progress)
 }
 
-/// Makes a copy of what a snapshot shows, as [`backup_live`] does of what is committed. The
-/// caller took the snapshot, and gives it back.
+/// Backs up a snapshot, like [`backup_live`]. The caller takes and releases the snapshot.
 ///
 /// # Errors
 /// The snapshot has ended, or as [`backup`](super::backup).
@@ -95,9 +94,9 @@ pub fn backup_of(
     copy(source, draft, like.as_ref(), None, progress)
 }
 
-/// Checks a store that is open: its books, and that every page can be read that is committed when
-/// the check begins. Others commit meanwhile. Unlike [`PageStore::check`] it does not look at pages
-/// that nothing refers to.
+/// Checks an open store: its tables in memory, and that every page committed when the check begins
+/// is readable. Others can commit meanwhile. Unlike [`PageStore::check`], skips pages that nothing
+/// refers to.
 ///
 /// # Errors
 /// As [`backup_live`], or the medium fails.
@@ -109,8 +108,8 @@ pub fn check_live(
     check_of(access, moment.id, progress)
 }
 
-/// Checks the books of a store, and the pages that a snapshot shows, as [`check_live`] does those
-/// that are committed. The caller took the snapshot, and gives it back.
+/// Checks the tables of a store and the pages of a snapshot, like [`check_live`]. The caller takes
+/// and releases the snapshot.
 ///
 /// # Errors
 /// The snapshot has ended, or the medium fails.
@@ -135,8 +134,8 @@ pub fn check_of(
 }
 
 impl PageStore {
-    /// Makes a copy of what is committed in this store, which is open, in a new file. `replaces`
-    /// lets the copy take the place of a file that is there.
+    /// Backs up the committed state of this open store into a new file. With `replaces` the copy
+    /// may replace an existing file.
     ///
     /// # Errors
     /// As [`backup`](super::backup).
@@ -154,7 +153,7 @@ impl PageStore {
 }
 
 impl SharedPages {
-    /// Makes a copy of what is durable when it begins, in a new file, beside writers and readers.
+    /// Backs up the durable state into a new file, concurrent with readers and writers.
     ///
     /// # Errors
     /// As [`backup_live`].
@@ -164,12 +163,12 @@ impl SharedPages {
         replaces: bool,
         progress: Progress<'_>,
     ) -> Result<Copied, StoreError> {
-        // What is committed and not durable yet is in no snapshot of these.
+        // The snapshot lacks commits that are not durable yet.
         let moment = self.snapshot()?;
         backup_of(&|act| self.with(act), moment.id(), to, replaces, progress)
     }
 
-    /// Checks the pages of the store, beside writers and readers: see [`check_live`].
+    /// Checks the pages of the store, concurrent with readers and writers: see [`check_live`].
     ///
     /// # Errors
     /// As [`check_live`].
@@ -179,8 +178,8 @@ impl SharedPages {
 }
 
 impl Store {
-    /// Makes a copy of the store in a new file, as it is when the copying begins, beside writers
-    /// and readers.
+    /// Backs up the store into a new file, as it is when the backup begins, concurrent with readers
+    /// and writers.
     ///
     /// ```
     /// # let folder = tempfile::tempdir()?;
@@ -200,8 +199,8 @@ impl Store {
         self.pages().backup(to, replaces, progress)
     }
 
-    /// Checks the pages that the tables lie in, beside writers and readers: see [`check_live`].
-    /// [`Store::check`] checks the tables themselves, at the turn of a writer.
+    /// Checks the pages that hold the tables, concurrent with readers and writers: see
+    /// [`check_live`]. [`Store::check`] checks the tables themselves, in a writer's turn.
     ///
     /// # Errors
     /// As [`check_live`].

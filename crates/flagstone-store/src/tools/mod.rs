@@ -1,8 +1,7 @@
-//! What one does to a whole store: copy it, give its room back, salvage it.
+//! Operations on whole stores: backup, compaction, repair.
 //!
-//! Each of these makes a new store under a hidden name, holds it page by page against the old one,
-//! makes it durable, and gives it its name last. Until then the name leads to what was there
-//! before, whatever fails and whenever the power does.
+//! Each writes a new store under a hidden name, compares it page by page with the old one, makes it
+//! durable, and renames it last. Until then the name refers to the old file, whatever fails.
 //!
 //! ```
 //! use flagstone::units::Lpn;
@@ -46,31 +45,31 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Pages that a copy commits at once.
+/// Number of pages per commit of a copy.
 const AT_ONCE: usize = 256;
 
-/// Hears how many steps are done, and of how many.
+/// Called with the number of finished steps, and of all steps.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// What was copied into a new store.
+/// The result of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copied {
-    /// Pages that hold something.
+    /// Number of pages that hold data.
     pub pages: u64,
-    /// Bytes of the old store on its medium.
+    /// Size of the old store in bytes.
     pub bytes_before: u64,
-    /// Bytes of the new store.
+    /// Size of the new store in bytes.
     pub bytes: u64,
 }
 
-/// Makes a copy of a store, which no process may write to meanwhile, in a new file. `replaces` lets
-/// the copy take the place of a file that is there. A store that is encrypted is opened by the key
-/// of `opening`, which opens the copy as well.
+/// Copies a store into a new file. No process may write to the store meanwhile. With `replaces` the
+/// copy may replace an existing file. `opening` has the key of an encrypted store, which is also
+/// the key of the copy.
 ///
 /// # Errors
-/// The store is in use by a process that writes, or damaged; or the copy cannot be made, is the
-/// store itself, or is not to replace what is there. What was there before is as it was.
+/// A process writes to the store, the store is damaged, the copy cannot be created, is the store
+/// itself, or would replace a file without permission. Existing files are unchanged.
 pub fn backup(
     from: &Path,
     to: &Path,
@@ -85,20 +84,20 @@ pub fn backup(
     copy(Source::of(&mut store), draft, Some(&like), None, progress)
 }
 
-/// Gives back the room that a store does not need: its pages go into a new file, which takes the
-/// place of the old one. The new file needs room beside the old one until then. Tables get the
-/// lowest pages first ([`Store::compact`]). `opening` has the key, as for [`backup`].
+/// Gives back unused room: copies the pages into a new file that replaces the old one. Needs room
+/// for the new file until then. Tables are moved to the lowest pages first ([`Store::compact`]).
+/// `opening` has the key, as for [`backup`].
 ///
 /// # Errors
-/// The store is in use, damaged, on a block device, or has a second name (hard link); or there is
-/// no room. The store holds what it held.
+/// The store is in use, damaged, on a block device, or has a second name (hard link), or there is
+/// no room. The contents of the store are unchanged.
 pub fn compact(
     path: &Path,
     opening: &OpenOptions,
     progress: Progress<'_>,
 ) -> Result<Copied, StoreError> {
     let named = path;
-    // The file is replaced and not a link to it.
+    // Replaces the file, not a symbolic link to it.
     let real = path.canonicalize();
     let path = &real.doing(format!("opening {}", named.display()))?;
     let existing = OpenOptions::existing().with_key_of(opening);
@@ -129,17 +128,17 @@ pub fn compact(
     )
 }
 
-/// Bytes that the copy of a store takes, that is, what `compact` and `backup` need.
+/// Size of a copy in bytes, as written by `compact` and `backup`.
 pub fn bytes_of_copy(store: &PageStore) -> u64 {
     let (info, ftl) = (store.info(), store.device().ftl());
     let full = info.pages.div_ceil(ftl.data_pages_per_block().into());
     let is_meta = |&block: &u32| ftl.block_state(Pbn(block)) == BlockState::Meta;
     let meta = (0..info.blocks).filter(is_meta).count() as u64;
-    // With those that are open or wait for their summary, it does not grow meanwhile.
+    // Together with open blocks and those waiting for their summary. The copy then need not grow.
     let spare = u64::from(ftl.gc_threshold_blocks()) + meta + 5;
     let least = (full + spare).max(crate::pages::FIRST_BLOCKS.into());
     let least = u32::try_from(least).unwrap_or(u32::MAX);
-    // A store has as many blocks as the number of its highest page needs.
+    // The number of the highest page determines the number of blocks.
     let top = store.highest().map_or(0, |at| at.0 + 1);
     let reaches = |blocks: u32| has_pages(info.protocol, info.pages_per_block, blocks, top);
     let (mut low, mut high) = (least, least.max(info.blocks));
@@ -153,7 +152,7 @@ pub fn bytes_of_copy(store: &PageStore) -> u64 {
     medium_bytes(info.pages_per_block, low)
 }
 
-/// Whether a store of so many blocks has at least `pages` pages.
+/// Whether a store of `blocks` blocks has at least `pages` pages.
 pub(crate) fn has_pages(protocol: Kind, pages_per_block: u32, blocks: u32, pages: u32) -> bool {
     let shape = geometry(pages_per_block, blocks);
     let format = protocol.info().format_on(&shape, &Options::default());
@@ -165,23 +164,23 @@ fn metadata(path: &Path) -> Result<Metadata, StoreError> {
     std::fs::metadata(path).doing(format!("looking at {}", path.display()))
 }
 
-/// Pages to be copied: those of one moment.
+/// The pages to copy, from one state of the store.
 struct Source<'a> {
-    /// Those that hold something, in ascending order.
+    /// The pages that hold data, in ascending order.
     held: Vec<Lpn>,
     info: StoreInfo,
-    /// Bytes that a copy takes.
+    /// Size of a copy in bytes.
     takes: u64,
     read: Box<dyn Read + 'a>,
 }
 
-/// Reads a page into a buffer. Returns how many bytes it has, or nothing if it holds nothing.
+/// Reads a page into a buffer. Returns its length, or `None` if it holds nothing.
 trait Read: FnMut(Lpn, &mut [u8]) -> Result<Option<usize>, StoreError> {}
 
 impl<T: FnMut(Lpn, &mut [u8]) -> Result<Option<usize>, StoreError>> Read for T {}
 
 impl<'a> Source<'a> {
-    /// What is committed in a store.
+    /// The committed state of a store.
     fn of(store: &'a mut PageStore) -> Source<'a> {
         Source {
             held: store.held().collect(),
@@ -192,7 +191,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Copies a whole store into a draft, holds the two against each other, and names it.
+/// Copies a store into a draft, compares the two, and renames the draft.
 fn copy(
     mut source: Source<'_>,
     draft: Draft,
@@ -221,8 +220,8 @@ fn copy(
     })
 }
 
-/// Writes pages of a store into the new store of a draft, if there is room for it. Returns those
-/// that cannot be read.
+/// Writes pages into the new store of a draft, after checking for room. Returns the unreadable
+/// ones.
 fn fill(
     source: &mut Source<'_>,
     draft: &Draft,
@@ -256,14 +255,14 @@ fn fill(
     Ok(lost)
 }
 
-/// Opens the new store of a draft and holds it against these pages of the old one. Returns the
-/// bytes that it has.
+/// Opens the new store of a draft and compares it with pages of the old one. Returns the size of
+/// the new store in bytes.
 fn compare(
     source: &mut Source<'_>,
     draft: &Draft,
     step: &mut dyn FnMut(u64),
 ) -> Result<u64, StoreError> {
-    // What was written is compared as it is on the medium.
+    // Reads the new store from the medium, not from the page cache.
     let reading = draft.keyed(OpenOptions::existing().reading().uncached());
     let mut new = draft.open(&reading)?;
     let wrong = |what: String| {

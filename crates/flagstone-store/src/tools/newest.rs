@@ -1,6 +1,6 @@
-//! The newest whole version of each page, where the recovery of a protocol finds no way: each page
-//! of the medium says which page it is, and when it was written. Whether its transaction has
-//! committed is not asked.
+//! Salvages the newest valid version of each page if the protocol's recovery fails. Each page of
+//! the medium has its logical page number and its write sequence. Ignores whether its transaction
+//! committed.
 
 use super::AT_ONCE;
 use super::draft::Draft;
@@ -15,8 +15,8 @@ use flagstone::layout::get;
 use flagstone::units::Lpn;
 use std::collections::BTreeMap;
 
-/// The place of a version on the medium, or nothing for one that says that the page holds nothing;
-/// and when it was written.
+/// By logical page: the place of the newest version on the medium (`None` for a trim), and its
+/// write sequence.
 type Versions = BTreeMap<u32, (u64, Option<u64>)>;
 
 type Page = [u8; MEDIUM_PAGE_BYTES];
@@ -27,7 +27,7 @@ fn read(medium: &Patched, place: u64, into: &mut [u8]) -> Result<(), StoreError>
         .doing("reading a page")
 }
 
-/// Looks at all pages of the medium.
+/// Scans all pages of the medium.
 fn versions(medium: &Patched, superblock: &Superblock) -> Result<Versions, StoreError> {
     let mut versions = Versions::new();
     let pages = superblock.pages_per_block;
@@ -62,7 +62,7 @@ fn versions(medium: &Patched, superblock: &Superblock) -> Result<Versions, Store
     Ok(versions)
 }
 
-/// Makes a store of the newest versions, and compares them. Returns how many pages it has.
+/// Creates a store of the newest versions and compares it. Returns its number of pages.
 pub(super) fn salvage(
     medium: &Patched,
     superblock: &Superblock,

@@ -1,16 +1,16 @@
-//! A medium that is only read, with pages of its own in the place of some that are damaged.
+//! A read-only medium on which some damaged pages are replaced.
 
 use crate::medium::Medium;
 use crate::superblock::MEDIUM_PAGE_BYTES;
 use std::collections::BTreeMap;
 use std::io;
 
-/// A medium, some of whose pages read as something else. What lies behind its end reads as zeros.
+/// A medium with replaced pages. Bytes behind the end read as zeros.
 pub(super) struct Patched {
     pub(super) disk: Box<dyn Medium>,
-    /// What pages begin with, by their number; the rest of such a page reads as zeros.
+    /// The first bytes of replaced pages, by page number; the rest of such a page reads as zeros.
     pub(super) pages: BTreeMap<u64, Vec<u8>>,
-    /// Bytes that the medium should have.
+    /// The expected size of the medium in bytes.
     pub(super) bytes: u64,
 }
 

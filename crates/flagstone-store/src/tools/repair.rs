@@ -1,17 +1,13 @@
-//! Salvages into a new store what can be read of a damaged one. The damaged store is not changed.
+//! Salvages a damaged store into a new one. The damaged store is not changed.
 //!
-//! Parts that a store cannot do without are made up for in memory. A superblock comes from the
-//! other copy, the marks, the length and what the user knows. A mark comes from the generation that
-//! the pages of its block have, each of which has its own checksum. Then the store is opened for
-//! reading, with the recovery of its protocol, and each page that can be read goes into the new
-//! one.
+//! Missing essential parts are reconstructed in memory. A superblock is derived from the other
+//! copy, the marks, the length, and hints of the user. A mark is derived from the generation in the
+//! pages of its block, each of which has its own checksum. Then the store is opened for reading,
+//! with the recovery of its protocol, and each readable page is copied to the new store.
 //!
-//! A page that cannot be read is listed by its number, if a summary or the mapping says which page
-//! it is. Where the damage took that knowledge too, an older version of a page or nothing is there
-//! instead: the report has the place on the medium, and no number.
-//!
-//! Tables are whole in the new store, without the keys that were on lost pages; the report names
-//! these keys.
+//! An unreadable page is listed by number if a summary or the mapping identifies it. Otherwise the
+//! new store has an older version of the page, or nothing; the report then gives the place on the
+//! medium instead of a number.
 
 use super::draft::Draft;
 use super::patched::Patched;
@@ -35,50 +31,50 @@ use flagstone::units::Lpn;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What a user knows of a store whose superblocks are both damaged.
+/// Hints of the user about a store with two damaged superblocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hints {
     /// Its commit protocol.
     pub protocol: Option<Kind>,
-    /// Pages of a block. Without it, marks of blocks say how far apart they lie.
+    /// Pages per block. If `None`, derived from the distance of the marks.
     pub pages_per_block: Option<u32>,
-    /// To take the newest whole version of each page, whether or not its transaction committed:
-    /// where the recovery of the protocol finds no way.
+    /// Take the newest valid version of each page, committed or not. For stores that the protocol's
+    /// recovery cannot open.
     pub newest: bool,
 }
 
-/// What was salvaged, and what was not.
+/// The report of a repair.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Repaired {
-    /// Pages in the new store.
+    /// Number of pages in the new store.
     pub pages: u64,
-    /// Pages that are lost: they cannot be read.
+    /// Lost pages: they are unreadable.
     pub lost: Vec<Lpn>,
-    /// Keys of tables that are lost with pages. The tables of the new store are without them.
+    /// Keys of tables that were on lost pages. The tables of the new store lack them.
     pub keys: Vec<LostKeys>,
-    /// What was damaged and made up for, so that nothing is lost by it.
+    /// Damage that was repaired without a loss.
     pub mended: Vec<String>,
-    /// What is lost beside these pages, of which nothing says which pages it held.
+    /// Other losses, for which the affected pages are unknown.
     pub missing: Vec<String>,
-    /// Pages of the medium with a wrong checksum to which nothing refers. In a store that was not
-    /// closed at some time, torn writes are like this.
+    /// Number of pages of the medium with a wrong checksum that nothing refers to. In a store that
+    /// was ever not closed, these may be torn writes.
     pub torn: u64,
 }
 
 impl Repaired {
-    /// Whether nothing was lost, as far as it can be known.
+    /// Whether nothing was lost, as far as is known.
     pub fn is_whole(&self) -> bool {
         self.lost.is_empty() && self.keys.is_empty() && self.missing.is_empty()
     }
 }
 
-/// Salvages what can be read of a store into a new one. `opening` has the key of a store that is
-/// encrypted, and of the new one. It needs one of the two superblocks, in which the data key is.
+/// Salvages a damaged store into a new one. `opening` has the key of an encrypted store, and of the
+/// new one. An encrypted store needs one intact superblock, which holds the data key.
 ///
 /// # Errors
-/// A process writes to the store, there is none, it cannot be opened even so, what has to be known
-/// of it is not known, or the new store cannot be made.
+/// A process writes to the store, there is no store, it cannot be opened even with the
+/// reconstructed parts, a required hint is missing, or the new store cannot be created.
 pub fn repair(
     from: &Path,
     to: &Path,
@@ -134,7 +130,7 @@ pub fn repair(
     };
     let found = store.check_with(&mut step)?;
     report.torn = found.torn;
-    // The marks that could not be made up for are in the report already.
+    // Marks that could not be reconstructed are in the report already.
     report.missing.extend(found.wrong);
     let mut source = Source::of(&mut store);
     report.lost = fill(&mut source, &draft, None, &mut step)?;
@@ -149,8 +145,8 @@ pub fn repair(
     Ok(report)
 }
 
-/// Has the tables of a new store, if it holds any, go on without the keys that are lost. Pages that
-/// are not of one moment may not fit together: then the report says so.
+/// Removes lost keys from the tables of the new store, if it has tables. Pages of different moments
+/// may be inconsistent; then the report says so.
 fn mend_tables(draft: &Draft, hints: &Hints, report: &mut Repaired) -> Result<(), StoreError> {
     let existing = draft.keyed(OpenOptions::existing());
     let mut pages = draft.open(&existing)?;
@@ -186,7 +182,7 @@ fn mend_tables(draft: &Draft, hints: &Hints, report: &mut Repaired) -> Result<()
     tables.close()
 }
 
-/// Makes up for damaged superblocks and marks.
+/// Reconstructs damaged superblocks and marks.
 fn patch(
     disk: Box<dyn Medium>,
     hints: &Hints,
@@ -219,7 +215,7 @@ fn patch(
                     "block {block}: its mark is damaged; {whole} of its pages are whole; if it was \
                      erased since they were written, older versions of pages may be back"
                 )),
-                // The mark would have said whether they count.
+                // Without the mark it is unknown whether these pages are valid.
                 _ => report.missing.push(format!(
                     "block {block}: its mark is damaged, and what {unreadable} of its pages held; \
                      {whole} are whole"
@@ -253,7 +249,8 @@ fn patch(
             u64::from(known - there) * u64::from(pages)
         ));
     }
-    // Each at its place, and newer than both: what the last close has left is not believed.
+    // Both copies in their places, newer than the old ones: the tables of the last close are
+    // ignored.
     superblock.sequence = (superblock.sequence | 1) + 1;
     patches.insert(0, superblock.emit());
     superblock.sequence += 1;
@@ -265,7 +262,7 @@ fn patch(
     })
 }
 
-/// The superblock, from what is left of it and from hints.
+/// Reconstructs the superblock from what is left of it and from hints.
 fn head(
     disk: &dyn Medium,
     bytes: u64,
@@ -330,7 +327,7 @@ fn head(
     if let Some(said) = hints.pages_per_block.filter(|&said| said != pages) {
         return Err(wrong("pages a block:", said.to_string(), pages.to_string()));
     }
-    // Of one that was not closed the newest write may be lost: then both copies look right.
+    // If the store was not closed, the newest write may be lost although both copies look intact.
     let may_be_older = head.may_be_older()
         || superblock.closed != Some(true)
         || openings_of_marks(disk, &superblock)? > superblock.boot;
@@ -344,8 +341,8 @@ fn head(
         ));
     }
     if may_be_older {
-        // The newer superblock may be lost: its store had all blocks that have marks, and as many
-        // as the highest of its pages needs.
+        // The newer superblock may be lost: count all blocks that have marks, and as many as the
+        // highest page requires.
         let blocks = blocks_for_pages(disk, &superblock, marked)?;
         if head.damaged.is_some() || blocks > superblock.blocks {
             report.mended.push(format!(
@@ -359,7 +356,7 @@ fn head(
     Ok(superblock)
 }
 
-/// Pages of a block, by the place of the first mark of a block that is not the first.
+/// Pages per block, derived from the place of the first mark after that of block 0.
 fn distance_of_marks(disk: &dyn Medium, bytes: u64) -> Result<u32, StoreError> {
     for place in mark_page(0, 0) + 1..bytes.div_ceil(MEDIUM_PAGE_BYTES as u64) {
         let page = signed_mark(disk, place).doing("looking for marks")?;
@@ -378,8 +375,8 @@ fn distance_of_marks(disk: &dyn Medium, bytes: u64) -> Result<u32, StoreError> {
     ))
 }
 
-/// The identity of the store, by the mark of its first block that has one; nothing if there is no
-/// mark. Marks of an older store on a block device lie behind the blocks of this one.
+/// The identity of the store, from the first mark found. `None` without marks. Marks of an older
+/// store on a block device are behind the blocks of this store.
 fn identity_of_marks(
     disk: &dyn Medium,
     bytes: u64,
@@ -395,7 +392,7 @@ fn identity_of_marks(
     Ok(None)
 }
 
-/// Blocks up to the last one with a mark, or with pages where its mark is lost.
+/// Number of blocks up to the last one with a mark, or with pages if its mark is lost.
 fn marked_blocks(
     disk: &dyn Medium,
     bytes: u64,
@@ -407,8 +404,8 @@ fn marked_blocks(
     Ok(last.map_or(0, |block| block + 1))
 }
 
-/// How often the store had been opened when the newest mark was written of the blocks that its
-/// superblock knows.
+/// The number of openings when the newest mark was written, among the blocks that the superblock
+/// counts.
 fn openings_of_marks(disk: &dyn Medium, superblock: &Superblock) -> Result<u32, StoreError> {
     let mut openings = 0;
     for block in 0..superblock.blocks {
@@ -422,7 +419,7 @@ fn openings_of_marks(disk: &dyn Medium, superblock: &Superblock) -> Result<u32, 
     Ok(openings)
 }
 
-/// Blocks of which `marked` have marks, and as many more as the highest page on them needs.
+/// Number of blocks required by the highest page in the `marked` blocks, at least `marked`.
 fn blocks_for_pages(
     disk: &dyn Medium,
     superblock: &Superblock,
@@ -438,8 +435,8 @@ fn blocks_for_pages(
     Ok(found.unwrap_or(marked))
 }
 
-/// The generation that the newest pages of a block have, how many have it, and how many are neither
-/// blank nor whole.
+/// The newest generation among the pages of a block, the number of pages that have it, and the
+/// number of pages that are neither blank nor valid.
 fn generation_of_pages(
     disk: &dyn Medium,
     superblock: &Superblock,

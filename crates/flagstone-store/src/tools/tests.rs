@@ -1,4 +1,4 @@
-//! Copies that hold what the store holds, and stores that are damaged in every way.
+//! Backups and compactions must keep the contents; repairs of stores with all kinds of damage.
 
 mod heads;
 mod tables;
@@ -26,7 +26,7 @@ fn options() -> OpenOptions {
     }
 }
 
-/// A store in which pages were written several times, and what it holds.
+/// Creates a store in which pages were written several times. Returns its contents.
 fn used(path: &Path, transactions: u32) -> Contents {
     let mut store = PageStore::open(path, &options()).expect("a store");
     let mut pages = Contents::new();
@@ -57,7 +57,7 @@ fn quiet() -> impl FnMut(u64, u64) {
     |_, _| ()
 }
 
-/// A folder, a used store in it, and what that holds.
+/// A folder, a used store in it, and the store's contents.
 fn place() -> (TempDir, PathBuf, Contents) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store.flag");
@@ -75,12 +75,12 @@ fn names(folder: &TempDir) -> Vec<String> {
     names
 }
 
-/// A repair into a file that may be there already.
+/// Repairs into a file that may exist already.
 fn mend(path: &Path, to: &Path, hints: &Hints) -> Result<Repaired, StoreError> {
     repair(path, to, &options(), hints, true, &mut quiet())
 }
 
-/// What of a damaged store can be read.
+/// Salvages what can be read of a damaged store.
 fn salvage(path: &Path, to: &Path) -> Repaired {
     mend(path, to, &Hints::default()).expect("it can be salvaged")
 }
@@ -114,14 +114,14 @@ fn a_compaction_keeps_everything_but_room() {
     assert!(copied.bytes * 3 < copied.bytes_before, "{copied:?}");
     assert_eq!(copied.bytes, needed, "it took what it said");
     let length = fs::metadata(&path).expect("it is there").len();
-    // Behind it is what the close has left: four bytes a page.
+    // Tables of the close follow: four bytes per page.
     assert!(
         (needed + 1..needed + needed / 512).contains(&length),
         "{length}"
     );
     assert!(contents(&path) == pages);
     assert_eq!(names(&folder), ["store.flag"]);
-    // The life goes on, and the copy is part of it.
+    // The lifetime counters continue, and include the copy.
     let store = PageStore::open(&path, &OpenOptions::existing()).expect("the store");
     let life = store.info().life;
     assert_eq!(
@@ -132,7 +132,7 @@ fn a_compaction_keeps_everything_but_room() {
     assert_eq!(store.info().closed, Some(true));
 }
 
-/// Fails if the highest page decides how large tables are of which most was deleted.
+/// Fails if the highest page determines the size of tables from which most was deleted.
 #[test]
 fn compacted_tables_take_what_they_hold() {
     let folder = TempDir::new().expect("a folder");
@@ -155,7 +155,7 @@ fn compacted_tables_take_what_they_hold() {
     store.close().expect("no fault");
     let copied = compact(&path, &OpenOptions::existing(), &mut quiet()).expect("room beside it");
     let live = copied.pages * MEDIUM_PAGE_BYTES as u64;
-    // What was never written to is a hole.
+    // Unwritten parts are holes.
     let takes = metadata(&path).expect("a file").blocks() * 512;
     assert!(takes <= 2 * live + (1 << 20), "{takes}, {copied:?}");
     let store = Store::open(&path).expect("it is there");
@@ -169,21 +169,21 @@ fn what_cannot_be_compacted_is_as_it_was() {
     let (folder, path, pages) = place();
     let other = folder.path().join("other.flag");
     fs::hard_link(&path, &other).expect("a link");
-    // It has two names.
+    // The file has two names.
     assert_says(compact(&path, &options(), &mut quiet()), "hard link");
     fs::remove_file(&other).expect("it is there");
-    // By a symbolic link, what it leads to is compacted, and it stays.
+    // With a symbolic link, its target is compacted, and the link stays.
     std::os::unix::fs::symlink(&path, &other).expect("a link");
     compact(&other, &options(), &mut quiet()).expect("it can be compacted");
     assert!(fs::symlink_metadata(&other).expect("a link").is_symlink());
     assert!(contents(&path) == pages);
-    // What a process that was killed has left is removed.
+    // Remains of a killed process are removed.
     fs::write(folder.path().join(".store.flag.draft"), [1; 50_000]).expect("room");
     compact(&path, &options(), &mut quiet()).expect("it can be compacted");
     assert_eq!(names(&folder), ["other.flag", "store.flag"]);
 }
 
-/// Stores whose mapping table, or log, is on the medium grow and shrink as others do.
+/// Stores with a mapping table or log on the medium grow and shrink like others.
 #[test]
 fn a_store_of_any_protocol_is_compacted_to_what_it_holds() {
     let kinds = flagstone::commit::Kind::ALL.iter();
@@ -231,7 +231,7 @@ fn a_backup_is_a_store_and_replaces_nothing_unasked() {
         let refused = backup(&path, own, &options(), true, &mut quiet());
         assert_says(refused, "is the store that is read");
     }
-    // Neither a store that somebody writes to, nor over one.
+    // Neither from a store that is open for writing, nor over one.
     let open = PageStore::open(&path, &OpenOptions::existing()).expect("the store");
     let error = backup(&path, &to, &options(), true, &mut quiet()).expect_err("it is in use");
     assert!(matches!(error, StoreError::InUse { .. }), "{error}");
@@ -264,7 +264,7 @@ fn page_offset(block: u32, page: u32) -> u64 {
     (mark_page(PAGES, block) + 1 + u64::from(page)) * MEDIUM_PAGE_BYTES as u64
 }
 
-/// Whether a check finds damage, or the opening before it.
+/// Whether a check finds damage, or the opening before it fails.
 fn is_found(path: &Path) -> Result<bool, StoreError> {
     match PageStore::open(path, &OpenOptions::existing().reading().uncached()) {
         Ok(mut store) => Ok(!store.check()?.is_well()),
@@ -290,7 +290,7 @@ fn every_damaged_page_is_found_and_all_others_are_salvaged() {
         flip(&path, offset + 100 + u64::from(number % 3_900));
         let report = salvage(&path, &to);
         let salvaged = contents(&to);
-        // All pages but those that are lost are as they were.
+        // All pages except the lost ones are unchanged.
         let lost_pages: Vec<u32> = report.lost.iter().map(|at| at.0).collect();
         let mut right = pages.clone();
         right.retain(|at, _| !lost_pages.contains(at));
@@ -351,7 +351,7 @@ fn without_checksums_a_check_finds_no_damage() {
         }
     }
     assert!(changed > 5);
-    // Summaries are damaged as well, which the opening may notice by other means.
+    // Summaries are damaged as well, which the opening may detect in other ways.
     assert!(contents(&path) != pages);
 }
 
@@ -394,7 +394,7 @@ fn a_superblock_or_both_can_be_damaged() {
     flip(&path, 5);
     let refused = PageStore::open(&path, &OpenOptions::existing());
     assert!(matches!(refused, Err(StoreError::NotAStore(_))));
-    // The protocol is not known.
+    // The protocol is unknown.
     assert_says(mend(&path, &to, &Hints::default()), "--protocol seal");
     for pages_per_block in [None, Some(PAGES)] {
         let hints = Hints {
@@ -405,7 +405,7 @@ fn a_superblock_or_both_can_be_damaged() {
         let report = mend(&path, &to, &hints).expect("it can be salvaged");
         assert!(contents(&to) == pages && report.is_whole(), "{report:?}");
     }
-    // Zeros are no blank medium, if blocks are behind them.
+    // Zeroed superblocks do not make a blank medium if blocks follow.
     let file = Files::new().write(true).open(&path).expect("it is there");
     file.write_all_at(&[0; 8192], 0).expect("room");
     let zeroed = fs::read(&path).expect("it can be read");
@@ -453,7 +453,7 @@ fn no_damage_makes_an_opening_a_check_or_a_repair_panic() {
     for round in 0..300 {
         let mut bytes = whole.clone();
         for _ in 0..=below(12) {
-            // Heads and marks as often as pages.
+            // Superblocks and marks as often as pages.
             let page = match below(3) {
                 0 => below(2),
                 1 => mark_page(PAGES, below(30) as u32) as usize,
@@ -542,7 +542,7 @@ fn stores_of_all_protocols_are_salvaged() {
             }
             fs::write(&path, &whole).expect("room");
             flip(&path, offset + 500);
-            // Where a root or a log is damaged, the newest versions are all that can be had.
+            // If a root or a log is damaged, only the newest versions can be salvaged.
             let is_whole = match mend(&path, &to, &Hints::default()) {
                 Ok(report) => report.is_whole(),
                 refused => {
@@ -586,7 +586,7 @@ fn the_newest_versions_are_there_where_no_recovery_is() {
             continue;
         }
         match mend(&path, &to, &Hints::default()) {
-            // What was damaged is not what the recovery needs.
+            // The damage does not concern what the recovery needs.
             Ok(report) => assert!(!report.is_whole(), "{report:?}"),
             refusal => {
                 refused += 1;

@@ -1,4 +1,4 @@
-//! A disk is compared with a vector of bytes, and with what it may be after a power cut.
+//! Compares a disk with a vector of bytes, and with the states allowed after a power cut.
 
 use super::*;
 use crate::chunks::tests::Refusing;
@@ -22,8 +22,8 @@ fn image<P: Pages>(disk: &mut Volume<P>) -> Vec<u8> {
     bytes
 }
 
-/// A request on a disk and on its model. A request may have any offset and length: a server cuts
-/// nothing to sectors.
+/// Executes a request on a disk and on its model. It may have any offset and length: a server does
+/// not round to sectors.
 fn request<P: Pages>(disk: &mut Volume<P>, model: &mut [u8], dice: &mut Dice) {
     let is_whole = dice.below(2) == 0;
     let grain = if is_whole {
@@ -61,7 +61,7 @@ fn it_is_as_a_vector_of_bytes_is() {
                     flushed.clone_from(&model);
                 }
                 2 if step % 3 == 0 => {
-                    // What was not flushed is gone, and what was is there.
+                    // Unflushed data is gone, flushed data is there.
                     drop(disk);
                     disk = Volume::open(store(&medium, protocol)).expect("a disk");
                     assert_eq!(disk.size(), SIZE);
@@ -96,18 +96,17 @@ fn it_is_as_a_vector_of_bytes_is() {
     }
 }
 
-/// What a disk may be after a cut: images, of which the first is what was flushed last. While
-/// nothing is committed but by a flush, it is the first one, or the last one during the flush.
+/// The states allowed after a cut: the first is the last flushed one. While only flushes commit,
+/// the disk is as in the first, or during a flush as in the last one.
 #[derive(Default)]
 struct Right {
     images: Vec<Vec<u8>>,
     in_flush: bool,
 }
 
-/// Plays a history on a disk with a bound of its transactions, cuts the power at operations of the
-/// medium, and returns how many cuts there were, and after how many of them the disk was something
-/// that it must not be. It may be as it was after `any` request since the last flush, or as of a
-/// flush only.
+/// Runs a history on a disk with a transaction limit, and cuts the power at operations of the
+/// medium. Returns the number of cuts, and the number after which the disk had a wrong state.
+/// `any`: it may be as after any request since the last flush; otherwise only as after a flush.
 fn cuts(bound: u64, any: bool, medium: &Recorded, seed: u64) -> (u32, u32) {
     let mut disk = Volume::create(store(medium, Kind::Seal), SIZE).expect("a disk");
     disk.set_transaction_bytes(bound);
@@ -202,7 +201,7 @@ fn a_disk_that_lost_what_it_had_accepted_refuses_everything() {
     medium.fail_at(Some(medium.operations()));
     assert!(matches!(disk.flush(), Err(StoreError::Io { .. })));
     medium.fail_at(None);
-    // The medium is well again, and what was written is lost: a flush must not say otherwise.
+    // The medium works again, and the writes are lost: a flush must report that.
     assert!(matches!(disk.flush(), Err(StoreError::Broken(_))));
     assert!(matches!(
         disk.read(0, &mut [0; 9]),
@@ -251,8 +250,8 @@ fn a_disk_grows_with_what_it_holds_under_a_protocol_with_a_table_on_the_medium()
     }
 }
 
-/// A client asks for one part after the other, each time up to the end of the disk. Every answer
-/// looked at all of the disk, 100 million chunks here, which takes longer than a test may.
+/// A client asks for one part after another, each time up to the end of the disk. Every answer once
+/// scanned the whole disk, 100 million chunks here, which takes too long for a test.
 #[test]
 fn the_first_part_of_a_range_costs_what_it_is_long() {
     let size = 400 << 30;
@@ -272,8 +271,8 @@ fn the_first_part_of_a_range_costs_what_it_is_long() {
     assert_eq!(disk.parts(size, 0).expect("within").next(), None);
 }
 
-/// A control: fails if tests/full_disk.rs would not see a disk that accepts what has no room. Pages
-/// that are asked for no room accept whatever comes, as disks did.
+/// Control: fails if tests/full_disk.rs would not notice a disk that accepts writes without room.
+/// Pages that are not asked for room accept everything, as disks once did.
 #[test]
 fn a_disk_that_asks_for_no_room_cannot_keep_what_it_accepts() {
     let medium = Recorded::default();
@@ -284,7 +283,7 @@ fn a_disk_that_asks_for_no_room_cannot_keep_what_it_accepts() {
     let accepts = |at: &u64| disk.write(*at, &[1; 512]).is_ok();
     let accepted: Vec<_> = (0..5 << 20).step_by(4096).filter(accepts).collect();
     assert!(matches!(disk.flush(), Err(StoreError::Full(_))));
-    // What was accepted waits, and is not lost while the disk is open.
+    // Accepted data waits in memory, and is not lost while the disk is open.
     for at in accepted {
         let mut found = [0; 512];
         disk.read(at, &mut found).expect("it reads");

@@ -1,31 +1,31 @@
-//! The Active TxTable ([LightTx] §3.1): the versions that live transactions have written, kept out
-//! of the mapping table until they commit. And the page that a transaction holds back until it is
-//! known whether that is its last. Emptied tables are used again, so that a transaction of one page
-//! allocates nothing.
+//! The Active TxTable ([LightTx] §3.1): versions written by live transactions, kept out of the
+//! mapping table until they commit. Also the page that a transaction holds back until it is known
+//! whether it is the last. Emptied tables are reused, so a transaction of one page allocates
+//! nothing.
 
 use super::{Found, Write, table_bytes};
 use crate::ftl::{Cause, Ftl, PageKind, Slot, Written};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
 use rustc_hash::FxHashMap;
 
-/// So many versions are searched one by one; beyond that an index is kept.
+/// Up to this number of versions are searched linearly; beyond it an index is kept.
 const SEARCHED: usize = 16;
 
-/// A version of a page, as it is found on flash.
+/// A version of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Version {
     pub(super) lpn: Lpn,
     pub(super) slot: Slot,
-    /// Its write sequence; 0 if it is on no page.
+    /// Its write sequence; 0 if no flash page has it.
     pub(super) seq: u64,
 }
 
-/// What one transaction has written: the newest version of each page.
+/// The versions written by one transaction: the newest of each page.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Writes {
     entries: Vec<Version>,
     index: FxHashMap<Lpn, u32>,
-    /// When the last of its programs is done.
+    /// When its last program is done.
     pub(super) done: Nanos,
 }
 
@@ -44,8 +44,7 @@ impl Writes {
         self.place(at).map(|i| self.entries[i].slot)
     }
 
-    /// Notes a version that was programmed as `to`, and lets the collector have the one that it
-    /// takes the place of.
+    /// Records a version that was programmed as `to`, and kills the version that it replaces.
     #[inline]
     pub(super) fn put(&mut self, ftl: &mut Ftl, at: Lpn, slot: Slot, to: Written) {
         if let Some(old) = self.put_over(at, slot, to) {
@@ -53,7 +52,7 @@ impl Writes {
         }
     }
 
-    /// As [`Writes::put`], but the version that this one takes the place of stays. Returns it.
+    /// Like [`Writes::put`], but does not kill the replaced version. Returns it.
     #[inline]
     pub(super) fn put_over(&mut self, at: Lpn, slot: Slot, to: Written) -> Option<Ppn> {
         self.done = self.done.max(to.done);
@@ -64,7 +63,7 @@ impl Writes {
         })
     }
 
-    /// Notes that a page holds nothing, which nothing was programmed for.
+    /// Records that a page holds nothing, without a program.
     pub(super) fn empty(&mut self, ftl: &mut Ftl, at: Lpn) {
         let version = Version {
             lpn: at,
@@ -76,7 +75,7 @@ impl Writes {
         }
     }
 
-    /// Notes a version. Returns the page of the one that it takes the place of.
+    /// Records a version. Returns the physical page of the one that it replaces.
     #[inline]
     fn note(&mut self, version: Version) -> Option<Ppn> {
         let at = version.lpn;
@@ -99,7 +98,7 @@ impl Writes {
         None
     }
 
-    /// Follows a version that the collector has moved. False if it is not one of these.
+    /// Updates a version that the collector has moved. Returns `false` if it is not one of these.
     pub(super) fn follow(&mut self, at: Lpn, from: Slot, to: Slot, done: Nanos) -> bool {
         let Some(i) = self.place(at).filter(|&i| self.entries[i].slot == from) else {
             return false;
@@ -114,7 +113,7 @@ impl Writes {
         &self.entries
     }
 
-    /// Points the mapping table at the versions, and lets the collector have those before them.
+    /// Maps the versions in the mapping table, and kills the previous ones.
     #[inline]
     pub(super) fn publish(&self, ftl: &mut Ftl) {
         for entry in &self.entries {
@@ -124,7 +123,7 @@ impl Writes {
         }
     }
 
-    /// As [`Writes::publish`], around a step that may fail: then the mapping table is as it was.
+    /// Like [`Writes::publish`], around a step that may fail: then the mapping table is unchanged.
     pub(super) fn publish_if<T, E>(
         &self,
         ftl: &mut Ftl,
@@ -147,7 +146,7 @@ impl Writes {
         outcome
     }
 
-    /// Lets the collector have the versions.
+    /// Kills the versions.
     pub(super) fn discard(&self, ftl: &mut Ftl) {
         for entry in &self.entries {
             if let Some(page) = entry.slot.ppn() {
@@ -156,7 +155,7 @@ impl Writes {
         }
     }
 
-    /// Forgets the versions.
+    /// Removes the versions from this table.
     #[inline]
     pub(super) fn clear(&mut self) {
         if self.entries.len() > SEARCHED {
@@ -166,13 +165,13 @@ impl Writes {
         self.done = Nanos::ZERO;
     }
 
-    /// Bytes that the versions take up.
+    /// Memory of the versions in bytes.
     pub(super) fn memory(&self) -> u64 {
         (self.entries.len() * size_of::<Version>()) as u64
             + table_bytes::<Lpn, u32>(self.index.len())
     }
 
-    /// Checks that every version is still on flash and is not in the mapping table yet.
+    /// Checks that every version is live on flash and not in the mapping table yet.
     pub(super) fn check(&self, ftl: &Ftl, tx: TxId) -> Result<(), String> {
         for &Version { lpn: at, slot, .. } in &self.entries {
             let Some(page) = slot.ppn() else { continue };
@@ -189,10 +188,10 @@ impl Writes {
     }
 }
 
-/// What is held back beside its bytes.
+/// A held-back page, without its bytes.
 type HeldPage = (Lpn, PageKind, Cause);
 
-/// The page that a transaction holds back, in memory that the next one uses again.
+/// The page that a transaction holds back, in reused memory.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HeldBack {
     page: Option<HeldPage>,
@@ -200,7 +199,7 @@ pub(super) struct HeldBack {
 }
 
 impl HeldBack {
-    /// Holds a page back instead of the one before it.
+    /// Holds a page back, in place of the previous one.
     #[inline]
     pub(super) fn hold(&mut self, write: Write<'_>) {
         self.page = Some((write.at, write.content.kind(), write.cause));
@@ -208,12 +207,12 @@ impl HeldBack {
         self.bytes.extend_from_slice(write.content.bytes());
     }
 
-    /// Forgets the page if it is this one.
+    /// Drops the page if it is `at`.
     pub(super) fn clear_if(&mut self, at: Lpn) {
         self.page.take_if(|&mut (held, ..)| held == at);
     }
 
-    /// The page that is held back, if one is.
+    /// The held-back page, if any.
     pub(super) fn lpn(&self) -> Option<Lpn> {
         self.page.map(|(lpn, ..)| lpn)
     }
@@ -224,8 +223,7 @@ impl HeldBack {
         self.page.is_some()
     }
 
-    /// Where a transaction that holds this page back, and has written others, finds its own version
-    /// of a logical page, if it has one.
+    /// The transaction's own version of a logical page: this one, or one of `writes`.
     pub(super) fn find(&self, writes: &Writes, at: Lpn) -> Option<Found<'_>> {
         match self.page {
             Some((held, PageKind::Trim, _)) if held == at => Some(Found::Nothing),
@@ -234,57 +232,57 @@ impl HeldBack {
         }
     }
 
-    /// The page, to program it.
+    /// The held-back page, to program it.
     ///
     /// # Panics
-    /// None is held back.
+    /// No page is held back.
     #[inline]
     pub(super) fn get(&self) -> (Lpn, PageKind, Cause, &[u8]) {
         let (at, kind, cause) = self.page.expect("a page is held back");
         (at, kind, cause, &self.bytes)
     }
 
-    /// Forgets the page: it was programmed, or is not needed.
+    /// Drops the page: it was programmed, or is not needed.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.page = None;
     }
 
-    /// What is held back beside its bytes.
+    /// The held-back page, without its bytes.
     pub(super) fn page(&self) -> Option<HeldPage> {
         self.page
     }
 
-    /// Holds the page back that was forgotten last: its bytes are still there.
+    /// Restores the page that was dropped last; its bytes are still stored.
     pub(super) fn hold_again(&mut self, page: Option<HeldPage>) {
         self.page = page;
     }
 
-    /// Bytes of memory beyond its own.
+    /// Heap memory in bytes.
     pub(super) fn memory(&self) -> u64 {
         self.bytes.capacity() as u64
     }
 }
 
-/// What ended transactions leave behind, emptied, box and all: the next ones allocate nothing.
+/// Emptied entries of ended transactions, kept for reuse to avoid allocations.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Spare<T>(Vec<Box<T>>);
 
 impl<T: Default> Spare<T> {
-    /// One to use again, or a new one.
+    /// Takes a reusable entry, or a new one.
     #[inline]
     pub(super) fn take(&mut self) -> Box<T> {
         self.0.pop().unwrap_or_default()
     }
 
-    /// Gives an emptied one back.
+    /// Returns an emptied entry.
     #[inline]
     pub(super) fn give(&mut self, emptied: Box<T>) {
         self.0.push(emptied);
     }
 }
 
-/// One entry for each live transaction that has written something.
+/// One entry per live transaction that has written.
 #[derive(Debug, Clone)]
 pub(super) struct TxTable<T> {
     live: FxHashMap<TxId, Box<T>>,
@@ -304,42 +302,42 @@ impl<T: Default> TxTable<T> {
         self.live.get(&tx).map(|entry| entry.as_ref())
     }
 
-    /// The entry of a transaction, to change.
+    /// The entry of a transaction.
     #[inline]
     pub(super) fn get_mut(&mut self, tx: TxId) -> Option<&mut T> {
         self.live.get_mut(&tx).map(|entry| entry.as_mut())
     }
 
-    /// The entry of a transaction, a new one if it has none.
+    /// The entry of a transaction. Creates it if missing.
     #[inline]
     pub(super) fn open(&mut self, tx: TxId) -> &mut T {
         let spare = &mut self.spare;
         self.live.entry(tx).or_insert_with(|| spare.take())
     }
 
-    /// Takes the entry of a transaction that ends.
+    /// Removes the entry of a transaction that ends.
     #[inline]
     pub(super) fn take(&mut self, tx: TxId) -> Option<Box<T>> {
         self.live.remove(&tx)
     }
 
-    /// Gives an emptied entry back to be used again.
+    /// Returns an emptied entry for reuse.
     #[inline]
     pub(super) fn reuse(&mut self, entry: Box<T>) {
         self.spare.give(entry);
     }
 
-    /// All entries, in no order that may matter.
+    /// All entries, in unspecified order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (TxId, &T)> {
         self.live.iter().map(|(&tx, entry)| (tx, entry.as_ref()))
     }
 
-    /// All entries, to change.
+    /// All entries, mutable.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.live.values_mut().map(|entry| entry.as_mut())
     }
 
-    /// Bytes of the table and of what its entries hold.
+    /// Memory of the table and of its entries in bytes.
     pub(super) fn memory(&self, of: impl Fn(&T) -> u64) -> u64 {
         let entries: u64 = self.live.values().map(|entry| of(entry)).sum();
         let boxes = (self.live.len() * size_of::<T>()) as u64;

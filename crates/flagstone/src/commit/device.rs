@@ -1,7 +1,7 @@
 //! The transactional device: a flash, an FTL and a protocol behind one interface.
 //!
-//! It checks every argument, gives out transaction identifiers, keeps the isolation that the
-//! protocol supports, makes room before a protocol needs it, and counts what the host asked for.
+//! It validates every argument, assigns transaction identifiers, enforces the isolation that the
+//! protocol supports, makes room before a protocol needs it, and counts the host's requests.
 
 use super::live::LiveTable;
 use super::{
@@ -34,8 +34,8 @@ pub struct RequestStats {
 
 /// A transactional device.
 ///
-/// Transactions run side by side as far as the protocol's [`Isolation`] allows. The caller has to
-/// keep conflicts away, or to roll a transaction back:
+/// Transactions run concurrently, as far as the protocol's [`Isolation`] allows. The caller must
+/// avoid conflicts, or roll a transaction back:
 ///
 /// ```
 /// use flagstone::prelude::*;
@@ -69,8 +69,7 @@ pub struct Device {
 over_ftl!(Device);
 
 impl Device {
-    /// Starts a device from its flash alone, blank or not. All settings have their defaults and
-    /// the time is zero.
+    /// Opens a device from its flash alone, blank or not, with default settings, at time zero.
     ///
     /// # Errors
     /// As [`Device::open`].
@@ -85,11 +84,10 @@ impl Device {
         )
     }
 
-    /// Starts a device from its flash alone, blank or not.
+    /// Opens a device from its flash alone, blank or not.
     ///
     /// # Errors
-    /// The protocol cannot work on this flash, the flash holds what this version cannot read, or
-    /// the power fails meanwhile.
+    /// The protocol cannot work on this flash, the flash has an unknown format, or the power fails.
     pub fn open(
         flash: Box<dyn Flash>,
         kind: Kind,
@@ -101,10 +99,9 @@ impl Device {
         Device::open_with(flash, kind.info(), recover, config, options, now)
     }
 
-    /// Starts a device with a protocol that [`Kind`] does not list: one of your own. `recover` gets
-    /// the translation layer after it was mounted, and what the flash said apart from data pages.
-    /// It finds out which version of each page counts, calls [`Ftl::revive`] for each live page,
-    /// and ends with [`Ftl::finish_mount`].
+    /// Opens a device with a protocol that [`Kind`] does not list. `recover` gets the mounted
+    /// translation layer, and the result of the mount. It determines which version of each page
+    /// counts, calls [`Ftl::revive`] for each live page, and ends with [`Ftl::finish_mount`].
     ///
     /// # Errors
     /// As [`Device::open`].
@@ -142,34 +139,34 @@ impl Device {
         self.info
     }
 
-    /// Makes the device larger, on a medium that can be; see [`Ftl::grow`]. Returns how many blocks
-    /// were added.
+    /// Grows the device, if its medium can grow; see [`Ftl::grow`]. Returns the number of added
+    /// blocks.
     ///
     /// # Errors
-    /// The device is of a form that cannot grow, or the power fails.
+    /// The device has a form that cannot grow, or the power fails.
     pub fn grow(&mut self, now: Nanos, blocks: u32) -> Result<u32, DeviceError> {
         let added = self.ftl.grow(now, blocks)?;
         self.protocol.grown(&self.ftl);
         Ok(added)
     }
 
-    /// Gives out the first `blocks` blocks only: see [`Ftl::give_out`].
+    /// Limits allocation to the first `blocks` blocks, see [`Ftl::give_out`].
     pub fn give_out(&mut self, blocks: u32) {
         self.ftl.give_out(blocks);
     }
 
-    /// Sets the counters to zero: the end of a warm-up.
+    /// Resets the counters, for example after a warm-up.
     pub fn reset_stats(&mut self) {
         self.ftl.reset_stats();
         self.host = RequestStats::default();
     }
 
-    /// Transactions that have begun and not ended.
+    /// The live transactions.
     pub fn live(&self) -> impl Iterator<Item = TxId> + '_ {
         self.live.ids()
     }
 
-    /// Transactions that can be live at once, if that is bounded.
+    /// Maximum number of live transactions, if bounded.
     pub fn live_max(&self) -> Option<u32> {
         match self.info.isolation {
             Isolation::Strict => Some(1),
@@ -177,7 +174,7 @@ impl Device {
         }
     }
 
-    /// Bytes of each structure in memory.
+    /// Memory of each structure in bytes.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.ftl.memory().to_vec();
         all.extend(self.protocol.memory());
@@ -187,13 +184,13 @@ impl Device {
     /// Starts a transaction.
     ///
     /// # Errors
-    /// As many are live as the protocol supports, or the device has used up its numbers.
+    /// The maximum number of transactions is live, or identifiers or sequences are nearly used up.
     pub fn begin(&mut self, now: Nanos) -> Result<TxId, DeviceError> {
         spare_numbers(&self.ftl, self.last_tx)?;
         self.begin_more(now)
     }
 
-    /// As [`Device::begin`], also where numbers are near their end: for work that goes on.
+    /// Like [`Device::begin`], but may use the reserve of numbers: for work in progress.
     pub(crate) fn begin_more(&mut self, now: Nanos) -> Result<TxId, DeviceError> {
         if let Some(limit) = self.live_max()
             && self.live.len() as u32 >= limit
@@ -212,17 +209,17 @@ impl Device {
         Ok(tx)
     }
 
-    /// Gives transactions and snapshots from now on numbers that those of `before` did not have: a
-    /// device that was opened once more over the same flash takes its place.
+    /// Continues the transaction and snapshot numbers of `before`, which this device replaces after
+    /// reopening the same flash.
     pub fn number_after(&mut self, before: &Device) {
         self.last_tx = self.last_tx.max(before.last_tx);
         self.ftl.number_snapshots_after(&before.ftl);
     }
 
-    /// Writes a page in a transaction. The page is durable once the transaction is.
+    /// Writes a page in a transaction. The page becomes durable with the transaction.
     ///
     /// # Errors
-    /// The device refuses the request, or cannot go on.
+    /// The device refuses the request, or cannot continue.
     #[inline]
     pub fn write(
         &mut self,
@@ -234,7 +231,7 @@ impl Device {
         self.write_as(Cause::Host, now, tx, at, data)
     }
 
-    /// As [`Device::write`], counted as `cause`: a host's log is counted apart from its data.
+    /// Like [`Device::write`], but counted under `cause`: a host's log is counted separately.
     ///
     /// # Errors
     /// As [`Device::write`].
@@ -258,7 +255,7 @@ impl Device {
         self.put(now, tx, Write { at, content, cause })
     }
 
-    /// Gives a page back in a transaction: it reads as empty once the transaction has committed.
+    /// Trims a page in a transaction: it reads as empty once the transaction has committed.
     ///
     /// # Errors
     /// As [`Device::write`].
@@ -306,7 +303,7 @@ impl Device {
         }
         let put = self.put_noted(now, tx, write);
         if is_noted && put.is_err() {
-            // It can be asked for again.
+            // The page can be requested again.
             self.writers.remove(&at);
             self.live.get_mut(tx).map(|live| live.pages.pop());
         }
@@ -322,7 +319,7 @@ impl Device {
         Ok(self.protocol.write(&mut self.ftl, now, tx, write)?)
     }
 
-    /// Makes room for a request, and does the work that the protocol needs before it.
+    /// Makes room for a request, and does the work that the protocol requires before it.
     #[inline]
     fn make_way(&mut self, now: Nanos, tx: TxId) -> Result<(), DeviceError> {
         self.protocol.settle(&mut self.ftl, now)?;
@@ -339,7 +336,7 @@ impl Device {
         Ok(())
     }
 
-    /// Collects a block, whatever it costs.
+    /// Collects a block, whether or not that gains room.
     #[cfg(test)]
     pub(super) fn collect(
         &mut self,
@@ -349,12 +346,11 @@ impl Device {
         collect(&mut self.ftl, self.protocol.as_mut(), now, block)
     }
 
-    /// Reads a page: the transaction's own version if it wrote one, else the last committed one.
-    /// Returns when it was read, and the bytes. A page that was never written, or was trimmed, has
-    /// none.
+    /// Reads a page: the version of `tx` if it wrote one, otherwise the last committed version.
+    /// Returns when it was read, and the bytes, if the page holds any.
     ///
     /// # Errors
-    /// The page is beyond the device or lost to bit errors, or the power is gone.
+    /// The page is beyond the device or lost to bit errors, or the power failed.
     pub fn read(
         &mut self,
         now: Nanos,
@@ -364,7 +360,7 @@ impl Device {
         self.read_as(Cause::Host, now, tx, at)
     }
 
-    /// As [`Device::read`], counted as `cause`.
+    /// Like [`Device::read`], but counted under `cause`.
     ///
     /// # Errors
     /// As [`Device::read`].
@@ -383,8 +379,7 @@ impl Device {
         Ok((done, bytes.map(|bytes| &self.buffer[..bytes])))
     }
 
-    /// As [`Device::read`], into a buffer of the size of a page. Returns how many bytes were
-    /// filled.
+    /// Like [`Device::read`], into a buffer of a page's size. Returns the number of bytes.
     ///
     /// # Errors
     /// As [`Device::read`].
@@ -423,11 +418,11 @@ impl Device {
         read_found(&mut self.ftl, (now, cause), found, at, into)
     }
 
-    /// Commits a transaction. Returns when it is durable, or nothing if it waits for its group.
-    /// Then [`Device::acknowledged`] names it later.
+    /// Commits a transaction. Returns when it is durable, or `None` if it waits for its group.
+    /// [`Device::acknowledged`] reports it later.
     ///
     /// # Errors
-    /// There is no such transaction, or the device cannot go on.
+    /// There is no such transaction, or the device cannot continue.
     pub fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Option<Nanos>, DeviceError> {
         let live = self.live.get_mut(tx);
         if live.ok_or(DeviceError::NoTransaction(tx))?.committing {
@@ -447,10 +442,10 @@ impl Device {
         }
     }
 
-    /// Rolls a transaction back. Returns when the device is done with it.
+    /// Rolls a transaction back. Returns when the device has finished.
     ///
     /// # Errors
-    /// There is no such transaction, it waits for its commit, or the device cannot go on.
+    /// There is no such transaction, it waits for its commit, or the device cannot continue.
     pub fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, DeviceError> {
         let live = self.live.get_mut(tx);
         if live.ok_or(DeviceError::NoTransaction(tx))?.committing {
@@ -462,17 +457,17 @@ impl Device {
         Ok(done)
     }
 
-    /// When commits stop waiting for their group. The host should call [`Device::acknowledged`]
-    /// then.
+    /// When waiting commits stop waiting for their group. The host should then call
+    /// [`Device::acknowledged`].
     pub fn deadline(&self) -> Option<Nanos> {
         self.protocol.deadline()
     }
 
-    /// Commits that have waited for their group and are durable now, with the instant of each.
-    /// `flush` commits all that wait, for example because every client waits.
+    /// Returns commits that waited for their group and became durable, each with its time. `flush`
+    /// commits all waiting ones, for example because every client waits.
     ///
     /// # Errors
-    /// A device that cannot go on.
+    /// The device cannot continue.
     pub fn acknowledged(
         &mut self,
         now: Nanos,
@@ -487,16 +482,16 @@ impl Device {
         Ok(done)
     }
 
-    /// Checks the invariants of the protocol and of the FTL, in tests and campaigns.
+    /// Checks the invariants of the protocol and of the FTL. For tests and campaigns.
     ///
     /// # Errors
-    /// Says which one does not hold.
+    /// Names the invariant that is violated.
     pub fn check(&self) -> Result<(), String> {
         self.ftl.check()?;
         self.protocol.check(&self.ftl)
     }
 
-    /// A copy of this device, over a copy of its flash.
+    /// A copy of this device over a copy of its flash.
     #[must_use]
     pub fn duplicate(&self, flash: Box<dyn Flash>) -> Device {
         Device {
@@ -521,7 +516,7 @@ impl Device {
     }
 }
 
-/// What a protocol keeps on this flash.
+/// The format that a protocol needs on this flash.
 fn format(
     flash: &dyn Flash,
     info: &Info,
@@ -534,8 +529,8 @@ fn format(
     format.map_err(|error| DeviceError::Unsuitable(error.0))
 }
 
-/// Reads a version of a page from where it was found. Returns when it was read, and how many bytes
-/// it has.
+/// Reads a version of a page from the place that was found. Returns when it was read, and its
+/// length.
 fn read_found(
     ftl: &mut Ftl,
     (now, cause): (Nanos, Cause),

@@ -1,5 +1,5 @@
-//! The end of a device, under every protocol: its blocks wear out until it takes no more writes.
-//! It says so, and everything that was acknowledged can be read, then and after each restart.
+//! The end of a device under every protocol: its blocks wear out until it refuses writes. It must
+//! report that, and all acknowledged data must stay readable, also after restarts.
 
 use super::small_device::{EVERYTHING, NOTHING, Small, unwaited};
 use super::{Config, DeviceError, Kind};
@@ -17,17 +17,17 @@ const GEOMETRY: Geometry = Geometry {
     ..small::GEOMETRY
 };
 
-/// Erases that a block takes: not all take as many.
+/// Number of erases that a block survives; differs between blocks.
 fn endurance(block: Pbn) -> u32 {
     12 + block.0 * 7 % 9
 }
 
-/// A device and what was acknowledged of it.
+/// A device, and its acknowledged contents.
 struct Life {
     kind: Kind,
     small: Small,
     holds: Vec<u8>,
-    /// Pages that a device without transactions took and never said to be durable.
+    /// Pages that a device without transactions accepted but never declared durable.
     doubted: Vec<u32>,
     dice: Dice,
 }
@@ -44,7 +44,7 @@ impl Life {
         }
     }
 
-    /// A transaction of a few pages, which is rolled back if the device does not take it.
+    /// Runs a transaction of a few pages. Rolls it back if the device refuses it.
     fn transaction(&mut self) -> Result<(), DeviceError> {
         let value = self.dice.pick(250) as u8 + 1;
         let first = self.dice.pick(PAGES - 4);
@@ -62,7 +62,7 @@ impl Life {
             pages.iter().for_each(|&at| self.holds[at as usize] = value);
             return Ok(());
         }
-        // A device without transactions keeps what it took.
+        // A device without transactions keeps accepted writes.
         if self.kind == Kind::Plain {
             for &at in &pages {
                 self.holds[at as usize] = self.small.value(at);
@@ -70,7 +70,7 @@ impl Life {
             self.doubted.extend(pages);
         }
         let now = self.small.now;
-        // To roll back may take a write as well: then the restart does it.
+        // The rollback may need a write as well and fail: then the restart rolls back.
         let _ = self.small.device().abort(now, tx);
         outcome
     }
@@ -79,7 +79,7 @@ impl Life {
         self.small.values(PAGES) == self.holds
     }
 
-    /// Lives until the device takes no more, and looks at it after each transaction.
+    /// Runs until the device refuses writes. Calls `look` after each transaction.
     fn live_out(mut self, mut look: impl FnMut(&mut Small)) -> (Life, DeviceError) {
         for round in 0..4_000 {
             for _ in 0..40 {
@@ -131,16 +131,16 @@ fn a_worn_out_device_says_so_and_all_that_was_acknowledged_can_be_read() {
     }
 }
 
-/// What was said of the end of a device until it came, by a reading of its wear.
+/// Reports of a device's end of life until it came, by one way of reading its wear.
 #[derive(Debug, Default)]
 struct Said {
-    /// Transactions that were taken.
+    /// Number of accepted transactions.
     all: u64,
-    /// Of these, those before the end was near.
+    /// Number of those before the end was reported as near.
     far: u64,
 }
 
-/// Lives a device out. Each reading is asked after each transaction.
+/// Runs a device until its end. Each way of reading its wear is asked after each transaction.
 fn said_until_the_end<const N: usize>(
     kind: Kind,
     readings: [fn(Wear) -> EndOfLife; N],

@@ -10,13 +10,13 @@ use std::fmt;
 pub enum DeviceError {
     /// The protocol cannot work on this device.
     Unsuitable(String),
-    /// No such transaction is live.
+    /// No transaction with this identifier is live.
     NoTransaction(TxId),
-    /// As many transactions are live as the protocol supports.
+    /// The maximum number of transactions is live.
     TooManyLive {
         /// The protocol.
         protocol: &'static str,
-        /// How many it supports.
+        /// The maximum number.
         limit: u32,
     },
     /// Another live transaction has written the page.
@@ -28,7 +28,7 @@ pub enum DeviceError {
         /// The transaction that wrote it.
         holder: TxId,
     },
-    /// The protocol takes each page once in a transaction.
+    /// The protocol takes each page once per transaction.
     WrittenTwice {
         /// The protocol.
         protocol: &'static str,
@@ -39,7 +39,7 @@ pub enum DeviceError {
     OutOfRange {
         /// The page.
         at: Lpn,
-        /// Logical pages of the device.
+        /// Number of logical pages of the device.
         pages: u32,
     },
     /// More bytes than a page holds.
@@ -55,28 +55,28 @@ pub enum DeviceError {
     TooManyUpdaters {
         /// The page.
         at: Lpn,
-        /// How many it can list.
+        /// The maximum number in a version.
         limit: u8,
     },
-    /// The page has pending records, but is no page of records.
+    /// The page has pending records, but does not contain records.
     NoRecords(Lpn),
-    /// Transactions are in doubt since the restart.
+    /// Transactions have been in doubt since the restart.
     Unresolved,
     /// The page was lost to bit errors.
     Unreadable(Lpn),
-    /// The protocol cannot give snapshots.
+    /// The protocol does not support snapshots.
     NoSnapshots {
         /// The protocol.
         protocol: &'static str,
     },
-    /// The snapshot has ended: its room was needed.
+    /// The snapshot was ended because its room was needed.
     SnapshotEnded,
-    /// The layer below could not go on.
+    /// The FTL cannot continue.
     Ftl(FtlError),
 }
 
 impl DeviceError {
-    /// Whether the power is gone: the device has to be opened again, from its flash.
+    /// Whether the power failed: the device must be opened again from its flash.
     pub fn is_power_loss(&self) -> bool {
         *self == DeviceError::Ftl(FtlError::PowerLost)
     }

@@ -1,6 +1,6 @@
-//! Roots, mapping pages and log pages whose programs fail, one or many in turn, for a while or for
-//! good, under every protocol. Acknowledged data can be read, then and after a restart. Data that a
-//! device says it has taken back are gone.
+//! Failing programs of roots, mapping pages and log pages under every protocol: one or many in
+//! turn, temporarily or permanently. Acknowledged data must stay readable, also after a restart,
+//! and data must be gone after a reported rollback.
 
 use super::{Config, Device, DeviceError, Kind, Options};
 use crate::dice::Dice;
@@ -28,10 +28,10 @@ const GEOMETRY: Geometry = Geometry {
 #[derive(Debug, Default)]
 struct Plan {
     kinds: Vec<u8>,
-    /// So many of these kinds are let pass, and so many fail then.
+    /// Number of programs of these kinds that succeed, and number of those that then fail.
     pass: u32,
     fail: u32,
-    /// One in so many erases fails meanwhile, and from then on each of that block.
+    /// One in this many erases fails during that time, and then all erases of that block.
     erases: Option<u32>,
     erased: u32,
     worn: BTreeSet<Pbn>,
@@ -43,13 +43,13 @@ impl Plan {
         plan.lock().expect("no thread panics here")
     }
 
-    /// So many programs of a kind fail from now on.
+    /// Lets the next `programs` programs of a kind fail.
     fn fail_all(&mut self, kind: PageKind, programs: u32) {
         (self.kinds, self.fail) = (vec![kind as u8], programs);
     }
 }
 
-/// A chip whose programs fail as planned, and which can show more of its blocks.
+/// A chip whose programs fail as planned, and which can grow.
 struct Failing {
     chip: Shared<Chip>,
     plan: Arc<Mutex<Plan>>,
@@ -127,7 +127,7 @@ impl Flash for Failing {
     }
 }
 
-/// A live transaction and what it has written.
+/// A live transaction, and what it has written.
 struct Live {
     tx: TxId,
     client: u32,
@@ -144,13 +144,13 @@ struct Run {
     holds: Vec<u8>,
     live: Vec<Live>,
     refused: u32,
-    /// Of so many steps of a client three end its transaction.
+    /// Of this many steps of a client, three end its transaction.
     ends: u32,
 }
 
 const CLIENTS: u32 = 3;
 
-/// Cells, blocks of a plane, and of how many steps of a client three end its transaction.
+/// Cell type, blocks per plane, and [`Run::ends`].
 type Shape = (Cell, u32, u32);
 
 impl Run {
@@ -224,7 +224,7 @@ impl Run {
         }
     }
 
-    /// Takes a transaction back. If even that fails, the device starts again.
+    /// Rolls a transaction back. If that fails, restarts the device.
     fn abort(&mut self, at: usize) -> Result<(), String> {
         let live = self.live.remove(at);
         match self.device.abort(self.now, live.tx) {
@@ -237,7 +237,7 @@ impl Run {
         Ok(())
     }
 
-    /// Something that a client does.
+    /// Executes one step of a client.
     fn step(&mut self) -> Result<(), String> {
         let client = self.dice.pick(CLIENTS);
         let Some(at) = self.live.iter().position(|live| live.client == client) else {
@@ -280,7 +280,7 @@ impl Run {
                 }
             },
             _ => {
-                // Each client has pages of its own.
+                // Each client has its own pages.
                 let page = self.dice.pick(PAGES / CLIENTS) * CLIENTS + client;
                 let value = self.dice.pick(250) as u8 + 1;
                 let written = self.live[at].pages.iter().any(|&(p, _)| p == page);
@@ -346,7 +346,7 @@ fn open_as(
     Device::open(flash, kind, config, &options, Nanos::ZERO)
 }
 
-/// How many operations were refused.
+/// Executes a run. Returns the number of refused operations.
 fn run(
     kind: Kind,
     shape: Shape,
@@ -355,7 +355,7 @@ fn run(
     (pass, fail): (u32, u32),
     seed: u64,
 ) -> Result<u32, String> {
-    // It may be too small for what a protocol keeps.
+    // The geometry may be too small for the protocol.
     let Some(mut run) = Run::new(kind, shape, seed) else {
         return Ok(0);
     };
@@ -377,11 +377,11 @@ fn run(
     Ok(run.refused)
 }
 
-/// A run: its shape, what fails, of how many erases one does, how many programs are let pass and
-/// fail, and its seed.
+/// A run: its shape, the failing kinds, the rate of failing erases, the numbers of succeeding and
+/// failing programs, and the seed.
 type Planned = (Shape, &'static [PageKind], Option<u32>, (u32, u32), u64);
 
-/// Makes runs of all protocols.
+/// Executes runs with all protocols.
 fn all(runs: &[Planned]) {
     let (mut wrong, mut ever) = (Vec::new(), 0);
     for &kind in Kind::ALL.iter().filter(|kind| kind.info().atomic) {
@@ -405,8 +405,8 @@ fn all(runs: &[Planned]) {
     assert!(ever >= 10, "only {ever} protocols ever refused anything");
 }
 
-/// Wrong where a checkpoint that fails forgets what it has not written, and where zones are written
-/// that no root names.
+/// Fails if a failed checkpoint drops unwritten changes, or if zones are written that no root
+/// lists.
 #[test]
 fn nothing_is_lost_where_roots_mapping_pages_or_log_pages_fail() {
     use PageKind::{Log, Map, Root};
@@ -433,8 +433,8 @@ fn nothing_is_lost_where_roots_mapping_pages_or_log_pages_fail() {
     all(&runs);
 }
 
-/// Wrong where a device that has no room for the last page of a transaction, or for its flag,
-/// forgets that the transaction has one.
+/// Fails if a device without room for the last page of a transaction, or for its flag, forgets that
+/// the transaction has one.
 #[test]
 fn nothing_is_lost_where_commits_find_no_room_and_are_asked_for_again() {
     let mut runs: Vec<Planned> = Vec::new();
@@ -449,7 +449,7 @@ fn nothing_is_lost_where_commits_find_no_room_and_are_asked_for_again() {
     all(&runs);
 }
 
-/// Wrong where the group is gone whose log page could not be written.
+/// Fails if a group is lost because its log page could not be written.
 #[test]
 fn a_group_whose_log_page_fails_commits_later() {
     let chip = Shared::new(small::chip(GEOMETRY));
@@ -492,8 +492,8 @@ fn a_group_whose_log_page_fails_commits_later() {
     }
 }
 
-/// Wrong where a root that could not be written is taken for one that names the blocks of the
-/// larger table.
+/// Fails if a root that could not be written is taken for one that lists the blocks of the larger
+/// table.
 #[test]
 fn a_device_that_failed_to_grow_grows_when_it_is_asked_again() {
     let before = Geometry {

@@ -1,5 +1,5 @@
-//! Devices that become larger while they are used, under every protocol. Campaigns of the lab cut
-//! the power under stores that grow.
+//! Devices that grow in use, under every protocol. Campaigns of the lab cut the power under stores
+//! that grow.
 
 use super::show::tests::{named, newest_root};
 use super::small_device::{NOTHING, Small, unwaited};
@@ -12,19 +12,19 @@ use crate::units::{Nanos, Pbn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Blocks of a device before it has grown and after. Its mapping table needs two more blocks then.
+/// Number of blocks before and after growth. The mapping table then needs two more blocks.
 const BEFORE: u32 = 120;
 const AFTER: u32 = 144;
 
-/// The shape of the medium when it has grown.
+/// The geometry of the grown medium.
 const GEOMETRY: Geometry = Geometry {
     channels: 1,
     blocks_per_plane: AFTER,
     ..small::GEOMETRY
 };
 
-/// A medium that shows the first blocks of a chip, and more of them when it grows. How many it
-/// shows outlives a restart.
+/// A medium that exposes the first blocks of a chip, and more when it grows. Its size survives a
+/// restart.
 struct Window {
     chip: Shared<PowerCut>,
     shown: Arc<AtomicU32>,
@@ -60,7 +60,7 @@ impl Flash for Window {
     }
 }
 
-/// A device that is full, and what its pages hold.
+/// A full device, and the contents of its pages.
 fn full(kind: Kind) -> (Small, Vec<u8>) {
     let config = Config {
         over_provision: 0.5,
@@ -76,13 +76,13 @@ fn full(kind: Kind) -> (Small, Vec<u8>) {
     (small, vec![1; pages as usize])
 }
 
-/// Asks for so many blocks. Returns how many were added.
+/// Requests `blocks` blocks. Returns the number of added ones.
 fn grow(small: &mut Small, blocks: u32) -> u32 {
     let now = small.now;
     small.device().grow(now, blocks).expect("it can grow")
 }
 
-/// Transactions on old and new pages.
+/// Runs transactions on old and new pages.
 fn churn(small: &mut Small, values: &mut Vec<u8>, transactions: u32) {
     let pages = small.device().pages();
     values.resize(pages as usize, 0);
@@ -101,15 +101,15 @@ fn churn(small: &mut Small, values: &mut Vec<u8>, transactions: u32) {
     small.check();
 }
 
-/// Wrong where a protocol has a table with an entry for each page and does not lengthen it, where
-/// the FTL forgets one of its own, or where a restart takes a size for the other.
+/// Fails if a protocol has a table with an entry per page and does not extend it, if the FTL
+/// forgets a table, or if a restart confuses the two sizes.
 #[test]
 fn a_medium_without_room_adds_nothing_and_the_device_goes_on() {
     for &kind in Kind::ALL {
         let (small, mut values) = full(kind);
         let mut small = small.restart(NOTHING);
         let (pages, mut missing) = (small.device().pages(), AFTER - BEFORE);
-        // It gives what it has, and then nothing.
+        // The medium adds what it has, and then nothing.
         for asked in [20, 40, 8] {
             let added = grow(&mut small, asked);
             assert_eq!(added, asked.min(missing), "{kind}");
@@ -118,7 +118,7 @@ fn a_medium_without_room_adds_nothing_and_the_device_goes_on() {
         }
         assert_eq!(small.device().geometry().blocks(), AFTER);
         assert!(small.device().pages() > pages, "{kind} addresses no more");
-        // Once it has grown, its roots name the blocks of its mapping table.
+        // After growth, roots list the blocks of the mapping table.
         if kind.info().format.persist_map {
             let root = small.chip(|chip| newest_root(chip, |data| kind.info().root_fields(data)));
             let pool = named(&root.expect("it has written some").1, "POOL");

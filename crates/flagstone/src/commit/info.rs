@@ -1,4 +1,4 @@
-//! The description of a commit protocol.
+//! Descriptions of commit protocols.
 
 use super::roots::Own;
 use super::show::Row;
@@ -8,57 +8,56 @@ use crate::layout::Layout;
 use crate::nand::Geometry;
 use crate::settings::{BadSetting, Setting, configurable};
 
-/// In [`Format::logs`] of a protocol: a log for each of its log heads, in lanes.
+/// Value of [`Format::logs`] for protocols with one log per log head, in lanes.
 pub const LOG_PER_HEAD: u8 = u8::MAX;
 
-/// A description of a protocol.
+/// The description of a protocol.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Info {
     /// The name in commands, results and file names.
     pub name: &'static str,
-    /// One line on how it commits.
+    /// How it commits, in one line.
     pub idea: &'static str,
     /// Key of the paper, see docs/papers.md.
     pub paper: &'static str,
     /// The section of the paper.
     pub section: &'static str,
-    /// The loosest isolation that it supports.
+    /// The loosest supported isolation.
     pub isolation: Isolation,
-    /// Transactions that can be live at once on any device, if their number is bounded. For a given
-    /// device see [`Protocol::live_max`](super::Protocol::live_max).
+    /// Maximum number of live transactions on any device, if bounded. For a specific device see
+    /// [`Protocol::live_max`](super::Protocol::live_max).
     pub live_max: Option<u32>,
-    /// Whether pages are reprogrammed in place, which only SLC cells allow.
+    /// Whether it reprograms pages in place, which requires SLC cells.
     pub reprograms: bool,
-    /// Whether one transaction may write a page twice.
+    /// Whether a transaction may write a page twice.
     pub rewrites: bool,
-    /// Whether it keeps transactions apart at all; false for the control.
+    /// Whether transactions are atomic; false for the control.
     pub atomic: bool,
-    /// Whether the form that is printed in the paper loses data, so that there is a repaired form
-    /// beside it.
+    /// Whether the form printed in the paper loses data, so that a repaired form exists.
     pub as_published: bool,
-    /// Modes that campaigns try, the default first.
+    /// Modes for campaigns, the default first.
     pub modes: &'static [Mode],
     /// Its settings.
     pub settings: &'static [Setting],
-    /// The format that it needs of the FTL. Its `logs` may be [`LOG_PER_HEAD`].
+    /// The format that it requires of the FTL. `logs` may be [`LOG_PER_HEAD`].
     pub format: Format,
-    /// Its part of a spare area: records one behind the other, after the header of the FTL.
+    /// Its records in a spare area, in order, after the header of the FTL.
     pub tail: &'static [Layout],
-    /// A page of its log, if it has one: the head, whose last field counts the entries, and an
-    /// entry.
+    /// The records of a log page, if it has a log: the head, whose last field is the number of
+    /// entries, and an entry.
     pub log: &'static [Layout],
-    /// What it keeps in a root, in fields ([`Info::root_fields`]), if it keeps anything there.
+    /// Decodes its data in a root ([`Info::root_fields`]), if it has any.
     pub(super) root: Option<Own>,
     /// The rows of its recovery table.
     pub recovery: &'static [Row],
-    /// What a commit flag says, for protocols that have one.
+    /// Describes the value of a commit flag, for protocols that have one.
     pub flag: Option<fn(u8) -> &'static str>,
 }
 
 impl Info {
-    /// A protocol that keeps transactions apart, takes a page once in a transaction and one
-    /// transaction at a time, and needs nothing of the FTL. What differs is set in the fields.
+    /// Defaults: an atomic protocol that takes each page once per transaction, one transaction at a
+    /// time, and requires nothing of the FTL. The fields of a protocol override this.
     pub const fn new(name: &'static str, idea: &'static str) -> Info {
         Info {
             name,
@@ -82,10 +81,10 @@ impl Info {
         }
     }
 
-    /// The format that the protocol needs of the FTL on a given device.
+    /// The format that the protocol requires of the FTL on a device.
     ///
     /// # Errors
-    /// A setting that the protocol does not have, or a value that it cannot have.
+    /// The protocol lacks a setting, or does not accept its value.
     pub fn format_on(&self, geometry: &Geometry, options: &Options) -> Result<Format, BadSetting> {
         options.settings.check(self)?;
         let logs = match self.format.logs {
@@ -98,7 +97,7 @@ impl Info {
         })
     }
 
-    /// Whether a device's cells and spare areas suit the protocol.
+    /// Checks whether a device's cells and spare areas suit the protocol.
     ///
     /// # Errors
     /// Says what does not.

@@ -1,18 +1,18 @@
-//! The live transactions of a device, in the order in which they began: a short list, mostly of
-//! one. What a transaction leaves behind is used again, so that the next one allocates nothing.
+//! The live transactions of a device, in the order of their begin. Usually a single one. Entries
+//! are reused, so that new transactions allocate nothing.
 
 use crate::units::{Lpn, TxId};
 
-/// What the device knows of a live transaction.
+/// State of a live transaction in the device.
 #[derive(Debug, Clone)]
 pub(super) struct Live {
     tx: TxId,
-    /// Pages written, where the protocol needs to know.
+    /// Pages it has written, if the protocol needs to know.
     pub(super) pages: Vec<Lpn>,
     pub(super) committing: bool,
 }
 
-/// Live transactions; identifiers ascend.
+/// Live transactions, by ascending identifier.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LiveTable {
     list: Vec<Live>,
@@ -44,7 +44,7 @@ impl LiveTable {
         self.place(tx).map(|place| &mut self.list[place])
     }
 
-    /// Ends a transaction and shows what it had written.
+    /// Ends a transaction. Passes each page that it had written to `see`.
     #[inline]
     pub(super) fn end(&mut self, tx: TxId, see: impl FnMut(Lpn)) {
         let place = self.place(tx).expect("only live transactions end");

@@ -1,6 +1,6 @@
-//! What a device meets in a long life, under every protocol: transactions that see many zone
-//! slides, blocks that are bad from the factory wherever they are, blocks for roots that fail one
-//! after the other, and sizes beyond those of campaigns.
+//! Situations in a long life of a device, under every protocol: transactions that span many zone
+//! slides, factory-bad blocks anywhere, blocks for roots that fail one after another, and sizes
+//! beyond those of campaigns.
 
 use super::small_device::{EVERYTHING, NOTHING, PAGES, Small, unwaited};
 use super::{Config, Device, DeviceError, Kind, Options};
@@ -84,13 +84,13 @@ fn blocks_may_be_bad_from_the_factory_anywhere() {
     for &kind in Kind::ALL {
         let live_with = |bad: &[u32]| live_with(kind, GEOMETRY, bad);
         live_with(&[0]);
-        // Where roots, mapping pages and logs would begin, in one plane and in all.
+        // Where roots, mapping pages and logs would begin: in one plane, and in all.
         live_with(&[0, 1, 2, 3]);
         let firsts: Vec<u32> = (0..planes).map(|plane| plane * of_plane).collect();
         live_with(&firsts);
         let seconds: Vec<u32> = firsts.iter().flat_map(|&at| [at, at + 1]).collect();
         live_with(&seconds);
-        // Most of a plane, all but one, and all of it.
+        // Most of a plane, all but one of its blocks, and all of it.
         for good in [7, 1, 0] {
             let most: Vec<u32> = (of_plane..2 * of_plane - good).collect();
             live_with(&most);
@@ -102,7 +102,7 @@ fn blocks_may_be_bad_from_the_factory_anywhere() {
             let most: Vec<u32> = (60..120 - good).collect();
             super::long_lives::live_with(kind, two_planes, &most);
         }
-        // Anywhere.
+        // Random blocks.
         for seed in 0..6 {
             let mut dice = Dice(seed);
             let bad: Vec<u32> = (0..10).map(|_| dice.pick(blocks)).collect();
@@ -111,7 +111,7 @@ fn blocks_may_be_bad_from_the_factory_anywhere() {
     }
 }
 
-/// The blocks of a device that hold roots, in the order in which they are used.
+/// The blocks that hold roots, in the order of their use.
 fn anchors(chip: &Chip) -> Vec<Pbn> {
     let geometry = chip.geometry();
     let is_root = |at| chip.is_programmed(at) && chip.peek_spare(at)[0] & 0x17 == 0x11;
@@ -176,14 +176,14 @@ fn blocks_for_roots_fail_one_after_the_other_until_the_device_says_so() {
             if let Some(error) = error {
                 break error;
             }
-            // The next one fails when it is to be erased again.
+            // The next block fails at its next erase.
             let next = anchors(&chip).into_iter().nth(failed);
             chip.wear_out(next.expect("there are more"));
             failed += 1;
         };
         assert_eq!(refused, DeviceError::Ftl(FtlError::MetaFull), "{kind}");
         assert!(failed >= 3, "{kind}: after {failed}");
-        // Nothing is lost that was acknowledged.
+        // All acknowledged data is there.
         let (device, _flash) = open(chip);
         let mut device = device.expect("it starts");
         let now = device.recovered_at();
@@ -204,8 +204,8 @@ fn blocks_for_roots_fail_one_after_the_other_until_the_device_says_so() {
     }
 }
 
-/// Fills a device of so many blocks a plane, overwrites some of it, cuts the power, and looks at
-/// every page.
+/// Fills a device with `blocks_per_plane` blocks per plane, overwrites a part, cuts the power, and
+/// checks every page.
 fn large(kind: Kind, blocks_per_plane: u32, pages_per_block: u32, writes: u64) {
     let geometry = Geometry {
         channels: 4,
@@ -274,7 +274,7 @@ fn devices_of_sixteen_mebibytes_hold_what_they_took() {
     }
 }
 
-/// On demand: `cargo test --release -p flagstone --lib one_gibibyte -- --ignored`.
+/// Run explicitly: `cargo test --release -p flagstone --lib one_gibibyte -- --ignored`.
 #[test]
 #[ignore = "takes minutes"]
 fn devices_of_one_gibibyte_hold_what_they_took() {

@@ -1,12 +1,12 @@
-//! Commit protocols: what goes into a spare area, when a version counts, and what the collector may
-//! take. One file a protocol, in a folder with the engine of its family; this one holds what all
-//! share and the registry.
+//! Commit protocols. They define the fields in spare areas, when a version counts, and what the
+//! collector may erase. Each protocol has a file, in the folder of its family's engine. This file
+//! has the shared types and the registry.
 //!
-//! A protocol is part of the device: it sees spare areas and physical pages, and it never sees keys
-//! or nodes. It keeps its tables in memory and gets them back from flash alone. Every protocol file
-//! has the same order: header (paper, idea, cost, spare picture, invariants, recovery, departures),
+//! A protocol is part of the device: it uses spare areas and physical pages, and knows no keys or
+//! nodes. It keeps its tables in memory and rebuilds them from flash alone. All protocol files have
+//! the same order: header (paper, idea, cost, spare picture, invariants, recovery, departures),
 //! layout, `INFO`, the struct, `recover`, the five verbs, the collector's hooks, helpers, tests. In
-//! most families the engine has the verbs and the hooks, and a file has its `Rule` in their place.
+//! most families the engine has the verbs and hooks, and a file has its `Rule` instead.
 //!
 //! [`Kind`] is the registry. A [`Device`] runs any of them:
 //!
@@ -43,7 +43,7 @@ mod options;
 mod roots;
 mod show;
 
-// What several families share.
+// Shared by several families.
 mod active;
 #[cfg(test)]
 mod growing_tests;
@@ -62,7 +62,7 @@ mod small_device;
 #[cfg(test)]
 mod tables;
 
-// The control, and the families: each has an engine that its protocols share, and a file a
+// The control and the families. Each family has an engine that its protocols share, and a file per
 // protocol.
 mod plain;
 mod cyclic;
@@ -95,8 +95,7 @@ use crate::settings::registry;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use std::fmt;
 
-/// Records that the protocols keep on flash: in spare areas, in log pages, and in what a root keeps
-/// for its owner.
+/// Records that protocols keep on flash: in spare areas, in log pages, and in roots.
 pub const LAYOUTS: &[Layout] = &[
     mapping_log::group_head::RECORD,
     mapping_log::group_entry::RECORD,
@@ -125,21 +124,21 @@ pub const LAYOUTS: &[Layout] = &[
 pub enum Isolation {
     /// One transaction at a time, with a barrier after each.
     Strict,
-    /// Side by side, as long as no two write the same page.
+    /// Concurrent, as long as no two transactions write the same page.
     NoPageConflict,
-    /// Side by side without restriction; the order of the commits decides.
+    /// Concurrent without restriction; the order of the commits decides.
     Serializable,
 }
 
 impl Isolation {
-    /// All levels, the strictest first.
+    /// All levels, strictest first.
     pub const ALL: [Isolation; 3] = [
         Isolation::Strict,
         Isolation::NoPageConflict,
         Isolation::Serializable,
     ];
 
-    /// The name that commands and reports use.
+    /// The name used in commands and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Isolation::Strict => "strict",
@@ -158,7 +157,7 @@ impl fmt::Display for Isolation {
 /// The new content of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content<'a> {
-    /// These bytes; none if they will never be read.
+    /// These bytes. Empty if they will never be read.
     Data(&'a [u8]),
     /// Nothing: the page is trimmed.
     Trim,
@@ -190,40 +189,40 @@ pub struct Write<'a> {
     pub at: Lpn,
     /// The new content of the page.
     pub content: Content<'a>,
-    /// The cause that the program is counted under.
+    /// The cause under which the program is counted.
     pub cause: Cause,
 }
 
-/// The work that the device does before a write or a commit.
+/// Work that the device must do before a write or commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Way {
-    /// It collects as long as blocks are short.
+    /// Collect until enough blocks are free.
     Room,
-    /// It collects this block, which is full, and then as long as blocks are short.
+    /// Collect this full block, and then until enough blocks are free.
     Collect(Pbn),
 }
 
-/// A write that the device has taken.
+/// The result of an accepted write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Taken {
-    /// When the device takes the next request of the transaction.
+    /// When the device accepts the next request of the transaction.
     pub next: Nanos,
-    /// When the program of the page is done. The page is durable once the transaction is. A
+    /// When the program of the page is done. The page becomes durable with the transaction. A
     /// protocol that holds pages back programs an earlier page instead. If it programs none, this
-    /// is `next`.
+    /// equals `next`.
     pub done: Nanos,
 }
 
 impl Taken {
-    /// A write after which the device takes the next request at `next`, and whose program is done
-    /// at `done`.
+    /// An accepted write. `next`: when the next request is accepted; `done`: when the program is
+    /// done.
     pub const fn new(next: Nanos, done: Nanos) -> Taken {
         Taken { next, done }
     }
 
-    /// A write that programmed nothing.
+    /// An accepted write without a program.
     pub(crate) fn at(now: Nanos) -> Taken {
         Taken {
             next: now,
@@ -232,7 +231,7 @@ impl Taken {
     }
 }
 
-/// A page that a protocol keeps back until it knows the next page of the transaction.
+/// A page that a protocol holds back until it knows the next page of the transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) lpn: Lpn,
@@ -259,12 +258,12 @@ impl Held {
     }
 }
 
-/// Where a reader finds a page.
+/// Where a page is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found<'a> {
     /// On flash.
     Flash(Ppn),
-    /// Still in the device's memory.
+    /// In the device's memory.
     Held(&'a [u8]),
     /// Nowhere: the page was never written, or was trimmed.
     Nothing,
@@ -281,40 +280,38 @@ impl From<Slot> for Found<'_> {
 
 /// A commit protocol.
 ///
-/// The program `examples/own_protocol.rs` has one that is not part of this crate, in a hundred
-/// lines, and cuts the power under it. [`Device::open_with`] runs it. Databases
-/// ([`Host`](../host/struct.Host.html)) and the campaigns of the command line take the protocols of
-/// [`Kind`] only.
+/// `examples/own_protocol.rs` has a protocol outside of this crate, in a hundred lines, and cuts
+/// the power under it. [`Device::open_with`] runs it. Databases
+/// ([`Host`](../host/struct.Host.html)) and the campaigns of the command line support only the
+/// protocols of [`Kind`].
 ///
-/// Before [`Device`] calls any of these methods, it has checked the arguments, made room for a few
-/// pages, and kept the isolation that the protocol supports.
+/// Before [`Device`] calls any of these methods, it has validated the arguments, made room for a
+/// few pages, and enforced the isolation that the protocol supports.
 pub trait Protocol: Owner + Duplicate {
-    /// Transactions that can be live at once on this device, if there is a bound below that of
-    /// [`Info`].
+    /// Maximum number of live transactions on this device, if it is below that of [`Info`].
     fn live_max(&self) -> Option<u32> {
         None
     }
 
-    /// Whether the mapping table names the committed version of each page as soon as a commit has
-    /// returned, and nothing else: then a snapshot of the table is one of the device.
+    /// Whether, once a commit has returned, the mapping table refers to the committed version of
+    /// each page and to nothing else. Then a snapshot of the table is one of the device.
     fn allows_snapshots(&self) -> bool {
         false
     }
 
-    /// Versions on flash that live transactions have written and may yet commit, where the protocol
-    /// knows.
+    /// Number of versions on flash written by live transactions, as far as the protocol knows.
     fn uncommitted(&self) -> u64 {
         0
     }
 
-    /// Trims of a transaction that one page has at least, if there are so many.
+    /// Minimum number of a transaction's trims that fit into one page.
     fn trims_a_page(&self, _ftl: &Ftl) -> u64 {
         1
     }
 
-    /// Brings everything to flash that the tables of a device at rest rely on, and gives its own as
-    /// bytes, which come behind those of [`Ftl::rest`]. Its recovery goes on from them where they
-    /// are in [`Mounted::rest`]. Nothing if it cannot.
+    /// Makes everything durable that the tables of a device at rest rely on, and returns the
+    /// protocol's own tables, which are appended to those of [`Ftl::rest`]. Recovery takes them
+    /// from [`Mounted::rest`]. `None` if not supported.
     ///
     /// # Errors
     /// The power fails.
@@ -323,8 +320,8 @@ pub trait Protocol: Owner + Duplicate {
         Ok(None)
     }
 
-    /// Before the device moves or programs anything: blocks that a restart has found without a
-    /// summary get theirs, where that can be done at once.
+    /// Called before the device moves or programs anything: gives blocks their summaries that a
+    /// restart has found without one, if that is possible at once.
     ///
     /// # Errors
     /// The power fails.
@@ -333,8 +330,8 @@ pub trait Protocol: Owner + Duplicate {
         Ok(())
     }
 
-    /// The device is about to be closed: every block gets its summary, if the protocol can do that.
-    /// Returns the number of the last program, if every block has it.
+    /// Called before the device is closed: gives every block its summary, if the protocol supports
+    /// it. Returns the number of the last program if every block has one.
     ///
     /// # Errors
     /// The power fails.
@@ -343,20 +340,19 @@ pub trait Protocol: Owner + Duplicate {
         Ok(None)
     }
 
-    /// The device has become larger: a table with an entry for each page needs more of them.
+    /// Called when the device has grown: extends tables with an entry per page.
     fn grown(&mut self, ftl: &Ftl) {
         let _ = ftl;
     }
 
-    /// A transaction starts.
+    /// Begins a transaction.
     fn begin(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<(), FtlError> {
         let _ = (ftl, now, tx);
         Ok(())
     }
 
-    /// The work that the device has to do before a transaction writes or commits. It is asked again
-    /// after each piece of work, and `round` counts from 0. A protocol never starts the collector
-    /// itself.
+    /// The work that the device must do before a transaction writes or commits. Called again after
+    /// each piece of work; `round` counts from 0. A protocol never starts the collector itself.
     fn in_the_way(
         &mut self,
         ftl: &mut Ftl,
@@ -368,7 +364,7 @@ pub trait Protocol: Owner + Duplicate {
         Ok(None)
     }
 
-    /// A transaction writes a page.
+    /// Writes a page in a transaction.
     fn write(
         &mut self,
         ftl: &mut Ftl,
@@ -377,18 +373,18 @@ pub trait Protocol: Owner + Duplicate {
         write: Write<'_>,
     ) -> Result<Taken, FtlError>;
 
-    /// Where `tx` finds a page: its own version if it wrote one, else the last committed one.
+    /// Finds a page: the version of `tx` if it wrote one, otherwise the last committed version.
     fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_>;
 
-    /// A transaction commits. Returns when the commit is durable, or nothing if it waits for other
-    /// transactions. Then [`Protocol::acknowledge`] names it later.
+    /// Commits a transaction. Returns when the commit is durable, or `None` if it waits for other
+    /// transactions. [`Protocol::acknowledge`] reports it later.
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError>;
 
-    /// A transaction is rolled back. Returns when the device is done with it.
+    /// Rolls a transaction back. Returns when the device has finished.
     fn abort(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError>;
 
-    /// Commits that were waiting and became durable since the last call, with the instant of each.
-    /// `flush` asks to commit all transactions that wait.
+    /// Returns waiting commits that became durable since the last call, each with its time. `flush`
+    /// commits all waiting transactions.
     fn acknowledge(
         &mut self,
         ftl: &mut Ftl,
@@ -399,32 +395,32 @@ pub trait Protocol: Owner + Duplicate {
         Ok(Vec::new())
     }
 
-    /// When the waiting commits stop waiting.
+    /// When waiting commits stop waiting.
     fn deadline(&self) -> Option<Nanos> {
         None
     }
 
-    /// Bytes of each structure in memory, mapping and block tables apart.
+    /// Memory of each structure in bytes, without mapping and block tables.
     fn memory(&self) -> Vec<(&'static str, u64)>;
 
-    /// Its tables in memory, for people; none if it has nothing to show.
+    /// Its tables in memory, for display; empty if there is nothing to show.
     fn tables(&self, ftl: &Ftl) -> Vec<Table> {
         let _ = ftl;
         Vec::new()
     }
 
-    /// Checks the protocol's invariants, in tests and campaigns.
+    /// Checks the protocol's invariants. For tests and campaigns.
     ///
     /// # Errors
-    /// Says which one does not hold.
+    /// Names the invariant that is violated.
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
         let _ = ftl;
         Ok(())
     }
 }
 
-/// A protocol that can be copied with its tables. So a device that was filled once serves several
-/// runs.
+/// A protocol that can be copied with its tables, so that a device that was filled once serves
+/// several runs.
 pub trait Duplicate {
     /// The copy.
     fn duplicate(&self) -> Box<dyn Protocol>;
@@ -436,21 +432,21 @@ impl<T: Protocol + Clone + 'static> Duplicate for T {
     }
 }
 
-/// A protocol that came back from flash.
+/// A protocol recovered from flash.
 #[non_exhaustive]
 pub struct Recovered {
     /// The protocol, ready for work.
     pub protocol: Box<dyn Protocol>,
-    /// The highest transaction identifier that is on the flash: none up to it is used again.
+    /// The highest transaction identifier on the flash. Identifiers up to it are not used again.
     pub last_tx: TxId,
-    /// When recovery was over.
+    /// When recovery ended.
     pub done: Nanos,
-    /// What it decided and why, if [`Options::tells`].
+    /// What recovery decided and why, if [`Options::tells`] is set.
     pub rulings: Vec<Ruling>,
 }
 
 impl Recovered {
-    /// A protocol that found these on the flash.
+    /// Creates the result of a recovery.
     pub fn new(protocol: Box<dyn Protocol>, last_tx: TxId, done: Nanos) -> Recovered {
         Recovered {
             protocol,
@@ -461,24 +457,24 @@ impl Recovered {
     }
 }
 
-/// The highest transaction identifier of a device, if others can follow it.
+/// Validates the highest transaction identifier on a device: others must be able to follow it.
 ///
 /// # Errors
-/// It is in the upper half of the six bytes that it has on flash.
+/// It is in the upper half of its six-byte range.
 pub(crate) fn doubt_tx(last: TxId) -> Result<TxId, FtlError> {
     doubt_number("transaction", last.0, 48).map(TxId)
 }
 
-/// Whether a transaction can begin after `last`.
+/// Checks whether a transaction can begin after `last`.
 ///
 /// # Errors
-/// Identifiers, or the write sequences that the transaction needs, are near their end.
+/// Identifiers, or the write sequences that the transaction needs, are nearly used up.
 pub(crate) fn spare_numbers(ftl: &Ftl, last: TxId) -> Result<(), FtlError> {
     spare_number("transaction", last.0, 48)?;
     spare_number("write sequence", ftl.last_seq(), 48)
 }
 
-/// Bytes that a map with entries of these types needs, load factor and control bytes included.
+/// Memory of a map with `entries` entries of these types in bytes, including unused capacity.
 pub(crate) fn table_bytes<K, V>(entries: usize) -> u64 {
     (entries * (size_of::<(K, V)>() + 1) * 8 / 7) as u64
 }
@@ -496,7 +492,7 @@ macro_rules! protocols {
             /// Recovers the protocol's state from a mounted device, blank or not.
             ///
             /// # Errors
-            /// The power failing again, or a flash that this protocol did not write.
+            /// The power fails again, or the flash was not written by this protocol.
             pub fn recover(
                 self,
                 ftl: &mut Ftl,
@@ -541,7 +537,7 @@ protocols! {
 }
 
 impl Kind {
-    /// Whether a device's cells and spare areas suit the protocol.
+    /// Checks whether a device's cells and spare areas suit the protocol.
     ///
     /// # Errors
     /// Says what does not.
@@ -555,7 +551,7 @@ mod tests {
     use super::*;
     use crate::nand::small;
 
-    /// Why a device does not start with these settings.
+    /// The error of opening a device with these settings.
     fn refused(kind: Kind, options: &Options) -> String {
         let flash = Box::new(small::chip(small::GEOMETRY));
         let opened = Device::open(flash, kind, Config::small(64, None), options, Nanos::ZERO);

@@ -1,4 +1,4 @@
-//! What a user chooses about a commit protocol: its settings by name, and modes of campaigns.
+//! Options of a commit protocol: settings by name, and modes of campaigns.
 
 use super::{Info, Mistake};
 use crate::mistakes::Mistaken;
@@ -6,13 +6,13 @@ use crate::nand::Geometry;
 use crate::settings::{BadSetting, Setting, Settings};
 use std::collections::VecDeque;
 
-/// A mode by name, and the settings that make it.
+/// A named combination of settings.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Mode {
     /// Its name.
     pub name: &'static str,
-    /// Settings with their values; none for the default.
+    /// Settings and their values; empty for the default.
     pub settings: &'static [(&'static str, &'static str)],
 }
 
@@ -29,47 +29,47 @@ impl Mode {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Options {
-    /// Build the protocol as printed, without the repairs that its departures list.
+    /// Build the protocol as printed, without the repairs that are listed as departures.
     pub as_published: bool,
     /// Settings that the protocol declares ([`Info::settings`]).
     pub settings: Settings,
-    /// A rule of SEAL that is left out: only for controls.
+    /// A rule of SEAL to leave out, for controls.
     pub mistake: Mistaken<Mistake>,
-    /// The device was closed: all programs up to this number were durable, and all their blocks
-    /// had summaries, as [`Device::end_blocks`](super::Device::end_blocks) said. It may have been
+    /// The device was closed: all programs up to this number were durable, and all their blocks had
+    /// summaries, as [`Device::end_blocks`](super::Device::end_blocks) returned. It may have been
     /// written to since.
     pub ended: Option<u64>,
-    /// Whether a restart goes on where something was durable and is damaged: see
+    /// Whether a restart continues although durable data is damaged: see
     /// [`Device::damage`](super::Device::damage).
     pub salvages: bool,
-    /// Whether a restart tells what it decided and why: see
+    /// Whether a restart records what it decided and why: see
     /// [`Device::rulings`](super::Device::rulings).
     pub tells: bool,
 }
 
 impl Options {
-    /// With one more setting.
+    /// Adds a setting.
     pub fn with(mut self, name: &str, value: impl ToString) -> Options {
         self.settings.set(name, value);
         self
     }
 }
 
-/// The setting of protocols that have a log for each of several heads.
+/// The setting for the number of log heads.
 pub(crate) const LOG_HEADS: Setting = Setting {
     name: "log_heads",
     default: "0",
     what: "log heads, at most 64; 0 takes one a package, but at least two",
 };
 
-/// The most log heads that a device can have.
+/// Maximum number of log heads.
 pub(super) const HEADS_MAX: u32 = 64;
 
-/// Heads of a device, each of which serves one transaction at a time.
+/// The log heads of a device. Each serves one transaction at a time.
 #[derive(Debug, Clone)]
 pub(super) struct Heads {
     pub(super) count: u32,
-    /// Those that serve none, the longest idle first.
+    /// Idle heads, longest idle first.
     idle: VecDeque<u32>,
 }
 
@@ -79,19 +79,19 @@ impl Heads {
         Heads { count, idle }
     }
 
-    /// The head of a transaction that begins.
+    /// Takes a head for a new transaction.
     pub(super) fn take(&mut self) -> u32 {
         let idle = self.idle.pop_front();
         idle.expect("the device keeps to live_max")
     }
 
-    /// Its transaction has ended.
+    /// Returns the head of an ended transaction.
     pub(super) fn give(&mut self, head: u32) {
         self.idle.push_back(head);
     }
 }
 
-/// Log heads on a device: the setting, or one a package but at least two.
+/// The number of log heads on a device: the setting, or one per package but at least two.
 pub(super) fn heads(
     info: &Info,
     geometry: &Geometry,

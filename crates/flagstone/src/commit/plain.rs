@@ -47,7 +47,7 @@ pub(super) const INFO: Info = Info {
 struct Plain {
     /// When the last program of any transaction is done.
     written: Nanos,
-    /// Live transactions that have written, and when the last program of each is done.
+    /// Live transactions that have written, each with the time at which its last program is done.
     live: Vec<(TxId, Nanos)>,
 }
 
@@ -142,7 +142,7 @@ impl Protocol for Plain {
 }
 
 impl Plain {
-    /// Forgets a transaction. Gives when its last program is done, if there was one.
+    /// Removes a transaction. Returns when its last program is done, if there was one.
     fn end(&mut self, tx: TxId) -> Option<Nanos> {
         let place = self.live.iter().position(|&(live, _)| live == tx)?;
         Some(self.live.swap_remove(place).1)
@@ -151,7 +151,7 @@ impl Plain {
 
 impl Owner for Plain {
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
-        // A dead page is still needed while the one that replaced it is in flight.
+        // A dead page is still needed while its replacement is in flight.
         ftl.sync(now, self.written)
     }
 }
@@ -236,7 +236,7 @@ mod tests {
         assert!(live.2 * 2 < all.2, "{} and {} bytes a page", live.2, all.2);
     }
 
-    /// Pages that moved to another plane while others were written, and pages that were copied.
+    /// Number of pages that moved to another plane while others were written, and of copied pages.
     fn strayed(copies_stay: bool) -> (u32, u64) {
         let config = Config {
             over_provision: 0.4,
@@ -277,8 +277,8 @@ mod tests {
 
     #[test]
     fn on_one_plane_the_time_of_all_operations_is_the_time_that_passes() {
-        // What is copied within the plane is not transferred, but the summary of a block that such
-        // a copy fills is.
+        // A copy within a plane is not transferred, but the summary of a block filled by such
+        // copies is.
         let across = time_of_all_operations(false);
         assert!(time_of_all_operations(true) < across);
     }

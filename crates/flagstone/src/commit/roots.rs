@@ -1,5 +1,5 @@
-//! A page of a root in fields, for people: the head of the part, what the FTL keeps there, and what
-//! the protocol does. Recovery reads roots elsewhere; what is here decides nothing.
+//! Decodes a page of a root into named fields for display: the head of the part, the FTL's data,
+//! and the protocol's data. Recovery does not use this.
 
 use super::Info;
 use super::records::RecordInfo;
@@ -7,15 +7,15 @@ use super::show::{Field, fields_of};
 use crate::ftl::{RootImage, root_contents, root_part};
 use crate::layout::{Layout, get};
 
-/// Fields that belong together, a line each.
+/// Lines of related fields.
 pub(super) type Lines = Vec<Vec<Field>>;
 
-/// What a protocol keeps in a root, in fields.
+/// Decodes a protocol's data in a root.
 pub(super) type Own = fn(&[u8]) -> Lines;
 
 impl Info {
-    /// A page of a root: the head of the part, and its contents if the root has one part only. A
-    /// list is a field for each of its entries, all of one name.
+    /// Decodes a page of a root: the head of the part, and its contents if the root has only one
+    /// part. A list becomes one field per entry, all with the same name.
     pub fn root_fields(&self, data: &[u8]) -> Vec<Vec<Field>> {
         lines(data, self.root)
     }
@@ -67,7 +67,7 @@ fn lines(data: &[u8], own: Option<Own>) -> Lines {
     lines
 }
 
-/// A field for each entry of a list.
+/// One field for each entry of a list.
 pub(super) fn list(
     name: &'static str,
     meaning: &'static str,
@@ -78,13 +78,13 @@ pub(super) fn list(
     values.map(field).collect()
 }
 
-/// Blocks, four bytes each.
+/// Block numbers of four bytes each.
 pub(super) fn blocks(bytes: &[u8], name: &'static str, meaning: &'static str) -> Vec<Field> {
     let words = bytes.chunks_exact(4).map(|word| get(word, 0..4));
     list(name, meaning, 4, words)
 }
 
-/// Records of one layout behind each other, a line each.
+/// Consecutive records of one layout, one line each.
 pub(super) fn records(layout: Layout, bytes: &[u8]) -> Lines {
     let each = bytes.chunks_exact(layout.size);
     each.map(|bytes| fields_of(&[layout], bytes)).collect()

@@ -1,5 +1,5 @@
-//! One page of a device that was durable cannot be read any more: what a restart makes of that, for
-//! each page and under every protocol. Protocols that stores cannot have are among them.
+//! One durable page of a device becomes unreadable: the result of a restart, for each page and
+//! every protocol, including those that stores do not support.
 
 use super::{Config, Device, Kind, Options};
 use crate::dice::Dice;
@@ -20,10 +20,10 @@ const GEOMETRY: Geometry = Geometry {
     ..small::GEOMETRY
 };
 
-/// Transactions of a history.
+/// Number of transactions in a history.
 const COMMITS: u32 = 120;
 
-/// A chip with pages that the ECC cannot correct.
+/// A chip with unreadable pages.
 struct Rotten {
     chip: Shared<Chip>,
     pages: Vec<Ppn>,
@@ -78,10 +78,10 @@ fn open_with(
     Device::open(flash, kind, config, &options, Nanos::ZERO).map_err(|error| error.to_string())
 }
 
-/// The contents of a device: the first byte of each page that holds something.
+/// The contents of a device: the first byte of each page that holds data.
 type Holds = BTreeMap<u32, u8>;
 
-/// Commits transactions. Returns what is there before the last one, and after it.
+/// Commits transactions. Returns the contents before and after the last one.
 fn history(kind: Kind, chip: &Shared<Chip>, seed: u64) -> [Holds; 2] {
     let mut device = open(kind, chip, &[]).expect("it is blank");
     let (mut now, mut dice) = (device.recovered_at(), Dice(seed));
@@ -111,7 +111,7 @@ fn history(kind: Kind, chip: &Shared<Chip>, seed: u64) -> [Holds; 2] {
     [before, holds]
 }
 
-/// What restarts have made of pages that cannot be read.
+/// Counts of restart results with unreadable pages.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     right: u32,
@@ -121,7 +121,7 @@ struct Seen {
     silent: u32,
 }
 
-/// Lets one page after the other be unreadable.
+/// Makes one page after another unreadable.
 fn seen(kind: Kind, seed: u64) -> Seen {
     let chip = Shared::new(small::chip(GEOMETRY));
     let [before, holds] = history(kind, &chip, seed);
@@ -203,11 +203,11 @@ fn a_restart_with_an_unreadable_page_is_seen_under_every_protocol() {
     }
 }
 
-/// A transaction overwrites a page of its own, another one commits, and then the first one; the
-/// pages of the other one cannot be read any more, one after the other, each alone and with each of
-/// those that the first transaction has programmed since, but its last. Returns how many programs
-/// the second commit takes, and what restarts make of it. The last page of the first transaction is
-/// data, or a list of trims.
+/// A transaction overwrites its own page, another one commits, and then the first one commits. The
+/// pages of the other one become unreadable one by one, each alone and together with each page that
+/// the first transaction has programmed since, except its last. Returns the number of programs of
+/// the second commit, and the results of restarts. The last page of the first transaction is data,
+/// or a list of trims.
 fn commit_with_a_sum(ends_in_list: bool, mistake: Option<Mistake>) -> (u32, Seen) {
     let geometry = Geometry {
         packages_per_channel: 1,

@@ -1,7 +1,7 @@
-//! What a device can show of itself, for pages and stories that explain a protocol: the fields of a
-//! spare area by name, its tables in memory, and what a restart decided by which row of the
-//! recovery table. Nothing here decides anything. It is gathered only if
-//! [`Options::tells`](super::Options::tells) asks for it.
+//! What a device can show about itself, for pages and stories that explain a protocol: named fields
+//! of a spare area, tables in memory, and the decisions of a restart with their rows of the
+//! recovery table. Nothing here affects behaviour. Collected only if
+//! [`Options::tells`](super::Options::tells) is set.
 
 use super::Info;
 use super::active::Writes;
@@ -12,15 +12,15 @@ use crate::units::{Lpn, Ppn, TxId};
 /// A row of the recovery table in the header of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// Its code, a letter behind an `@`. The control has rows without a code, by a word.
+    /// Its code: `@` and a letter. Rows of the control have a word instead.
     pub code: &'static str,
-    /// The facts that it is about.
+    /// The facts that select the row.
     pub facts: &'static str,
-    /// The verdict that follows from them.
+    /// The resulting verdict.
     pub verdict: &'static str,
 }
 
-/// A recovery table: the code of each row, the facts that it is about, and the verdict.
+/// Defines a recovery table: code, facts and verdict of each row.
 macro_rules! rows {
     ($($code:literal: $facts:literal => $verdict:literal;)+) => {
         &[$($crate::commit::Row { code: $code, facts: $facts, verdict: $verdict }),+]
@@ -28,38 +28,38 @@ macro_rules! rows {
 }
 pub(super) use rows;
 
-/// What a restart decided, and by which row.
+/// A decision of a restart, with its row of the recovery table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ruling {
     /// The code of the row.
     pub row: &'static str,
-    /// The transaction, where the flash names it.
+    /// The transaction, if the flash identifies it.
     pub tx: Option<TxId>,
-    /// The pages that it is about, in ascending order.
+    /// The affected pages, in ascending order.
     pub pages: Vec<Ppn>,
     /// Whether they count.
     pub counts: bool,
-    /// The facts that were found, in words.
+    /// A description of the facts.
     pub because: String,
 }
 
-/// Rulings of a restart, where they are gathered.
+/// Collects the rulings of a restart, if enabled.
 #[derive(Debug, Default)]
 pub(super) struct Rulings(Option<Vec<Ruling>>);
 
 impl Rulings {
-    /// For [`Options::tells`](super::Options::tells).
+    /// Enabled by [`Options::tells`](super::Options::tells).
     pub(super) fn new(tells: bool) -> Rulings {
         Rulings(tells.then(Vec::new))
     }
 
-    /// Whether rulings are gathered.
+    /// Whether rulings are collected.
     pub(super) fn listens(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Notes a ruling: row, transaction, pages, whether they count, and why.
+    /// Records a ruling: row, transaction, pages, whether they count, and why.
     pub(super) fn say(
         &mut self,
         row: &'static str,
@@ -80,7 +80,7 @@ impl Rulings {
         }
     }
 
-    /// What was said, in the order of the transactions and then of the pages.
+    /// The rulings, ordered by transaction and page.
     pub(super) fn into_list(self) -> Vec<Ruling> {
         let mut all = self.0.unwrap_or_default();
         all.sort_by(|a, b| (a.tx, &a.pages).cmp(&(b.tx, &b.pages)));
@@ -92,13 +92,13 @@ impl Rulings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Field {
-    /// Its name, as docs/format.md has it.
+    /// Its name in docs/format.md.
     pub name: &'static str,
     /// What it means.
     pub meaning: &'static str,
-    /// Its bytes as a number, the first one lowest.
+    /// Its bytes as a little-endian number.
     pub value: u64,
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub bytes: usize,
 }
 
@@ -123,7 +123,7 @@ impl Field {
     }
 }
 
-/// The fields of the records of one layout behind the other, as far as the bytes reach.
+/// The fields of consecutive records of these layouts, as far as the bytes reach.
 pub(super) fn fields_of(layouts: &[Layout], bytes: &[u8]) -> Vec<Field> {
     let mut start = 0;
     let mut all = Vec::new();
@@ -145,18 +145,18 @@ pub(super) fn fields_of(layouts: &[Layout], bytes: &[u8]) -> Vec<Field> {
 }
 
 impl Info {
-    /// The fields that the protocol has in a spare area behind the header of the FTL.
+    /// The protocol's fields in a spare area, after the header of the FTL.
     pub fn tail_fields(&self, spare: &[u8]) -> Vec<Field> {
         fields_of(self.tail, spare.get(header::SIZE..).unwrap_or_default())
     }
 
-    /// The fields of a log page: its head, and then its entries.
+    /// The fields of a log page: its head, then its entries.
     pub fn log_fields(&self, data: &[u8]) -> (Vec<Field>, Vec<Vec<Field>>) {
         let [head, entry] = self.log else {
             return (Vec::new(), Vec::new());
         };
         let fields = fields_of(&[*head], data);
-        // The last field of the head of any log page counts the entries.
+        // The last field of a log page's head is the number of entries.
         let count = fields.last().map_or(0, |field| field.value as usize);
         let rest = data.get(head.size..).unwrap_or_default();
         let entries = rest.chunks_exact(entry.size).take(count);
@@ -165,20 +165,20 @@ impl Info {
     }
 }
 
-/// A table of a protocol in memory, for people.
+/// A protocol's table in memory, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Table {
-    /// Its name, that of [`Protocol::memory`](super::Protocol::memory) where it is there.
+    /// Its name; the same as in [`Protocol::memory`](super::Protocol::memory) if listed there.
     pub name: &'static str,
-    /// What each column has.
+    /// The column headings.
     pub columns: &'static [&'static str],
-    /// The rows, in an order that does not change from run to run.
+    /// The rows, in a deterministic order.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table whose rows are put in order.
+    /// Creates a table with sorted rows.
     pub fn sorted(
         name: &'static str,
         columns: &'static [&'static str],
@@ -196,13 +196,13 @@ impl Table {
 /// Columns of a table of live transactions.
 pub(super) const LIVE: &[&str] = &["transaction", "state", "its versions", "held back"];
 
-/// A row of such a table.
+/// A row of a table of live transactions.
 pub(super) fn live_row(tx: TxId, state: &str, versions: String, held: Option<Lpn>) -> Vec<String> {
     let held = held.map_or(String::new(), |lpn| format!("page {lpn}"));
     vec![tx.to_string(), state.into(), versions, held]
 }
 
-/// The versions of a live transaction: logical page and place.
+/// The versions of a live transaction: logical pages and places.
 pub(super) fn places(writes: &Writes) -> String {
     let entries = writes.entries().iter();
     let place = entries.map(|entry| match entry.slot.ppn() {
@@ -212,12 +212,12 @@ pub(super) fn places(writes: &Writes) -> String {
     place.collect::<Vec<_>>().join(", ")
 }
 
-/// A logical page and where a version of it is.
+/// A logical page and the place of a version.
 pub(super) fn arrow(lpn: Lpn, at: Ppn) -> String {
     format!("{lpn} → p{at}")
 }
 
-/// Logical pages that are written, with the places that the mapping table has for them.
+/// Written logical pages, with their places in the mapping table.
 pub fn mapping(ftl: &Ftl) -> Vec<(Lpn, Ppn)> {
     let pages = (0..ftl.logical_pages()).map(Lpn);
     pages

@@ -1,6 +1,6 @@
-//! A small device and the clock of its only user: the one fixture of all tests of page-level
-//! devices. It is no crash harness. Clients that interleave, random cuts and an oracle are in the
-//! lab's campaigns; tests here arrange a case and cut the power by hand.
+//! The common fixture of all tests of page-level devices: a small device and the clock of its only
+//! user. Concurrent clients, random cuts and an oracle are in the lab's campaigns; these tests
+//! construct a case and cut the power explicitly.
 
 use super::{Device, DeviceError, Kind, Options};
 use crate::ftl::{Cause, Config, Operation, Slot};
@@ -11,19 +11,19 @@ use std::sync::Arc;
 
 pub(super) use crate::nand::small::{EVERYTHING, NOTHING};
 
-/// Logical pages: most of what the device could hold.
+/// Number of logical pages: most of the device's capacity.
 pub(super) const PAGES: u32 = 104;
 
-/// The first of five pages that only filler writes.
+/// The first of five pages that only filler transactions write.
 pub(super) const FILLER: u32 = 40;
 
-/// Numbers that look like chance.
+/// A pseudo-random number below `end`.
 pub(super) fn below(dice: &mut u32, end: u32) -> u32 {
     *dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
     (*dice >> 16) % end
 }
 
-/// Groups of one, for which nobody waits, and short zones.
+/// Groups of one transaction, so that no commit waits, and short zones.
 pub(super) fn unwaited(kind: Kind) -> Options {
     Options {
         settings: Settings::new()
@@ -34,7 +34,7 @@ pub(super) fn unwaited(kind: Kind) -> Options {
     }
 }
 
-/// The flash that a device is given, over the chip whose power can fail.
+/// Creates the device's flash from the chip with power cuts.
 type Over = Arc<dyn Fn(Shared<PowerCut>) -> Box<dyn Flash>>;
 
 pub(super) struct Small {
@@ -64,12 +64,12 @@ impl Small {
         Small::on(chip(), Config::small(PAGES, Some(3)), kind, options)
     }
 
-    /// A device on a chip, blank or not.
+    /// Opens a device on a chip, blank or not.
     pub(super) fn on(chip: Chip, config: Config, kind: Kind, options: Options) -> Small {
         Small::over(chip, config, kind, options, |flash| Box::new(flash))
     }
 
-    /// The same with something between the device and the chip.
+    /// Like [`Small::on`], with middleware between the device and the chip.
     pub(super) fn over(
         chip: Chip,
         config: Config,
@@ -90,7 +90,7 @@ impl Small {
         small.start()
     }
 
-    /// Starts the device on the chip.
+    /// Opens the device on the chip.
     fn start(mut self) -> Small {
         let flash = (self.over)(self.flash.clone());
         let (config, options) = (self.config, &self.options);
@@ -102,19 +102,19 @@ impl Small {
         self
     }
 
-    /// The power fails, and comes on again. With `cut` it will fail once more.
+    /// Cuts the power and restarts. With `cut` the power will fail once more.
     fn again(mut self, dice: u64, cut: Option<Cut>) -> Small {
         self.device = None;
         small::restart(&mut self.flash, dice, false, cut);
         self.start()
     }
 
-    /// The power will fail with `cut`, counted from now.
+    /// Lets the power fail with `cut`, counted from now.
     pub(super) fn arm(self, cut: Cut) -> Small {
         self.again(EVERYTHING, Some(cut))
     }
 
-    /// Starts again after a power cut: the one that was armed, or one between two operations.
+    /// Restarts after a power cut: the armed one, or one between two operations.
     pub(super) fn restart(self, dice: u64) -> Small {
         let small = self.again(dice, None);
         let operations = small.flash.look(PowerCut::issued);
@@ -122,8 +122,7 @@ impl Small {
         small
     }
 
-    /// Starts again with nothing that was in flight, once by recovery and once from tables of the
-    /// device at rest.
+    /// Restarts with nothing in flight, once by recovery and once from tables at rest.
     pub(super) fn both_ways(mut self, tables: Vec<u8>) -> (Small, Result<Small, String>) {
         self.device = None;
         let chip = self.flash.take().pull(NOTHING, false);
@@ -148,7 +147,7 @@ impl Small {
         (self.start(), resumed)
     }
 
-    /// Starts again after a power cut. Blocks that have been erased so often fail from then on.
+    /// Restarts after a power cut. From then on blocks fail at their rated erases.
     pub(super) fn wear_out(mut self, dice: u64, endurance: impl Fn(Pbn) -> u32) -> Small {
         self.device = None;
         let mut chip = self.flash.take().pull(dice, false);
@@ -165,7 +164,7 @@ impl Small {
         self.device.as_mut().expect("the power is on")
     }
 
-    /// Looks at the flash.
+    /// Inspects the flash.
     pub(super) fn chip<T>(&self, look: impl FnOnce(&Chip) -> T) -> T {
         self.flash.look(|power| look(power.chip()))
     }
@@ -198,7 +197,7 @@ impl Small {
         self.try_commit(tx).expect("it can commit");
     }
 
-    /// Commits and waits until that is acknowledged.
+    /// Commits, and waits for the acknowledgement.
     pub(super) fn try_commit(&mut self, tx: TxId) -> Result<(), DeviceError> {
         let now = self.now;
         let done = self.device().commit(now, tx)?;
@@ -211,12 +210,12 @@ impl Small {
         self.now = self.device().abort(now, tx).expect("it can be aborted");
     }
 
-    /// A transaction that writes some pages and commits.
+    /// Runs a transaction that writes some pages and commits.
     pub(super) fn put(&mut self, pages: &[(u32, u8)]) {
         self.try_put(pages).expect("the power is on");
     }
 
-    /// So many transactions of one page of filler.
+    /// Runs `count` transactions of one filler page.
     pub(super) fn fill(&mut self, count: u32) {
         for i in 0..count {
             self.put(&[(FILLER + i % 5, 99)]);
@@ -232,7 +231,7 @@ impl Small {
         self.try_commit(tx)
     }
 
-    /// Begins a transaction that writes a value to pages.
+    /// Begins a transaction that writes `value` to pages.
     pub(super) fn open(&mut self, value: u8, pages: &[u32]) -> TxId {
         self.try_open(value, pages)
             .expect("the device takes the pages")
@@ -247,25 +246,25 @@ impl Small {
         Ok(tx)
     }
 
-    /// Commits a transaction that writes a value to pages, and checks the device.
+    /// Commits a transaction that writes `value` to pages, and checks the device.
     pub(super) fn set(&mut self, value: u8, pages: &[u32]) {
         let tx = self.open(value, pages);
         self.commit(tx);
         self.check();
     }
 
-    /// Rolls one back.
+    /// Rolls back a transaction that writes `value` to pages.
     pub(super) fn roll_back(&mut self, value: u8, pages: &[u32]) {
         let tx = self.open(value, pages);
         self.abort(tx);
     }
 
-    /// What the first pages hold.
+    /// The values of the first `pages` pages.
     pub(super) fn values(&mut self, pages: u32) -> Vec<u8> {
         (0..pages).map(|at| self.value(at)).collect()
     }
 
-    /// What a page holds: 0 if nothing.
+    /// The value of a page: 0 if it holds nothing.
     pub(super) fn value(&mut self, at: u32) -> u8 {
         self.value_in(None, at)
     }
@@ -276,8 +275,8 @@ impl Small {
         bytes.map_or(0, |bytes| bytes[0])
     }
 
-    /// Overwrites some pages in no order until `done` says so; blocks with valid pages in them are
-    /// collected meanwhile.
+    /// Overwrites pages in random order until `done` returns `true`; meanwhile blocks with valid
+    /// pages are collected.
     pub(super) fn churn(&mut self, pages: std::ops::Range<u32>, done: impl Fn(&Device) -> bool) {
         let mut dice = 1u32;
         for _ in 0..4_000 {
@@ -290,8 +289,8 @@ impl Small {
         panic!("it never comes to that");
     }
 
-    /// Whether a transaction that finds the device full at its commit leaves nothing behind once it
-    /// is rolled back. The protocol keeps no pages of transactions that were.
+    /// Whether a transaction that finds the device full at its commit leaves nothing behind after
+    /// its rollback. For protocols that keep no pages of ended transactions.
     pub(super) fn gives_up_cleanly(kind: Kind, options: &Options) -> bool {
         let mut room = None;
         loop {
@@ -318,12 +317,12 @@ impl Small {
         }
     }
 
-    /// Where a page is.
+    /// The place of a page.
     pub(super) fn slot(&mut self, at: u32) -> Slot {
         self.device().ftl().slot(Lpn(at))
     }
 
-    /// The block that a page is in.
+    /// The block that holds a page.
     pub(super) fn block_of(&mut self, at: u32) -> Pbn {
         let page = self.slot(at).ppn().expect("it was written");
         self.device().geometry().block_of(page)
@@ -341,7 +340,7 @@ impl Small {
         self.device().stats().count(operation, cause)
     }
 
-    /// Bytes of a structure in memory.
+    /// Memory of a structure in bytes.
     pub(super) fn memory(&mut self, name: &str) -> u64 {
         let all = self.device().memory();
         let found = all.iter().find(|(structure, _)| *structure == name);

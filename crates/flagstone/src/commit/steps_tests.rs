@@ -1,5 +1,5 @@
-//! Protocols whose blocks are collected in steps: no request pays for a whole collection. Campaigns
-//! of the lab cut the power between two steps.
+//! Protocols with incremental collection: no request waits for a whole collection. Campaigns of the
+//! lab cut the power between two steps.
 
 use super::small_device::{Small, below};
 use super::{Config, Device, DeviceError, Kind, Options};
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const PAGES: u32 = 320;
 const PAGES_PER_BLOCK: u32 = 16;
 
-/// The protocols that allow it.
+/// The protocols that support it.
 const IN_STEPS: [Kind; 2] = [Kind::Seal, Kind::SealR];
 
-/// A device that is full to two thirds.
+/// A device that is two thirds full.
 fn device(kind: Kind, works_ahead: bool) -> Small {
     let chip = small::chip(Geometry {
         channels: 1,
@@ -34,7 +34,7 @@ fn device(kind: Kind, works_ahead: bool) -> Small {
     small
 }
 
-/// The most pages that the collector moved for one transaction of one page, and all.
+/// The most pages that the collector moved for a transaction of one page, and the total.
 fn moved(small: &mut Small) -> (u64, u64) {
     let (mut most, mut dice) = (0, 7);
     let start = small.device().stats().relocated;
@@ -55,7 +55,7 @@ fn a_request_moves_few_pages_and_no_more_are_moved_in_all() {
         assert!(at_once >= 5, "{kind}: a whole collection moved {at_once}");
         assert!(in_steps <= 3, "{kind}: a step moved {in_steps}");
         assert!(whole > 500, "{kind}: {whole} pages were moved");
-        // Of 48 blocks, two more are kept free.
+        // Two more of the 48 blocks are kept free.
         assert!(ahead < whole * 3 / 2, "{kind}: {ahead} beside {whole}");
     }
 }
@@ -66,8 +66,8 @@ fn others_collect_whole_blocks() {
     assert!(most >= 5, "{most} pages at most");
 }
 
-/// Wrong where a victim whose pages find no block stays one: nobody collects it any more, and a
-/// snapshot that needs one of its pages panics.
+/// Fails if a victim whose pages find no block stays a victim: it would never be collected, and a
+/// snapshot that needs one of its pages would panic.
 #[test]
 fn a_collection_without_room_leaves_a_block_that_can_be_collected() {
     for kind in IN_STEPS {

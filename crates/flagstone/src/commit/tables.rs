@@ -1,5 +1,5 @@
-//! Mapping tables on flash name nothing that may yet be lost: a test of all protocols that write
-//! them, on a device of many planes on which copies take longer than a checkpoint.
+//! Mapping tables on flash must not refer to pages that may yet be lost: a test of all protocols
+//! that write them, on a device with many planes on which copies take longer than a checkpoint.
 
 use super::{Device, DeviceError, Kind, Options};
 use crate::dice::Dice;
@@ -11,15 +11,15 @@ use crate::units::{Lpn, Nanos, Ppn};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// What the table's pages named when they were programmed.
+/// What translation pages referred to when they were programmed.
 #[derive(Debug, Default)]
 struct Seen {
     named: u64,
-    /// Of these, pages whose programs were not over.
+    /// Number of references to pages whose programs were not done.
     early: u64,
 }
 
-/// A device that knows when each of its pages is durable, and looks at the mapping tables.
+/// A device that tracks when each page is durable, and inspects translation pages.
 fn watched(chip: Chip, seen: &Arc<Mutex<Seen>>) -> Box<dyn Flash> {
     let (seen, mut done) = (Arc::clone(seen), BTreeMap::new());
     let fails = move |program: &Programmed<'_>| {

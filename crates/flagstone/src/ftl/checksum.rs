@@ -1,15 +1,15 @@
-//! Checksums of pages ([`Config::checksums`]), for errors that the flash does not notice. Every
-//! read and every program of the FTL passes through here.
+//! Page checksums ([`Config::checksums`]), for errors that the ECC does not notice. Every read and
+//! program of the FTL goes through this module.
 //!
 //! ```text
 //!   spare   | header | tail, flag bytes at its end | checksum | horizon, if there is one |
 //! ```
 //!
-//! There are two sums, because a restart reads spare areas alone. The first is of the data. The
-//! second is of the spare record without its flag bytes, of the first sum, of the place of the
-//! page, and of the [`statement`] of the horizon, if the page has one. A page whose sums are wrong
-//! reads as [`FlashError::Uncorrectable`]. A blank page has no sums; it reads as uncorrectable
-//! where a live page should be.
+//! There are two checksums, because a restart reads spare areas alone. The first covers the data.
+//! The second covers the spare record without its flag bytes, the first checksum, the page's place,
+//! and the [`statement`] of the horizon if the page has one. A page with a wrong checksum reads as
+//! [`FlashError::Uncorrectable`]. A blank page has no checksums; it reads as uncorrectable where a
+//! live page should be.
 //!
 //! | what the flash does without an error | noticed |
 //! |---|---|
@@ -19,7 +19,7 @@
 //! | a program does nothing | when the page is read while it is live; a scan takes it for blank |
 //! | a read gives older contents of the same place | no: their sums are right |
 //!
-//! The bit [`CHECKED`] of the kind says that a page has sums; it is one of the [`Marks`] of a page.
+//! A page with checksums has the bit [`CHECKED`] in its kind, one of the page's [`Marks`].
 
 #[cfg(doc)]
 use super::Config;
@@ -39,7 +39,7 @@ layout! {
     }
 }
 
-/// The longest spare area that is used.
+/// Maximum length of a spare area in use.
 pub(super) const WHOLE_BYTES_MAX: usize =
     header::SIZE + TAIL_BYTES_MAX + sums::SIZE + statement::SIZE;
 
@@ -100,15 +100,15 @@ impl Ftl {
         Ok(read)
     }
 
-    /// A page as [`Ftl::read_page`] gives it, without a read and unchecked.
+    /// Reads a page like [`Ftl::read_page`], but without a simulated read and unchecked.
     pub(super) fn peek_page(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
         let bytes = self.flash.peek(at, data, spare)?;
         self.marks.toggle(spare);
         Some(bytes)
     }
 
-    /// Whether a page can be what was programmed there. `data` is absent where only the spare area
-    /// was read.
+    /// Whether the checksums of a page are correct. `data` is `None` if only the spare area was
+    /// read.
     fn is_right(&self, at: Ppn, data: Option<&[u8]>, whole: &[u8]) -> bool {
         let (record, after) = whole.split_at(self.record_bytes());
         let has_none = after.iter().all(|&byte| byte == 0xff);
@@ -116,11 +116,11 @@ impl Ftl {
             return data.is_none_or(<[u8]>::is_empty) && !self.is_live(at);
         }
         if has_none && Marks::is_page_without_sums(record) {
-            // Written without checksums: for the mount to refuse.
+            // A page without checksums: the mount refuses it.
             return true;
         }
         let (of_data, of_spare) = (get(after, sums::DATA), get(after, sums::SPARE));
-        // A page of an older device has none.
+        // Pages of a device without horizons have none.
         let is_there = |horizon: &&[u8]| horizon.iter().any(|&byte| byte != 0xff);
         let horizon = Some(&after[sums::SIZE..])
             .filter(is_there)
@@ -137,7 +137,7 @@ impl Ftl {
                 ))
     }
 
-    /// Programs a page. The rest of the record behind `spare` stays blank.
+    /// Programs a page with checksums. The rest of the record after `spare` stays blank.
     #[inline(always)]
     pub(super) fn program_checked(
         &mut self,
@@ -156,7 +156,7 @@ impl Ftl {
         }
     }
 
-    /// Programs a page that says what is durable.
+    /// Programs a page with a statement.
     fn program_stated(
         &mut self,
         now: Nanos,

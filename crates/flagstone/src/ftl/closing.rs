@@ -1,9 +1,9 @@
-//! Full blocks that wait for their summary page.
+//! Full blocks that wait for their summary page (late summaries).
 //!
-//! On most devices the summary of a block is programmed as soon as its last page is there. The
-//! owner of the pages may ask for *late summaries* ([`Format::late_summaries`](super::Format)):
-//! then the owner programs each summary itself, when it knows what became of the pages, and adds a
-//! verdict for each of them. The summary costs one program either way.
+//! On most devices the summary of a block is programmed right after its last page. The owner of the
+//! pages can ask for *late summaries* ([`Format::late_summaries`](super::Format)). Then the owner
+//! programs each summary itself, once the fate of the pages is known, and adds a verdict for each
+//! page. A summary costs one program in both cases.
 //!
 //! ```text
 //!   summary   | record of page 0 | record of page 1 | ... | verdict 0 | verdict 1 | ...
@@ -21,7 +21,7 @@ layout! {
     }
 }
 
-/// Bytes of the verdict of a page.
+/// Size of a verdict.
 pub const VERDICT_BYTES: usize = verdict::SIZE;
 
 /// A full block without its summary.
@@ -30,23 +30,22 @@ pub(super) struct Closing {
     block: Pbn,
     /// When the last of its pages is done.
     done: Nanos,
-    /// Spare records of its pages.
+    /// Spare records of the block's pages.
     records: Vec<u8>,
 }
 
 impl Ftl {
-    /// Full blocks that wait for their summary, those first that have waited longest, and when the
-    /// last page of each is done.
+    /// Full blocks that wait for their summary, longest wait first, each with the time at which its
+    /// last page is done.
     pub fn closing(&self) -> impl ExactSizeIterator<Item = (Pbn, Nanos)> + '_ {
         self.closing
             .iter()
             .map(|closing| (closing.block, closing.done))
     }
 
-    /// Programs the summary of a block that waits for it; from then on the block can be collected.
-    /// The pages of the block must be durable. `verdict` gets the header and the tail of each page
-    /// and says what the summary says of it. Returns when the summary is done, or nothing if its
-    /// program failed.
+    /// Programs the summary of a waiting block, which then becomes a candidate for collection. The
+    /// pages of the block must be durable. `verdict` computes the verdict of a page from its header
+    /// and tail. Returns when the summary is done, or `None` if its program failed.
     ///
     /// # Errors
     /// The power fails.
@@ -81,8 +80,8 @@ impl Ftl {
         self.program_summary(now, block, &data)
     }
 
-    /// The verdict of a page, without a read: 0 if its block has no summary, or one that says
-    /// nothing of it.
+    /// The verdict of a page, without a simulated read; 0 if the block has no summary, or none with
+    /// a verdict for the page.
     pub(crate) fn peek_verdict(&self, at: Ppn) -> u32 {
         let block = self.geometry.block_of(at);
         let mut data = vec![0; self.geometry.page_bytes as usize];
@@ -98,7 +97,7 @@ impl Ftl {
         }
     }
 
-    /// A block is full and waits for its summary.
+    /// Records that a full block waits for its summary.
     pub(super) fn wait_for_summary(&mut self, block: Pbn, done: Nanos, records: Vec<u8>) {
         self.blocks[block.index()].state = BlockState::Closing;
         self.closing.push_back(Closing {
@@ -108,7 +107,7 @@ impl Ftl {
         });
     }
 
-    /// Ends a block that is being written before it is full, so that it can be collected.
+    /// Closes an open block before it is full, so that it can be collected.
     pub fn end_block(&mut self, id: Pbn) {
         for open in self.heads.iter_mut().flat_map(|head| &mut head.open) {
             if let Some(open) = open.take_if(|open| open.block == id) {
@@ -118,9 +117,9 @@ impl Ftl {
         }
     }
 
-    /// Ends all blocks that are being written, as if they were full: they wait for their late
-    /// summaries then. Only where nothing fails: elsewhere a summary that was cut could look like
-    /// one that was never programmed.
+    /// Closes all open blocks as if they were full, so that they wait for their late summaries.
+    /// Only on a flash that never fails: elsewhere a torn summary could look like one that was
+    /// never programmed.
     ///
     /// # Errors
     /// The power fails.

@@ -1,15 +1,15 @@
-//! Garbage collection, wear levelling and the retirement of failing blocks: one engine that moves
-//! the live pages of a block and erases it, whatever the reason.
+//! Garbage collection, wear levelling and retirement of failing blocks: one engine moves the live
+//! pages of a block and erases it, for whatever reason.
 
 use super::moves::{begin, fetch_slots, finish, give_back, move_live};
 use super::{BlockState, Cause, Ftl, FtlError, Owner, PairedPages, scrub, steps};
 use crate::units::{Nanos, Pbn};
 
-/// Blocks that static wear levelling looks at after an erase.
+/// Number of blocks that static wear levelling examines after an erase.
 const WEAR_SAMPLES: u32 = 4;
 
-/// Collects until enough blocks are free, and retires blocks that failed. The host's operation that
-/// asked for room is not held back: it meets the collector's work in the planes' timelines.
+/// Collects until enough blocks are free, and retires failed blocks. The host operation that needed
+/// the room is not delayed explicitly: it competes with the collector in the planes' timelines.
 #[inline]
 pub(crate) fn make_room(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
     if ftl.writable_blocks() >= ftl.gc_threshold_blocks
@@ -42,7 +42,7 @@ fn make_room_slowly(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<
             BlockState::Full if ftl.blocks[block.index()].pins == 0 => {
                 collect(ftl, owner, now, block)?;
             }
-            // Pinned: once it can be collected, it is retired like any other victim that failed.
+            // Pinned: once unpinned, it is retired like any other failed victim.
             _ => {}
         }
     }
@@ -65,14 +65,14 @@ fn make_room_slowly(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<
     }
 }
 
-/// Collects until enough blocks are free. Blocks that are not worth it are pinned meanwhile.
+/// Collects until enough blocks are free. Pins blocks not worth collecting meanwhile.
 fn collect_until_enough(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
     now: Nanos,
     passed_over: &mut Vec<Pbn>,
 ) -> Result<(), FtlError> {
-    // Where pairs are closed, an owner that waits for single copies may leave nothing to gain.
+    // With closed pairs, an owner that waits for single copies may leave nothing to gain.
     let pairs_close = ftl.config.paired_pages == PairedPages::Closed;
     let most = if pairs_close {
         u64::from(ftl.geometry.blocks())
@@ -99,8 +99,8 @@ fn collect_until_enough(
     Ok(())
 }
 
-/// Static wear levelling: of the next few blocks in turn, one that is too far behind the mean. Its
-/// pages move to a worn block, and it joins the free ones.
+/// Static wear levelling: examines the next few blocks, and returns one that is too far behind the
+/// mean. Its pages move to a worn block, and it becomes free.
 fn coldest(ftl: &mut Ftl) -> Option<Pbn> {
     let gap = ftl.config.static_wear_gap?;
     let mean = ftl.erases_mean();
@@ -119,8 +119,8 @@ fn coldest(ftl: &mut Ftl) -> Option<Pbn> {
     None
 }
 
-/// Moves what is live in a full block elsewhere and erases the block. Returns when the erase is
-/// done; it is not yet waited for.
+/// Moves the live pages out of a full block and erases it. Returns when the erase is done; it is
+/// not durable yet.
 pub(crate) fn collect(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
@@ -133,11 +133,11 @@ pub(crate) fn collect(
     Ok(done)
 }
 
-/// As [`collect`], counted as `cause`. What the owner does of its own counts as it says.
+/// Like [`collect`], counted under `cause`. The owner's operations count under its own causes.
 ///
-/// An owner that allows steps gets a victim back as a candidate if the collection fails: some of
-/// its pages have moved, as between two steps. For any other owner nothing is written or committed
-/// before the collection is over: until then pages are there twice of which it knows one.
+/// If the collection fails and the owner allows steps, the victim becomes a candidate again, as
+/// between two steps. For other owners nothing is written or committed before the collection is
+/// complete: until then some pages exist twice, and the owner knows one copy.
 pub(super) fn collect_for(
     cause: Cause,
     ftl: &mut Ftl,
@@ -175,14 +175,14 @@ fn collect_whole(
 }
 
 impl Ftl {
-    /// Whether a collection has failed that has to go on before anything is written or committed:
-    /// [`make_room`] does that first.
+    /// Whether a failed collection must be completed before anything is written or committed.
+    /// [`make_room`] does so first.
     pub(crate) fn owes_a_collection(&self) -> bool {
         !self.owed.is_empty()
     }
 
-    /// Takes a block out of service for good and makes that durable: its old contents may still be
-    /// readable, and a restart must not believe them.
+    /// Retires a block and makes that durable: its old contents may still be readable, and a
+    /// restart must ignore them.
     pub(super) fn retire_now(&mut self, now: Nanos, id: Pbn) -> Result<Nanos, FtlError> {
         self.blocks[id.index()].state = BlockState::Bad;
         self.stats.retired += 1;

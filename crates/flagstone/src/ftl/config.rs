@@ -12,7 +12,7 @@ use crate::nand::{Geometry, Pairing};
 use crate::units::Nanos;
 use std::fmt;
 
-/// Settings that a user chooses.
+/// Settings chosen by a user.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
@@ -26,59 +26,58 @@ pub struct Config {
     pub victims: VictimPolicy,
     /// Static wear levelling moves a block that is this many erases behind the mean.
     pub static_wear_gap: Option<u32>,
-    /// Whether the collector copies a page to the plane that it was in, as long as that plane has
-    /// room. On a device whose planes can copy by themselves it does so anyway.
+    /// Whether the collector copies a page within its plane while that plane has room. Always so on
+    /// a device with copy-back.
     pub copies_stay: bool,
     /// Whether the last page of each block repeats the spare areas of the others, so that a restart
     /// reads one page a block.
     pub summary_pages: bool,
-    /// Whether each page has a checksum of its data, its spare record and its place, so that an
-    /// error which the ECC does not notice makes the page uncorrectable. It takes
-    /// [`sums::SIZE`](super::sums::SIZE) bytes of each spare area. A device is opened as it was
-    /// first written.
+    /// Whether each page has a checksum of its data, spare record and place, so that an error that
+    /// the ECC does not notice makes the page uncorrectable. Takes
+    /// [`sums::SIZE`](super::sums::SIZE) bytes of each spare area. Fixed at the first write of the
+    /// device.
     pub checksums: bool,
-    /// What is done about pages that share cells, on a device whose geometry says which. A device
-    /// is opened as it was first written.
+    /// How to handle pages that share cells, if the geometry says which do. Fixed at the first
+    /// write of the device.
     pub paired_pages: PairedPages,
-    /// Whether more logical pages may be addressed than there is room for (thin provisioning): the
-    /// device is full when what was written fills it, and [`Ftl::grow`](super::Ftl::grow) may give
-    /// it more room.
+    /// Whether more logical pages are offered than there is room for (thin provisioning). The
+    /// device is full when the written pages fill it; [`Ftl::grow`](super::Ftl::grow) may add room.
     pub thin: bool,
-    /// Whether the collector works ahead in steps, a few pages for each that the host writes, with
-    /// protocols that allow it. Then no request waits for a whole collection.
+    /// Whether the collector works ahead in steps, a few pages for each page that the host writes,
+    /// if the protocol allows that. Then no request waits for a whole collection.
     pub works_ahead: bool,
     /// Scrubbing, for a device whose bit errors grow ([`Aging`](crate::nand::Aging)).
     pub scrub: Option<Scrub>,
-    /// A rule that is left out on purpose, in builds that can ([`crate::mistakes`]).
+    /// A rule left out on purpose, in builds with mistakes ([`crate::mistakes`]).
     pub mistake: Mistaken<Mistake>,
 }
 
-/// Rules of an FTL that a campaign leaves out on purpose: it must find a violation.
+/// Rules that a campaign leaves out on purpose, to prove that it finds the violation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Mistake {
-    /// The device becomes larger before a root names the blocks that its mapping table gets.
+    /// The device grows before a root names the blocks for its larger mapping table.
     GrowthUnnamed,
-    /// A restart takes what was durable and is damaged for torn by the cut.
+    /// A restart takes damaged durable pages for pages torn by the cut.
     HorizonIgnored,
-    /// The last page of a transaction is programmed with a word of its owner in the place of its
-    /// statement, although no other page of the transaction states as much.
+    /// The last page of a transaction has a word of its owner instead of a statement, although no
+    /// other page of the transaction states as much.
     WordUnstated,
-    /// A store grows only when its pages fill their share of all its blocks, also of those that its
-    /// collector keeps free: in a small store each victim is nearly all live then.
+    /// A store grows only when its pages fill their share of all blocks, including those that the
+    /// collector keeps free. In a small store nearly every page of a victim is live then.
     VictimsCrowded,
-    /// A device that becomes smaller keeps old versions of pages that it no longer has.
+    /// A device that shrinks keeps old versions of logical pages that no longer exist.
     BeyondKept,
 }
 
-/// When the data of a block are written anew, before the ECC no longer corrects their errors.
+/// When to rewrite a block, before its bit errors exceed the ECC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scrub {
-    /// A block is refreshed after a read of one of its pages in which the ECC corrected so many
-    /// bits or more.
+    /// A block is refreshed after a read of one of its pages in which the ECC corrected at least
+    /// this many bits.
     pub bits: u16,
-    /// The patrol reads every page that holds something once in this time, since errors grow in
-    /// pages that are not read otherwise. Zero for no patrol.
+    /// The patrol reads every used page once in this time, since errors also grow in pages that
+    /// nobody reads. Zero: no patrol.
     pub patrol: Nanos,
 }
 
@@ -105,7 +104,7 @@ impl Config {
         mistake: Mistaken::NONE,
     };
 
-    /// The settings of a small device: so many logical pages, no spare room, and no refinements.
+    /// Settings of a small device without spare room and refinements.
     pub(crate) const fn small(logical_pages: u32, static_wear_gap: Option<u32>) -> Config {
         Config {
             over_provision: 0.0,
@@ -118,35 +117,35 @@ impl Config {
     }
 }
 
-/// Settings that the owner of the pages needs.
+/// Settings that the owner of the pages requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Format {
-    /// Bytes of a spare area behind the header.
+    /// Bytes of the tail: the part of a spare area after the header.
     pub tail_bytes: usize,
-    /// How many of the tail's last bytes are reprogrammed in place. They are not in summary pages.
+    /// Bytes at the end of the tail that are reprogrammed in place, and not in summary pages.
     pub flag_bytes: usize,
     /// Whether the mapping table is kept on flash.
     pub persist_map: bool,
-    /// Logs that are appended side by side.
+    /// Number of logs, which are appended to concurrently.
     pub logs: u8,
-    /// Whether blocks are written only after [`super::Ftl::zone_add`] has set them aside.
+    /// Whether only blocks reserved by [`super::Ftl::zone_add`] are written.
     pub zoned: bool,
-    /// Whether a full block waits for its summary page until the owner programs it by
-    /// [`super::Ftl::summarise`]. The owner says in it, in [`super::VERDICT_BYTES`] a page, what
-    /// became of the pages.
+    /// Whether a full block waits until the owner programs its summary page with
+    /// [`super::Ftl::summarise`]. Such a summary has a verdict of [`super::VERDICT_BYTES`] for each
+    /// page.
     pub late_summaries: bool,
-    /// Whether the owner keeps tables of a device at rest ([`super::Ftl::rest`]).
+    /// Whether the owner saves the tables of a device at rest ([`super::Ftl::rest`]).
     pub rests: bool,
-    /// Whether each page says what was durable when it was programmed ([`super::statement`]).
+    /// Whether each page states what was durable when it was programmed ([`super::statement`]).
     pub horizons: bool,
-    /// The byte of the tail whose highest bit is set in a page that has a word of its owner, in the
-    /// place of what it would say of open blocks ([`super::Ftl::append_word`]).
+    /// The byte of the tail whose highest bit marks a page with a word of its owner, which replaces
+    /// the statement about open blocks ([`super::Ftl::append_word`]).
     pub word_flag: Option<usize>,
 }
 
 impl Format {
-    /// Nothing beyond the header of each page.
+    /// No fields beyond the header of each page.
     pub const NONE: Format = Format {
         tail_bytes: 0,
         flag_bytes: 0,
@@ -159,19 +158,19 @@ impl Format {
         word_flag: None,
     };
 
-    /// Bytes of a spare area that are used: what a simulated chip has to keep of it.
+    /// Used bytes of a spare area: those that a simulated chip has to keep.
     pub fn spare_bytes(&self, config: &Config) -> usize {
         let sums = if config.checksums { sums::SIZE } else { 0 };
         let statement = if self.horizons { statement::SIZE } else { 0 };
         header::SIZE + self.tail_bytes + sums + statement
     }
 
-    /// Bytes that a summary page has for each page of its block.
+    /// Bytes of a page's record in a summary page.
     pub(super) fn summary_record_bytes(&self) -> usize {
         header::SIZE + self.tail_bytes - self.flag_bytes + self.verdict_bytes()
     }
 
-    /// Whether a page has a word of its owner; of its record.
+    /// Whether a page has a word of its owner, given its spare record.
     pub(super) fn has_word(&self, record: &[u8]) -> bool {
         let Some(flag) = self.word_flag else {
             return false;
@@ -182,7 +181,7 @@ impl Format {
         is_set && Header::parse(record).is_some_and(|head| head.is_version())
     }
 
-    /// Bytes that a scan hands on of each page beyond its record and its verdict.
+    /// Bytes that a scan returns for each page after its record and verdict.
     pub(super) fn word_bytes(&self) -> usize {
         match self.word_flag {
             Some(_) => WORD_BYTES,
@@ -190,7 +189,7 @@ impl Format {
         }
     }
 
-    /// Bytes that a summary says of each page beyond its record.
+    /// Bytes in a summary for each page beyond its record.
     pub(super) fn verdict_bytes(&self) -> usize {
         match self.late_summaries {
             true => VERDICT_BYTES,
@@ -199,7 +198,7 @@ impl Format {
     }
 }
 
-/// A device that does not suit an FTL.
+/// A device that does not suit an FTL, or its settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError(pub String);
 
@@ -211,29 +210,29 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Blocks for roots beyond those that hold the current root and the next one.
+/// Number of blocks for roots beyond those for the current root and the next one.
 const SPARE_ANCHORS: u32 = 3;
 
-/// Blocks that may fail between two collections, while one page is written.
+/// Maximum number of blocks that may fail between two collections, while one page is written.
 const FAILURES_AT_ONCE: u32 = 2;
 
-/// The least threshold of collection, whatever share of the blocks was asked for: the blocks that
-/// the collector's own copies may need, those that may fail meanwhile, and one for the host.
+/// The minimum collection threshold, whatever share of the blocks was configured: the blocks that
+/// the collector's copies may need, those that may fail meanwhile, and one for the host.
 pub(super) fn least_threshold(gc_reserve_blocks: u32) -> u32 {
     gc_reserve_blocks + 1 + FAILURES_AT_ONCE
 }
 
-/// A share with four digits, not below this one.
+/// Rounds a share up to four digits.
 fn up(share: f64) -> f64 {
     (share * 1e4).ceil() / 1e4
 }
 
-/// A share with four digits, not above this one.
+/// Rounds a share down to four digits.
 fn down(share: f64) -> f64 {
     (share * 1e4).floor() / 1e4
 }
 
-/// How many pages and blocks go where.
+/// How many pages and blocks each area gets.
 #[derive(Debug, Clone)]
 pub(super) struct Sizes {
     pub(super) logical_pages: u32,
@@ -299,7 +298,7 @@ impl Sizes {
         }
         let data_pages = pages - u32::from(config.summary_pages);
         let dense_pages = pairs.dense_pages();
-        // Of blocks for roots, mapping and logs.
+        // Pages of a block for roots, mapping and logs.
         let pages = pairs.meta_pages.len() as u32;
         let logical_pages = config.logical_pages.unwrap_or(
             (f64::from(geometry.pages()) * (1.0 - config.over_provision)).floor() as u32,
@@ -317,7 +316,7 @@ impl Sizes {
         } else {
             0
         };
-        // A root names every translation page and, on a zoned device, the blocks of two zones.
+        // A root lists every translation page and, on a zoned device, the blocks of two zones.
         let zone_bytes = if format.zoned {
             geometry.blocks() / 8
         } else {
@@ -332,7 +331,7 @@ impl Sizes {
         };
         let full = map_pages.div_ceil(pages);
         let map_lanes = (full / 2).clamp(1, geometry.planes().min(8));
-        // The table, room for all of it once more, and a part of it that is out of date.
+        // Room for the table, for a full copy of it, and for some outdated pages.
         let map_blocks = if map_pages > 0 {
             2 * full + full.div_ceil(4) + 2 * map_lanes + 3
         } else {
@@ -340,19 +339,19 @@ impl Sizes {
         };
         let logs = u32::from(format.logs);
         let spares = if logs > 0 { 2 } else { 0 };
-        // One that is written and one for when it is full; a single log is to be longer than that.
+        // One that is written, and one for when it is full. A single log needs one more.
         let least = if logs > 1 { 2 } else { 3 };
         let log_blocks = logs * least.max(map_pages.div_ceil(pages * logs.max(1)) + 1) + spares;
         let anchors = 2 * root_blocks + SPARE_ANCHORS;
         let meta = anchors + map_blocks + log_blocks;
         let planes = geometry.planes();
-        // A wait may end a block early, where pairs are closed.
+        // With closed pairs, a wait may end a block early.
         let ends = u32::from(config.paired_pages == PairedPages::Closed);
         let gc_reserve_blocks = planes.min(data_pages) + 1 + ends;
         let gc_threshold_blocks = ((f64::from(geometry.blocks()) * config.gc_threshold).ceil()
             as u32)
             .max(least_threshold(gc_reserve_blocks));
-        // Open blocks of both streams, the threshold, and one block to gain.
+        // The open blocks of both streams, the threshold, and one block to gain.
         let slack = gc_threshold_blocks + 2 * planes + 1;
         let room = u64::from(good_blocks.saturating_sub(meta + slack)) * u64::from(dense_pages);
         let wanted = match config.thin {
@@ -360,11 +359,11 @@ impl Sizes {
             false => u64::from(logical_pages),
         };
         if wanted > room {
-            // Advice: keep fewer blocks free, or offer fewer pages.
+            // Advice: a lower threshold, or fewer logical pages.
             let blocks = f64::from(geometry.blocks());
             let needed = meta + logical_pages.div_ceil(dense_pages.max(1)) + 2 * planes + 1;
             let threshold = good_blocks.saturating_sub(needed);
-            // A hair less: a share times the blocks is rounded up.
+            // Slightly less: a share times the number of blocks is rounded up.
             let mut advice = Vec::new();
             if room > 0 {
                 let spare = 1.0 - room as f64 / geometry.pages() as f64;
@@ -409,7 +408,7 @@ mod tests {
     use super::*;
     use crate::nand::Cell;
 
-    /// The numbers after some words of an error.
+    /// Parses the numbers that follow `words` in an error.
     fn advised(error: &str, words: &str) -> Option<f64> {
         let (_, rest) = error.split_once(words)?;
         rest.split_whitespace().next()?.parse().ok()

@@ -1,15 +1,15 @@
-//! Checks of a mount against a flash that another program wrote: places beyond the device, and
-//! pages that are named twice. Bit errors are the ECC's business.
+//! Validation during a mount, of a flash that another program may have written: places beyond the
+//! device, and pages that are mapped twice. Bit errors are left to the ECC.
 
 use super::meta::NONE;
 use super::root::RootImage;
 use super::{Ftl, FtlError, Slot};
 use crate::units::{Lpn, Pbn, Ppn};
 
-/// Checks a number that counts up and has so many bits on flash: it must be able to go on for long.
+/// Validates a counter that has `bits` bits on flash: it must be able to count on for long.
 ///
 /// # Errors
-/// It is in the upper half of its range, which no device reaches.
+/// The counter is in the upper half of its range, which no device reaches.
 pub(crate) fn doubt_number(what: &str, number: u64, bits: u32) -> Result<u64, FtlError> {
     match number >> (bits - 1) {
         0 => Ok(number),
@@ -17,12 +17,12 @@ pub(crate) fn doubt_number(what: &str, number: u64, bits: u32) -> Result<u64, Ft
     }
 }
 
-/// Checks a number that counts up, before work that takes more of it. The last sixteenth of what
-/// [`doubt_number`] accepts is kept for work that has begun, and for restarts: a device that
+/// Checks a counter before new work that increments it. The last sixteenth of the range that
+/// [`doubt_number`] accepts is reserved for work in progress and for restarts: a device that
 /// refuses new work can still be read.
 ///
 /// # Errors
-/// It is in that last part.
+/// The counter is in the reserved part.
 pub(crate) fn spare_number(what: &str, number: u64, bits: u32) -> Result<(), FtlError> {
     let end = 1 << (bits - 1);
     match number < end - end / 16 {
@@ -39,10 +39,10 @@ fn foreign<T>(what: String) -> Result<T, FtlError> {
 }
 
 impl Ftl {
-    /// Whether a root can be one of this device.
+    /// Checks that a root is possible on this device.
     pub(super) fn doubt_root(&self, image: &RootImage) -> Result<(), FtlError> {
         let (found, needed) = (image.directory.len(), self.meta.directory.len());
-        // A device that has grown has a larger table than its root, until the next checkpoint.
+        // After growth the table is larger than its root says, until the next checkpoint.
         if found > needed || (found < needed && image.pool.is_none()) {
             return foreign(format!(
                 "the mapping table has {found} pages, this protocol and configuration need {needed}"
@@ -68,8 +68,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Whether a root's list of blocks for mapping pages and logs can be one of this device. Blocks
-    /// behind the last one are those that it is to grow by.
+    /// Checks a root's list of blocks for mapping pages and logs. Blocks beyond the device are
+    /// those of a pending growth.
     pub(super) fn doubt_pool(&self, pool: &[Pbn]) -> Result<(), FtlError> {
         let mut sorted = pool.to_vec();
         sorted.sort_unstable();
@@ -83,7 +83,7 @@ impl Ftl {
         }
     }
 
-    /// Whether the mapping table, as it was read, names pages of the device alone.
+    /// Checks that the mapping table refers only to pages of the device.
     pub(super) fn doubt_map(&self) -> Result<(), FtlError> {
         let pages = self.geometry.pages();
         let beyond = (0..self.logical_pages).map(Lpn).find_map(|lpn| {
@@ -98,17 +98,17 @@ impl Ftl {
         }
     }
 
-    /// Whether a page can be a version of the logical page that its spare area names. A restart may
-    /// know it from the summary of its block alone, so what it says of itself is doubted when it is
-    /// read: a live page that another logical page is mapped to lies. Lists of trims are doubted by
-    /// what they list.
+    /// Whether a page can be a version of the logical page in its spare area. A restart may know
+    /// the page only from the summary of its block, so it is checked when it is read: a live page
+    /// to which another logical page is mapped is not valid. Lists of trims are checked by their
+    /// contents.
     pub(crate) fn believes(&self, at: Ppn, lpn: Lpn) -> bool {
         let is_mapped = |lpn: Lpn| self.slot(lpn).ppn() == Some(at);
         if lpn.0 >= self.logical_pages || self.lists.contains_key(&at) {
             return false;
         }
-        // What was written since the restart says what it was told to. Only live versions that are
-        // not mapped take a search: a restart leaves few.
+        // Pages written since the restart are trusted. Only live versions that are not mapped need
+        // a search, and a restart leaves few of them.
         let is_found = self.blocks[self.addresses.block_of(at).index()].stale;
         is_mapped(lpn)
             || !is_found
@@ -116,12 +116,12 @@ impl Ftl {
             || !(0..self.logical_pages).map(Lpn).any(is_mapped)
     }
 
-    /// Says, while mounting, that every page that the mapping table names is live.
+    /// Marks, while mounting, every page in the mapping table as live.
     ///
     /// # Errors
-    /// Two logical pages that are in one page, but for trims.
+    /// Two logical pages are mapped to one page that is not a trim.
     pub fn revive_mapped(&mut self) -> Result<(), FtlError> {
-        // How many live pages a block had, and its last page that was revived.
+        // The previous number of live pages of each block, and the last page revived in it.
         let mut revived: Vec<Option<(u32, Lpn)>> = vec![None; self.blocks.len()];
         for lpn in (0..self.logical_pages).map(Lpn) {
             let slot = self.slot(lpn);
@@ -152,7 +152,7 @@ impl Ftl {
         {
             return foreign(format!("logical page {lpn} is in a list of trims"));
         }
-        // The list of candidates has them in the order in which they became what they are.
+        // The candidates are listed in the order in which they reached their number of live pages.
         let revived = (0..).map(Pbn).zip(revived);
         let mut moved: Vec<(Lpn, Pbn, u32)> = revived
             .filter_map(|(id, revived)| revived.map(|(before, last)| (last, id, before)))
@@ -232,8 +232,8 @@ mod tests {
         assert!(why(ftl.revive_mapped()).contains("both in page 1001"));
     }
 
-    /// Wrong where the candidates for collection are in another order than if each page was revived
-    /// by itself: then a device goes on otherwise after a restart.
+    /// Fails if the candidates for collection are ordered differently than if pages were revived
+    /// one by one: then a device would behave differently after a restart.
     #[test]
     fn pages_that_are_revived_at_once_leave_the_candidates_as_one_by_one() {
         let mapped = || {

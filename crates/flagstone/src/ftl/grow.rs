@@ -1,17 +1,16 @@
-//! A device that becomes larger while it is used, as a file can.
+//! Growth of a device in use, as of a file.
 //!
-//! New blocks lie behind the last one of the only plane, so that no page changes its number. A
-//! mapping table on flash needs more of them for its pages, and a root is what says where these
-//! are:
+//! New blocks are added after the last one of the only plane, so page numbers do not change. A
+//! mapping table on flash then needs more blocks, and the root lists them:
 //!
 //! ```text
 //!   root      | ... | pool: the blocks of the area, those to come included | bad | directory | ...
 //!   grow      1. a root names the blocks that the area is to have     2. the medium grows
 //! ```
 //!
-//! The root is durable before the medium grows. So a restart finds a device of the old size, whose
-//! root names blocks beyond it, or one of the new size whose area is as large as it needs. Anchors
-//! stay where they are: a device grows as long as its root fits them.
+//! The root is durable before the medium grows. So a restart finds a device of the old size whose
+//! root lists blocks beyond it, or one of the new size with a large enough area. Anchors stay in
+//! place: a device can grow as long as its root fits into them.
 
 use super::config::{Mistake, Sizes};
 use super::meta::{MetaBlock, NONE};
@@ -20,13 +19,13 @@ use crate::nand::{Flash, Geometry};
 use crate::units::{Nanos, Pbn};
 
 impl Ftl {
-    /// Why the device cannot become larger by so many blocks, if it cannot. Its medium may still
-    /// have no room.
+    /// Why the device cannot grow by `blocks` blocks; `None` if it can. The medium may still lack
+    /// room.
     pub fn why_not_grow(&self, blocks: u32) -> Option<String> {
         self.larger(blocks).err()
     }
 
-    /// Blocks that would hold pages if it grew by so many blocks, or why it does not grow so far.
+    /// Number of data blocks after growth by `blocks` blocks, or why that is not possible.
     ///
     /// # Errors
     /// As [`Ftl::why_not_grow`].
@@ -36,7 +35,7 @@ impl Ftl {
         Ok(geometry.blocks().saturating_sub(meta))
     }
 
-    /// The shape with so many more blocks, and what goes where then.
+    /// Geometry and area sizes with `blocks` more blocks.
     fn larger(&self, blocks: u32) -> Result<(Geometry, Sizes), String> {
         if self.geometry.planes() != 1 {
             return Err("it has several planes".into());
@@ -46,7 +45,7 @@ impl Ftl {
         geometry.blocks_per_plane = more.ok_or("it has all blocks that can be numbered")?;
         geometry.validate().map_err(|error| error.to_string())?;
         let sizes = self.sizes_of(&geometry)?;
-        // What names the blocks of a root: two blocks are enough for two roots, if each fits one.
+        // The lists in a root: two blocks suffice for two roots if each root fits into a block.
         let lists = match self.format.zoned {
             true => u64::from(geometry.blocks()) / 5 + 256,
             false => 256,
@@ -64,29 +63,30 @@ impl Ftl {
         }
     }
 
-    /// Blocks that can be given out, from the first one on: the medium has room for these.
+    /// Number of blocks, counted from the first, that can be allocated: the medium has room for
+    /// them.
     pub fn blocks_with_room(&self) -> u32 {
         self.room_end.map_or(self.geometry.blocks(), |end| end.0)
     }
 
-    /// Gives out the first `blocks` blocks only, until this is called again. A device whose medium
-    /// is sparse can have more blocks than the medium has room for: then it has logical pages for
-    /// high addresses, and collects within the first `blocks` blocks.
+    /// Limits allocation to the first `blocks` blocks until the next call. On a sparse medium a
+    /// device can have more blocks than the medium has room for: it then offers high logical pages,
+    /// and collects within the first `blocks` blocks.
     pub fn give_out(&mut self, blocks: u32) {
         let before = self.end_of_given_out();
         self.room_end = (blocks < self.geometry.blocks()).then_some(Pbn(blocks));
         self.move_end_of_given_out(before);
     }
 
-    /// The first block that is not given out, because the device is to end there or its medium has
-    /// no room for it.
+    /// The first block that must not be allocated, because the device will end there or the medium
+    /// has no room for it.
     pub(super) fn end_of_given_out(&self) -> Pbn {
         let ends = [self.end, self.room_end].into_iter().flatten();
         ends.fold(Pbn(self.geometry.blocks()), Pbn::min)
     }
 
-    /// Takes free blocks out of the pool, or puts them back, once the first block that is not given
-    /// out is another one than `before`.
+    /// Removes free blocks from the pool, or returns them, after a change of the first block that
+    /// must not be allocated. `before` is its old value.
     pub(super) fn move_end_of_given_out(&mut self, before: Pbn) {
         let end = self.end_of_given_out();
         if end < before {
@@ -106,11 +106,11 @@ impl Ftl {
         Sizes::new(geometry, &self.config, &self.format, good).map_err(|error| error.0)
     }
 
-    /// Asks the medium for so many more blocks and takes into service those that it has added.
-    /// Returns how many these are.
+    /// Asks the medium for `blocks` more blocks and puts the added ones into service. Returns their
+    /// number.
     ///
     /// # Errors
-    /// The device is of a form that cannot grow, or the power fails.
+    /// The device has a form that cannot grow, or the power fails.
     pub fn grow(&mut self, now: Nanos, blocks: u32) -> Result<u32, FtlError> {
         let larger = self.larger(blocks);
         let (_, sizes) =
@@ -160,7 +160,7 @@ impl Ftl {
         Ok(new - old)
     }
 
-    /// Makes the blocks that a root names the area for translation pages and logs.
+    /// Sets the area for translation pages and logs to the blocks that a root lists.
     pub(super) fn take_pool(&mut self, pool: &[Pbn]) -> Result<(), FtlError> {
         self.doubt_pool(pool)?;
         let state = |flash: &dyn Flash, block| match flash.is_factory_bad(block) {
@@ -184,8 +184,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Makes a root durable that names the blocks which the area for mapping pages is to have,
-    /// those beyond the device included, if there is none.
+    /// Writes a root that lists the future blocks of the area for mapping pages, including those
+    /// beyond the device, unless there is such a root. Returns when it is durable.
     fn promise(&mut self, now: Nanos, sizes: &Sizes) -> Result<(), FtlError> {
         let wanted = (sizes.map_blocks + sizes.log_blocks) as usize;
         let more = wanted.saturating_sub(self.meta.pool.len()) as u32;
@@ -197,7 +197,7 @@ impl Ftl {
         let was_named = std::mem::replace(&mut self.meta.is_named, true);
         let before = std::mem::replace(&mut self.meta.promised, promised);
         if !self.config.mistake.is(Mistake::GrowthUnnamed) {
-            // Nothing is promised by a root that could not be written.
+            // A root that could not be written does not count.
             self.write_root(now).inspect_err(|_| {
                 (self.meta.is_named, self.meta.promised) = (was_named, before);
             })?;

@@ -1,9 +1,9 @@
-//! The horizon: what was durable is never lost in silence.
+//! The horizon: detects the loss of durable pages.
 //!
-//! After a power cut, a page that cannot be read may have been torn by the cut, or damaged since.
-//! Only the first is no loss. So each page says what was durable when it was programmed. A restart
-//! takes the newest of these statements that it finds: below it every page must be there. Where the
-//! flash can keep it, an erase says the same.
+//! After a power cut, a page that cannot be read may have been torn by the cut, which loses
+//! nothing, or damaged later. So each page states what was durable when it was programmed. A
+//! restart takes the newest statement that it finds: every page below its horizon must exist. If
+//! the flash supports it, an erase carries a statement as well.
 //!
 //! ```text
 //!   spare      | header | tail | checksums | statement 13 |
@@ -22,16 +22,16 @@
 //! | it was full, since no statement says that it was open, on a flash that never fails | a page is not there |
 //! | its summary cannot be read, on a flash that never fails | no page is there: it was programmed when they were durable |
 //!
-//! and the newest root that was found must not be older than the one that a statement names. In a
-//! block that has its summary, the summary says which pages there are, and whoever reads one finds
-//! out. A device that was closed has a summary in every block: then a block without one is damaged.
+//! The newest root found must not be older than the one that a statement names. In a block with a
+//! summary, the summary lists the pages, and reads detect missing ones. A device that was closed
+//! has a summary in every block: a block without one is damaged then.
 //!
-//! Blocks that a cut left without a summary have gaps that are no damage. So nothing is stated
-//! after a restart until its owner has given each of them a summary or has collected it
+//! Blocks that a cut left without a summary have harmless gaps. So nothing is stated after a
+//! restart until its owner has given each of them a summary, or has collected it
 //! ([`Ftl::unsealed`]); then [`Ftl::begin_statements`].
 //!
-//! What a statement covers was durable when the page was programmed: what the last commit wrote is
-//! covered by what is programmed after it. Until then its damage cannot be told from a cut.
+//! A statement covers what was durable when its page was programmed: the writes of the last commit
+//! are covered only by later programs. Until then damage to them looks like a cut.
 
 mod judge;
 mod settling;
@@ -61,19 +61,19 @@ layout! {
     }
 }
 
-/// Nothing is said; and in a copy with the write sequence of another page, nothing but its number.
+/// States nothing; in a copy that keeps a write sequence, nothing but its number.
 const SAYS_NOTHING: u64 = 0xffff;
 const IS_COPY: u64 = 0xfffe;
 
-/// Up to this number [`statement::SEALED`] is exact, and behind it counts in these units.
+/// Up to this value [`statement::SEALED`] is exact, then in units of [`SEALED_UNIT`].
 const SEALED_EXACT: u64 = 128;
 const SEALED_UNIT: u64 = 16;
 const NONE_SEALED: u64 = 255;
 
-/// What a page says if nothing is said.
+/// A statement that says nothing.
 const UNSAID: [u8; statement::SIZE] = [0xff; statement::SIZE];
 
-/// No page, or nothing that can be said.
+/// No page, or an unknown one.
 const NONE: u32 = u32::MAX;
 
 /// What was programmed.
@@ -91,7 +91,7 @@ pub(super) enum Programmed {
     Other,
 }
 
-/// A program that no wait has covered, as far as is known.
+/// A program that no wait is known to cover.
 #[derive(Debug, Clone, Copy)]
 struct InFlight {
     number: u64,
@@ -100,15 +100,15 @@ struct InFlight {
     safe_from: Option<Nanos>,
     block: Pbn,
     plane: u32,
-    /// The page behind it, unless it is the last one of its block.
+    /// The page after it, unless it is the last one of its block.
     next: u32,
     what: Programmed,
 }
 
-/// Where the durable part of an open block ends.
+/// The end of the durable part of an open block.
 #[derive(Debug, Clone, Copy)]
 struct OpenEnd {
-    /// The page behind it; [`NONE`] if no block is open, or all of it is durable.
+    /// The page after the durable part. [`NONE`] if no block is open, or all of it is durable.
     next: u32,
     block: Pbn,
     /// The number of its last program.
@@ -123,17 +123,17 @@ impl OpenEnd {
     };
 }
 
-/// A block that takes no more pages and whose summary is not durable.
+/// A block that takes no more pages, without a durable summary.
 #[derive(Debug, Clone, Copy)]
 struct Unsealed {
     block: Pbn,
-    /// The number of its last page that says it; 0 if none does.
+    /// The highest number that one of its pages states; 0 if none does.
     last: u64,
-    /// The number of the program that it ended with.
+    /// The number of the program with which it ended.
     order: u64,
 }
 
-/// What a page says, or an erase.
+/// The statement of a page or an erase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Statement {
     number: u64,
@@ -142,13 +142,13 @@ struct Statement {
     heads: [u32; 2],
     root: u8,
     erase: u8,
-    /// The page; the first one of the block that was erased.
+    /// The page; for an erase, the first page of the erased block.
     at: Ppn,
 }
 
 impl Statement {
-    /// The number of a program, 0 if it is not known, and what it says of others. `seq` is the
-    /// write sequence in its header.
+    /// Parses a statement: the number of the program (0 if unknown), and the statement about
+    /// others. `seq` is the write sequence in the page's header.
     fn parse(at: Ppn, seq: u64, bytes: &[u8]) -> (u64, Option<Statement>) {
         let lag = get(bytes, statement::LAG);
         if lag == IS_COPY {
@@ -178,7 +178,7 @@ impl Statement {
         (seq, Some(statement))
     }
 
-    /// The bytes of it; nothing is said if its horizon is too far back.
+    /// Encodes the statement. Says nothing if its horizon is too far back.
     fn emit(&self) -> [u8; statement::SIZE] {
         let lag = self.number - self.horizon;
         if lag >= IS_COPY {
@@ -202,41 +202,40 @@ impl Statement {
     }
 }
 
-/// What is known of what is durable, and what a restart has found.
+/// What is known to be durable, and what a restart has found.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Horizon {
-    /// Whether statements are made.
+    /// Whether pages get statements.
     is_on: bool,
-    /// Before statements begin: when the programs are done, and the erases of blocks that lacked a
+    /// Before statements begin: when all programs are done, and the erases of blocks without a
     /// summary.
     begins_from: Nanos,
-    /// All programs up to this one are durable, for whoever programs from `known_from` on.
+    /// All programs up to this one are durable, for programs issued at `known_from` or later.
     safe: u64,
     known_from: Nanos,
-    /// The programs after that, in order.
+    /// Later programs, in order.
     in_flight: VecDeque<InFlight>,
-    /// By stream and plane: where the open block ends, as far as it is durable.
+    /// By stream and plane: the end of the durable part of the open block.
     heads: [Vec<OpenEnd>; 2],
-    /// The newest root: that is durable, or that a restart has found.
+    /// The newest root: durable, or found by a restart.
     pub(super) root: u64,
     unsealed: Vec<Unsealed>,
     /// By plane: the newest statement that a restart has found.
     newest: Vec<Option<Statement>>,
-    /// By plane: the one by which most blocks had their summaries. The newest may say less.
+    /// By plane: the statement with the most summaries. The newest one may state fewer.
     most_sealed: Vec<Option<Statement>>,
-    /// Of all that it has found, until statements begin: the number of the program, the last
-    /// erase, and the page.
+    /// Until statements begin, from everything found: number of the program, last erase, and page.
     erases_said: Vec<(u64, u8, Ppn)>,
     /// Blocks without a summary that a restart has found.
     pub(super) found: Vec<Found>,
-    /// Those of them that have got one, or wait for it, until statements begin.
+    /// Those of them that have got a summary, or wait for it, until statements begin.
     settled: Vec<Found>,
     damage: Vec<Damage>,
-    /// Changes of what can be said, and how many of them the newest statement has; none if nothing
-    /// could be said then.
+    /// Number of changes in what can be stated, and that number at the newest statement. `None` if
+    /// nothing could be stated then.
     changes: u64,
     said: u64,
-    /// The word of its owner that the page has which is programmed now.
+    /// The owner's word for the page that is programmed next.
     pub(super) word: Option<u64>,
 }
 
@@ -251,8 +250,8 @@ impl Horizon {
         }
     }
 
-    /// A wait ends at an instant, for what has been programmed by now and is done at `until` or
-    /// before.
+    /// Records a wait that ends at `ends` and covers everything programmed so far that is done at
+    /// `until` or before.
     #[inline]
     pub(super) fn waited(&mut self, ends: Nanos, until: Nanos) {
         for program in self.in_flight.iter_mut().filter(|it| it.done <= until) {
@@ -261,14 +260,15 @@ impl Horizon {
         }
     }
 
-    /// A block takes no more pages and has no summary yet; the number of its last page.
+    /// Records that a block takes no more pages and has no summary yet. `last` is the number of its
+    /// last page.
     fn ends(&mut self, block: Pbn, last: u64, order: u64) {
         self.unsealed.push(Unsealed { block, last, order });
     }
 
-    /// The summary of a block is durable, by the program with this number, or its erase, which came
-    /// after that program. The block may have been ended before it was full, and may be in use
-    /// again.
+    /// Records that a block needs no summary any more: its summary is durable (`number` is its
+    /// program), or its erase, issued after program `number`. The block may have been closed before
+    /// it was full, and may be in use again.
     fn needs_no_summary(&mut self, block: Pbn, number: u64) {
         self.unsealed
             .retain(|other| other.block != block || other.order > number);
@@ -279,7 +279,7 @@ impl Horizon {
         }
     }
 
-    /// Nothing is expected of a block once its erase is durable, or a root that calls it bad.
+    /// Records that the erase of a block, or a root that retires it, will be durable at `done`.
     pub(super) fn forgets(&mut self, (block, plane): (Pbn, u32), number: u64, done: Nanos) {
         let before = self.found.len();
         self.found.retain(|found| found.block != block);
@@ -305,8 +305,7 @@ impl Horizon {
         });
     }
 
-    /// There are only the blocks before this one from now on. The others were erased, and that is
-    /// durable.
+    /// Drops all state of blocks from `end` on. They were erased, and that is durable.
     pub(super) fn shrink(&mut self, end: Pbn) {
         self.unsealed.retain(|other| other.block < end);
         for head in self.heads.iter_mut().flatten() {
@@ -316,7 +315,7 @@ impl Horizon {
         }
     }
 
-    /// What a copy says that has the write sequence of another page: its number.
+    /// The statement of a copy that keeps the write sequence of its original: its number.
     fn of_copy(number: u64) -> [u8; statement::SIZE] {
         let mut words = UNSAID;
         put(&mut words, statement::LAG, IS_COPY);
@@ -325,7 +324,7 @@ impl Horizon {
         words
     }
 
-    /// What can be said at an instant, by a program with a number, in a plane.
+    /// The statement that program `number` in a plane can make at an instant.
     fn say(&mut self, now: Nanos, number: u64, plane: usize) -> [u8; statement::SIZE] {
         if !self.learn(now) {
             return UNSAID;
@@ -344,7 +343,7 @@ impl Horizon {
         said.emit()
     }
 
-    /// Takes for durable what is by an instant. Returns whether that can be said then.
+    /// Updates what is durable at `now`. Returns whether it can be stated then.
     fn learn(&mut self, now: Nanos) -> bool {
         while let Some(&first) = self.in_flight.front()
             && let Some(from) = first.safe_from.filter(|&from| from <= now)
@@ -353,11 +352,11 @@ impl Horizon {
             self.known_from = self.known_from.max(from);
             self.is_durable(first);
         }
-        // Clients that run side by side ask for later and earlier instants in turn.
+        // Concurrent clients ask for instants out of order.
         self.is_on && now >= self.known_from
     }
 
-    /// The first program in flight is durable.
+    /// Records that the oldest program in flight is durable.
     fn is_durable(&mut self, program: InFlight) {
         self.changes += 1;
         let next = self.in_flight.front().map(|next| next.number - 1);
@@ -378,16 +377,16 @@ impl Horizon {
         }
     }
 
-    /// All programs up to this one were durable, as the newest statement of any plane says.
+    /// The highest horizon in the newest statements of all planes.
     fn highest(&self) -> u64 {
         let statements = self.newest.iter().flatten();
         statements.map(|it| it.horizon).max().unwrap_or(0)
     }
 
-    /// Takes what a page of a plane says, or an erase. Returns its number, 0 if that is not known.
+    /// Records a statement. Returns the number of the program or erase, 0 if unknown.
     fn hears(&mut self, plane: u32, at: Ppn, seq: u64, bytes: &[u8]) -> u64 {
         let (number, statement) = Statement::parse(at, seq, bytes);
-        // A collection reads summaries as well, for as long as the device runs.
+        // A collection reads summaries as well, throughout the life of the device.
         if let Some(new) = statement.as_ref().filter(|_| !self.is_on) {
             self.erases_said.push((new.number, new.erase, at));
         }
@@ -407,14 +406,14 @@ impl Horizon {
 }
 
 impl Ftl {
-    /// Where the horizon is in a spare area, if the owner asked for it.
+    /// The range of the statement in a spare area, if the owner uses horizons.
     pub(super) fn horizon_in_spare(&self) -> Option<Range<usize>> {
         let end = self.format.spare_bytes(&self.config);
         self.format.horizons.then(|| end - statement::SIZE..end)
     }
 
-    /// Takes what a page says whose spare area was read. Returns the number of its program, 0 if it
-    /// does not say.
+    /// Records the statement in a spare area that was read. Returns the number of the program, 0 if
+    /// unknown.
     pub(super) fn hear(&mut self, at: Ppn, spare: &[u8]) -> u64 {
         let Some(place) = self.horizon_in_spare() else {
             return 0;
@@ -427,8 +426,8 @@ impl Ftl {
         self.horizon.hears(plane, at, seq, &spare[place])
     }
 
-    /// What the page that is programmed next says. A copy with the write sequence of another page
-    /// says its number, which is that of the last sequence drawn.
+    /// The statement of the page that is programmed next. A copy with the write sequence of its
+    /// original states its number: the sequence that was drawn last.
     pub(super) fn state_horizon(
         &mut self,
         now: Nanos,
@@ -451,16 +450,16 @@ impl Ftl {
         self.say(now, plane)
     }
 
-    /// What an erase says at an instant, on a flash that keeps it, and its number: that of the last
-    /// program. It says the number also where nothing else can be said: the block may have held the
-    /// page with that number.
+    /// The statement of an erase at an instant, on a flash that stores it, and its number: that of
+    /// the last program. States the number even if nothing else can be stated: the block may have
+    /// held the page with that number.
     pub(super) fn says_at_erase(&mut self, now: Nanos) -> Option<(u64, [u8; statement::SIZE])> {
         let says = self.format.horizons && self.flash.never_fails();
         says.then(|| (self.seq, self.say(now, 0)))
     }
 
-    /// When a flash looks at what is durable. One that never fails does one thing after the other,
-    /// in the order of the calls: what was waited for is over.
+    /// The instant for which to determine what is durable. A flash that never fails executes one
+    /// operation after another in the order of the calls: everything that was waited for is over.
     fn knows_at(&self, now: Nanos) -> Nanos {
         match self.flash.never_fails() {
             true => Nanos(u64::MAX),
@@ -468,14 +467,14 @@ impl Ftl {
         }
     }
 
-    /// How much the page says that was programmed last. It grows with what statements say, and is 0
-    /// if the page says nothing.
+    /// A measure of what the last programmed page states. It grows with the contents of statements,
+    /// and is 0 if the page states nothing.
     pub fn said(&self) -> u64 {
         self.horizon.said
     }
 
-    /// Whether a page that is programmed at an instant would say more than one that has
-    /// [`said`](Ftl::said) so much.
+    /// Whether a page programmed at `now` would state more than one for which [`said`](Ftl::said)
+    /// returned `said`.
     pub fn says_more(&mut self, now: Nanos, said: u64) -> bool {
         let now = self.knows_at(now);
         self.horizon.learn(now) && self.horizon.changes > said
@@ -488,7 +487,7 @@ impl Ftl {
         words
     }
 
-    /// A page was programmed, or its program has failed.
+    /// Records that a page was programmed, or its program failed.
     pub(super) fn note_program(&mut self, done: Nanos, at: Ppn, what: Programmed) {
         let (block, page) = self.addresses.split(at);
         let number = self.seq;
@@ -513,21 +512,22 @@ impl Ftl {
         });
     }
 
-    /// A block takes no more pages and has no summary yet; the number of its last page.
+    /// Records that a block takes no more pages and has no summary yet. `last` is the number of its
+    /// last page.
     pub(super) fn lacks_summary(&mut self, block: Pbn, last: u64) {
         if self.format.horizons {
             self.horizon.ends(block, last, self.seq);
         }
     }
 
-    /// A block without a summary that the restart has found, and that has neither got one since nor
-    /// was collected.
+    /// A block that the restart found without a summary, and that has not got one or been collected
+    /// since.
     pub fn unsealed(&self) -> Option<Pbn> {
         self.horizon.found.first().map(|found| found.block)
     }
 
-    /// Has a block that a restart has found without a summary wait for it, as one that is full.
-    /// Returns when its pages were read.
+    /// Lets a block that a restart found without a summary wait for it, like a full one. Returns
+    /// when its pages were read.
     ///
     /// # Errors
     /// The power fails.
@@ -552,8 +552,7 @@ impl Ftl {
         Ok(read.done)
     }
 
-    /// Whether every block that takes no more pages has its summary, if everything that was
-    /// programmed is durable.
+    /// Whether every closed block has its summary, assuming that all programs are durable.
     pub fn are_sealed(&self) -> bool {
         let is_summary =
             |program: &InFlight| matches!(program.what, Programmed::Summary | Programmed::Nothing);
@@ -563,14 +562,14 @@ impl Ftl {
         self.horizon.found.is_empty() && unsealed.all(|it| sealed.contains(&it.block))
     }
 
-    /// Whether pages say what is durable.
+    /// Whether pages state what is durable.
     #[inline]
     pub fn states_horizon(&self) -> bool {
         self.horizon.is_on
     }
 
-    /// From now on pages say what is durable. Everything is that has been programmed, after a wait;
-    /// and no block without a summary is left but open ones, and full ones that wait for it.
+    /// Begins statements. All programs must be durable, and every block must have its summary,
+    /// except for open blocks and for full ones that wait for it.
     ///
     /// # Errors
     /// The power fails.

@@ -1,5 +1,5 @@
-//! Logs: pages that their owner appends, side by side in as many lanes as it asked for. The next
-//! checkpoint makes them superfluous. They lie in the area that [`super::meta`] manages.
+//! Logs: pages that the owner appends, in as many concurrent lanes as it asked for. The next
+//! checkpoint makes them obsolete. They lie in the area that [`super::meta`] manages.
 
 use super::meta::MetaState;
 use super::{Cause, Ftl, FtlError, Header, PageKind, Stream, Written};
@@ -7,16 +7,16 @@ use crate::units::{Lpn, Nanos};
 use std::ops::Range;
 
 impl Ftl {
-    /// Whether the logs are as long as they may be. Then the owner must write a checkpoint before
-    /// it appends again, or the next checkpoint might not fit.
+    /// Whether the logs have reached their maximum length. The owner must then write a checkpoint
+    /// before it appends again, or the next checkpoint might not fit.
     pub fn log_is_full(&self) -> bool {
         let per_block = self.pairs.meta_pages.len() as u32;
         let reserve = self.meta.full_checkpoint_blocks(per_block);
         self.meta.free_blocks() < reserve + self.meta.open_log.len() + 1
     }
 
-    /// The plane that a lane of the logs begins on. Lanes are spread over the channels, those of a
-    /// channel over its planes, and each channel begins at another place among its planes.
+    /// The plane on which a lane of the logs begins. Lanes are spread over the channels, and the
+    /// lanes of a channel over its planes, starting at a different plane on each channel.
     pub(super) fn log_plane(&self, lane: u32) -> u32 {
         let (planes, lanes) = (self.geometry.planes(), self.meta.open_log.len() as u32);
         let on_channel = planes / self.geometry.channels;
@@ -25,10 +25,9 @@ impl Ftl {
         channel * on_channel + (first + channel) % on_channel
     }
 
-    /// The lane that can take a page first. `busy` says until when each lane is written. Among
-    /// equals it is the lane on the channel whose turn is next, since the others may have a page
-    /// more to carry; on that channel it is the lane on the plane that a stream wrote to longest
-    /// ago.
+    /// The lane that can take a page first. `busy` has the time until which each lane is written.
+    /// Ties go to the lane on the channel whose turn is next, since the others may have a page more
+    /// to transfer; on that channel, to the lane on the plane that a stream wrote to longest ago.
     pub fn log_in_turn(
         &self,
         stream: Stream,
@@ -52,7 +51,7 @@ impl Ftl {
         lane.expect("the owner asked for logs") as u8
     }
 
-    /// Appends a page to a log and says when it is done.
+    /// Appends a page to a log. Returns where it is and when it is done.
     pub fn log(&mut self, now: Nanos, log: u8, data: &[u8]) -> Result<Written, FtlError> {
         assert!(
             data.len() <= self.geometry.page_bytes as usize,
@@ -69,11 +68,11 @@ impl Ftl {
         Ok(Written { at, seq, done })
     }
 
-    /// Erases the log blocks that the last checkpoint set free, so that no log page has to wait for
-    /// an erase. `now` must not be before the checkpoint is durable.
+    /// Erases the log blocks that the last checkpoint freed, so that no log page has to wait for an
+    /// erase. `now` must not be before the checkpoint is durable.
     ///
     /// # Errors
-    /// The power fails. A block whose erase fails is left to its first use.
+    /// The power fails. A block whose erase fails is handled at its first use.
     pub fn erase_logs_ahead(&mut self, now: Nanos) -> Result<(), FtlError> {
         for index in 0..self.meta.pool.len() {
             let entry = &self.meta.pool[index];

@@ -45,7 +45,7 @@ layout! {
 /// The first bytes of every part of a root.
 pub(super) const MAGIC: u64 = 0x5346_5452;
 
-/// No such page.
+/// Marks a translation page that does not exist.
 pub(super) const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,17 +61,17 @@ pub(super) enum MetaState {
 pub(super) struct MetaBlock {
     pub(super) block: Pbn,
     pub(super) state: MetaState,
-    /// How many of its pages are programmed.
+    /// Number of its programmed pages.
     pub(super) next: u32,
-    /// Translation pages in it that the current root refers to, or log pages that count.
+    /// Translation pages in it that the current root refers to, or valid log pages.
     pub(super) live: u32,
     pub(super) is_log: bool,
-    /// When it was erased ahead of its use, if it was.
+    /// When it was erased ahead of its use; `None` if it was not.
     pub(super) erased: Option<Nanos>,
 }
 
 impl MetaBlock {
-    /// A block whose contents are not known, or do not matter.
+    /// A block whose contents are unknown or obsolete.
     pub(super) fn blank(block: Pbn) -> MetaBlock {
         MetaBlock {
             block,
@@ -89,47 +89,47 @@ impl MetaBlock {
 pub(super) struct MetaArea {
     pub(super) entries_per_page: u32,
     pub(super) anchors: Vec<MetaBlock>,
-    /// The anchors that the current root lies in, in its order; none if there is no root.
+    /// The anchors that hold the current root, in order. Empty if there is no root.
     pub(super) root_in: Vec<usize>,
-    /// The anchor that is being written, if any.
+    /// The anchor that is being written.
     pub(super) anchor_open: Option<usize>,
     pub(super) pool: Vec<MetaBlock>,
-    /// Where each block is in the pool.
+    /// The index of each block in the pool.
     pub(super) places: FxHashMap<Pbn, usize>,
-    /// Whether roots name the blocks of the pool. Before a device grows they follow from its shape.
+    /// Whether roots list the pool's blocks. Before a device grows its geometry implies them.
     pub(super) is_named: bool,
-    /// Blocks beyond the device that the pool gets when it grows.
+    /// Blocks beyond the device that the pool will get when it grows.
     pub(super) promised: Vec<Pbn>,
     pub(super) open_map: Vec<Option<usize>>,
     pub(super) turn: usize,
     pub(super) open_log: Vec<Option<usize>>,
-    /// Where each translation page is, by the current root.
+    /// The place of each translation page, according to the current root.
     pub(super) directory: Vec<u32>,
     pub(super) generation: u64,
-    /// When the current root is durable. Blocks that it set free may not be erased before. A later
-    /// root may not be issued before, because it repeats the contents of this one.
+    /// When the current root is durable. Blocks that it freed must not be erased earlier. A later
+    /// root must not be issued earlier, since it repeats the contents of this one.
     pub(super) durable: Nanos,
     pub(super) log_from: u64,
     pub(super) bad: Vec<Pbn>,
     pub(super) blob: Vec<u8>,
-    /// Translation pages of checkpoints whose root failed: they stay until there is another root,
-    /// since a restart may find that one after all.
+    /// Translation pages of checkpoints whose root failed. They are kept until there is another
+    /// root, since a restart may find the failed one after all.
     pub(super) rootless: Vec<Ppn>,
 }
 
 impl MetaArea {
-    /// Where a block is in the pool.
+    /// The index of a block in the pool.
     pub(super) fn place(&self, block: Pbn) -> Option<usize> {
         self.places.get(&block).copied()
     }
 
-    /// Takes a block into the pool.
+    /// Adds a block to the pool.
     pub(super) fn take(&mut self, block: MetaBlock) {
         self.places.insert(block.block, self.pool.len());
         self.pool.push(block);
     }
 
-    /// The blocks that are open for pages of a sort, by lane.
+    /// The open blocks for log or mapping pages, by lane.
     fn open(&mut self, is_log: bool) -> &mut [Option<usize>] {
         match is_log {
             true => &mut self.open_log,
@@ -144,7 +144,7 @@ impl MetaArea {
             .count()
     }
 
-    /// Blocks that a checkpoint of every translation page may need.
+    /// Number of blocks that a checkpoint of every translation page may need.
     pub(super) fn full_checkpoint_blocks(&self, pages_per_block: u32) -> usize {
         if self.directory.is_empty() {
             return 0;
@@ -154,8 +154,8 @@ impl MetaArea {
 }
 
 impl Ftl {
-    /// Writes the changed translation pages and a root, with which all logs start anew. A restart
-    /// gives `blob` back to the owner. Returns when the root is durable.
+    /// Writes the changed translation pages and a root; all logs start anew with it. A restart
+    /// returns `blob` to the owner. Returns when the root is durable.
     pub fn checkpoint(&mut self, now: Nanos, blob: Vec<u8>) -> Result<Nanos, FtlError> {
         let mut dirty = Vec::new();
         for (word, bits) in self.dirty_map_pages.iter_mut().enumerate() {
@@ -173,7 +173,7 @@ impl Ftl {
                 self.root_with(now, &moved, blob)
             });
         if written.is_err() {
-            // All of that is still to be written.
+            // None of them is written yet.
             for page in dirty {
                 self.dirty_map_pages[page as usize / 64] |= 1 << (page % 64);
             }
@@ -182,8 +182,8 @@ impl Ftl {
         written
     }
 
-    /// The root of a checkpoint that has moved these translation pages. Where it cannot be written
-    /// everything is as the root before it has it.
+    /// Writes the root of a checkpoint that has moved these translation pages. If that fails,
+    /// restores the state of the previous root.
     fn root_with(
         &mut self,
         now: Nanos,
@@ -197,7 +197,7 @@ impl Ftl {
             old.push(Ppn(std::mem::replace(entry, at.0)));
         }
         self.meta.log_from = self.seq + 1;
-        // An open log block takes no more pages: those that it holds no longer count.
+        // An open log block takes no more pages: its pages are obsolete.
         for open in self.meta.open_log.iter_mut() {
             if let Some(index) = open.take() {
                 self.meta.pool[index].state = MetaState::Full;
@@ -235,8 +235,8 @@ impl Ftl {
         }
     }
 
-    /// Writes a root that keeps other bytes for the owner. The mapping table on flash stays as it
-    /// is. Returns when the root is durable.
+    /// Writes a root with a new `blob` for the owner. The mapping table on flash is unchanged.
+    /// Returns when the root is durable.
     pub(crate) fn keep_in_root(&mut self, now: Nanos, blob: Vec<u8>) -> Result<Nanos, FtlError> {
         let before = std::mem::replace(&mut self.meta.blob, blob);
         let written = self.write_root(now);
@@ -246,7 +246,7 @@ impl Ftl {
         written
     }
 
-    /// Programs translation pages. Says where each is, and when the last is done.
+    /// Programs translation pages. Returns the place of each, and when the last is done.
     fn write_map_pages(
         &mut self,
         now: Nanos,
@@ -288,20 +288,20 @@ impl Ftl {
         }
     }
 
-    /// The bytes that the owner gave to the last checkpoint.
+    /// The owner's bytes in the last checkpoint.
     pub fn blob(&self) -> &[u8] {
         &self.meta.blob
     }
 
-    /// Adds translation pages to those that are written anyway, so that the blocks which hold them
-    /// come free: as many as it takes for the largest checkpoint to fit next.
+    /// Adds translation pages to those of a checkpoint, to free the blocks that hold them: as many
+    /// as needed for the largest possible next checkpoint to fit.
     fn clean_map_blocks(&self, pages: &mut Vec<u32>) {
         let per_block = self.pairs.meta_pages.len() as u32;
         let reserve = self.meta.full_checkpoint_blocks(per_block);
         if reserve == 0 {
             return;
         }
-        // The live pages of each block that are not written again.
+        // By block: its live pages that are not rewritten.
         let mut left: Vec<u32> = self.meta.pool.iter().map(|block| block.live).collect();
         for &page in pages.iter() {
             let at = self.meta.directory[page as usize];
@@ -339,7 +339,7 @@ impl Ftl {
         pages.dedup();
     }
 
-    /// Programs a translation or log page into an open block of its sort.
+    /// Programs a translation or log page into an open block of its kind.
     pub(super) fn meta_append(
         &mut self,
         now: Nanos,
@@ -386,7 +386,7 @@ impl Ftl {
         }
     }
 
-    /// Opens a free block of the pool, on the plane that suits the lane if there is one.
+    /// Opens a free block of the pool, preferably on the plane of the lane.
     fn meta_open(
         &mut self,
         now: Nanos,
@@ -447,7 +447,7 @@ impl Ftl {
         let bytes = image.emit();
         let room = self.geometry.page_bytes as usize - root_part::SIZE;
         let mut now = now.max(self.meta.durable);
-        // Each round that fails uses up an anchor or some of its pages.
+        // Each failed attempt uses up an anchor, or some of its pages.
         for _ in 0..4 {
             self.meta.generation += 1;
             let mut anchors = Vec::new();
@@ -463,8 +463,8 @@ impl Ftl {
         Err(FtlError::MetaFull)
     }
 
-    /// All parts of a root, and the anchors that they lie in; the inner error is the instant at
-    /// which one failed.
+    /// Writes all parts of a root. Returns the anchors that hold them; the inner error is the time
+    /// at which a part failed.
     fn write_parts(
         &mut self,
         now: Nanos,
@@ -475,7 +475,7 @@ impl Ftl {
         let parts = bytes.len().div_ceil(room);
         let (mut now, mut durable) = (now, now);
         for (part, contents) in bytes.chunks(room).enumerate() {
-            // A root that one block can hold stays in one.
+            // A root that fits into a block stays in one.
             let wanted = match part {
                 0 => (parts as u32).min(self.pairs.meta_pages.len() as u32),
                 _ => 1,
@@ -522,8 +522,8 @@ impl Ftl {
         Ok(Ok(durable))
     }
 
-    /// An anchor with room for so many pages: the open one, or the next that neither the current
-    /// root nor the one that is being written lies in, erased.
+    /// An anchor with room for `pages` pages: the open one, or the next one, erased, that holds
+    /// neither the current root nor the one being written.
     fn anchor_with_room(
         &mut self,
         now: Nanos,
@@ -555,8 +555,8 @@ impl Ftl {
                 self.meta.anchors[index].state = MetaState::Open;
                 self.meta.anchors[index].next = 0;
                 self.meta.anchor_open = Some(index);
-                // What follows may only be there if the erase is; a root must not be older than
-                // what it replaces.
+                // Later programs exist only if the erase has landed. A root must not be older than
+                // the one it replaces.
                 return Ok((index, self.sync(now, done)?));
             }
             self.meta.anchors[index].state = MetaState::Bad;
@@ -566,7 +566,7 @@ impl Ftl {
         Err(FtlError::MetaFull)
     }
 
-    /// The generation of a root's part and where it belongs, if this is one.
+    /// Parses the part of a root: generation, index, number of parts, contents.
     pub(super) fn parse_root_part(data: &[u8]) -> Option<(u64, usize, usize, &[u8])> {
         if data.len() < root_part::SIZE || get(data, root_part::MAGIC) != MAGIC {
             return None;
@@ -582,6 +582,6 @@ impl Ftl {
     }
 }
 
-/// Bytes of the head of a part of a root.
+/// Bytes of the head of a root's part.
 #[cfg(test)]
 pub(crate) const PART_HEAD_BYTES: usize = root_part::SIZE;

@@ -1,12 +1,12 @@
 //! The flash translation layer: mapping, allocation, garbage collection, wear, checkpoints.
 //!
-//! This layer does not know that transactions exist. It keeps pages for an [`Owner`]. The owner
-//! says which fields a spare area has beyond the [`header`], which pages are still *live*, and
-//! which work comes before the erase of a block. The FTL chooses where a page goes and which block
-//! is collected next. It deals with worn and bad blocks. It keeps the mapping table, and a few
-//! bytes for the owner, on flash.
+//! This layer knows no transactions. It stores pages for an [`Owner`]. The owner defines the fields
+//! of a spare area beyond the [`header`], decides which pages are *live*, and what must be done
+//! before the erase of a block. The FTL chooses where a page goes and which block is collected
+//! next, handles worn and bad blocks, and keeps the mapping table and a few bytes for the owner on
+//! flash.
 //!
-//! Rules that hold everywhere below:
+//! Invariants of the whole layer:
 //!
 //! 1. A block that was not written full before a restart is never written again before its erase,
 //!    and a block that looks free after a restart is erased before its first use: both may hold
@@ -15,7 +15,7 @@
 //! 3. Nothing that a root refers to is erased before a newer root is durable.
 //!
 //! A user meets this layer in two places: the settings of a device ([`Config`]), and the counters
-//! of what a device did ([`Stats`]). An error says which setting would do.
+//! of its operations ([`Stats`]). Errors name the setting that would help.
 //!
 //! ```
 //! use flagstone::ftl::{Config, Format, Ftl};
@@ -118,19 +118,19 @@ pub const LAYOUTS: &[Layout] = &[
     trim_list::RECORD,
 ];
 
-/// Why the FTL could not go on.
+/// Why the FTL cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FtlError {
     /// The power is gone.
     PowerLost,
-    /// No block is left to write to, and collecting any would not gain one.
+    /// No block is left to write to, and collecting would not gain one.
     Full {
         /// Live pages.
         live: u64,
-        /// Pages that could hold data.
+        /// Pages that can hold data.
         pages: u64,
-        /// Blocks that are out of service: their pages are not among these.
+        /// Blocks out of service. `pages` excludes their pages.
         out_of_service: u32,
     },
     /// A live page cannot be read: more bit errors than the ECC corrects.
@@ -140,13 +140,13 @@ pub enum FtlError {
     },
     /// The area for mapping pages, roots and logs has no usable block left.
     MetaFull,
-    /// The flash holds something that this FTL does not write.
+    /// The flash holds data that this FTL did not write.
     Foreign(String),
-    /// A setting that its owner cannot have.
+    /// The owner does not support a setting.
     Setting(String),
-    /// The device has used up a number that it counts up.
+    /// A counter of the device is used up.
     Spent(String),
-    /// Something that was durable is damaged, and nothing says which versions of pages are lost.
+    /// Durable data is damaged, and it is unknown which versions of pages are lost.
     Damaged(String),
 }
 
@@ -208,11 +208,11 @@ impl From<FlashError> for FtlError {
 pub enum BlockState {
     /// Can be allocated.
     Free,
-    /// Set aside to be allocated next, see [`Ftl::zone_add`].
+    /// Reserved to be allocated next, see [`Ftl::zone_add`].
     Zone,
     /// Being written.
     Open,
-    /// Full, and waits for its summary page: see [`Ftl::summarise`]. No candidate for collection.
+    /// Full and waiting for its summary page, see [`Ftl::summarise`]. Cannot be collected.
     Closing,
     /// Written; a candidate for collection unless pinned.
     Full,
@@ -232,7 +232,7 @@ struct Block {
     state: BlockState,
     /// Must be erased before it is written.
     stale: bool,
-    /// A program in it failed: retire it as soon as its live pages are elsewhere.
+    /// A program in it failed: it is retired once its live pages are elsewhere.
     failing: bool,
     live: u16,
     pins: u16,
@@ -244,20 +244,20 @@ pub struct Ftl {
     geometry: Geometry,
     addresses: Addresses,
     config: Config,
-    /// What each page says of the configuration.
+    /// The marks in each page that reflect the configuration.
     marks: spare::Marks,
     format: Format,
     logical_pages: u32,
-    /// Pages of a block that can hold data: all, or all but the summary page.
+    /// Data pages of a block: all, or all but the summary page.
     data_pages: u32,
-    /// A block with fewer live pages is worth its collection.
+    /// A block with fewer live pages than this is worth collecting.
     dense_pages: u32,
     pairs: Pairs,
     gc_threshold_blocks: u32,
     gc_reserve_blocks: u32,
-    /// Whether pages of the host may have these as well.
+    /// Host writes may use the collector's reserve (restart of a full device).
     reserve_is_lent: bool,
-    /// A [`Slot`] for each logical page, in the bytes that translation pages consist of.
+    /// A [`Slot`] for each logical page, encoded as in translation pages.
     map: Vec<u8>,
     dirty_map_pages: Vec<u64>,
     live: Vec<u64>,
@@ -273,21 +273,21 @@ pub struct Ftl {
     heads: [Head; 2],
     closing: VecDeque<Closing>,
     retire: Vec<Pbn>,
-    /// Victims whose collection has failed and has to go on first: those that could not be erased,
-    /// and that no root leaves out, among them.
+    /// Victims whose failed collection must be completed first. Includes those that could not be
+    /// erased and are not yet left out by a root.
     owed: Vec<Pbn>,
-    /// While a page is copied on a device with copy-back: its plane, which it need not leave.
+    /// While a page is copied on a device with copy-back: the plane that the copy stays in.
     inside: Option<u32>,
     meta: MetaArea,
     seq: u64,
     wear_cursor: u32,
-    /// Blocks from this one on are not given out: the device is to end there.
+    /// Blocks from this one on are not allocated: the device will end there.
     end: Option<Pbn>,
-    /// Blocks from this one on are not given out: the medium has no room for them yet.
+    /// Blocks from this one on are not allocated: the medium has no room for them yet.
     room_end: Option<Pbn>,
     scrub: Scrubber,
     snapshots: Snapshots,
-    /// Lists of trims that several logical pages are mapped to, and how many are.
+    /// Lists of trims with several mapped logical pages, and their number.
     lists: FxHashMap<Ppn, u32>,
     horizon: Horizon,
     stats: Stats,
@@ -295,22 +295,22 @@ pub struct Ftl {
 }
 
 impl Ftl {
-    /// The shape of the device.
+    /// The geometry of the device.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// How this FTL is set up.
+    /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Logical pages that the host can address.
+    /// Number of logical pages.
     pub fn logical_pages(&self) -> u32 {
         self.logical_pages
     }
 
-    /// Pages of a block that can hold data: all, or all but the summary page.
+    /// Data pages of a block: all, or all but the summary page.
     pub fn data_pages_per_block(&self) -> u32 {
         self.data_pages
     }
@@ -320,12 +320,12 @@ impl Ftl {
         self.gc_threshold_blocks
     }
 
-    /// The least that [`Ftl::gc_threshold_blocks`] can be on this device.
+    /// The smallest possible [`Ftl::gc_threshold_blocks`] of this device.
     pub fn gc_least_blocks(&self) -> u32 {
         config::least_threshold(self.gc_reserve_blocks)
     }
 
-    /// So many free blocks are kept for the collector's copies.
+    /// Number of free blocks reserved for the collector's copies.
     pub fn gc_reserve_blocks(&self) -> u32 {
         self.gc_reserve_blocks
     }
@@ -345,17 +345,17 @@ impl Ftl {
         self.flash.reached(now);
     }
 
-    /// The flash underneath.
+    /// The underlying flash.
     pub fn flash(&self) -> &dyn Flash {
         self.flash.as_ref()
     }
 
-    /// Gives the flash back, which is all that a power cut leaves.
+    /// Returns the flash: all that a power cut leaves.
     pub fn into_flash(self) -> Box<dyn Flash> {
         self.flash
     }
 
-    /// A translation layer that is as this one is, over a copy of its flash.
+    /// A copy of this layer over a copy of its flash.
     #[must_use]
     pub(crate) fn duplicate(&self, flash: Box<dyn Flash>) -> Ftl {
         Ftl {
@@ -388,56 +388,56 @@ impl Ftl {
         }
     }
 
-    /// Blocks that can be allocated at once.
+    /// Number of blocks that can be allocated at once.
     pub fn free_blocks(&self) -> u32 {
         self.free.len()
     }
 
-    /// Pages that the collector must keep.
+    /// Number of live pages.
     pub fn live_pages(&self) -> u64 {
         self.live_pages
     }
 
-    /// What a block is used for.
+    /// The present use of a block.
     pub fn block_state(&self, block: Pbn) -> BlockState {
         self.blocks[block.index()].state
     }
 
-    /// Whether a block can be collected.
+    /// Whether a block is a candidate for collection.
     pub(crate) fn is_candidate(&self, block: Pbn) -> bool {
         let block = &self.blocks[block.index()];
         block.state == BlockState::Full && block.pins == 0
     }
 
-    /// Live pages of a block.
+    /// Number of live pages in a block.
     pub fn live_in(&self, block: Pbn) -> u32 {
         self.blocks[block.index()].live.into()
     }
 
-    /// Blocks that are bad from the factory or have failed since.
+    /// Number of blocks that are bad from the factory or have failed since.
     pub fn out_of_service(&self) -> u32 {
         let bad = |block: &&Block| block.state == BlockState::Bad;
         self.blocks.iter().filter(bad).count() as u32
     }
 
-    /// How often a block was erased, as far as that is known: after a restart its summary page says
-    /// so, and a block without one has the mean of the others.
+    /// Number of erases of a block, as far as known: after a restart from its summary page; a block
+    /// without one has the mean of the others.
     pub fn erases_of(&self, block: Pbn) -> u32 {
         self.erases[block.index()]
     }
 
-    /// The last write sequence that was given out.
+    /// The last used write sequence.
     pub fn last_seq(&self) -> u64 {
         self.seq
     }
 
-    /// Leaves out, while mounting, so many write sequences: programs that were not looked for may
-    /// have them.
+    /// Skips `count` write sequences while mounting: programs that were not searched for may have
+    /// used them.
     pub fn skip_sequences(&mut self, count: u64) {
         self.seq += count;
     }
 
-    /// Bytes of the mapping table and of the block tables.
+    /// Memory of the mapping table and of the block tables in bytes.
     pub fn memory(&self) -> [(&'static str, u64); 2] {
         let blocks = self.blocks.len() as u64;
         let per_block = size_of::<Block>() as u64 + 4 + 8 + 8;
@@ -451,16 +451,16 @@ impl Ftl {
         ]
     }
 
-    /// Whether the collector must keep a page.
+    /// Whether a page is live.
     #[inline]
     pub fn is_live(&self, at: Ppn) -> bool {
         self.live[at.index() / 64] >> (at.0 % 64) & 1 == 1
     }
 
-    /// Lets the collector reclaim a page, or takes one of the logical pages off a list of trims.
+    /// Marks a page as dead. On a list of trims, removes one logical page from it.
     ///
     /// # Panics
-    /// The page is not live: two tables disagree about it.
+    /// The page is not live: two tables disagree.
     #[inline]
     pub fn kill(&mut self, at: Ppn) {
         if !self.snapshots.is_empty() && self.snapshots.retains(at) {
@@ -484,7 +484,7 @@ impl Ftl {
         self.flash.forget(at);
     }
 
-    /// Counts a page as live. The list of candidates is the caller's.
+    /// Marks a page as live. Does not update `victims`; the caller must.
     fn set_live(&mut self, at: Ppn) {
         let word = &mut self.live[at.index() / 64];
         let bit = 1u64 << (at.0 % 64);
@@ -494,8 +494,8 @@ impl Ftl {
         self.blocks[self.addresses.block_of(at).index()].live += 1;
     }
 
-    /// Reads a page into `data`, which has room for a page or is empty, and the first bytes of its
-    /// spare area into `spare`.
+    /// Reads a page into `data`, which is a page long or empty, and the first bytes of its spare
+    /// area into `spare`.
     pub fn read(
         &mut self,
         now: Nanos,
@@ -508,7 +508,7 @@ impl Ftl {
         self.read_page(now, at, data, spare)
     }
 
-    /// A page without a read, for checks ([`Flash::peek`]).
+    /// Reads a page without a simulated read, for checks ([`Flash::peek`]).
     pub fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
         self.peek_page(at, data, spare)
     }
@@ -529,25 +529,24 @@ impl Ftl {
     }
 
     /// Waits for all operations that are done at `until` or before, and makes them durable. Returns
-    /// when they are. Where pairs are closed ([`PairedPages`]) that may be later than `now` and
-    /// `until`.
+    /// when they are. With closed pairs ([`PairedPages`]) that may be later than `now` and `until`.
     pub fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FtlError> {
         let mut closed = until;
         if self.config.paired_pages == PairedPages::Closed {
             closed = self.close_pairs(until);
         }
         let ends = self.flash.sync(now, closed)?;
-        // A page that is done after `until` may be below a program that is in flight.
+        // A page that is done after `until` may share cells with an upper page in flight.
         if self.format.horizons {
             self.horizon.waited(ends, until);
         }
         Ok(ends)
     }
 
-    /// Checks that the books agree: live pages, counts a block, candidates for collection.
+    /// Checks that the tables agree: live pages, counts per block, candidates for collection.
     ///
     /// # Errors
-    /// Names two that do not.
+    /// Names two that disagree.
     pub fn check(&self) -> Result<(), String> {
         let mut candidates = 0;
         for (index, block) in self.blocks.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! Starting: the state of an FTL is read from the flash alone.
+//! Mounting: rebuilds the state of an FTL from the flash alone.
 //!
-//! There is no separate format: a blank device mounts as an empty one. [`Ftl::mount`] reads the
-//! roots, the mapping table of the newest one, and the logs that came after it. The owner then
-//! scans blocks as its recovery needs, says which pages live, and calls [`Ftl::finish_mount`].
+//! There is no separate format step: a blank device mounts as an empty one. [`Ftl::mount`] reads
+//! the roots, the mapping table of the newest one, and the later logs. The owner then scans blocks
+//! as its recovery requires, marks pages as live, and calls [`Ftl::finish_mount`].
 
 use super::checksum::WHOLE_BYTES_MAX;
 use super::config::Sizes;
@@ -22,34 +22,34 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogPage {
-    /// Which log.
+    /// The number of the log.
     pub log: u8,
-    /// Where the page is.
+    /// The place of the page.
     pub at: Ppn,
-    /// Its write sequence: pages of all logs in the order in which they were written.
+    /// The write sequence, which orders the pages of all logs.
     pub seq: u64,
-    /// Its contents.
+    /// The contents.
     pub data: Vec<u8>,
 }
 
-/// What a mount has read from flash, apart from data pages.
+/// The result of a mount, before the owner scans blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Mounted {
     /// Whether there was a root.
     pub has_root: bool,
-    /// The bytes that the owner gave to the last checkpoint.
+    /// The owner's bytes in the last checkpoint.
     pub blob: Vec<u8>,
-    /// Pages of the logs since then, by sequence.
+    /// Later log pages, by sequence.
     pub logs: Vec<LogPage>,
-    /// When all of it had been read.
+    /// When everything was read.
     pub done: Nanos,
-    /// Instead of a scan: the tables of a device at rest, see [`Ftl::resume`].
+    /// The tables of a device at rest, which replace a scan, see [`Ftl::resume`].
     pub rest: Option<Resting>,
 }
 
-/// The good blocks that roots, mapping pages and logs use: the first of each plane in turn, one of
-/// each channel before the next of any, so that a restart reads them side by side.
+/// The good blocks that hold roots, mapping pages and logs: the first of each plane in turn, one on
+/// each channel before the next on any, so that a restart reads them concurrently.
 fn meta_blocks(geometry: &Geometry, flash: &dyn Flash, count: u32) -> Vec<Pbn> {
     let on_channel = geometry.planes() / geometry.channels;
     let in_turn = |i: u32| i % geometry.channels * on_channel + i / geometry.channels;
@@ -75,7 +75,7 @@ fn meta_blocks(geometry: &Geometry, flash: &dyn Flash, count: u32) -> Vec<Pbn> {
 }
 
 impl Ftl {
-    /// How many logical pages a device offers under a configuration.
+    /// Number of logical pages that a device offers with a configuration.
     ///
     /// # Errors
     /// Says what does not fit.
@@ -87,10 +87,10 @@ impl Ftl {
         Ok(Sizes::new(geometry, config, format, geometry.blocks())?.logical_pages)
     }
 
-    /// Starts on a device, blank or not.
+    /// Mounts a device, blank or not.
     ///
     /// # Errors
-    /// The device is too small or of another shape, or the power fails meanwhile.
+    /// The device is too small or was written with another geometry, or the power fails.
     pub fn mount(
         flash: Box<dyn Flash>,
         config: Config,
@@ -100,9 +100,9 @@ impl Ftl {
         Ftl::mount_at_rest(flash, config, format, now, Vec::new())
     }
 
-    /// As [`Ftl::mount`], on a device that was brought to rest with these tables ([`Ftl::rest`]).
-    /// If they can be its own, [`Mounted::rest`] has what is not in the mapping table, and the
-    /// owner takes them over by [`Ftl::resume`].
+    /// Like [`Ftl::mount`], for a device that was closed with these tables ([`Ftl::rest`]). If the
+    /// tables fit, [`Mounted::rest`] has those beyond the mapping table, and the owner takes them
+    /// over with [`Ftl::resume`].
     ///
     /// # Errors
     /// As [`Ftl::mount`].
@@ -217,7 +217,7 @@ impl Ftl {
         let mut data = vec![0; self.geometry.page_bytes as usize];
         let mut spare = [0xff; WHOLE_BYTES_MAX];
         let used = self.bytes_read(header::SIZE);
-        // Roots: the parts found, by generation.
+        // The parts of roots that were found, by generation.
         let mut roots: BTreeMap<u64, RootParts> = BTreeMap::new();
         for anchor in 0..self.meta.anchors.len() {
             let block = self.meta.anchors[anchor].block;
@@ -225,7 +225,7 @@ impl Ftl {
                 let at = self.geometry.page(block, page);
                 let read = self.read(now, at, &mut data, &mut spare[..used], Cause::Recovery);
                 if page == 0 {
-                    // All of them: without that one read follows the other.
+                    // Announces all reads at once, so that they overlap.
                     let behind = self.geometry.pages_per_block - 1;
                     self.flash.expect(Ppn(at.0 + 1), behind);
                 }
@@ -303,7 +303,7 @@ impl Ftl {
 
     /// Reads the translation pages that the root refers to.
     fn read_directory(&mut self, now: Nanos, data: &mut [u8]) -> Result<Nanos, FtlError> {
-        // Without them the table is of a device at rest, and that is doubted when it is taken over.
+        // Without a directory the table is one at rest, which is validated when it is taken over.
         if self.meta.directory.is_empty() {
             return Ok(now);
         }
@@ -331,7 +331,7 @@ impl Ftl {
         Ok(done)
     }
 
-    /// Finds out what each block of the pool holds, and reads the logs that count.
+    /// Determines the contents of each block in the pool, and reads the valid logs.
     fn read_pool(
         &mut self,
         now: Nanos,
@@ -384,7 +384,7 @@ impl Ftl {
                         self.seq = self.seq.max(seq);
                         break;
                     }
-                    // Blank: nothing more that was ever waited for.
+                    // Blank: nothing after it was ever waited for.
                     None if self.pairs.blank_ends(page) => break,
                     None => {}
                 }
@@ -397,12 +397,12 @@ impl Ftl {
             };
         }
         logs.sort_by_key(|page| page.seq);
-        // A page that was refreshed may be there twice.
+        // A refreshed page may exist twice.
         logs.dedup_by_key(|page| page.seq);
         Ok((logs, done))
     }
 
-    /// Says, while mounting, that a page found on flash is live.
+    /// Marks a page as live while mounting.
     pub fn revive(&mut self, at: Ppn) {
         let id = self.geometry.block_of(at);
         let before = self.blocks[id.index()].live;
@@ -413,7 +413,7 @@ impl Ftl {
         }
     }
 
-    /// Forgets trimmed pages whose absence the mapping table on flash records by itself.
+    /// Drops trimmed pages that the mapping table on flash records as absent.
     pub fn forget_trimmed(&mut self, at: Lpn) {
         if let Slot::Trimmed(page) = self.slot(at) {
             self.set_slot(at, Slot::Empty);
@@ -421,7 +421,7 @@ impl Ftl {
         }
     }
 
-    /// Says, while mounting, that nothing in a scanned block is needed any more. The block is free,
+    /// Declares, while mounting, that nothing in a scanned block is needed. The block becomes free,
     /// and is erased before it is written.
     pub fn release(&mut self, id: Pbn) {
         let block = &mut self.blocks[id.index()];
@@ -432,8 +432,8 @@ impl Ftl {
         }
     }
 
-    /// Ends the mount. Blocks with live pages and scanned blocks that are not blank are candidates
-    /// for collection. All others are free, and are erased before they are written.
+    /// Ends the mount. Blocks with live pages, and scanned blocks that are not blank, become
+    /// candidates for collection. All others become free, and are erased before they are written.
     pub fn finish_mount(&mut self) {
         let known: Vec<u32> = self.erases.iter().copied().filter(|&e| e > 0).collect();
         let mean = known.iter().map(|&e| u64::from(e)).sum::<u64>() / known.len().max(1) as u64;
@@ -455,7 +455,7 @@ impl Ftl {
     }
 }
 
-/// The parts of one root that were found, each with the anchor that it lies in.
+/// The parts of a root that were found, and the anchor of each.
 struct RootParts {
     parts: usize,
     found: BTreeMap<usize, (usize, Vec<u8>)>,

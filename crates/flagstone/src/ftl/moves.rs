@@ -1,5 +1,5 @@
-//! The parts of a collection: a block becomes a victim, its live pages move, and it is erased once
-//! the copies are durable.
+//! The steps of a collection: a block becomes the victim, its live pages move, and it is erased
+//! once the copies are durable.
 
 use super::checksum::WHOLE_BYTES_MAX;
 use super::header;
@@ -10,7 +10,7 @@ use crate::layout::get;
 use crate::nand::FlashError;
 use crate::units::{Nanos, Pbn, Ppn};
 
-/// Takes a block from the candidates: it is being collected.
+/// Removes a block from the candidates, to be collected.
 pub(super) fn begin(ftl: &mut Ftl, victim: Pbn) {
     let block = &mut ftl.blocks[victim.index()];
     assert!(
@@ -24,7 +24,7 @@ pub(super) fn begin(ftl: &mut Ftl, victim: Pbn) {
     }
 }
 
-/// Makes a victim a candidate again whose collection has failed, or must not go on.
+/// Makes a victim a candidate again, because its collection failed or was stopped.
 pub(super) fn give_back(ftl: &mut Ftl, victim: Pbn) {
     let block = &mut ftl.blocks[victim.index()];
     if block.state == BlockState::Victim {
@@ -33,10 +33,10 @@ pub(super) fn give_back(ftl: &mut Ftl, victim: Pbn) {
     }
 }
 
-/// Pages that are asked for at once where a block is read page by page.
+/// Number of reads announced at a time when a block is read page by page.
 const ASKED: u32 = 32;
 
-/// Says, after a page of a block was read, that those behind it will be: so many now and then.
+/// After a read, announces the reads of the following pages, in groups.
 pub(super) fn expect_behind(ftl: &Ftl, at: Ppn, page: u32) {
     let behind = ftl.data_pages - page - 1;
     if page.is_multiple_of(ASKED) && behind > 0 {
@@ -44,7 +44,7 @@ pub(super) fn expect_behind(ftl: &Ftl, at: Ppn, page: u32) {
     }
 }
 
-/// Says that the live pages of a victim will be read: one request for those side by side.
+/// Announces the reads of a victim's live pages: one request per run of adjacent pages.
 fn expect_live(ftl: &Ftl, victim: Pbn) {
     let end = ftl.geometry.page(victim, 0).0 + ftl.data_pages;
     let mut next = end - ftl.data_pages;
@@ -60,18 +60,18 @@ fn expect_live(ftl: &Ftl, victim: Pbn) {
     }
 }
 
-/// The progress of a collection: how far the live pages of a victim were moved.
+/// The progress of a collection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moves {
-    /// The first page that was not looked at; the end of the block if nothing is live any more.
+    /// The first page not yet examined. The end of the block if no live page is left.
     pub(super) next: u32,
     /// When all copies are durable.
     pub(super) durable: Nanos,
-    /// One of them cannot be read: the block is stuck.
+    /// Whether a page could not be read: the block becomes stuck.
     pub(super) lost: bool,
 }
 
-/// Moves live pages of a victim, from the page `first` on and at most so many, at `now`.
+/// Moves live pages of a victim at `now`: at most `most`, beginning at page `first`.
 pub(super) fn move_live(
     cause: Cause,
     ftl: &mut Ftl,
@@ -110,8 +110,7 @@ pub(super) fn move_live(
     Ok(moves)
 }
 
-/// Erases a victim whose pages have moved, once the copies are durable. Returns when the erase is
-/// done.
+/// Erases a victim without live pages, once the copies are durable. Returns when the erase is done.
 pub(super) fn finish(
     cause: Cause,
     ftl: &mut Ftl,
@@ -138,7 +137,7 @@ pub(super) fn finish(
             Err(error) => {
                 match erased {
                     Some(done) => owner.erased(ftl, victim, done),
-                    // A restart reads what it holds, as long as no root leaves it out.
+                    // A restart reads the block until a root leaves it out.
                     None => ftl.owed.push(victim),
                 }
                 return Err(error);
@@ -149,8 +148,8 @@ pub(super) fn finish(
     Ok(done)
 }
 
-/// Looks at the mapping of the pages that are about to be copied. They lie far apart, and waiting
-/// for one after the other would be a third of the collector's work; here the waits overlap.
+/// Prefetches the mapping entries of the pages to be copied. They are far apart in memory: waiting
+/// for each would take a third of the collector's time.
 pub(super) fn fetch_slots(ftl: &Ftl, victim: Pbn) {
     let first = ftl.geometry.page(victim, 0).0;
     let pages = (first..first + ftl.data_pages).map(Ppn);
@@ -172,8 +171,8 @@ pub(super) fn fetch_slots(ftl: &Ftl, victim: Pbn) {
     }
 }
 
-/// Copies a live page to where the collector would, outside of a collection. Returns when the copy
-/// is done, or nothing for a page that cannot be read.
+/// Copies a live page as the collector would, outside of a collection. Returns when the copy is
+/// done, or `None` if the page cannot be read.
 pub(crate) fn move_page(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
@@ -209,9 +208,9 @@ fn relocate(
     let mut data = std::mem::take(&mut ftl.page_buffer);
     let plane = ftl.geometry.plane_of(ftl.addresses.block_of(from));
     let room = ftl.may_open(Stream::Gc, plane);
-    // A refresh is for the errors that copy-back would hand on.
+    // A refresh must not use copy-back, which would copy bit errors.
     let inside = room && cause == Cause::Gc && ftl.flash.copy_back(true);
-    // Each plane with a copy has pairs that the wait for the copies closes.
+    // In each plane with a copy, waiting for the copies closes pairs.
     let one_plane = ftl.config.copies_stay || ftl.config.paired_pages == PairedPages::Closed;
     let stays = inside || (room && one_plane);
     ftl.stats.add_read(cause, false);
@@ -245,7 +244,7 @@ fn relocate(
                     ftl.shorten_list(owner, from, &mut data);
                 }
                 let bytes = &data[..read.data_bytes];
-                // Only a copy whose tail still says so has it.
+                // The copy keeps the word only if its tail still says so.
                 ftl.horizon.word = word;
                 ftl.inside = inside.then_some(plane);
                 let gc = (Stream::Gc, stays.then_some(plane));

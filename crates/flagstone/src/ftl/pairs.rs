@@ -1,9 +1,8 @@
-//! Paired pages: how an FTL keeps a cut program from destroying a page that is safe
-//! ([`Pairing`]).
+//! Paired pages: how the FTL keeps a cut program from destroying durable pages ([`Pairing`]).
 //!
-//! A pair is *open* while its lower page is programmed and its upper page is not. An open pair
-//! whose lower page is acknowledged is a danger: the next program of the block may be cut. Three
-//! ways to deal with that ([`PairedPages`]):
+//! A pair is *open* while its lower page is programmed and its upper page is not. If the lower page
+//! is acknowledged, an open pair is a risk: the program of the upper page may be cut. Three modes
+//! ([`PairedPages`]):
 //!
 //! ```text
 //!   ignored   every page is programmed: a cut can destroy acknowledged pages
@@ -11,22 +10,22 @@
 //!   slc       | l0 | l1 | -- | l2 |  wait  | -- | l3 | -- | l4 | -- |   all u stay blank
 //! ```
 //!
-//! With `closed`, each wait ([`Ftl::sync`]) closes the pairs of the pages that it covers. Where the
-//! upper page is programmed already, the wait covers that program as well. Where it is not, it is
-//! left out for good, and the block goes on with the next page. Hence:
+//! With `closed`, each wait ([`Ftl::sync`]) closes the pairs of the pages that it covers. If the
+//! upper page was programmed already, the wait covers that program as well. Otherwise the upper
+//! page is left blank for good, and the block continues with the next page. Hence:
 //!
-//! 1. A page that a wait has covered is never below a program that is in flight.
-//! 2. The partner of the summary page is left out, since a summary comes after a wait for all
-//!    pages of its block.
-//! 3. After a restart no open block is written on, so that what a recovery finds stays.
+//! 1. A page that a wait has covered never shares cells with a later program in flight.
+//! 2. The partner of the summary page is left blank, since the summary is programmed after a wait
+//!    for all pages of its block.
+//! 3. No open block is continued after a restart, so the state that a recovery finds does not
+//!    change.
 //!
-//! Blocks for roots, translation pages and logs take lower pages only: most of their pages are
-//! waited for one by one. Linux calls that SLC emulation of an MLC device. A filler program would
-//! close a pair as well as a blank page, but costs time, and takes the lower pages between.
+//! Blocks for roots, translation pages and logs use lower pages only, since most of their pages are
+//! waited for one by one. Linux calls this SLC emulation. A dummy program would close a pair as
+//! well as a blank page does, but takes time, and must program the lower pages in between.
 //!
-//! The price is room. A wait leaves out as many pages of a block as there are open pairs in it, so
-//! the collector copies a victim into one plane, and takes no victim whose erase might not gain a
-//! page.
+//! The cost is room. A wait leaves as many pages of a block blank as it has open pairs. So the
+//! collector copies a victim into one plane, and skips victims whose erase might not gain a page.
 
 use super::write::Stream;
 use super::{Config, Ftl, FtlError};
@@ -38,22 +37,22 @@ use std::collections::BTreeSet;
 #[cfg(doc)]
 use crate::nand::Pairing;
 
-/// What an FTL does about pages that share cells ([`Pairing`]).
+/// How an FTL handles pages that share cells ([`Pairing`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum PairedPages {
-    /// Nothing: a cut can destroy pages that were acknowledged.
+    /// Ignores them: a cut can destroy acknowledged pages.
     #[default]
     Ignored,
     /// Each wait closes the pairs of the pages that it covers. Roots, translation pages and logs
-    /// take lower pages only.
+    /// use lower pages only.
     Closed,
-    /// All blocks take lower pages only, as if the cells held one bit.
+    /// All blocks use lower pages only, as if the cells held one bit.
     Slc,
 }
 
 impl PairedPages {
-    /// All, with the names that device files use.
+    /// All variants, with the names used in device files.
     pub const NAMES: [(&'static str, PairedPages); 3] = [
         ("ignored", PairedPages::Ignored),
         ("closed", PairedPages::Closed),
@@ -65,32 +64,32 @@ named!(PairedPages, |name, names| format!(
     "paired_pages is `{name}`; it can be {names}"
 ));
 
-/// Which pages of a block are programmed.
+/// The pages of a block that are programmed.
 #[derive(Debug, Clone)]
 pub(super) struct Pairs {
     way: PairedPages,
     cells: Option<Cells>,
-    /// Of the data pages of a block: those that are never programmed.
+    /// The data pages of a block that are never programmed.
     never: Vec<bool>,
     /// Whether a page shares cells with the summary page.
     beside_summary: Vec<bool>,
     /// Pages of a block for roots, translation pages and logs that are programmed.
     pub(super) meta_pages: Vec<u32>,
-    /// Programs of upper pages: when each is done, and when the first page below it is. They stay
-    /// although one client has waited for them: another client may wait until an earlier instant,
-    /// at which one of the two is done and the other is not.
+    /// Programs of upper pages: when each is done, and when the first page below it is. An entry
+    /// stays after a client has waited for it: another client may wait until an earlier instant, at
+    /// which one of the two is done and the other is not.
     both: BTreeSet<(Nanos, Nanos)>,
 }
 
-/// So many programs of upper pages are kept; then the earlier half is forgotten.
+/// Maximum number of these entries. Beyond it the earlier half is dropped.
 const KEPT_MAX: usize = 1 << 16;
 
 /// When the pages of an open block are done. Empty unless pairs are closed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Dones {
-    /// For a page that was left out: as for the page before it.
+    /// By page. A page that was left blank has the value of the previous page.
     pages: Vec<Nanos>,
-    /// So many first pages were waited for.
+    /// Number of first pages that were waited for.
     safe: usize,
 }
 
@@ -124,8 +123,8 @@ impl Pairs {
         }
     }
 
-    /// Pages of a block for data that hold some, however often clients wait and leave pages blank.
-    /// A block with fewer live pages is worth its collection.
+    /// The number of data pages that a block holds at least, however often clients wait and leave
+    /// pages blank. A block with fewer live pages is worth collecting.
     pub(super) fn dense_pages(&self) -> u32 {
         let used = (0..).zip(&self.never).filter(|(_, never)| !**never);
         let used: Vec<u32> = used.map(|(page, _)| page).collect();
@@ -133,7 +132,7 @@ impl Pairs {
         let Some(cells) = self.to_close() else {
             return all;
         };
-        // Where each page is waited for by itself the lowest pages remain.
+        // If each page is waited for by itself, only the lowest pages are used.
         let lowest = used.iter().filter(|&&page| cells.is_lowest(page)).count() as u32;
         let is_open = |&&upper: &&u32, next: u32| {
             let below = cells.below(upper);
@@ -141,24 +140,24 @@ impl Pairs {
         };
         let lost = |next| used.iter().filter(|upper| is_open(upper, next)).count() as u32;
         let lost = (0..self.never.len() as u32).map(lost).max().unwrap_or(0);
-        // A collection waits once, and so does the one for wear that may follow.
+        // A collection waits once, and so does one for wear that may follow.
         lowest.max(all.saturating_sub(2 * lost))
     }
 
-    /// Which pages share cells, if waits close pairs.
+    /// The groups of shared cells, if waits close pairs.
     fn to_close(&self) -> Option<&Cells> {
         let closes = self.way == PairedPages::Closed;
         self.cells.as_ref().filter(|_| closes)
     }
 
-    /// Whether nothing behind a blank page of a block was ever waited for.
+    /// Whether a blank page implies that nothing after it in the block was waited for.
     pub(super) fn blank_ends(&self, page: u32) -> bool {
         let is_lowest =
             |cells: &Cells| cells.is_lowest(page) && !self.beside_summary[page as usize];
         self.cells.as_ref().is_none_or(is_lowest)
     }
 
-    /// Whether a page stays blank, where so many first pages of its block were waited for.
+    /// Whether a page stays blank if the first `safe` pages of its block were waited for.
     fn leaves_out(&self, page: usize, safe: usize) -> bool {
         let endangers = |cells: &Cells| {
             let mut below = cells.below(page as u32).iter();
@@ -167,7 +166,7 @@ impl Pairs {
         self.never[page] || self.to_close().is_some_and(endangers)
     }
 
-    /// The program of a page, which may have failed, is done at `done`.
+    /// Records the program of a page, done at `done`. It may have failed.
     pub(super) fn programmed(&mut self, page: u32, done: Nanos, open: &Dones) {
         let below = self.cells.as_ref().map(|cells| cells.below(page));
         let lower = below.into_iter().flatten();
@@ -180,7 +179,7 @@ impl Pairs {
         }
     }
 
-    /// When the pairs are closed of all pages that are done at `until` or before.
+    /// When the pairs of all pages that are done at `until` or before are closed.
     fn close(&self, until: Nanos) -> Nanos {
         let later = self.both.range((until, Nanos(u64::MAX))..);
         let last = later.rev().find(|&&(_, lower)| lower <= until);
@@ -189,7 +188,8 @@ impl Pairs {
 }
 
 impl Ftl {
-    /// Closes the pairs of all pages that are done at `until` or before. Returns when they are.
+    /// Closes the pairs of all pages that are done at `until` or before. Returns when they are
+    /// closed.
     #[cold]
     pub(super) fn close_pairs(&mut self, until: Nanos) -> Nanos {
         let open = self.heads.iter_mut().flat_map(|head| head.open.iter_mut());
@@ -199,8 +199,8 @@ impl Ftl {
         self.pairs.close(until)
     }
 
-    /// Counts a page that is programmed at `done`, and those behind it that are left out. Ends the
-    /// block if it is full.
+    /// Records a page that is programmed at `done`, and the following pages that are left blank.
+    /// Closes the block if it is full.
     #[cold]
     pub(super) fn advance_in_pairs(
         &mut self,
@@ -223,8 +223,8 @@ impl Ftl {
         self.pass_over(done, stream, plane)
     }
 
-    /// Goes on to the next page of an open block that does not endanger one that was waited for.
-    /// Ends the block at `now` if there is none.
+    /// Advances to the next page of an open block that does not endanger a page that was waited
+    /// for. Closes the block at `now` if there is none.
     #[cold]
     pub(super) fn pass_over(
         &mut self,

@@ -1,4 +1,4 @@
-//! Blocks that can be written: a heap a plane, the least worn block first (dynamic wear levelling).
+//! Blocks that can be written: a heap for each plane, least worn first (dynamic wear levelling).
 
 use crate::units::{Nanos, Pbn};
 use std::cmp::Reverse;
@@ -34,7 +34,7 @@ impl Pool {
         Some(Pbn(block))
     }
 
-    /// Takes out all blocks from one on.
+    /// Removes all blocks from `end` on.
     pub(super) fn take_from(&mut self, end: Pbn) {
         for plane in &mut self.planes {
             plane.retain(|Reverse((_, block))| *block < end.0);
@@ -54,8 +54,8 @@ impl Pool {
     }
 }
 
-/// Blocks that were set aside: some may be written while the checkpoint is still under way that set
-/// the others aside.
+/// Reserved blocks. Some may be written while the checkpoint that reserves the others is in
+/// progress.
 #[derive(Debug, Clone)]
 pub(super) struct Zone {
     older: Pool,
@@ -74,7 +74,7 @@ impl Zone {
         }
     }
 
-    /// Blocks that are put in from here on are newer than all that are in it.
+    /// Begins a new group: blocks added from here on are newer than all others.
     pub(super) fn begin(&mut self) {
         for (older, newer) in self.older.planes.iter_mut().zip(&mut self.newer.planes) {
             older.append(newer);
@@ -83,7 +83,7 @@ impl Zone {
         self.older_from = self.newer_from;
     }
 
-    /// Takes the newer blocks out again.
+    /// Removes the newer blocks.
     pub(super) fn take_newer(&mut self) -> Vec<Pbn> {
         let newer = self.newer.blocks().collect();
         self.newer = Pool::new(self.newer.planes.len() as u32);
@@ -91,7 +91,7 @@ impl Zone {
         newer
     }
 
-    /// The newer blocks may be written from then on.
+    /// Sets when the newer blocks may be written.
     pub(super) fn may_be_written(&mut self, from: Nanos) {
         self.newer_from = from;
     }
@@ -100,7 +100,7 @@ impl Zone {
         self.newer.put(plane, block, erases);
     }
 
-    /// A block, and when it may be written.
+    /// Takes a block. Returns it with the time from which it may be written.
     pub(super) fn take(&mut self, plane: u32, now: Nanos) -> Option<(Pbn, Nanos)> {
         let older = self.older.take(plane).map(|b| (b, self.older_from));
         let block = older.or_else(|| self.newer.take(plane).map(|b| (b, self.newer_from)));

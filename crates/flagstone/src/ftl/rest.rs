@@ -1,8 +1,8 @@
-//! A translation layer at rest: its tables as bytes, so that the next start need not find them out.
+//! Tables of a device at rest, as bytes, so that the next start need not rebuild them.
 //!
-//! The owner of a device keeps them when it closes the device, and gives them back when it opens
-//! the device again. They are true of a flash to which nothing was written since. Nothing depends
-//! on them: without them a start reads the blocks.
+//! The owner of a device saves them when it closes the device, and returns them when it opens it
+//! again. They describe a flash that was not written since. They are optional: without them a start
+//! reads the blocks.
 //!
 //! ```text
 //!   tables    | rest | entry 4 of each logical page | block 4 of each block | of the protocol |
@@ -33,17 +33,17 @@ fn foreign<T>(what: &str) -> Result<T, FtlError> {
     )))
 }
 
-/// The tables of a device at rest, less the mapping table, which a mount has taken.
+/// The tables of a device at rest, without the mapping table, which the mount has taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resting {
     head: [u8; rest::SIZE],
-    /// The words of blocks, and what the owner added.
+    /// The words of the blocks, and the owner's tables.
     others: Vec<u8>,
 }
 
 impl Resting {
-    /// Takes tables apart: the mapping table, and all others. Nothing if they are not of a device
-    /// of this size.
+    /// Splits tables into the mapping table and all others. `None` if they do not fit the size of
+    /// the device.
     pub(super) fn split(
         mut tables: Vec<u8>,
         pages: u32,
@@ -53,13 +53,13 @@ impl Resting {
         let others = tables.split_off(map.end);
         let mut head = [0; rest::SIZE];
         head.copy_from_slice(&tables[..rest::SIZE]);
-        // The mapping table stays where it is: it is the largest thing that a device has in memory.
+        // Keeps the mapping table in place: it is the largest part.
         tables.drain(..map.start);
         Some((tables, Resting { head, others }))
     }
 }
 
-/// Where tables have the mapping table, if they are of a device of this size.
+/// The range of the mapping table, if the tables fit the size of the device.
 fn mapping_table_in(tables: &[u8], pages: usize, blocks: usize) -> Option<Range<usize>> {
     let is_of = |field, count: usize| get(tables, field) == count as u64;
     let end = rest::SIZE + pages * SLOT_BYTES;
@@ -69,13 +69,13 @@ fn mapping_table_in(tables: &[u8], pages: usize, blocks: usize) -> Option<Range<
 }
 
 impl Ftl {
-    /// The tables, once everything is durable that they name. The owner adds its own behind them.
+    /// The tables, valid once everything in them is durable. The owner appends its own.
     pub fn rest(&self) -> Vec<u8> {
         self.rest_with(self.map.clone())
     }
 
-    /// As [`Ftl::rest`], with the mapping table itself in place of a copy, so that it is in memory
-    /// once. The layer may only be dropped then, or give its flash back.
+    /// Like [`Ftl::rest`], but moves the mapping table instead of copying it, to save memory.
+    /// Afterwards the layer may only be dropped or return its flash.
     pub fn rest_for_good(&mut self) -> Vec<u8> {
         let map = std::mem::take(&mut self.map);
         self.rest_with(map)
@@ -100,11 +100,11 @@ impl Ftl {
         bytes
     }
 
-    /// Takes over, while mounting and instead of a scan, the tables that [`Ftl::mount_at_rest`] was
-    /// given, and ends the mount. Returns what the owner added.
+    /// Ends the mount with the tables that were given to [`Ftl::mount_at_rest`], instead of a scan.
+    /// Returns the owner's tables.
     ///
     /// # Errors
-    /// They are of another state of the device.
+    /// The tables belong to another state of the device.
     pub fn resume<'a>(
         &mut self,
         mounted: &Mounted,
@@ -134,12 +134,12 @@ impl Ftl {
         Ok(owner)
     }
 
-    /// Compares with the tables of a device at rest what a start has found out without them. Where
-    /// a page of a live transaction was copied and its block is not erased yet, one may have the
-    /// page and the other its copy: both are the same version.
+    /// Compares tables of a device at rest with the state that a start has rebuilt without them. If
+    /// a page of a live transaction was copied and its block is not erased yet, one may refer to
+    /// the page and the other to its copy: both are the same version.
     ///
     /// # Errors
-    /// Says what is different.
+    /// Describes the difference.
     pub fn compare_with_rest(&self, tables: &[u8]) -> Result<(), String> {
         let map = mapping_table_in(tables, self.words().len(), self.blocks.len());
         let Some(map) = map else {
@@ -156,7 +156,7 @@ impl Ftl {
         }
     }
 
-    /// Whether two words of the mapping table name copies of one version.
+    /// Whether two entries of the mapping table refer to copies of one version.
     fn are_same_version(&self, one: [u8; SLOT_BYTES], other: [u8; SLOT_BYTES]) -> bool {
         let record = self.record_bytes();
         let version = |word| {

@@ -1,13 +1,12 @@
-//! The contents of a root: what a restart needs to know before it can read anything else.
+//! The contents of a root: what a restart needs to know before it can read other pages.
 //!
 //! ```text
 //!   root                     | log_from |                          | bad | directory | blob |
 //!   of a device that grew    | log_from | all ones | pool, a list  | bad | directory | blob |
 //! ```
 //!
-//! To a program that knows no pool, all ones are the length of a list that ends early. So it
-//! refuses the device, and does not look for its blocks where they would be in one that was made
-//! as large.
+//! A program that does not support pools takes the ones for the length of a list that ends early.
+//! So it refuses the device instead of looking for its blocks in the wrong places.
 
 use super::Ftl;
 use super::meta::root_contents;
@@ -25,7 +24,7 @@ pub(crate) struct RootImage {
     pub(crate) pool: Option<Vec<Pbn>>,
 }
 
-/// Writes a list: its length, and its words.
+/// Encodes a list: its length and its words.
 fn emit_list(out: &mut Vec<u8>, words: impl ExactSizeIterator<Item = u32>) {
     out.extend_from_slice(&(words.len() as u32).to_le_bytes());
     words.for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
@@ -43,7 +42,7 @@ fn parse_list(rest: &mut &[u8]) -> Option<Vec<u32>> {
     Some(words.map(|word| layout::get(word, 0..4) as u32).collect())
 }
 
-/// Where the length of a list would be, in a root that names the blocks of the pool.
+/// In place of a list's length: the root lists the blocks of the pool.
 const NAMED: u32 = u32::MAX;
 
 impl RootImage {
@@ -85,7 +84,7 @@ impl RootImage {
     }
 }
 
-/// For fuzzing: whether bytes are a part of a root, or a whole one, which comes back as it was.
+/// For fuzzing: parses a part of a root, or a whole one, which must encode to the same bytes.
 pub(crate) fn is_root(bytes: &[u8]) -> bool {
     let part = Ftl::parse_root_part(bytes).is_some();
     let Some(image) = RootImage::parse(bytes) else {
@@ -102,7 +101,7 @@ pub(crate) fn is_root(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// The reading of roots before there were pools.
+    /// Parses roots as programs without pools do.
     fn parse_before_pools(bytes: &[u8]) -> Option<RootImage> {
         let rest = &mut &*bytes;
         let log_from = layout::get(take(rest, 8)?, 0..8);
@@ -131,7 +130,7 @@ mod tests {
                 pool,
                 ..without.clone()
             };
-            // What follows in a page is no part of it.
+            // The rest of a page is ignored.
             let bytes = [image.emit(), vec![0; 9]].concat();
             assert_eq!(RootImage::parse(&bytes), Some(image.clone()));
             let read = image.pool.is_none().then(|| without.clone());

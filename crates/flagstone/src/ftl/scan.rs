@@ -1,5 +1,4 @@
-//! Reading blocks while a device starts: the versions that each holds, by its summary or page by
-//! page.
+//! Reads blocks while mounting: finds the versions in each, from its summary or page by page.
 
 use super::checksum::WHOLE_BYTES_MAX;
 use super::horizon::word::WORD_BYTES;
@@ -13,7 +12,7 @@ use crate::nand::FlashError;
 use crate::units::{Nanos, Pbn, Ppn};
 
 impl Ftl {
-    /// Data blocks that are in service.
+    /// Data blocks in service.
     pub fn data_blocks(&self) -> Vec<Pbn> {
         (0..self.geometry.blocks())
             .map(Pbn)
@@ -21,7 +20,7 @@ impl Ftl {
             .collect()
     }
 
-    /// Hands the spare record of every version in `blocks` to `see`. A full block is read by its
+    /// Passes the spare record of every version in `blocks` to `see`. A full block is read from its
     /// summary page, others page by page. Returns when the last page was read.
     pub fn scan(
         &mut self,
@@ -38,8 +37,8 @@ impl Ftl {
             })?;
             done = done.max(read.done);
             self.seq = self.seq.max(read.seq);
-            // On a flash that never fails, a block without a page that counts is erased before
-            // anything is said of what is durable, and so has no summary: see `horizon`.
+            // On a flash that never fails, a block without valid pages is erased before statements
+            // begin, and so has no summary: see `horizon`.
             let is_erased = self.format.horizons && self.flash.never_fails();
             if present || (read.torn && !is_erased) {
                 self.blocks[block.index()].state = BlockState::Full;
@@ -54,10 +53,10 @@ impl Ftl {
     }
 
     /// Reads the spare records of a block's versions, in page order. A summary has no flag bytes:
-    /// those of its pages are `0xff` here. Where summaries are late, the verdict of a page follows
-    /// its tail: zeros if the block has no summary. Where pages may have a word of their owner, it
-    /// follows: zeros if the page has none, or if the block has a summary. A blank page is the end
-    /// of such a block: nothing behind it was ever waited for.
+    /// they are `0xff` here. With late summaries, the verdict of a page follows its tail: zeros if
+    /// the block has no summary. If pages can have a word of their owner, it follows: zeros if the
+    /// page has none, or if the block has a summary. A blank page ends such a block: nothing after
+    /// it was waited for.
     pub fn block_records(
         &mut self,
         now: Nanos,
@@ -89,7 +88,7 @@ impl Ftl {
         Ok(outcome)
     }
 
-    /// Reads the page of a block that is for its summary into `data`: is it one?
+    /// Reads the summary page of a block into `data`. Returns whether it is a valid summary.
     fn summary_of(
         &mut self,
         now: Nanos,
@@ -122,7 +121,7 @@ impl Ftl {
         Ok(true)
     }
 
-    /// Hands what a summary says of each page to `see`.
+    /// Passes the entries of a summary to `see`.
     fn listed_in(
         &self,
         block: Pbn,
@@ -149,9 +148,9 @@ impl Ftl {
         Ok(())
     }
 
-    /// Reads the pages of a block without a summary. Behind a blank page of one whose summary would
-    /// be late there is nothing that counts; but a page may be blank that was durable, and then
-    /// those behind it say so.
+    /// Reads the pages of a block without a summary. With late summaries nothing valid follows a
+    /// blank page. But a durable page may be blank because of damage, and then later pages state
+    /// that.
     fn page_by_page(
         &mut self,
         now: Nanos,
@@ -205,8 +204,8 @@ impl Ftl {
             pages.resize(page as usize, Seen::Blank);
             pages.push(found);
             let is_blank = pages.iter().all(|page| *page == Seen::Blank);
-            // A block whose first page is blank was not written since its erase, or not so that
-            // anything in it was ever waited for.
+            // If the first page of a block is blank, the block was not written since its erase, or
+            // nothing in it was waited for.
             let ends = page == 0 || (verdict > 0 && self.pairs.blank_ends(page));
             has_ended |= found == Seen::Blank && ends;
             page = match has_ended {
@@ -229,14 +228,13 @@ impl Ftl {
         Ok(())
     }
 
-    /// Bytes of a spare area that are read where so many are wanted and the horizon, if there is
-    /// one.
+    /// Number of spare bytes to read if `wanted` are requested, and the horizon if there is one.
     pub(super) fn bytes_read(&self, wanted: usize) -> usize {
         self.horizon_in_spare().map_or(wanted, |place| place.end)
     }
 
     /// Reads, while mounting, a page whose program may have landed. If the page is not blank, its
-    /// block does not become free. Returns when it was read.
+    /// block does not become free. Returns when it was read, and its header.
     pub fn look_for(&mut self, now: Nanos, at: Ppn) -> Result<(Nanos, Option<Header>), FtlError> {
         let (done, found) = self.look_at(now, at)?;
         let block = self.geometry.block_of(at);
@@ -248,14 +246,14 @@ impl Ftl {
         Ok((done, found.flatten().filter(Header::is_version)))
     }
 
-    /// Reads, while mounting, the first page of a block: is it blank? Returns when it was read, and
-    /// whether the block has been written since its erase.
+    /// Reads, while mounting, the first page of a block. Returns when it was read, and whether the
+    /// block was written since its erase.
     pub fn look_into(&mut self, now: Nanos, block: Pbn) -> Result<(Nanos, bool), FtlError> {
         let (done, found) = self.look_at(now, self.geometry.page(block, 0))?;
         Ok((done, found.is_some()))
     }
 
-    /// The header of a page, if it has one that can be read; nothing at all for a blank page.
+    /// The header of a page, if it is readable and has one; the outer `None` means a blank page.
     fn look_at(
         &mut self,
         now: Nanos,
@@ -271,8 +269,8 @@ impl Ftl {
     }
 }
 
-/// The page of a block to look at next, if those that were looked at are blank: the second one, and
-/// where reads are cheap the next ones, and then ones that lie twice as far each time.
+/// The next page of a block to probe if the previous ones are blank: the second one, and if reads
+/// are cheap the following ones, then pages at doubling distances.
 fn next_probe(page: u32, reads_are_cheap: bool) -> Option<u32> {
     match page {
         0 => Some(1),
@@ -281,10 +279,10 @@ fn next_probe(page: u32, reads_are_cheap: bool) -> Option<u32> {
     }
 }
 
-/// So many first pages are looked at one by one.
+/// Number of first pages that are probed one by one.
 const PROBED: u32 = 16;
 
-/// The result of reading the spare records of a block, besides these records.
+/// The result of reading a block's spare records, besides the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlockRead {
@@ -292,8 +290,8 @@ pub struct BlockRead {
     pub done: Nanos,
     /// The highest write sequence found.
     pub seq: u64,
-    /// How often the block had been erased, if its summary says so.
+    /// Number of erases of the block, if its summary has it.
     pub wear: Option<u32>,
-    /// Whether a page could not be read.
+    /// Whether a page was unreadable.
     pub torn: bool,
 }

@@ -1,4 +1,4 @@
-//! Scrubbing: data are written anew before their bit errors are too many for the ECC.
+//! Scrubbing: data is rewritten before its bit errors exceed the ECC.
 //!
 //! ```text
 //!   a read had `bits` or more corrected --> its block is queued --> the block is collected
@@ -6,18 +6,17 @@
 //!   the patrol reads what nobody else reads, page after page         are copied as they are)
 //! ```
 //!
-//! Reads of any cause report corrected bits, those of a restart as well. The *patrol* goes over the
-//! device once in a set time and reads every page of every block that holds something. That
-//! includes summary pages, and dead pages, since a restart may need what their spare areas say. It
-//! begins at a place that depends on the write sequence, so that a device which is often restarted
-//! reads all of its pages in time. A free block that has pages from before the restart is erased:
-//! nobody refreshes them, and the next restart would take one that cannot be read for a torn one.
+//! Reads for any reason report corrected bits, including those of a restart. The *patrol* reads
+//! every page of every used block once in a configured time. That includes summary pages, and dead
+//! pages, since a restart may need their spare areas. It begins at a place derived from the write
+//! sequence, so that a device that restarts often still reads all of its pages in time. The patrol
+//! erases a free block that has pages from before the last restart: nothing refreshes them, and the
+//! next restart would take an unreadable one for a torn one.
 //!
-//! All this happens before requests, like collection, and one block a request. [`tend`] does what
-//! is due without a request, and all of it. A block that is being written is closed early. A block
-//! that the owner of the pages holds back is asked for ([`Owner::let_go`]), and so is a block of a
-//! log that cannot be copied. One that cannot be refreshed now is tried again after a pause. A
-//! block with a lost page stays as it is.
+//! Scrubbing happens before requests, like collection, one block per request. [`tend`] does all due
+//! work without a request. An open block is closed early. If the owner holds a block back, or a log
+//! block cannot be copied, the owner is asked to release it ([`Owner::let_go`]). If a block cannot
+//! be refreshed now, it is retried after a pause. A block with a lost page is not refreshed.
 
 use super::collector::collect_for;
 use super::meta::{MetaState, NONE};
@@ -28,28 +27,29 @@ use crate::nand::{FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 use std::collections::VecDeque;
 
-/// How long a block rests that could not be refreshed.
+/// Pause before a block that could not be refreshed is retried.
 const PAUSE: Nanos = Nanos::from_micros(100_000);
 
-/// Never, as an instant.
+/// An instant that never comes.
 const NEVER: Nanos = Nanos(u64::MAX);
 
-/// What is to be refreshed, and where the patrol is.
+/// The queue of blocks to refresh, and the position of the patrol.
 #[derive(Debug, Clone)]
 pub(super) struct Scrubber {
-    /// Corrected bits from which on a block is refreshed; more than there can be if none is.
+    /// Number of corrected bits from which on a block is refreshed. Above the maximum if scrubbing
+    /// is off.
     bits: u16,
-    /// Time from one page of the patrol to the next.
+    /// Time between two pages of the patrol.
     step: Nanos,
-    /// When there is something to do.
+    /// When work is due.
     due: Nanos,
     /// When the patrol reads its next page.
     next_read: Nanos,
-    /// That page; none before the first.
+    /// That page; `None` before the first.
     cursor: Option<u32>,
-    /// Blocks to refresh, and not before when.
+    /// Blocks to refresh, each with its earliest time.
     queue: VecDeque<(Pbn, Nanos)>,
-    /// Whether a block is in the queue. Empty if nothing is scrubbed.
+    /// Whether a block is in the queue. Empty without scrubbing.
     queued: Vec<bool>,
     buffer: Vec<u8>,
 }
@@ -84,7 +84,7 @@ impl Scrubber {
         }
     }
 
-    /// The device has become larger.
+    /// Adapts to a device that has grown.
     pub(super) fn grow(&mut self, geometry: &Geometry, scrub: Option<Scrub>) {
         if let Some(scrub) = scrub {
             self.queued.resize(geometry.blocks() as usize, false);
@@ -97,13 +97,13 @@ impl Scrubber {
         self.bits
     }
 
-    /// Whether there is something to do at `now`.
+    /// Whether work is due at `now`.
     #[inline]
     pub(super) fn is_due(&self, now: Nanos) -> bool {
         now >= self.due
     }
 
-    /// Queues a block, unless it is in the queue.
+    /// Queues a block, unless it is queued already.
     fn put(&mut self, block: Pbn, not_before: Nanos) {
         let queued = &mut self.queued[block.index()];
         if !*queued {
@@ -113,14 +113,14 @@ impl Scrubber {
         }
     }
 
-    /// Lets a block that could not be refreshed rest, although its pages were read for that.
+    /// Postpones a block that could not be refreshed, even if the attempt has queued it again.
     fn postpone(&mut self, block: Pbn, not_before: Nanos) {
         self.queue.retain(|&(queued, _)| queued != block);
         self.queued[block.index()] = false;
         self.put(block, not_before);
     }
 
-    /// The next block to refresh.
+    /// Takes the next block to refresh.
     fn take(&mut self, now: Nanos) -> Option<Pbn> {
         let place = self.queue.iter().position(|&(_, from)| from <= now)?;
         let (block, _) = self.queue.remove(place)?;
@@ -128,7 +128,7 @@ impl Scrubber {
         Some(block)
     }
 
-    /// When there is something to do again.
+    /// Updates when work is due.
     fn plan(&mut self) {
         let queued = self.queue.iter().map(|&(_, from)| from).min();
         self.due = queued.unwrap_or(NEVER).min(self.next_read);
@@ -137,15 +137,15 @@ impl Scrubber {
 
 /// A page of the area for mapping pages and logs.
 enum MetaPage {
-    /// When it was read, its header and its bytes.
+    /// When it was read, its header, and its data.
     Holds(Nanos, Header, Vec<u8>),
     Blank,
-    /// It cannot be read.
+    /// Unreadable.
     Lost,
 }
 
-/// Does what is due at `now`, without a request of the host: an idle device does so from time to
-/// time.
+/// Does the work that is due at `now`, without a request of the host. An idle device calls this
+/// from time to time.
 pub(crate) fn tend(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
     while ftl.scrub.is_due(now) {
         make_room(ftl, owner, now)?;
@@ -153,7 +153,7 @@ pub(crate) fn tend(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(
     Ok(())
 }
 
-/// Reads what the patrol has to read by `now`, and refreshes one block.
+/// Reads the pages that the patrol has to read by `now`, and refreshes one block.
 pub(super) fn step(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
     if now >= ftl.scrub.next_read {
         ftl.patrol(now)?;
@@ -167,7 +167,7 @@ pub(super) fn step(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(
     Ok(())
 }
 
-/// Writes what a block holds anew. False if that cannot be now.
+/// Rewrites the contents of a block. Returns whether that is possible now.
 fn refresh(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos, block: Pbn) -> Result<bool, FtlError> {
     match ftl.block_state(block) {
         BlockState::Meta => {
@@ -179,7 +179,7 @@ fn refresh(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos, block: Pbn) -> Resu
             return Ok(is_done || !ftl.holds_something(block));
         }
         BlockState::Open | BlockState::Closing | BlockState::Full => {}
-        // It holds nothing, or what it holds cannot be moved.
+        // It holds no data, or data that cannot be moved.
         _ => return Ok(true),
     }
     let is_free = |ftl: &Ftl| {
@@ -201,27 +201,27 @@ fn refresh(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos, block: Pbn) -> Resu
 }
 
 impl Ftl {
-    /// Whether scrubbing has something to do at `now`.
+    /// Whether scrubbing work is due at `now`.
     #[inline]
     pub(crate) fn is_scrub_due(&self, now: Nanos) -> bool {
         self.scrub.is_due(now)
     }
 
-    /// A read has met many bit errors: the page is to be written anew.
+    /// Queues the block of a page that was read with many bit errors.
     #[cold]
     pub(super) fn wants_refresh(&mut self, at: Ppn, corrected: u16) {
         let block = self.geometry.block_of(at);
-        // A restart reads old roots as well, which need no refresh.
+        // A restart also reads old roots, which need no refresh.
         if self.holds_something(block) {
             self.stats.corrected_most = self.stats.corrected_most.max(corrected);
         }
         self.scrub.put(block, Nanos::ZERO);
     }
 
-    /// Reads the pages whose turn it is, all of the device at most.
+    /// Reads the pages whose turn it is, at most the whole device once.
     fn patrol(&mut self, now: Nanos) -> Result<(), FtlError> {
         let (pages, step) = (self.geometry.pages(), self.scrub.step);
-        // Spread by a multiplication, so that restarts close to each other begin far apart.
+        // Multiplicative hashing: restarts in short succession begin far apart.
         let start = self.seq.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         let start = (start * u64::from(pages)) >> 32;
         let mut cursor = self.scrub.cursor.unwrap_or(start as u32);
@@ -242,7 +242,7 @@ impl Ftl {
                 self.stats.add_read(Cause::Scrub, false);
                 self.stats.patrolled += 1;
                 match self.read_page(now, at, &mut buffer, &mut []) {
-                    // A torn page, or one that is lost already: its readers will say so.
+                    // A torn page, or one that is already lost: its readers report that.
                     Ok(_) | Err(FlashError::Uncorrectable { .. }) => {}
                     Err(other) => outcome = Err(other.into()),
                 }
@@ -282,7 +282,7 @@ impl Ftl {
         anchors.any(|&index| self.meta.anchors[index].block == block)
     }
 
-    /// Writes what counts in a block for roots, mapping pages and logs anew.
+    /// Rewrites the valid contents of a block for roots, mapping pages and logs.
     fn refresh_meta(&mut self, now: Nanos, block: Pbn) -> Result<bool, FtlError> {
         if !self.holds_something(block) {
             return Ok(true);
@@ -292,7 +292,7 @@ impl Ftl {
             self.write_root(now)?;
             return Ok(true);
         };
-        // A copy may need a block on each lane, and one may fail.
+        // The copies may need a block on each lane, and one may fail.
         if self.meta.free_blocks() <= self.meta.open_map.len() + 1 {
             return Ok(false);
         }
@@ -310,8 +310,8 @@ impl Ftl {
         }
     }
 
-    /// Copies the translation pages in a block that the current root names, as they are on flash.
-    /// The next root names the copies.
+    /// Copies the translation pages in a block that the current root refers to, unchanged. The next
+    /// root refers to the copies.
     fn copy_map_pages(&mut self, now: Nanos, index: usize) -> Result<(), FtlError> {
         let block = self.meta.pool[index].block;
         let mut durable = now;
@@ -321,7 +321,7 @@ impl Ftl {
             if from == NONE || self.geometry.block_of(Ppn(from)) != block {
                 continue;
             }
-            // One that is lost stays where it is.
+            // A lost page stays where it is.
             let MetaPage::Holds(read, _, data) = self.read_meta_page(now, Ppn(from))? else {
                 continue;
             };
@@ -352,9 +352,9 @@ impl Ftl {
         Ok(())
     }
 
-    /// Copies the log pages in a block that count. The copies keep their sequences: a restart that
-    /// finds both takes one. False if a page is lost: then all stay where they are until the next
-    /// checkpoint.
+    /// Copies the valid log pages in a block. The copies keep their sequences: a restart that finds
+    /// both uses one. Returns `false` if a page is lost; then all stay where they are until the
+    /// next checkpoint.
     fn copy_log_pages(&mut self, now: Nanos, index: usize) -> Result<bool, FtlError> {
         let block = self.meta.pool[index].block;
         let mut pages = Vec::new();
@@ -366,7 +366,7 @@ impl Ftl {
                 {
                     pages.push((read, head, data));
                 }
-                // As a mount has it: what a cut has left behind a blank page does not count.
+                // As in a mount: pages that a cut left after a blank page are not valid.
                 MetaPage::Blank if self.pairs.blank_ends(page) => break,
                 _ => {}
             }
@@ -383,7 +383,7 @@ impl Ftl {
         let now = self.sync(now, durable)?;
         let entry = &mut self.meta.pool[index];
         (entry.live, entry.state) = (0, MetaState::Free);
-        // The block may not be erased before the copies are durable.
+        // The block must not be erased before the copies are durable.
         self.meta.durable = self.meta.durable.max(now);
         Ok(true)
     }

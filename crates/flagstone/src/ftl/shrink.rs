@@ -1,9 +1,9 @@
-//! A device that is compacted, and becomes smaller if it can, as a file can.
+//! Compacts a device, and shrinks it if its medium can, as a file can.
 //!
-//! When it becomes smaller its last blocks go, and with them the highest logical pages, which hold
-//! nothing. Nothing may be left of what these held: should the device grow again, a restart would
-//! take an old version for the newest one. A trim hides such versions, and goes when they have
-//! gone. So these steps follow one another, each durable before the next:
+//! A device shrinks by removing its last blocks, and with them the highest logical pages, which
+//! hold nothing. No versions of these pages may remain: if the device grew again, a restart would
+//! take an old version for the newest one. A trim hides such versions, and can be dropped when they
+//! are gone. So these steps follow one another, each durable before the next:
 //!
 //! ```text
 //!   1. each block is collected that has an old version of a page which was trimmed, or which lies
@@ -14,7 +14,7 @@
 //!   5. the medium keeps the first blocks
 //! ```
 //!
-//! The owner sees ordinary collections. A cut before the last step leaves a device of the old size.
+//! The owner sees ordinary collections. A cut before the last step leaves the old size.
 
 use super::collector::collect;
 use super::config::{Mistake, Sizes};
@@ -25,8 +25,8 @@ use crate::nand::Geometry;
 use crate::units::{Lpn, Nanos, Pbn};
 
 impl Ftl {
-    /// Whether the device can have only so many blocks, or stay as it is and be compacted, as far
-    /// as that is known before anything moves.
+    /// Whether the device can shrink to `blocks` blocks, or be compacted at its present size, as
+    /// far as is known before anything moves.
     pub(crate) fn can_compact(&self, blocks: u32) -> bool {
         self.smaller(blocks).is_some_and(|(_, sizes)| {
             let mut beyond = (sizes.logical_pages..self.logical_pages).map(Lpn);
@@ -34,7 +34,7 @@ impl Ftl {
         })
     }
 
-    /// The shape with only so many blocks, and what goes where then.
+    /// Geometry and area sizes with only `blocks` blocks.
     fn smaller(&self, blocks: u32) -> Option<(Geometry, Sizes)> {
         let is_plain = self.geometry.planes() == 1
             && self.flash.can_shrink()
@@ -55,24 +55,24 @@ impl Ftl {
         (sizes.anchors as usize == self.meta.anchors.len()).then_some((geometry, sizes))
     }
 
-    /// Logical pages of a device with so many blocks.
+    /// Number of logical pages of a device with `blocks` blocks.
     fn pages_with(&self, blocks: u32) -> Option<u32> {
         self.smaller(blocks).map(|(_, sizes)| sizes.logical_pages)
     }
 
-    /// Gives blocks from this one on out no more, or all of them again.
+    /// Stops allocating blocks from `end` on; `None` allows all blocks again.
     fn end_at(&mut self, end: Option<Pbn>) {
         let before = self.end_of_given_out();
         self.end = end;
         self.move_end_of_given_out(before);
     }
 
-    /// Ends what was begun to make the device smaller, as it has become impossible.
+    /// Cancels an attempt to shrink the device.
     pub(crate) fn stay_large(&mut self) {
         self.end_at(None);
     }
 
-    /// Full blocks with versions that are meant.
+    /// Full blocks with versions that `is_meant` selects.
     fn with_versions(
         &mut self,
         now: Nanos,
@@ -93,7 +93,7 @@ impl Ftl {
         Ok(found)
     }
 
-    /// Keeps the first blocks of the medium, and of the tables. The last ones have been emptied.
+    /// Removes the last blocks, which have been emptied, from the medium and from the tables.
     pub(crate) fn shrink(
         &mut self,
         now: Nanos,
@@ -132,8 +132,8 @@ impl Ftl {
     }
 }
 
-/// Lets no version be left of pages that were trimmed, or that lie beyond the new end, but trims.
-/// All blocks are full or free. Returns whether it was possible.
+/// Removes all versions, except trims, of pages that were trimmed or lie beyond the new end. All
+/// blocks must be full or free. Returns whether it was possible.
 pub(crate) fn forget_old(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
@@ -156,22 +156,22 @@ pub(crate) fn forget_old(
     collect_those(ftl, owner, now, is_old)
 }
 
-/// Forgets all trims, once there is nothing that they hide, and lets nothing be left of them: a
-/// restart would find them again. All blocks are full or free. Returns whether it was possible.
+/// Drops all trims, once they hide nothing, and removes them from the flash, since a restart would
+/// find them again. All blocks must be full or free. Returns whether it was possible.
 pub(crate) fn forget_trims(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
     now: Nanos,
 ) -> Result<bool, FtlError> {
-    // No snapshot shows them.
+    // No snapshot uses trims.
     ftl.snapshots.is_moving = true;
     (0..ftl.logical_pages).for_each(|lpn| ftl.forget_trimmed(Lpn(lpn)));
     ftl.snapshots.is_moving = false;
     collect_those(ftl, owner, now, |_, head| head.kind != PageKind::Data)
 }
 
-/// Empties the last blocks, which are given out no more, and collects those others that have fewer
-/// live pages than `dense`. Returns whether it was possible.
+/// Empties the last blocks, which are no longer allocated, and collects other blocks with fewer
+/// than `dense` live pages. Returns whether it was possible.
 pub(crate) fn empty_end(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
@@ -188,8 +188,7 @@ pub(crate) fn empty_end(
     collect_all(ftl, owner, now, &sparse)
 }
 
-/// Collects the full blocks that have versions which are meant, and waits for that. Returns whether
-/// it was possible.
+/// Collects the full blocks with selected versions, and waits. Returns whether it was possible.
 fn collect_those(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
@@ -203,7 +202,7 @@ fn collect_those(
     Ok(collected)
 }
 
-/// Collects blocks, as far as they hold anything. Returns whether all of them are free.
+/// Collects blocks that hold data. Returns whether all of them are free.
 fn collect_all(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
@@ -216,7 +215,7 @@ fn collect_all(
             continue;
         }
         let has_room = gain(ftl, owner, now)?;
-        // It may have been collected to gain room, and be in use again.
+        // The block was collected to gain room, and may be in use again.
         if ftl.erases_of(block) > erases {
             continue;
         }
@@ -231,8 +230,8 @@ fn collect_all(
     Ok(true)
 }
 
-/// Collects blocks that stay until there is room for the copies of one more. Returns whether there
-/// is.
+/// Collects other blocks until there is room for the copies of one more block. Returns whether
+/// there is.
 fn gain(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<bool, FtlError> {
     while !ftl.can_copy_block() {
         let end = ftl.end.unwrap_or(Pbn(u32::MAX));

@@ -1,26 +1,26 @@
-//! The place of a logical page, as an entry of the mapping table.
+//! Entries of the mapping table: where a logical page is.
 
 use super::{Ftl, PageKind};
 use crate::units::{Lpn, Ppn};
 
-/// Where a logical page is.
+/// The place of a logical page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
     /// Never written, or forgotten.
     Empty,
-    /// Its version.
+    /// The page that holds its version.
     Page(Ppn),
-    /// A page that says it was trimmed, or a list of trims that names it among others.
+    /// The page with its trim, or a list of trims that names it.
     Trimmed(Ppn),
 }
 
 /// Bytes of an entry.
 pub(super) const SLOT_BYTES: usize = 4;
-/// What an entry without a version consists of.
+/// All bytes of an empty entry have this value.
 pub(super) const EMPTY_BYTE: u8 = 0xff;
 /// No version.
 const EMPTY: u32 = u32::from_le_bytes([EMPTY_BYTE; SLOT_BYTES]);
-/// Set in the word of a page that says it was trimmed.
+/// Set in the entry of a trimmed page.
 const TRIMMED: u32 = 1 << 31;
 
 impl Slot {
@@ -44,7 +44,7 @@ impl Slot {
         }
     }
 
-    /// The slot of a logical page whose newest version is the page `at` of this kind.
+    /// The entry of a logical page whose newest version is the page `at` of this kind.
     #[inline]
     pub fn of(kind: PageKind, at: Ppn) -> Slot {
         match kind {
@@ -53,7 +53,7 @@ impl Slot {
         }
     }
 
-    /// The physical page, data or trim.
+    /// The physical page, whether data or trim.
     #[inline]
     pub fn ppn(self) -> Option<Ppn> {
         match self {
@@ -82,13 +82,13 @@ impl Ftl {
         }
     }
 
-    /// Where a logical page is.
+    /// The place of a logical page.
     #[inline]
     pub fn slot(&self, at: Lpn) -> Slot {
         Slot::decode(u32::from_le_bytes(self.words()[at.index()]))
     }
 
-    /// Points a logical page to another version, and returns the old one. It does not change which
+    /// Maps a logical page to another version, and returns the old entry. Does not change which
     /// pages are live.
     #[inline]
     pub fn set_slot(&mut self, at: Lpn, slot: Slot) -> Slot {

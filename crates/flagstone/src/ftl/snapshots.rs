@@ -1,31 +1,31 @@
-//! Snapshots: readers that go on seeing the mapping table as it was.
+//! Snapshots: readers that keep seeing an earlier state of the mapping table.
 //!
-//! A snapshot copies nothing. When a logical page gets another version, the newest open snapshot
-//! notes the old one, whose page stays *retained*: it stays live, and its block is not collected,
-//! until no open snapshot needs it. What a snapshot has not noted, a younger one may have; what
-//! none has noted is in the mapping table.
+//! A snapshot copies nothing. When a logical page gets a new version, the newest open snapshot
+//! records the old one, which is *retained*: it stays live, and its block is not collected, until
+//! no open snapshot needs it. An older snapshot looks up what it has not recorded in younger
+//! snapshots, and then in the mapping table.
 //!
-//! Snapshots are not kept on flash: after a restart there are none. Where no block is left to
-//! collect, the oldest ones end by themselves.
+//! Snapshots are not stored on flash and do not survive a restart. If no block is left to collect,
+//! the oldest ones are ended.
 
 use super::{BlockState, Ftl, Slot, steps};
 use crate::units::{Lpn, Ppn, SnapshotId};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// The snapshots that are open.
+/// The open snapshots.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Snapshots {
     open: BTreeMap<SnapshotId, Noted>,
     last: SnapshotId,
-    /// Pages that the mapping table no longer names, and whether they have been killed but for
-    /// that.
+    /// Retained pages that the mapping table no longer refers to, and whether they would be dead
+    /// without the snapshots.
     retained: FxHashMap<Ppn, bool>,
-    /// The collector moves a page: that is no other version.
+    /// The collector is moving a page, which creates no new version.
     pub(super) is_moving: bool,
 }
 
-/// The old versions that a snapshot has noted.
+/// The old versions that a snapshot has recorded.
 #[derive(Debug, Clone, Default)]
 struct Noted {
     readers: u32,
@@ -38,7 +38,7 @@ impl Snapshots {
         self.open.is_empty()
     }
 
-    /// Notes that a page has been killed. Returns whether it is retained.
+    /// Records that a page was killed. Returns whether it is retained.
     #[inline]
     pub(super) fn retains(&mut self, at: Ppn) -> bool {
         let retained = self.retained.get_mut(&at);
@@ -66,13 +66,13 @@ impl Ftl {
         snapshots.last
     }
 
-    /// Gives snapshots from now on numbers that those of `before` did not have.
+    /// Continues the snapshot numbers of `before`, so that none is used twice.
     pub(crate) fn number_snapshots_after(&mut self, before: &Ftl) {
         self.snapshots.last = self.snapshots.last.max(before.snapshots.last);
     }
 
-    /// Takes a snapshot of the mapping table under a number that was given out before. Returns
-    /// `false`, and does nothing, if other snapshots are open.
+    /// Takes a snapshot of the mapping table with an earlier number. Returns `false`, and does
+    /// nothing, if other snapshots are open.
     pub(crate) fn reopen_snapshot(&mut self, id: SnapshotId) -> bool {
         let snapshots = &mut self.snapshots;
         if !snapshots.open.is_empty() || id > snapshots.last {
@@ -86,7 +86,7 @@ impl Ftl {
         true
     }
 
-    /// Where a logical page is in a snapshot; nothing if the snapshot has ended.
+    /// The place of a logical page in a snapshot; `None` if the snapshot has ended.
     pub fn snapshot_slot(&self, id: SnapshotId, at: Lpn) -> Option<Slot> {
         if !self.snapshots.open.contains_key(&id) {
             return None;
@@ -96,13 +96,13 @@ impl Ftl {
         Some(noted.unwrap_or_else(|| self.slot(at)))
     }
 
-    /// Whether the mapping table is still what it was when an open snapshot was taken.
+    /// Whether the mapping table has not changed since an open snapshot was taken.
     pub fn is_current(&self, id: SnapshotId) -> bool {
         let mut since = self.snapshots.open.range(id..);
         self.snapshots.open.contains_key(&id) && since.all(|(_, noted)| noted.slots.is_empty())
     }
 
-    /// Takes one [`Ftl::take_snapshot`] back. Nothing happens if the snapshot has ended.
+    /// Reverts one [`Ftl::take_snapshot`]. No effect if the snapshot has ended.
     pub fn end_snapshot(&mut self, id: SnapshotId) {
         let Some(noted) = self.snapshots.open.get_mut(&id) else {
             return;
@@ -113,13 +113,13 @@ impl Ftl {
         }
     }
 
-    /// Ends the oldest snapshot, even if it is being read. Returns whether there was one.
+    /// Ends the oldest snapshot, even if it is in use. Returns whether there was one.
     pub(super) fn end_oldest_snapshot(&mut self) -> bool {
         let oldest = self.snapshots.open.keys().next().copied();
         oldest.map(|id| self.forget_snapshot(id)).is_some()
     }
 
-    /// Snapshots that are open, by when they were taken, and pages that are kept for them alone.
+    /// Number of distinct open snapshots, and number of pages retained for them.
     pub fn snapshots(&self) -> (usize, usize) {
         (self.snapshots.open.len(), self.snapshots.retained.len())
     }
@@ -131,7 +131,7 @@ impl Ftl {
         let mut released = Vec::new();
         let older = self.snapshots.open.range_mut(..id).next_back();
         match older {
-            // What this one has noted may be what an older one has not.
+            // The older snapshot may need what this one has recorded.
             Some((_, older)) => {
                 for (at, slot) in ended.slots {
                     match older.slots.entry(at) {
@@ -144,7 +144,7 @@ impl Ftl {
             }
             None => released.extend(ended.slots.into_values()),
         }
-        // In the order of the pages: the lists of victims hang on it.
+        // In page order, which determines the order of the victim lists.
         let mut pages: Vec<Ppn> = released.into_iter().filter_map(Slot::ppn).collect();
         pages.sort_unstable();
         for at in pages {
@@ -156,7 +156,7 @@ impl Ftl {
         }
     }
 
-    /// Notes that a logical page gets another version than `old`.
+    /// Records that a logical page gets a new version that replaces `old`.
     #[cold]
     pub(super) fn note_for_snapshots(&mut self, at: Lpn, old: Slot) {
         let Some(mut newest) = self.snapshots.open.last_entry() else {
@@ -165,7 +165,7 @@ impl Ftl {
         if self.snapshots.is_moving || newest.get().slots.contains_key(&at) {
             return;
         }
-        // That a page holds nothing takes no page to remember.
+        // An empty entry refers to no page.
         let old = match old {
             Slot::Trimmed(_) => Slot::Empty,
             other => other,

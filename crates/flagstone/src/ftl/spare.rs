@@ -1,4 +1,4 @@
-//! The header of every spare area. The owner's own fields follow as the *tail*.
+//! The header of every spare area. The owner's fields follow as the *tail*.
 
 #[cfg(doc)]
 use super::trim_list;
@@ -16,12 +16,12 @@ layout! {
     }
 }
 
-/// The version of everything that this library writes onto flash: spare areas, roots, translation
-/// pages, logs, pages of records, and the host's log. It goes up with any change that makes older
-/// contents mean something else, and is 6 at most: 7 is a blank page.
+/// The version of everything that this library writes to flash: spare areas, roots, translation
+/// pages, logs, pages of records, and the host's log. It increases with any incompatible change,
+/// and is at most 6: 7 is a blank page.
 pub const FORMAT_VERSION: u8 = 1;
 
-/// Where the version is in the byte of the kind.
+/// Bit position of the version in the byte of the kind.
 const VERSION_SHIFT: u32 = 5;
 const KIND_BITS: u8 = (1 << VERSION_SHIFT) - 1;
 const BLANK: u8 = 0xff >> VERSION_SHIFT;
@@ -29,9 +29,9 @@ const BLANK: u8 = 0xff >> VERSION_SHIFT;
 /// Set in the byte of the kind if the page has [`sums`](super::sums).
 pub(super) const CHECKED: u8 = 1 << 3;
 
-/// What each page says of the settings that decide how the device is written: bits of the byte of
-/// the kind, and of the last byte of the write sequence. The layers above see what differs from
-/// the settings of this device only, and a mount refuses such a page.
+/// Bits in each page for the settings with which it was written: in the byte of the kind, and in
+/// the last byte of the write sequence. Reads toggle the bits of the present settings, so that the
+/// layers above see only differences, and a mount refuses such a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Marks {
     kind: u8,
@@ -39,12 +39,12 @@ pub(super) struct Marks {
 }
 
 /// Set in the byte of the kind if pairs are closed, and in the last byte of the sequence if blocks
-/// take lower pages only ([`PairedPages`]).
+/// use lower pages only ([`PairedPages`]).
 const CLOSED: u8 = 1 << 2;
 const SLC: u8 = 1 << 7;
 
 impl Marks {
-    /// Those of a device.
+    /// The marks for a configuration.
     pub(super) fn of(config: &Config) -> Marks {
         let checked = if config.checksums { CHECKED } else { 0 };
         let (kind, seq) = match config.paired_pages {
@@ -58,13 +58,13 @@ impl Marks {
         }
     }
 
-    /// Whether pages are not marked.
+    /// Whether no bit is set.
     #[inline]
     pub(super) fn is_none(self) -> bool {
         self == Marks::default()
     }
 
-    /// Sets the marks in the spare area of a page, or takes them off. A blank page has none.
+    /// Sets or removes the marks in a spare area. A blank page has none.
     pub(super) fn toggle(self, spare: &mut [u8]) {
         if spare
             .get(header::KIND.start)
@@ -78,7 +78,7 @@ impl Marks {
         }
     }
 
-    /// Whether a spare area is that of a page without checksums, whatever its other marks are.
+    /// Whether a spare area belongs to a page without checksums, whatever its other marks are.
     pub(super) fn is_page_without_sums(spare: &[u8]) -> bool {
         let mut bare = [0xff; header::SIZE];
         bare.copy_from_slice(&spare[..header::SIZE]);
@@ -86,7 +86,7 @@ impl Marks {
         Header::parse(&bare).is_some()
     }
 
-    /// What differs between the settings of this device and those that a page was written with.
+    /// Refuses a page that was written with other settings, and names the difference.
     fn refuse(spare: &[u8]) -> Result<(), FtlError> {
         let (kind, seq) = (spare[header::KIND.start], spare[header::SEQ.end - 1]);
         if kind & CHECKED != 0 {
@@ -102,7 +102,7 @@ impl Marks {
             (false, true) => (PairedPages::Ignored, PairedPages::Slc),
             (true, true) => (PairedPages::Closed, PairedPages::Slc),
         };
-        // A sequence that has outgrown its range looks like the mark.
+        // A sequence that exceeds its range looks like the mark.
         let beyond = match other {
             PairedPages::Slc => "; or it has a write sequence that no device comes to",
             _ => "",
@@ -115,16 +115,16 @@ impl Marks {
     }
 }
 
-/// The longest tail that an owner may ask for.
+/// Maximum length of a tail.
 pub const TAIL_BYTES_MAX: usize = 40;
 
-/// What a page is.
+/// The kind of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum PageKind {
     /// A version of a logical page.
     Data = 0x01,
-    /// A version of a logical page that says it holds nothing (trim).
+    /// A version of a logical page without contents (trim).
     Trim = 0x02,
     /// The last page of a full block: the spare records of all pages before it.
     Summary = 0x03,
@@ -134,14 +134,14 @@ pub enum PageKind {
     Root = 0x11,
     /// A page of a log.
     Log = 0x12,
-    /// A version of many logical pages that says they hold nothing: see [`trim_list`].
+    /// A trim of many logical pages: see [`trim_list`].
     Trims = 0x13,
 }
 
-/// The head of a spare area that holds something.
+/// The header of a page that is not blank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What the page is.
+    /// The kind of the page.
     pub kind: PageKind,
     /// The logical page for data; for the other kinds see [`header`].
     pub lpn: Lpn,
@@ -150,7 +150,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Writes the head into the first bytes of a spare area.
+    /// Encodes the header into the first bytes of a spare area.
     #[inline]
     pub fn emit(&self, spare: &mut [u8]) {
         spare[header::KIND.start] = self.kind as u8 | FORMAT_VERSION << VERSION_SHIFT;
@@ -158,7 +158,7 @@ impl Header {
         put(spare, header::SEQ, self.seq);
     }
 
-    /// Reads it back; nothing for a blank page, an unknown kind or another version.
+    /// Decodes a header. `None` for a blank page, an unknown kind or another version.
     #[inline]
     pub fn parse(spare: &[u8]) -> Option<Header> {
         let byte = spare[header::KIND.start];
@@ -182,10 +182,10 @@ impl Header {
         })
     }
 
-    /// As [`Header::parse`], while a device is mounted: an unknown header is an error.
+    /// Like [`Header::parse`], while mounting: an unknown header is an error.
     ///
     /// # Errors
-    /// The page was written with another version of the format, or has a sequence that cannot be.
+    /// The page was written with another version of the format, or has an impossible sequence.
     #[inline]
     pub(super) fn parse_any(spare: &[u8]) -> Result<Option<Header>, FtlError> {
         let version = spare[header::KIND.start] >> VERSION_SHIFT;
@@ -206,7 +206,7 @@ impl Header {
         Ok(head)
     }
 
-    /// Whether this is a version of logical pages: data, a trim, or a list of trims.
+    /// Whether the page is a version of logical pages: data, a trim, or a list of trims.
     #[inline]
     pub fn is_version(&self) -> bool {
         matches!(self.kind, PageKind::Data | PageKind::Trim | PageKind::Trims)

@@ -1,9 +1,9 @@
-//! Flash operations and the time they took, by kind and by cause.
+//! Counters of flash operations and their time, by kind and by cause.
 
 use crate::nand::{Geometry, Timing};
 use crate::units::Nanos;
 
-/// Why a flash operation was done.
+/// The reason for a flash operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Cause {
@@ -13,18 +13,18 @@ pub enum Cause {
     Commit,
     /// Garbage collection and wear levelling.
     Gc,
-    /// Keeping the mapping: summary pages, translation pages, roots.
+    /// Maintenance of the mapping: summary pages, translation pages, roots.
     Mapping,
     /// A log of the protocol, or the host's.
     Log,
     /// Starting up.
     Recovery,
-    /// Scrubbing: the patrol's reads, and the moves and erases of blocks that are refreshed.
+    /// Scrubbing: reads by the patrol, and moves and erases of refreshed blocks.
     Scrub,
 }
 
 impl Cause {
-    /// All causes, in the order of their numbers.
+    /// All causes, in the order of their discriminants.
     pub const ALL: [Cause; 7] = [
         Cause::Host,
         Cause::Commit,
@@ -35,7 +35,7 @@ impl Cause {
         Cause::Scrub,
     ];
 
-    /// The name that reports use.
+    /// The name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Cause::Host => "host",
@@ -64,7 +64,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All operations, in the order of their numbers.
+    /// All operations, in the order of their discriminants.
     pub const ALL: [Operation; 4] = [
         Operation::Read,
         Operation::Program,
@@ -72,7 +72,7 @@ impl Operation {
         Operation::Erase,
     ];
 
-    /// The name that reports use.
+    /// The name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Operation::Read => "read",
@@ -88,9 +88,9 @@ impl Operation {
 #[non_exhaustive]
 pub struct Stats {
     counts: [[u64; 7]; 4],
-    /// Of the reads, those of a spare area alone.
+    /// Reads of spare areas only.
     spare_reads: [u64; 7],
-    /// Reads and programs of the collector that did not cross a channel.
+    /// Reads and programs of the collector without transfers.
     pub(super) inside: u64,
     /// Time from the choice of a victim to the end of its erase, summed over all collections.
     pub gc_ns: Nanos,
@@ -98,7 +98,7 @@ pub struct Stats {
     pub collections: u64,
     /// Live pages that were copied out of victims.
     pub relocated: u64,
-    /// Summary pages written; they are counted under [`Cause::Mapping`] as well.
+    /// Summary pages written; also counted under [`Cause::Mapping`].
     pub summaries: u64,
     /// Mapping checkpoints (roots) written.
     pub checkpoints: u64,
@@ -106,32 +106,31 @@ pub struct Stats {
     pub retired: u64,
     /// Reads of pages whose checksum was wrong ([`Config::checksums`](super::Config)).
     pub checksum_errors: u64,
-    /// Pages of data blocks that were left out on account of the cells that they share
+    /// Pages of data blocks that were left blank because of shared cells
     /// ([`Config::paired_pages`](super::Config)).
     pub left_out: u64,
-    /// Blocks that were refreshed by scrubbing ([`Config::scrub`](super::Config)). They are not
-    /// among the [`Stats::collections`].
+    /// Blocks refreshed by scrubbing ([`Config::scrub`](super::Config)). Not included in
+    /// [`Stats::collections`].
     pub refreshed: u64,
     /// Pages that the patrol read.
     pub patrolled: u64,
-    /// The most bits that the ECC corrected in one read of a block in use, where that was enough
-    /// for a refresh.
+    /// Maximum number of bits corrected in one read of a block in use, if that required a refresh.
     pub corrected_most: u16,
 }
 
 impl Stats {
-    /// Operations of a kind for a cause.
+    /// Number of operations of a kind for a cause.
     pub fn count(&self, operation: Operation, cause: Cause) -> u64 {
         self.counts[operation as usize][cause as usize]
     }
 
-    /// Operations of a kind, whatever the cause.
+    /// Number of operations of a kind, for all causes.
     pub fn total(&self, operation: Operation) -> u64 {
         self.counts[operation as usize].iter().sum()
     }
 
-    /// Time that planes and channels took for the operations of a cause. Cells and transfers are
-    /// added up, also where they overlapped.
+    /// Time of planes and channels for the operations of a cause. Cells and transfers are added up,
+    /// even if they overlapped.
     pub fn busy(&self, cause: Cause, timing: &Timing, geometry: &Geometry) -> Nanos {
         let count = |operation| self.count(operation, cause);
         let spare_reads = self.spare_reads[cause as usize];
@@ -145,8 +144,7 @@ impl Stats {
         Nanos(cells + pages * page_transfer.0 + spare_reads * spare_transfer.0)
     }
 
-    /// [`Stats::busy`] of collection. Blocks that are erased before their first use were not
-    /// collected.
+    /// [`Stats::busy`] of collection, without erases of blocks before their first use.
     pub fn gc_busy(&self, timing: &Timing, geometry: &Geometry) -> Nanos {
         let first_uses = self
             .count(Operation::Erase, Cause::Gc)
@@ -155,7 +153,7 @@ impl Stats {
         Nanos(all.0 - first_uses * timing.erase.0)
     }
 
-    /// Share of [`Stats::gc_busy`] in the time of all flash operations; 0 if there were none.
+    /// [`Stats::gc_busy`] as a share of the time of all flash operations; 0 if there were none.
     pub fn gc_share(&self, timing: &Timing, geometry: &Geometry) -> f64 {
         let busy = |cause| self.busy(cause, timing, geometry).0;
         let all: u64 = Cause::ALL.into_iter().map(busy).sum();

@@ -1,9 +1,9 @@
-//! Collections in steps: a device that works ahead moves a few pages for each that the host writes,
-//! so that no request waits for a whole collection.
+//! Incremental collection: a device that works ahead moves a few pages for each page that the host
+//! writes, so that no request waits for a whole collection.
 //!
-//! One block at a time is collected so. Its copies become durable with what the host makes durable
-//! anyway, and its erase follows at the begin of a later transaction. If the host is faster, blocks
-//! run short, and whole collections follow as on any other device.
+//! One block at a time is collected this way. Its copies become durable with the host's waits, and
+//! its erase follows at the begin of a later transaction. If the host is faster, free blocks run
+//! short, and whole collections follow as on any other device.
 
 use super::moves::{begin, finish, give_back, move_live};
 use super::victims::InSteps;
@@ -11,9 +11,9 @@ use super::{Cause, Ftl, FtlError, Owner};
 use crate::units::{Nanos, Pbn};
 
 impl Ftl {
-    /// The collector works when fewer blocks than this are free: whether it works ahead or not.
+    /// The collector works when fewer blocks than this are free. Higher if it works ahead.
     pub fn collects_below(&self) -> u32 {
-        // The host may open a block on each plane at once.
+        // The host may open a block on each plane at the same time.
         let ahead = match self.config.works_ahead {
             true => self.geometry.planes() + 1,
             false => 0,
@@ -22,7 +22,7 @@ impl Ftl {
     }
 }
 
-/// Moves some pages, for one that the host is about to write.
+/// Moves some pages, before the host writes one.
 #[inline]
 pub(crate) fn step(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
     match ftl.victims.in_steps {
@@ -64,14 +64,14 @@ fn start(ftl: &mut Ftl, owner: &dyn Owner) -> Option<InSteps> {
         victim,
         next: 0,
         durable: Nanos::ZERO,
-        // A quarter faster than the host fills what the collection gains.
+        // A quarter faster than the host uses up what the collection gains.
         earns: 5 * live,
         costs: 4 * (ftl.data_pages - live).max(1),
         owed: 0,
     })
 }
 
-/// Moves pages. Returns whether there still is something to collect.
+/// Moves pages. Returns whether more are left to move.
 fn advance(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
@@ -94,21 +94,21 @@ fn advance(
     Ok(!moved.lost)
 }
 
-/// What a device may do while its host asks for nothing.
+/// Limits of collection while the host is idle.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Leisure {
-    /// Blocks that are to be free beyond those that the collector keeps free anyway.
+    /// Target number of free blocks, beyond those that the collector keeps free anyway.
     pub blocks: u32,
-    /// The most live pages of a block that is worth it: they may be overwritten before its room is
-    /// needed.
+    /// Maximum number of live pages in a block that is worth collecting: these may be overwritten
+    /// before its room is needed.
     pub live: u32,
-    /// Pages that are moved at most.
+    /// Maximum number of pages to move.
     pub pages: u32,
 }
 
 impl Leisure {
-    /// With these.
+    /// Creates limits from the three values.
     pub fn new(blocks: u32, live: u32, pages: u32) -> Leisure {
         Leisure {
             blocks,
@@ -118,8 +118,8 @@ impl Leisure {
     }
 }
 
-/// Moves pages while the host asks for nothing. Returns how many it has moved: none if there is
-/// nothing to do.
+/// Moves pages while the host is idle. Returns the number of moved pages: 0 if there is nothing to
+/// do.
 pub(crate) fn collect_ahead(
     ftl: &mut Ftl,
     owner: &mut dyn Owner,
@@ -155,7 +155,7 @@ pub(crate) fn collect_ahead(
     Ok(moved)
 }
 
-/// Erases the block that is collected in steps if its pages have moved.
+/// Erases the block in incremental collection if its pages have moved.
 #[inline]
 pub(crate) fn finish_steps(
     ftl: &mut Ftl,
@@ -168,7 +168,7 @@ pub(crate) fn finish_steps(
     }
 }
 
-/// Ends a collection in steps at once, if there is one.
+/// Completes an incremental collection at once, if there is one.
 pub(super) fn end(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<(), FtlError> {
     let Some(mut work) = ftl.victims.in_steps else {
         return Ok(());
@@ -184,7 +184,7 @@ pub(super) fn end(ftl: &mut Ftl, owner: &mut dyn Owner, now: Nanos) -> Result<()
     Ok(())
 }
 
-/// Makes a block a candidate again that is being collected in steps: some of its pages must stay.
+/// Makes a block in incremental collection a candidate again: some of its pages must stay.
 pub(super) fn give_up(ftl: &mut Ftl, block: Pbn) {
     let work = ftl.victims.in_steps.take();
     assert!(

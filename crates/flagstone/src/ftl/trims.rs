@@ -1,12 +1,12 @@
-//! Lists of trims: pages that say of many logical pages that they hold nothing.
+//! Lists of trims: pages that trim many logical pages at once.
 //!
-//! A list is a version of each logical page that it names. They are all mapped to it, and it is
-//! live as long as one of them is: it may hide an older version that was not erased yet. A page
-//! that is written after it has a newer version. So a copy that is a version of its own, and newer
-//! than that, leaves such pages out ([`Owner::keeps_trim`]).
+//! A list is a version of each logical page that it names. These are mapped to the list, and it is
+//! live as long as one of them is: it may hide an older version that is not erased yet. A page that
+//! is written later has a newer version. If the list is copied as a new program, which is newer
+//! still, the copy omits such pages ([`Owner::keeps_trim`]).
 //!
-//! The numbers ascend. Each is how many are left out since the one before it, in as many bytes as
-//! that takes: one for pages side by side, five at most.
+//! The page numbers ascend. Each is stored as the number of skipped pages since the previous one,
+//! in a variable-length code of one to five bytes: one for adjacent pages.
 //!
 //! ```text
 //!   data    | count 4 | checksum 4 | left out | left out | ...
@@ -26,10 +26,10 @@ layout! {
     }
 }
 
-/// The most bytes of a number.
+/// Maximum length of a number.
 const WIDEST: usize = 5;
 
-/// Bytes that a page takes in a list, behind the one that is named before it.
+/// Number of bytes of page `at` in a list, after the page `before`.
 pub fn trim_width(before: Option<Lpn>, at: Lpn) -> usize {
     let left_out = left_out(before, at);
     (1..WIDEST)
@@ -41,7 +41,7 @@ fn left_out(before: Option<Lpn>, at: Lpn) -> u32 {
     before.map_or(at.0, |before| at.0 - before.0 - 1)
 }
 
-/// The data of a page that lists trims, which ascend.
+/// Encodes a list of trims. `named` must ascend.
 pub fn trims_page(named: &[Lpn]) -> Vec<u8> {
     let mut bytes = vec![0; trim_list::SIZE];
     let mut before = None;
@@ -59,7 +59,7 @@ pub fn trims_page(named: &[Lpn]) -> Vec<u8> {
     bytes
 }
 
-/// The logical pages that a list of trims names, by its data; nothing if that is no whole list.
+/// Decodes the logical pages in a list of trims. `None` if the data is not a valid list.
 pub fn trims_in(data: &[u8]) -> Option<Vec<Lpn>> {
     let (head, bytes) = data.split_at_checked(trim_list::SIZE)?;
     let (mut named, mut end) = (Vec::new(), 0);
@@ -83,23 +83,23 @@ pub fn trims_in(data: &[u8]) -> Option<Vec<Lpn>> {
 }
 
 impl Ftl {
-    /// Bytes of a list of trims behind its head; none if it cannot have two of any.
+    /// Bytes of a list of trims after its head. `None` if there is no room for any two trims.
     pub fn trim_bytes(&self) -> usize {
         let bytes = (self.geometry.page_bytes as usize).saturating_sub(trim_list::SIZE);
         if bytes < 2 * WIDEST { 0 } else { bytes }
     }
 
-    /// Trims that a list has room for at least, whichever they are; none if it cannot have two.
+    /// Number of trims that always fit into a list. `None` if it cannot hold any two.
     #[inline]
     pub fn trims_of_list(&self) -> usize {
         self.trim_bytes() / WIDEST
     }
 
-    /// Reads a list of trims, while mounting. Returns when it was read, and what it names: no page
-    /// above the one that its spare area has.
+    /// Reads a list of trims while mounting. Returns when it was read, and its logical pages: none
+    /// is above the one in its spare area.
     ///
     /// # Errors
-    /// It cannot be read, or the power fails.
+    /// The list is unreadable, or the power fails.
     pub fn read_trims(
         &mut self,
         now: Nanos,
@@ -117,8 +117,8 @@ impl Ftl {
         Ok((read?.done, named.ok_or(FtlError::Unreadable { at })?))
     }
 
-    /// Maps logical pages to a list of trims that was programmed, and lets the collector have what
-    /// they were mapped to. A list without any is left to it as well.
+    /// Maps logical pages to a programmed list of trims, and kills their old versions. Kills the
+    /// list if it is empty.
     pub fn map_trims(&mut self, list: Ppn, named: impl Iterator<Item = Lpn>) {
         let mut count = 0;
         for at in named {
@@ -133,8 +133,8 @@ impl Ftl {
         }
     }
 
-    /// Whether a logical page is mapped to a list of trims with others: if it is written, that
-    /// takes a page more, since the list is still needed.
+    /// Whether a logical page shares its list of trims with others: a write of it then takes an
+    /// additional page, since the list is still needed.
     pub fn shares_list(&self, at: Lpn) -> bool {
         match self.slot(at) {
             Slot::Trimmed(list) => self.lists.contains_key(&list),
@@ -148,7 +148,7 @@ impl Ftl {
         }
     }
 
-    /// Takes a logical page off a list of trims. Returns whether others are still mapped to it.
+    /// Removes a logical page from a list of trims. Returns whether others are mapped to it.
     #[cold]
     pub(super) fn is_listed_on(&mut self, at: Ppn) -> bool {
         let Some(count) = self.lists.get_mut(&at) else {
@@ -168,8 +168,8 @@ impl Ftl {
         named
     }
 
-    /// As [`Ftl::believes`], of a list of trims: it names all that are mapped to it. None is to one
-    /// of a live transaction, which was written since the restart.
+    /// [`Ftl::believes`] for a list of trims: it must name all pages that are mapped to it. No page
+    /// is mapped to a list of a live transaction, which was written since the restart.
     pub(super) fn believes_list(&self, at: Ppn, data: &[u8]) -> bool {
         let mapped = self.mapped_to(at, data).len() as u32;
         let was_found = self.blocks[self.addresses.block_of(at).index()].stale;
@@ -180,7 +180,7 @@ impl Ftl {
         }
     }
 
-    /// Takes those logical pages out of the data of a list that its copy must not name.
+    /// Removes the logical pages from a list that its copy must not name.
     pub(super) fn shorten_list(&self, owner: &dyn Owner, list: Ppn, data: &mut [u8]) {
         let mut named = trims_in(data).expect("it was believed");
         named.retain(|&at| owner.keeps_trim(self, at, list));
@@ -188,7 +188,7 @@ impl Ftl {
         data[..shorter.len()].copy_from_slice(&shorter);
     }
 
-    /// A list was copied: the logical pages that are mapped to it follow.
+    /// Remaps logical pages from a list to its copy.
     pub(super) fn move_list(&mut self, data: &[u8], from: Ppn, to: Ppn) {
         let mapped = self.mapped_to(from, data);
         self.lists.remove(&from);
@@ -198,12 +198,12 @@ impl Ftl {
         }
     }
 
-    /// Bytes of the table of lists.
+    /// Memory of the table of lists in bytes.
     pub(super) fn memory_of_lists(&self) -> u64 {
         (self.lists.len() * size_of::<(Ppn, u32)>()) as u64
     }
 
-    /// Checks that each list counts the logical pages that are mapped to it.
+    /// Checks that the count of each list equals the number of logical pages mapped to it.
     pub(super) fn check_lists(&self) -> Result<(), String> {
         let mut counts: FxHashMap<Ppn, u32> = FxHashMap::default();
         for at in (0..self.logical_pages).map(Lpn) {
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// A list that is made shorter has room where it was.
+    /// A shortened list fits where the original was.
     #[test]
     fn a_list_without_one_of_its_pages_is_no_longer() {
         let named: Vec<Lpn> = [0, 1, 127, 255, 383, 16_383, 32_767, 1 << 21, u32::MAX]

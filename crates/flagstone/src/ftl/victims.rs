@@ -1,7 +1,7 @@
-//! Full blocks, sorted by how many live pages they have, and the choice among them.
+//! Candidates for collection, sorted by live pages, and the choice of a victim.
 //!
-//! A block moves between lists as its pages die; every step is constant time, so that the choice of
-//! a victim costs the same on any size of device.
+//! A block moves between lists as its pages die. Every step takes constant time, so the choice of a
+//! victim costs the same for any size of device.
 
 use super::{BlockState, Ftl};
 use crate::settings::BadSetting;
@@ -11,18 +11,18 @@ use std::str::FromStr;
 
 const NONE: u32 = u32::MAX;
 
-/// A block that is collected in steps.
+/// A block in incremental collection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InSteps {
     pub(super) victim: Pbn,
-    /// The next page to look at.
+    /// The next page to examine.
     pub(super) next: u32,
     /// When the copies are durable.
     pub(super) durable: Nanos,
-    /// Pages that each page of the host adds to what is owed, and those that a copy takes from it.
+    /// Credit per page that the host writes, and cost of a copied page.
     pub(super) earns: u32,
     pub(super) costs: u32,
-    /// What is owed.
+    /// The accumulated credit.
     pub(super) owed: u32,
 }
 
@@ -32,10 +32,10 @@ pub(super) struct Victims {
     heads: Vec<u32>,
     tails: Vec<u32>,
     links: Vec<Links>,
-    /// All lists below this one are empty.
+    /// All lists with fewer live pages are empty.
     lowest: usize,
     len: u32,
-    /// The block that is collected in steps. It is no candidate.
+    /// The block in incremental collection. Not a candidate.
     pub(super) in_steps: Option<InSteps>,
 }
 
@@ -67,7 +67,7 @@ impl Ftl {
         (self.erases_total / u64::from(self.geometry.blocks())) as u32
     }
 
-    /// Keeps a block from being collected until as many [`Ftl::unpin`]s have come.
+    /// Keeps a block from being collected, until [`Ftl::unpin`] was called as often as this.
     pub fn pin(&mut self, id: Pbn) {
         let block = &mut self.blocks[id.index()];
         if block.state == BlockState::Full && block.pins == 0 {
@@ -76,7 +76,7 @@ impl Ftl {
         block.pins += 1;
     }
 
-    /// Takes one [`Ftl::pin`] back.
+    /// Reverts one [`Ftl::pin`].
     pub fn unpin(&mut self, id: Pbn) {
         let block = &mut self.blocks[id.index()];
         block.pins -= 1;
@@ -85,7 +85,7 @@ impl Ftl {
         }
     }
 
-    /// The fewest live pages of a block that can be collected, if there is one.
+    /// The smallest number of live pages among the candidates.
     pub fn fewest_live(&self) -> Option<u32> {
         self.victims.iter().next().map(|(_, live)| live)
     }
@@ -103,12 +103,12 @@ impl Victims {
         }
     }
 
-    /// There are so many blocks from now on.
+    /// Adapts to a larger number of blocks.
     pub(super) fn grow(&mut self, blocks: u32) {
         self.links.resize(blocks as usize, ALONE);
     }
 
-    /// There are only so many blocks from now on; the others are no candidates.
+    /// Adapts to a smaller number of blocks. The removed ones are no candidates.
     pub(super) fn shrink(&mut self, blocks: u32) {
         self.links.truncate(blocks as usize);
     }
@@ -158,7 +158,7 @@ impl Victims {
         self.len
     }
 
-    /// Candidates with their live pages, fewest first, and longest waiting first among equals.
+    /// Candidates with their live pages: fewest first; among equals, longest waiting first.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Pbn, u32)> + '_ {
         (self.lowest..self.heads.len()).flat_map(move |live| {
             let mut at = self.heads[live];
@@ -172,7 +172,7 @@ impl Victims {
         })
     }
 
-    /// Moves the lower bound up past empty lists.
+    /// Advances the lower bound past empty lists.
     pub(super) fn skip_empty(&mut self) {
         while self.lowest + 1 < self.heads.len() && self.heads[self.lowest] == NONE {
             self.lowest += 1;
@@ -180,13 +180,13 @@ impl Victims {
     }
 }
 
-/// What a policy sees of the device.
+/// The state of the device that a policy sees.
 pub(super) struct View<'a> {
     /// The candidates.
     pub victims: &'a Victims,
-    /// Erases of each block, as far as they are known.
+    /// Number of erases of each block, as far as known.
     pub erases: &'a [u32],
-    /// Mean of them.
+    /// Their mean.
     pub erases_mean: u32,
     /// Pages of a block that can hold data.
     pub dense_pages: u32,
@@ -197,17 +197,17 @@ pub(super) struct View<'a> {
 pub enum VictimPolicy {
     /// The block with the fewest live pages.
     Greedy,
-    /// Greedy, but a block that is worn more than `margin` erases beyond the mean is passed over
-    /// for the next best of the first few: the rate limiting of the DiskSim SSD model's wear-aware
+    /// Greedy, but a block with more than `margin` erases above the mean is skipped in favour of
+    /// another one of the best few: the rate limiting of the DiskSim SSD model's wear-aware
     /// collection (Agrawal et al., USENIX ATC 2008, §5), without its randomness.
     WearAware {
-        /// Erases above the mean at which a block is passed over.
+        /// Erases above the mean from which on a block is skipped.
         margin: u32,
     },
 }
 
 impl VictimPolicy {
-    /// Wear-aware, with the margin where none is given.
+    /// Wear-aware with the default margin.
     pub const WEAR_AWARE: VictimPolicy = VictimPolicy::WearAware { margin: 16 };
 }
 
@@ -239,7 +239,7 @@ impl FromStr for VictimPolicy {
 }
 
 impl VictimPolicy {
-    /// The victim; none if no collection would gain a page.
+    /// The victim. `None` if no collection would gain a page.
     pub(super) fn choose(self, view: &View<'_>) -> Option<Pbn> {
         let mut gainful = view
             .victims
@@ -254,7 +254,7 @@ impl VictimPolicy {
                 if view.erases[first.index()] <= limit {
                     return Some(first);
                 }
-                // A rested block may have a few more live pages, not twice as many.
+                // A less worn block may have a few more live pages, but not twice as many.
                 few.find(|&(block, other)| {
                     view.erases[block.index()] <= limit && other <= live + view.dense_pages / 8
                 })

@@ -1,10 +1,10 @@
-//! How worn a device is, and how far from its end: the moment from which it takes no more writes.
+//! The wear of a device, and how close it is to its end of life, when it takes no more writes.
 
 use super::meta::{MetaBlock, MetaState};
 use super::{BlockState, Ftl};
 use crate::units::Pbn;
 
-/// How worn the blocks of a device are.
+/// The wear of a device's blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Wear {
@@ -12,32 +12,32 @@ pub struct Wear {
     pub blocks: u32,
     /// Blocks that are bad from the factory or have failed since.
     pub out_of_service: u32,
-    /// How many more blocks may fail before the device may be full: with what it holds now, and if
-    /// they fail where they are needed most.
+    /// Number of blocks that may still fail before the device can be full, with its present
+    /// contents and with failures where they hurt most.
     pub may_fail: u32,
-    /// Whether few of these are left in one of the areas: for data one of fifty blocks, or three;
-    /// for roots, and for mapping pages and logs, a third of those that a new device has.
+    /// Whether few spare blocks are left in one of the areas. For data: one of fifty blocks, or
+    /// three. For roots, and for mapping pages and logs: a third of those of a new device.
     pub is_short: bool,
-    /// Erases of a block in service: the least, the median, the most. After a restart a block
-    /// without a summary page counts as the mean of the others.
+    /// Minimum, median and maximum number of erases of blocks in service. After a restart a block
+    /// without a summary page counts with the mean of the others.
     pub erases: [u32; 3],
-    /// Erases of all blocks in service together.
+    /// Total number of erases of blocks in service.
     pub erases_total: u64,
 }
 
-/// How near the end of a device is.
+/// How close a device is to its end of life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EndOfLife {
-    /// Not in sight.
+    /// Not close.
     Far,
-    /// It is time to copy what the device holds to another one.
+    /// The data should be copied to another device.
     Near,
-    /// The device may be full at the next write: it may end read-only.
+    /// The device may refuse the next write and become read-only.
     Here,
 }
 
 impl EndOfLife {
-    /// The word that results have for it.
+    /// The name used in results.
     pub const fn name(self) -> &'static str {
         match self {
             EndOfLife::Far => "far",
@@ -46,7 +46,7 @@ impl EndOfLife {
         }
     }
 
-    /// By the share of what a maker promises that is used up.
+    /// The state for a used share of the rated erases.
     pub fn by_share(used: f64) -> EndOfLife {
         match used {
             used if used >= 1.0 => EndOfLife::Here,
@@ -57,17 +57,16 @@ impl EndOfLife {
 }
 
 impl Wear {
-    /// The share of the rated erases from which the end is near.
+    /// The used share from which on the end is near.
     pub const NEAR: f64 = 0.9;
 
-    /// The share of their rated erases that the blocks have had.
+    /// The used share of the blocks' rated erases.
     pub fn used(&self, rated: u32) -> f64 {
         self.erases_total as f64 / (f64::from(rated) * f64::from(self.blocks.max(1)))
     }
 
-    /// How near the end is: by the blocks that may still fail, and, where it is known how many
-    /// erases a block is rated for, by those. A device that is at its rated erases may live on, and
-    /// its end is near.
+    /// How close the end is, by the blocks that may still fail and, if known, by the rated erases.
+    /// A device that has reached its rated erases may continue to work: its end counts as near.
     pub fn end(&self, rated: Option<u32>) -> EndOfLife {
         let spare = match (self.may_fail, self.is_short) {
             (0, _) => EndOfLife::Here,
@@ -80,8 +79,8 @@ impl Wear {
         spare.max(used)
     }
 
-    /// How long the blocks last until their rated erases, at the rate at which they were erased so
-    /// far in a time; in its unit. Without end if nothing was erased.
+    /// Remaining life until the rated erases, at the past rate of erases during `time`, in the unit
+    /// of `time`. Infinite if nothing was erased.
     pub fn lasts(&self, rated: u32, time: f64) -> f64 {
         let used = self.used(rated);
         match used > 0.0 {
@@ -92,7 +91,7 @@ impl Wear {
 }
 
 impl Ftl {
-    /// How worn the device is, and how many blocks may still fail.
+    /// The wear of the device.
     pub fn wear(&self) -> Wear {
         let is_bad = |block: &Pbn| self.block_state(*block) == BlockState::Bad;
         let all = (0..self.geometry.blocks()).map(Pbn);
@@ -113,15 +112,14 @@ impl Ftl {
         }
     }
 
-    /// Blocks beyond those that hold what is live, and that the collector works with.
+    /// Data blocks beyond those required for live pages and for the collector.
     fn data_may_fail(&self) -> u32 {
         let holds = self.live_pages().div_ceil(u64::from(self.dense_pages)) as u32;
         let works_with = self.gc_threshold_blocks() + 2 * self.geometry.planes() + 1;
         (self.data_blocks().len() as u32).saturating_sub(holds + works_with)
     }
 
-    /// Blocks for roots, and for mapping pages and logs, beyond those that these areas cannot do
-    /// without.
+    /// Spare blocks of the areas for roots, and for mapping pages and logs.
     fn meta_spares(&self) -> [Spares; 2] {
         let spares = |area: &[MetaBlock], needs: usize| {
             let bad = area.iter().filter(|it| it.state == MetaState::Bad);
@@ -142,7 +140,7 @@ impl Ftl {
     }
 }
 
-/// Blocks of an area beyond those that it cannot do without: now, and in a new device.
+/// Spare blocks of an area: now, and in a new device.
 #[derive(Debug, Clone, Copy)]
 struct Spares {
     left: u32,

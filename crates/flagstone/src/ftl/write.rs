@@ -1,9 +1,8 @@
-//! Writing: the choice of the block that takes the next page, and the end of a block that is full
-//! or fails.
+//! Writing: chooses the block for the next page, and closes blocks that are full or fail.
 //!
-//! A stream has an open block on every plane and takes the planes in turn (multi-head allocation):
-//! one plane of each channel before the next plane of any. So neighbouring writes meet neither on a
-//! plane nor on a channel. A caller may name the plane instead.
+//! A stream has an open block on every plane and uses the planes in turn (multi-head allocation):
+//! one plane of each channel before the next plane of any. So successive writes share neither a
+//! plane nor a channel. A caller may choose the plane instead.
 
 use super::horizon::Programmed;
 use super::pairs::Dones;
@@ -15,8 +14,7 @@ use super::{
 use crate::nand::{FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 
-/// A set of open blocks. Pages that the host writes and pages that the collector copies are kept
-/// apart.
+/// A set of open blocks. Host writes and copies of the collector are kept apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Pages that the host writes.
@@ -25,15 +23,15 @@ pub enum Stream {
     Gc = 1,
 }
 
-/// A page that was programmed.
+/// The result of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Written {
-    /// Where it is.
+    /// The programmed page.
     pub at: Ppn,
     /// Its write sequence.
     pub seq: u64,
-    /// When its program is done. The page is durable once a sync has waited for that.
+    /// When its program is done. It is durable once a sync has waited for that.
     pub done: Nanos,
 }
 
@@ -41,13 +39,13 @@ pub struct Written {
 pub(super) struct Open {
     pub(super) block: Pbn,
     pub(super) next: u32,
-    /// When the last of its pages is done.
+    /// When its last page is done.
     pub(super) done: Nanos,
-    /// Spare records so far, for the summary page.
+    /// Spare records of its pages, for the summary page.
     pub(super) records: Vec<u8>,
     /// The number of its last page, see [`super::horizon`].
     pub(super) number: u64,
-    /// When each of its pages is done, where pairs are closed.
+    /// When each of its pages is done, with closed pairs.
     pub(super) dones: Dones,
 }
 
@@ -68,8 +66,8 @@ impl Head {
         }
     }
 
-    /// The next plane in turn: on the next channel, and after the last channel the next plane of
-    /// the first.
+    /// Advances to the next plane in turn: on the next channel; after the last channel, the next
+    /// plane of the first.
     #[inline]
     fn next_plane(&mut self) -> u32 {
         let (turn, planes) = (self.turn, self.open.len() as u32);
@@ -89,9 +87,9 @@ impl Head {
 }
 
 impl Ftl {
-    /// Programs a version of a logical page, live from now on. `fill` writes the tail once it is
-    /// known where the page goes; it is called again if that program fails and another page takes
-    /// its place. `seq` is for copies, which keep the sequence of what they copy.
+    /// Programs a version of a logical page, which is live from then on. `fill` writes the tail
+    /// once the place is known; it is called again if that program fails and another page is used.
+    /// `seq` is set for copies that keep the sequence of their original.
     // Always inlined: otherwise the next step waits for a result that passes through memory.
     #[inline(always)]
     pub fn append_with(
@@ -104,7 +102,7 @@ impl Ftl {
         mut fill: impl FnMut(Ppn, &mut [u8]),
     ) -> Result<Written, FtlError> {
         debug_assert!(Header { kind, lpn, seq: 0 }.is_version());
-        // Each program draws a sequence where it is its number as well, see [`super::horizon`].
+        // With horizons, each program draws a sequence for its number, see [`super::horizon`].
         let drawn = match seq.is_none() || self.format.horizons {
             true => self.next_seq(),
             false => self.seq,
@@ -150,7 +148,7 @@ impl Ftl {
         }
     }
 
-    /// Programs a page. A copy of one that is in the same plane does not cross the channel.
+    /// Programs a page. A copy within a plane does not use the channel.
     #[inline(always)]
     fn program_page(
         &mut self,
@@ -171,7 +169,7 @@ impl Ftl {
         programmed
     }
 
-    /// [`Ftl::append_with`] for a tail that does not depend on where the page goes.
+    /// [`Ftl::append_with`] for a tail that does not depend on the place.
     #[inline(always)]
     pub fn append(
         &mut self,
@@ -187,14 +185,14 @@ impl Ftl {
         })
     }
 
-    /// The block that the next page of a stream goes to on a given plane, if one is open there.
+    /// The open block of a stream on a plane, if any.
     pub fn open_on(&self, stream: Stream, plane: u32) -> Option<Pbn> {
         self.heads[stream as usize].open[plane as usize]
             .as_ref()
             .map(|open| open.block)
     }
 
-    /// Whether the next page of a stream can go to a given plane.
+    /// Whether the next page of a stream can go to this plane.
     pub(super) fn may_open(&self, stream: Stream, plane: u32) -> bool {
         let blocks = || match &self.zone {
             Some(zone) => zone.has(plane),
@@ -203,7 +201,7 @@ impl Ftl {
         self.open_on(stream, plane).is_some() || blocks()
     }
 
-    /// The plane whose turn it is to take the next page of a stream.
+    /// The plane in turn for the next page of a stream.
     pub fn plane_in_turn(&self, stream: Stream) -> u32 {
         self.heads[stream as usize].turn
     }
@@ -214,7 +212,7 @@ impl Ftl {
         self.seq
     }
 
-    /// Makes sure that a block is open on `plane`, or on the next plane in turn that can have one.
+    /// Ensures an open block on `plane`, or on the next plane in turn that can have one.
     #[inline]
     fn open_block(
         &mut self,
@@ -233,7 +231,7 @@ impl Ftl {
         self.open_new_block(now, stream, first, retry)
     }
 
-    /// Whether the block that is open on a plane, if one is, takes another page.
+    /// Whether a plane has an open block that takes another page.
     #[inline]
     fn is_open(&mut self, now: Nanos, stream: Stream, plane: u32) -> Result<bool, FtlError> {
         if self.config.paired_pages == PairedPages::Closed {
@@ -250,9 +248,9 @@ impl Ftl {
         first: u32,
         retry: bool,
     ) -> Result<(u32, Nanos), FtlError> {
-        // The last blocks are the collector's: without them nothing could be reclaimed. A page
-        // whose program or block's erase has failed may go there all the same, because it was
-        // promised a block.
+        // The last blocks are reserved for the collector: without them nothing could be reclaimed.
+        // They may also be used for a page whose program, or the erase of whose block, has failed,
+        // because a block was promised for it.
         let reserve = match self.reserve_is_lent {
             true => 1,
             false => self.gc_reserve_blocks,
@@ -295,7 +293,7 @@ impl Ftl {
         }
     }
 
-    /// Takes a block of a plane, erased if need be.
+    /// Takes a free block of a plane, and erases it if necessary.
     fn take_block(&mut self, now: Nanos, plane: u32) -> Result<Option<(Pbn, Nanos)>, FtlError> {
         let mut now = now;
         loop {
@@ -317,32 +315,32 @@ impl Ftl {
         }
     }
 
-    /// Erases the free blocks that would otherwise be erased when they are first used, as a device
-    /// does while it is idle. Returns when the last of them is done.
+    /// Erases free blocks that would otherwise be erased at their first use, as an idle device
+    /// does. Returns when the last erase is done.
     ///
     /// # Errors
-    /// The power fails. A block whose erase fails is left to its first use.
+    /// The power fails. A block whose erase fails is handled at its first use.
     pub fn erase_ahead(&mut self, now: Nanos) -> Result<Nanos, FtlError> {
         let done = self.erase_free(now, &mut |_| true)?;
         self.sync(now, done)
     }
 
-    /// As [`Ftl::erase_ahead`], of the blocks that the caller means. When it returns, these erases
+    /// Like [`Ftl::erase_ahead`], for the blocks that the caller selects. On return these erases
     /// and all earlier ones are durable.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Ftl::erase_ahead`].
     pub fn erase_some(
         &mut self,
         now: Nanos,
         means: &mut dyn FnMut(Pbn) -> bool,
     ) -> Result<Nanos, FtlError> {
         self.erase_free(now, means)?;
-        // Some protocols erase a block when they collect it: that erase may not be durable yet.
+        // Some protocols erase a block during its collection: that erase may not be durable yet.
         self.sync(now, self.erased_until.max(now))
     }
 
-    /// Erases the free blocks that the caller means. Returns when the last of them is done.
+    /// Erases the free blocks that the caller selects. Returns when the last erase is done.
     fn erase_free(
         &mut self,
         now: Nanos,
@@ -362,7 +360,7 @@ impl Ftl {
         Ok(end)
     }
 
-    /// Erases a block. Nothing if that failed.
+    /// Erases a block. `None` if the erase failed.
     pub(super) fn erase(
         &mut self,
         now: Nanos,
@@ -397,9 +395,8 @@ impl Ftl {
         }
     }
 
-    /// Counts a page that is programmed at `done`. If it was the last of its block, programs the
-    /// summary, after a wait for all pages of the block: the summary speaks for them. Where
-    /// summaries are late, the owner does that.
+    /// Records a page that is programmed at `done`. After the last page of a block, programs the
+    /// summary, after a wait for all pages of the block. With late summaries, the owner does that.
     #[inline]
     fn advance(
         &mut self,
@@ -425,7 +422,7 @@ impl Ftl {
         self.finish(open.done, open)
     }
 
-    /// Ends a block that is full, at `now` or once its last page is done.
+    /// Closes a full block, at `now` or once its last page is done.
     pub(super) fn finish(&mut self, now: Nanos, open: Open) -> Result<(), FtlError> {
         if !self.config.summary_pages {
             self.close(open.block, false);
@@ -439,8 +436,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Programs the summary of a block, whose pages are durable, and closes the block. Returns when
-    /// the summary is done, or nothing if its program failed.
+    /// Programs the summary of a block whose pages are durable, and closes the block. Returns when
+    /// the summary is done, or `None` if its program failed.
     pub(super) fn program_summary(
         &mut self,
         now: Nanos,
@@ -450,7 +447,7 @@ impl Ftl {
         let at = self.geometry.page(block, self.data_pages);
         let mut spare = [0xff; header::SIZE];
         let seq = self.next_seq();
-        // The logical page of a summary is its block's wear, so that it survives a restart.
+        // A summary's logical page number is the erase count, which thus survives a restart.
         let wear = Lpn(self.erases[block.index()]);
         Header {
             kind: PageKind::Summary,
@@ -469,7 +466,7 @@ impl Ftl {
         Ok(done)
     }
 
-    /// A block takes no more pages.
+    /// Marks a block as closed.
     pub(super) fn close(&mut self, id: Pbn, failing: bool) {
         let block = &mut self.blocks[id.index()];
         block.state = BlockState::Full;
@@ -482,28 +479,26 @@ impl Ftl {
         }
     }
 
-    /// Lets the host's pages go to the collector's blocks, all but one, until it is called with
-    /// `false`. A restart on a full device needs that: it has to write before any page becomes
-    /// obsolete.
+    /// Lets host writes use the collector's blocks, all but one, until it is called with `false`.
+    /// Required to restart a full device, which must write before any page becomes obsolete.
     pub fn lend_reserve(&mut self, lent: bool) {
         self.reserve_is_lent = lent;
     }
 
-    /// Makes the collector keep so many blocks writable, so that they can be set aside together. It
-    /// keeps fewer if the device has no room for them.
+    /// Makes the collector keep `blocks` blocks writable, so that they can be reserved together. It
+    /// keeps fewer if the device lacks room.
     pub fn keep_writable(&mut self, blocks: u32) {
         let taken = self.logical_pages.div_ceil(self.dense_pages) + 2 * self.geometry.planes();
         let in_service = (0..self.geometry.blocks())
             .filter(|&b| !matches!(self.block_state(Pbn(b)), BlockState::Bad | BlockState::Meta))
             .count() as u32;
-        // The blocks that are not writable must hold enough invalid pages for collection to be
-        // worth while.
+        // The other blocks must have enough dead pages for collection to be worthwhile.
         let most = in_service.saturating_sub(taken) / 2;
         self.gc_threshold_blocks = self.gc_threshold_blocks.max(blocks.min(most));
     }
 
-    /// Sets up to `blocks` free blocks aside, spread over the planes, and returns them. On a zoned
-    /// device only blocks that were set aside are written to. [`Ftl::zone_from`] says from when on.
+    /// Reserves up to `blocks` free blocks, spread over the planes, and returns them. A zoned
+    /// device writes only to reserved blocks. [`Ftl::zone_from`] sets from when on.
     pub fn zone_add(&mut self, blocks: u32) -> Vec<Pbn> {
         let mut added = Vec::new();
         let planes = self.geometry.planes();
@@ -529,7 +524,8 @@ impl Ftl {
         added
     }
 
-    /// Gives the blocks back that were set aside last: nothing says that they were.
+    /// Returns the blocks that were reserved last to the free ones: nothing on flash says that they
+    /// were reserved.
     pub fn zone_give_back(&mut self) {
         let added = self.zone.as_mut().map(Zone::take_newer);
         added
@@ -538,14 +534,14 @@ impl Ftl {
             .for_each(|id| self.free_block(id));
     }
 
-    /// Says when the blocks that were set aside last may be written.
+    /// Sets when the blocks that were reserved last may be written.
     pub fn zone_from(&mut self, from: Nanos) {
         if let Some(zone) = &mut self.zone {
             zone.may_be_written(from);
         }
     }
 
-    /// Blocks that can be written: free ones, and those set aside and not yet opened. Collection
+    /// Number of writable blocks: free ones, and reserved ones that are not yet open. Collection
     /// starts when they run short.
     #[inline]
     pub(super) fn writable_blocks(&self) -> u32 {
@@ -557,19 +553,19 @@ impl Ftl {
         self.writable_blocks() > 1
     }
 
-    /// Whether fewer blocks can be written than collection keeps: it has found none to take.
+    /// Whether fewer blocks are writable than collection keeps: it has found no victim.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         self.writable_blocks() < self.gc_threshold_blocks
     }
 
-    /// Blocks set aside and not yet opened.
+    /// Number of reserved blocks that are not yet open.
     #[inline]
     pub fn zone_left(&self) -> u32 {
         self.zone.as_ref().map_or(0, |zone| zone.len())
     }
 
-    /// Blocks set aside and not yet full: those not yet opened, and those being written.
+    /// Reserved blocks that are not yet full: unopened and open ones.
     pub fn zone_blocks(&self) -> Vec<Pbn> {
         let mut blocks: Vec<Pbn> = self.zone.iter().flat_map(|zone| zone.blocks()).collect();
         blocks.extend(self.heads.iter().flat_map(Head::open_blocks));

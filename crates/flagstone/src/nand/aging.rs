@@ -13,11 +13,12 @@
 //! ```
 //!
 //! The number of errors in a page has a Poisson distribution. Its quantile is a hash of the seed,
-//! the page and the erases of its block: it stays until the next erase, so that errors only grow.
-//! Nothing is drawn when a page is read. Blocks of a bad *batch* have a multiple of the rate.
+//! the page, and the erases of its block. It stays the same until the next erase, so errors only
+//! grow, and reads draw no random numbers. Blocks of a bad *batch* have a multiple of the rate.
 //!
-//! Simple on purpose: a code word is a page, there is no temperature, and the pages of a block are
-//! alike. An aging device has no copy-back, which would hand errors on past the ECC.
+//! Deliberate simplifications: a code word is a whole page, temperature is not modelled, and all
+//! pages of a block are alike. An aging device has no copy-back, which would pass errors on without
+//! ECC.
 
 use super::{Chip, Flash, FlashError, Geometry, PowerCut, Read};
 use crate::dice::{STEP, mix};
@@ -28,14 +29,14 @@ use std::ops::Range;
 /// A year of 365 days.
 pub const YEAR: Nanos = Nanos(365 * 24 * 3_600 * 1_000_000_000);
 
-/// Reads of a block that count as one of read disturb.
+/// Number of reads that [`PowerLaw::rate`] of read disturb refers to.
 const READS: f64 = 100_000.0;
 
-/// A rate that grows with the wear of a block and with something else.
+/// An error rate that grows with the wear of a block, and with time or reads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PowerLaw {
-    /// Errors a bit on a block that is worn as far as its maker promises, after a year or after
-    /// 100,000 reads.
+    /// Error rate per bit on a block with its rated number of erases, after a year or after 100,000
+    /// reads.
     pub rate: f64,
     /// Exponent of the wear.
     pub wear_exponent: f64,
@@ -52,34 +53,34 @@ impl PowerLaw {
     }
 }
 
-/// How the bit errors of a device grow.
+/// Parameters of the bit error rate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Growth {
-    /// Errors a bit of a page that was just programmed into a block without wear.
+    /// Error rate per bit of a page that was just programmed into a block without wear.
     pub fresh_rate: f64,
-    /// More of them on a block that is worn as far as its maker promises.
+    /// Additional rate on a block with its rated number of erases.
     pub wear_rate: f64,
-    /// Exponent of the wear for these.
+    /// Exponent of the wear for `wear_rate`.
     pub wear_exponent: f64,
-    /// What the time since the program adds.
+    /// Additional rate by the time since the program.
     pub retention: PowerLaw,
-    /// The errors that reads of the block add.
+    /// Additional rate by reads of the block.
     pub disturb: PowerLaw,
-    /// Erases that the maker promises for a block.
+    /// Rated number of erases of a block.
     pub endurance: u32,
-    /// Erases that each block had before it came to this device.
+    /// Number of erases of each block before the simulation began.
     pub worn_erases: u32,
     /// Bit errors that the ECC corrects in a page.
     pub ecc_bits: u16,
     /// The blocks of the bad batch.
     pub batch: Range<u32>,
-    /// How many times the rate of the others these have.
+    /// Factor of the error rate in the bad batch.
     pub batch_factor: f64,
 }
 
 impl Growth {
-    /// Errors a bit, for a page in a block with so many erases, so long after its program and after
-    /// so many reads of the block.
+    /// Error rate per bit of a page: its block has `erases` erases, the program was `age` ago, and
+    /// the block was read `reads` times since.
     pub fn rate(&self, block: Pbn, erases: u32, age: Nanos, reads: u32) -> f64 {
         let erases = (self.worn_erases + erases).max(1);
         let wear = f64::from(erases) / f64::from(self.endurance.max(1));
@@ -94,26 +95,26 @@ impl Growth {
     }
 }
 
-/// What the cells of a device have been through. It outlives power cuts.
+/// The state of a device's cells. It survives power cuts.
 #[derive(Debug, Clone)]
 pub struct Ages {
-    /// How errors grow; nothing if they do not.
+    /// Growth of bit errors; `None` if there is none.
     growth: Option<Growth>,
     seed: u64,
-    /// Time before the device was last switched on.
+    /// Operating time before the last start.
     before: Nanos,
-    /// The latest instant since then.
+    /// The latest instant since the last start.
     now: Nanos,
     /// When each page was programmed last.
     programmed: Vec<Nanos>,
-    /// Reads of its block until then, since the block's last erase.
+    /// By page: reads of its block from the block's last erase until the page's program.
     reads_before: Vec<u32>,
     /// Reads of each block since its last erase.
     reads: Vec<u32>,
 }
 
 impl Ages {
-    /// Those of a new device. The seed decides which pages are weaker than others.
+    /// The state of a new device. The seed decides which pages are weaker than others.
     pub fn new(geometry: &Geometry, growth: Growth, seed: u64) -> Ages {
         let (pages, blocks) = (geometry.pages() as usize, geometry.blocks() as usize);
         Ages {
@@ -127,7 +128,7 @@ impl Ages {
         }
     }
 
-    /// Those of cells on which no bit errors grow.
+    /// The state of cells without bit errors.
     pub fn still() -> Ages {
         Ages {
             growth: None,
@@ -140,14 +141,13 @@ impl Ages {
         }
     }
 
-    /// The device is switched off for so long.
+    /// Lets time pass while the device is off.
     pub fn rest(&mut self, span: Nanos) {
         self.before = self.before + self.now + span;
         self.now = Nanos::ZERO;
     }
 
-    /// Bit errors that a read of a programmed page would meet now, and the most that the ECC
-    /// corrects.
+    /// Bit errors in a read of a programmed page now, and the number that the ECC corrects.
     fn bits(&self, chip: &Chip, at: Ppn) -> (u16, u16) {
         let Some(growth) = &self.growth else {
             return (0, u16::MAX);
@@ -165,16 +165,15 @@ impl Ages {
     }
 }
 
-/// A number from 0 to below 1 that depends on a seed and a place.
+/// A hash of a seed and a place, in [0, 1).
 fn quantile(seed: u64, place: u64) -> f64 {
     let mixed = mix(seed.wrapping_add(place.wrapping_mul(STEP)));
     (mixed >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// The quantile of a Poisson distribution, or one above `most` if it is greater.
+/// The quantile of a Poisson distribution, or `most + 1` if it is greater than `most`.
 fn poisson(mean: f64, quantile: f64, most: u16) -> u16 {
-    // Beyond that, the first probability is too small for a number, and so is what is left below
-    // any `most`.
+    // Beyond that, `exp(-mean)` underflows, and the probability of at most `most` errors is nil.
     if mean > 700.0 {
         return most + 1;
     }
@@ -188,7 +187,7 @@ fn poisson(mean: f64, quantile: f64, most: u16) -> u16 {
     bits
 }
 
-/// A device whose pages have ever more bit errors.
+/// A device whose bit errors grow with wear, time and reads.
 ///
 /// ```
 /// use flagstone::nand::{Ages, Aging, Chip, Flash, FlashError, Growth, PowerLaw, YEAR};
@@ -229,12 +228,12 @@ pub struct Aging<F> {
 }
 
 impl<F: Flash + AsMut<Chip> + AsRef<Chip>> Aging<F> {
-    /// A device that has been through what `ages` says.
+    /// A device whose cells have the state `ages`.
     pub fn new(inner: F, ages: Ages) -> Self {
         Aging { inner, ages }
     }
 
-    /// The device underneath, and what it has been through.
+    /// The underlying device, and the state of its cells.
     pub fn into_parts(self) -> (F, Ages) {
         (self.inner, self.ages)
     }
@@ -421,7 +420,7 @@ mod tests {
         read.ok().map(|read| read.corrected)
     }
 
-    /// A device with one of the two, and what reads of a page find as it goes on.
+    /// A device with one kind of growth, and the corrected bits of its successive reads.
     fn course(growth: Growth, years: f64, reads: u32) -> Vec<Option<u16>> {
         let chip = small::chip(small::GEOMETRY);
         let ages = Ages::new(&small::GEOMETRY, growth, 5);
@@ -437,7 +436,7 @@ mod tests {
             }
             found.push(read(&mut flash, now, Ppn(0)));
         }
-        // An erase makes the block as it was but for its wear.
+        // An erase resets the block, except for its wear.
         let now = Nanos(100 * YEAR.0);
         flash.erase(now, Pbn(0)).unwrap();
         assert_eq!(read(&mut flash, now, Ppn(0)), Some(0), "blank");

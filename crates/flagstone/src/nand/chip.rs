@@ -1,9 +1,9 @@
 //! The perfect device: bytes, rules, time and wear, all in flat arrays.
 //!
-//! Data bytes are kept only for pages that were programmed with some. So a trace over a large
-//! device costs a spare record and a counter a page. A block's summary page repeats the spare areas
-//! beside it: the chip notices that, checks it byte by byte, and keeps a mark instead of a second
-//! copy. A summary may say a word more of each page; of these bytes a copy is kept.
+//! Data bytes are kept only for pages that were programmed with data. So a trace over a large
+//! device costs a spare record and a counter per page. A block's summary page repeats the spare
+//! areas of the block: the chip detects this, compares byte by byte, and keeps a flag instead of a
+//! second copy. A summary may have one more word per page; these words are copied.
 
 mod pages;
 #[cfg(test)]
@@ -15,15 +15,15 @@ use crate::units::{Nanos, Pbn, Ppn};
 use pages::{BlockData, Pages};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Bytes that a summary may say of each page beside its spare area.
+/// Bytes per page that a summary may have beyond the spare area.
 const SUMMARY_WORD: usize = 4;
 
-/// Damage of a page, which its bytes do not show.
+/// Damage of a page, stored beside its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Damage {
     /// More bit errors than the ECC corrects: it cannot be read.
     Unreadable,
-    /// It looks blank, but a program of it cannot be read back.
+    /// The page looks blank, but a program of it cannot be read back.
     Weak,
 }
 
@@ -41,13 +41,13 @@ pub struct Chip {
     /// Spare areas, `spare_kept` bytes a page.
     spare: Vec<u8>,
     data: Pages,
-    /// Whether the bytes of a page are dropped as soon as [`Flash::forget`] is called for it.
+    /// Whether [`Flash::forget`] drops the bytes of a page at once.
     forgets: bool,
     /// For a block whose last page is a summary: bytes of each spare area that the summary repeats.
     /// 0 for other blocks.
     summary: Vec<u16>,
     erases: Vec<u32>,
-    /// Next page that strict program order allows, a block each.
+    /// By block: the next page that strict program order allows.
     next_page: Vec<u16>,
     factory_bad: Vec<Pbn>,
     /// Blocks that no longer erase.
@@ -107,7 +107,7 @@ impl Chip {
         self
     }
 
-    /// Lets pages be copied within a plane, past the channel.
+    /// Enables copies within a plane, which bypass the channel.
     #[must_use]
     pub fn with_copy_back(mut self) -> Self {
         self.copies = true;
@@ -115,8 +115,8 @@ impl Chip {
     }
 
     /// Drops the bytes of a page as soon as the layer above says that it will not read them again,
-    /// and not only when the block is erased. Then memory grows with the live pages and not with
-    /// the device. Only for runs without power cuts.
+    /// instead of at the erase. Memory then grows with the number of live pages, not with the
+    /// device. Only for runs without power cuts.
     #[must_use]
     pub fn with_forgetting(mut self) -> Self {
         self.forgets = true;
@@ -128,7 +128,7 @@ impl Chip {
         self.time.timing()
     }
 
-    /// Starts virtual time anew, with every plane idle, as after a restart.
+    /// Resets virtual time, with every plane idle, as after a restart.
     pub fn reset_time(&mut self) {
         self.time.reset();
     }
@@ -143,7 +143,7 @@ impl Chip {
         &self.erases
     }
 
-    /// Bytes of memory that this model occupies.
+    /// Memory use of this model in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let blocks = self.geometry.blocks() as u64;
         self.programs.len() as u64 * 9
@@ -152,7 +152,7 @@ impl Chip {
             + self.data.memory()
     }
 
-    /// A copy of everything that the cells hold.
+    /// A copy of the state of all cells.
     pub fn contents(&self) -> Contents {
         let at = |block: Pbn, page: usize| Ppn(self.geometry.page(block, 0).0 + page as u32);
         let pages = self.data.iter();
@@ -176,7 +176,7 @@ impl Chip {
         }
     }
 
-    /// Takes contents over that were checked against the geometry.
+    /// Sets the state of all cells. The caller has checked it against the geometry.
     pub(super) fn set_contents(&mut self, contents: Contents) {
         for (at, bytes) in contents.data {
             let (block, page) = self.addresses.split(at);
@@ -198,7 +198,7 @@ impl Chip {
         self.programs[at.index()] > 0
     }
 
-    /// The spare area as the cells hold it, without a read: for checkers and tools, not for the
+    /// The spare area as stored, without a simulated read. For checkers and tools, not for the
     /// layers above.
     pub fn peek_spare(&self, at: Ppn) -> &[u8] {
         let start = at.index() * self.spare_kept;
@@ -222,7 +222,7 @@ impl Chip {
         };
     }
 
-    /// Makes a programmed page blank again, as if it had not been programmed.
+    /// Makes a programmed page blank again, as if it had never been programmed.
     pub(super) fn unprogram(&mut self, at: Ppn, was: Option<Damage>) {
         let block = self.geometry.block_of(at);
         let page = self.geometry.page_in_block(at);
@@ -239,13 +239,13 @@ impl Chip {
         self.set_damage(at, was);
     }
 
-    /// Lets a block go on behind the last page that it has: those behind were never programmed.
+    /// Lets a block continue after its last page: the pages behind it were never programmed.
     pub(super) fn go_on_behind_last(&mut self, block: Pbn) {
         let last = (self.programs[self.pages_of(block)].iter()).rposition(|&times| times > 0);
         self.next_page[block.index()] = last.map_or(0, |last| last as u16 + 1);
     }
 
-    /// Puts bytes of a spare area back: a reprogram did not happen, or only in part.
+    /// Restores bytes of a spare area: a reprogram did not happen, or only in part.
     pub(super) fn unreprogram(&mut self, at: Ppn, offset: usize, bytes: &[u8], programs: u8) {
         let start = at.index() * self.spare_kept + offset;
         self.spare[start..start + bytes.len()].copy_from_slice(bytes);
@@ -256,7 +256,7 @@ impl Chip {
         self.programs[at.index()]
     }
 
-    /// Everything that an erase destroys, so that a power cut can take the erase back.
+    /// Copies everything that an erase destroys, so that a power cut can undo the erase.
     pub(super) fn save_block(&self, block: Pbn) -> SavedBlock {
         let pages = self.pages_of(block);
         SavedBlock {
@@ -304,8 +304,8 @@ impl Chip {
         }
     }
 
-    /// Keeps the data of a page: not at all if there is none, as a mark if it repeats the spare
-    /// areas of its block, as bytes otherwise.
+    /// Stores the data of a page: nothing if it is empty, a flag if it repeats the spare areas of
+    /// its block, otherwise the bytes.
     fn keep_data(&mut self, at: Ppn, block: Pbn, page: u32, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -328,7 +328,7 @@ impl Chip {
         self.data.put(block, page, bytes);
     }
 
-    /// Whether bytes are the first `stride` bytes of each spare area from a page on.
+    /// Whether `records` repeat the first `stride` bytes of the spare areas from page `first` on.
     fn repeats_spares(&self, first: usize, records: &[u8], stride: usize) -> bool {
         let spares = self.spare[first * self.spare_kept..].chunks_exact(self.spare_kept);
         (1..=self.spare_kept).contains(&stride)
@@ -338,7 +338,7 @@ impl Chip {
                 .all(|(spare, record)| spare == record)
     }
 
-    /// Replaces a summary's mark by its bytes: the spare areas that it repeats are about to change.
+    /// Replaces a summary's flag by its bytes, because the spare areas that it repeats will change.
     fn write_summary_out(&mut self, block: Pbn) {
         let stride = self.summary[block.index()] as usize;
         if stride > 0 {
@@ -366,7 +366,7 @@ impl Chip {
         self.copy_kept(block, page, into)
     }
 
-    /// Copies the bytes that are kept of a page, as many as there is room for.
+    /// Copies the stored bytes of a page, truncated to the length of `into`.
     fn copy_kept(&self, block: Pbn, page: u32, into: &mut [u8]) -> usize {
         let bytes = self.data.get(block, page).unwrap_or_default();
         let len = bytes.len().min(into.len());
@@ -375,7 +375,7 @@ impl Chip {
     }
 }
 
-/// A block's whole contents, taken before an erase.
+/// The contents of a block, copied before an erase.
 #[derive(Debug, Clone)]
 pub(super) struct SavedBlock {
     block: Pbn,

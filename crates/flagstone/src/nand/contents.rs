@@ -32,7 +32,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Checks that a chip of this shape can have these contents.
+    /// Checks that a chip with this geometry can have these contents.
     ///
     /// # Errors
     /// Names the part that is wrong.
@@ -106,10 +106,10 @@ impl Contents {
 }
 
 impl Chip {
-    /// A chip that holds what another one held. Its virtual time starts anew.
+    /// A chip with the given contents. Its virtual time starts anew.
     ///
     /// # Errors
-    /// Contents that no chip of this shape can have.
+    /// No chip with this geometry can have these contents.
     pub fn with_contents(
         geometry: Geometry,
         timing: Timing,
@@ -134,7 +134,7 @@ mod tests {
             chip.program(Nanos::ZERO, Ppn(page.into()), &[9; 64], &[page, 7])
                 .unwrap();
         }
-        // Repeats the spare areas before it: kept as a mark.
+        // Repeats the spare areas before it, so it is stored as a flag.
         chip.program(Nanos::ZERO, Ppn(3), &[0, 1, 2], &[5]).unwrap();
         chip.reprogram(Nanos::ZERO, Ppn(1), 1, &[3]).unwrap();
         chip.erase(Nanos::ZERO, Pbn(2)).unwrap();

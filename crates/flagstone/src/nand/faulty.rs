@@ -1,4 +1,4 @@
-//! Faults other than power cuts, at chosen operations, around a [`Chip`].
+//! Middleware that injects faults other than power cuts into chosen operations of a [`Chip`].
 
 use super::chip::Damage;
 use super::{Chip, Flash, FlashError, Read};
@@ -20,20 +20,20 @@ pub enum Fault {
         /// How many bits.
         bits: u16,
     },
-    /// From now on up to three bits of a page read wrong, in its data or in its spare area, and the
-    /// ECC does not notice. The number says which.
+    /// From now on up to three bits in the data or spare area of a page are wrong, and the ECC does
+    /// not notice. `dice` selects the bits.
     SilentFlips {
         /// Which bits.
         dice: u64,
     },
-    /// From now on a page reads as another page is at this moment, without an error.
+    /// From now on a page reads as the present contents of another page, without an error.
     SilentSwap {
-        /// Which other page.
+        /// Selects the other page.
         dice: u64,
     },
 }
 
-/// What a page reads as instead of what it holds, until its block is erased.
+/// What a page wrongly reads as, until its block is erased.
 #[derive(Debug)]
 enum Lie {
     Flips { in_data: bool, bits: Vec<usize> },
@@ -41,7 +41,7 @@ enum Lie {
 }
 
 impl Lie {
-    /// What a fault makes of a page, if that changes anything.
+    /// The effect of a fault on a page; `None` if nothing changes.
     fn new(fault: Fault, chip: &Chip, at: Ppn) -> Option<Lie> {
         let whole = |at| {
             let mut data = vec![0; chip.geometry().page_bytes as usize];
@@ -71,7 +71,7 @@ impl Lie {
         }
     }
 
-    /// Changes what was read. Returns how many bytes of data there are.
+    /// Changes the result of a read. Returns the number of data bytes.
     fn tell(&self, data: &mut [u8], data_bytes: usize, spare: &mut [u8]) -> usize {
         match self {
             Lie::Flips { in_data, bits } => {
@@ -100,9 +100,9 @@ impl Lie {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FaultPlan {
-    /// Faults by the number of the program, erase or read that they strike.
+    /// Faults, each with the number of the program, erase or read that it affects.
     pub faults: Vec<(u64, Fault)>,
-    /// Bit errors a page that the ECC corrects.
+    /// Maximum number of bit errors per page that the ECC corrects.
     pub correctable_bits: u16,
 }
 
@@ -132,7 +132,7 @@ pub struct Faulty<F> {
 }
 
 impl<F: Flash + AsMut<Chip>> Faulty<F> {
-    /// A device that fails as planned.
+    /// A device with the faults of `plan`.
     pub fn new(inner: F, plan: FaultPlan) -> Self {
         Faulty {
             inner,
@@ -155,7 +155,7 @@ impl<F: Flash + AsMut<Chip>> Faulty<F> {
         &self.inner
     }
 
-    /// Faults that have struck so far.
+    /// Number of faults that have been injected so far.
     pub fn struck(&self) -> u64 {
         self.struck
     }
@@ -257,8 +257,8 @@ mod tests {
     use super::super::small;
     use super::*;
 
-    /// What two pages read as where `fault` strikes the first read, which is of the first of them;
-    /// then what the first one reads as after an erase and another program.
+    /// Injects `fault` into the first read, which is of the first of two pages. Returns what both
+    /// pages read as; then what the first reads as after an erase and another program.
     fn read_after(fault: Fault) -> [Vec<u8>; 3] {
         let mut plan = FaultPlan::default();
         plan.faults.push((0, fault));

@@ -203,7 +203,7 @@ impl Geometry {
         block.0 / self.blocks_per_plane
     }
 
-    /// The channel that a plane hangs on.
+    /// The channel of a plane.
     #[inline]
     pub const fn channel_of(&self, plane: u32) -> u32 {
         plane / (self.planes_per_package * self.packages_per_channel)
@@ -215,7 +215,7 @@ impl Geometry {
     }
 }
 
-/// The address arithmetic of a [`Geometry`] without divisions, for paths that do it for every page.
+/// The address arithmetic of a [`Geometry`] without divisions, for code that runs for every page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pages_per_block: u32,
@@ -256,7 +256,7 @@ impl Addresses {
     }
 }
 
-/// The product's bits from the 64th on.
+/// Bits 64 and up of the product.
 #[inline]
 fn high(inverse: u64, number: u32) -> u32 {
     ((u128::from(inverse) * u128::from(number)) >> 64) as u32

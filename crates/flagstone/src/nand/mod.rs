@@ -6,8 +6,8 @@
 //! [`Flash`] around another device: [`PowerCut`], [`Faulty`], and [`Aging`] for errors that grow.
 //! [`Tracer`] records the operations.
 //!
-//! Fault budget, which every layer above must survive, silent errors with checksums alone, and cut
-//! programs of upper pages with closed pairs or lower pages alone:
+//! Fault budget. Every layer above must survive these faults: silent errors only with checksums,
+//! and cut programs of upper pages only if pairs are closed or only lower pages are used.
 //!
 //! | fault | what it leaves behind |
 //! |---|---|
@@ -72,27 +72,27 @@ pub use tracer::{OpKind, Traced, Tracer};
 use crate::units::{Nanos, Pbn, Ppn};
 use std::fmt;
 
-/// What a flash that never fails keeps with an erase.
+/// What a flash that never fails stores with an erase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaidAtErase {
-    /// The block.
+    /// The erased block.
     pub block: Pbn,
-    /// The number that was given.
+    /// The number given to [`Flash::erase_saying`].
     pub number: u64,
-    /// The bytes that were given.
+    /// The bytes given to [`Flash::erase_saying`].
     pub says: Vec<u8>,
-    /// Whether no erase is known that came later.
+    /// Whether no later erase is known.
     pub is_last: bool,
 }
 
 /// The result of a page read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Read {
-    /// When the bytes are there.
+    /// When the data is available.
     pub done: Nanos,
     /// How many bytes of the data buffer were filled; the page holds nothing beyond them.
     pub data_bytes: usize,
-    /// Bit errors that the ECC corrected; 0 where the device does not tell.
+    /// Number of bit errors that the ECC corrected; 0 if the device does not report it.
     pub corrected: u16,
 }
 
@@ -160,8 +160,8 @@ pub trait Flash: Send {
         spare: &mut [u8],
     ) -> Result<Read, FlashError>;
 
-    /// Programs a blank page. `data` may be shorter than the page. It may be empty if the page will
-    /// not be read for its bytes.
+    /// Programs a blank page. `data` may be shorter than the page. It may be empty if the data will
+    /// never be read.
     fn program(
         &mut self,
         now: Nanos,
@@ -183,8 +183,8 @@ pub trait Flash: Send {
     /// Erases a block.
     fn erase(&mut self, now: Nanos, block: Pbn) -> Result<Nanos, FlashError>;
 
-    /// Erases a block, and keeps a number and some bytes with that until the next erase of the
-    /// block, on a flash that never fails ([`Flash::said_at_erase`]). Others keep nothing.
+    /// Erases a block. A flash that never fails stores `number` and `says` with the erase until the
+    /// next erase of the block ([`Flash::said_at_erase`]). Other devices ignore them.
     ///
     /// # Errors
     /// As [`Flash::erase`].
@@ -199,47 +199,46 @@ pub trait Flash: Send {
         self.erase(now, block)
     }
 
-    /// What was kept with the last erase of which that is known; nothing if nothing was.
+    /// The number and bytes stored with the last known erase. `None` if nothing was stored.
     fn said_at_erase(&self) -> Option<SaidAtErase> {
         None
     }
 
     /// Waits at `now` for all operations that are done at `until` or before, and makes them
-    /// durable. Returns when they are: the later of the two instants.
+    /// durable. Returns the later of the two instants.
     fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError>;
 
     /// Whether the manufacturer marked the block as bad.
     fn is_factory_bad(&self, block: Pbn) -> bool;
 
-    /// Whether no program and no erase ever fails by itself, and a read costs little: what cannot
-    /// be written breaks the device as a whole. Then a block takes no more pages when it is full,
-    /// and not before.
+    /// Whether single programs and erases never fail, and reads are cheap: a write error breaks the
+    /// whole device. A block then takes pages until it is full.
     fn never_fails(&self) -> bool {
         false
     }
 
-    /// The last byte of the number of the last erase that was issued, on a flash that never fails:
-    /// erases are numbered from one start of the device to the next.
+    /// The last byte of the number of the last issued erase, on a flash that never fails. Erases
+    /// are numbered within one start of the device.
     fn last_erase(&self) -> u8 {
         0
     }
 
-    /// The same of the start in which a block was erased, as far as it is known.
+    /// The last byte of the number of the last erase in the start in which `block` was erased, as
+    /// far as known.
     fn last_erase_before(&self, block: Pbn) -> u8 {
         let _ = block;
         0
     }
 
-    /// Whether a block may have been erased after a page was programmed, which lies in block
-    /// `other`, at a time when [`Flash::last_erase`] was `erase`. A flash that does not count its
-    /// erases cannot exclude it.
+    /// Whether `block` may have been erased after a page of block `other` was programmed, when
+    /// [`Flash::last_erase`] was `erase`. A flash that does not number its erases returns `true`.
     fn was_erased_after(&self, block: Pbn, other: Pbn, erase: u8) -> bool {
         let _ = (block, other, erase);
         true
     }
 
-    /// Adds up to so many blank blocks behind the last one of the only plane, on a medium that can
-    /// become larger. The geometry says how many there are then.
+    /// Adds up to `blocks` blank blocks behind the last one of the only plane, on a medium that can
+    /// grow. The geometry then has the new number.
     ///
     /// # Errors
     /// The power fails.
@@ -248,14 +247,13 @@ pub trait Flash: Send {
         Ok(())
     }
 
-    /// Whether [`Flash::shrink`] is of use.
+    /// Whether [`Flash::shrink`] has an effect.
     fn can_shrink(&self) -> bool {
         false
     }
 
-    /// Keeps only the first so many blocks of the only plane, on a medium that can become smaller.
-    /// The others hold nothing that counts. When this returns, that is durable, and the geometry
-    /// says so.
+    /// Keeps only the first `blocks` blocks of the only plane, on a medium that can shrink. The
+    /// others hold no valid data. On return this is durable, and the geometry has the new number.
     ///
     /// # Errors
     /// The power fails.
@@ -264,48 +262,47 @@ pub trait Flash: Send {
         Ok(())
     }
 
-    /// Says that no operation will be called with an earlier `now`. A simulated device forgets
-    /// until when its planes were idle before that instant. No result may depend on it.
+    /// Announces that no operation will be called with an earlier `now`. A simulated device then
+    /// drops the reservations before that instant. Results must not depend on it.
     fn reached(&mut self, now: Nanos) {
         let _ = now;
     }
 
-    /// Says that the bytes of a page will not be read again unless the power fails. A simulated
-    /// device need not keep them. One that simulates power cuts must.
+    /// Announces that the bytes of a page will not be read again unless the power fails. A
+    /// simulated device may drop them, unless it simulates power cuts.
     fn forget(&mut self, at: Ppn) {
         let _ = at;
     }
 
-    /// Whether pages can be copied within a plane. If so, reads and programs do not cross the
-    /// channel until this is called with `false`.
+    /// Switches copies within a plane on or off. Returns whether the device supports them. While
+    /// on, reads and programs do not use the channel.
     fn copy_back(&mut self, on: bool) -> bool {
         let _ = on;
         false
     }
 
-    /// The spare area of a page without a read, on a simulated device. It is a hint as to which
-    /// tables the caller is about to need. No result may depend on it.
+    /// The spare area of a page without a simulated read. A hint which tables the caller will need
+    /// soon. Results must not depend on it.
     fn hint(&self, at: Ppn) -> Option<&[u8]> {
         let _ = at;
         None
     }
 
-    /// Says that so many pages will be read soon: a device that can reads them side by side. No
-    /// result may depend on it.
+    /// Announces reads of `pages` pages from `first` on: a device may read them concurrently.
+    /// Results must not depend on it.
     fn expect(&self, first: Ppn, pages: u32) {
         let _ = (first, pages);
     }
 
-    /// A page without a read, for checks of tables in memory. Returns the number of data bytes, or
-    /// nothing if the page cannot be read or the device is not simulated.
+    /// Reads a page without a simulated read, for checks of tables in memory. Returns the number of
+    /// data bytes, or `None` if the page is unreadable or the device is not simulated.
     fn peek(&self, at: Ppn, data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
         let _ = (at, data, spare);
         None
     }
 
-    /// The simulated chip, if this device is one. Experiments look at its wear, copy it, and switch
-    /// it off and on. Middleware around a chip does not show it: its maker has a handle
-    /// ([`Shared`]).
+    /// The simulated chip, if this device is one. Experiments inspect its wear, copy it, and switch
+    /// it off and on. Middleware around a chip returns `None`: its maker has a handle ([`Shared`]).
     fn model(&self) -> Option<&Chip> {
         None
     }
@@ -316,8 +313,7 @@ pub trait Flash: Send {
     }
 }
 
-/// In an implementation of [`Flash`] by middleware: these methods are those of what lies below, in
-/// this field or behind this call.
+/// Forwards methods of [`Flash`] in middleware to the device in a field or returned by a call.
 ///
 /// ```
 /// use flagstone::forward_flash;

@@ -1,11 +1,11 @@
-//! Which pages of a block share cells (*paired pages*), and what a cut program does to the others.
+//! *Paired pages*: which pages of a block share cells, and what a cut program does to the others.
 //!
-//! A cell of several bits holds a bit of several pages, which are programmed one after the other.
-//! A program of the upper page moves a charge that stands for the lower page already. So one that
-//! the power cuts can destroy a lower page that was safe long before.
+//! A cell of several bits holds one bit of each of several pages, which are programmed one after
+//! another. Programming the upper page changes a charge that already represents the lower page. So
+//! a power cut during that program can destroy a lower page that had been durable for long.
 //!
-//! Data sheets give the pairs as a table. The known tables follow one rule: neighbouring word lines
-//! take turns, so that no line disturbs one that is already full. A block of eight pages:
+//! Data sheets list the pairs in tables. The known tables follow one rule: programs alternate
+//! between adjacent word lines, so that none disturbs a full one. A block of eight pages:
 //!
 //! ```text
 //!             distance-3              distance-6              tlc (nine pages)
@@ -16,10 +16,10 @@
 //!     3         5      7
 //! ```
 //!
-//! `distance-3` is what Linux calls the "distance 3" pairing scheme (`dist3_pairing_scheme`, used
-//! for the TC58TEG5DCLTA00). `distance-6` takes pages by twos: the H27UCG8T2BTR-BC has 0 with 4, 1
-//! with 5, 2 with 8, up to 251 with 255. `tlc` is the same order for three bits; it is of no data
-//! sheet in particular.
+//! `distance-3` is Linux's "distance 3" pairing scheme (`dist3_pairing_scheme`, used for the
+//! TC58TEG5DCLTA00). `distance-6` takes pages in twos: the H27UCG8T2BTR-BC pairs 0 with 4, 1 with
+//! 5, 2 with 8, up to 251 with 255. `tlc` is the same order for three bits, and follows no
+//! particular data sheet.
 
 use super::Geometry;
 use crate::settings::named;
@@ -28,7 +28,7 @@ use crate::settings::named;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum Pairing {
-    /// None do, or a cut does no harm to the others.
+    /// No pages share cells, or a cut does not harm the others.
     #[default]
     None,
     /// Two pages each: 0 with 2, then odd pages with the third page after them.
@@ -40,7 +40,7 @@ pub enum Pairing {
 }
 
 impl Pairing {
-    /// All, with the names that device files use.
+    /// All variants, with the names used in device files.
     pub const NAMES: [(&'static str, Pairing); 4] = [
         ("none", Pairing::None),
         ("distance-3", Pairing::Distance3),
@@ -48,7 +48,7 @@ impl Pairing {
         ("tlc", Pairing::Tlc),
     ];
 
-    /// Pages that share cells, and pages of one word line that lie side by side.
+    /// Number of pages that share cells, and number of adjacent pages in a word line.
     const fn shape(self) -> (u32, u32) {
         match self {
             Pairing::None => (1, 1),
@@ -58,7 +58,7 @@ impl Pairing {
         }
     }
 
-    /// A block has a multiple of so many pages.
+    /// The number of pages of a block must be a multiple of this.
     pub const fn pages_multiple(self) -> u32 {
         let (levels, abreast) = self.shape();
         levels * abreast
@@ -69,18 +69,18 @@ named!(Pairing, |name, names| format!(
     "there is no pairing `{name}`; there are {names}"
 ));
 
-/// The pages of a block by the cells that they share.
+/// The pages of a block grouped by shared cells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cells {
     levels: usize,
     /// The pages of each cell, in the order in which they are programmed.
     pages: Vec<u32>,
-    /// Where in `pages` each page is.
+    /// The index of each page in `pages`.
     places: Vec<usize>,
 }
 
 impl Cells {
-    /// The cells of a block, if pages share any.
+    /// The groups of a block; `None` if no pages share cells.
     pub(crate) fn new(geometry: &Geometry) -> Option<Cells> {
         let (levels, abreast) = geometry.pairing.shape();
         if levels == 1 {
@@ -107,12 +107,12 @@ impl Cells {
         })
     }
 
-    /// Whether a page is the first that is programmed in its cells.
+    /// Whether a page is the first in its group to be programmed.
     pub(crate) fn is_lowest(&self, page: u32) -> bool {
         self.places[page as usize].is_multiple_of(self.levels)
     }
 
-    /// The pages in the same cells that are programmed before a page.
+    /// The pages in the same group that are programmed before `page`.
     pub(crate) fn below(&self, page: u32) -> &[u32] {
         let place = self.places[page as usize];
         &self.pages[place - place % self.levels..place]
@@ -135,7 +135,7 @@ mod tests {
         Cells::new(&geometry).unwrap()
     }
 
-    /// The pages that a page shares cells with, itself included.
+    /// The group of a page.
     fn group(cells: &Cells, page: u32) -> Vec<u32> {
         let (all, below) = (cells.places.len() as u32, cells.below(page));
         let shares = |&other: &u32| {

@@ -1,16 +1,16 @@
 //! A power cut at any flash operation, around a [`Chip`].
 //!
-//! Every operation is carried out at once, and the bytes that it replaced are kept. An operation is
+//! Every operation is executed at once, and the bytes that it replaces are saved. An operation is
 //! *safe* once a [`Flash::sync`] has waited for it and that wait has ended. All others are in
-//! flight. At the cut each operation in flight has either landed or not. One of those that have not
-//! landed may be torn. Operations of one block keep their order around an erase: a page that was
-//! programmed after an erase can only be there if the erase has landed. An operation that was
-//! issued for an instant after the cut has not begun: clients that run side by side issue
-//! operations for later and earlier instants in turn.
+//! flight. At the cut each operation in flight has either landed or not, and one of those that have
+//! not landed may be torn. Operations of one block keep their order around an erase: a page
+//! programmed after an erase exists only if the erase has landed. An operation issued for an
+//! instant after the cut has not begun: concurrent clients issue operations out of the order of
+//! time.
 //!
 //! Where pages share cells ([`Pairing`](super::Pairing)), a program of an upper page that was in
-//! flight and has not landed may have begun. By the toss of a coin the pages below it cannot be
-//! read any more, although they may have been safe.
+//! flight and has not landed may have begun. With probability 1/2 the pages below it become
+//! unreadable, even if they were safe.
 
 mod landing;
 mod moment;
@@ -25,7 +25,7 @@ use crate::dice::Dice;
 use crate::forward_flash;
 use crate::units::{Nanos, Pbn, Ppn};
 
-/// Where a power cut falls and what it leaves behind.
+/// When the power fails, and the outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cut {
     /// The cut falls as this operation (program, reprogram or erase, from 0) is issued.
@@ -36,9 +36,9 @@ pub struct Cut {
     pub torn: bool,
 }
 
-/// Which kind of operation a cut falls on. The cut waits for the first operation of this kind from
-/// [`Cut::at`] on. If the cut tears an operation, it tears that one. If none of this kind comes
-/// within the limit of [`PowerCut::aim`], the cut falls on the next operation of any kind.
+/// The kind of operation that a cut waits for, from operation [`Cut::at`] on. If the cut tears an
+/// operation, it tears that one. If no such operation comes within the limit of [`PowerCut::aim`],
+/// the cut falls on the next operation of any kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum Aim {
@@ -52,31 +52,31 @@ pub enum Aim {
     /// An erase while programs or reprograms of other blocks are in flight that no sync has waited
     /// for. After half of these cuts only the erase has landed.
     Overtaking,
-    /// An erase while a reprogram of another block is in flight: it sets a flag that may have to
-    /// take the place of one in the erased block.
+    /// An erase while a reprogram of another block is in flight: the reprogram sets a flag that may
+    /// replace one in the erased block.
     OverFlag,
     /// An erase while the erase of another block is in flight: the two may land in either order.
     OverErase,
-    /// The operation [`Cut::at`], of whatever kind. What has landed then is the worst for erases
-    /// that overtake. [`Cut::dice`] modulo 4 is 0: that operation alone; 1: all erases in flight;
-    /// 2: some of them; 3: some of all that is in flight.
+    /// Operation [`Cut::at`] of any kind, with the worst outcomes for erases that overtake.
+    /// [`Cut::dice`] modulo 4 selects what has landed. 0: that operation alone; 1: all erases in
+    /// flight; 2: some of them; 3: some of all operations in flight.
     Adverse,
-    /// The operation [`Cut::at`], of whatever kind. [`Cut::dice`] names what has landed, operation
-    /// by operation, as [`Moment::landings`] does.
+    /// Operation [`Cut::at`] of any kind. [`Cut::dice`] states for each operation whether it has
+    /// landed, as in [`Moment::landings`].
     Exact,
 }
 
 impl Aim {
-    /// Whether it is at erases that overtake other operations.
+    /// Whether this waits for erases that overtake other operations.
     fn overtakes(self) -> bool {
         matches!(self, Aim::Overtaking | Aim::OverFlag | Aim::OverErase)
     }
 }
 
-/// The number of operations within which a cut waits for one of its kind.
+/// Number of operations within which a cut waits for its kind.
 const PATIENCE: u64 = 300;
 
-/// What an operation replaced.
+/// The bytes that an operation replaced.
 #[derive(Debug, Clone)]
 enum Undo {
     Program {
@@ -108,8 +108,8 @@ impl Undo {
 #[derive(Debug, Clone)]
 struct InFlight {
     block: Pbn,
-    /// When it was issued. If it has to come after another operation that was issued later: when
-    /// that one was.
+    /// The instant of issue. If the operation must follow one that was issued for a later instant,
+    /// that instant.
     issued: Nanos,
     done: Nanos,
     /// When the wait for it ends, once there is one.
@@ -120,7 +120,7 @@ struct InFlight {
 /// The fate of an operation that was in flight at the cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fate {
-    /// The operation, in words.
+    /// Description of the operation.
     pub what: String,
     /// Whether it took effect.
     pub landed: bool,
@@ -160,13 +160,13 @@ pub struct PowerCut {
     in_flight: Vec<InFlight>,
     tell: bool,
     fates: Vec<Fate>,
-    /// How many moments are kept at the most.
+    /// Maximum number of recorded moments.
     moments_max: usize,
     moments: Vec<Moment>,
 }
 
 impl PowerCut {
-    /// A device that runs until [`PowerCut::arm`] says otherwise.
+    /// A device without a cut until [`PowerCut::arm`] is called.
     pub fn new(chip: Chip) -> Self {
         PowerCut {
             cells: Cells::new(chip.geometry()),
@@ -183,7 +183,7 @@ impl PowerCut {
         }
     }
 
-    /// Keeps a record of the fate of each operation in flight, see [`PowerCut::fates`].
+    /// Records the fate of each operation in flight, see [`PowerCut::fates`].
     #[must_use]
     pub fn telling(mut self) -> Self {
         self.tell = true;
@@ -195,7 +195,7 @@ impl PowerCut {
         &self.fates
     }
 
-    /// Sets where the power will fail, counted from now.
+    /// Sets the cut. Operations are counted from now on.
     #[must_use]
     pub fn arm(mut self, cut: Cut) -> Self {
         self.issued = 0;
@@ -203,7 +203,7 @@ impl PowerCut {
         self
     }
 
-    /// Sets the kind of operation that the cut falls on. It waits for one within 300 operations.
+    /// Sets the kind of operation that the cut waits for, within 300 operations.
     #[must_use]
     pub fn aim(mut self, aim: Aim) -> Self {
         self.aim = aim;
@@ -235,13 +235,12 @@ impl PowerCut {
         self.chip
     }
 
-    /// The chip, to look at.
+    /// The chip in its present state.
     pub fn chip(&self) -> &Chip {
         &self.chip
     }
 
-    /// Makes a page blank whose program was cut, as a medium does that writes over what a page
-    /// holds.
+    /// Makes a page blank whose program was cut, as on a medium that can overwrite pages.
     pub fn write_over(&mut self, at: Ppn) {
         if self.chip.damage(at).is_some() {
             self.chip.unprogram(at, None);
@@ -250,7 +249,7 @@ impl PowerCut {
         }
     }
 
-    /// Called before an operation of a kind takes effect at `now`. True if the power fails with it.
+    /// Called before an operation takes effect at `now`. Returns whether the power fails with it.
     fn fails(&mut self, now: Nanos, kind: Aim) -> Result<bool, FlashError> {
         if self.off {
             return Err(FlashError::PowerLost);
@@ -267,7 +266,7 @@ impl PowerCut {
         }))
     }
 
-    /// Whether an erase at `now` overtakes operations of other blocks that the cut is aimed for.
+    /// Whether an erase at `now` overtakes operations of other blocks as [`Aim`] requires.
     fn overtakes(&self, now: Nanos, block: Pbn) -> bool {
         self.in_flight.iter().any(|op| {
             let counts = match op.undo {
@@ -280,7 +279,7 @@ impl PowerCut {
         })
     }
 
-    /// Remembers an operation that has just been carried out, and cuts the power if it falls here.
+    /// Records an operation that was just executed, and cuts the power if the cut falls on it.
     fn keep(
         &mut self,
         now: Nanos,
@@ -311,8 +310,8 @@ impl PowerCut {
         Ok(done)
     }
 
-    /// Decides what landed. Walks back in time, so that an operation whose block saw a later one
-    /// land has landed too where order demands it.
+    /// Decides what has landed. Walks back in time: if a later operation of a block has landed, an
+    /// earlier one has landed too where the order requires it.
     fn land(&mut self, now: Nanos, dice: u64, torn: bool) {
         self.off = true;
         let mut ops = std::mem::take(&mut self.in_flight);
@@ -379,7 +378,7 @@ impl PowerCut {
                             .zip(&new)
                             .map(|(&o, &n)| n | (o & bits.next() as u8));
                         let mixed: Vec<u8> = mixed.collect();
-                        // A pulse that cleared no bit leaves no trace, so that it does not count.
+                        // A pulse that cleared no bit leaves no trace, and is not counted.
                         let pulses = u8::from(mixed != old);
                         (mixed, programs + pulses)
                     }
@@ -409,10 +408,10 @@ impl AsMut<Chip> for PowerCut {
     }
 }
 
-/// Which operations have landed: at first without regard to their order.
+/// Decides which operations have landed, before their order is enforced.
 ///
-/// 0 and 1 mod 8: nothing or everything in flight has landed. Otherwise each has by the toss of a
-/// coin. But after half of the cuts at an erase that overtakes, only that erase has.
+/// `dice` modulo 8: 0 or 1 lands nothing or everything. Otherwise each operation lands with
+/// probability 1/2. After half of the cuts at an overtaking erase only that erase has landed.
 fn lands(ops: &[InFlight], now: Nanos, aim: Aim, bits: &mut Dice) -> Vec<bool> {
     let bias = bits.next() % 8;
     let alone = aim.overtakes() && bias >= 4;
@@ -427,7 +426,7 @@ fn lands(ops: &[InFlight], now: Nanos, aim: Aim, bits: &mut Dice) -> Vec<bool> {
     ops.iter().enumerate().map(lands).collect()
 }
 
-/// The same for [`Aim::Adverse`], which says what the dice mean.
+/// [`lands`] for [`Aim::Adverse`], which defines the meaning of the dice.
 fn lands_adversely(ops: &[InFlight], now: Nanos, bits: &mut Dice) -> Vec<bool> {
     let mode = bits.0 % 4;
     let last = ops.len().wrapping_sub(1);
@@ -444,7 +443,7 @@ fn lands_adversely(ops: &[InFlight], now: Nanos, bits: &mut Dice) -> Vec<bool> {
     ops.iter().enumerate().map(lands).collect()
 }
 
-/// Whether `later` can only have landed if `earlier` has.
+/// Whether `later` can have landed only if `earlier` has.
 fn orders(earlier: &InFlight, later: &InFlight) -> bool {
     match (&earlier.undo, &later.undo) {
         (Undo::Erase { .. }, _) | (_, Undo::Erase { .. }) => true,

@@ -1,5 +1,5 @@
-//! A handle to a flash. The maker of the flash keeps one and gives another to a device. The device
-//! may fail or be dropped, and the maker still has the flash.
+//! A shared handle to a flash. The creator of the flash keeps one handle and gives another to a
+//! device. When the device fails or is dropped, the creator still has the flash.
 
 use super::{Flash, Geometry};
 use crate::forward_flash;
@@ -35,7 +35,7 @@ impl<F: Flash> Shared<F> {
         self.inner.lock().expect("no thread panics here")
     }
 
-    /// Looks at the device. Other handles must not be used meanwhile.
+    /// Inspects the device. Other handles must not be used meanwhile.
     pub fn look<T>(&self, at: impl FnOnce(&F) -> T) -> T {
         at(&self.inner())
     }

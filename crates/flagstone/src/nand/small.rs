@@ -1,10 +1,10 @@
-//! For tests: a chip that is soon full.
+//! Small chips for tests.
 
 use super::{Cell, Chip, Cut, Flash, FlashError, Geometry, Pairing, PowerCut, Shared, Timing};
 use crate::forward_flash;
 use crate::units::{Nanos, Ppn};
 
-/// What tests change what they need of.
+/// The geometry that tests derive theirs from.
 pub(crate) const GEOMETRY: Geometry = Geometry {
     channels: 2,
     packages_per_channel: 1,
@@ -20,7 +20,7 @@ pub(crate) const GEOMETRY: Geometry = Geometry {
     pairing: Pairing::None,
 };
 
-/// A few pages on two planes, which may be programmed in any order.
+/// A few pages on two planes, with any program order.
 pub(crate) const TINY: Geometry = Geometry {
     channels: 1,
     planes_per_package: 2,
@@ -32,7 +32,7 @@ pub(crate) const TINY: Geometry = Geometry {
     ..GEOMETRY
 };
 
-/// Dice of a cut after which nothing, or everything, that was in flight is there.
+/// Dice of a cut after which nothing, or everything, in flight has landed.
 pub(crate) const NOTHING: u64 = 6;
 pub(crate) const EVERYTHING: u64 = 1;
 
@@ -41,12 +41,12 @@ pub(crate) fn chip(geometry: Geometry) -> Chip {
     Chip::new(geometry, Timing::default(), geometry.spare_bytes as usize)
 }
 
-/// A blank chip of these tests whose power can fail.
+/// A blank test chip whose power can fail.
 pub(crate) fn flash() -> Shared<PowerCut> {
     Shared::new(PowerCut::new(chip(GEOMETRY)))
 }
 
-/// A program as [`Watched`] sees it: when and where, the bytes, and when it will be done.
+/// A program as seen by [`Watched`]: when and where, the bytes, and when it will be done.
 pub(crate) struct Programmed<'a> {
     pub(crate) now: Nanos,
     pub(crate) at: Ppn,
@@ -55,7 +55,7 @@ pub(crate) struct Programmed<'a> {
     pub(crate) done: Nanos,
 }
 
-/// A chip whose programs a test looks at. Those of which it says so fail.
+/// A chip whose programs a test observes. The test decides which of them fail.
 pub(crate) struct Watched<C, F> {
     pub(crate) chip: C,
     pub(crate) fails: F,
@@ -86,8 +86,8 @@ impl<C: Flash, F: FnMut(&Programmed<'_>) -> bool + Send> Flash for Watched<C, F>
     }
 }
 
-/// The power of a device fails now, if it has not, and comes on again. With `cut` it will fail once
-/// more. What ran on the device is gone.
+/// Cuts the power now, unless it has failed already, and starts the device again. With `cut` it
+/// will fail once more. All state of the device in memory is lost.
 pub(crate) fn restart(flash: &mut Shared<PowerCut>, dice: u64, torn: bool, cut: Option<Cut>) {
     let chip = std::mem::replace(flash, self::flash())
         .take()

@@ -1,12 +1,12 @@
-//! The timeline of one plane or one channel: what is reserved of its time, and what is still free.
+//! The timeline of one plane or channel: reserved and free time.
 
 use crate::units::Nanos;
 use std::collections::VecDeque;
 
-/// Gaps that are kept of a timeline whose user never says which instant it has reached.
+/// Maximum number of gaps in a timeline that is never told the present instant.
 const GAPS: usize = 1024;
 
-/// A span of time in which nothing is reserved, between two that are.
+/// Free time between two reservations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Gap {
     from: Nanos,
@@ -17,16 +17,16 @@ struct Gap {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) start: Nanos,
-    /// What is free ends here: at the next reservation, or never.
+    /// The end of the free time: the next reservation, or never.
     pub(super) until: Nanos,
-    /// The index of the gap; that of no gap if it is behind all reservations.
+    /// The index of the gap; the number of gaps if it is behind all reservations.
     gap: usize,
 }
 
-/// The time of one plane or channel. Everything behind the last reservation is free.
+/// The time of one plane or channel. All time after the last reservation is free.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Timeline {
-    /// In order, apart from each other.
+    /// Sorted and not adjacent.
     gaps: VecDeque<Gap>,
     /// The end of the last reservation.
     end: Nanos,
@@ -34,7 +34,7 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// The first place for `span` that begins at `ready` or later.
+    /// The first free place for `span` at `ready` or later.
     #[inline]
     pub(super) fn first_fit(&self, ready: Nanos, span: Nanos) -> Place {
         if ready < self.end && !self.gaps.is_empty() {
@@ -54,8 +54,8 @@ impl Timeline {
         }
     }
 
-    /// Reserves the time from a place on, up to `end`, which is free. What is left free before and
-    /// behind it is kept if an operation of `shortest` fits in.
+    /// Reserves the time from a place up to `end`. Free time before and after it is kept as gaps if
+    /// an operation of `shortest` fits.
     #[inline]
     pub(super) fn reserve(&mut self, place: Place, end: Nanos, shortest: Nanos) {
         debug_assert!(end <= place.until);
@@ -100,7 +100,7 @@ impl Timeline {
         end
     }
 
-    /// No operation is ready before this instant any more.
+    /// Announces that no operation will be ready before this instant.
     #[inline]
     pub(super) fn reached(&mut self, now: Nanos) {
         while self.gaps.front().is_some_and(|gap| gap.to <= now) {
@@ -108,7 +108,7 @@ impl Timeline {
         }
     }
 
-    /// How much of the time was reserved so far.
+    /// Total reserved time so far.
     pub(super) fn busy(&self) -> Nanos {
         self.busy
     }
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(take(0, 10), 100);
         assert_eq!(take(206, 10), 225);
         assert_eq!(take(0, 25), 195);
-        // What is left from 195 to 200.
+        // The gap from 195 to 200.
         assert_eq!(take(0, 6), 231);
         assert_eq!(take(0, 5), 200);
         assert_eq!(
@@ -147,7 +147,7 @@ mod tests {
         line.take(Nanos(4), Nanos(6), Nanos(5));
         line.take(Nanos(20), Nanos(1), Nanos(5));
         assert_eq!(line.gaps.len(), 1);
-        // It leaves 4 before and 3 behind.
+        // Leaves 4 before and 3 after it.
         line.take(Nanos(14), Nanos(3), Nanos(5));
         assert!(line.gaps.is_empty());
     }
@@ -162,7 +162,7 @@ mod tests {
         line.reached(Nanos(500));
         assert_eq!(line.gaps.len(), 995);
         assert_eq!(line.take(Nanos(0), Nanos(50), Nanos(1)), Nanos(551));
-        // Whoever never says what it has reached still keeps a bounded number.
+        // Without a present instant the number of gaps is bounded.
         for nth in 1_001..=9_000 {
             line.take(Nanos(nth * 100), Nanos(1), Nanos(1));
         }

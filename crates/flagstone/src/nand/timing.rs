@@ -1,17 +1,17 @@
-//! How long operations take, and the timelines of the planes and channels that they occupy.
+//! Latencies of operations, and the timelines of the planes and channels that they occupy.
 //!
-//! Planes work side by side. An operation begins at the first instant at which it is ready and its
-//! plane is free for as long as it takes, whatever was called before it: a chain of operations that
-//! was called earlier and has to wait in between does not keep its planes from others. A plane
-//! does one operation at a time. It is occupied from the first byte of a transfer in to the end of
-//! the program, and from the beginning of a read to the last byte out. A channel carries the bytes
-//! of one page at a time, or of a spare area where only that is read.
+//! Planes work concurrently, and each does one operation at a time. An operation begins at the
+//! first instant at which it is ready and its plane is free for its whole duration, in whatever
+//! order operations are called: an earlier chain of operations does not keep its planes busy while
+//! it waits. A plane is occupied from the first byte of a transfer in to the end of the program,
+//! and from the begin of a read to the last byte out. A channel transfers the bytes of one page at
+//! a time, or of a spare area if only that is read.
 //!
-//! Changes of one block stay in order, a page is read after it was programmed, and a block is
-//! erased after everything else that was called for it. What has been scheduled is never moved
-//! again, so that the end of an operation is known when it is called. An operation that is called
-//! later and ready earlier can therefore wait for one that a controller with a queue would put
-//! behind it; but no plane is idle for as long as an operation takes that waits for it.
+//! Changes of a block stay in order, a page is read after it was programmed, and a block is erased
+//! after everything else that was called for it. A scheduled operation is never moved, so its end
+//! is known when it is called. An operation that is called later and ready earlier can therefore
+//! wait for one that a controller with a queue would put behind it. But no plane is idle long
+//! enough for an operation that waits for it.
 
 use super::Geometry;
 use super::timeline::Timeline;
@@ -28,12 +28,12 @@ pub struct Timing {
     pub reprogram: Nanos,
     /// A block erase.
     pub erase: Nanos,
-    /// Bus time of one byte between controller and package, in picoseconds; 0 leaves transfers out.
+    /// Transfer time of a byte between controller and package, in picoseconds; 0: no transfers.
     pub transfer_ps_per_byte: u64,
 }
 
 impl Default for Timing {
-    /// A single-level part whose transfers take no time.
+    /// Single-level cells, with transfers that take no time.
     fn default() -> Self {
         Timing {
             read: Nanos::from_micros(25),
@@ -46,17 +46,17 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// Bus time of so many bytes.
+    /// Transfer time of `bytes` bytes.
     pub fn transfer(&self, bytes: u32) -> Nanos {
         Nanos(u64::from(bytes) * self.transfer_ps_per_byte / 1000)
     }
 }
 
-/// What is reserved of each plane and each channel.
+/// The reservations of each plane and each channel.
 #[derive(Debug, Clone)]
 pub(super) struct Timelines {
     timing: Timing,
-    /// Time to transfer a page, and a spare area alone: by the timing, and as it is at present.
+    /// Transfer times of a page and of a spare area: as configured, and as used now.
     transfers: [Nanos; 2],
     page_transfer: Nanos,
     spare_transfer: Nanos,
@@ -65,12 +65,12 @@ pub(super) struct Timelines {
     /// The shortest operation of a plane, and the shortest transfer.
     shortest: Nanos,
     shortest_transfer: Nanos,
-    /// When the last change of each block is done, and when everything that was called for it is.
+    /// By block: when its last change is done, and when all operations called for it are.
     changed: Vec<Nanos>,
     used: Vec<Nanos>,
     /// When the last program of each page is done.
     programmed: Vec<Nanos>,
-    /// No operation is ready before this instant any more.
+    /// No operation will be ready before this instant.
     present: Nanos,
 }
 
@@ -98,7 +98,7 @@ impl Timelines {
         }
     }
 
-    /// From here on operations stay inside their planes and transfer nothing, or no longer.
+    /// Sets whether operations stay inside their planes, without transfers.
     pub(super) fn inside(&mut self, inside: bool) {
         [self.page_transfer, self.spare_transfer] = if inside {
             [Nanos::ZERO; 2]
@@ -132,7 +132,7 @@ impl Timelines {
         done
     }
 
-    /// A read whose bytes leave the plane, which holds them until the channel has taken the last.
+    /// A read with transfer: the plane holds the bytes until the channel has taken the last.
     fn read_out(&mut self, geometry: &Geometry, now: Nanos, plane: u32, transfer: Nanos) -> Nanos {
         let channel = &mut self.channels[geometry.channel_of(plane) as usize];
         let plane = &mut self.planes[plane as usize];
@@ -170,7 +170,7 @@ impl Timelines {
         self.change(block, done)
     }
 
-    /// A program whose bytes come over the channel.
+    /// A program whose data is transferred over the channel.
     fn program_in(&mut self, geometry: &Geometry, now: Nanos, plane: u32) -> Nanos {
         let channel = &mut self.channels[geometry.channel_of(plane) as usize];
         let plane = &mut self.planes[plane as usize];
@@ -209,7 +209,7 @@ impl Timelines {
         self.change(block, done)
     }
 
-    /// An operation of a plane that needs no channel.
+    /// An operation of a plane without a transfer.
     #[inline]
     fn in_plane(&mut self, plane: u32, now: Nanos, span: Nanos) -> Nanos {
         let plane = &mut self.planes[plane as usize];
@@ -229,12 +229,12 @@ impl Timelines {
         &self.timing
     }
 
-    /// No operation is ready before this instant any more.
+    /// Announces that no operation will be ready before this instant.
     pub(super) fn reached(&mut self, now: Nanos) {
         self.present = now.max(self.present);
     }
 
-    /// Time for which planes and channels were occupied, summed over all of them.
+    /// Time for which planes and channels were occupied.
     pub(super) fn busy(&self) -> Busy {
         let sum = |lines: &[Timeline]| Nanos(lines.iter().map(|line| line.busy().0).sum());
         Busy {
@@ -253,8 +253,8 @@ impl Timelines {
     }
 }
 
-/// Time for which planes and channels were occupied since the device was started, summed over all
-/// planes and over all channels. A plane that holds a page which waits for its channel is occupied.
+/// Time for which planes and channels were occupied since the start, summed over all planes and
+/// over all channels. A plane that holds a page and waits for its channel is occupied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Busy {
     /// All planes together.
@@ -297,7 +297,7 @@ mod tests {
     fn a_plane_goes_on_before_what_it_must_wait_for() {
         let geometry = plane(5, 0);
         let mut time = Timelines::new(&geometry, latencies(0));
-        // Nothing else can be done before 10; the erase does not fit behind the others.
+        // No other operation fits before 10; the erase does not fit after the others.
         assert_eq!(
             time.program(&geometry, Nanos(10), (0, Pbn(0)), Ppn(0)).0,
             12
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(time.program(&geometry, Nanos(0), (0, Pbn(1)), Ppn(1)).0, 3);
         assert_eq!(time.reprogram(Nanos(0), (0, Pbn(2)), Ppn(2)).0, 6);
         assert_eq!(time.erase(Nanos(8), (0, Pbn(3))).0, 16);
-        // Blocks that were changed: not before that is done, though there is a gap.
+        // A changed block: not before the change is done, although there is a gap.
         assert_eq!(time.program(&geometry, Nanos(0), (0, Pbn(3)), Ppn(3)).0, 18);
         assert_eq!(time.program(&geometry, Nanos(0), (0, Pbn(1)), Ppn(1)).0, 8);
         assert_eq!(time.busy().planes.0, 2 + 1 + 2 + 3 + 4 + 2 + 2);
@@ -324,7 +324,7 @@ mod tests {
                 .0,
             21
         );
-        // A program may come before the read of another page of its block; an erase may not.
+        // A program may precede the read of another page of its block; an erase may not.
         assert_eq!(time.program(&geometry, Nanos(0), (0, Pbn(0)), Ppn(0)).0, 2);
         assert_eq!(time.erase(Nanos(0), (0, Pbn(1))).0, 6);
         assert_eq!(time.erase(Nanos(0), (0, Pbn(0))).0, 25);
@@ -343,7 +343,7 @@ mod tests {
             time.read(&geometry, Nanos(0), (0, Pbn(0)), Ppn(0), false).0,
             1 + 10
         );
-        // Its bytes wait for the channel; the plane waits with them.
+        // The bytes wait for the channel, and the plane waits with them.
         assert_eq!(
             time.read(&geometry, Nanos(0), (1, Pbn(1)), Ppn(1), false).0,
             11 + 10
@@ -355,14 +355,14 @@ mod tests {
                 channels: Nanos(20)
             }
         );
-        // A program of the first plane needs the channel, and the plane only from then on.
+        // A program of the first plane needs the channel, and occupies the plane only from then on.
         assert_eq!(
             time.program(&geometry, Nanos(0), (0, Pbn(0)), Ppn(0)).0,
             21 + 10 + 2
         );
         assert_eq!(time.reprogram(Nanos(0), (0, Pbn(0)), Ppn(0)).0, 33 + 3);
         assert_eq!(time.erase(Nanos(11), (1, Pbn(1))).0, 21 + 4);
-        // Into the gap of the first plane from 11 on, the channel still being busy: not a page.
+        // A page does not fit the first plane's gap from 11 on: the channel is busy.
         assert_eq!(
             time.read(&geometry, Nanos(11), (0, Pbn(0)), Ppn(1), true).0,
             12
@@ -372,7 +372,7 @@ mod tests {
                 .0,
             36 + 1 + 10
         );
-        // A page is read after it was programmed.
+        // A page is read only after it was programmed.
         assert_eq!(
             time.read(&geometry, Nanos(12), (0, Pbn(0)), Ppn(0), true).0,
             48

@@ -1,4 +1,4 @@
-//! Remembers every operation, so that a run can be told as a story.
+//! Middleware that records every operation.
 
 use super::{Flash, FlashError, Read};
 use crate::forward_flash;
@@ -13,20 +13,20 @@ pub enum OpKind {
         /// The page.
         at: Ppn,
     },
-    /// A program, with the bytes that went into the page.
+    /// A program, with the programmed bytes.
     Program {
         /// The page.
         at: Ppn,
         /// Its spare area.
         spare: Vec<u8>,
-        /// Its data, as far as the caller gave any.
+        /// Its data, as given by the caller.
         data: Vec<u8>,
     },
     /// Bits of a spare area cleared.
     Reprogram {
         /// The page.
         at: Ppn,
-        /// Where in the spare area.
+        /// Offset in the spare area.
         offset: usize,
         /// The new bytes.
         bytes: Vec<u8>,
@@ -41,11 +41,11 @@ pub enum OpKind {
         /// That instant.
         until: Nanos,
     },
-    /// A line of the caller's own, in between.
+    /// A note by the caller.
     Note(String),
 }
 
-/// One operation of the story.
+/// A recorded operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traced {
     /// When it was issued.

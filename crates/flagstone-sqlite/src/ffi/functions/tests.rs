@@ -1,4 +1,4 @@
-//! The places of functions are compared with a SQLite that is linked.
+//! Compares the indices of functions with those of a linked SQLite.
 
 use super::*;
 use rusqlite::ffi;
@@ -15,7 +15,7 @@ unsafe extern "C" fn look(
     0
 }
 
-/// The table that SQLite gives to extensions has at each place the function that is linked by name.
+/// Each index in SQLite's extension table must hold the function that is linked by name.
 #[test]
 fn the_places_are_those_of_a_real_table() {
     let table = {

@@ -1,21 +1,20 @@
-//! Transactions that join others are compared with vectors of bytes, as those are that commit by
-//! themselves.
+//! Compares transactions that join others with vectors of bytes.
 
 use super::*;
 
-/// A file, and what it is to be.
+/// A file, and its expected contents.
 struct Joining {
     medium: Recorded,
     file: StoreFile,
     dice: Dice,
     page: u64,
-    /// In the store.
+    /// Committed in the store.
     committed: Vec<u8>,
-    /// And in memory.
+    /// Committed in the store or in memory.
     newest: Vec<u8>,
-    /// And in the live transaction.
+    /// As seen by the live transaction.
     own: Vec<u8>,
-    /// Transactions that have joined, and the commits of the store for them.
+    /// Number of joined transactions, and of the store's commits for them.
     joined: (usize, usize),
 }
 
@@ -34,7 +33,7 @@ impl Joining {
         }
     }
 
-    /// What has joined goes to the store.
+    /// Writes the joined transactions to the store.
     fn flush_joined(&mut self) {
         let asked = self.file.commit_joined().expect("room");
         asked.carry_out();
@@ -43,7 +42,7 @@ impl Joining {
         self.committed.clone_from(&self.newest);
     }
 
-    /// The live transaction is one that commits by itself.
+    /// Makes the live transaction commit by itself.
     fn be_alone(&mut self) {
         if self.file.has_joined() {
             self.flush_joined();
@@ -60,19 +59,19 @@ impl Joining {
             self.be_alone();
         }
         let page = self.page as usize;
-        // A database has its first page before any other.
+        // A database gets its first page before all others.
         let at = match self.own.starts_with(MAGIC) {
             true => self.dice.below(60) * self.page,
             false => 0,
         };
         let mut data = vec![self.dice.below(255) as u8 + 1; page];
         if at == 0 && self.own.len() >= page && self.dice.below(2) == 0 {
-            // Another transaction is counted, and nothing else.
+            // Changes only the transaction counter.
             data.copy_from_slice(&self.own[..page]);
             data[24..28].fill(self.dice.below(255) as u8);
         }
         if at == 0 && self.own.len() >= page && self.dice.below(8) > 0 {
-            // Any other does not join.
+            // A transaction with another schema cookie does not join.
             data[40..44].copy_from_slice(&self.own[40..44]);
         }
         if at == 0 {
@@ -116,10 +115,10 @@ impl Joining {
                 self.own.resize(size as usize, 0);
             }
             8 if self.dice.below(6) == 0 => {
-                // A restart: what is in memory only is gone.
+                // A restart loses what is only in memory.
                 self.file = open(&Recorded::default(), Kind::Seal);
                 self.file = open(&self.medium, Kind::Seal);
-                // But for counters: those are of the last first page that was written.
+                // Except for counters, which are those of the last first page that was written.
                 let found = contents(&mut self.file, View::Committed);
                 for counter in [24..28, 92..100] {
                     if found.len() >= 4096 {
@@ -209,7 +208,7 @@ fn a_transaction_that_changes_the_number_of_the_schema_does_not_join() {
     };
     assert!(!write(&mut file, 43), "the first page is new");
     file.commit().expect("room");
-    // SQLite looks at the counters first.
+    // SQLite reads the counters first.
     file.read(View::Own, 24, &mut [0; 16]).expect("it is there");
     assert!(write(&mut file, 39));
     file.join();
@@ -217,7 +216,7 @@ fn a_transaction_that_changes_the_number_of_the_schema_does_not_join() {
     assert!(!write(&mut file, 40));
     file.abort();
     file.commit_joined().expect("room").carry_out();
-    // Nobody has looked at the first page since.
+    // The first page was not read since.
     let mut file = open(&medium, Kind::Seal);
     assert!(!write(&mut file, 60));
 }

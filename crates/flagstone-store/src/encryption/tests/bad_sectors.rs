@@ -1,4 +1,4 @@
-//! Superblocks that the medium refuses to read: of two one is enough, as without encryption.
+//! Unreadable superblocks: one of two suffices, as without encryption.
 
 use super::*;
 

@@ -1,10 +1,10 @@
-//! Superblocks that somebody without the key has changed, with their checksums put right.
+//! Superblocks changed by an attacker without the key, with corrected checksums.
 
 use super::*;
 use crate::encryption::key::{LOCK_AT, LOCK_BYTES, dress};
 use crate::pages::tests::assert_says;
 
-/// Where the two superblocks lie, the newest first.
+/// Offsets of the two superblocks, newest first.
 fn heads(medium: &Recorded) -> [u64; 2] {
     let sequence = |at: u64| get(&read(medium, at), superblock::SEQUENCE);
     match sequence(0) > sequence(4096) {
@@ -13,7 +13,7 @@ fn heads(medium: &Recorded) -> [u64; 2] {
     }
 }
 
-/// Changes a superblock and puts both of its checksums right.
+/// Changes a superblock and corrects both of its checksums.
 fn forge(medium: &Recorded, at: u64, change: impl Fn(&mut [u8])) -> Recorded {
     let mut page = read(medium, at);
     change(&mut page);
@@ -28,7 +28,7 @@ fn wrong_pages(pages: u64) -> impl Fn(&mut [u8]) {
     move |page| put(page, superblock::PAGES, pages)
 }
 
-/// A store of 200 pages that was closed.
+/// A closed store of 200 pages.
 fn closed_store() -> Recorded {
     let medium = Recorded::default();
     let mut store = open(&medium, raw(1)).expect("it is made");
@@ -49,7 +49,7 @@ fn rekey(medium: &Recorded) -> Result<(), StoreError> {
     rekey_on(Box::new(medium.clone()), &one, &two)
 }
 
-/// Such a store was opened as an empty one, and the first writes of that went over its blocks.
+/// Such a store was once opened as an empty one, whose first writes overwrote its blocks.
 #[test]
 fn the_shape_of_a_store_is_that_of_a_superblock_that_is_proven() {
     let medium = closed_store();
@@ -69,7 +69,7 @@ fn the_shape_of_a_store_is_that_of_a_superblock_that_is_proven() {
         store.close().expect("a close");
         let mut store = open(&forged, raw(1)).expect("it opens");
         assert!(has_all_pages(&mut store), "{pages} pages a block");
-        // Neither can be believed.
+        // Neither superblock is trusted.
         let forged = forge(
             &forge(&medium, newest, wrong_pages(pages)),
             older,
@@ -79,7 +79,7 @@ fn the_shape_of_a_store_is_that_of_a_superblock_that_is_proven() {
         let opened = open(&forged, raw(1));
         assert!(matches!(opened, Err(StoreError::Damaged(_))));
         assert_says(opened, "neither of them is as the store wrote it");
-        // The control: another key is another key still.
+        // Control: a wrong key is still reported as wrong.
         assert!(refusal(open(&forged, raw(2))).contains("not the key of the store"));
         let changed = rekey(&forged);
         assert!(
@@ -90,7 +90,7 @@ fn the_shape_of_a_store_is_that_of_a_superblock_that_is_proven() {
     }
 }
 
-/// A layer above that fills a spare area too far is told so, and nothing is written.
+/// A layer above that uses too much of a spare area gets an error, and nothing is written.
 #[test]
 fn a_spare_area_without_room_is_an_error_of_the_medium() {
     let medium = closed_store();
@@ -107,19 +107,19 @@ fn a_spare_area_without_room_is_an_error_of_the_medium() {
         "{error}"
     );
     assert!(medium.to_vec() == before);
-    // The control: with room it is written.
+    // Control: with enough room it is written.
     page[PageStore::PAGE_BYTES + trailer::SPARE.end - 1] = 0xff;
     dressed.write_at(place, &page).expect("room");
     assert!(medium.to_vec() != before);
 }
 
-/// Both superblocks were written from the older one, which did not know blocks of the store.
+/// Both were once written from the older superblock, which did not count all blocks.
 #[test]
 fn another_key_is_refused_where_the_newest_superblock_is_lost() {
     let medium = Recorded::default();
     let mut store = open(&medium, raw(1)).expect("it is made");
     let blocks = store.info().blocks;
-    // Until one lies behind the end that the older superblock knows.
+    // Until a page lies behind the end that the older superblock knows.
     let mut at = 0;
     loop {
         store.put(at, &[7; 4000]);
@@ -128,7 +128,7 @@ fn another_key_is_refused_where_the_newest_superblock_is_lost() {
         }
         at += 1;
     }
-    // As a process that is killed leaves it.
+    // As a killed process leaves it.
     let killed = Recorded::with(&medium.to_vec());
     let [newest, _] = heads(&killed);
     let forged = forge(&killed, newest, wrong_pages(17));
@@ -136,20 +136,20 @@ fn another_key_is_refused_where_the_newest_superblock_is_lost() {
     assert_says(open(&forged, raw(1)), "newest superblock was damaged");
     assert_says(rekey(&forged), "newest superblock was damaged");
     assert!(forged.to_vec() == before, "nothing was changed");
-    // One that may have been the older: whether the store was closed is not known.
+    // The damaged one may have been the older: it is unknown whether the store was closed.
     let medium = closed_store();
     let forged = forge(&medium, heads(&medium)[1], wrong_pages(17));
     rekey(&forged).expect("the newest is whole");
     let mut store = open(&forged, raw(2)).expect("it opens");
     assert!(has_all_pages(&mut store));
     assert_eq!(store.info().closed, Some(false));
-    // The control.
+    // Control.
     rekey(&killed).expect("it is whole");
     let mut store = open(&killed, raw(2)).expect("it opens");
     assert_eq!(store.page(at), Some(vec![7; 4000]));
 }
 
-/// The work of a passphrase is done before anything is verified, so it is bounded.
+/// The cost of a passphrase is paid before anything is verified, so it is bounded.
 #[test]
 fn a_lock_that_asks_for_too_much_work_is_refused() {
     let key = || Some(Key::passphrase("one".into()));
@@ -176,7 +176,7 @@ fn a_lock_that_asks_for_too_much_work_is_refused() {
         let mut store = open(&one, key()).expect("by the other lock");
         assert_eq!(store.page(1), Some(b"one".to_vec()));
     }
-    // The control: work within the bound is done, and the lock is none of this key.
+    // Control: a cost within the bound is accepted; the key is wrong.
     let (_, both) = asking(64, 16);
     assert!(refusal(open(&both, key())).contains("not the key of the store"));
 }

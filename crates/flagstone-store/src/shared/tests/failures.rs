@@ -1,8 +1,8 @@
-//! Media that fail under several threads, and one that has no room.
+//! Media that fail under several threads, and one without room.
 
 use super::*;
 
-/// Threads that write until something fails. Returns what they were told of, and the errors.
+/// Threads write until something fails. Returns the reported counts, and the errors.
 fn write_until_it_fails(pages: &SharedPages) -> (Counts, Vec<StoreError>) {
     let told = Told::default();
     let errors = std::thread::scope(|scope| {
@@ -23,8 +23,8 @@ fn write_until_it_fails(pages: &SharedPages) -> (Counts, Vec<StoreError>) {
     (told.get(), errors)
 }
 
-/// Lets calls of the medium fail in turn. Returns how many runs failed, and in how many of them
-/// something was lost that a thread was told of.
+/// Lets each call of the medium fail in turn. Returns how many runs failed, and in how many of them
+/// reported data was lost.
 fn fail_each(fault: Fault, every: usize) -> (u32, u32) {
     let calls = {
         let medium = Failing::on(Recorded::default());
@@ -43,7 +43,7 @@ fn fail_each(fault: Fault, every: usize) -> (u32, u32) {
         let (told, errors) = write_until_it_fails(&pages);
         medium.fail(None);
         if medium.has_failed() && fault != Fault::Hidden {
-            // No room is an answer where room is asked for; the store goes on then.
+            // Lack of room is a regular answer to a request for room; the store continues.
             failed += u32::from(!errors.is_empty());
             for error in &errors {
                 let is_known = matches!(error, StoreError::Io { .. } | StoreError::Broken(_));
@@ -68,7 +68,7 @@ fn a_medium_that_fails_breaks_the_store_for_all_threads_and_loses_nothing() {
         assert!(failed > 10, "{fault:?}: {failed}");
         assert_eq!(lost, 0, "{fault:?}");
     }
-    // The control: failures that the medium hides.
+    // Control: failures that the medium hides.
     assert!(fail_each(Fault::Hidden, 1).1 > 0);
 }
 
@@ -79,12 +79,12 @@ fn what_finds_no_room_fails_alone() {
     let pages = on(medium.clone());
     let large = || (10..900).map(|at| (Lpn(at), page(&[7; 4000]))).collect();
     for round in 0..3_u8 {
-        // One that is not durable yet, in the group that the large one would be in.
+        // A transaction that is not durable yet, in the group that the large one would join.
         let before = set(&pages, Lpn(1), &[round]);
         let turn = pages.turn().expect("it may write");
         let refused = turn.commit(large());
         assert!(matches!(refused, Err(StoreError::Full(_))), "{round}");
-        // A turn that was taken then goes on from what is there.
+        // A later turn continues from the present state.
         let turn = pages.turn().expect("it may write");
         assert_eq!(turn.read(Lpn(1)).expect("it is there"), page(&[round]));
         assert_eq!(turn.read(Lpn(10)).expect("it may be read"), None);
@@ -100,7 +100,7 @@ fn what_finds_no_room_fails_alone() {
         .expect("durable");
 }
 
-/// What a store does whose turns do not ask for room: the control of the test before.
+/// Control of the previous test: a store whose turns do not check for room.
 #[test]
 fn what_finds_no_room_fails_with_all_that_has_read_it_and_the_store_goes_on() {
     let medium = Recorded::default();
@@ -111,7 +111,7 @@ fn what_finds_no_room_fails_with_all_that_has_read_it_and_the_store_goes_on() {
     let turn = pages.turn().expect("it may write");
     let large = (10..900).map(|at| (Lpn(at), page(&[7; 4000])));
     let large = turn.commit(large.collect()).expect("it is taken");
-    // It reads what the large one has left, and is not durable without it.
+    // It has read the large transaction's pages, and is not durable without it.
     let turn = pages.turn().expect("it may write");
     assert!(turn.read(Lpn(10)).expect("it is there").is_some());
     let behind = turn.commit(Changes::from([(Lpn(1), page(b"two"))]));
@@ -127,7 +127,7 @@ fn what_finds_no_room_fails_with_all_that_has_read_it_and_the_store_goes_on() {
         snapshot.read(Lpn(at)).expect("it is there")
     };
     assert_eq!((seen(1).as_deref(), seen(10)), (Some(&b"one"[..]), None));
-    // With less, and with more room, it goes on.
+    // The store continues, with less and with more room.
     set(&pages, Lpn(1), b"four").wait().expect("durable");
     medium.give_at_most(None);
     let turn = pages.turn().expect("it may write");
@@ -144,14 +144,14 @@ fn what_finds_no_room_fails_with_all_that_has_read_it_and_the_store_goes_on() {
     assert_eq!(found.as_deref(), Some(&b"four"[..]));
 }
 
-/// Fails if readers get a new snapshot only where a group was written, or found no room.
+/// Fails if readers get a new snapshot only after a group was written or found no room.
 #[test]
 fn readers_have_a_snapshot_after_a_group_that_the_device_refused() {
     let pages = on(Recorded::default());
     set(&pages, Lpn(1), b"one").wait().expect("durable");
     let old = pages.snapshot().expect("seal has them");
     pages.with(|store| store.end_snapshot(old.id()));
-    // A turn would refuse this before.
+    // A turn would have refused this already.
     let too_long = Changes::from([(Lpn(1), page(&[2; 5000]))]);
     let refused = pages.0.0.add(0, too_long).expect("it is taken");
     let refused = pages.0.0.wait(&refused);
@@ -160,7 +160,7 @@ fn readers_have_a_snapshot_after_a_group_that_the_device_refused() {
         Err(StoreError::Device(DeviceError::TooLong { .. }))
     );
     assert!(is_known, "{refused:?}");
-    // What is not in memory is looked up.
+    // Pages that are not cached are looked up.
     assert!(old.read(Lpn(2)).is_err());
     let new = pages.snapshot().expect("seal has them");
     assert_eq!(new.read(Lpn(2)).expect("it has not ended"), None);
@@ -171,11 +171,11 @@ fn readers_have_a_snapshot_after_a_group_that_the_device_refused() {
     set(&pages, Lpn(1), b"three").wait().expect("durable");
 }
 
-/// A medium that has no more room, and that keeps those waiting who ask for some.
+/// A medium without room, which blocks callers that ask for room.
 #[derive(Clone)]
 struct Narrow {
     slow: Slow,
-    /// Set once a store is made on it.
+    /// Set once a store was created on it.
     is_made: Arc<AtomicBool>,
 }
 
@@ -205,10 +205,9 @@ impl Medium for Narrow {
     }
 }
 
-/// A group that is written finds no room, and another one has formed meanwhile, from what the first
-/// one was to leave. Fails if the second one is written nevertheless: a store would hold what a
-/// transaction made of pages that never were. So does the turn that is taken, and that has read
-/// the second.
+/// A group being written finds no room, while another one has formed from its results. Fails if the
+/// second one is written nevertheless: the store would hold results of pages that never existed.
+/// The turn in progress, which has read the second group, must fail as well.
 #[test]
 fn what_has_formed_while_a_group_finds_no_room_fails_with_it() {
     let medium = Narrow {

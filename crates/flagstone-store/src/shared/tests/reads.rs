@@ -1,5 +1,5 @@
-//! What a read from the medium does to others: it holds nobody up, and what it finds damaged is an
-//! error for those alone who ask for that page.
+//! Effects of a read from the medium on others: it blocks nobody, and damage that it finds is an
+//! error only for readers of that page.
 
 use super::*;
 use std::sync::OnceLock;
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 const PAGES: u32 = 40;
 
-/// A medium that damages what is read of one page, and that lets the read of another one wait for
-/// reads of others.
+/// A medium that returns damaged data for one page, and blocks reads of another page until other
+/// pages were read.
 #[derive(Default)]
 struct Odd {
     below: Memory,
     damaged: OnceLock<u64>,
     waits: OnceLock<u64>,
     is_waiting: AtomicBool,
-    /// Reads while one waits.
+    /// Number of reads while one waits.
     others: AtomicU64,
 }
 
@@ -59,7 +59,7 @@ impl Medium for Shown {
     }
 }
 
-/// A store with pages that begin with their numbers from 1000 on, and next to no memory for them.
+/// A store whose pages from 1000 on begin with their numbers, with a minimal cache.
 fn filled(medium: &Shown) -> SharedPages {
     let mut options = small();
     options.cache = 0;

@@ -1,4 +1,4 @@
-//! Who can read a draft, and what becomes of two for one name.
+//! Permissions of drafts, and two concurrent drafts for one name.
 
 use super::*;
 use crate::medium::identity;
@@ -27,7 +27,7 @@ fn mode(path: &Path) -> Option<u32> {
     Some(meta.permissions().mode() & 0o777)
 }
 
-/// The modes that a file has while something goes on.
+/// The permissions of a file at each progress report of an operation.
 fn modes_during(path: &Path, act: impl FnOnce(Progress<'_>)) -> Vec<u32> {
     let mut modes = Vec::new();
     act(&mut |_, _| modes.extend(mode(path)));
@@ -36,7 +36,7 @@ fn modes_during(path: &Path, act: impl FnOnce(Progress<'_>)) -> Vec<u32> {
     modes
 }
 
-/// Such a draft had the rights that the process gives new files, which everybody reads mostly.
+/// Such drafts once had the default permissions of new files, usually readable by everybody.
 #[test]
 fn nobody_but_the_owner_can_read_a_draft() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -66,7 +66,7 @@ fn nobody_but_the_owner_can_read_a_draft() {
         assert_eq!((during, mode(&path)), (vec![0o600], Some(rights)));
         assert_eq!(page(&path), b"secret");
     }
-    // What a process that was killed has left is not written to, whoever can read it.
+    // A draft left by a killed process is not reused, since others may be able to read it.
     std::fs::write(&draft, [1; 5000]).expect("room");
     std::fs::set_permissions(&draft, Permissions::from_mode(0o666)).expect("its owner");
     let during = modes_during(&draft, |hear| {
@@ -75,8 +75,8 @@ fn nobody_but_the_owner_can_read_a_draft() {
     assert_eq!(during, [0o600]);
 }
 
-/// The second one removed what the first was about to name, which then named what the second had
-/// written until then.
+/// The second draft once removed the first one, which was then renamed with the contents of the
+/// second.
 #[test]
 fn a_second_draft_for_the_same_name_leaves_the_first_alone() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -99,7 +99,7 @@ fn a_second_draft_for_the_same_name_leaves_the_first_alone() {
     is_refused();
     draft.finish(None).expect("its name");
     assert_eq!(page(&copy), b"one");
-    // The control: the name is free again, for who may replace it.
+    // Control: the name is free again, for a caller that may replace the file.
     backup(&two, &copy, &opening, true, &mut |_, _| ()).expect("a copy");
     assert_eq!(page(&copy), b"two");
 }
@@ -124,8 +124,7 @@ fn a_file_that_was_put_in_the_place_of_a_draft_gets_no_name() {
     assert_eq!(left, b"of somebody else");
 }
 
-/// Such a store was opened between the look at it and the exchange: what was committed to it then
-/// was gone with it.
+/// Such a store was once opened between the check and the rename: its commits were lost.
 #[test]
 fn a_store_is_not_replaced_while_somebody_has_it() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Copies and checks of a store beside threads that write to it.
+//! Backups and checks of a store while threads write to it.
 
 use super::*;
 use crate::pages::OpenOptions;
@@ -10,7 +10,7 @@ fn quiet() -> impl FnMut(u64, u64) {
     |_, _| ()
 }
 
-/// Keys of a table, all of which each transaction gives one value.
+/// Keys of a table. Each transaction sets all of them to one value.
 const KEYS: u32 = 600;
 
 fn give_all(store: &Store, value: u64) {
@@ -23,7 +23,7 @@ fn give_all(store: &Store, value: u64) {
     tx.commit().expect("room");
 }
 
-/// The values of all keys, each once.
+/// The distinct values of all keys.
 fn values(path: &Path) -> Vec<u64> {
     let store = Store::with(path, &OpenOptions::existing().reading()).expect("a store");
     store.check().expect("whole tables");
@@ -71,9 +71,9 @@ fn a_backup_beside_a_writer_is_of_one_moment() {
         ends.store(true, Ordering::Relaxed);
         assert!(writer.join().expect("it does not panic") > 4);
     });
-    // The writer did write meanwhile.
+    // The writer has made progress meanwhile.
     assert!(during > 0);
-    // The control: pages of two moments are found out.
+    // Control: a mixture of pages of two states must be detected.
     let mixed = folder.path().join("mixed.flag");
     let mut done = false;
     let halfway = &mut |at: u64, _: u64| {
@@ -125,7 +125,7 @@ fn damage_is_found_in_a_store_that_is_open() {
     options.cache = 0;
     let store = Store::with(&path, &options).expect("a store");
     assert!(store.check_pages().expect("it can be read").is_well());
-    // A page of the table, somewhere in the middle.
+    // A page in the middle of the table.
     let place = store.pages().with(|it| it.facts(Lpn(20))).expect("a page");
     let at = 2 + u64::from(place.block) * 129 + 1 + u64::from(place.page_in_block);
     let file = std::fs::OpenOptions::new().write(true).open(&path);

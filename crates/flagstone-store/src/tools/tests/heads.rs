@@ -1,15 +1,15 @@
-//! One superblock is lost, and it may be the newest one, by which the store had grown. An opening
-//! says so or has everything, and a repair has everything.
+//! One superblock is lost; it may be the newest, written when the store grew. An opening must
+//! report that or have all data, and a repair must have all data.
 
 use super::*;
 use crate::superblock::{Superblock, superblock};
 use flagstone::layout::get;
 
-/// What becomes of a superblock.
+/// Kinds of damage to a superblock.
 const DAMAGES: [&str; 4] = ["zeros", "ones", "a flipped byte", "the other copy"];
 
-/// A store that has grown, as a process that is killed leaves it, and what it holds. It has grown
-/// for pages with high numbers if it is `wide`.
+/// A store that has grown, left by a killed process, and its contents. With `wide` it has grown
+/// because of high page numbers.
 fn grown(path: &Path, protocol: Kind, wide: bool) -> Contents {
     let options = options().with_protocol(protocol);
     let live = path.with_extension("live");
@@ -33,7 +33,7 @@ fn grown(path: &Path, protocol: Kind, wide: bool) -> Contents {
     pages
 }
 
-/// The sequence of a superblock, and the blocks that it knows.
+/// The sequence and number of blocks of a superblock.
 fn said(bytes: &[u8], copy: usize) -> (u64, u64) {
     let page = &bytes[copy * MEDIUM_PAGE_BYTES..];
     (
@@ -104,7 +104,7 @@ fn a_lost_superblock_by_which_the_store_has_grown_costs_nothing() {
                 assert!(report.is_whole() && !report.mended.is_empty(), "{what}");
             }
         }
-        // The control: nothing is wrong with the newest superblock, and it knows too few blocks.
+        // Control: the newest superblock looks intact and counts too few blocks.
         if wide {
             let mut bytes = whole.clone();
             let at = newest * MEDIUM_PAGE_BYTES;
@@ -116,7 +116,7 @@ fn a_lost_superblock_by_which_the_store_has_grown_costs_nothing() {
             bytes[at..][..MEDIUM_PAGE_BYTES].copy_from_slice(&forged.emit());
             fs::write(&path, &bytes).expect("room");
             let report = mend(&path, &to, &Hints::default()).expect("it can be salvaged");
-            // SEAL finds pages beyond what the superblock knows.
+            // SEAL finds pages beyond the blocks of the superblock.
             let is_found = protocol == Kind::Seal;
             assert!(
                 report.is_whole() != is_found && contents(&to) != pages,

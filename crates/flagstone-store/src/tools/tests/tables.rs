@@ -1,4 +1,4 @@
-//! Tables of damaged stores: a repair says which keys are lost, and all that it leaves is whole.
+//! Repair of damaged tables: it lists the lost keys and leaves consistent tables.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn value(n: u32) -> Vec<u8> {
     format!("value {n:06} ").repeat(10).into_bytes()
 }
 
-/// A store of two tables, and of a table that is damaged where the last one has these bytes.
+/// A store with three tables; the page of the last one that contains `mark` is damaged.
 fn damaged(folder: &TempDir, mark: &[u8]) -> PathBuf {
     let path = folder.path().join("tables.flag");
     let store = Store::with(&path, &options()).expect("a new store");
@@ -28,8 +28,8 @@ fn damaged(folder: &TempDir, mark: &[u8]) -> PathBuf {
     path
 }
 
-/// Fails if a repair names other keys than those that are lost, or if what it leaves leads to pages
-/// that a later write takes for something else.
+/// Fails if a repair lists other keys than the lost ones, or leaves references to pages that later
+/// writes reuse.
 #[test]
 fn a_repair_names_the_keys_that_are_lost_and_leaves_whole_tables() {
     let folder = TempDir::new().expect("a folder");
@@ -62,7 +62,7 @@ fn a_repair_names_the_keys_that_are_lost_and_leaves_whole_tables() {
             assert_eq!(found.as_deref(), (!is_lost).then_some(&value(n)[..]), "{n}");
         }
     }
-    // New pages of another table change nothing of this one, which gets its keys back.
+    // New pages of another table do not affect this table, which gets its keys back.
     let mut tx = store.write().expect("a turn");
     for name in ["new", &keys.table] {
         let mut table = tx.table(name).expect("a table");
@@ -79,7 +79,7 @@ fn a_repair_names_the_keys_that_are_lost_and_leaves_whole_tables() {
     );
 }
 
-/// Fails if a store without the catalog is given up, or if the repair says nothing of it.
+/// Fails if a repair gives up a store without a catalog, or does not report the loss.
 #[test]
 fn a_repair_says_that_the_catalog_is_lost_and_keeps_the_pages() {
     let folder = TempDir::new().expect("a folder");
@@ -95,7 +95,7 @@ fn a_repair_says_that_the_catalog_is_lost_and_keeps_the_pages() {
     assert!(held.held().count() as u64 > report.pages);
 }
 
-/// Fails if `--newest` leaves tables as the damage has left them.
+/// Fails if `--newest` does not repair the tables.
 #[test]
 fn the_newest_versions_of_pages_make_tables_without_the_keys_that_are_lost() {
     let folder = TempDir::new().expect("a folder");
@@ -132,8 +132,8 @@ fn the_newest_versions_of_pages_make_tables_without_the_keys_that_are_lost() {
     store.check().expect("tables are whole");
 }
 
-/// Pages of several moments need not fit together. Fails if a repair leaves tables that do not, and
-/// does not say so.
+/// Pages of different moments may be inconsistent. Fails if a repair leaves such tables without
+/// saying so.
 #[test]
 fn versions_that_do_not_fit_together_are_told() {
     let folder = TempDir::new().expect("a folder");

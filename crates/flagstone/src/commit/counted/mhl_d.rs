@@ -42,7 +42,7 @@ pub(in crate::commit) const INFO: Info = Info {
 #[derive(Clone)]
 struct MhlD {
     heads: Heads,
-    /// The plane that each head writes to.
+    /// The plane to which each head writes.
     planes: Vec<u32>,
 }
 
@@ -69,7 +69,7 @@ impl Rule for MhlD {
         Some(self.heads.take())
     }
 
-    /// The one of its head, and the next of the head's planes once the block there is full.
+    /// The plane of the head; the next of the head's planes once the block there is full.
     fn plane(&mut self, ftl: &Ftl, head: Option<u32>) -> Option<u32> {
         let (head, heads) = (head.expect("begin gave one"), self.heads.count);
         let planes = ftl.geometry().planes();

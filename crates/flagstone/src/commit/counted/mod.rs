@@ -1,15 +1,15 @@
-//! The engine of LightTx and MHL-D. Transactions count their pages, and write them to zones.
+//! The engine of LightTx and MHL-D: a transaction counts its pages, and writes them to zones.
 //!
 //! ```text
 //!   page of T5   | T5 | 0 | 0 |     another | T5 | 0 | 0 |     the last | T5 | 3 | ver 17 |
 //! ```
 //!
-//! The engine holds the last page of a transaction back until the commit. This page has the number
-//! of pages of the transaction. The transaction has committed once so many of its pages are on
-//! flash, in any place and in any order. A page of no transaction counts by itself: the collector
-//! writes its copies so.
+//! The engine holds the last page of a transaction back until the commit. This page states the
+//! number of pages of the transaction. The transaction is committed once that many of its pages are
+//! on flash, in any place and order. A page without a transaction counts by itself: copies of the
+//! collector are written like this.
 //!
-//! The protocols differ in the place of a transaction's pages: [`Rule`].
+//! The protocols differ in where a transaction's pages go: [`Rule`].
 
 pub(super) mod lighttx;
 pub(super) mod mhl_d;
@@ -45,7 +45,7 @@ const ZONE_BLOCKS: Setting = Setting {
            planes and the collector need",
 };
 
-/// The description that both protocols share: all but name, idea and the like.
+/// The description common to both protocols.
 const INFO: Info = Info {
     paper: "LightTx",
     isolation: Isolation::Serializable,
@@ -72,20 +72,19 @@ const INFO: Info = Info {
     ..Info::new("", "")
 };
 
-/// Identifiers and versions are 64 bits wide in memory; on flash they are a number from 1 to this,
-/// over and over.
+/// Identifiers and versions are 64 bits wide in memory. On flash they wrap around: 1 to this.
 const CYCLE: u64 = u32::MAX as u64;
 
-/// Beginnings of transactions between two looks at the age of those that live.
+/// Number of new transactions between two checks of the age of live ones.
 const LOOK_EVERY: u64 = 1 << 20;
 
-/// A number, as it is on flash.
+/// A number as stored on flash.
 #[inline]
 fn narrow(number: u64) -> u32 {
     ((number - 1) % CYCLE + 1) as u32
 }
 
-/// The number closest to `near` that is so on flash.
+/// The number closest to `near` whose stored form is `narrow`.
 fn widen(narrow: u32, near: u64) -> u64 {
     let cycle = near / CYCLE;
     (cycle.saturating_sub(1)..=cycle + 1)
@@ -94,8 +93,8 @@ fn widen(narrow: u32, near: u64) -> u64 {
         .expect("three were tried")
 }
 
-/// Refuses what would go on if a transaction is still live when `last` begins: its number on flash
-/// would come again.
+/// Refuses new transactions if one would be live so long that its stored number repeats: `oldest`
+/// is the oldest live transaction, `last` the last one.
 #[inline]
 fn refuse_beyond(oldest: TxId, last: TxId) -> Result<(), FtlError> {
     if last.0.saturating_sub(oldest.0) <= CYCLE / 4 {
@@ -108,43 +107,43 @@ fn refuse_beyond(oldest: TxId, last: TxId) -> Result<(), FtlError> {
     )))
 }
 
-/// What a live transaction has written.
+/// State of a live transaction.
 #[derive(Debug, Clone, Default)]
 struct Active {
     writes: Writes,
-    /// The block of each page on flash, those included that it has overwritten itself.
+    /// The block of each of its programs, including versions that it has overwritten itself.
     programs: Vec<Pbn>,
-    /// How many blocks were full when the first of them was written.
+    /// How many blocks were full at its first program.
     since: u64,
     held: HeldBack,
-    /// The head that it is bound to, where there are any.
+    /// The log head that it is bound to, for protocols with heads.
     head: Option<u32>,
 }
 
-/// What the protocols differ in.
+/// The differences between the protocols.
 trait Rule: Clone + Send + 'static {
-    /// Transactions that can be live at once, if there is a bound.
+    /// Maximum number of live transactions, if bounded.
     fn live_max(&self) -> Option<u32> {
         None
     }
 
-    /// A transaction begins: the head that it is bound to, if it is.
+    /// Called when a transaction begins. Returns the log head that it is bound to, if any.
     fn begin(&mut self) -> Option<u32> {
         None
     }
 
-    /// The plane that the next page of a transaction goes to, if that is not the next in turn.
+    /// The plane for the next page of a transaction; `None`: the next plane in turn.
     fn plane(&mut self, ftl: &Ftl, head: Option<u32>) -> Option<u32> {
         let _ = (ftl, head);
         None
     }
 
-    /// A transaction ends.
+    /// Called when a transaction ends.
     fn end(&mut self, head: Option<u32>) {
         let _ = head;
     }
 
-    /// Bytes beyond those of the engine's tables.
+    /// Memory beyond that of the engine's tables.
     fn memory(&self) -> Option<(&'static str, u64)> {
         None
     }
@@ -158,8 +157,8 @@ struct Counted<R> {
     rule: R,
 }
 
-/// `as_published` is whether commits are redone that the mapping table contains already, and the
-/// pages of one transaction are taken as they come.
+/// Recovers a protocol. With `as_published`, commits that the mapping table already contains are
+/// redone, and pages of one transaction are taken in the order in which they are found.
 fn recover<R: Rule>(
     ftl: &mut Ftl,
     mounted: &Mounted,
@@ -189,7 +188,7 @@ impl<R: Rule> Counted<R> {
         self.active.get(tx)?.head
     }
 
-    /// Ends a transaction whose entry was taken out of the table.
+    /// Releases the state of an ended transaction.
     #[inline]
     fn reuse(&mut self, mut active: Box<Active>) {
         active.writes.clear();
@@ -198,8 +197,8 @@ impl<R: Rule> Counted<R> {
         self.active.reuse(active);
     }
 
-    /// A live transaction must not see its number on flash again, which recovery would take for a
-    /// part of it.
+    /// The stored number of a live transaction must not repeat: recovery would take the new
+    /// transaction for a part of it.
     #[cold]
     fn refuse_beyond_oldest(&self, next: TxId) -> Result<(), FtlError> {
         let oldest = self.active.iter().map(|(tx, _)| tx).min();
@@ -213,7 +212,7 @@ impl<R: Rule> Counted<R> {
         now: Nanos,
         round: u32,
     ) -> Result<Option<Way>, FtlError> {
-        // Without free blocks, what can be collected is still in the zones.
+        // Without free blocks, all blocks that could be collected are still in the zones.
         let way = (round == 0 && ftl.free_blocks() == 0).then_some(Way::Room);
         self.slide(ftl, now)?;
         Ok(way)
@@ -251,7 +250,7 @@ impl<R: Rule> Protocol for Counted<R> {
         Ok(())
     }
 
-    /// Makes sure that a block can be opened.
+    /// Ensures that a block can be opened.
     #[inline]
     fn in_the_way(
         &mut self,
@@ -266,7 +265,7 @@ impl<R: Rule> Protocol for Counted<R> {
         Ok(None)
     }
 
-    /// Programs the page held back, if there is one, and holds this one back instead.
+    /// Programs the held-back page, if any, and holds this one back instead.
     #[inline]
     fn write(
         &mut self,
@@ -292,14 +291,13 @@ impl<R: Rule> Protocol for Counted<R> {
         own.unwrap_or_else(|| ftl.slot(at).into())
     }
 
-    /// Programs the page held back as the last one, waits for all of them, and points the mapping
-    /// table at them.
+    /// Programs the held-back page as the last one, waits for all pages, and maps them.
     #[inline]
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
         let head = self.head(tx);
         let plane = self.rule.plane(ftl, head);
         let mut done = now;
-        // The transaction stays what it is if the device is full.
+        // If the device is full, the transaction remains live.
         if let Some(active) = self
             .active
             .get_mut(tx)
@@ -375,8 +373,8 @@ impl<R: Rule> Protocol for Counted<R> {
     }
 }
 
-/// Programs the page that a transaction holds back; `last` is its count and version. Returns when
-/// it is done.
+/// Programs the held-back page of a transaction; `last` is its count and version. Returns when it
+/// is done.
 #[inline]
 fn program(
     ftl: &mut Ftl,
@@ -438,7 +436,7 @@ impl<R: Rule> Owner for Counted<R> {
         self.zones.erasable(ftl, now)
     }
 
-    /// A slide lets blocks out of the zones, the next one those that this one keeps for a slide.
+    /// A slide releases blocks from the zones; the next slide releases those that this one keeps.
     fn let_go(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<(), FtlError> {
         self.slide(ftl, now)
     }

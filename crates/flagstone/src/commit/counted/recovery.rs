@@ -1,4 +1,4 @@
-//! Recovery of LightTx and MHL-D: what is in the zones, and which of it counts.
+//! Recovery of LightTx and MHL-D: finds the pages in the zones, and which of them count.
 
 use super::zones::Zones;
 use super::{count_record, widen};
@@ -7,7 +7,7 @@ use crate::ftl::{Ftl, FtlError, Mounted, Slot};
 use crate::layout::get;
 use crate::units::{Lpn, Nanos, TxId};
 
-/// A page that recovery found in the zones.
+/// A page found in the zones.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     tx: u32,
@@ -18,11 +18,11 @@ struct Seen {
     slot: Slot,
 }
 
-/// Brings the mapping table up to date with the zones of a mounted device. Returns these, and when
-/// that was done.
+/// Updates the mapping table of a mounted device from its zones. Returns the zones, and when that
+/// was done.
 ///
-/// `trust_all` and `any_order` are the as-published forms: redo commits that the table contains
-/// already, and take the pages of one transaction as they come.
+/// `trust_all` and `any_order` are the forms as published: redo commits that the table already
+/// contains, and take pages of one transaction in the order in which they are found.
 pub(super) fn bring_up_to_date(
     ftl: &mut Ftl,
     mounted: &Mounted,
@@ -33,7 +33,7 @@ pub(super) fn bring_up_to_date(
     let (mut zones, last) = Zones::mount(ftl, mounted, zone_blocks)?;
     let logical_pages = ftl.logical_pages();
     let mut seen: Vec<Seen> = Vec::new();
-    // Most of the Available zone is blank: a look at a first page is cheaper than one at a summary.
+    // Most of the Available zone is blank: reading a first page is cheaper than reading a summary.
     let mut blocks = Vec::new();
     let mut found = mounted.done;
     for &block in &last.available {
@@ -81,20 +81,20 @@ pub(super) fn bring_up_to_date(
     Ok((zones, done))
 }
 
-/// A committed transaction, or a page that belongs to none.
+/// A committed transaction, or a page without a transaction.
 struct Redone {
     version: u64,
     pages: Vec<(Lpn, Slot)>,
 }
 
-/// What the mapping table of a checkpoint lacks, in the order of the commits.
+/// The commits that the checkpoint's mapping table lacks, in order.
 fn redo(mut seen: Vec<Seen>, checkpoint: u64, (trust_all, any_order): (bool, bool)) -> Vec<Redone> {
     if any_order {
         seen.sort_by_key(|page| page.tx);
     } else {
         seen.sort_by_key(|page| (page.tx, page.seq));
     }
-    // What is in the mapping table need not be told from what never committed: neither is redone.
+    // Neither pages in the mapping table nor uncommitted ones are redone: one verdict suffices.
     let is_due = |pages: &&[Seen]| is_redone(row(pages, checkpoint, |_| false), trust_all);
     let redone = grouped(&seen).filter(is_due);
     let counting = |pages: &[Seen]| {
@@ -112,13 +112,13 @@ fn redo(mut seen: Vec<Seen>, checkpoint: u64, (trust_all, any_order): (bool, boo
     all
 }
 
-/// Pages that are in the order of their transactions: each transaction, and each page of none.
+/// Splits sorted pages into transactions and single pages without a transaction.
 fn grouped(seen: &[Seen]) -> impl Iterator<Item = &[Seen]> {
     seen.chunk_by(|a, b| a.tx == b.tx && a.tx != 0)
 }
 
-/// The row of the recovery table for the pages of a transaction, or for one of none. Of pages that
-/// the mapping table of the checkpoint has, others may have left the zones.
+/// The row of the recovery table for the pages of a transaction, or for a page without one. If the
+/// checkpoint's mapping table has some of the pages, others may have left the zones.
 fn row(pages: &[Seen], checkpoint: u64, table_has: impl Fn(&Seen) -> bool) -> &'static str {
     if pages[0].tx == 0 {
         return if pages[0].version > checkpoint {
@@ -138,12 +138,12 @@ fn row(pages: &[Seen], checkpoint: u64, table_has: impl Fn(&Seen) -> bool) -> &'
     }
 }
 
-/// Whether a row redoes its pages. As published, those of the mapping table as well.
+/// Whether a row redoes its pages. As published, pages in the mapping table are redone as well.
 fn is_redone(row: &str, trust_all: bool) -> bool {
     matches!(row, "@C" | "@E") || trust_all && matches!(row, "@D" | "@F")
 }
 
-/// Tells what is decided about each transaction, and each page of none.
+/// Records the decision about each transaction, and each page without one.
 fn tell(
     rulings: &mut Rulings,
     table_has: impl Fn(&Seen) -> bool,
@@ -172,17 +172,17 @@ mod tests {
     use crate::cases::{Case, cases, prove, prove_rows, rows_that_differ};
     use crate::units::Ppn;
 
-    /// Pages of a transaction that are in the zones, or one page of none.
+    /// The pages of a transaction in the zones, or one page without a transaction.
     #[derive(Debug)]
     struct Facts {
         has_tx: bool,
         pages: u32,
-        /// TxCnt in the page at `counts`; 0 if no page that is there has one.
+        /// TxCnt in the page at `counts`; 0 if no page found has one.
         count: u32,
         counts: u32,
-        /// TxVer beside it; ckptVer is 17.
+        /// TxVer in the same page; ckptVer is 17.
         version: u64,
-        /// Whether the mapping table of the checkpoint has one of them.
+        /// Whether the checkpoint's mapping table has one of the pages.
         is_mapped: bool,
     }
 
@@ -204,7 +204,7 @@ mod tests {
             for (pages, count) in (1..4).flat_map(|pages| (0..6).map(move |count| (pages, count))) {
                 for (counts, version) in (0..pages).flat_map(|at| [16, 17, 18].map(|v| (at, v))) {
                     for has_tx in [true, false] {
-                        // A page of no transaction is alone and counts itself.
+                        // A page without a transaction is alone and counts itself.
                         if has_tx || (pages, count) == (1, 1) {
                             all.extend([true, false].map(|is_mapped| Facts {
                                 has_tx,
@@ -221,7 +221,7 @@ mod tests {
             all
         }
 
-        /// The row that the pages of transaction 7, or the page of none, are told to be.
+        /// The row reported for the pages of transaction 7, or for the page without a transaction.
         fn row(&self) -> &'static str {
             let page = |at: u32| Seen {
                 tx: 7 * u32::from(self.has_tx),
@@ -243,7 +243,7 @@ mod tests {
             rulings.into_list()[0].row
         }
 
-        /// Whether the pages are redone, beside those of transaction 8, which always are.
+        /// Whether the pages are redone, in addition to those of transaction 8, which always are.
         fn is_redone(&self, as_published: (bool, bool)) -> bool {
             let page = |tx, at: u32, (count, version)| Seen {
                 tx,

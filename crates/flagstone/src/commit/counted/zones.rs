@@ -1,4 +1,4 @@
-//! Block zones and zone sliding ([LightTx] §3.3), which LightTx and MHL-D share.
+//! Block zones and zone sliding ([LightTx] §3.3), common to LightTx and MHL-D.
 //!
 //! ```text
 //!             set aside                  full                       slide: no transaction that
@@ -8,16 +8,16 @@
 //!    +---------------------------------- collected, erased ---------------------------+
 //! ```
 //!
-//! A *slide* is a checkpoint: it writes the mapping table, and a root that names the blocks of the
-//! Available and Unavailable zones and the last commit that the table contains. Recovery reads
-//! these blocks only. Blocks leave the zones, and new ones are written, once that root is durable.
-//! Until then the host writes to what is left of the zone.
+//! A *slide* is a checkpoint: it writes the mapping table, and a root that lists the blocks of the
+//! Available and Unavailable zones and the last commit in the table. Recovery reads only these
+//! blocks. Blocks leave the zones, and new ones are written, once that root is durable. Until then
+//! the host writes to the rest of the zone.
 //!
-//! A full block stays in the zones if a live transaction has a page in it, or if a dead one may
-//! have that also has a page in a block that is still being written. For the latter no list of
-//! transactions is kept for each block: full blocks are in the order in which they became full, and
-//! what began before a transaction did cannot hold a page of it. It keeps a block for one slide, so
-//! that a log head that rests does not keep all that was written since.
+//! A full block stays in the zones while a live transaction has a page in it, or while a dead one
+//! may that also has a page in an open block. The latter is decided without a list of transactions
+//! per block: full blocks are kept in the order in which they became full, and a block that became
+//! full before a transaction began holds no page of it. Such a block is kept for one slide only, so
+//! that an idle log head does not keep everything written since.
 
 use crate::commit::roots::blocks;
 use crate::commit::show::fields_of;
@@ -38,16 +38,16 @@ layout! {
     }
 }
 
-/// Writable blocks of the zone below which nothing but the collector gets one: one to write to, one
-/// for a copy, and two for programs and erases that fail at once.
+/// With fewer writable blocks in the zone, only the collector gets one: one to write to, one for a
+/// copy, and two for programs and erases that fail at the same time.
 const LEAST: u32 = 4;
 const NOWHERE: Pbn = Pbn(u32::MAX);
 
-/// A block of the zones that is being written.
+/// An open block of the zones.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     block: Pbn,
-    /// How many blocks were full when the first of the transactions began that have a page in it.
+    /// How many blocks were full when the oldest transaction with a page in it began.
     since: u64,
 }
 
@@ -59,52 +59,52 @@ const CLOSED: Open = Open {
 /// The Available and Unavailable zones.
 #[derive(Debug, Clone)]
 pub(super) struct Zones {
-    /// Blocks that a slide sets aside, as they were asked for, or 0.
+    /// Configured number of blocks that a slide reserves, or 0.
     zone_blocks: u32,
-    /// Blocks that a slide sets aside.
+    /// Number of blocks that a slide reserves.
     size: u32,
-    /// Below this many blocks the zone is short, if more can be had.
+    /// With fewer blocks than this the zone is short, if more can be reserved.
     low: u32,
-    /// Blocks that are being written, by stream and plane.
+    /// Open blocks, by stream and plane.
     open: Vec<Open>,
-    /// Full blocks in the order in which they became so, those from before the last slide first.
+    /// Full blocks, in the order in which they became so; those from before the last slide first.
     full: Vec<Pbn>,
-    /// How many are from before the last slide.
+    /// Number of full blocks from before the last slide.
     older: usize,
-    /// Full blocks that hold copies only.
+    /// Full blocks that hold only copies.
     copies: Vec<Pbn>,
-    /// Blocks of transactions that have ever become full.
+    /// Number of blocks with pages of transactions that ever became full.
     filled: u64,
-    /// Pages trimmed since the last slide, which will record that by itself.
+    /// Pages trimmed since the last slide. The next slide records them in the mapping table.
     trims: Vec<Lpn>,
     /// The commit counter.
     pub(super) version: u64,
-    /// The highest transaction identifier given out.
+    /// The highest assigned transaction identifier.
     pub(super) last_tx: TxId,
-    /// When the last slide is durable: only then are its new blocks written, and those that left
-    /// the zones collected.
+    /// When the last slide is durable. Its new blocks are not written earlier, and blocks that left
+    /// the zones are not collected earlier.
     ready: Nanos,
-    /// When all commits so far are durable: only then may what they made invalid be erased.
+    /// When all commits so far are durable. The versions that they replaced are not erased earlier.
     durable: Nanos,
-    /// When all copies so far are: the mapping table names them.
+    /// When all copies so far are durable; the mapping table refers to them.
     copied: Nanos,
 }
 
-/// What the last slide said, as far as recovery needs it.
+/// The data of the last slide that recovery needs.
 #[derive(Clone, Default)]
 pub(super) struct LastSlide {
     /// The last TxVer in the mapping table.
     pub(super) version: u64,
-    /// The highest transaction identifier given out.
+    /// The highest assigned transaction identifier.
     tx: TxId,
-    /// Blocks of the Available zone, which may not have been written.
+    /// Blocks of the Available zone, possibly not written yet.
     pub(super) available: Vec<Pbn>,
-    /// Blocks of the Unavailable zone, which are full.
+    /// Blocks of the Unavailable zone, all full.
     pub(super) unavailable: Vec<Pbn>,
 }
 
 impl LastSlide {
-    /// Reads what a slide gave to its root.
+    /// Parses the data of a slide in its root.
     pub(super) fn parse(blob: &[u8], blocks: u32) -> Result<LastSlide, FtlError> {
         let foreign = |what: &str| FtlError::Foreign(format!("the list of zones {what}"));
         let (head, list) = (blob.split_at_checked(zone_blob::SIZE)).ok_or(foreign("is short"))?;
@@ -127,10 +127,10 @@ impl LastSlide {
     }
 }
 
-/// Blocks that a slide sets aside, and below how many the zone is short.
+/// The number of blocks that a slide reserves, and the number below which the zone is short.
 fn sizes(ftl: &Ftl, zone_blocks: u32) -> (u32, u32) {
     let geometry = ftl.geometry();
-    // A block for each plane, so that pages do not crowd on the planes that have one left.
+    // One block per plane, so that pages do not pile up on the planes that have one left.
     let low = geometry.planes() + 1;
     let size = match zone_blocks {
         0 => (geometry.blocks() / 64).max(2 * geometry.planes() + low),
@@ -297,23 +297,23 @@ impl Zones {
         left < LEAST || (left < self.low && ftl.free_blocks() >= self.low)
     }
 
-    /// Whether there is a block for the collector's next copies.
+    /// Whether no block is left for the collector's next copies.
     pub(super) fn is_empty(&self, ftl: &Ftl) -> bool {
         ftl.zone_left() < LEAST
     }
 
-    /// Slides the zones; `live` are the blocks that hold pages of live transactions. Returns when
-    /// that is durable.
+    /// Slides the zones. `live` are the blocks with pages of live transactions. Returns when that
+    /// is durable.
     pub(super) fn slide(
         &mut self,
         ftl: &mut Ftl,
         now: Nanos,
         live: &FxHashSet<Pbn>,
     ) -> Result<Nanos, FtlError> {
-        // The table must not name a page that may yet be lost.
+        // The table must not refer to a page that may still be lost.
         let now = ftl.sync(now.max(self.ready), self.durable.max(self.copied))?;
         for place in 0..self.open.len() {
-            // A program has failed in it and it was not written since.
+            // A program in it failed, and it was not written since.
             let block = self.open[place].block;
             if block != NOWHERE && ftl.block_state(block) != BlockState::Open {
                 self.close(place);
@@ -322,7 +322,7 @@ impl Zones {
         let (host, _) = self.open.split_at(self.open.len() / 2);
         let written = host.iter().filter(|open| open.block != NOWHERE);
         let since = written.map(|open| open.since).min().unwrap_or(self.filled);
-        // The first of the full blocks that a dead transaction with a page in an open one keeps.
+        // The first of the full blocks kept for a dead transaction with a page in an open block.
         let recent = self.full.len() - ((self.filled - since) as usize).min(self.full.len());
         let recent = recent.max(self.older);
         let keeps = |i: usize, block: &Pbn| i >= recent || live.contains(block);
@@ -349,7 +349,7 @@ impl Zones {
         for block in available.iter().chain(&unavailable) {
             blob.extend_from_slice(&block.0.to_le_bytes());
         }
-        // A block that no root names is not read by a restart.
+        // A restart does not read a block that no root lists.
         let written = ftl.checkpoint(now, blob);
         self.ready = written.inspect_err(|_| ftl.zone_give_back())?;
         ftl.zone_from(self.ready);
@@ -363,21 +363,21 @@ impl Zones {
         Ok(self.ready)
     }
 
-    /// Bytes in memory.
+    /// Memory in bytes.
     pub(super) fn memory(&self) -> u64 {
         let full = (self.full.len() + self.copies.len()) * size_of::<Pbn>();
         (full + self.open.len() * size_of::<Open>()) as u64
             + table_bytes::<Lpn, ()>(self.trims.len())
     }
 
-    /// The blocks in the zones that are written.
+    /// The open and full blocks in the zones.
     pub(super) fn written(&self) -> impl Iterator<Item = Pbn> + '_ {
         let open = self.open.iter().map(|open| open.block);
         let full = self.full.iter().chain(&self.copies).copied();
         open.filter(|&block| block != NOWHERE).chain(full)
     }
 
-    /// Checks that each block is in the zones once, and in a state that it may be in there.
+    /// Checks that each block is in the zones once, and in a valid state.
     pub(super) fn check(&self, ftl: &Ftl) -> Result<(), String> {
         let mut seen = FxHashSet::default();
         for block in self.written() {
@@ -396,7 +396,7 @@ impl Zones {
     }
 }
 
-/// What a slide gave to its root, in fields.
+/// Decodes the data of a slide into fields.
 pub(super) fn fields(blob: &[u8]) -> Vec<Vec<Field>> {
     let Some((head, list)) = blob.split_at_checked(zone_blob::SIZE) else {
         return Vec::new();
@@ -418,7 +418,7 @@ pub(super) fn fields(blob: &[u8]) -> Vec<Vec<Field>> {
     ]
 }
 
-/// For fuzzing: whether bytes are what a slide gives to its root.
+/// For fuzzing: whether bytes are the data of a slide.
 pub(in crate::commit) fn is_blob(bytes: &[u8]) -> bool {
     LastSlide::parse(bytes, 64).is_ok()
 }

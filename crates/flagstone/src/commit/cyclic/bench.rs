@@ -1,4 +1,4 @@
-//! For the tests of the cyclic protocols: a small device, and rings that landed in part.
+//! Test fixtures of the cyclic protocols: a small device, and rings that have landed in part.
 
 use super::recovery::judge;
 use super::{Version, Versions};
@@ -15,22 +15,21 @@ pub(super) fn version(page: u32, number: u32) -> Version {
     }
 }
 
-/// P's newest version names one of Q: what the link of that says, where it is Q's newest.
+/// P's newest version links to Q. The meaning of the link in Q's newest version:
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Walk {
     /// It leads back to P, where the walk has been.
     HasBeen,
-    /// It names itself: that version is committed.
+    /// It links to itself: that version is committed.
     Committed,
-    /// It names what is not there: that version is uncommitted.
+    /// It links to a missing version: that version is uncommitted.
     Open,
 }
 
 impl Walk {
     pub(super) const ALL: [Walk; 3] = [Walk::HasBeen, Walk::Committed, Walk::Open];
 
-    /// What number `own` of Q names, if P is page 0 with number 7, Q is page 1, and page 2 is
-    /// blank.
+    /// The link of number `own` of Q. P is page 0 with number 7, Q is page 1, and page 2 is blank.
     pub(super) fn link(self, own: u32) -> Version {
         match self {
             Walk::HasBeen => version(0, 7),
@@ -40,13 +39,13 @@ impl Walk {
     }
 }
 
-/// Whether the newest version of each of so many pages is committed.
+/// Whether the newest version of each of the first `pages` pages is committed.
 pub(super) fn judged(found: &impl Versions, pages: u32) -> Vec<bool> {
     judge(pages, |page| found.verdict(page))
 }
 
-/// Rings over pages 0..4 in every order, and every subset of their programs: shows each page that
-/// has landed with the one that it names, and whether all have.
+/// Rings over pages 0..4 in every order, and every subset of their programs. Passes each landed
+/// page with its link to `see`, and whether all have landed.
 pub(super) fn every_ring(mut see: impl FnMut(&[(u32, u32)], bool)) {
     for order in 0..4u32.pow(4) {
         let pages: Vec<u32> = (0..4).map(|i| order / 4u32.pow(i) % 4).collect();
@@ -82,7 +81,7 @@ pub(super) fn bench(kind: Kind, as_published: bool) -> Small {
     bench_with(kind, options)
 }
 
-/// See [`bench`].
+/// Like [`bench`], with options.
 pub(super) fn bench_with(kind: Kind, options: Options) -> Small {
     let config = Config::small(8, Some(2));
     Small::on(small::chip(GEOMETRY), config, kind, options)

@@ -1,4 +1,4 @@
-//! What the next version of a page has to wait for.
+//! Waits before the next version of a page.
 
 use crate::commit::table_bytes;
 use crate::ftl::{Ftl, FtlError};
@@ -8,25 +8,25 @@ use rustc_hash::FxHashMap;
 #[derive(Debug, Clone, Copy)]
 struct Gate {
     until: Nanos,
-    /// Whether a transaction has waited for that instant already.
+    /// Whether a transaction has already waited for that instant.
     waited: bool,
 }
 
-/// Instants before which a page's next version is not programmed, because that would decide what an
-/// older version or a link to one means while a power cut can still undo it.
+/// Instants before which a page's next version must not be programmed: it would decide the meaning
+/// of an older version, or of a link to one, while a power cut can still undo that.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Gates {
     closed: FxHashMap<Lpn, Gate>,
-    /// Gates that were forgotten were closed until here at most.
+    /// The latest instant of the gates that were dropped.
     floor: Nanos,
-    /// How many there are when the past ones are forgotten next.
+    /// Past gates are dropped when there are this many.
     limit: usize,
 }
 
 impl Gates {
     const LIMIT_MIN: usize = 4096;
 
-    /// Closes a page until an instant. `waited` says whether a transaction has waited for that.
+    /// Closes a page until an instant. `waited`: whether a transaction has waited for it.
     pub(super) fn close(&mut self, at: Lpn, until: Nanos, waited: bool) {
         let gate = self.closed.entry(at).or_insert(Gate { until, waited });
         gate.until = gate.until.max(until);
@@ -44,17 +44,17 @@ impl Gates {
             self.closed.remove(&at);
             return Ok(now);
         }
-        // The gate stays: should this version be taken back, the next one may come before `until`.
+        // Keep the gate: if this version is rolled back, the next one may come before `until`.
         gate.waited = true;
         ftl.sync(now, until)
     }
 
-    /// Forgets gates of the past once there are many.
+    /// Drops past gates if there are many.
     pub(super) fn forget(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
         if self.closed.len() < self.limit.max(Gates::LIMIT_MIN) {
             return Ok(());
         }
-        // One wait, in the background, for all instants for which no transaction has waited.
+        // A single background wait for all instants for which no transaction has waited.
         let open = self.closed.values().filter(|gate| !gate.waited);
         if let Some(until) = open.map(|gate| gate.until).max() {
             ftl.sync(now, until)?;

@@ -1,22 +1,22 @@
-//! The engine of the cyclic protocols, SCC and BPCC. It keeps the links of versions to each other,
-//! the pages of live transactions, what the next version of a page has to wait for, and what an
-//! uncommitted version on flash leads to.
+//! The engine of the cyclic protocols, SCC and BPCC. It keeps the links between versions, the pages
+//! of live transactions, what the next version of a page must wait for, and the uncommitted
+//! versions on flash.
 //!
-//! Both protocols write the pages of a transaction as a ring. The engine keeps the newest page back
-//! until the next write says which version that page links to. At commit the page that is kept back
-//! links to the first page, which closes the ring:
+//! Both protocols write the pages of a transaction as a ring. The engine holds the newest page back
+//! until the next write determines the version that it links to. At commit the held-back page links
+//! to the first page, which closes the ring:
 //!
 //! ```text
 //!   write A      write B             write C             commit
 //!   keep A5      A5 -> B8 | keep B8  B8 -> C2 | keep C2  C2 -> A5
 //! ```
 //!
-//! A link names a version and not a place, so a relocation changes no link. The programs of a ring
-//! need no order. While one of them is missing, the link to it names a version above the newest
-//! version of its page on flash. That page gets no other version before the transaction has ended.
+//! A link names a version, not a place, so relocation does not change links. The programs of a ring
+//! need no order. While one of them is missing, the link to it names a version above the newest one
+//! of its page on flash. That page gets no other version before the transaction has ended.
 //!
-//! A *leftover* is an uncommitted version that is still on flash. What a protocol does about
-//! leftovers is its [`Rule`].
+//! A *leftover* is an uncommitted version that is still on flash. The protocol's [`Rule`] defines
+//! how leftovers are handled.
 //!
 //! Codes       D1, D2 of [`scc`] and [`bpcc`]
 
@@ -60,7 +60,7 @@ layout! {
 /// The longest tail.
 const TAIL_MAX: usize = link::SIZE + bpcc::back::SIZE;
 
-/// The description that both protocols share: all but name, idea and section.
+/// The description common to both protocols.
 const INFO: Info = Info {
     paper: "TxFlash",
     isolation: Isolation::NoPageConflict,
@@ -79,32 +79,32 @@ struct Version {
     number: u32,
 }
 
-/// What the protocols differ in.
+/// The differences between the protocols.
 trait Rule: Clone + Send + 'static {
-    /// What is known of an uncommitted version on flash.
+    /// State of an uncommitted version on flash.
     type Leftover: Copy + Send;
-    /// The versions that recovery gathers.
+    /// The versions that recovery collects.
     type Versions: Versions;
-    /// Bytes of the tail behind the link.
+    /// Bytes of the tail after the link.
     const MORE: usize = 0;
 
-    /// The rule with these options, before anything was written.
+    /// Creates the rule with these options.
     fn new(options: &Options) -> Result<Self, BadSetting>;
 
-    /// The number of a page's next version, which a transaction is about to write.
+    /// The number for the next version of a page.
     fn next_number(&mut self, tables: &Tables<Self::Leftover>, page: Lpn) -> u32;
 
-    /// A version is about to be programmed: what its tail says beyond the link.
+    /// Called before a version is programmed: writes the tail after the link.
     fn emit(&mut self, tables: &Tables<Self::Leftover>, version: Version, more: &mut [u8]) {
         let _ = (tables, version, more);
     }
 
-    /// A version was programmed.
+    /// Called after a version was programmed.
     fn programmed(&mut self, version: Version) {
         let _ = version;
     }
 
-    /// The committed version of a page, which lies at `old`, gives way at `done`.
+    /// Called when the committed version of a page, at `old`, is replaced at `done`.
     fn superseded(
         &mut self,
         tables: &mut Tables<Self::Leftover>,
@@ -116,18 +116,18 @@ trait Rule: Clone + Send + 'static {
         ftl.kill(old);
     }
 
-    /// A version is the committed one of its page from now on.
+    /// Called when a version becomes the committed one of its page.
     fn committed(&mut self, tables: &mut Tables<Self::Leftover>, version: Version) {
         let _ = (tables, version);
     }
 
-    /// What is left of a version of an aborted transaction.
+    /// The state of a version of an aborted transaction.
     fn leftover(version: Version, next: Version) -> Self::Leftover;
 
-    /// The pages that wait for the end of a leftover, or that it waits for a version of.
+    /// Pages that wait for the end of a leftover, or whose next version the leftover waits for.
     fn concerns(leftover: &Self::Leftover, as_published: bool) -> [Option<Lpn>; 2];
 
-    /// A leftover is gone; its erase is the last one that was issued.
+    /// Called when a leftover is erased. Its erase is the last one that was issued.
     fn erased(
         &mut self,
         tables: &mut Tables<Self::Leftover>,
@@ -135,8 +135,7 @@ trait Rule: Clone + Send + 'static {
         leftover: Self::Leftover,
     );
 
-    /// A leftover, or what stands beside it, that has to go before a page's next version is
-    /// programmed.
+    /// Work that must be done before a page's next version is programmed.
     fn in_the_way(
         &self,
         tables: &Tables<Self::Leftover>,
@@ -147,18 +146,18 @@ trait Rule: Clone + Send + 'static {
         Ok(None)
     }
 
-    /// A version was moved that is neither the committed one of its page nor of a live transaction.
+    /// Called when a version was moved that is neither committed nor of a live transaction.
     fn relocated(&mut self, page: Lpn, from: Ppn, to: Ppn) {
         let _ = (page, from, to);
     }
 
-    /// A victim is about to be erased. Returns when it may be.
+    /// Called before a victim is erased. Returns when it may be erased.
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         let _ = (ftl, victim);
         Ok(now)
     }
 
-    /// Recovery: keeps what is left of versions that do not count.
+    /// Recovery: records the versions that do not count.
     fn take_stock(
         &mut self,
         tables: &mut Tables<Self::Leftover>,
@@ -167,7 +166,7 @@ trait Rule: Clone + Send + 'static {
         is_committed: &[bool],
     );
 
-    /// Bytes beyond those of the engine's tables, which they are added to where names are the same.
+    /// Memory beyond that of the engine's tables. Entries with the same name are added up.
     fn memory(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
@@ -176,14 +175,14 @@ trait Rule: Clone + Send + 'static {
     fn check(&self, tables: &Tables<Self::Leftover>, ftl: &Ftl) -> Result<(), String>;
 }
 
-/// The tables of pages that both protocols keep.
+/// The tables that both protocols keep.
 #[derive(Debug, Clone)]
 struct Tables<L> {
-    /// Number of each page's last committed version.
+    /// The number of each page's last committed version.
     committed: Numbers,
     rings: Rings,
     leftovers: BTreeMap<Ppn, L>,
-    /// Leftovers by each page that they concern.
+    /// Leftovers, by the pages that they concern.
     by_page: BTreeSet<(Lpn, Ppn)>,
     gates: Gates,
     /// When the last commit was durable.
@@ -216,7 +215,7 @@ impl<L> Tables<L> {
         self.by_page.range(range).next().map(|&(_, at)| at)
     }
 
-    /// An uncommitted version stays on flash until its block is erased.
+    /// Records an uncommitted version, which stays on flash until its block is erased.
     fn leave<R: Rule<Leftover = L>>(&mut self, at: Ppn, leftover: L) {
         for page in R::concerns(&leftover, self.as_published)
             .into_iter()
@@ -283,8 +282,8 @@ impl<R: Rule> Cyclic<R> {
         Ok(Taken { next, done })
     }
 
-    /// Programs a version that was kept back. If that fails it is kept back as before, and the
-    /// request can be made again.
+    /// Programs a held-back version. If that fails, it is held back again, and the request can be
+    /// repeated.
     fn program_held(
         &mut self,
         ftl: &mut Ftl,
@@ -427,7 +426,7 @@ impl<R: Rule> Owner for Cyclic<R> {
         }
     }
 
-    /// The erase takes superseded versions, so what superseded them must be durable.
+    /// The erase destroys replaced versions, so their replacements must be durable.
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         let now = now.max(self.tables.committed_at);
         self.rule.before_erase(ftl, now, victim)

@@ -1,14 +1,14 @@
-//! The numbers of the pages' last committed versions, for the cyclic protocols, whose versions name
-//! each other by them.
+//! Version numbers of each page's last committed version, for the cyclic protocols, whose links use
+//! them.
 //!
-//! Most pages of a database are written once and then stay, so that whole stretches of a device
-//! have the same number. So the table need not be as large as the mapping table: numbers are kept
-//! in chunks of pages, and a chunk whose pages all have the same number keeps one. [FlagCommit]
-//! Table 3 has 0.4 MB more for SCC than for protocols without such numbers.
+//! Most pages of a database are written once, so that long ranges of a device have the same number.
+//! So the table need not be as large as the mapping table: numbers are stored in chunks of pages,
+//! and a chunk whose pages all have the same number stores it once. [FlagCommit] Table 3 lists 0.4
+//! MB more for SCC than for protocols without such numbers.
 
 use crate::units::Lpn;
 
-/// Pages of a chunk.
+/// Pages per chunk.
 const CHUNK: usize = 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ enum Chunk {
     Each(Box<[u32; CHUNK]>),
 }
 
-/// A number for each page.
+/// A number for each page, in compressed form.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Numbers {
     chunks: Vec<Chunk>,
@@ -25,7 +25,7 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// The number of a page, if there is such a page.
+    /// The number of a page. `None` if there is no such page.
     #[inline]
     pub(super) fn get(&self, at: Lpn) -> Option<u32> {
         let index = at.index();
@@ -59,14 +59,14 @@ impl Numbers {
         if let Chunk::Each(numbers) = chunk {
             let place = at.index() % CHUNK;
             numbers[place] = number;
-            // A device that is written from end to end is in order again.
+            // A sequentially rewritten chunk becomes uniform again.
             if place == CHUNK - 1 && numbers.iter().all(|other| *other == number) {
                 *chunk = Chunk::Same(number);
             }
         }
     }
 
-    /// There are so many pages from now on; new ones have no number yet, which is 0.
+    /// Extends the table to `pages` pages; new ones have the number 0.
     pub(super) fn grow(&mut self, pages: usize) {
         let old = self.pages;
         self.chunks.resize(pages.div_ceil(CHUNK), Chunk::Same(0));
@@ -75,7 +75,7 @@ impl Numbers {
         in_last.for_each(|at| self.set(Lpn(at as u32), 0));
     }
 
-    /// Bytes in memory.
+    /// Memory in bytes.
     pub(super) fn bytes(&self) -> u64 {
         let full = self.chunks.iter();
         let full = full.filter(|chunk| matches!(chunk, Chunk::Each(_))).count();
@@ -84,7 +84,7 @@ impl Numbers {
 }
 
 impl FromIterator<u32> for Numbers {
-    /// Pages in their order. Chunks of one number are kept as such.
+    /// Collects the numbers of pages in order. Uniform chunks are compressed.
     fn from_iter<I: IntoIterator<Item = u32>>(numbers: I) -> Numbers {
         let mut all = Numbers::default();
         for number in numbers {

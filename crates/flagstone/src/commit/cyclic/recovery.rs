@@ -1,5 +1,5 @@
-//! Recovery of SCC and BPCC: gathers the versions on flash, follows their links, and points the
-//! mapping table at what counts. What a link says is the protocol's.
+//! Recovery of SCC and BPCC: collects the versions on flash, follows their links, and maps those
+//! that count. The protocol defines the meaning of a link.
 
 use super::{Cyclic, Rule, Tables, Version, link};
 use crate::commit::show::Rulings;
@@ -13,48 +13,48 @@ use crate::units::{Lpn, TxId};
 pub(super) struct Seen {
     pub(super) version: Version,
     pub(super) slot: Slot,
-    /// The version that it names.
+    /// The version that it links to.
     pub(super) next: Version,
 }
 
-/// The versions on flash, as far as a protocol needs them.
+/// The versions on flash that a protocol needs.
 pub(super) trait Versions {
-    /// None, on a device of so many pages.
+    /// An empty collection for a device with `pages` pages.
     fn none(pages: u32) -> Self;
 
-    /// Takes note of a version and of what its tail says beyond the link.
+    /// Adds a version. `more` is its tail after the link.
     fn see(&mut self, seen: Seen, more: &[u8]);
 
-    /// All have been seen. Returns the highest number that another one could follow.
+    /// Called last. Returns the highest number that another version could follow.
     fn sort(&mut self) -> u32;
 
-    /// What the newest version of a page is, by its link.
+    /// The verdict on the newest version of a page, by its link.
     fn verdict(&self, page: Lpn) -> Verdict;
 
-    /// The number of the version of a page that counts, and where it is, given whether the newest
-    /// one is committed. Number 0 is none.
+    /// The number and place of the version of a page that counts. `is_committed`: whether the
+    /// newest one is committed. Number 0: none.
     fn counting(&self, page: Lpn, is_committed: bool) -> (u32, Slot);
 
-    /// The newest version of a page, where it is, the version that it names, and the highest number
-    /// of that version's page. Nothing if no version of the page is on flash.
+    /// The newest version of a page, and the highest number of the page that it links to. `None` if
+    /// no version of the page is on flash.
     fn newest(&self, page: Lpn) -> Option<(Seen, u32)>;
 
-    /// The row of the recovery table that decides about the newest version of a page, given whether
-    /// its path of links is a ring.
+    /// The row of the recovery table for the newest version of a page. `is_ring`: whether its path
+    /// of links is a ring.
     fn row(&self, page: Lpn, is_ring: bool) -> &'static str;
 }
 
-/// What one link says of the version that carries it.
+/// What a link says about the version that contains it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Committed,
     Uncommitted,
-    /// What the newest version of this page is.
+    /// The same as for the newest version of this page.
     AsNewestOf(Lpn),
 }
 
-/// Whether the newest version of each page is committed: follows links until one decides, or until
-/// the ring closes, which decides too. Every link is followed once.
+/// Whether the newest version of each page is committed. Follows links until one decides, or until
+/// the ring closes, which decides too. Follows every link once.
 pub(super) fn judge(pages: u32, link: impl Fn(Lpn) -> Verdict) -> Vec<bool> {
     #[derive(Clone, Copy, PartialEq)]
     enum Visit {
@@ -90,7 +90,7 @@ pub(super) fn judge(pages: u32, link: impl Fn(Lpn) -> Verdict) -> Vec<bool> {
         .collect()
 }
 
-/// Tells what was decided about the newest version of each page.
+/// Records the decision about the newest version of each page.
 fn tell<V: Versions>(rulings: &mut Rulings, found: &V, is_committed: &[bool]) {
     if !rulings.listens() {
         return;
@@ -99,7 +99,7 @@ fn tell<V: Versions>(rulings: &mut Rulings, found: &V, is_committed: &[bool]) {
         let Some((newest, highest)) = found.newest(page) else {
             continue;
         };
-        // Follows links as `judge` does; a path that ends nowhere is a ring.
+        // Follows links like `judge`; a path without an end is a ring.
         let (mut at, mut steps) = (page, 0);
         while let Verdict::AsNewestOf(next) = found.verdict(at) {
             at = next;

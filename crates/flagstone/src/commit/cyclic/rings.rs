@@ -1,4 +1,4 @@
-//! The rings of live transactions as far as they go: the active transaction table of SCC and BPCC.
+//! The unfinished rings of live transactions: the active transaction table of SCC and BPCC.
 
 use super::Version;
 use crate::commit::show::live_row;
@@ -7,7 +7,7 @@ use crate::ftl::{Ftl, Slot, Written};
 use crate::units::{Lpn, Nanos, Ppn, TxId};
 use rustc_hash::FxHashMap;
 
-/// A version of a live transaction that is on flash.
+/// A version on flash that belongs to a live transaction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shadow {
     tx: TxId,
@@ -22,18 +22,18 @@ impl Shadow {
     }
 }
 
-/// The ring of a live transaction as far as it goes.
+/// The unfinished ring of a live transaction.
 #[derive(Debug, Clone)]
 struct Ring {
     first: Version,
     held: Option<(Version, Held)>,
     /// Pages on flash.
     written: Vec<Lpn>,
-    /// When the last program is done.
+    /// When its last program is done.
     done: Nanos,
 }
 
-/// Live transactions and their pages: the active transaction table.
+/// The active transaction table: live transactions and their pages.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rings {
     rings: FxHashMap<TxId, Ring>,
@@ -41,7 +41,7 @@ pub(super) struct Rings {
 }
 
 impl Rings {
-    /// Keeps a version back, and hands out the one that was: its link is the new one.
+    /// Holds a version back. Returns the previously held one, which links to the new one.
     pub(super) fn hold(
         &mut self,
         tx: TxId,
@@ -57,27 +57,27 @@ impl Rings {
         ring.held.replace((version, Held::new(write)))
     }
 
-    /// Keeps a version back again, in the place of the one that was to follow it.
+    /// Holds a version back again, instead of the one that was to follow it.
     #[cold]
     pub(super) fn keep_back(&mut self, tx: TxId, version: Version, held: Held) {
         let ring = self.rings.get_mut(&tx).expect("the transaction is live");
         ring.held = Some((version, held));
     }
 
-    /// The version that is kept back: the next request programs it.
+    /// The held-back version, which the next request programs.
     pub(super) fn held(&self, tx: TxId) -> Option<Version> {
         let (version, _) = self.rings.get(&tx)?.held.as_ref()?;
         Some(*version)
     }
 
-    /// The version that is kept back, with the first one as its link: what closes the ring.
+    /// The held-back version with the first version as its link, which closes the ring.
     pub(super) fn last(&mut self, tx: TxId) -> Option<(Version, Held, Version)> {
         let ring = self.rings.get_mut(&tx)?;
         let (version, held) = ring.held.take()?;
         Some((version, held, ring.first))
     }
 
-    /// A version of a live transaction was programmed.
+    /// Records that a version of a live transaction was programmed.
     pub(super) fn wrote(
         &mut self,
         tx: TxId,
@@ -99,7 +99,7 @@ impl Rings {
         debug_assert!(other.is_none(), "{version:?} is not the only one");
     }
 
-    /// Ends a transaction: its versions on flash, and when the last of them is done.
+    /// Ends a transaction. Returns its versions on flash, and when the last is done.
     pub(super) fn end(&mut self, tx: TxId) -> (Vec<(Lpn, Shadow)>, Nanos) {
         let Some(ring) = self.rings.remove(&tx) else {
             return (Vec::new(), Nanos::ZERO);
@@ -114,7 +114,7 @@ impl Rings {
         (pages, ring.done)
     }
 
-    /// Where a transaction finds a page.
+    /// Finds a page for a transaction.
     pub(super) fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
         let Some(tx) = tx else {
             return ftl.slot(at).into();
@@ -130,12 +130,12 @@ impl Rings {
         }
     }
 
-    /// The version of a live transaction that is on flash, if there is one.
+    /// The version on flash that belongs to a live transaction, if any.
     pub(super) fn shadow(&self, at: Lpn) -> Option<&Shadow> {
         self.shadows.get(&at)
     }
 
-    /// Follows a page that was moved. False if no live transaction wrote it.
+    /// Updates a moved page. Returns `false` if it does not belong to a live transaction.
     pub(super) fn relocated(&mut self, at: Lpn, from: Ppn, to: Ppn) -> bool {
         match self.shadows.get_mut(&at) {
             Some(shadow) if shadow.ppn() == from => {
@@ -149,7 +149,7 @@ impl Rings {
         }
     }
 
-    /// The rings, for people.
+    /// The rings, for display.
     pub(super) fn rows(&self) -> Vec<Vec<String>> {
         let row = |(&tx, ring): (&TxId, &Ring)| {
             let version = |lpn: &Lpn| {
@@ -163,7 +163,7 @@ impl Rings {
         self.rings.iter().map(row).collect()
     }
 
-    /// Bytes of the tables and of the pages kept back.
+    /// Memory of the tables and of the held-back pages in bytes.
     pub(super) fn memory(&self) -> u64 {
         let rings = self.rings.values();
         let own: u64 = rings

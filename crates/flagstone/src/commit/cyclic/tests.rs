@@ -1,5 +1,5 @@
-//! What holds for SCC and BPCC alike, on a small device: what an aborted transaction names, and
-//! what the next version waits for.
+//! Tests common to SCC and BPCC, on a small device: links of aborted transactions, and waits before
+//! the next version.
 
 use super::bench::bench;
 use super::link;
@@ -40,7 +40,7 @@ fn d2_the_next_version_waits_for_its_predecessor() {
             bench.now, acknowledged,
             "page 0 is programmed as early as that"
         );
-        // And not only the first who comes: what he wrote may be taken back.
+        // Not only the first writer waits: its version may be rolled back.
         bench.abort(tx);
         bench.now = early;
         bench.open(3, &[0, 2]);
@@ -74,7 +74,7 @@ fn own_writes_are_read_before_the_commit_and_trims_last() {
     }
 }
 
-/// A version of page 0 on flash with a number near the last one, which names itself.
+/// A version of page 0 on flash with a number near the maximum, which links to itself.
 #[test]
 fn a_page_whose_numbers_are_near_their_end_is_written_no_more() {
     let end = (1u32 << 31) / 16 * 15;

@@ -1,39 +1,37 @@
-//! A device that is compacted, and becomes smaller.
+//! Compaction of a device, which may shrink it.
 
 use super::{Device, DeviceError};
 use crate::ftl::{FtlError, empty_end, forget_old, forget_trims};
 use crate::units::{Nanos, Pbn};
 
-/// What a compaction is to come to.
+/// The goal of a compaction.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Aim {
-    /// Blocks that are kept: the first ones. The device has as few pages then.
+    /// Number of first blocks to keep. The number of logical pages shrinks accordingly.
     pub blocks: u32,
-    /// Blocks in which fewer pages are live are collected.
+    /// Blocks with fewer live pages than this are collected.
     pub dense: u32,
 }
 
 impl Aim {
-    /// With these.
+    /// Creates a goal from the two values.
     pub fn new(blocks: u32, dense: u32) -> Aim {
         Aim { blocks, dense }
     }
 }
 
 impl Device {
-    /// Forgets what was trimmed, collects blocks of which little is live, and makes the device
-    /// smaller, on a medium that can be: it keeps its first blocks then, and what lies in the
-    /// others moves. `was_written` says of a block whether anything was ever written to it. Returns
-    /// whether all of that is done.
+    /// Drops trims, collects blocks with few live pages, and shrinks the device if its medium can
+    /// shrink: then it keeps the first blocks, and moves the contents of the others. `was_written`
+    /// returns whether a block was ever written. Returns whether everything was done.
     ///
-    /// The device stays as large as it is where a page beyond the new end holds something, while a
-    /// transaction lives, where a snapshot shows what is no longer committed, where there is too
-    /// little room to move what is live, and with protocols other than `seal`. A cut at any time
-    /// leaves what was there.
+    /// The size does not change if a page beyond the new end holds data, a transaction is live, a
+    /// snapshot shows replaced versions, there is too little room to move live pages, or the
+    /// protocol is not `seal`. A cut at any time leaves the contents intact.
     ///
     /// # Errors
-    /// A device that cannot go on.
+    /// The device cannot continue.
     pub fn compact(
         &mut self,
         now: Nanos,

@@ -1,26 +1,26 @@
-//! What a device shows of itself: its protocol's tables, and what its restart decided.
+//! Inspection of a device: its protocol's tables, and the decisions of its restart.
 
 use super::Device;
 use crate::commit::{Ruling, Table};
 
 impl Device {
-    /// What the restart decided and by which row of the recovery table, if the options say that it
-    /// tells ([`Options::tells`](crate::commit::Options::tells)).
+    /// The decisions of the restart with their rows of the recovery table, if
+    /// [`Options::tells`](crate::commit::Options::tells) was set.
     pub fn rulings(&self) -> &[Ruling] {
         &self.rulings
     }
 
-    /// Live pages that belong to transactions which have not ended, where the protocol knows.
+    /// Number of live pages of unfinished transactions, as far as the protocol knows.
     pub fn uncommitted(&self) -> u64 {
         self.protocol.uncommitted()
     }
 
-    /// Pages that so many trims of one transaction take at most.
+    /// Maximum number of pages for `trims` trims of one transaction.
     pub fn pages_of_trims(&self, trims: u64) -> u64 {
         trims.div_ceil(self.protocol.trims_a_page(&self.ftl))
     }
 
-    /// The tables of the protocol in memory. The mapping table is the FTL's:
+    /// The protocol's tables in memory. The FTL's mapping table is
     /// [`mapping`](crate::commit::mapping).
     pub fn tables(&self) -> Vec<Table> {
         self.protocol.tables(&self.ftl)

@@ -1,15 +1,15 @@
-//! The layer below a device: what it shows of itself, and what the owner of the device lets it do.
+//! Access to the FTL below a device.
 
-/// What a device of pages and one of records show alike, and let their owner do to what is below.
+/// Methods common to devices of pages and of records.
 macro_rules! over_ftl {
     ($Device:ty) => {
         impl $Device {
-            /// Logical pages that can be addressed.
+            /// Number of logical pages.
             pub fn pages(&self) -> u32 {
                 self.ftl.logical_pages()
             }
 
-            /// The shape of the flash.
+            /// The geometry of the flash.
             pub fn geometry(&self) -> &$crate::nand::Geometry {
                 self.ftl.geometry()
             }
@@ -24,7 +24,7 @@ macro_rules! over_ftl {
                 &self.host
             }
 
-            /// When recovery was over; before transactions in doubt were resolved.
+            /// When recovery ended, before transactions in doubt were resolved.
             pub fn recovered_at(&self) -> Nanos {
                 self.recovered_at
             }
@@ -43,12 +43,12 @@ macro_rules! over_ftl {
                 Ok(self.ftl.erase_ahead(now)?)
             }
 
-            /// Says that no request will be made at an earlier instant; see [`Flash::reached`].
+            /// Announces that no request will come at an earlier instant; see [`Flash::reached`].
             pub fn reached(&mut self, now: Nanos) {
                 self.ftl.reached(now);
             }
 
-            /// The layer below, to look at.
+            /// The FTL below, for inspection.
             pub fn ftl(&self) -> &Ftl {
                 &self.ftl
             }

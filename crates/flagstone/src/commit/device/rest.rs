@@ -1,4 +1,4 @@
-//! Devices at rest: tables that spare the next opening the reading of the blocks.
+//! Devices at rest: saved tables let the next opening skip reading the blocks.
 
 use super::{Device, format};
 use crate::commit::{DeviceError, Kind, Options};
@@ -8,8 +8,9 @@ use crate::units::Nanos;
 
 impl Device {
     /// Brings the device to rest: everything that its tables rely on is durable when this returns.
-    /// Gives the tables, for [`Device::resume`], if the protocol can; `seal` can. They are true
-    /// until the next transaction. Those that live now are rolled back by the next opening.
+    /// Returns the tables, for [`Device::resume`], if the protocol supports it, as `seal` does.
+    /// They are valid until the next transaction. Live transactions are rolled back by the next
+    /// opening.
     ///
     /// ```
     /// use flagstone::commit::{Device, Options};
@@ -36,8 +37,8 @@ impl Device {
         self.rest_by(now, |ftl| ftl.rest())
     }
 
-    /// As [`Device::rest`], for the last time: the tables take the memory of the mapping table, so
-    /// that it is there once. If it gives tables, the device may only be dropped or taken apart.
+    /// Like [`Device::rest`], but moves the mapping table into the tables, to save memory. If it
+    /// returns tables, the device may only be dropped or taken apart.
     ///
     /// # Errors
     /// As [`Device::rest`].
@@ -58,9 +59,9 @@ impl Device {
         }))
     }
 
-    /// Ends what is being written, before the device is closed: every block gets its summary, so
-    /// that a restart knows of each page whether it was there. Returns the number of the last
-    /// program if it is so: [`Options::ended`] of the next opening. `seal` and `seal-r` can.
+    /// Closes open blocks before the device is closed: every block gets its summary, which lists
+    /// all pages that existed. Returns the number of the last program if every block has one, for
+    /// [`Options::ended`] of the next opening. Supported by `seal` and `seal-r`.
     ///
     /// # Errors
     /// The power fails.
@@ -68,15 +69,14 @@ impl Device {
         Ok(self.protocol.end_blocks(&mut self.ftl, now)?)
     }
 
-    /// What the restart has found damaged that was durable, where [`Options::salvages`] let it go
-    /// on.
+    /// Damaged durable data that the restart has found, if [`Options::salvages`] is set.
     pub fn damage(&self) -> &[Damage] {
         self.ftl.damage()
     }
 
-    /// As [`Device::open`], for a device that was brought to rest with these tables, and to whose
-    /// flash nothing was written since. If the tables turn out to be of another device, or of
-    /// another state of this one, the blocks are read. Says whether the tables were of use.
+    /// Like [`Device::open`], for a device that was brought to rest with these tables and whose
+    /// flash was not written since. If the tables belong to another device, or to another state of
+    /// this one, the blocks are read. Returns whether the tables were used.
     ///
     /// # Errors
     /// As [`Device::open`].

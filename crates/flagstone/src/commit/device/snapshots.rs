@@ -1,24 +1,23 @@
-//! Snapshots of a device: a reader sees what was committed when it began, whatever is committed
-//! since.
+//! Snapshots of a device: a reader sees the state that was committed when it began.
 
 use super::{Device, DeviceError, read_found};
 use crate::ftl::Cause;
 use crate::units::{Lpn, Nanos, SnapshotId};
 
 impl Device {
-    /// Whether the mapping table names the committed version of each page and nothing else, so that
-    /// there can be snapshots.
+    /// Whether snapshots are supported: the mapping table refers to the committed version of each
+    /// page and to nothing else.
     pub fn allows_snapshots(&self) -> bool {
         self.protocol.allows_snapshots()
     }
 
-    /// Takes a snapshot of what is committed. It copies nothing. Pages that are replaced or trimmed
-    /// while it is open stay until [`Device::end_snapshot`], and their blocks are not collected.
-    /// Where the device would be full otherwise, the oldest snapshots end by themselves. After a
-    /// restart there are none.
+    /// Takes a snapshot of the committed state. Copies nothing. Pages that are replaced or trimmed
+    /// while it is open stay until [`Device::end_snapshot`], and their blocks are not collected. If
+    /// the device would be full otherwise, the oldest snapshots are ended. Snapshots do not survive
+    /// a restart.
     ///
     /// # Errors
-    /// The protocol cannot give snapshots.
+    /// The protocol does not support snapshots.
     pub fn snapshot(&mut self) -> Result<SnapshotId, DeviceError> {
         match self.protocol.allows_snapshots() {
             true => Ok(self.ftl.take_snapshot()),
@@ -28,24 +27,24 @@ impl Device {
         }
     }
 
-    /// Gives a snapshot back. It may have ended.
+    /// Ends a snapshot. It may have been ended already.
     pub fn end_snapshot(&mut self, id: SnapshotId) {
         self.ftl.end_snapshot(id);
     }
 
-    /// Opens a snapshot again that another device over the same flash had open, under the same
-    /// number, with one reader. What is committed must be what it showed. Returns `false`, and does
+    /// Reopens a snapshot of another device over the same flash, with the same number and one
+    /// reader. The committed state must equal that of the snapshot. Returns `false`, and does
     /// nothing, if other snapshots are open.
     pub fn reopen_snapshot(&mut self, id: SnapshotId) -> bool {
         self.protocol.allows_snapshots() && self.ftl.reopen_snapshot(id)
     }
 
-    /// Reads a page of a snapshot into `into`, which has room for one. Returns when it was read,
-    /// and how many bytes it has, or nothing for a page that was never written, or was trimmed.
+    /// Reads a page of a snapshot into `into`, which is at least one page long. Returns when it was
+    /// read, and its length, or `None` if the page was never written or was trimmed.
     ///
     /// # Errors
-    /// The snapshot has ended, the page is beyond the device or lost to bit errors, or the power is
-    /// gone.
+    /// The snapshot has ended, the page is beyond the device or lost to bit errors, or the power
+    /// failed.
     pub fn read_snapshot(
         &mut self,
         now: Nanos,

@@ -1,4 +1,4 @@
-//! What the device refuses, whatever the protocol; and what it tells of itself.
+//! Requests that the device refuses under every protocol, and what it reports about itself.
 
 use super::*;
 use crate::nand::small;
@@ -12,7 +12,7 @@ fn device(kind: Kind) -> Device {
     Device::open(flash, kind, CONFIG, &options, Nanos::ZERO).expect("a blank device")
 }
 
-/// Protocols with more than one transaction at a time.
+/// Protocols with concurrent transactions.
 fn side_by_side() -> impl Iterator<Item = Kind> {
     let all = Kind::ALL.iter().copied();
     all.filter(|kind| kind.info().isolation > Isolation::Strict)
@@ -121,7 +121,7 @@ fn a_page_of_a_live_transaction_is_read_by_it_alone() {
     }
 }
 
-/// Writes a value in a transaction of its own. Returns when it is acknowledged.
+/// Writes a value in a separate transaction. Returns when it is acknowledged.
 fn put(device: &mut Device, now: Nanos, at: u32, value: u8) -> Result<Nanos, DeviceError> {
     let tx = device.begin(now)?;
     let next = device.write(now, tx, Lpn(at), &[value])?.next;
@@ -173,7 +173,7 @@ fn a_device_whose_numbers_are_near_their_end_takes_no_new_work_and_can_be_read()
     }
 }
 
-/// What the refusal is for: a number that has six bytes on flash is another one beyond them.
+/// Why the device refuses: a number with six bytes on flash would wrap around.
 #[test]
 fn a_device_beyond_its_numbers_would_not_start_again() {
     let mut device = device(Kind::Plain);

@@ -16,7 +16,7 @@ const GEOMETRY: Geometry = Geometry {
     ..small::GEOMETRY
 };
 
-/// A page laid out by hand, in the block and at the place given.
+/// A page constructed by a test, in the given block and place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Laid {
     pub(super) at: (u32, u32),
@@ -28,12 +28,12 @@ pub(super) struct Laid {
     pub(super) flag: u8,
 }
 
-/// A link to the page that `laid` becomes.
+/// A link to the page that `laid` describes.
 pub(super) fn link_to(laid: Laid) -> Option<Link> {
     Some(Link::to(place(laid.at), laid.seq))
 }
 
-/// Every way in which three pages of a transaction can be linked, each to an older one or to none.
+/// All ways to link three pages of a transaction, each to an older one or to none.
 pub(super) fn shapes() -> Vec<[Option<usize>; 3]> {
     let second = [None, Some(0)];
     let third = [None, Some(0), Some(1)];
@@ -41,7 +41,7 @@ pub(super) fn shapes() -> Vec<[Option<usize>; 3]> {
     pairs.map(|(b, c)| [None, b, c]).collect()
 }
 
-/// A transaction of three pages: how they are linked and flagged, in one block or in one each.
+/// A transaction of three pages, with links and flags, in one block or in one block each.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Three {
     pub(super) links: [Option<usize>; 3],
@@ -51,7 +51,7 @@ pub(super) struct Three {
 }
 
 impl Three {
-    /// All that there are with these links and flags.
+    /// All transactions with these links and flags.
     pub(super) fn all(links: &[[Option<usize>; 3]], flags: &[u8]) -> Vec<Three> {
         let mut all = Vec::new();
         for places in 0..flags.len().pow(3) {
@@ -72,12 +72,12 @@ impl Three {
         all
     }
 
-    /// Whether one flag stands for all pages.
+    /// Whether all pages share one flag.
     pub(super) fn is_cluster(&self) -> bool {
         self.block_flags && !self.apart
     }
 
-    /// The pages, of transaction 5: page `i` of the device has `20 + i`.
+    /// The pages, of transaction 5: page `i` of the device contains `20 + i`.
     fn lay(&self) -> Vec<Laid> {
         let mut pages: Vec<Laid> = Vec::new();
         for (page, (link, flag)) in (0..).zip(self.links.into_iter().zip(self.flags)) {
@@ -97,7 +97,7 @@ impl Three {
         pages
     }
 
-    /// Which of the pages count, and that they say what was laid out.
+    /// Which of the pages count. Also checks their contents.
     pub(super) fn counting(&self, kind: Kind) -> [bool; 3] {
         let options = Options::default().with("block_flags", self.block_flags);
         let values = laid(kind, options, &self.lay()).values(3);
@@ -109,7 +109,7 @@ impl Three {
     }
 }
 
-/// The options of the repaired form or of the printed one, with flags for pages.
+/// Options for page flags, in the repaired or the printed form.
 pub(super) fn page_flags(as_published: bool) -> Options {
     Options {
         as_published,
@@ -135,7 +135,7 @@ pub(super) fn bench(kind: Kind, block_flags: bool, strict_order: bool) -> Small 
     start(kind, options, small::chip(geometry))
 }
 
-/// A device that holds these pages; each has its write sequence as its only byte.
+/// A device that holds these pages. The contents of each is one byte, its write sequence.
 pub(super) fn laid(kind: Kind, options: Options, pages: &[Laid]) -> Small {
     let mut chip = small::chip(GEOMETRY);
     for page in pages {
@@ -161,7 +161,7 @@ fn start(kind: Kind, options: Options, mut chip: Chip) -> Small {
     Small::on(chip, Config::small(12, Some(2)), kind, options)
 }
 
-/// Commits small transactions over some pages until so many blocks have been collected.
+/// Commits small transactions over `pages` until `collections` blocks have been collected.
 pub(super) fn churn(bench: &mut Small, pages: &[u32], collections: u64) {
     let until = bench.device().stats().collections + collections;
     while bench.device().stats().collections < until {

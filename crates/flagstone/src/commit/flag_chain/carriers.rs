@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 #[derive(Debug, Clone, Copy)]
 struct Carried {
     target: Ppn,
-    /// Whether the carrier is also a version that the mapping table or a row names.
+    /// Whether the carrier is also a version in the mapping table or in a row.
     current: bool,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Carriers {
 }
 
 impl Carriers {
-    /// `carrier`, which is live, carries the flag of `target` from now on.
+    /// Records that `carrier`, a live page, carries the flag of `target`.
     pub(super) fn insert(&mut self, ftl: &mut Ftl, target: Ppn, carrier: Ppn, current: bool) {
         self.target_erased(ftl, target);
         self.of_target.insert(target, carrier);
@@ -38,7 +38,7 @@ impl Carriers {
         self.of_target.contains_key(&target)
     }
 
-    /// The version at `at` is no longer needed. It is dropped, unless it carries a flag.
+    /// Kills the version at `at`, unless it carries a flag.
     pub(super) fn retire(&mut self, ftl: &mut Ftl, at: Ppn) {
         match self.carriers.get_mut(&at) {
             Some(carried) => carried.current = false,
@@ -46,7 +46,7 @@ impl Carriers {
         }
     }
 
-    /// The collector has copied a page.
+    /// Updates a page that the collector has copied.
     pub(super) fn moved(&mut self, from: Ppn, to: Ppn) {
         if !self.carriers.is_empty()
             && let Some(carried) = self.carriers.remove(&from)
@@ -56,7 +56,7 @@ impl Carriers {
         }
     }
 
-    /// A page is gone, and with it the need to carry its flag.
+    /// Removes a page that is gone; its flag need not be carried any more.
     pub(super) fn target_erased(&mut self, ftl: &mut Ftl, target: Ppn) {
         if !self.of_target.is_empty()
             && let Some(carrier) = self.of_target.remove(&target)
@@ -68,13 +68,13 @@ impl Carriers {
         }
     }
 
-    /// Bytes of both tables.
+    /// Memory of both tables in bytes.
     pub(super) fn bytes(&self) -> u64 {
         let entries = self.carriers.len();
         table_bytes::<Ppn, Ppn>(entries) + table_bytes::<Ppn, Carried>(entries)
     }
 
-    /// Checks that the tables agree and that every carrier is kept.
+    /// Checks that the tables agree and that every carrier is live.
     pub(super) fn check(&self, ftl: &Ftl) -> Result<(), String> {
         for (carrier, carried) in &self.carriers {
             if self.of_target.get(&carried.target) != Some(carrier) || !ftl.is_live(*carrier) {
@@ -88,7 +88,7 @@ impl Carriers {
     }
 }
 
-/// Programs a copy of `page` with another flag, linked to it.
+/// Programs a copy of `page` with another flag and a link to `page`.
 pub(super) fn copy_in_place_of(
     ftl: &mut Ftl,
     now: Nanos,
@@ -105,7 +105,7 @@ pub(super) fn copy_in_place_of(
     };
     let bytes = &data[..read.data_bytes];
     let what = (page.kind, page.lpn, None);
-    // Blocks that are short go to copies of live pages; a carrier joins an open one.
+    // Short blocks are for copies of live pages: a carrier goes to an open block.
     let planes = ftl.geometry().planes();
     let short = ftl.free_blocks() <= planes;
     let is_open = |plane: &u32| short && ftl.open_on(Stream::Gc, *plane).is_some();

@@ -20,9 +20,9 @@ pub(super) struct DirtyPages {
 }
 
 impl DirtyPages {
-    /// A transaction has written a page to `slot`. The first time the committed version is kept.
-    /// Later the transaction's own older version is killed, which is not needed any more. Says
-    /// whether it was the first time.
+    /// Records that a transaction has written a page to `slot`. The first time the committed
+    /// version is kept; later the transaction's own older version is killed. Returns whether it was
+    /// the first time.
     pub(super) fn write(&mut self, ftl: &mut Ftl, tx: TxId, at: Lpn, slot: Slot) -> bool {
         let last = ftl.set_slot(at, slot);
         if let Some(row) = self.rows.get(&at) {
@@ -34,7 +34,7 @@ impl DirtyPages {
         true
     }
 
-    /// Where a transaction, or a reader of none, finds a page.
+    /// Finds a page for a transaction, or for a reader without one.
     pub(super) fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'static> {
         match self.rows.get(&at) {
             Some(row) if Some(row.tx) != tx => row.last.into(),
@@ -42,20 +42,19 @@ impl DirtyPages {
         }
     }
 
-    /// The transaction that wrote the page has committed. Returns the version that is obsolete now.
+    /// Commits a page. Returns the version that becomes obsolete.
     pub(super) fn commit(&mut self, at: Lpn) -> Option<Ppn> {
         self.rows.remove(&at).and_then(|row| row.last.ppn())
     }
 
-    /// The transaction that wrote the page is rolled back: the last committed version is in the
-    /// mapping table again. Returns the version that never was.
+    /// Rolls a page back: the last committed version is mapped again. Returns the dropped version.
     pub(super) fn abort(&mut self, ftl: &mut Ftl, at: Lpn) -> Option<Ppn> {
         let row = self.rows.remove(&at)?;
         ftl.set_slot(at, row.last).ppn()
     }
 
-    /// A page has a copy: the mapping table or the row that named the old place names the new one.
-    /// Says whether one of them did.
+    /// Updates the mapping table or the row after a page was copied. Returns whether one of them
+    /// referred to it.
     pub(super) fn moved(&mut self, ftl: &mut Ftl, (lpn, from): (Lpn, Ppn), slot: Slot) -> bool {
         if ftl.slot(lpn).ppn() == Some(from) {
             ftl.set_slot(lpn, slot);
@@ -70,7 +69,7 @@ impl DirtyPages {
         }
     }
 
-    /// The table, for people.
+    /// The table, for display.
     pub(super) fn table(&self, ftl: &Ftl) -> Table {
         let row = |(lpn, row): (&Lpn, &Row)| {
             let place = |slot: Slot| slot.ppn().map_or("none".into(), |at| format!("p{at}"));
@@ -89,12 +88,12 @@ impl DirtyPages {
         )
     }
 
-    /// Bytes of the table.
+    /// Memory of the table in bytes.
     pub(super) fn bytes(&self) -> u64 {
         table_bytes::<Lpn, Row>(self.rows.len())
     }
 
-    /// Checks that every row is of a transaction in progress and that both versions are kept.
+    /// Checks that every row belongs to a transaction in progress and that both versions are live.
     pub(super) fn check(
         &self,
         ftl: &Ftl,

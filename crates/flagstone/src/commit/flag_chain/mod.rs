@@ -63,7 +63,7 @@ const BLOCK_FLAGS: Setting = Setting {
     what: "one flag for all pages of a transaction in a block ([FlagCommit] §3.4), or one a page",
 };
 
-/// The description that both protocols share: all but name, idea and section.
+/// The description common to both protocols.
 const INFO: Info = Info {
     paper: "FlagCommit",
     isolation: Isolation::NoPageConflict,
@@ -84,7 +84,7 @@ const INFO: Info = Info {
     ..Info::new("", "")
 };
 
-/// A page by its place and the program that put it there.
+/// Identifies a page by its place and its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) at: Ppn,
@@ -100,13 +100,13 @@ impl Link {
     }
 }
 
-/// What the tail of a spare area says.
+/// The contents of the tail of a spare area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tail {
     pub(super) version: u64,
     pub(super) xid: TxId,
     pub(super) link: Option<Link>,
-    /// The flag that the page was programmed with; [`Tail::emit`] sees to it.
+    /// The flag with which the page was programmed. [`Tail::emit`] stores it.
     pub(super) born: u8,
     pub(super) flag: u8,
 }
@@ -139,7 +139,7 @@ impl Tail {
     }
 }
 
-/// A shadow page as its spare area describes it.
+/// A shadow page, as described by its spare area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shadow {
     pub(super) at: Ppn,
@@ -174,8 +174,8 @@ impl Shadow {
     }
 }
 
-/// Reads the spare area of one page: nothing if it is blank, of another kind, cannot be read, or
-/// cannot be believed. Also says when the read was over.
+/// Reads the spare area of a page. Returns `None` if it is blank, of another kind, unreadable, or
+/// not plausible; and when the read was done.
 pub(super) fn read_shadow(
     ftl: &mut Ftl,
     now: Nanos,
@@ -196,8 +196,8 @@ pub(super) fn read_shadow(
     }
 }
 
-/// Follows a link of a page of `xid`: to its target if that is still the page that was meant, or,
-/// where links are `trusted` as printed, to whatever lies there now.
+/// Follows a link of a page of `xid` to its target, if that is still the intended page. With
+/// `trusted` links, as printed, returns whatever page is there now.
 pub(super) fn follow(
     ftl: &mut Ftl,
     now: Nanos,
@@ -205,7 +205,7 @@ pub(super) fn follow(
     trusted: bool,
     cause: Cause,
 ) -> Result<(Option<Shadow>, Nanos), FtlError> {
-    // A link that was found on flash may name a page that there is not.
+    // A link on flash may name a page beyond the device.
     let is_written = link.at.0 < ftl.geometry().pages()
         && matches!(
             ftl.block_state(ftl.geometry().block_of(link.at)),
@@ -224,7 +224,7 @@ pub(super) fn read_tail(bytes: &[u8]) {
     let mut again = bytes.to_vec();
     let tail = Tail::parse(bytes);
     tail.emit(&mut again);
-    // What a page was born with is its flag where it is emitted.
+    // The encoded initial flag is the flag itself.
     assert_eq!(
         Tail::parse(&again),
         Tail {

@@ -9,13 +9,13 @@ use rustc_hash::FxHashMap;
 /// All shadow pages of a device, by place (S in the paper).
 pub(super) struct Scanned {
     pub(super) pages: Vec<Shadow>,
-    /// When the last read was over.
+    /// When the last read was done.
     pub(super) done: Nanos,
-    /// When the scan was over and flags can be read, side by side.
+    /// When the scan was done. From then on flags can be read concurrently.
     scanned: Nanos,
     /// The highest transaction identifier.
     pub(super) last_tx: TxId,
-    /// Whether a link is followed wherever it leads, as printed.
+    /// Whether links are followed without a check, as printed.
     trusted: bool,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn scan(ftl: &mut Ftl, now: Nanos, trusted: bool) -> Result<Scanned, 
 }
 
 impl Scanned {
-    /// The page that a page's link leads to, if the link holds.
+    /// The target of a page's link, if the link is valid.
     pub(super) fn target(&self, page: usize) -> Option<usize> {
         let from = &self.pages[page];
         let link = from.tail.link?;
@@ -55,8 +55,8 @@ impl Scanned {
         (holds && target != page).then_some(target)
     }
 
-    /// The flag of a page, read from the page itself unless the scan has already seen a flag that
-    /// was changed. Summary pages do not hold flags.
+    /// The flag of a page, read from the page itself unless the scan has already seen that it was
+    /// changed. Summary pages do not contain flags.
     pub(super) fn flag(&mut self, ftl: &mut Ftl, page: usize, unset: u8) -> Result<u8, FtlError> {
         let page = &mut self.pages[page];
         if page.tail.flag == unset {
@@ -67,8 +67,8 @@ impl Scanned {
         Ok(page.tail.flag)
     }
 
-    /// Points the mapping table at the newest version of each logical page among those that count.
-    /// Of copies it takes the oldest, so that a collection that was cut short leaves only rubbish.
+    /// Maps the newest version of each logical page among those that count. Among copies it chooses
+    /// the oldest, so that an interrupted collection leaves only garbage.
     pub(super) fn map_newest(
         &self,
         ftl: &mut Ftl,
@@ -86,7 +86,7 @@ impl Scanned {
         ftl.revive_mapped()
     }
 
-    /// Gives blocks back of which no page is needed. Returns the pages in them.
+    /// Releases blocks without a needed page. Returns their pages.
     pub(super) fn release_rubbish(
         &self,
         ftl: &mut Ftl,
@@ -107,8 +107,8 @@ impl Scanned {
         released
     }
 
-    /// Groups the pages into units, and finds which unit links to which.
-    /// Pages for which `apart` holds are in none.
+    /// Groups pages into units, and finds the links between units. Pages for which `apart` returns
+    /// `true` are in no unit.
     pub(super) fn units(
         &self,
         ftl: &Ftl,
@@ -151,26 +151,26 @@ impl Scanned {
     }
 }
 
-/// Whether one low half of a write sequence comes before another.
+/// Compares two low halves of write sequences, with wrap-around.
 pub(super) fn is_before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
-/// The unit of a page that is in none.
+/// Marks a page that is in no unit.
 pub(super) const NO_UNIT: u32 = u32::MAX;
 
-/// Pages that share a flag, and the links among them.
+/// Units: pages that share a flag, and the links between units.
 pub(super) struct Units {
     /// The unit of each page.
     pub(super) of_page: Vec<u32>,
     /// The first page of each unit.
     first: Vec<u32>,
-    /// From unit to unit, sorted.
+    /// Links from unit to unit, sorted.
     edges: Vec<(u32, u32)>,
 }
 
 impl Units {
-    /// How many there are.
+    /// Number of units.
     pub(super) fn len(&self) -> usize {
         self.first.len()
     }
@@ -185,7 +185,7 @@ impl Units {
         self.first[unit as usize] as usize
     }
 
-    /// The pages of a unit: all between its first and the last of that block that belong to it.
+    /// The pages of a unit: its pages from the first one to the last one of the block.
     pub(super) fn pages(
         &self,
         unit: u32,
@@ -196,7 +196,7 @@ impl Units {
         (first..end).filter(move |&page| self.of_page[page] == unit)
     }
 
-    /// Units that no link leads to (U in the paper).
+    /// Units without an incoming link (U in the paper).
     pub(super) fn heads(&self) -> Vec<u32> {
         let mut linked = vec![false; self.len()];
         for &(_, to) in &self.edges {
@@ -207,7 +207,7 @@ impl Units {
             .collect()
     }
 
-    /// Every unit that a path of links leads to from those given, them included.
+    /// Marks every unit that is reachable by links from the given ones, and these.
     pub(super) fn reach(&self, mut from: Vec<u32>) -> Vec<bool> {
         let mut reached = vec![false; self.len()];
         for &unit in &from {

@@ -33,7 +33,7 @@ impl Tables {
         })
     }
 
-    /// A transaction that wrote these pages has committed, which is durable at `done`.
+    /// Commits a transaction that wrote these pages; the commit is durable at `done`.
     pub(super) fn commit(&mut self, ftl: &mut Ftl, tx: TxId, lpns: &[Lpn], done: Nanos) {
         let obsolete = lpns.iter().filter_map(|&lpn| {
             let obsolete = self.dirty.commit(lpn)?;
@@ -43,7 +43,7 @@ impl Tables {
         self.waits.commit(tx, done, obsolete);
     }
 
-    /// A transaction that wrote these pages is rolled back.
+    /// Rolls back a transaction that wrote these pages.
     pub(super) fn abort(&mut self, ftl: &mut Ftl, lpns: &[Lpn]) {
         for &lpn in lpns {
             let never_was = self.dirty.abort(ftl, lpn).expect("it was written");
@@ -85,7 +85,7 @@ impl Tables {
         Ok((pages, ftl.sync(read.done, acks)?))
     }
 
-    /// The collector has copied a page.
+    /// Updates the tables after the collector has copied a page.
     pub(super) fn relocated(&mut self, ftl: &mut Ftl, header: &Header, from: Ppn, to: Ppn) {
         let slot = Slot::of(header.kind, to);
         self.dirty.moved(ftl, (header.lpn, from), slot);
@@ -102,7 +102,7 @@ impl Tables {
         self.dirty.check(ftl, in_progress)
     }
 
-    /// Waits until a victim with these pages may be erased, whose flags are handed on at `flagged`.
+    /// Waits until a victim with these pages may be erased. Its flags are transferred at `flagged`.
     pub(super) fn before_erase(
         &self,
         ftl: &mut Ftl,

@@ -7,28 +7,28 @@
 use crate::units::{Nanos, Pbn, TxId};
 use std::collections::VecDeque;
 
-/// Commits, and erases, that are remembered one by one.
+/// Maximum number of commits, and of erases, that are stored individually.
 const COMMITS: usize = 4096;
 const ERASES: usize = 64;
 
-/// Instants that later steps must not come before. Steps are not in the order of their instants, so
-/// nothing is forgotten because an instant has passed: there is a floor below which all is one.
+/// Instants before which later steps must not happen. Steps are not ordered by their instants, so a
+/// passed instant is not dropped; a floor replaces the oldest ones.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Waits {
-    /// Commits that end up to here are not remembered one by one. All wait for them.
+    /// Commits up to here are not stored individually. Everything waits for this instant.
     floor: Nanos,
-    /// The end of the last commit, of any.
+    /// The latest end of any commit.
     acked: Nanos,
-    /// Transactions that are committed in memory and will be on flash at that instant, in the order
-    /// of their identifiers.
+    /// Transactions that are committed in memory, with the time at which that is durable, by
+    /// identifier.
     acks: Vec<(TxId, Nanos)>,
-    /// For each block the last such instant of a commit that made pages of it obsolete.
+    /// By block: the latest such time of a commit that made pages of the block obsolete.
     obsolete: Vec<Nanos>,
     /// Erases in flight, oldest first.
     erases: VecDeque<Erase>,
 }
 
-/// An erase: when it is done, and the transactions that had pages in the block, some several times.
+/// An erase: when it is done, and the transactions with pages in the block, possibly repeated.
 #[derive(Debug, Clone)]
 struct Erase {
     done: Nanos,
@@ -36,10 +36,10 @@ struct Erase {
 }
 
 impl Waits {
-    /// A commit was begun that will be durable at `ack` and made pages of these blocks obsolete.
+    /// Records a commit that will be durable at `ack` and made pages of these blocks obsolete.
     pub(super) fn commit(&mut self, tx: TxId, ack: Nanos, blocks: impl Iterator<Item = Pbn>) {
         self.acked = ack.max(self.acked);
-        // Mostly the last.
+        // Usually the last.
         let place = self.acks.iter().rposition(|entry| entry.0 < tx);
         self.acks
             .insert(place.map_or(0, |place| place + 1), (tx, ack));
@@ -62,14 +62,13 @@ impl Waits {
         self.erases.retain(|erase| erase.done > floor);
     }
 
-    /// When the commit of a transaction is durable. Its pages are not copied as committed before.
+    /// When a transaction's commit is durable. Before, its pages are not copied as committed.
     pub(super) fn ack_of(&self, tx: TxId) -> Nanos {
         let place = self.acks.binary_search_by_key(&tx, |entry| entry.0);
         place.map_or(self.floor, |place| self.acks[place].1)
     }
 
-    /// The instant at which the commits of some transactions are durable. If all are durable at
-    /// `now`, it is no later than that.
+    /// When the commits of these transactions are durable. Not later than `now` if all are.
     pub(super) fn acks_of(&self, now: Nanos, xids: impl Iterator<Item = TxId>) -> Nanos {
         let all = self.acked.max(self.floor);
         if all <= now {
@@ -78,8 +77,7 @@ impl Waits {
         xids.map(|xid| self.ack_of(xid)).max().unwrap_or_default()
     }
 
-    /// The erase of a block was issued that held pages of these transactions; it will be done at
-    /// `done`.
+    /// Records the erase of a block with pages of these transactions; it will be done at `done`.
     pub(super) fn erase(&mut self, done: Nanos, xids: impl Iterator<Item = TxId>) {
         let xids = xids.collect();
         self.erases.push_back(Erase { done, xids });
@@ -89,9 +87,9 @@ impl Waits {
         }
     }
 
-    /// What the erase of a block waits for that could be issued at `now`: the commits that made
-    /// pages in it obsolete, and the erases in flight of other pages of the same transactions. A
-    /// page whose erase did not land must find the chain above it unbroken.
+    /// When the erase of a block may be issued, at `now` or later: after the commits that made its
+    /// pages obsolete, and after the erases in flight of other pages of the same transactions. If
+    /// an erase does not land, its page must find the chain above it unbroken.
     pub(super) fn before_erase(
         &self,
         now: Nanos,
@@ -103,7 +101,7 @@ impl Waits {
         let mut here = Vec::new();
         let mut xids = Some(xids);
         for erase in &self.erases {
-            // One that is over by then is waited for without asking.
+            // An erase that is done by then needs no check.
             let ahead = erase.done > now;
             if let Some(xids) = xids.take_if(|_| ahead) {
                 here.extend(xids);
@@ -136,7 +134,7 @@ mod tests {
         assert_eq!(waits.acks_of(Nanos(0), xids([4, 5, 6])), Nanos(50));
         assert_eq!(waits.acks_of(Nanos(0), xids([6])), Nanos(0));
         assert!(waits.acks_of(Nanos(90), xids([6])) <= Nanos(90));
-        // Half of too many are forgotten, and all of them are waited for.
+        // The older half is dropped if there are too many, and everything waits for it.
         for tx in 10..10 + COMMITS as u64 {
             waits.commit(TxId(tx), Nanos(1_000 + tx), std::iter::empty());
         }

@@ -58,6 +58,6 @@ pub(in crate::commit) fn recover(
     options: &Options,
 ) -> Result<Recovered, FtlError> {
     let logs = heads(&INFO, ftl.geometry(), options)?;
-    // There is one transaction, whose group goes to the lane whose turn it is.
+    // A single transaction at a time: its group goes to the lane whose turn it is.
     protocol::recover(ftl, &mounted, options, (logs, None))
 }

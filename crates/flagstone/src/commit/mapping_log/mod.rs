@@ -75,65 +75,65 @@ const RECOVERY: &[Row] = rows! {
     "@D": "it is not called durable, and a page is not there" => "absent";
 };
 
-/// Pages are programmed without a log page or a checkpoint between them so many times at the most,
-/// so that no write sequence is given out twice by two starts of a device.
+/// Maximum number of programs between two log pages or checkpoints, so that no write sequence is
+/// used by two starts of a device.
 const UNSTATED_MAX: u64 = 1 << 23;
 
-/// Each log is written in so many lanes, on planes of one channel: what a transaction has just
-/// written keeps one of them busy, seldom both.
+/// Number of lanes of each log, on planes of one channel: the pages that a transaction has just
+/// written keep one of them busy, rarely both.
 pub(in crate::commit) const LANES: usize = 2;
 
-/// A group that no durable log page calls durable yet.
+/// A group that no durable log page states as durable yet.
 #[derive(Clone)]
 struct Recent {
     group: u64,
     done: Nanos,
-    /// When a log page is durable that calls it durable, once one is issued.
+    /// When a log page that states its durability is durable, once one was issued.
     stated: Option<Nanos>,
-    /// Blocks of the pages that it names: these must not be erased before.
+    /// Blocks of the pages that it names, which must not be erased before.
     blocks: Vec<Pbn>,
 }
 
-/// The logs, and what has to be durable before what.
+/// The logs, and the order in which writes must become durable.
 #[derive(Clone)]
 pub(in crate::commit) struct MappingLog {
     logs: u32,
     group: u64,
     last_tx: TxId,
     recent: VecDeque<Recent>,
-    /// A group is only left out of `recent` for what is issued from then on.
+    /// Issue time from which on groups may be missing in `recent`.
     issue: Nanos,
-    /// When all groups that were left out of `recent` are called durable, or are in a checkpoint.
+    /// When all groups dropped from `recent` are stated as durable, or are in a checkpoint.
     stated: Nanos,
     /// When all groups so far are durable.
     durable: Nanos,
-    /// When all commits so far are: what they made invalid may be erased from then on.
+    /// When all commits so far are durable: from then on obsolete pages may be erased.
     committed: Nanos,
-    /// When the last checkpoint is: what it made free may be used from then on.
+    /// When the last checkpoint is durable: blocks that it freed may be used from then on.
     ready: Nanos,
-    /// Log pages since the last checkpoint, and so many at the most.
+    /// Number of log pages since the last checkpoint, and its maximum.
     pages: u32,
     pages_max: u32,
-    /// Up to which write sequence pages may be programmed; nought before the first checkpoint.
+    /// The highest write sequence for programs; 0 before the first checkpoint.
     seq_max: u64,
-    /// When the checkpoint is durable that the present writes wait for.
+    /// When the checkpoint that present writes wait for is durable.
     begun: Nanos,
-    /// Until when each log is being written.
+    /// By log: until when it is being written.
     busy: Vec<Nanos>,
     buffer: Vec<u8>,
 }
 
-/// Which log a page goes to.
+/// Selects the log for a page.
 #[derive(Debug, Clone, Copy)]
 enum Lane {
-    /// The one that a transaction is bound to.
+    /// The log of the transaction's head.
     Of(u32),
-    /// The one that takes it first.
+    /// The log that can take it first.
     First,
 }
 
 impl MappingLog {
-    /// Makes sure that a page may be programmed. Returns when.
+    /// Ensures that a page may be programmed. Returns when.
     #[inline]
     pub(in crate::commit) fn admit(
         &mut self,
@@ -146,8 +146,8 @@ impl MappingLog {
         Ok(now.max(self.begun))
     }
 
-    /// Appends what a transaction has written to a log, or to the one whose turn it is, and points
-    /// the mapping table there. Returns when all of that is durable, its pages included.
+    /// Appends the writes of a transaction to a log, or to the one whose turn it is, and maps them.
+    /// Returns when all of that is durable, the pages included.
     pub(in crate::commit) fn commit(
         &mut self,
         ftl: &mut Ftl,
@@ -173,9 +173,10 @@ impl MappingLog {
         Ok(done)
     }
 
-    /// Records where a collection that began at `begun` has moved pages, all of which are durable
-    /// at `now`, before their block is erased. Returns when it may be. The log page is programmed
-    /// beside the copies, unless it has to say that groups are durable that name the victim.
+    /// Logs where a collection that began at `begun` has moved pages, all durable at `now`, before
+    /// their block is erased. Returns when it may be erased. The log page is programmed
+    /// concurrently with the copies, unless it must state that groups with pages in the victim are
+    /// durable.
     pub(in crate::commit) fn moved(
         &mut self,
         ftl: &mut Ftl,
@@ -185,7 +186,7 @@ impl MappingLog {
     ) -> Result<Nanos, FtlError> {
         let now = ftl.sync(now, self.committed)?;
         let names_it = |group: &Recent| group.blocks.contains(&victim);
-        // A log page states all groups up to one: if the last of these is stated, all are.
+        // A log page states all groups up to one: stating the last of these is sufficient.
         if let Some(last) = self.recent.iter().rposition(names_it)
             && self.recent[last].stated.is_none()
         {
@@ -197,7 +198,7 @@ impl MappingLog {
             let stated = stated.fold(self.stated, Nanos::max);
             return ftl.sync(now, stated);
         }
-        // The mapping table names the copies already: a checkpoint waits for them.
+        // The mapping table refers to the copies already: a checkpoint waits for them.
         self.durable = self.durable.max(now);
         let issued = self.admit(ftl, begun)?;
         let issued = self.make_room(ftl, issued)?;
@@ -209,8 +210,8 @@ impl MappingLog {
         Ok(done)
     }
 
-    /// Says that the groups up to the one at index `last` are durable, and where a collection has
-    /// moved pages, which are durable at `now`. Returns when that is durable.
+    /// States that the groups up to index `last` are durable, and logs pages moved by a collection,
+    /// which are durable at `now`. Returns when that is durable.
     fn state(
         &mut self,
         ftl: &mut Ftl,
@@ -228,7 +229,7 @@ impl MappingLog {
         if next == self.group {
             return self.append(ftl, now, Lane::First, (self.group, now), moved, None);
         }
-        // Another collection is still at it: what it has moved is in flight.
+        // Another collection is in progress, and its copies are in flight.
         let done = self.append(ftl, now, Lane::First, (next - 1, now), moved, None)?;
         self.remember(ftl, done, moved);
         Ok(done)
@@ -250,7 +251,7 @@ impl MappingLog {
         self.group + 1
     }
 
-    /// The group that was just appended is durable at `done`.
+    /// Records that the group appended last is durable at `done`.
     fn remember(&mut self, ftl: &Ftl, done: Nanos, entries: &[Version]) {
         let pages = entries.iter().filter_map(|entry| entry.slot.ppn());
         let mut blocks: Vec<Pbn> = pages.map(|at| ftl.geometry().block_of(at)).collect();
@@ -275,9 +276,8 @@ impl MappingLog {
         self.pages >= self.pages_max || ftl.log_is_full()
     }
 
-    /// Appends the group, and publishes what a transaction has written whose group it is; `durable`
-    /// is the last that is when this is issued, and `written` when the
-    /// pages are that it names.
+    /// Appends a group, and publishes the writes of its transaction. `durable` is the last durable
+    /// group at the time of issue, and `written` the time at which the group's pages are durable.
     fn append(
         &mut self,
         ftl: &mut Ftl,
@@ -292,7 +292,7 @@ impl MappingLog {
         let mut done = now.max(written);
         for part in 0..parts {
             if part > 0 && self.is_full(ftl) {
-                // The logs cannot take the rest: the checkpoint commits the group as a whole.
+                // The logs cannot take the rest: the checkpoint commits the whole group.
                 self.durable = self.durable.max(done);
                 return match writes {
                     Some(writes) => writes.publish_if(ftl, |ftl| self.checkpoint(ftl, now)),
@@ -344,7 +344,7 @@ impl MappingLog {
         put_entries(page, entries);
     }
 
-    /// Writes the mapping table, after which the logs are empty. Returns when that is durable.
+    /// Writes the mapping table, which empties the logs. Returns when that is durable.
     fn checkpoint(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Nanos, FtlError> {
         let mut blob = vec![0; log_blob::SIZE];
         put(&mut blob, log_blob::GROUP, self.group);
@@ -361,9 +361,8 @@ impl MappingLog {
         Ok(self.ready)
     }
 
-    /// Brings the mapping table up to date with the logs of a mounted device. Returns when what it
-    /// had to look for was read. `trusting` takes a group without looking for its pages, which is
-    /// the printed form.
+    /// Updates the mapping table of a mounted device from its logs. Returns when all required pages
+    /// were read. `trusting`: accepts a group without checking its pages, as printed.
     pub(in crate::commit) fn replay(
         ftl: &mut Ftl,
         mounted: &Mounted,
@@ -389,7 +388,7 @@ impl MappingLog {
             buffer: Vec::new(),
         };
         if mounted.has_root {
-            // A root without a blob was written for a bad block, before the first checkpoint.
+            // A root without a blob was written for a bad block before the first checkpoint.
             if let Some(blob) = mounted.blob.get(..log_blob::SIZE) {
                 log.group = doubt_number("group", get(blob, log_blob::GROUP), 64)?;
                 log.last_tx = TxId(get(blob, log_blob::TX));
@@ -450,22 +449,22 @@ impl MappingLog {
         Ok((log, done))
     }
 
-    /// The device has become larger.
+    /// Adapts to a device that has grown.
     pub(in crate::commit) fn grown(&mut self, ftl: &Ftl) {
         self.pages_max = pages_max(ftl, self.logs);
     }
 
-    /// A checkpoint waits for what is done by then: the mapping table names it.
+    /// Makes the next checkpoint wait until `done`: the mapping table refers to those pages.
     pub(in crate::commit) fn wait_for(&mut self, done: Nanos) {
         self.durable = self.durable.max(done);
     }
 
-    /// The highest transaction identifier that has committed.
+    /// The highest committed transaction identifier.
     pub(in crate::commit) fn last_tx(&self) -> TxId {
         self.last_tx
     }
 
-    /// Bytes in memory.
+    /// Memory in bytes.
     pub(in crate::commit) fn memory(&self) -> u64 {
         let recent = self
             .recent
@@ -475,7 +474,7 @@ impl MappingLog {
     }
 }
 
-/// Log pages between two checkpoints, at the most.
+/// Maximum number of log pages between two checkpoints.
 fn pages_max(ftl: &Ftl, logs: u32) -> u32 {
     let geometry = ftl.geometry();
     let table = ftl.logical_pages().div_ceil(geometry.page_bytes / 4);
@@ -490,8 +489,8 @@ struct Group {
 }
 
 impl Group {
-    /// Adds a log page to its group, on a device with so many logical and physical pages. Returns
-    /// the last group that it calls durable.
+    /// Adds a log page to its group, validated against the number of logical and physical pages.
+    /// Returns the last group that it states as durable.
     fn add(
         groups: &mut BTreeMap<u64, Group>,
         (logical_pages, pages): (u32, u32),
@@ -540,7 +539,7 @@ impl Group {
     }
 }
 
-/// Appends entries to a page of the log.
+/// Appends entries to a log page.
 fn put_entries(page: &mut Vec<u8>, entries: &[Version]) {
     for entry in entries {
         let mut bytes = [0; group_entry::SIZE];

@@ -11,7 +11,7 @@ use crate::commit::{
 use crate::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
-/// The description that both protocols share: all but name, idea and the like.
+/// The description common to both protocols.
 pub(super) const INFO: Info = Info {
     isolation: Isolation::Strict,
     rewrites: true,
@@ -40,13 +40,13 @@ struct Active {
 struct Logged {
     log: MappingLog,
     active: TxTable<Active>,
-    /// Committed pages that the collection under way has moved.
+    /// Committed pages that the present collection has moved.
     moved: Vec<Version>,
     /// When all copies of them are done.
     copied: Nanos,
-    /// When it began.
+    /// When the collection began.
     begun: Nanos,
-    /// With a log for each, if transactions are bound to one.
+    /// One head per log, if transactions are bound to logs.
     heads: Option<Heads>,
 }
 
@@ -147,7 +147,7 @@ impl Protocol for Logged {
         let of = |active: &Active| active.writes.memory();
         let table = match &self.heads {
             Some(_) => self.active.memory(of),
-            // A table of one transaction is none.
+            // A table for a single transaction counts as none.
             None => self.active.iter().map(|(_, active)| of(active)).sum(),
         };
         let mut all = vec![
@@ -178,7 +178,7 @@ impl Protocol for Logged {
 impl Owner for Logged {
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<Nanos, FtlError> {
         if !self.moved.is_empty() {
-            // A collection has failed and goes on: the table names the copies already.
+            // A failed collection continues: the table refers to the copies already.
             self.log.wait_for(self.copied);
         }
         self.begun = self.log.admit(ftl, now)?;

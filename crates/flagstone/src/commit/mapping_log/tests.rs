@@ -10,7 +10,7 @@ use crate::nand::Cut;
 mod table;
 
 const BOTH: [Kind; 2] = [Kind::Aw, Kind::MhlM];
-/// Entries that fit a page of the small device.
+/// Entries per page of the small device.
 const ENTRIES: u32 = 16;
 
 fn small(kind: Kind) -> Small {
@@ -115,7 +115,7 @@ fn full_logs_start_anew_after_a_checkpoint() {
             small.check();
         }
         for i in 0..120u32 {
-            // Long groups meet the end of the logs in their middle.
+            // Long groups reach the end of the logs half-way.
             let value = i as u8 + 10;
             small.put(&(0..2 * ENTRIES).map(|at| (at, value)).collect::<Vec<_>>());
             if i % 7 == 0 {
@@ -162,8 +162,8 @@ fn aw_takes_one_transaction_at_a_time_and_mhl_m_one_a_head() {
 
 #[test]
 fn d5_groups_in_several_logs_count_in_the_order_of_the_commits() {
-    // Heads 0 and 1 in both orders, so that neither the order of the logs nor that of the
-    // beginnings gives the right answer by chance.
+    // Heads 0 and 1 in both orders, so that neither the order of the logs nor that of the begins
+    // gives the right result by chance.
     for swap in [false, true] {
         let mut small = small(Kind::MhlM);
         let (a, b) = (small.begin(), small.begin());
@@ -178,7 +178,7 @@ fn d5_groups_in_several_logs_count_in_the_order_of_the_commits() {
 
 #[test]
 fn d4_a_group_whose_page_never_landed_is_absent_and_the_printed_form_believes_it() {
-    // Two pages and their log page are in flight together; whichever of the three is missing, the
+    // Two pages and their log page are in flight together. Whichever of the three is missing, the
     // repaired form has the old versions.
     for kind in BOTH {
         let mut believed = 0;

@@ -1,9 +1,9 @@
-//! What CFC_ex and AFC_ex share: which transactions have entries on flash, where, and what their
-//! flags say. The lists of entries
-//! lie behind the pages' images and not in the summary of their block (D2); without this table the
-//! collector had to read each dead page before an erase, and look for the other pages (D11).
+//! Tables common to CFC_ex and AFC_ex: which transactions have entries on flash, where, and with
+//! which flags. The lists of entries are behind the images of the pages and not in the summary of
+//! their block (D2). Without this table the collector would have to read each dead page before an
+//! erase, and search for the other pages (D11).
 //!
-//! Recovery reads all lists anyway and fills it. `check` compares it with flash.
+//! Recovery reads all lists anyway and fills the table. `check` compares it with flash.
 
 use super::format::peek_entries;
 use super::{Member, spare};
@@ -53,7 +53,7 @@ impl Book {
         here.map(|(_, owned)| owned)
     }
 
-    /// The transactions with entries in a block, each once.
+    /// The transactions with entries in a block, without duplicates.
     pub(super) fn txs_in(&self, block: Pbn) -> Vec<TxId> {
         let mut all: Vec<TxId> = self.in_block(block).map(|owned| owned.tx).collect();
         all.sort_unstable();
@@ -72,12 +72,12 @@ impl Book {
         owned.filter(|owned| owned.member == member)
     }
 
-    /// The flag of an entry that matters.
+    /// The flag of an entry in the table.
     pub(super) fn flag(&self, member: Member) -> u8 {
         self.get(member).expect("it was noted").flag
     }
 
-    /// Sets a flag in place, and here. Returns when that is done.
+    /// Sets a flag, in place and in the table. Returns when that is done.
     pub(super) fn set(
         &mut self,
         ftl: &mut Ftl,
@@ -93,12 +93,12 @@ impl Book {
         ftl.reprogram(now, member.at, offset, &[flag], cause)
     }
 
-    /// An entry does not matter any more.
+    /// Removes an entry that does not matter any more.
     pub(super) fn remove(&mut self, member: Member) {
         self.entries.remove(&key(member));
     }
 
-    /// A block was erased. Returns what was in it.
+    /// Removes the entries of an erased block. Returns them.
     pub(super) fn erased(&mut self, block: Pbn) -> Vec<Owned> {
         let gone: Vec<Owned> = self.in_block(block).copied().collect();
         for owned in &gone {
@@ -107,18 +107,18 @@ impl Book {
         gone
     }
 
-    /// Bytes of the table.
+    /// Memory of the table in bytes.
     pub(super) fn bytes(&self) -> u64 {
         (self.entries.len() * size_of::<((Ppn, u8), Owned)>()) as u64
     }
 
-    /// Compares the table with flash, as far as the device can tell: what is here is there, and
-    /// what is there and not here `need_not` be.
+    /// Compares the table with flash, as far as the device can tell: its entries exist on flash,
+    /// and all others satisfy `need_not`.
     pub(super) fn check(&self, ftl: &Ftl, need_not: impl Fn(&Owned) -> bool) -> Result<(), String> {
         let mut met = 0;
         let mut image = vec![0; self.geometry.page_bytes as usize];
         let mut blocks = ftl.data_blocks();
-        // What a cut left in a block whose first page is blank.
+        // Blocks whose first page is blank may hold remains of a cut.
         blocks.retain(|&block| ftl.block_state(block) != BlockState::Free);
         for block in blocks {
             for page in 0..self.geometry.pages_per_block {
@@ -147,15 +147,15 @@ impl Book {
 /// A row of the transaction table.
 #[derive(Debug, Default)]
 pub(super) struct TxRow<S> {
-    /// Where it has entries, in pages that are dead or not, until they are erased.
+    /// Its entries, in live or dead pages, until these are erased.
     pub(super) members: Vec<Member>,
-    /// When its pages are durable, and its flags.
+    /// When its pages and flags are durable.
     pub(super) written: Nanos,
-    /// What the protocol knows of it.
+    /// State of the protocol.
     pub(super) state: S,
 }
 
-/// The transaction table, and the entries on flash of those that are in it.
+/// The transaction table, and the entries on flash of its transactions.
 #[derive(Debug)]
 pub(super) struct Owners<S> {
     pub(super) table: FxHashMap<TxId, TxRow<S>>,
@@ -170,7 +170,7 @@ impl<S: Default> Owners<S> {
         }
     }
 
-    /// A transaction has an entry on flash.
+    /// Records an entry of a transaction on flash.
     pub(super) fn note(&mut self, owned: Owned) -> &mut TxRow<S> {
         self.book.note(owned);
         let row = self.table.entry(owned.tx).or_default();
@@ -178,7 +178,7 @@ impl<S: Default> Owners<S> {
         row
     }
 
-    /// A page has a copy, in which its entries have these flags.
+    /// Records that a page was copied. The entries of the copy have these flags.
     pub(super) fn copied(
         &mut self,
         from: Ppn,
@@ -194,7 +194,7 @@ impl<S: Default> Owners<S> {
         }
     }
 
-    /// A block was erased. Returns whose entries are gone, one by one.
+    /// Removes the entries of an erased block. Returns the transaction of each.
     pub(super) fn erased(&mut self, victim: Pbn) -> Vec<TxId> {
         let gone = self.book.erased(victim);
         for owned in &gone {
@@ -204,7 +204,7 @@ impl<S: Default> Owners<S> {
         gone.iter().map(|owned| owned.tx).collect()
     }
 
-    /// Bytes of each structure in memory.
+    /// Memory of each structure in bytes.
     pub(super) fn memory(&self) -> Vec<(&'static str, u64)> {
         let members = self.table.values().map(|row| row.members.len());
         let members = members.sum::<usize>() * size_of::<Member>();
@@ -216,12 +216,12 @@ impl<S: Default> Owners<S> {
     }
 }
 
-/// Instants before which blocks are not erased, because what is in them is needed until then.
+/// Earliest instants for the erase of blocks, whose contents are needed until then.
 #[derive(Debug, Default)]
 pub(super) struct Deadlines(FxHashMap<Pbn, Nanos>);
 
 impl Deadlines {
-    /// A block is not erased before `until`.
+    /// Prevents the erase of a block before `until`.
     pub(super) fn note(&mut self, block: Pbn, until: Nanos) {
         let latest = self.0.entry(block).or_default();
         *latest = until.max(*latest);
@@ -231,7 +231,7 @@ impl Deadlines {
         self.0.get(&block).copied().unwrap_or_default()
     }
 
-    /// A block was erased.
+    /// Removes an erased block.
     pub(super) fn forget(&mut self, block: Pbn) {
         self.0.remove(&block);
     }

@@ -1,4 +1,4 @@
-//! What a record-level device knows besides the FTL's tables, and its answers to the collector
+//! State of a record-level device beyond the FTL's tables, and its hooks for the collector
 //! ([FlagCommit] §4.3, garbage collection).
 
 use super::format::{List, Tail, list_bytes};
@@ -16,9 +16,9 @@ pub(super) struct Records {
     pub(super) live: BTreeMap<TxId, Live>,
     pub(super) versions: Versions,
     pub(super) verdicts: Box<dyn Verdicts>,
-    /// When what the victim leaves behind is durable: merged pages and flags.
+    /// When everything that replaces the victim is durable: merged pages and flags.
     pub(super) left: Nanos,
-    /// Versions that a merge took the place of.
+    /// Number of versions replaced by merging.
     pub(super) merged: u64,
 }
 
@@ -27,7 +27,7 @@ impl Records {
         self.live.contains_key(&tx)
     }
 
-    /// Programs a version with entries of live transactions, the newest of its page.
+    /// Programs the newest version of a page, with entries of live transactions.
     pub(super) fn write(
         &mut self,
         ftl: &mut Ftl,
@@ -94,8 +94,8 @@ impl Records {
         Ok(to)
     }
 
-    /// Writes a page with no record pending in one version, in place of all that there are (D7).
-    /// Returns when that is done, or nothing where it does not fit a page.
+    /// Rewrites a page without pending records as one version that replaces all others (D7).
+    /// Returns when that is done, or `None` if it does not fit a page.
     pub(super) fn rewrite(
         &mut self,
         ftl: &mut Ftl,
@@ -161,7 +161,7 @@ impl Owner for Records {
         for (at, lpn) in pages {
             if ftl.is_live(at) && self.is_quiet(lpn) {
                 match self.rewrite(ftl, now, lpn, (Stream::Gc, Cause::Gc)) {
-                    // A version that cannot be read: the collector meets it again.
+                    // An unreadable version: the collector will find it again.
                     Ok(done) => self.left = self.left.max(done.unwrap_or_default()),
                     Err(FtlError::Unreadable { .. }) => {}
                     Err(other) => return Err(other),

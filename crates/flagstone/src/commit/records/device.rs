@@ -1,5 +1,5 @@
-//! The record-level device: checks arguments, gives out transaction identifiers, makes room, and
-//! counts.
+//! The record-level device: validates arguments, assigns transaction identifiers, makes room, and
+//! counts requests.
 use super::super::{doubt_tx, spare_numbers};
 use super::collect::Records;
 use super::format::list_bytes;
@@ -16,21 +16,21 @@ use crate::page::{self, SlotNo};
 use crate::units::{Lpn, Nanos, TxId};
 use std::collections::BTreeSet;
 
-/// A page as [`RecordDevice::read`] finds it. Its buffers can be used again.
+/// The result of [`RecordDevice::read`]. Its buffers can be reused.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MergedPage {
     /// The image; empty for a page that was never written.
     pub image: Vec<u8>,
-    /// Records of live transactions, which are in the image.
+    /// Records of live transactions. They are in the image.
     pub pending: Vec<Pending>,
-    /// Committed records that are older than the image: by slot, with the LSN of the image that
-    /// they were taken from, 0 for one that no image has. Some may be absent. All other records
-    /// are as of the LSN of the image.
+    /// Committed records that are older than the image: slot, and LSN of the image from which they
+    /// were taken, or 0 if no image has the record. Some may be absent. All other records are as of
+    /// the LSN of the image.
     pub restored: Vec<(SlotNo, u64)>,
 }
 
-/// Bytes of an image that fit a page of a [`RecordDevice`] beside so many entries, with so many
-/// pending records in all.
+/// Maximum bytes of an image that fits a page of a [`RecordDevice`] beside `entries` entries with
+/// `slots` pending records in total.
 pub(crate) fn room_beside(page_bytes: usize, entries: usize, slots: usize) -> usize {
     page_bytes.saturating_sub(list_bytes(entries, slots, 0))
 }
@@ -88,11 +88,11 @@ pub struct RecordDevice {
 over_ftl!(RecordDevice);
 
 impl RecordDevice {
-    /// Starts from flash alone, blank or not. Transactions found on flash that no flag decides are
-    /// in doubt until [`RecordDevice::resolve`]; before that the device can only be read.
+    /// Opens a device from its flash alone, blank or not. Transactions without a deciding flag are
+    /// in doubt until [`RecordDevice::resolve`]; until then the device can only be read.
     ///
     /// # Errors
-    /// A flash that does not suit the protocol, or the power failing meanwhile.
+    /// The flash does not suit the protocol, or the power fails.
     pub fn open(
         flash: Box<dyn Flash>,
         kind: RecordKind,
@@ -139,7 +139,7 @@ impl RecordDevice {
         })
     }
 
-    /// Whether a device's cells and spare areas suit the protocol.
+    /// Checks whether a device's cells and spare areas suit the protocol.
     ///
     /// # Errors
     /// Says what does not.
@@ -179,35 +179,35 @@ impl RecordDevice {
             .map_err(|error| error.0)
     }
 
-    /// What is known of the protocol.
+    /// The description of the protocol.
     pub fn info(&self) -> &'static RecordInfo {
         self.kind.info()
     }
 
-    /// Bytes of an image that fit a page beside so many entries, with so many pending records in
-    /// all.
+    /// Maximum bytes of an image that fits a page beside `entries` entries with `slots` pending
+    /// records in total.
     pub fn room(&self, entries: usize, slots: usize) -> usize {
         room_beside(self.ftl.geometry().page_bytes as usize, entries, slots)
     }
 
-    /// Live transactions that may have pending records in one page.
+    /// Maximum number of live transactions with pending records in one page.
     pub fn max_c(&self) -> u8 {
         self.max_c
     }
 
-    /// Forgets what was counted so far: the end of a warm-up.
+    /// Resets the counters, for example after a warm-up.
     pub fn reset_stats(&mut self) {
         self.ftl.reset_stats();
         self.host = RequestStats::default();
         self.records.merged = 0;
     }
 
-    /// Versions that the collector did not have to copy since it merged them with others.
+    /// Number of versions that the collector need not copy because they were merged.
     pub fn merged(&self) -> u64 {
         self.records.merged
     }
 
-    /// Bytes of each structure in memory.
+    /// Memory of each structure in bytes.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.ftl.memory().to_vec();
         all.push(("live_versions", self.records.versions.bytes()));
@@ -219,18 +219,18 @@ impl RecordDevice {
         all
     }
 
-    /// Transactions that no flag decides.
+    /// Transactions without a deciding flag.
     pub fn in_doubt(&self) -> impl Iterator<Item = TxId> + '_ {
         let live = self.records.live.iter();
         live.filter(|(_, live)| live.in_doubt).map(|(&tx, _)| tx)
     }
 
-    /// Decides the transactions in doubt, once, after [`RecordDevice::open`]: these have committed,
-    /// as the host's log says, and their flags are set; the others are aborted. The host keeps what
-    /// says so until the instant that is returned.
+    /// Decides the transactions in doubt, once, after [`RecordDevice::open`]: those in `committed`
+    /// have committed according to the host's log, and get their flags; the others are aborted. The
+    /// host must keep its log until the returned instant.
     ///
     /// # Errors
-    /// A device that cannot go on.
+    /// The device cannot continue.
     pub fn resolve(
         &mut self,
         now: Nanos,
@@ -259,10 +259,10 @@ impl RecordDevice {
         }
     }
 
-    /// Starts a transaction. Its identifier was not used before, see [`RecordDevice::raise_tx`].
+    /// Begins a transaction. Its identifier was not used before, see [`RecordDevice::raise_tx`].
     ///
     /// # Errors
-    /// Transactions are still in doubt.
+    /// There are transactions in doubt.
     pub fn begin(&mut self, _now: Nanos) -> Result<TxId, DeviceError> {
         self.ready()?;
         spare_numbers(&self.ftl, self.last_tx)?;
@@ -273,10 +273,10 @@ impl RecordDevice {
         Ok(tx)
     }
 
-    /// Makes a transaction live under an identifier that the caller has not used before.
+    /// Begins a transaction with an identifier that the caller has not used before.
     ///
     /// # Errors
-    /// As [`RecordDevice::begin`], or a transaction of that identifier is live.
+    /// As [`RecordDevice::begin`], or a transaction with this identifier is live.
     pub fn enter(&mut self, tx: TxId) -> Result<(), DeviceError> {
         self.ready()?;
         if self.records.is_live(tx) {
@@ -288,18 +288,17 @@ impl RecordDevice {
         Ok(())
     }
 
-    /// No identifier up to this one, which the host has seen in its log, is used again.
+    /// Excludes identifiers up to `seen`, which the host has found in its log, from further use.
     pub fn raise_tx(&mut self, seen: TxId) {
         self.last_tx = self.last_tx.max(seen);
     }
 
-    /// Writes a version of a page. What `pending` does not list is committed: the caller sees to it
-    /// that `now` is not before the instant at which that is durable. A record that a live
-    /// transaction has pending in the version before is listed again, or it counts as given up.
-    /// Returns when the version is durable.
+    /// Writes a version of a page. Records not listed in `pending` are committed: `now` must not be
+    /// before that is durable. A record that a live transaction has pending in the previous version
+    /// must be listed again, otherwise it is given up. Returns when the version is durable.
     ///
     /// # Errors
-    /// A request that the device cannot take, or a device that cannot go on.
+    /// The device refuses the request, or cannot continue.
     pub fn write(
         &mut self,
         now: Nanos,
@@ -310,7 +309,7 @@ impl RecordDevice {
         self.write_as(Cause::Host, now, at, image, pending)
     }
 
-    /// As [`RecordDevice::write`], counted as `cause`: a host's log is counted apart from its data.
+    /// Like [`RecordDevice::write`], but counted under `cause`: a host's log is counted separately.
     ///
     /// # Errors
     /// As [`RecordDevice::write`].
@@ -352,11 +351,11 @@ impl RecordDevice {
         Ok(self.records.write(&mut self.ftl, now, page, pending)?)
     }
 
-    /// Reads a page: its newest version, each aborted record replaced by its newest committed copy.
-    /// Records of live transactions stay and are listed. Returns when it was read.
+    /// Reads a page: its newest version, with each aborted record replaced by its newest committed
+    /// copy. Records of live transactions remain, and are listed. Returns when it was read.
     ///
     /// # Errors
-    /// A page beyond the device, one lost to bit errors, or a device without power.
+    /// The page is beyond the device or lost to bit errors, or the power failed.
     pub fn read(
         &mut self,
         now: Nanos,
@@ -366,7 +365,7 @@ impl RecordDevice {
         self.read_as(Cause::Host, now, at, into)
     }
 
-    /// As [`RecordDevice::read`], counted as `cause`.
+    /// Like [`RecordDevice::read`], but counted under `cause`.
     ///
     /// # Errors
     /// As [`RecordDevice::read`].
@@ -414,7 +413,7 @@ impl RecordDevice {
         Ok(merged.done)
     }
 
-    /// Whether a transaction has pending records in any version on flash.
+    /// Whether a transaction has pending records in a version on flash.
     #[cfg(test)]
     pub(super) fn has_pending(&self, tx: TxId) -> bool {
         let live = self.records.live.get(&tx);
@@ -424,7 +423,7 @@ impl RecordDevice {
     /// Commits the pending records of a transaction. Returns when that is durable.
     ///
     /// # Errors
-    /// No such transaction, or a device that cannot go on.
+    /// There is no such transaction, or the device cannot continue.
     pub fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, DeviceError> {
         self.ready()?;
         if !self.records.is_live(tx) {
@@ -451,7 +450,7 @@ impl RecordDevice {
         Ok(done)
     }
 
-    /// Collects the block of a page, which is closed if it is being written.
+    /// Collects the block of a page. Closes the block first if it is open.
     #[cfg(test)]
     pub(super) fn collect(&mut self, now: Nanos, at: crate::units::Ppn) -> Result<(), DeviceError> {
         let block = self.ftl.geometry().block_of(at);
@@ -462,10 +461,10 @@ impl RecordDevice {
         Ok(())
     }
 
-    /// Rolls a transaction back. Returns when the device is done with it.
+    /// Rolls a transaction back. Returns when the device has finished.
     ///
     /// # Errors
-    /// No such transaction.
+    /// There is no such transaction.
     pub fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, DeviceError> {
         self.ready()?;
         if !self.records.is_live(tx) {
@@ -496,10 +495,10 @@ impl RecordDevice {
         }
     }
 
-    /// Checks the invariants of the protocol and of the FTL, in tests and campaigns.
+    /// Checks the invariants of the protocol and of the FTL. For tests and campaigns.
     ///
     /// # Errors
-    /// Says which one does not hold.
+    /// Names the invariant that is violated.
     pub fn check(&self) -> Result<(), String> {
         self.ftl.check()?;
         let live = &self.records.live;

@@ -1,4 +1,4 @@
-//! What a version of a page says on flash besides its image.
+//! The data of a page version besides its image.
 
 use super::book::Owned;
 use super::{ENTRIES_MAX, Member};
@@ -45,7 +45,7 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// Reads a tail; flags that the device does not have are `0xff`.
+    /// Decodes a tail. Flags that the device does not have are `0xff`.
     pub(super) fn parse(tail: &[u8]) -> Tail {
         let mut flags = [0xff; ENTRIES_MAX];
         let kept = &tail[spare::FLAGS.start..];
@@ -78,11 +78,11 @@ pub(super) struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct List {
     pub(super) entries: Vec<Entry>,
-    /// Records of an older version, with its LSN.
+    /// Records of an older version, with that version's LSN.
     pub(super) restored: Vec<(SlotNo, u64)>,
 }
 
-/// Bytes behind an image with so many entries, slots in them, and restored records.
+/// Bytes after an image with this many entries, slots in them, and restored records.
 pub(super) fn list_bytes(entries: usize, slots: usize, restored: usize) -> usize {
     entries * entry_head::SIZE + slots * 2 + restored * restored::SIZE
 }
@@ -111,7 +111,7 @@ impl List {
         }
     }
 
-    /// Reads a list with so many entries; nothing where the bytes are none.
+    /// Decodes a list with `entries` entries. `None` if the bytes are not a valid list.
     pub(super) fn parse(mut bytes: &[u8], entries: u8) -> Option<List> {
         let mut list = List::default();
         for _ in 0..entries {
@@ -134,7 +134,7 @@ impl List {
     }
 }
 
-/// The first entry of a list: its transaction and the bytes of its slots, and what follows.
+/// Splits off the first entry of a list: transaction, bytes of its slots, remaining bytes.
 fn split_entry(bytes: &[u8]) -> Option<(TxId, &[u8], &[u8])> {
     let (head, rest) = bytes.split_at_checked(entry_head::SIZE)?;
     let slots = get(head, entry_head::SLOTS) as usize;
@@ -142,7 +142,7 @@ fn split_entry(bytes: &[u8]) -> Option<(TxId, &[u8], &[u8])> {
     Some((TxId(get(head, entry_head::XID)), slots, rest))
 }
 
-/// A version that was read.
+/// A version read from flash.
 #[derive(Debug)]
 pub(super) struct Version {
     pub(super) tail: Tail,
@@ -165,8 +165,8 @@ impl Version {
     }
 }
 
-/// Reads a version: nothing if the page is blank, of another kind, or cannot be read. Also says
-/// when the read was over.
+/// Reads a version. Returns `None` if the page is blank, of another kind, or unreadable; and when
+/// the read was done.
 pub(super) fn read_version(
     ftl: &mut Ftl,
     now: Nanos,
@@ -185,9 +185,9 @@ pub(super) fn read_version(
     Ok((Version::parse(&spare[..record], image), read.done))
 }
 
-/// The transactions with records pending in a page of these bytes, and the records' slots.
+/// The transactions with pending records in a page, and the slots of these records.
 pub(super) fn entries_of(spare: &[u8], data: &[u8]) -> Vec<(TxId, Vec<SlotNo>)> {
-    // A chip may keep more bytes of a spare area than the device uses.
+    // A chip may store more bytes of a spare area than the device uses.
     let spare = &spare[..spare.len().min(header::SIZE + spare::SIZE)];
     let version = Version::parse(spare, data.to_vec());
     let entries = version.map_or(Vec::new(), |version| version.list.entries);
@@ -195,8 +195,8 @@ pub(super) fn entries_of(spare: &[u8], data: &[u8]) -> Vec<(TxId, Vec<SlotNo>)> 
     entries.into_iter().map(entry).collect()
 }
 
-/// The entries of a page as they are on flash, without a read. Returns `None` where the device
-/// cannot tell. `image` is room for a page.
+/// The entries of a page on flash, without a simulated read. `None` if the device does not support
+/// that. `image` is a buffer of a page's size.
 pub(super) fn peek_entries(ftl: &Ftl, at: Ppn, image: &mut [u8]) -> Option<Vec<Owned>> {
     let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX];
     let spare = &mut spare[..ftl.record_bytes()];
@@ -229,7 +229,7 @@ pub(super) fn peek_entries(ftl: &Ftl, at: Ppn, image: &mut [u8]) -> Option<Vec<O
     Some(entries)
 }
 
-/// For fuzzing: whether bytes are a list with so many entries, which comes back as it was.
+/// For fuzzing: parses a list with `entries` entries, which must encode to the same bytes.
 pub(in crate::commit) fn is_list(bytes: &[u8], entries: u8) -> bool {
     let Some(list) = List::parse(bytes, entries) else {
         return false;
@@ -240,7 +240,7 @@ pub(in crate::commit) fn is_list(bytes: &[u8], entries: u8) -> bool {
     true
 }
 
-/// For fuzzing: reads a tail with each number of flags.
+/// For fuzzing: parses a tail with each number of flags.
 pub(in crate::commit) fn read_tail(bytes: &[u8]) {
     for flags in 1..=ENTRIES_MAX {
         let bytes = &bytes[..spare::FLAGS.start + flags];

@@ -1,4 +1,4 @@
-//! What a record-level device shows of itself: its tables, and what its restart decided.
+//! Inspection of a record-level device: its tables, and the decisions of its restart.
 
 use super::RecordDevice;
 use crate::commit::show::arrow;
@@ -6,13 +6,13 @@ use crate::commit::{Ruling, Table};
 use crate::units::TxId;
 
 impl RecordDevice {
-    /// What the restart decided and by which row of the recovery table, if the options say that it
-    /// tells. Before [`RecordDevice::resolve`], transactions in doubt are said to be aborted.
+    /// The decisions of the restart with their rows of the recovery table, if `tells` was set.
+    /// Until [`RecordDevice::resolve`], transactions in doubt are reported as aborted.
     pub fn rulings(&self) -> &[Ruling] {
         &self.rulings
     }
 
-    /// The host's log decides for a transaction that no flag decides.
+    /// Records that the host's log commits a transaction without a deciding flag.
     pub(super) fn log_says_committed(&mut self, tx: TxId) {
         let own = |ruling: &&mut Ruling| ruling.tx == Some(tx);
         for ruling in self.rulings.iter_mut().filter(own) {
@@ -21,7 +21,7 @@ impl RecordDevice {
         }
     }
 
-    /// The tables in memory, for people.
+    /// The tables in memory, for display.
     pub fn tables(&self) -> Vec<Table> {
         let live = self.records.live.iter().map(|(tx, live)| {
             let state = if live.in_doubt { "in doubt" } else { "live" };

@@ -1,4 +1,4 @@
-//! After a restart of a record-level device: flags that a cut has torn disappear.
+//! Removes torn flags after a restart of a record-level device.
 
 use super::recover::Torn;
 use super::{Mistake, RecordDevice};
@@ -8,10 +8,9 @@ use crate::units::{Nanos, Pbn};
 use std::collections::BTreeSet;
 
 impl RecordDevice {
-    /// Makes torn flags disappear (D8): live pages with one are copied, and the copies have the
-    /// flags that their transactions should have; then the blocks with such pages are erased. Until
-    /// that is over, the collector keeps off all blocks with entries of these transactions. Returns
-    /// when it is durable.
+    /// Removes torn flags (D8): copies live pages that have one, with the flags that their
+    /// transactions should have, and then erases the blocks with such pages. Meanwhile the
+    /// collector skips all blocks with entries of these transactions. Returns when that is durable.
     pub(super) fn mend(&mut self, now: Nanos, torn: Torn) -> Result<Nanos, DeviceError> {
         let Torn { pages, blocks } = torn;
         if self.rules.broken_by(Mistake::TornFlagStays) {
@@ -26,9 +25,9 @@ impl RecordDevice {
             if ftl.is_live(page) {
                 make_room(ftl, records, now)?;
             }
-            // What was collected to make room may have merged it away.
+            // A collection to make room may have merged it into another version.
             if ftl.is_live(page) {
-                // A page that cannot be read stays as it is, and so does its block.
+                // An unreadable page stays, and so does its block.
                 copied = copied.max(move_page(ftl, records, now, page)?.unwrap_or_default());
             }
         }

@@ -7,16 +7,16 @@ use crate::ftl::{Cause, Ftl, FtlError};
 use crate::page::{Page, SlotNo};
 use crate::units::{Nanos, Ppn, TxId};
 
-/// Larger than any page: merged records may take more room than a page has.
+/// Larger than any page: merged records may not fit a page.
 const ANY_SIZE: usize = 1 << 24;
 
-/// A page as a reader finds it.
+/// A page as readers see it.
 #[derive(Debug, Default)]
 pub(super) struct Merged {
     pub(super) image: Vec<u8>,
-    /// Records of an older version than the image's, and the LSN of that one.
+    /// Records of an older version than the image, with that version's LSN.
     pub(super) restored: Vec<(SlotNo, u64)>,
-    /// When the last read was over.
+    /// When the last read was done.
     pub(super) done: Nanos,
 }
 
@@ -35,8 +35,8 @@ fn read(
     version.ok_or(FtlError::Unreadable { at })
 }
 
-/// Reads the versions of a page, side by side, and merges them. Records of transactions that are
-/// `undecided` stay as they are.
+/// Reads the versions of a page concurrently, and merges them. Records of `undecided` transactions
+/// remain.
 pub(super) fn merge(
     ftl: &mut Ftl,
     now: Nanos,

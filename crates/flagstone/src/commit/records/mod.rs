@@ -107,19 +107,19 @@ pub enum RecordKind {
     AfcEx,
 }
 
-/// A description of a record-level protocol.
+/// The description of a record-level protocol.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct RecordInfo {
     /// The name in commands, results and file names.
     pub name: &'static str,
-    /// One line on how it commits.
+    /// How it commits, in one line.
     pub idea: &'static str,
     /// Key of the paper, see docs/papers.md.
     pub paper: &'static str,
     /// The section of the paper.
     pub section: &'static str,
-    /// What a commit flag says.
+    /// Describes the value of a commit flag.
     pub flag: fn(u8) -> &'static str,
 }
 
@@ -136,13 +136,13 @@ impl RecordInfo {
         RECOVERY
     }
 
-    /// The fields of a spare area behind the header of the FTL.
+    /// The fields of a spare area after the header of the FTL.
     pub fn tail_fields(&self, spare: &[u8]) -> Vec<Field> {
         let mut fields = fields_of(
             &[spare::RECORD],
             spare.get(header::SIZE..).unwrap_or_default(),
         );
-        // As many flags as the device has entries, and a field for each.
+        // One field per flag of the device.
         fields.retain(|field| field.name != "FLAGS");
         let flags = spare.get(header::SIZE + spare::FLAGS.start..);
         let names = [
@@ -157,8 +157,8 @@ impl RecordInfo {
         fields
     }
 
-    /// The entries behind the image of a page with this spare area: each transaction, and the slots
-    /// of its records.
+    /// The entries after the image of a page with this spare area: transactions, and the slots of
+    /// their records.
     pub fn entries(&self, spare: &[u8], data: &[u8]) -> Vec<(TxId, Vec<SlotNo>)> {
         format::entries_of(spare, data)
     }
@@ -183,22 +183,22 @@ impl fmt::Display for RecordKind {
     }
 }
 
-/// Variants of a record-level device.
+/// Options of a record-level device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecordOptions {
-    /// Live transactions that may have pending records in one version of a page (max_c in the
-    /// paper), 1 to 8. The cells must allow one program more.
+    /// Maximum number of live transactions with pending records in one version of a page (max_c in
+    /// the paper), 1 to 8. The cells must allow one more program than that.
     pub max_c: u8,
-    /// Build the protocol as printed, without the repairs that its departures list.
+    /// Build the protocol as printed, without the repairs that are listed as departures.
     pub as_published: bool,
-    /// Whether a restart tells what it decided and why
+    /// Whether a restart records what it decided and why
     /// ([`RecordDevice::rulings`](RecordDevice::rulings)).
     pub tells: bool,
 }
 
 impl Default for RecordOptions {
-    /// Two updaters a page, Table 2 of \[FlagCommit].
+    /// Two updaters per page, as in Table 2 of \[FlagCommit].
     fn default() -> Self {
         RecordOptions {
             max_c: 2,
@@ -208,11 +208,11 @@ impl Default for RecordOptions {
     }
 }
 
-/// The most entries that a version can have.
+/// Maximum number of entries in a version.
 pub(super) const ENTRIES_MAX: usize = 8;
 
 impl RecordOptions {
-    /// What the device needs of the FTL.
+    /// The format that the device requires of the FTL.
     fn format(&self) -> Format {
         Format {
             tail_bytes: spare::FLAGS.start + usize::from(self.max_c),
@@ -231,27 +231,27 @@ pub struct Pending {
     pub slots: Vec<SlotNo>,
 }
 
-/// Mistakes of a device of records that tests and campaigns make on purpose: each control must find
-/// a violation. The printed form makes some of them, too.
+/// Mistakes of a record-level device made on purpose by tests and campaigns, which must find a
+/// violation. The printed form makes some of them, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mistake {
     /// D4: only pending records of a version count.
     PendingOnly,
     /// Flags are set before the pages are durable.
     NoBarrier,
-    /// The collector does not hand on the flags of what it erases.
+    /// The collector drops the flags of what it erases.
     FlagsLost,
-    /// D12: CFC_ex takes a version for dead before what made it so is durable.
+    /// D12: CFC_ex takes a version for dead before its replacement is durable.
     DeathsTrusted,
-    /// D12: CFC_ex takes all versions of a transaction for dead once one is.
+    /// D12: CFC_ex takes all versions of a transaction for dead once one of them is.
     OneDeath,
-    /// D13: what a verdict needs in a block is taken for durable once it was issued.
+    /// D13: evidence in a block is taken for durable once it was issued.
     IssuedIsSafe,
-    /// D8: torn flags stay where they are.
+    /// D8: torn flags are not removed.
     TornFlagStays,
 }
 
-/// Which rules hold: all of them, but for those that the printed form or a mistake leaves out.
+/// The rules in effect: all, except those that the printed form or a mistake leaves out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Rules {
     as_published: bool,
@@ -259,25 +259,25 @@ struct Rules {
 }
 
 impl Rules {
-    /// Whether a mistake is made.
+    /// Whether this mistake is made.
     fn broken_by(self, mistake: Mistake) -> bool {
         let is_printed = matches!(mistake, Mistake::PendingOnly | Mistake::NoBarrier);
         self.as_published && is_printed || self.mistake.is(mistake)
     }
 
-    /// Whether none is.
+    /// Whether no mistake is made.
     fn hold(self) -> bool {
         self == Rules::default()
     }
 }
 
-/// An entry of a transaction in a version on flash.
+/// An entry of a transaction, in a version on flash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Member {
     at: Ppn,
     /// Low half of the write sequence of the page.
     seq: u32,
-    /// Which entry of the page.
+    /// The index of the entry in the page.
     index: u8,
 }
 
@@ -292,12 +292,12 @@ impl Member {
     }
 }
 
-/// How flags say which transactions are committed: what CFC_ex and AFC_ex differ in.
+/// The meaning of flags: the difference between CFC_ex and AFC_ex.
 trait Verdicts: Send {
     /// Whether a transaction with these flags is committed.
     fn is_committed(&self, flags: &[u8]) -> bool;
 
-    /// Whether a flag is none that is ever written: a cut has torn it.
+    /// Whether a flag has a value that is never written: a cut has torn it.
     fn is_torn(&self, flag: u8) -> bool;
 
     /// The flag of the next entry of a transaction in progress.
@@ -306,24 +306,24 @@ trait Verdicts: Send {
     /// The earliest instant at which a page with an entry of a transaction may be issued.
     fn earliest(&self, tx: TxId) -> Nanos;
 
-    /// A page with an entry of a transaction in progress was programmed.
+    /// Records that a page with an entry of a transaction in progress was programmed.
     fn wrote(&mut self, ftl: &mut Ftl, tx: TxId, member: Member, done: Nanos);
 
     /// Commits a transaction in progress. Returns when that is durable.
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Nanos, FtlError>;
 
-    /// A transaction in progress is rolled back.
+    /// Rolls back a transaction in progress.
     fn abort(&mut self, ftl: &mut Ftl, tx: TxId);
 
-    /// A transaction was found on flash, with these entries. If it is not committed, it is in
-    /// progress from now on.
+    /// Recovery: records a transaction found on flash with these entries. If it is not committed,
+    /// it is in progress from then on.
     fn found(&mut self, tx: TxId, members: &[Owned]);
 
-    /// The flag that a copy of an entry has.
+    /// The flag for a copy of an entry.
     fn flag_of_copy(&self, tx: TxId) -> u8;
 
-    /// Before a victim is erased: puts the flags in order that its dead pages leave behind. Returns
-    /// when that is done.
+    /// Called before a victim is erased: settles the flags for which its dead pages were evidence.
+    /// Returns when that is done.
     fn prepare(
         &mut self,
         ftl: &mut Ftl,
@@ -332,27 +332,27 @@ trait Verdicts: Send {
         versions: &Versions,
     ) -> Result<Nanos, FtlError>;
 
-    /// A page has a copy.
+    /// Updates a page that was copied.
     fn relocated(&mut self, from: Ppn, to: &Written);
 
-    /// The erase of the victim is issued and will be done at `done`. What made its pages dead is
-    /// durable at `safe_at`.
+    /// Called when the erase of the victim was issued; it will be done at `done`. What made its
+    /// pages dead is durable at `safe_at`.
     fn erased(&mut self, victim: Pbn, safe_at: Nanos, done: Nanos);
 
     /// Whether a transaction is known to be aborted.
     fn is_aborted(&self, tx: TxId) -> bool;
 
-    /// Bytes of each structure in memory.
+    /// Memory of each structure in bytes.
     fn memory(&self) -> Vec<(&'static str, u64)>;
 
-    /// Checks the invariants, and what is in memory against flash.
+    /// Checks the invariants, and compares the tables with flash.
     fn check(&self, ftl: &Ftl) -> Result<(), String>;
 }
 
 /// A transaction in progress, or in doubt.
 #[derive(Debug, Default)]
 struct Live {
-    /// Pages that it has entries in, each once.
+    /// Pages with its entries, without duplicates.
     lpns: Vec<Lpn>,
     in_doubt: bool,
 }

@@ -1,5 +1,5 @@
-//! Recovery ([FlagCommit] §4.3): which transactions the flags commit, and the live versions of each
-//! page. Reads a summary a block, and the pages that have entries.
+//! Recovery ([FlagCommit] §4.3): which transactions are committed by flags, and the live versions
+//! of each page. Reads a summary page per block, and the pages with entries.
 
 use super::book::Owned;
 use super::collect::Records;
@@ -19,26 +19,26 @@ struct Page {
     lpn: Lpn,
     seq: u64,
     version: u64,
-    /// Place in the lists, if it has entries.
+    /// Index in the lists, if it has entries.
     list: Option<u32>,
 }
 
-/// What cuts have left of flags (D8).
+/// Flags that cuts have torn (D8).
 #[derive(Debug, Default)]
 pub(super) struct Torn {
     /// Pages with a torn flag.
     pub(super) pages: Vec<Ppn>,
-    /// Blocks with entries of the transactions whose flags are torn.
+    /// Blocks with entries of the transactions with torn flags.
     pub(super) blocks: BTreeSet<Pbn>,
 }
 
-/// What a device knows after recovery.
+/// The result of recovery.
 pub(super) struct Recovered {
     pub(super) records: Records,
     pub(super) torn: Torn,
     pub(super) last_tx: TxId,
     pub(super) done: Nanos,
-    /// Those that no flag decides are said to be aborted until the host's log is known.
+    /// Transactions without a deciding flag are reported as aborted until the host's log is known.
     pub(super) rulings: Vec<Ruling>,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn recover(
         let page = &mut pages[index];
         let (version, read) = read_version(ftl, scanned, page.at, Cause::Recovery)?;
         done = done.max(read);
-        // One that cannot be read stays what its page is, so that the loss can be seen.
+        // An unreadable version stays mapped, so that the loss shows.
         if let Some(version) = version {
             page.list = Some(lists.len() as u32);
             lists.push((version.list, version.tail));
@@ -169,8 +169,8 @@ fn transactions(pages: &[Page], lists: &[(List, Tail)]) -> BTreeMap<TxId, Vec<Ow
         .collect()
 }
 
-/// Points the mapping table at the newest version of each page, and lists older ones where records
-/// are not committed. Of copies it takes the oldest.
+/// Maps the newest version of each page, and lists older ones if records are not committed. Among
+/// copies it chooses the oldest.
 fn restore_versions(
     ftl: &mut Ftl,
     records: &mut Records,

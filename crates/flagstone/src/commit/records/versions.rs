@@ -1,9 +1,9 @@
 //! The live versions of each logical page, newest first ([FlagCommit] §4.3).
 //!
-//! A version is needed while it is the newest committed copy of some record. The newest version
-//! has all records; those that are pending in it, by transactions that are not committed, are
-//! looked for in the one before it, and so on. A record that is not pending in a version is
-//! committed there, also where it is absent.
+//! A version is needed while it is the newest committed copy of some record. The newest version has
+//! all records. Those pending in it, by uncommitted transactions, are looked up in the previous
+//! version, and so on. A record that is not pending in a version is committed there, even if it is
+//! absent.
 
 use super::book::Deadlines;
 use super::{Mistake, Rules};
@@ -13,11 +13,11 @@ use crate::page::SlotNo;
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 use rustc_hash::FxHashMap;
 
-/// An entry of a transaction that is not committed.
+/// An entry of an uncommitted transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) tx: TxId,
-    /// Which entry of the page.
+    /// The index of the entry in the page.
     pub(super) index: u8,
     pub(super) slots: Box<[SlotNo]>,
 }
@@ -30,21 +30,21 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// The transactions with a pending record here.
+    /// The transaction with this record pending here.
     fn holder(&self, slot: SlotNo) -> Option<TxId> {
         let mut held = self.held.iter();
         held.find(|held| held.slots.contains(&slot))
             .map(|held| held.tx)
     }
 
-    /// Whether a record is not pending here.
+    /// Whether the record is not pending here.
     pub(super) fn has_committed(&self, slot: SlotNo) -> bool {
         self.holder(slot).is_none()
     }
 }
 
-/// Lists for the pages with several live versions, or with records that are not committed. All
-/// others are in the mapping table alone.
+/// Lists for pages with several live versions or uncommitted records. All other pages are only in
+/// the mapping table.
 #[derive(Debug, Default)]
 pub(super) struct Versions {
     lists: FxHashMap<Lpn, Vec<Version>>,
@@ -54,28 +54,28 @@ pub(super) struct Versions {
 }
 
 impl Versions {
-    /// The live versions of a page, newest first, if there is a list of them.
+    /// The live versions of a page, newest first, if there is a list.
     pub(super) fn get(&self, at: Lpn) -> Option<&[Version]> {
         self.lists.get(&at).map(Vec::as_slice)
     }
 
-    /// All lists, in no order.
+    /// All lists, in unspecified order.
     pub(super) fn all(&self) -> impl Iterator<Item = (Lpn, &[Version])> {
         self.lists.iter().map(|(&lpn, list)| (lpn, list.as_slice()))
     }
 
-    /// When what became dead or committed in a block so far is durable: it is not copied as
-    /// committed before, nor erased.
+    /// When everything that became dead or committed in a block so far is durable. Before that the
+    /// block is not erased, and its versions are not copied as committed.
     pub(super) fn safe_at(&self, block: Pbn) -> Nanos {
         self.safe_at.get(block)
     }
 
-    /// A block was erased.
+    /// Removes an erased block.
     pub(super) fn forget(&mut self, block: Pbn) {
         self.safe_at.forget(block);
     }
 
-    /// A page has a new version, which is live and in none of the books yet, and durable at `done`.
+    /// Adds a new version of a page, which is live, in no table yet, and durable at `done`.
     pub(super) fn push(
         &mut self,
         ftl: &mut Ftl,
@@ -104,7 +104,7 @@ impl Versions {
         self.prune(ftl, at, done, undecided);
     }
 
-    /// At a restart: versions of a page, newest first, none of which is live yet.
+    /// Restart: adds the versions of a page, newest first, none of which is live yet.
     pub(super) fn restore(
         &mut self,
         ftl: &mut Ftl,
@@ -120,7 +120,8 @@ impl Versions {
         self.prune(ftl, at, Nanos::ZERO, undecided);
     }
 
-    /// A transaction has committed, durably at `done`: its records in a page are committed there.
+    /// Records a commit that is durable at `done`: the transaction's records in a page become
+    /// committed.
     pub(super) fn commit(
         &mut self,
         ftl: &mut Ftl,
@@ -139,8 +140,7 @@ impl Versions {
         }
     }
 
-    /// Lets the collector have the versions of a page that are not needed once an operation is
-    /// durable, which it is at `done`.
+    /// Kills the versions of a page that are not needed once an operation is durable, at `done`.
     pub(super) fn prune(
         &mut self,
         ftl: &mut Ftl,
@@ -152,8 +152,7 @@ impl Versions {
         let Some(list) = self.lists.get_mut(&at) else {
             return;
         };
-        // Records for which no committed copy was found so far, with the transaction that changed
-        // each last.
+        // Records without a committed copy so far, and the transaction that changed each last.
         let newest = list[0].held.iter();
         let mut open: Vec<(SlotNo, TxId)> = newest
             .flat_map(|held| held.slots.iter().map(|&slot| (slot, held.tx)))
@@ -171,7 +170,7 @@ impl Versions {
                     false
                 }
                 Some(holder) => {
-                    // Whether it is committed here, a restart may learn later.
+                    // Whether it is committed here may be known only after the host's log.
                     needed |= holder != *last && undecided(holder);
                     *last = holder;
                     true
@@ -190,7 +189,7 @@ impl Versions {
         }
     }
 
-    /// A page was written anew in one version, which is live and durable at `done`; all others go.
+    /// Replaces all versions of a page by one, which is live and durable at `done`.
     pub(super) fn replace(&mut self, ftl: &mut Ftl, at: Lpn, by: Ppn, done: Nanos) {
         let old: Vec<Ppn> = match self.lists.remove(&at) {
             Some(list) => list.iter().map(|version| version.at).collect(),
@@ -202,7 +201,7 @@ impl Versions {
         ftl.set_slot(at, Slot::Page(by));
     }
 
-    /// The collector has copied a version.
+    /// Updates a version that the collector has copied.
     pub(super) fn moved(&mut self, ftl: &mut Ftl, at: Lpn, from: Ppn, to: Ppn) {
         if ftl.slot(at).ppn() == Some(from) {
             ftl.set_slot(at, Slot::Page(to));
@@ -213,7 +212,7 @@ impl Versions {
         }
     }
 
-    /// The entries of a live version that are not committed.
+    /// The entries of uncommitted transactions in a live version.
     pub(super) fn held(&self, at: Lpn, version: Ppn) -> &[Held] {
         let list = self.lists.get(&at).into_iter().flatten();
         list.into_iter()
@@ -221,7 +220,7 @@ impl Versions {
             .map_or(&[], |version| &version.held)
     }
 
-    /// Bytes of the lists.
+    /// Memory of the lists in bytes.
     pub(super) fn bytes(&self) -> u64 {
         let mut bytes = table_bytes::<Lpn, Vec<Version>>(self.lists.len());
         bytes += self.safe_at.bytes();
@@ -269,7 +268,7 @@ impl Versions {
     }
 }
 
-/// Lets the collector have a version; its block is not erased before `done`.
+/// Kills a version. Its block is not erased before `done`.
 fn kill(ftl: &mut Ftl, safe_at: &mut Deadlines, at: Ppn, done: Nanos) {
     ftl.kill(at);
     safe_at.note(ftl.geometry().block_of(at), done);

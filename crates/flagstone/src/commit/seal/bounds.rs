@@ -1,10 +1,10 @@
-//! What a restart reads where restarts are bounded: blocks that a root has announced.
+//! Bounded restarts: a restart reads only blocks that a root has announced.
 //!
-//! A *lot* of free blocks is set aside at a time, and written once the root that names them is
-//! durable. When a restart would have to read too many blocks, that root is a checkpoint. The
-//! mapping table is written before it, and it names only blocks that may get pages which the table
-//! lacks: those of the lot, those being written, those without a summary, and those with pages of
-//! live transactions.
+//! Free blocks are reserved in *lots*, and written once the root that lists them is durable. If a
+//! restart would have to read too many blocks, that root is a checkpoint: the mapping table is
+//! written before it, and it lists only blocks that may get pages missing in the table. These are
+//! the blocks of the lot, open blocks, blocks without a summary, and blocks with pages of live
+//! transactions.
 
 use super::evidence::Evidence;
 use super::{Mistake, Seal, listed};
@@ -25,18 +25,18 @@ layout! {
     }
 }
 
-/// Announced blocks below which nothing but the collector gets one: one to write to, one for a
-/// copy, and two for programs and erases that fail at once.
+/// With fewer announced blocks, only the collector gets one: one to write to, one for a copy, and
+/// two for programs and erases that fail at the same time.
 const LEAST: u32 = 4;
 
-/// What a restart would read.
+/// The blocks that a restart would read.
 #[derive(Debug, Clone)]
 pub(super) struct Bounds {
-    /// Blocks of a lot.
+    /// Number of blocks per lot.
     lot: u32,
-    /// Below this many announced blocks the next lot is announced, if there are free ones.
+    /// With fewer announced blocks than this the next lot is announced, if blocks are free.
     low: u32,
-    /// What was asked for of the following, or 0.
+    /// The configured value of `most`, or 0.
     asked: u32,
     /// A checkpoint is due when a restart would read more blocks than this.
     most: usize,
@@ -46,19 +46,19 @@ pub(super) struct Bounds {
     blocks: Vec<Pbn>,
     /// When the newest root is durable.
     ready: Nanos,
-    /// When everything was durable that the newest checkpoint contains.
+    /// When everything in the newest checkpoint was durable.
     durable_at: Nanos,
-    /// A root could not be written. The tables in memory are those that it would have had, so the
-    /// device takes no more work: it could lose what the root before it still says.
+    /// A root could not be written. The tables in memory are those after that root, so the device
+    /// accepts no more work: it could lose what the previous root still lists.
     is_spent: bool,
 }
 
 impl Bounds {
-    /// As the newest root of a mounted device has them.
+    /// The state in the newest root of a mounted device.
     pub(super) fn mount(ftl: &mut Ftl, mounted: &Mounted, most: u32) -> Result<Bounds, FtlError> {
         let geometry = *ftl.geometry();
-        // As many as the collector keeps free: the fewer blocks there are to choose from, the more
-        // pages crowd on the planes that have one left.
+        // As many as the collector keeps free: with fewer blocks to choose from, pages pile up on
+        // the planes that have one left.
         let lot = ftl.gc_threshold_blocks().max(LEAST + 1);
         let low = (lot / 2).max(LEAST);
         let mut bounds = Bounds {
@@ -74,7 +74,7 @@ impl Bounds {
             is_spent: false,
         };
         bounds.grown(ftl);
-        // Before the first lot there is nothing, or a root that a bad block was the reason for.
+        // Before the first lot there is no root, or one that was written because of a bad block.
         if let Some((head, list)) = mounted.blob.split_at_checked(bounds_blob::SIZE) {
             let foreign = || FtlError::Foreign("the list of blocks in its root is damaged".into());
             let count = get(head, bounds_blob::BLOCKS) as usize;
@@ -95,7 +95,7 @@ impl Bounds {
         Ok(bounds)
     }
 
-    /// The device has its first size, or another one.
+    /// Adapts to the size of the device.
     pub(super) fn grown(&mut self, ftl: &Ftl) {
         let most = match self.asked {
             0 => ftl.geometry().blocks() / 5,
@@ -104,12 +104,12 @@ impl Bounds {
         self.most = most.max(2 * self.lot) as usize;
     }
 
-    /// Where the listed transactions begin in what a root keeps.
+    /// Length of this data in a root; the listed transactions follow.
     pub(super) fn bytes(&self) -> usize {
         bounds_blob::SIZE + 4 * self.blocks.len()
     }
 
-    /// What a root keeps of it.
+    /// Encodes this data for a root.
     pub(super) fn emit(&self, last_tx: TxId) -> Vec<u8> {
         let mut blob = vec![0; bounds_blob::SIZE];
         put(&mut blob, bounds_blob::UNTO, self.unto);
@@ -125,7 +125,7 @@ impl Bounds {
         self.unto
     }
 
-    /// The highest transaction identifier that the newest root knows.
+    /// The highest transaction identifier in the newest root.
     pub(super) fn last_tx(&self) -> TxId {
         self.last_tx
     }
@@ -135,8 +135,8 @@ impl Bounds {
         self.blocks.contains(&block)
     }
 
-    /// The blocks that a restart reads, if they are in service and written. Returns when that was
-    /// found out.
+    /// The blocks that a restart reads, if they are in service and written. Also returns when that
+    /// was determined.
     pub(super) fn written(&self, ftl: &mut Ftl, now: Nanos) -> Result<(Vec<Pbn>, Nanos), FtlError> {
         let (mut written, mut done) = (Vec::new(), now);
         for &block in &self.blocks {
@@ -150,27 +150,27 @@ impl Bounds {
         Ok((written, done))
     }
 
-    /// When a collection may begin that was asked for at an instant. A copy of what the newest
-    /// checkpoint contains has to be a version of its own, or a restart would not look for it. So
-    /// the transaction of that page must be durable.
+    /// When a collection requested at `now` may begin. A copy of a page in the newest checkpoint
+    /// must be a new version, or a restart would not look for it. So the transaction of that page
+    /// must be durable.
     pub(super) fn collects_from(&self, now: Nanos) -> Nanos {
         now.max(self.durable_at)
     }
 
-    /// Whether few announced blocks are left, and enough others are free to be worth a root.
+    /// Whether few announced blocks are left, and enough others are free to justify a root.
     #[inline]
     pub(super) fn is_short(&self, ftl: &Ftl) -> bool {
         let is_worth_it = ftl.zone_left() < self.low && ftl.free_blocks() >= self.low / 2;
         is_worth_it || self.is_empty(ftl)
     }
 
-    /// Whether the collector may find no block for its next copies, and another one is free.
+    /// Whether the collector may run out of blocks for its next copies while another one is free.
     #[inline]
     pub(super) fn is_empty(&self, ftl: &Ftl) -> bool {
         ftl.zone_left() < LEAST && ftl.free_blocks() > 0
     }
 
-    /// Refuses work once a root could not be written.
+    /// Refuses work after a root could not be written.
     #[inline]
     pub(super) fn doubt(&self) -> Result<(), FtlError> {
         match self.is_spent {
@@ -179,7 +179,7 @@ impl Bounds {
         }
     }
 
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub(super) fn memory(&self) -> u64 {
         (self.blocks.len() * size_of::<Pbn>()) as u64
     }
@@ -203,7 +203,7 @@ impl Seal {
         let is_checkpoint = bounds.blocks.len() + bounds.lot as usize > bounds.most;
         let mut now = now.max(bounds.ready);
         if is_checkpoint && !self.mistake.is(Mistake::TableEarly) {
-            // The table must not name what may yet be lost.
+            // The table must not refer to pages that may still be lost.
             now = ftl.sync(now, self.relied_until)?;
         }
         let added = ftl.zone_add(bounds.lot.saturating_sub(ftl.zone_left()));
@@ -222,7 +222,7 @@ impl Seal {
         }
         bounds.blocks.sort_unstable();
         bounds.blocks.dedup();
-        // Where it is no checkpoint, it lists what the root before it lists: it takes nothing away.
+        // A root that is no checkpoint also lists everything in the previous one.
         let blob = self.root();
         let ready = match is_checkpoint {
             true => ftl.checkpoint(now, blob)?,
@@ -235,7 +235,7 @@ impl Seal {
     }
 }
 
-/// What a root says of restarts and of transactions, in fields.
+/// Decodes the data about restarts and transactions in a root.
 pub(super) fn fields(blob: &[u8]) -> Vec<Vec<Field>> {
     let Some((head, rest)) = blob.split_at_checked(bounds_blob::SIZE) else {
         return Vec::new();
@@ -251,7 +251,7 @@ pub(super) fn fields(blob: &[u8]) -> Vec<Vec<Field>> {
 }
 
 impl super::Seal {
-    /// What a root keeps: what a restart reads, if that is bounded, and the transactions listed.
+    /// The data for a root: what a restart reads, if that is bounded, and the listed transactions.
     pub(super) fn root(&self) -> Vec<u8> {
         let mut blob = match &self.bounds {
             Some(bounds) => bounds.emit(self.last_tx),
@@ -273,8 +273,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// Wrong where the device goes on into blocks that no root has announced: a restart does not
-    /// read them.
+    /// Fails if the device writes blocks that no root has announced: a restart does not read them.
     #[test]
     fn a_device_whose_roots_fail_takes_no_more_work_and_loses_nothing() {
         let geometry = Geometry {

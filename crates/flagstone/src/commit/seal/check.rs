@@ -1,4 +1,4 @@
-//! What SEAL's tables must agree with on flash, for tests and campaigns.
+//! Compares SEAL's tables with the flash, for tests and campaigns.
 
 use super::own::count_of;
 use super::{Seal, tail};
@@ -7,8 +7,8 @@ use crate::layout::get;
 use crate::units::{Ppn, TxId};
 
 impl Seal {
-    /// Checks that a mapped page counts by itself, or by the summary of its block, or that its
-    /// transaction is known to need evidence for the block.
+    /// Checks that a mapped page counts by itself or by the summary of its block, or that its
+    /// transaction is recorded as needing evidence for the block.
     pub(super) fn check_mapped(&self, ftl: &Ftl, at: Ppn) -> Result<(), String> {
         let mut spare = [0xff; header::SIZE + tail::SIZE];
         if ftl.peek(at, &mut [], &mut spare).is_none() {

@@ -1,9 +1,10 @@
-//! What recovery of SEAL has read of each page, kept in a few bytes until all pages have been read.
+//! Compressed storage for what recovery of SEAL has read about each page, until all pages were
+//! read.
 //!
-//! The numbers of one block lie close together: write sequences count up, transactions follow each
-//! other, a commit comes soon after its pages. So a block keeps the least of each kind of number,
-//! and of each page how far above it is, in as many bits as the largest distance of the block
-//! takes. Databases call that a frame of reference.
+//! The numbers in a block are close together: write sequences and transactions ascend, and a commit
+//! follows its pages soon. So a block stores the minimum of each kind of number, and for each page
+//! the distance from it, in as many bits as the largest distance requires. Databases call this a
+//! frame of reference.
 
 use super::Mistake;
 use super::recovery::Version;
@@ -14,48 +15,48 @@ use crate::units::{Lpn, Pbn, Ppn, TxId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
-/// The write sequence, plus what makes it equal for pages that were written in a row.
+/// The write sequence, plus an offset that makes it equal for consecutively written pages.
 const SEQ: usize = 0;
-/// How far the place of a commit is behind the write sequence; nothing for undecided versions.
+/// The distance from the write sequence to the place of the commit; none for undecided versions.
 const AHEAD: usize = 1;
 /// The transaction, unless the page counts by itself.
 const TX: usize = 2;
-/// The logical page and whether it is trimmed, of undecided versions.
+/// The logical page and whether it is trimmed, for undecided versions.
 const LPN: usize = 3;
-/// Pages of the transaction, of undecided versions that are the last of theirs.
+/// The number of pages of the transaction, in undecided versions that are its last page.
 const COUNT: usize = 4;
 const KINDS: usize = 5;
 
-/// The versions of a scan, in its order.
+/// The versions found by a scan, in its order.
 #[derive(Debug)]
 pub(super) struct Columns {
     geometry: Geometry,
     addresses: Addresses,
     blocks: Vec<Block>,
-    /// Where each block is among `blocks`.
+    /// The index in `blocks` of each block.
     index: Vec<u32>,
-    /// The columns of all blocks, and [`WORD`] bytes more, so that a whole word can be read
+    /// The columns of all blocks, and [`WORD`] more bytes, so that a whole word can be read
     /// anywhere.
     bytes: Vec<u8>,
-    /// The sums that last pages say.
+    /// The sums in last pages.
     sums: FxHashMap<Ppn, u64>,
     /// The lists of trims among undecided versions.
     lists: FxHashSet<Ppn>,
-    /// For each kind the numbers of the block that is being taken; [`NONE`] where there is none.
+    /// By kind: the numbers of the current block; [`NONE`] if missing.
     numbers: [Vec<u64>; KINDS],
 }
 
-/// The columns of a block. Those of a kind are as long as those of another, one behind the other.
+/// The columns of a block, consecutive and of equal length.
 #[derive(Debug)]
 struct Block {
     id: Pbn,
-    /// Pages up to the last one with a version.
+    /// Number of pages up to the last one with a version.
     pages: u16,
-    /// Bits of each number.
+    /// Bits per number, by kind.
     widths: [u8; KINDS],
-    /// Kinds of which each page has a number, as bits. Of others, 0 stands for none.
+    /// Bit set of the kinds for which every page has a number. For other kinds 0 means none.
     full: u8,
-    /// Where its bytes begin.
+    /// Offset of its bytes.
     start: u64,
     least: [u64; KINDS],
 }
@@ -65,20 +66,20 @@ const NONE: u64 = u64::MAX;
 /// A block that was not scanned.
 const UNSCANNED: u32 = u32::MAX;
 const WORD: usize = size_of::<u64>();
-/// Bits of a number that lies in one word, wherever in a byte it begins.
+/// Maximum width of a number that fits into a word at any bit offset.
 const WIDEST: u32 = u64::BITS - 7;
 
 /// The numbers of one kind in a block.
 #[derive(Debug, Clone, Copy)]
 struct Column<'a> {
-    /// The bytes of the block, and the bit of them at which the column begins.
+    /// The bytes of the block, and the bit offset of the column.
     bytes: &'a [u8],
     begin: usize,
     pages: u32,
     width: usize,
     mask: u64,
     least: u64,
-    /// What stands for the least number: 0 if each page has one, 1 if 0 stands for none.
+    /// The code of the minimum: 0 if every page has a number, 1 if 0 means none.
     first: u64,
 }
 
@@ -97,8 +98,8 @@ impl Column<'_> {
     }
 }
 
-/// Bits that are not a whole word yet. Each word is written once: to add to one that was just
-/// written would wait for that write.
+/// Bits of an incomplete word. Each word is written once: modifying a word that was just written
+/// would stall on that write.
 #[derive(Debug, Default)]
 struct Bits {
     word: u128,
@@ -127,16 +128,16 @@ impl Bits {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pending {
     pub(super) seq: u64,
-    /// Pages of the transaction, if this is the last one.
+    /// Number of pages of the transaction, if this is its last page.
     count: u32,
-    /// The sum that it says, if it says one.
+    /// The sum in it, if it has one.
     sum: Option<u64>,
     pub(super) lpn: Lpn,
     pub(super) slot: Slot,
     pub(super) is_list: bool,
 }
 
-/// Undecided versions of one transaction that lie side by side in a block.
+/// Adjacent undecided versions of one transaction in a block.
 #[derive(Debug, Clone)]
 pub(super) struct Run {
     pub(super) tx: TxId,
@@ -160,7 +161,7 @@ impl Columns {
         }
     }
 
-    /// Takes the versions of a block: a page of the block and its version, in ascending order.
+    /// Adds the versions of a block: page in the block and version, in ascending order.
     pub(super) fn push(&mut self, id: Pbn, versions: &[(u32, Version)]) {
         let Some(&(last, _)) = versions.last() else {
             return;
@@ -212,7 +213,7 @@ impl Columns {
         self.blocks.push(block);
     }
 
-    /// Adds a column of a block.
+    /// Encodes a column of a block.
     fn pack(&mut self, block: &mut Block, kind: usize, bits: &mut Bits) {
         let numbers = &self.numbers[kind][..block.pages.into()];
         let (mut count, mut least, mut most) = (0, NONE, 0);
@@ -238,8 +239,7 @@ impl Columns {
         }
     }
 
-    /// The blocks in which a page says a sum, in ascending order, unless only their summary was
-    /// read.
+    /// Blocks with a page that has a sum, in ascending order, if more than their summary was read.
     pub(super) fn with_sums(&self) -> Vec<Pbn> {
         let known = self.sums.iter().filter(|&(_, &sum)| sum > 0);
         let mut blocks: Vec<Pbn> = known.map(|(&at, _)| self.geometry.block_of(at)).collect();
@@ -271,8 +271,8 @@ impl Columns {
         }
     }
 
-    /// Place and write sequence of a version that was pushed. `place_of` says where an undecided
-    /// version of a transaction is.
+    /// Place and write sequence of an added version. `place_of` returns the place of a
+    /// transaction's undecided versions.
     #[inline]
     pub(super) fn rank(&self, at: Ppn, place_of: impl Fn(TxId) -> Option<u64>) -> (u64, u64) {
         let (block, page) = self.addresses.split(at);
@@ -295,9 +295,8 @@ impl Columns {
         move |page| column.get(page).map(|seq| seq - u64::from(pages - page))
     }
 
-    /// Those of some transactions, in ascending order, that the summary of a block gives a place,
-    /// with that place and the block, in the order of the scan; once at least for each run of
-    /// pages.
+    /// Transactions in `of`, which ascends, to which the summary of a block gives a place; with
+    /// place and block, in the order of the scan, at least once per run of pages.
     pub(super) fn stated(&self, of: &[TxId]) -> impl Iterator<Item = (TxId, u64, Pbn)> {
         let may_have = move |block: &&Block| {
             let least = block.least[TX];
@@ -319,7 +318,7 @@ impl Columns {
         })
     }
 
-    /// The undecided versions, a run at a time.
+    /// The undecided versions, in runs.
     pub(super) fn undecided(&self) -> impl Iterator<Item = Run> {
         let blocks = self.blocks.iter().enumerate();
         blocks.flat_map(move |(index, block)| {
@@ -364,8 +363,8 @@ impl Columns {
         })
     }
 
-    /// The places of those transactions with undecided versions for which `is_open` and all of
-    /// whose pages are there.
+    /// The places of transactions with undecided versions that satisfy `is_open` and have all of
+    /// their pages.
     pub(super) fn whole(
         &self,
         is_open: impl Fn(TxId) -> bool,
@@ -387,40 +386,40 @@ impl Columns {
     }
 }
 
-/// What the last page of a transaction says.
+/// The contents of a transaction's last page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SaidLast {
     seq: u64,
-    /// Pages of the transaction.
+    /// Number of pages of the transaction.
     pub(super) count: u32,
-    /// The sum of the write sequences of the others, if it says one.
+    /// The sum of the write sequences of the other pages, if present.
     pub(super) sum: Option<u64>,
 }
 
-/// What a version is one of: another one may take its place. A list of trims stands for itself.
+/// What a version is a version of. A list of trims is only a version of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Of {
     Page(Lpn),
     List(u64),
 }
 
-/// What is there of a transaction.
+/// The versions of a transaction that were found.
 #[derive(Debug, Default)]
 pub(super) struct There {
-    /// What each version is one of, and its write sequence.
+    /// What each is a version of, and its write sequence.
     versions: Vec<(Of, u64)>,
     pub(super) last: Option<SaidLast>,
-    /// Its pages, where the last one says a sum. Else its programs: as many as pages if it has
-    /// overwritten none. Stores of older versions count programs, and keep what a live transaction
-    /// overwrites. Copies count once.
+    /// Number of its pages, if the last one has a sum. Otherwise number of its programs, which
+    /// equals that of pages without overwrites. Stores of older versions count programs, and keep
+    /// versions that a live transaction overwrites. Copies count once.
     pub(super) pages: usize,
-    /// The sum of the write sequences of the newest version of each page but the last one.
+    /// The sum of the write sequences of the newest version of each page except the last page.
     pub(super) sum: u64,
 }
 
 impl There {
-    /// Counts what is there of a transaction: whether it is a list of trims, logical page, write
-    /// sequence, number of pages and sum of each version.
+    /// Adds a version of the transaction: whether it is a list of trims, logical page, write
+    /// sequence, number of pages and sum.
     pub(super) fn count(
         &mut self,
         versions: impl Iterator<Item = (bool, Lpn, u64, u32, Option<u64>)>,
@@ -434,7 +433,7 @@ impl There {
             };
             self.versions.push((of, seq));
             if count > 0 && self.last.is_none_or(|last| last.seq >= seq) {
-                // A copy of the last page that was listed by a summary does not have the sum.
+                // A copy of the last page that was read from a summary lacks the sum.
                 let known = self.last.and_then(|last| last.sum);
                 let sum = sum.map(|sum| if sum == 0 { known.unwrap_or(0) } else { sum });
                 self.last = Some(SaidLast { seq, count, sum });
@@ -452,7 +451,7 @@ impl There {
         self.sum = self.sum.wrapping_sub(self.last.map_or(0, |last| last.seq));
     }
 
-    /// The place of the transaction if all of it is there.
+    /// The place of the transaction if it is complete.
     fn place(&self, mistake: Mistaken<Mistake>) -> Option<u64> {
         if mistake.is(Mistake::NotCounted) {
             let first = self.versions.iter().map(|&(_, seq)| seq).min();

@@ -1,12 +1,12 @@
-//! The evidence that a transaction has committed, as long as one of its pages needs it.
+//! The evidence that a transaction has committed, kept while one of its pages needs it.
 //!
-//! A page in a block whose summary has a verdict for it needs nothing else. A page in an
-//! *undecided* block, one without a verdict for it, counts because of something elsewhere: all
-//! counted pages of the transaction in undecided blocks, the summary of another block (the
-//! *witness*), or a root that lists the transaction.
+//! A page with a verdict in the summary of its block needs nothing else. A page in an *undecided*
+//! block, without a verdict, counts by other evidence: all counted pages of the transaction are in
+//! undecided blocks, or the summary of another block (the *witness*) has a verdict, or a root lists
+//! the transaction.
 //!
-//! Rule E: before a block is erased, a root lists each transaction that has pages in other
-//! undecided blocks and loses its evidence with the block: its witness, or a page that was counted.
+//! Rule E: before a block is erased, a root must list each transaction that has pages in other
+//! undecided blocks and loses its evidence with the block: its witness, or a counted page.
 
 use super::listed;
 use crate::commit::table_bytes;
@@ -15,10 +15,10 @@ use crate::layout::put;
 use crate::units::{Nanos, Pbn, TxId};
 use rustc_hash::FxHashMap;
 
-/// The evidence that a transaction has committed, other than its counted pages.
+/// The evidence that a transaction has committed, other than the count of its pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Witness {
-    /// Nothing: its pages are counted.
+    /// None: its pages are counted.
     None,
     /// The summary of this block.
     Block(Pbn),
@@ -29,7 +29,7 @@ pub(super) enum Witness {
 /// A committed transaction with pages in undecided blocks.
 #[derive(Debug, Clone)]
 pub(super) struct Undecided {
-    /// Its place in the order of commits.
+    /// Its place in the commit order.
     pub(super) cv: u64,
     /// When its pages are durable.
     pub(super) durable: Nanos,
@@ -37,18 +37,18 @@ pub(super) struct Undecided {
     pub(super) witness: Witness,
 }
 
-/// Committed transactions that need evidence.
+/// The committed transactions that need evidence.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Evidence {
     open: FxHashMap<TxId, Undecided>,
-    /// For each block, the transactions for which it is undecided or the witness.
+    /// By block: the transactions for which it is undecided or the witness.
     by_block: FxHashMap<Pbn, Vec<TxId>>,
-    /// When all transactions are durable that needed evidence and need none any more.
+    /// When all transactions that stopped needing evidence are durable.
     decided_at: Nanos,
 }
 
 impl Evidence {
-    /// The table that recovery has found.
+    /// The table rebuilt by recovery.
     pub(super) fn found(open: impl Iterator<Item = (TxId, Undecided)>) -> Evidence {
         let mut evidence = Evidence::default();
         for (tx, found) in open {
@@ -65,7 +65,7 @@ impl Evidence {
         evidence
     }
 
-    /// A transaction of several pages has committed. No block says so yet.
+    /// Records the commit of a transaction of several pages. No block has a verdict for it yet.
     pub(super) fn committed(&mut self, tx: TxId, committed: Undecided) {
         for &block in &committed.blocks {
             self.note(block, tx);
@@ -73,7 +73,7 @@ impl Evidence {
         self.open.insert(tx, committed);
     }
 
-    /// The transactions that need evidence, in the order of their identifiers.
+    /// The transactions that need evidence, by identifier.
     pub(super) fn all(&self) -> Vec<(TxId, &Undecided)> {
         let mut all: Vec<_> = self.open.iter().map(|(&tx, open)| (tx, open)).collect();
         all.sort_unstable_by_key(|&(tx, _)| tx);
@@ -93,14 +93,14 @@ impl Evidence {
         }
     }
 
-    /// The place of a transaction, if its pages are durable at an instant and it needs evidence.
+    /// The place of a transaction that needs evidence, if its pages are durable at `now`.
     #[inline]
     pub(super) fn place(&self, tx: TxId, now: Nanos) -> Option<u64> {
         let open = self.open.get(&tx)?;
         (open.durable <= now).then_some(open.cv)
     }
 
-    /// Whether a transaction is published and not yet durable at an instant.
+    /// Whether a transaction is published but not durable at `now`.
     #[inline]
     pub(super) fn is_awaited(&self, tx: TxId, now: Nanos) -> bool {
         self.open.get(&tx).is_some_and(|open| open.durable > now)
@@ -113,15 +113,15 @@ impl Evidence {
             .is_some_and(|open| open.blocks.contains(&block))
     }
 
-    /// Whether only the count of its pages says that a transaction has committed.
+    /// Whether the count of its pages is the only evidence for a transaction.
     pub(super) fn is_counted(&self, tx: TxId) -> bool {
         self.open
             .get(&tx)
             .is_some_and(|open| open.witness == Witness::None)
     }
 
-    /// A page of a transaction was copied into a block as it is. Returns when the transaction is
-    /// durable, if it needs evidence.
+    /// Records that a page of a transaction was copied unchanged into a block. Returns when the
+    /// transaction is durable, if it needs evidence.
     pub(super) fn copied(&mut self, tx: TxId, block: Pbn) -> Option<Nanos> {
         let open = self.open.get_mut(&tx)?;
         let durable = open.durable;
@@ -134,7 +134,7 @@ impl Evidence {
         Some(durable)
     }
 
-    /// The summary of a block says that a transaction has committed.
+    /// Records that the summary of a block has a verdict for a transaction.
     pub(super) fn said(&mut self, tx: TxId, block: Pbn) {
         let Some(open) = self.open.get_mut(&tx) else {
             return;
@@ -146,13 +146,13 @@ impl Evidence {
             self.close(tx);
             self.forget(block, tx);
         } else if was == Witness::Root {
-            // The summary would do as well, since it is durable before the next root is issued. The
-            // root needs no other one when this block is erased.
+            // The summary would suffice as well, since it is durable before the next root is
+            // issued. But a listed transaction requires no other root when this block is erased.
             self.forget(block, tx);
             return;
         } else {
             open.witness = Witness::Block(block);
-            // It may hold nothing but versions that the transaction has overwritten itself.
+            // The block may hold only versions that the transaction has overwritten itself.
             if !was_undecided {
                 self.note(block, tx);
             }
@@ -162,21 +162,21 @@ impl Evidence {
         }
     }
 
-    /// A transaction needs no evidence any more.
+    /// Removes a transaction that needs no evidence any more.
     fn close(&mut self, tx: TxId) -> Undecided {
         let gone = self.open.remove(&tx).expect("it is there");
         self.decided_at = self.decided_at.max(gone.durable);
         gone
     }
 
-    /// From when on a page may be copied as one that counts by itself. A summary or an erase that
-    /// has decided its transaction may be of a later instant than the copy, and nothing here says
-    /// any more that the transaction is awaited.
+    /// From when on a page may be copied as one that counts by itself. The summary or erase that
+    /// decided its transaction may have a later time than the copy, and the transaction is no
+    /// longer recorded here.
     pub(super) fn copies_from(&self, now: Nanos) -> Nanos {
         now.max(self.decided_at)
     }
 
-    /// A block is no longer the witness of a transaction.
+    /// Removes a block as the witness of a transaction.
     fn forget_witness(&mut self, tx: TxId, block: Pbn) {
         let is_undecided = |open: &Undecided| open.blocks.contains(&block);
         if !self.open.get(&tx).is_some_and(is_undecided) {
@@ -184,16 +184,16 @@ impl Evidence {
         }
     }
 
-    /// How much has piled up: blocks in which some page needs evidence from elsewhere, or which are
-    /// that evidence, but no more than there are transactions. One that fills many blocks by itself
-    /// takes one entry of a root, whatever it fills.
+    /// The amount of undecided state: the number of blocks that need evidence from elsewhere or are
+    /// such evidence, but at most the number of transactions. A transaction that fills many blocks
+    /// takes only one entry of a root.
     #[inline]
     pub(super) fn piled_up(&self) -> usize {
         self.by_block.len().min(self.open.len())
     }
 
-    /// Of the undecided blocks that can be collected, one without live pages whose erase takes no
-    /// root; if there is none, one of the transaction that committed first.
+    /// An undecided block to collect: one without live pages whose erase requires no root;
+    /// otherwise one of the transaction that committed first.
     pub(super) fn oldest(&self, ftl: &Ftl) -> Option<Pbn> {
         let blocks = self.by_block.keys().copied();
         let is_empty = |&block: &Pbn| ftl.is_candidate(block) && ftl.live_in(block) == 0;
@@ -212,8 +212,8 @@ impl Evidence {
         oldest.min().map(|(_, block)| block)
     }
 
-    /// The transactions that have to be listed before a block is erased, and those that a root
-    /// lists already and that still need it. Each is in the order of the identifiers.
+    /// The transactions that must be listed before a block is erased, and those that a root lists
+    /// already and that still need it, each by identifier.
     pub(super) fn lost_with(&self, ftl: &Ftl, victim: Pbn) -> (Vec<TxId>, Vec<TxId>) {
         let Some(concerned) = self.by_block.get(&victim) else {
             return (Vec::new(), Vec::new());
@@ -253,7 +253,7 @@ impl Evidence {
         blob
     }
 
-    /// A root lists these transactions.
+    /// Records that a root lists these transactions.
     pub(super) fn list(&mut self, all: &[TxId]) {
         for &tx in all {
             let open = self
@@ -266,7 +266,7 @@ impl Evidence {
         }
     }
 
-    /// A block is erased, or no longer read.
+    /// Records that a block was erased, or is no longer read.
     pub(super) fn erased(&mut self, ftl: &Ftl, victim: Pbn) {
         for tx in self.by_block.remove(&victim).unwrap_or_default() {
             let open = self
@@ -274,9 +274,9 @@ impl Evidence {
                 .get_mut(&tx)
                 .expect("the tables mirror each other");
             open.blocks.retain(|&block| block != victim);
-            // By rule E no page needs this witness any more, and the transaction is forgotten here.
-            // It is otherwise for the controls that leave the rule out, and where a block was worn
-            // out and erased long before this call.
+            // By rule E no page needs this witness any more, and the transaction is dropped here.
+            // Exceptions: controls that leave the rule out, and worn-out blocks that were erased
+            // long before this call.
             if open.witness == Witness::Block(victim) {
                 open.witness = Witness::None;
             }
@@ -290,7 +290,7 @@ impl Evidence {
         }
     }
 
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub(super) fn memory(&self) -> u64 {
         let blocks = self.open.values().map(|open| open.blocks.len());
         let blocks = blocks.sum::<usize>() * size_of::<Pbn>();
@@ -301,7 +301,7 @@ impl Evidence {
             + (blocks + lists) as u64
     }
 
-    /// Checks that both tables say the same, and that undecided blocks hold something.
+    /// Checks that both tables agree, and that undecided blocks are not empty.
     pub(super) fn check(&self, ftl: &Ftl) -> Result<(), String> {
         let mut noted: usize = self.by_block.values().map(Vec::len).sum();
         for (tx, open) in &self.open {
@@ -336,7 +336,7 @@ impl Evidence {
     }
 }
 
-/// Whether undecided blocks of a transaction other than one have pages that someone reads.
+/// Whether a transaction has pages that may be read in undecided blocks other than `victim`.
 fn has_live_pages(ftl: &Ftl, open: &Undecided, victim: Pbn) -> bool {
     let mut others = open.blocks.iter().filter(|&&block| block != victim);
     others.any(|&block| ftl.live_in(block) > 0)

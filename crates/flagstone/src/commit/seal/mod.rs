@@ -141,34 +141,33 @@ pub(super) const INFO: Info = Info {
 struct Seal {
     live: TxTable<Active>,
     evidence: Evidence,
-    /// Blocks with pages of transactions, without a summary.
+    /// Blocks with pages of transactions that have no summary.
     waiting: FxHashMap<Pbn, Waiting>,
-    /// Where restarts are bounded: what one would read.
+    /// The blocks that a restart would read, if restarts are bounded.
     bounds: Option<Bounds>,
-    /// The transactions that the newest root lists, as it has them.
+    /// The transactions listed by the newest root, as encoded there.
     listing: Vec<u8>,
     last_tx: TxId,
     linger: usize,
-    /// Undecided blocks beyond which the oldest is collected, and requests since that was done,
-    /// without trims that wait for their list.
+    /// Maximum number of undecided blocks, beyond which the oldest is collected; and number of
+    /// requests since the last such collection, without trims that wait for their list.
     undecided: usize,
     requests: u32,
-    /// Logical pages that a list of trims names at most.
+    /// Maximum number of logical pages in a list of trims.
     trims: usize,
-    /// When the next block could be sealed; at once if that is to be found out.
+    /// When the next block may become ready to be sealed; zero if unknown.
     look_at: Nanos,
-    /// Blocks that were waiting for their summary when that was looked at.
+    /// Number of waiting blocks when that was determined.
     looked_at: usize,
-    /// The tables are true once everything is durable that is done by then: commits, copies,
-    /// summaries, roots.
+    /// When everything that the tables rely on is done: commits, copies, summaries, roots.
     relied_until: Nanos,
-    /// Whether the restart has found out which blocks lack their summary.
+    /// Whether the blocks without a summary are known after a restart.
     knows_blocks: bool,
     /// When the present collection began.
     now: Nanos,
-    /// The page that is being copied: its transaction, if it still belongs to one.
+    /// The transaction of the page that is being copied, if it still belongs to one.
     copied: Option<TxId>,
-    /// Whether that page says a sum.
+    /// Whether that page has a sum.
     copies_sum: bool,
     mistake: Mistaken<Mistake>,
 }
@@ -181,7 +180,7 @@ pub(super) fn recover(
     start(ftl, &mounted, (&INFO, options), None)
 }
 
-/// Recovers either form.
+/// Recovers SEAL or SEAL-R.
 fn start(
     ftl: &mut Ftl,
     mounted: &Mounted,
@@ -235,9 +234,9 @@ impl Protocol for Seal {
         Ok(())
     }
 
-    /// Seals every block that waits if the collector has no other block to take. Announces blocks
-    /// if restarts are bounded and few are left that were. Has the oldest undecided block collected
-    /// if there are too many of too many transactions.
+    /// Seals all waiting blocks if the collector has no other block to take. Announces blocks if
+    /// restarts are bounded and few announced ones are left. Requests the collection of the oldest
+    /// undecided block if there are too many blocks of too many transactions.
     #[inline]
     fn in_the_way(
         &mut self,
@@ -266,8 +265,8 @@ impl Protocol for Seal {
         }
     }
 
-    /// Programs the page held back, if there is one, and holds this one back instead. A trim waits
-    /// for its list.
+    /// Programs the held-back page, if any, and holds this one back instead. A trim waits for its
+    /// list.
     #[inline]
     fn write(
         &mut self,
@@ -319,7 +318,7 @@ impl Protocol for Seal {
         self.trims.min(ftl.trims_of_list()).max(1) as u64
     }
 
-    /// A device whose restarts are bounded gives none.
+    /// Not supported with bounded restarts.
     fn rest(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Option<Vec<u8>>, FtlError> {
         if self.bounds.is_some() {
             return Ok(None);
@@ -338,8 +337,8 @@ impl Protocol for Seal {
         self.seal_all(ftl, now)
     }
 
-    /// Programs the page held back as the last one, or a list of trims, publishes the versions in
-    /// the same step, and waits for all pages.
+    /// Programs the held-back page as the last one, or a list of trims; publishes the versions in
+    /// the same step; and waits for all pages.
     #[inline]
     fn commit(&mut self, ftl: &mut Ftl, now: Nanos, tx: TxId) -> Result<Option<Nanos>, FtlError> {
         let Some(active) = self.live.get_mut(tx) else {
@@ -407,7 +406,7 @@ impl Protocol for Seal {
         ]
     }
 
-    /// Checks that live transactions have their pages, and that every mapped page has evidence.
+    /// Checks that the pages of live transactions exist, and that every mapped page has evidence.
     fn check(&self, ftl: &Ftl) -> Result<(), String> {
         for (tx, active) in self.live.iter() {
             active.writes.check(ftl, tx)?;
@@ -424,7 +423,8 @@ impl Protocol for Seal {
 }
 
 impl Seal {
-    /// The tables rely on what is done at an instant, unless it is a mistake not to wait for it.
+    /// Makes the tables rely on operations that are done at `done`, unless a mistake leaves this
+    /// out.
     #[inline]
     fn rely_on(&mut self, unless: Mistake, done: Nanos) {
         if !self.mistake.is(unless) {
@@ -432,7 +432,7 @@ impl Seal {
         }
     }
 
-    /// A transaction has ended, whose pages are durable from then on.
+    /// Ends a transaction whose pages are durable at `durable`.
     #[inline]
     fn end(&mut self, mut active: Box<Active>, durable: Nanos) {
         for block in active.blocks.drain(..) {
@@ -468,10 +468,10 @@ impl Owner for Seal {
         Ok(self.now)
     }
 
-    /// A page whose transaction still needs it as evidence is copied as it is. Any other copy
-    /// belongs to no transaction, and counts by itself.
-    /// A list of trims that counts by itself may not be durable either, and is copied as it is: the
-    /// copy may be all that a cut leaves of it. Not where the mapping table on flash names it.
+    /// A page that its transaction needs as evidence is copied unchanged. Any other copy belongs to
+    /// no transaction, and counts by itself. A list of trims that counts by itself may not be
+    /// durable either, and is copied unchanged, since the copy may be all that a cut leaves of it;
+    /// unless the mapping table on flash refers to it.
     fn relocate(&mut self, _: &Ftl, _: Ppn, header: &Header, tail: &mut [u8]) -> Relocation {
         let tx = TxId(get(tail, tail::XID));
         let unto = self.bounds.as_ref().map_or(0, Bounds::unto);
@@ -529,7 +529,7 @@ impl Owner for Seal {
             false => active.writes.follow(header.lpn, was, is, Nanos::ZERO),
         };
         assert!(follows, "a live transaction has one live version of a page");
-        // The copy does not say what the page has said.
+        // The copy does not repeat the statement of the page.
         active.said = Said::default();
         waits_for(block, active, &mut self.waiting);
     }
@@ -557,22 +557,22 @@ impl Owner for Seal {
         self.listing = self.evidence.listing(kept);
         let listed = ftl.keep_in_root(durable, self.root())?;
         self.evidence.list(&lists);
-        // Another collection at this instant may rely on what this root lists.
+        // Another collection at this instant may rely on the list in this root.
         self.rely_on(Mistake::RootNotWaited, listed);
         match self.mistake.is(Mistake::RootNotWaited) {
             true => Ok(durable),
-            // The root was issued when all else was durable, and waited for: no wait is left.
+            // The root was issued after everything else was durable, and was waited for.
             false => Ok(listed),
         }
     }
 
-    /// The block is sealed early, and so are those that have waited longer.
+    /// Seals the block early, and all blocks that have waited longer.
     fn let_go(&mut self, ftl: &mut Ftl, now: Nanos, _: Pbn) -> Result<(), FtlError> {
         self.seal_down_to(ftl, now, 0)
     }
 
-    /// A copy counts, or is evidence, beside the page that it was made of: the erase may come at
-    /// any time after it.
+    /// A copy counts, or is evidence, in addition to its original: the erase may come at any later
+    /// time.
     fn allows_steps(&self) -> bool {
         true
     }
@@ -592,7 +592,7 @@ impl Owner for Seal {
             .filter(|it| it.blocks.contains(&victim))
         {
             active.blocks.retain(|&block| block != victim);
-            // What one of its pages has said may be gone.
+            // The statement of one of its pages may be gone.
             active.said = Said::default();
         }
     }

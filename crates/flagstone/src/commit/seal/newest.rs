@@ -1,17 +1,16 @@
-//! The newest version of each logical page that counts, while recovery of SEAL finds versions.
+//! The newest counting version of each logical page, while recovery of SEAL finds versions.
 //!
-//! The mapping table holds it, so that this takes one bit a page.
+//! Stored in the mapping table itself, plus one bit per page.
 
 use super::Mistake;
 use crate::ftl::{Ftl, FtlError, Slot};
 use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos, Ppn};
 
-/// Maps each logical page to the version that counts and has the highest place, and of two with the
-/// same place the one with the higher write sequence.
+/// Maps each logical page to the counting version with the highest place; among equal places, with
+/// the higher write sequence.
 pub(super) struct Newest {
-    /// Logical pages that were mapped to a version here, as bits. Others are where the mapping
-    /// table on flash has them.
+    /// Bit set of logical pages that were mapped here. Others are as in the mapping table on flash.
     mapped: Vec<u64>,
     /// The mapping table on flash has all commits up to this place.
     unto: u64,
@@ -27,11 +26,11 @@ impl Newest {
         }
     }
 
-    /// A version counts, at a place and with a write sequence. `rank_of` says both of another one.
-    /// A list of trims is read at an instant, for the pages that it names. Returns when that was.
+    /// Adds a version that counts, with its place and write sequence. `rank_of` returns these of
+    /// another version. Reads a list of trims for its logical pages. Returns when that was read.
     ///
     /// # Errors
-    /// The list cannot be read, unless the restart salvages.
+    /// The list is unreadable, unless the restart salvages.
     #[inline]
     pub(super) fn offer(
         &mut self,
@@ -41,7 +40,7 @@ impl Newest {
         (now, salvages): (Nanos, bool),
         rank_of: impl Fn(Ppn) -> (u64, u64),
     ) -> Result<Nanos, FtlError> {
-        // The mapping table on flash has what counted before.
+        // The mapping table on flash has all earlier versions.
         if rank.0 <= self.unto {
             return Ok(now);
         }
@@ -87,7 +86,7 @@ impl Newest {
         ftl.set_slot(lpn, slot);
     }
 
-    /// What decides between two versions: place, write sequence, and of copies the page.
+    /// The sort key of a version: place, write sequence, and physical page for copies.
     fn key(&self, (place, seq): (u64, u64), slot: Slot) -> (u64, u64, u32) {
         let place = match self.mistake.is(Mistake::OrderBySeq) {
             true => seq,
@@ -97,7 +96,7 @@ impl Newest {
             true => 0,
             false => seq,
         };
-        // The bit that says *trimmed* comes last.
+        // The bit for *trimmed* is the least significant.
         (place, inside, slot.encode().rotate_left(1))
     }
 }

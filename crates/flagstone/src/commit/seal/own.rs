@@ -1,13 +1,12 @@
-//! What a live transaction has on flash, and what its last page says of that.
+//! The pages of a live transaction on flash, and the contents of its last page.
 //!
-//! A transaction that overwrites pages of its own leaves the older versions to the collector at
-//! once. Its last page then says how many pages there are and the sum of the write sequences of
-//! their newest versions. A restart takes the newest version of each page that it finds: where one
-//! is missing, an older one can only stand in with a smaller sequence, and the sum is too small.
+//! When a transaction overwrites its own page, the older version is garbage at once. Its last page
+//! then states the number of pages and the sum of the write sequences of their newest versions. A
+//! restart takes the newest version of each page that it finds. If the newest is missing, an older
+//! one has a smaller sequence, and the sum is too small.
 //!
-//! The sum takes the place of what the page would state of what was durable before it. Where no
-//! other page of the transaction states as much, the last one is programmed twice, and states it
-//! the first time.
+//! The sum replaces the page's statement about what was durable. If no other page of the
+//! transaction states as much, the last page is programmed twice, the first time with a statement.
 
 use super::seals::Waiting;
 use super::trims::Trims;
@@ -20,10 +19,10 @@ use crate::mistakes::Mistaken;
 use crate::units::{Lpn, Nanos, Pbn, TxId};
 use rustc_hash::FxHashMap;
 
-/// Set in [`tail::COUNT`] of a last page that has a sum.
+/// This bit in [`tail::COUNT`] marks a last page with a sum.
 const HAS_SUM: u32 = 1 << 31;
 
-/// The number of pages that `COUNT` says in the tail of a page, and whether the page has a sum.
+/// Decodes `COUNT` in the tail of a page: the number of pages, and whether the page has a sum.
 pub fn seal_count(word: u64) -> (u32, bool) {
     let word = word as u32;
     (word & !HAS_SUM, word & HAS_SUM != 0)
@@ -34,33 +33,33 @@ pub(super) fn count_of(tail: &[u8]) -> (u32, bool) {
     seal_count(get(tail, tail::COUNT))
 }
 
-/// What a live transaction has on flash, and the page that it holds back.
+/// The state of a live transaction: its pages on flash, and the held-back page.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Active {
     pub(super) writes: Writes,
-    /// How many versions it has overwritten itself.
+    /// Number of versions that it has overwritten itself.
     pub(super) overwritten: u64,
-    /// Blocks that wait for its end; sealed ones among them.
+    /// Blocks that wait for its end, including sealed ones.
     pub(super) blocks: Vec<Pbn>,
     pub(super) held: HeldBack,
     pub(super) trims: Trims,
     pub(super) said: Said,
 }
 
-/// What the pages on flash of a live transaction say of what was durable before it.
+/// The statements in a live transaction's pages.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Said {
-    /// What the one says that says most, see [`Ftl::said`].
+    /// The maximum that one of them states, see [`Ftl::said`].
     most: u64,
-    /// How many say so much.
+    /// Number of pages that state this maximum.
     pages: u32,
 }
 
 impl Said {
-    /// Pages that have to say it, so that it is still said when one of them is lost.
+    /// Required number of pages with the statement, so that it survives the loss of one of them.
     const PAGES: u32 = 2;
 
-    /// A page was programmed that says so much.
+    /// Records a programmed page with this statement.
     fn add(&mut self, said: u64) {
         if said > self.most {
             *self = Said {
@@ -71,19 +70,18 @@ impl Said {
         self.pages += u32::from(said == self.most);
     }
 
-    /// How many pages are missing that say as much as one would that is programmed at an instant.
+    /// How many more pages are required that state as much as a page programmed at `now` would.
     fn missing(&self, ftl: &mut Ftl, now: Nanos) -> u32 {
         if ftl.says_more(now, self.most) {
             return Self::PAGES;
         }
-        // Nothing that is said cannot be said twice.
+        // If nothing is stated, nothing needs to be repeated.
         Self::PAGES.saturating_sub(self.pages) * u32::from(self.most > 0)
     }
 }
 
 impl Active {
-    /// What the page held back says if it is the last one, or if none is, the list of what was
-    /// trimmed.
+    /// The contents of the held-back page, or of the list of trims, as the last page.
     pub(super) fn last(&self, mistake: Mistaken<Mistake>) -> Last {
         let held = self.held.lpn();
         let overwrites = held.is_some_and(|at| self.writes.get(at).is_some());
@@ -114,7 +112,7 @@ impl Active {
         }
     }
 
-    /// Where the pages on flash are: each block once.
+    /// The blocks of the pages on flash, without duplicates.
     pub(super) fn places(&self, ftl: &Ftl) -> Vec<Pbn> {
         let entries = self.writes.entries().iter();
         let written = entries.filter_map(|entry| entry.slot.ppn());
@@ -126,27 +124,26 @@ impl Active {
     }
 }
 
-/// What the last page of a transaction says.
+/// The contents of a transaction's last page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Last {
-    /// Pages of the transaction, itself included.
+    /// Number of pages of the transaction, including this one.
     pub(super) count: u32,
     /// The sum of the write sequences of the others, modulo 2^64, if the transaction has
-    /// overwritten pages of its own. One that has not has one version of each page, and the number
-    /// says all.
+    /// overwritten its own pages. Otherwise each page has one version, and the number suffices.
     pub(super) sum: Option<u64>,
 }
 
 impl Last {
-    /// Of a page that is not the last one.
+    /// For a page that is not the last one.
     pub(super) const NOT: Last = Last {
         count: 0,
         sum: None,
     };
 }
 
-/// Programs the last page of a transaction: the page that it holds back, or a list of what it has
-/// trimmed. Returns what that page says.
+/// Programs the last page of a transaction: the held-back page, or a list of its trims. Returns the
+/// contents of that page.
 #[inline]
 pub(super) fn program_last(
     ftl: &mut Ftl,
@@ -167,7 +164,7 @@ pub(super) fn program_last(
     let mut says = active.last(mistake);
     if says.sum.is_some() && !ftl.config().mistake.is(ftl::Mistake::WordUnstated) {
         state_before_sum(ftl, now, (tx, active), waiting)?;
-        // Where it was a list, there are more.
+        // If it was a list, more are left.
         says = active.last(mistake);
     }
     let last = program(ftl, now, (tx, active), says, waiting)?;
@@ -177,9 +174,9 @@ pub(super) fn program_last(
     Ok((says, last))
 }
 
-/// Before the last page of a transaction, which has no room to say what was durable before it: has
-/// other pages say it, as far as they do not already. The page is programmed for that as one that
-/// is not the last.
+/// Called before the last page of a transaction with a sum, which has no room for a statement:
+/// ensures that enough other pages have the statement, by programming this page as an ordinary one
+/// first if necessary.
 fn state_before_sum(
     ftl: &mut Ftl,
     now: Nanos,
@@ -194,8 +191,8 @@ fn state_before_sum(
     Ok(())
 }
 
-/// Programs the page that a transaction holds back, and lets the collector have the version that it
-/// takes the place of. If it holds none back, programs a list of its trims.
+/// Programs the held-back page of a transaction, and kills the version that it replaces. Without a
+/// held-back page, programs a list of its trims.
 #[inline]
 pub(super) fn program(
     ftl: &mut Ftl,
@@ -218,7 +215,7 @@ pub(super) fn program(
     Ok(to)
 }
 
-/// Programs a list of the trims of a transaction that are on none.
+/// Programs a list of the transaction's trims that are not listed yet.
 #[cold]
 pub(super) fn program_list(
     ftl: &mut Ftl,
@@ -257,8 +254,7 @@ fn append(
     ftl.append_word(now, stream, page, (&tail, sum), bytes, cause)
 }
 
-/// Notes what a page of a live transaction has said that was programmed, and what its block waits
-/// for.
+/// Records the statement of a programmed page of a live transaction, and what its block waits for.
 #[inline]
 fn is_programmed(
     ftl: &Ftl,
@@ -270,7 +266,7 @@ fn is_programmed(
     if says.sum.is_none() {
         active.said.add(ftl.said());
     }
-    // A page that is alone in its transaction counts by itself: no summary has to wait for it.
+    // A single page counts by itself: no summary has to wait for its transaction.
     if says.count != 1 {
         let block = ftl.geometry().block_of(to.at);
         waits_for(block, active, waiting);
@@ -280,7 +276,7 @@ fn is_programmed(
     }
 }
 
-/// A block has a page of a live transaction.
+/// Records that a block has a page of a live transaction.
 #[inline]
 pub(super) fn waits_for(block: Pbn, active: &mut Active, waiting: &mut FxHashMap<Pbn, Waiting>) {
     if !active.blocks.iter().rev().any(|&known| known == block) {

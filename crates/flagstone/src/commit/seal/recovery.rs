@@ -1,4 +1,4 @@
-//! Recovery of SEAL: which versions count, and which committed transactions still need evidence.
+//! Recovery of SEAL: decides which versions count, and which transactions still need evidence.
 
 use super::bounds::Bounds;
 use super::columns::{Columns, There};
@@ -15,19 +15,19 @@ use crate::nand::Geometry;
 use crate::units::{Lpn, Nanos, Pbn, TxId};
 use rustc_hash::FxHashMap;
 
-/// A version of a page that is on flash.
+/// A version of a page on flash.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Version {
     pub(super) tx: TxId,
     pub(super) seq: u64,
-    /// Pages of the transaction, if this is the last one; 1 if it counts by itself.
+    /// Number of pages of the transaction, if this is its last page; 1 if it counts by itself.
     pub(super) count: u32,
-    /// The sum of the write sequences of the others, if this is the last page of a transaction that
-    /// has overwritten pages of its own; 0 if only the summary of its block was read.
+    /// The sum of the write sequences of the other pages, if this is the last page of a transaction
+    /// with overwrites; 0 if only the summary of its block was read.
     pub(super) sum: Option<u64>,
-    /// What the summary of its block says of it.
+    /// Its verdict in the summary of its block.
     pub(super) verdict: u32,
-    /// The logical page; of a list of trims, the highest one.
+    /// The logical page; for a list of trims, the highest one.
     pub(super) lpn: Lpn,
     pub(super) slot: Slot,
     pub(super) is_list: bool,
@@ -39,8 +39,8 @@ impl Version {
         self.tx == TxId(0) || self.count == 1
     }
 
-    /// The row of the recovery table by which it counts because of itself and of the summary of its
-    /// block, and its place; nothing if something else has to say that it counts.
+    /// The row of the recovery table by which it counts because of itself or the summary of its
+    /// block, and its place. `None` if other evidence must decide.
     pub(super) fn decided(&self) -> Option<(&'static str, u64)> {
         if self.is_alone() {
             return Some(("@B", self.seq));
@@ -50,20 +50,20 @@ impl Version {
     }
 }
 
-/// The findings of a recovery.
+/// The results of a recovery.
 pub(super) struct Recovery {
     pub(super) evidence: Evidence,
     pub(super) bounds: Option<Bounds>,
-    /// Blocks without a summary in which a page says a sum.
+    /// Blocks without a summary that contain a page with a sum.
     pub(super) with_sums: Vec<Pbn>,
-    /// The transactions that the root lists, as it has them.
+    /// The transactions listed by the root, as encoded there.
     pub(super) listing: Vec<u8>,
     pub(super) last_tx: TxId,
     pub(super) done: Nanos,
     pub(super) rulings: Vec<Ruling>,
 }
 
-/// Reads a mounted device and ends the mount.
+/// Reads a mounted device, and ends the mount.
 pub(super) fn read(
     ftl: &mut Ftl,
     mounted: &Mounted,
@@ -95,7 +95,7 @@ pub(super) fn read(
         true => TxId(0),
         false => bounds.as_ref().map_or(TxId(0), Bounds::last_tx),
     };
-    // A ruling also says what the mapping table on flash had.
+    // A ruling also states the entries of the mapping table on flash.
     let table: Vec<Slot> = match tells {
         true => (0..logical_pages).map(|lpn| ftl.slot(Lpn(lpn))).collect(),
         false => Vec::new(),
@@ -103,7 +103,7 @@ pub(super) fn read(
     let mut found = Versions::new(&geometry, tells);
     let mut newest = Newest::new(logical_pages, unto, mistake);
     let mut done = mounted.done;
-    // When lists of trims are read, and whether the restart goes on where it cannot read one.
+    // When lists of trims are read, and whether the restart continues if one is unreadable.
     let goes_on = (mounted.done, options.salvages);
     let mut beyond: Option<Lpn> = None;
     let mut versions = Vec::with_capacity(geometry.pages_per_block as usize);
@@ -217,12 +217,12 @@ const FORGETS_XIDS: [Mistake; 3] = [
     Mistake::XidFromPages,
 ];
 
-/// The versions that a scan sees.
+/// Collects the versions of a scan.
 struct Versions {
     columns: Columns,
     /// The highest transaction with a version that counts by itself or by its block's summary.
     last_counted: TxId,
-    /// All versions, if rulings are asked for.
+    /// All versions, if rulings are requested.
     all: Vec<Version>,
     tells: bool,
 }
@@ -237,7 +237,7 @@ impl Versions {
         }
     }
 
-    /// Takes the versions of a block: a page of the block and its version, in ascending order.
+    /// Adds the versions of a block: page in the block and version, in ascending order.
     fn see(&mut self, block: Pbn, versions: &[(u32, Version)]) {
         self.columns.push(block, versions);
         if self.tells {
@@ -249,7 +249,7 @@ impl Versions {
         self.last_counted = self.last_counted.max(highest.unwrap_or(TxId(0)));
     }
 
-    /// The places of the transactions that have undecided versions.
+    /// The places of transactions with undecided versions.
     fn places(
         &self,
         roster: FxHashMap<TxId, u64>,
@@ -273,7 +273,7 @@ impl Versions {
     }
 }
 
-/// The places of committed transactions in the order of commits, by what says so.
+/// The places of committed transactions in the commit order, by the kind of evidence.
 struct Places {
     roster: FxHashMap<TxId, u64>,
     stated: FxHashMap<TxId, (u64, Pbn)>,
@@ -284,8 +284,8 @@ struct Places {
 }
 
 impl Places {
-    /// The row of the recovery table that decides about a version, and its place unless the mapping
-    /// table alone says that it counts.
+    /// The row of the recovery table for a version, and its place unless the mapping table alone
+    /// decides that it counts.
     fn ruled(
         &self,
         version: &Version,
@@ -298,7 +298,7 @@ impl Places {
         }
     }
 
-    /// The row by which undecided versions of a transaction count, and their place.
+    /// The row by which a transaction's undecided versions count, and their place.
     fn said_of(&self, tx: TxId) -> Option<(&'static str, u64)> {
         if let Some(&cv) = self.roster.get(&tx) {
             return Some(("@C", cv));
@@ -315,7 +315,7 @@ impl Places {
         self.said_of(tx).map(|(_, place)| place)
     }
 
-    /// Tells what is decided about each version.
+    /// Records the decision about each version.
     fn tell(
         &self,
         rulings: &mut Rulings,

@@ -1,4 +1,4 @@
-//! What SEAL adds to the tables of a device at rest: the transactions that still need evidence.
+//! SEAL's tables of a device at rest: the transactions that still need evidence.
 
 use super::evidence::{Evidence, Undecided, Witness};
 use super::recovery::Recovery;
@@ -30,7 +30,7 @@ const PAGES: u64 = 0;
 const BLOCK: u64 = 1;
 const ROOT: u64 = 2;
 
-/// What comes behind the tables of the layer, when everything is durable that they rely on.
+/// Encodes the tables, which are valid once everything that they rely on is durable.
 pub(super) fn tables(last_tx: TxId, evidence: &Evidence) -> Vec<u8> {
     let all = evidence.all();
     let mut bytes = vec![0; head::SIZE];
@@ -55,7 +55,7 @@ pub(super) fn tables(last_tx: TxId, evidence: &Evidence) -> Vec<u8> {
     bytes
 }
 
-/// Takes the tables over, and ends the mount.
+/// Takes over the tables, and ends the mount.
 pub(super) fn resume(
     ftl: &mut Ftl,
     mounted: &Mounted,
@@ -73,7 +73,7 @@ pub(super) fn resume(
         listing: mounted.blob.clone(),
         last_tx,
         done: mounted.done,
-        // Nothing is decided: the tables are taken as they were.
+        // No decisions: the tables are used as they are.
         rulings: Vec::new(),
     })
 }
@@ -122,7 +122,7 @@ mod tests {
     use crate::ftl::rest::rest;
     use crate::units::Lpn;
 
-    /// A device with a history, and what its pages hold.
+    /// A device with a history, and the contents of its pages.
     struct History {
         small: Small,
         holds: Vec<u8>,
@@ -143,7 +143,7 @@ mod tests {
             }
         }
 
-        /// Transactions of a few pages, of which some roll back, and one that goes on for long.
+        /// Runs small transactions, of which some roll back, and a long one.
         fn go_on(&mut self, transactions: u32) {
             let long = self.small.begin();
             for i in 0..transactions {
@@ -176,7 +176,7 @@ mod tests {
                     self.small.write(long, 60 + below(&mut self.dice, 8), 77);
                 }
             }
-            // Its pages may be copied, and not be erased where they were.
+            // Its pages may be copied while the originals are not erased yet.
             if below(&mut self.dice, 2) == 0 {
                 let wrote = (60..68).map(|at| self.small.value_in(Some(long), at));
                 let values: Vec<u8> = wrote.collect();
@@ -190,14 +190,14 @@ mod tests {
         }
     }
 
-    /// The tables of a device that comes to rest, if it gives any.
+    /// The tables of a device that is brought to rest, if it returns any.
     fn tables_of(small: &mut Small) -> Option<Vec<u8>> {
         let now = small.now;
         small.device().rest(now).expect("there is no cut")
     }
 
-    /// Brings a device to rest again and again, changes the tables, and says in how many rounds
-    /// that was noticed.
+    /// Brings a device to rest repeatedly and changes the tables. Returns in how many rounds the
+    /// change was detected.
     fn noticed(change: impl Fn(&mut Vec<u8>)) -> u32 {
         let mut noticed = 0;
         for seed in 1..40 {
@@ -218,14 +218,14 @@ mod tests {
                 for block in (0..ftl.geometry().blocks()).map(Pbn) {
                     let is = resumed.device().ftl();
                     assert_eq!(is.live_in(block), ftl.live_in(block));
-                    // An erase or a page that the cut took back makes a difference where nothing
-                    // is live only.
+                    // An erase or program that the cut took back makes a difference only where no
+                    // page is live.
                     let is_same = is.block_state(block) == ftl.block_state(block);
                     assert!(is_same || ftl.live_in(block) == 0, "block {block}");
                 }
                 history.small = resumed;
                 assert!(history.is_right(), "seed {seed}");
-                // Collections and a cut find whether the evidence was right.
+                // Collections and a cut show whether the evidence was right.
                 history.go_on(20);
                 let dice = [NOTHING, EVERYTHING][below(&mut history.dice, 2) as usize];
                 history.small = history.small.restart(dice);
@@ -254,13 +254,13 @@ mod tests {
     fn tables_that_are_not_those_of_the_device_are_noticed() {
         let map = rest::SIZE..rest::SIZE + LPNS as usize * 4;
         let entry = |lpn: u32| map.start + lpn as usize * 4;
-        // A page is elsewhere.
+        // A page in another place.
         let moved = noticed(|tables| tables.swap(entry(3), entry(9)));
         assert!(moved > 100, "{moved}");
-        // Two pages are in one place.
+        // Two pages in one place.
         let twice = noticed(|tables| tables.copy_within(entry(5)..entry(6), entry(7)));
         assert!(twice > 100, "{twice}");
-        // Transactions that need evidence are forgotten.
+        // Transactions that need evidence are missing.
         let forgotten = noticed(|tables| {
             let blocks = get(tables, rest::BLOCKS) as usize * 4;
             let own = map.end + blocks;
@@ -268,7 +268,7 @@ mod tests {
             put(&mut tables[own..], head::COUNT, 0);
         });
         assert!(forgotten > 50, "{forgotten}");
-        // They end early, or are of another device, or older than the newest root.
+        // Truncated tables, tables of another device, or tables older than the newest root.
         assert_eq!(noticed(|tables| tables.truncate(tables.len() - 1)), 156);
         assert_eq!(noticed(|tables| tables[rest::PAGES.start] ^= 1), 156);
         assert_eq!(noticed(|tables| tables[rest::GENERATION.start] ^= 1), 156);

@@ -1,12 +1,12 @@
-//! When full blocks are sealed, and what their summaries say.
+//! When full blocks are sealed, and the contents of their summaries.
 //!
-//! A block is sealed when the transactions with pages in it have ended and are durable. If more
-//! blocks wait for live transactions than the setting `linger` allows, those that have waited
-//! longest are sealed early: their summaries leave open what is not known yet. Blocks with pages
-//! that are left open are collected if there are too many, of too many transactions.
+//! A block is sealed when all transactions with pages in it have ended and are durable. If more
+//! blocks wait for live transactions than the setting `linger` allows, the longest waiting ones are
+//! sealed early: their summaries leave unknown outcomes open. Blocks with undecided pages are
+//! collected if there are too many, of too many transactions.
 //!
-//! A block of which all transactions have ended, and are not durable yet, waits on no account: it
-//! can be sealed within the time that the planes need for what is in flight.
+//! A block whose transactions have all ended but are not durable yet is not counted as waiting: it
+//! can be sealed as soon as the operations in flight are done.
 
 use super::{Mistake, Seal, tail};
 use crate::ftl::{Ftl, FtlError};
@@ -16,16 +16,16 @@ use crate::units::{Nanos, Pbn, TxId};
 /// What a block without a summary waits for.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Waiting {
-    /// Live transactions with pages in it.
+    /// Number of live transactions with pages in it.
     pub(super) live: u32,
-    /// When those that ended with pages in it are durable.
+    /// When the ended transactions with pages in it are durable.
     pub(super) ready_at: Nanos,
-    /// Whether a page in it says a sum.
+    /// Whether a page in it has a sum.
     pub(super) has_sum: bool,
 }
 
 impl Waiting {
-    /// A block in which a restart has found a page that says a sum.
+    /// For a block in which a restart has found a page with a sum.
     pub(super) fn for_sum(&block: &Pbn) -> (Pbn, Waiting) {
         let waiting = Waiting {
             has_sum: true,
@@ -36,8 +36,7 @@ impl Waiting {
 }
 
 impl Seal {
-    /// Seals the blocks that have nothing to wait for any more, and the oldest ones if too many
-    /// wait.
+    /// Seals the blocks that need not wait any more, and the oldest ones if too many wait.
     #[inline]
     pub(super) fn seal_due(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
         let closing = ftl.closing().len();
@@ -56,7 +55,7 @@ impl Seal {
         let in_order = ftl.flash().never_fails();
         for (block, done) in ftl.closing() {
             let waiting = self.waiting.get(&block).copied().unwrap_or_default();
-            // Until its last page is done the plane has no time for the summary anyway.
+            // Until its last page is done the plane has no time for the summary.
             match waiting.live {
                 0 if waiting.ready_at <= now.max(done) => {
                     ready.push((block, done));
@@ -65,8 +64,9 @@ impl Seal {
                 0 => self.look_at = self.look_at.min(waiting.ready_at),
                 _ => {}
             }
-            // Where nothing fails, a block that was filled later gets its summary later: so what is
-            // said of all summaries up to a number holds for each that evidence was given up for.
+            // On a flash that never fails summaries keep the order in which blocks were filled: a
+            // statement that all up to a number are durable covers each one for which evidence was
+            // dropped.
             if in_order {
                 break;
             }
@@ -76,9 +76,9 @@ impl Seal {
             .try_for_each(|closing| self.seal(ftl, now, closing))
     }
 
-    /// Seals the blocks that have waited longest for live transactions, if too many do.
+    /// Seals the blocks that have waited longest for live transactions, if too many wait.
     fn seal_early(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
-        // Where nothing fails all wait in their order, and are durable when a wait has ended.
+        // On a flash that never fails blocks wait in order, and are durable after a wait.
         if ftl.flash().never_fails() {
             return self.seal_down_to(ftl, now, self.linger);
         }
@@ -92,7 +92,7 @@ impl Seal {
             .try_for_each(|closing| self.seal(ftl, now, closing))
     }
 
-    /// Seals the blocks that have waited longest until no more than so many wait.
+    /// Seals the longest waiting blocks until at most `most` wait.
     pub(super) fn seal_down_to(
         &mut self,
         ftl: &mut Ftl,
@@ -106,10 +106,10 @@ impl Seal {
             .try_for_each(|closing| self.seal(ftl, now, closing))
     }
 
-    /// When a summary may take the place of the pages of a block, as far as that hangs on sums. A
-    /// restart that finds it reads no sum in these pages: it is an end of evidence like an erase,
-    /// and waits as one does (rule T). The transactions with a sum are durable then, so that the
-    /// summary says that they have committed, or nothing needs them any more.
+    /// When the summary of a block may replace its pages, with regard to sums. A restart that finds
+    /// the summary reads no sums in these pages. So the summary ends evidence like an erase, and
+    /// waits like one (rule T). The transactions with a sum are durable then: either the summary
+    /// has a verdict for them, or they are not needed any more.
     #[inline]
     fn sums_until(&self, block: Pbn) -> Nanos {
         let waiting = self.waiting.get(&block);
@@ -120,8 +120,8 @@ impl Seal {
         }
     }
 
-    /// Programs the summary of a block whose pages are done at `done`. It says of the pages of
-    /// committed transactions that they are, and nothing of the others.
+    /// Programs the summary of a block whose pages are done at `done`, with verdicts for the pages
+    /// of committed transactions.
     pub(super) fn seal(
         &mut self,
         ftl: &mut Ftl,
@@ -164,9 +164,9 @@ impl Seal {
         Ok(())
     }
 
-    /// The undecided block to collect next. Hosts fill a block with as many requests as it has
-    /// pages, and half as many are let pass between two such collections. So undecided blocks go
-    /// faster than they can come, and a host that waits for one does not wait for the next at once.
+    /// The undecided block to collect next. The host fills a block with as many requests as it has
+    /// pages, and half as many pass between two such collections. So undecided blocks decrease, and
+    /// a host that waits for one collection does not wait for the next at once.
     #[cold]
     pub(super) fn oldest_undecided(&mut self, ftl: &Ftl) -> Option<Pbn> {
         if self.requests <= ftl.geometry().pages_per_block / 2 {

@@ -1,5 +1,4 @@
-//! What can be set in SEAL: how many blocks may wait, how many may stay undecided, and how long
-//! lists of trims are.
+//! Settings of SEAL: number of waiting blocks, number of undecided blocks, length of trim lists.
 
 use crate::commit::{Info, Options};
 use crate::nand::Geometry;
@@ -29,10 +28,10 @@ pub(super) const TRIMS: Setting = Setting {
            there is room for in a page",
 };
 
-/// The least number of undecided blocks that are let be, unless the setting says otherwise.
+/// Minimum of the default bound on undecided blocks.
 const UNDECIDED_LEAST: u32 = 64;
 
-/// Full blocks that may wait for their transactions.
+/// Maximum number of full blocks that wait for their transactions.
 pub(super) fn linger(
     info: &Info,
     geometry: &Geometry,
@@ -44,7 +43,7 @@ pub(super) fn linger(
     }
 }
 
-/// Undecided blocks beyond which the oldest is collected.
+/// Maximum number of undecided blocks, beyond which the oldest is collected.
 pub(super) fn undecided(
     info: &Info,
     geometry: &Geometry,
@@ -57,7 +56,7 @@ pub(super) fn undecided(
     } as usize)
 }
 
-/// Logical pages that a list of trims names at most.
+/// Maximum number of logical pages in a list of trims.
 pub(super) fn trims(info: &Info, options: &Options) -> Result<usize, BadSetting> {
     let most: usize = options.settings.number(info, TRIMS.name, 0, 1 << 20)?;
     Ok(if most == 0 { usize::MAX } else { most })

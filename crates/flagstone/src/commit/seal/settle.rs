@@ -1,5 +1,5 @@
-//! Blocks without a summary: those that a restart has found get one, or are collected, before pages
-//! say what is durable; and those that are being written get one when the device is closed.
+//! Blocks without a summary. Those that a restart finds get one, or are collected, before
+//! statements begin. Open blocks get one when the device is closed.
 
 use super::{Mistake, Seal};
 use crate::commit::Way;
@@ -7,7 +7,7 @@ use crate::ftl::{BlockState, Ftl, FtlError};
 use crate::units::Nanos;
 
 impl Seal {
-    /// Before a request, in its round of `in_the_way`: the next step.
+    /// The next step, called before a request in each round of `in_the_way`.
     #[inline]
     pub(super) fn settle_for(
         &mut self,
@@ -21,7 +21,7 @@ impl Seal {
         Ok(None)
     }
 
-    /// What can be done at once, before anything moves: all but collections, where nothing fails.
+    /// All steps except collections, on a flash that never fails. Called before anything moves.
     #[inline]
     pub(super) fn settle_at_once(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<(), FtlError> {
         if !ftl.states_horizon() && ftl.flash().never_fails() {
@@ -30,9 +30,9 @@ impl Seal {
         Ok(())
     }
 
-    /// The next step until pages can say what is durable (see `ftl::horizon`): a block to collect,
-    /// one a request, or nothing if there is no more to be done now. Where a block cannot be
-    /// collected that has to be, it is tried again with the next request.
+    /// The next step until statements can begin (see `ftl::horizon`): a block to collect, one per
+    /// request, or `None` if nothing more can be done now. If a required collection is impossible,
+    /// it is retried with the next request.
     #[cold]
     fn settle_next(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Option<Way>, FtlError> {
         if !ftl.config().summary_pages || !self.knows_blocks {
@@ -43,16 +43,16 @@ impl Seal {
                 break;
             }
             match ftl.block_state(block) {
-                // It looks blank, and something lies behind its first page.
+                // The block looks blank, but its first page is followed by others.
                 BlockState::Free | BlockState::Zone => {
                     ftl.erase_some(now, &mut |other| other == block)?;
                     if ftl.unsealed() == Some(block) {
                         return Ok(None);
                     }
                 }
-                // Elsewhere a page whose program was cut may look blank, and cannot be programmed.
-                // A flash that never fails writes over it. So nothing is collected there before
-                // pages say what is durable: after that a summary alone may know what counts.
+                // On other flashes a page whose program was cut may look blank, and cannot be
+                // programmed. A flash that never fails overwrites it. So nothing is collected there
+                // before statements begin: later a summary may be the only evidence.
                 BlockState::Full if ftl.flash().never_fails() => {
                     let read = ftl.wait_for_seal(now, block)?;
                     self.seal(ftl, now.max(read), (block, read))?;
@@ -67,7 +67,7 @@ impl Seal {
         Ok(None)
     }
 
-    /// Gives every block its summary that lacks it. Returns the number of the last program, if
+    /// Gives every block without a summary its summary. Returns the number of the last program if
     /// every block has one now.
     pub(super) fn seal_all(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Option<u64>, FtlError> {
         if !ftl.config().summary_pages || !ftl.flash().never_fails() {

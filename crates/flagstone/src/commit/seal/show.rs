@@ -1,4 +1,4 @@
-//! The tables of SEAL and its recovery table, for people.
+//! The tables of SEAL and its recovery table, for display.
 
 use super::Seal;
 use super::evidence::Witness;

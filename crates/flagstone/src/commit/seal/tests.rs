@@ -1,5 +1,5 @@
-//! What can go wrong in SEAL, case by case, each with the right outcome; and the rules that are
-//! left out, which must then be missed.
+//! Failure cases of SEAL, each with the right outcome; and the rules left out on purpose, whose
+//! absence must be detected.
 
 use super::Mistake;
 use crate::commit::small_device::{EVERYTHING, FILLER, NOTHING, PAGES, Small};
@@ -8,7 +8,7 @@ use crate::ftl::{BlockState, Cause, Config, Operation};
 use crate::nand::{Geometry, small};
 use crate::units::{Pbn, TxId};
 
-/// A device on which so many full blocks wait for their transactions.
+/// A device on which `linger` full blocks may wait for their transactions.
 fn seal(linger: u32, mistake: Option<Mistake>) -> Small {
     let options = Options {
         mistake: mistake.into(),
@@ -84,8 +84,8 @@ fn of_two_versions_in_one_transaction_the_later_counts() {
     }
 }
 
-/// Writes a few pages over and over in one transaction: many times what the device has room for.
-/// Returns the device, the transaction and the number of its writes.
+/// Overwrites a few pages in one transaction, many times the capacity of the device. Returns the
+/// device and the transaction.
 fn overwrites_itself(kind: Kind, linger: u32, mistake: Option<Mistake>) -> (Small, TxId) {
     let options = Options {
         mistake: mistake.into(),
@@ -132,8 +132,8 @@ fn versions_that_a_live_transaction_has_overwritten_are_collected() {
     }
 }
 
-/// Wrong where the erase of such a block is not noticed: then another page of its transaction loses
-/// what said that it counts.
+/// Fails if the erase of such a block is not noticed: another page of its transaction would lose
+/// its evidence.
 #[test]
 fn a_block_of_overwritten_versions_speaks_for_its_transaction() {
     for (before, after) in (0..8).flat_map(|before| (0..8).map(move |after| (before, after))) {
@@ -200,9 +200,9 @@ fn blocks_wait_for_their_transactions_and_then_say_everything() {
     assert_eq!(small.restart(NOTHING).values(2), [1, 1]);
 }
 
-/// Two pages of a transaction in two blocks that were sealed before it ended, and a third that is
-/// not sealed; then the first is overwritten and its block is collected. What the second page holds
-/// after a restart, and the roots written.
+/// Two pages of a transaction in two blocks that were sealed before it ended, and a third one in a
+/// block without a summary; then the first is overwritten and its block is collected. Returns the
+/// contents of the second page after a restart, and the number of roots written.
 fn counted_page_is_erased(mistake: Option<Mistake>) -> (u8, u64) {
     let mut small = seal(0, mistake);
     let tx = small.open(1, &[0, 1]);
@@ -259,8 +259,8 @@ fn what_a_root_lists_outlives_restarts_until_nothing_needs_it() {
 }
 
 /// Blocks with pages of a transaction are sealed before it ends, and two after a root has listed
-/// it. Fails if one of these two, which say that it has committed as well, takes the place of the
-/// root: then its erase needs a root of its own.
+/// it. Fails if one of these two, whose summaries have a verdict as well, replaces the root as
+/// evidence: then its erase would require another root.
 #[test]
 fn what_a_root_lists_is_not_listed_again_for_a_summary_that_says_the_same() {
     let mut small = seal(0, None);
@@ -360,9 +360,9 @@ fn linger_is_a_number_or_as_many_as_planes() {
     );
 }
 
-/// Many transactions of two pages, each with a page that the next ones leave alone, on a device
-/// that seals its blocks at once: most of each block's pages stay undecided. The most blocks that
-/// needed evidence at a time, and the collections.
+/// Many transactions of two pages, each with a page that later ones do not overwrite, on a device
+/// that seals its blocks at once: most pages stay undecided. Returns the maximum number of blocks
+/// that needed evidence, and the number of collections.
 fn undecided_of_many(kind: Kind, undecided: u32) -> (usize, u64) {
     let options = Options::default()
         .with("linger", 0)
@@ -395,8 +395,8 @@ fn blocks_without_the_last_word_do_not_pile_up() {
     );
 }
 
-/// The blocks that hold what so many transactions have written, each of several blocks that are
-/// sealed before it ends, after many more of one page; the collections meanwhile.
+/// Runs transactions with pages in several blocks that are sealed before they end, and then many of
+/// one page. Returns the blocks that still hold their pages, and the collections.
 fn after_long_ones(transactions: u32, undecided: u32) -> (Vec<Pbn>, u64) {
     let options = Options::default().with("linger", 0);
     let mut small = Small::new(Kind::Seal, options.with("undecided", undecided));
@@ -422,7 +422,7 @@ fn blocks_that_one_transaction_has_filled_are_left_alone() {
     const UNBOUNDED: u32 = 1 << 20;
     let alone = after_long_ones(1, 1);
     assert_eq!(alone, after_long_ones(1, UNBOUNDED));
-    // Of several such transactions there are too many for this bound.
+    // Several such transactions exceed this bound.
     let (of_four, free) = (after_long_ones(4, 1), after_long_ones(4, UNBOUNDED));
     assert!(
         of_four.1 > free.1,
@@ -437,7 +437,7 @@ fn a_transaction_that_finds_the_device_full_leaves_nothing_behind() {
     }
 }
 
-/// A device on which one long transaction and many of one page take turns until it is full: both
+/// A device on which one long transaction and many of one page alternate until it is full: both
 /// have pages in all blocks.
 fn filled_in_turns(kind: Kind) -> (Small, TxId) {
     let geometry = Geometry {
@@ -473,7 +473,7 @@ fn a_device_takes_writes_again_once_the_transaction_that_filled_it_is_rolled_bac
     }
 }
 
-/// Pages that a restart reads after a long history, and what it then finds.
+/// The number of pages that a restart reads after a long history, and the contents it finds.
 fn restart_after(kind: Kind, transactions: u32) -> (u64, Vec<u8>) {
     let mut small = Small::new(kind, Options::default().with("linger", 2));
     for n in 0..transactions {

@@ -1,8 +1,8 @@
-//! The trims of a live transaction. They are listed, many to a page.
+//! The trims of a live transaction, listed many to a page.
 //!
-//! A list is one more page of the transaction, and counts as one. It is programmed when it is full,
-//! or as the last page. So what the transaction had written to a page before it trimmed it is not
-//! replaced by a version of that page: it stays, and is counted, until the transaction ends.
+//! A list counts as one page of the transaction. It is programmed when it is full, or as the last
+//! page. A version that the transaction had written before it trimmed the page is not replaced by a
+//! version of that page: it stays and is counted until the transaction ends.
 
 use super::Seal;
 use super::own::{Last, program_list};
@@ -20,20 +20,20 @@ pub(super) struct List {
     named: Vec<Lpn>,
 }
 
-/// What a live transaction has trimmed.
+/// The trims of a live transaction.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trims {
-    /// Trimmed, and on no list yet.
+    /// Trimmed pages that are not listed yet.
     waiting: BTreeSet<Lpn>,
-    /// Bytes that they take in a list.
+    /// Their size in a list in bytes.
     bytes: usize,
-    /// Trimmed, and not written since: which list says so.
+    /// Listed pages that were not written since, with the index of their list.
     listed: FxHashMap<Lpn, u32>,
     pub(super) lists: Vec<List>,
 }
 
 impl Trims {
-    /// A page is trimmed.
+    /// Trims a page.
     pub(super) fn add(&mut self, at: Lpn) {
         self.listed.remove(&at);
         if !self.waiting.contains(&at) {
@@ -43,7 +43,7 @@ impl Trims {
         }
     }
 
-    /// A page is written.
+    /// Removes the trim of a page that is written.
     #[inline]
     pub(super) fn forget(&mut self, at: Lpn) {
         if self.waiting.remove(&at) {
@@ -55,7 +55,7 @@ impl Trims {
         }
     }
 
-    /// Bytes of the next number in a list, with this one before it and without.
+    /// The number of bytes of the next number in a list, with this number before it, and without.
     fn widths(&self, at: Lpn) -> (usize, usize) {
         let before = self.waiting.range(..at).next_back().copied();
         let behind = Lpn(at.0.saturating_add(1));
@@ -73,13 +73,13 @@ impl Trims {
             || is_in(self.listed.len(), &|| self.listed.contains_key(&at))
     }
 
-    /// Trims that are on no list.
+    /// Number of unlisted trims.
     #[inline]
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether a list has to be programmed before a page can be added.
+    /// Whether a list must be programmed before this page can be added.
     pub(super) fn is_full(&self, most: usize, bytes: usize, at: Lpn) -> bool {
         let grows = || {
             let (with, without) = self.widths(at);
@@ -88,24 +88,24 @@ impl Trims {
         !self.waiting.contains(&at) && grows()
     }
 
-    /// Those that are on no list, in ascending order.
+    /// The unlisted trims, in ascending order.
     pub(super) fn next(&self) -> Vec<Lpn> {
         self.waiting.iter().copied().collect()
     }
 
-    /// The only one that is on no list, which gets a page of its own.
+    /// Takes the only unlisted trim, which gets its own page.
     pub(super) fn take_only(&mut self) -> Option<Lpn> {
         let only = self.waiting.first().copied();
         only.filter(|_| self.waiting.len() == 1)
             .inspect(|&at| self.forget(at))
     }
 
-    /// A list of them was programmed. They stay, as if it had not been.
+    /// Records a programmed list. Its trims remain unlisted for now.
     pub(super) fn is_on_flash(&mut self, at: Ppn, seq: u64, named: Vec<Lpn>) {
         self.lists.push(List { at, seq, named });
     }
 
-    /// The list that was programmed last has them: none is left.
+    /// Marks all trims as listed: the last programmed list has the rest.
     pub(super) fn are_listed(&mut self) {
         let list = self.lists.len() as u32 - 1;
         let waiting = std::mem::take(&mut self.waiting).into_iter();
@@ -113,13 +113,13 @@ impl Trims {
         self.bytes = 0;
     }
 
-    /// Follows a list that the collector has moved. False if it is not one of these.
+    /// Updates a list that the collector has moved. Returns `false` if it is not one of these.
     pub(super) fn follow(&mut self, from: Ppn, to: Ppn) -> bool {
         let list = self.lists.iter_mut().find(|list| list.at == from);
         list.map(|list| list.at = to).is_some()
     }
 
-    /// Maps what is trimmed to the lists. Those that say nothing any more are the collector's.
+    /// Maps the trimmed pages to the lists. Kills lists that name nothing any more.
     pub(super) fn publish(&self, ftl: &mut Ftl) {
         for (index, list) in (0..).zip(&self.lists) {
             let named = list.named.iter().copied();
@@ -128,12 +128,12 @@ impl Trims {
         }
     }
 
-    /// A control: lets the collector have the lists although they are what hides older versions.
+    /// For a control: kills the lists although they hide older versions.
     pub(super) fn drop_at_once(&self, ftl: &mut Ftl) {
         self.listed.keys().for_each(|&at| ftl.forget_trimmed(at));
     }
 
-    /// Lets the collector have the lists.
+    /// Kills the lists.
     pub(super) fn discard(&self, ftl: &mut Ftl) {
         self.lists.iter().for_each(|list| ftl.kill(list.at));
     }
@@ -145,7 +145,7 @@ impl Trims {
         self.lists.clear();
     }
 
-    /// Checks that every list is still on flash, and nothing is mapped to it yet.
+    /// Checks that every list is live on flash, and that nothing is mapped to it yet.
     pub(super) fn check(&self, ftl: &Ftl, tx: TxId) -> Result<(), String> {
         let lost = self.lists.iter().find(|list| !ftl.is_live(list.at));
         if let Some(list) = lost {
@@ -161,7 +161,7 @@ impl Trims {
         }
     }
 
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub(super) fn memory(&self) -> u64 {
         let named: usize = self.lists.iter().map(|list| list.named.len()).sum();
         table_bytes::<Lpn, ()>(self.waiting.len())
@@ -171,7 +171,7 @@ impl Trims {
 }
 
 impl Seal {
-    /// Trims a page. If the list that waits is full, it is programmed.
+    /// Trims a page. Programs the waiting list if it is full.
     pub(super) fn trim(
         &mut self,
         ftl: &mut Ftl,
@@ -187,10 +187,10 @@ impl Seal {
             taken.done = program_list(ftl, now, tx, Last::NOT, &mut self.waiting)?.done;
             active.trims.are_listed();
         } else {
-            // A trim that waits for its list takes no page of a block.
+            // A trim that waits for its list uses no page of a block.
             self.requests = self.requests.saturating_sub(1);
         }
-        // What is held back of the page was never programmed.
+        // The held-back version of the page was never programmed.
         active.held.clear_if(at);
         active.trims.add(at);
         if is_full {

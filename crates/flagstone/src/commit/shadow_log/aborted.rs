@@ -19,7 +19,7 @@ layout! {
     }
 }
 
-/// Aborted transactions with pages on flash: how many each, and in which blocks.
+/// Aborted transactions with pages on flash: number of pages, and their blocks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Aborted {
     pages: FxHashMap<TxId, u32>,
@@ -28,14 +28,14 @@ pub(super) struct Aborted {
 }
 
 impl Aborted {
-    /// A page of an aborted transaction lies in a block.
+    /// Records a page of an aborted transaction in a block.
     pub(super) fn add(&mut self, tx: TxId, block: Pbn) {
         *self.pages.entry(tx).or_default() += 1;
         self.in_block.entry(block).or_default().push(tx);
         self.entries += 1;
     }
 
-    /// A block was erased. A transaction without pages is forgotten.
+    /// Records the erase of a block. Transactions without pages are dropped.
     pub(super) fn erased(&mut self, block: Pbn) {
         for tx in self.in_block.remove(&block).unwrap_or_default() {
             self.entries -= 1;
@@ -54,12 +54,12 @@ impl Aborted {
         self.pages.contains_key(&tx)
     }
 
-    /// All of them, in no order.
+    /// All of them, in unspecified order.
     pub(super) fn ids(&self) -> impl Iterator<Item = TxId> + '_ {
         self.pages.keys().copied()
     }
 
-    /// Blocks that hold such pages, those with most of them first.
+    /// Blocks with such pages, those with most of them first.
     pub(super) fn blocks(&self) -> Vec<Pbn> {
         let mut blocks: Vec<(usize, Pbn)> = self
             .in_block
@@ -89,7 +89,7 @@ impl Aborted {
     }
 }
 
-/// What a compaction leaves of the log.
+/// What a compaction keeps of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Watermark {
     pub(super) last: u64,
@@ -120,7 +120,7 @@ impl Watermark {
         bytes
     }
 
-    /// Reads it back. Nothing there means that the log was never compacted.
+    /// Decodes a watermark. Empty bytes: the log was never compacted.
     pub(super) fn parse(bytes: &[u8]) -> Result<Watermark, FtlError> {
         if bytes.is_empty() {
             return Ok(Watermark::default());
@@ -152,7 +152,7 @@ impl Watermark {
     }
 }
 
-/// What a compaction left, in fields.
+/// The contents of a compaction, in fields.
 pub(super) fn fields(blob: &[u8]) -> Vec<Vec<Field>> {
     let losers = Watermark::parse(blob).unwrap_or_default().losers;
     let meaning = "a transaction that does not count, with pages on flash";

@@ -64,14 +64,14 @@ pub(in crate::commit) const INFO: Info = Info {
 
 #[derive(Clone)]
 struct GMixSl {
-    /// Records at which a group is written.
+    /// Number of records at which a group is written.
     limit: usize,
     timeout: Nanos,
-    /// Records of the group that forms.
+    /// Records of the forming group.
     group: Vec<LogRecord>,
-    /// When its first member asked, and its last.
+    /// When its first member requested the commit, and its last.
     asked: Option<(Nanos, Nanos)>,
-    /// Members of groups that were written, not yet told.
+    /// Members of written groups that are not reported yet.
     committed: Vec<(TxId, Nanos)>,
 }
 
@@ -98,7 +98,7 @@ pub(in crate::commit) fn recover(
 }
 
 impl GMixSl {
-    /// Adds a record to the group, and writes the group if that fills it.
+    /// Adds a record to the group. Writes the group if that fills it.
     fn join(
         &mut self,
         log: &mut ShadowLog,
@@ -115,7 +115,7 @@ impl GMixSl {
         Ok(())
     }
 
-    /// Takes the record of a transaction out again that could not be written.
+    /// Removes the record of a transaction that could not be written.
     fn leave(&mut self, tx: TxId) {
         self.group.retain(|record| record.tx != tx);
         if self.group.is_empty() {
@@ -123,7 +123,7 @@ impl GMixSl {
         }
     }
 
-    /// Commits all that wait, with one log page.
+    /// Commits all waiting transactions with one log page.
     fn write_group(
         &mut self,
         log: &mut ShadowLog,
@@ -136,7 +136,7 @@ impl GMixSl {
         let members = || self.group.iter().filter(|record| record.committed);
         let written = members().map(|record| log.written(record.tx)).max();
         let ready = ftl.sync(now.max(last), written.unwrap_or(now))?;
-        // If there is no room for it they wait on.
+        // Without room they continue to wait.
         let done = log.log(ftl, ready, &self.group)?;
         self.asked = None;
         let group = std::mem::take(&mut self.group);
@@ -159,7 +159,7 @@ impl Rule for GMixSl {
         let committed = true;
         self.join(log, ftl, now, LogRecord { tx, committed })
             .inspect_err(|_| self.leave(tx))?;
-        // The last of a group is told at once.
+        // The last member of a group is reported at once.
         let told = self.committed.iter().position(|&(member, _)| member == tx);
         Ok(told.map(|index| self.committed.remove(index).1))
     }
@@ -176,7 +176,7 @@ impl Rule for GMixSl {
             let committed = false;
             let joined = self.join(log, ftl, now, LogRecord { tx, committed });
             match joined.inspect_err(|_| self.leave(tx)) {
-                // No record says the same.
+                // Without a record the result is the same.
                 Ok(()) | Err(FtlError::MetaFull) => {}
                 Err(error) => return Err(error),
             }

@@ -51,7 +51,7 @@ layout! {
     }
 }
 
-/// The description that both protocols share: all but name, idea, section and modes.
+/// The description common to both protocols.
 pub(super) const INFO: Info = Info {
     paper: "MixSL",
     isolation: Isolation::NoPageConflict,
@@ -74,7 +74,7 @@ pub(super) const INFO: Info = Info {
     ..Info::new("", "")
 };
 
-/// A page that a live transaction programmed, and how often its block had been erased by then.
+/// A page programmed by a live transaction, and the number of erases of its block at that time.
 #[derive(Debug, Clone, Copy)]
 struct Shadow {
     lpn: Lpn,
@@ -85,8 +85,8 @@ struct Shadow {
 /// A row of the transaction table.
 #[derive(Debug, Clone, Default)]
 struct Live {
-    /// Every page it programmed: versions that it has overwritten itself and copies by the
-    /// collector included, because they may all still be there after a power cut.
+    /// Every page that it programmed, including overwritten versions and copies by the collector,
+    /// since all of them may exist after a power cut.
     shadows: Vec<Shadow>,
     /// When the last of them is done.
     written: Nanos,
@@ -106,23 +106,23 @@ impl Row {
     }
 }
 
-/// What a version on flash is, by the table in the header of MixSL.
+/// The verdict on a version on flash, by the table in the header of MixSL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// @A
     Aborted,
-    /// @B, among the versions seen so far.
+    /// @B, among the versions found so far.
     Current,
     /// @C
     Obsolete,
 }
 
-/// The state of a recovery that looks at one version after the other.
+/// State of a recovery that processes one version after another.
 struct Versions {
-    /// Transactions with a record that says that they have committed.
+    /// Transactions with a commit record.
     logged: FxHashSet<TxId>,
     mark: Watermark,
-    /// The highest write sequence of each logical page that is committed; 0 if none is.
+    /// The highest committed write sequence of each logical page; 0 if there is none.
     newest: Vec<u64>,
 }
 
@@ -135,14 +135,14 @@ impl Versions {
         }
     }
 
-    /// Takes note of a record of the log.
+    /// Processes a record of the log.
     fn ended(&mut self, record: LogRecord) {
         if record.committed {
             self.logged.insert(record.tx);
         }
     }
 
-    /// What a version is among those so far. A later one can make it obsolete.
+    /// The verdict on a version among those found so far. A later one can make it obsolete.
     fn judge(&mut self, tx: TxId, head: &Header) -> Verdict {
         if !self.logged.contains(&tx) && !self.mark.counts(tx) {
             return Verdict::Aborted;
@@ -161,22 +161,22 @@ impl Versions {
 #[derive(Clone)]
 pub(super) struct ShadowLog {
     live: FxHashMap<TxId, Live>,
-    /// The newest own version of each page that a live transaction wrote; no two write the same.
+    /// The newest version of each page written by a live transaction; no two share a page.
     x_map: FxHashMap<Lpn, Row>,
     aborted: Aborted,
     last_tx: TxId,
-    /// Erases of each block since the start.
+    /// Number of erases of each block since the start.
     generations: Vec<u32>,
-    /// When the last commit so far is durable: no page that it made obsolete may be erased before.
+    /// When all commits so far are durable: obsolete pages must not be erased before.
     safe_at: Nanos,
     /// When the last erase so far is done.
     erased: Nanos,
-    /// The form as printed, and what only that needs.
+    /// State of the printed form; `None` in the repaired form.
     printed: Option<Printed>,
 }
 
 impl ShadowLog {
-    /// Rebuilds the tables from flash. Also says when that was done.
+    /// Rebuilds the tables from flash. Also returns when that was done.
     pub(super) fn recover(
         ftl: &mut Ftl,
         mounted: Mounted,
@@ -222,7 +222,7 @@ impl ShadowLog {
                     found.push((head.lpn, Slot::of(head.kind, at)));
                 }
                 None => {}
-                // D2, as printed: links alone decide.
+                // D2, as printed: only links decide.
                 Some(links) => links.see(at, link, verdict != Verdict::Aborted),
             }
         })?;
@@ -247,29 +247,29 @@ impl ShadowLog {
         Ok((this, done))
     }
 
-    /// Whether the form as printed was asked for.
+    /// Whether this is the printed form.
     pub(super) fn as_published(&self) -> bool {
         self.printed.is_some()
     }
 
-    /// The device has become larger.
+    /// Adapts to a device that has grown.
     pub(super) fn grown(&mut self, ftl: &Ftl) {
         let blocks = ftl.geometry().blocks() as usize;
         self.generations.resize(blocks, 0);
     }
 
-    /// A transaction starts.
+    /// Begins a transaction.
     pub(super) fn begin(&mut self, tx: TxId) {
         self.last_tx = tx;
         self.live.insert(tx, Live::default());
     }
 
-    /// D5: whether a live transaction that commits has anything for a record to vouch for.
+    /// D5: whether a committing transaction needs a record.
     pub(super) fn needs_record(&self, tx: TxId) -> bool {
         self.as_published() || !self.live[&tx].shadows.is_empty()
     }
 
-    /// When what a live transaction has programmed is done.
+    /// When all programs of a live transaction are done.
     pub(super) fn written(&self, tx: TxId) -> Nanos {
         self.live[&tx].written
     }
@@ -300,7 +300,7 @@ impl ShadowLog {
         Ok(Taken { next, done })
     }
 
-    /// Where a transaction finds a page.
+    /// Finds a page for a transaction.
     pub(super) fn find(&self, ftl: &Ftl, tx: Option<TxId>, at: Lpn) -> Found<'_> {
         if let Some(tx) = tx
             && let Some(row) = self.x_map.get(&at)
@@ -311,8 +311,8 @@ impl ShadowLog {
         ftl.slot(at).into()
     }
 
-    /// Programs one log page that holds all these records and waits for it: the commit point of
-    /// those that say so. Returns when it is durable.
+    /// Programs one log page with these records, and waits for it: the commit point of the
+    /// committing transactions. Returns when it is durable.
     pub(super) fn log(
         &mut self,
         ftl: &mut Ftl,
@@ -325,7 +325,7 @@ impl ShadowLog {
         }
         let bytes = emit_log_page(records);
         let page = match ftl.log(now, 0, &bytes) {
-            // Blocks failed just now: make do with those that the log can give back.
+            // Blocks have just failed: use the blocks that the log can give back.
             Err(FtlError::MetaFull) => {
                 now = self.compact(ftl, now)?;
                 ftl.log(now, 0, &bytes)?
@@ -338,12 +338,12 @@ impl ShadowLog {
         ftl.sync(now, page.done)
     }
 
-    /// Lets a transaction's versions count; `durable` is when its record is ([MixSL] §3.2, commit).
+    /// Makes a transaction's versions count; its record is durable then ([MixSL] §3.2, commit).
     pub(super) fn merge(&mut self, ftl: &mut Ftl, tx: TxId, durable: Nanos) {
         self.safe_at = self.safe_at.max(durable);
         let live = self.live.remove(&tx).expect("only live transactions end");
         for shadow in &live.shadows {
-            // A page that was written twice or moved is here twice and has one row.
+            // A page that was written twice or moved is listed twice and has one row.
             if let Some(row) = self.take_row(shadow.lpn, tx)
                 && let Some(old) = ftl.set_slot(shadow.lpn, row.slot()).ppn()
             {
@@ -352,7 +352,7 @@ impl ShadowLog {
         }
     }
 
-    /// Takes a transaction back ([MixSL] §3.2, abort).
+    /// Rolls a transaction back ([MixSL] §3.2, abort).
     pub(super) fn roll_back(&mut self, ftl: &mut Ftl, tx: TxId) {
         let live = self.live.remove(&tx).expect("only live transactions end");
         for shadow in &live.shadows {
@@ -366,7 +366,7 @@ impl ShadowLog {
         }
     }
 
-    /// Bytes of each table, at the size that it grew to.
+    /// Memory of each table in bytes, including unused capacity.
     pub(super) fn memory(&self) -> Vec<(&'static str, u64)> {
         let shadows: usize = self.live.values().map(|live| live.shadows.capacity()).sum();
         let live = table_bytes::<TxId, Live>(self.live.capacity());
@@ -385,7 +385,7 @@ impl ShadowLog {
         all
     }
 
-    /// The tables, for people.
+    /// The tables, for display.
     pub(super) fn tables(&self) -> Vec<Table> {
         let live = self.live.keys().map(|&tx| {
             let mut rows: Vec<(Lpn, Ppn)> = self
@@ -410,7 +410,7 @@ impl ShadowLog {
     }
 
     /// Checks that rows belong to live transactions and live pages, that nothing else is live, and
-    /// that the aborted are counted right.
+    /// that the aborted transactions are counted correctly.
     pub(super) fn check(&self, ftl: &Ftl) -> Result<(), String> {
         self.aborted.check()?;
         for (lpn, row) in &self.x_map {
@@ -449,7 +449,7 @@ impl ShadowLog {
         }
     }
 
-    /// Points a live transaction's row at a page that was just programmed.
+    /// Points a live transaction's row to a page that was just programmed.
     fn point(&mut self, ftl: &Ftl, tx: TxId, lpn: Lpn, kind: PageKind, to: Written) {
         let row = Row {
             tx,
@@ -467,8 +467,8 @@ impl ShadowLog {
         });
     }
 
-    /// D4: puts into a root what of the log still matters, and starts the log anew. Returns when
-    /// that is durable.
+    /// D4: writes the relevant contents of the log into a root, and starts the log anew. Returns
+    /// when that is durable.
     fn compact(&mut self, ftl: &mut Ftl, now: Nanos) -> Result<Nanos, FtlError> {
         let limit = {
             let geometry = ftl.geometry();
@@ -483,8 +483,8 @@ impl ShadowLog {
                 blob = self.watermark().emit();
             }
         }
-        // What counts by the root must be durable before it, and so must the erases of what is no
-        // longer listed.
+        // Durable before the root: versions that count by it, and erases of transactions that it
+        // omits.
         let now = ftl.sync(now, self.safe_at.max(self.erased))?;
         let done = ftl.checkpoint(now, blob)?;
         if let Some(printed) = &mut self.printed {
@@ -522,7 +522,7 @@ impl Owner for ShadowLog {
         }
     }
 
-    /// A block of the log that cannot be copied becomes superfluous if the log starts anew.
+    /// A log block that cannot be copied becomes obsolete if the log starts anew.
     fn let_go(&mut self, ftl: &mut Ftl, now: Nanos, block: Pbn) -> Result<(), FtlError> {
         if ftl.block_state(block) != BlockState::Meta {
             return Ok(());
@@ -552,7 +552,7 @@ fn parse_tail(bytes: &[u8]) -> (TxId, Ppn) {
     )
 }
 
-/// For fuzzing: whether bytes are what a compaction leaves of a log, which comes back as it was.
+/// For fuzzing: parses the contents of a compaction, which must encode to the same bytes.
 pub(super) fn is_blob(bytes: &[u8]) -> bool {
     let Ok(mark) = Watermark::parse(bytes) else {
         return false;
@@ -562,7 +562,7 @@ pub(super) fn is_blob(bytes: &[u8]) -> bool {
     true
 }
 
-/// For fuzzing: whether bytes are a page of the log, which comes back as it was.
+/// For fuzzing: parses a log page, which must encode to the same bytes.
 pub(super) fn is_log_page(bytes: &[u8]) -> bool {
     let Ok(records) = parse_log_page(bytes) else {
         return false;

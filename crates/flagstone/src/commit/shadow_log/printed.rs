@@ -10,12 +10,12 @@ use crate::ftl::{BlockState, Cause, Ftl, FtlError, Header, LogPage, Slot, collec
 use crate::nand::{FlashError, Geometry};
 use crate::units::{Lpn, Nanos, Pbn, Ppn};
 
-/// State that only the form as printed needs.
+/// State that only the printed form needs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Printed {
     /// Pages of the log, which each pass reads.
     log: Vec<Ppn>,
-    /// Whether a pass is on its way: the collections that it asks for are part of it.
+    /// Whether a pass is in progress: the collections that it requests are part of it.
     running: bool,
     bitmap_bytes: u64,
 }
@@ -36,21 +36,20 @@ impl Printed {
         self.log.clear();
     }
 
-    /// Bytes that the bitmaps took in the last pass; they are gone after it.
+    /// Memory of the bitmaps in the last pass, which drops them at its end.
     pub(super) fn bitmap_bytes(&self) -> u64 {
         self.bitmap_bytes
     }
 }
 
-/// The PBA-bitmap: which pages are there, and which of them a link or their transaction declares
-/// invalid.
+/// The PBA-bitmap: existing pages, and those that a link or their transaction declares invalid.
 pub(super) struct Links {
     programmed: Vec<u64>,
     invalid: Vec<u64>,
 }
 
 fn set(bits: &mut [u64], at: Ppn) {
-    // A link can name any page; one beyond the device names none.
+    // A link can name any page; links beyond the device are ignored.
     if let Some(word) = bits.get_mut(at.index() / 64) {
         *word |= 1 << (at.0 % 64);
     }
@@ -91,8 +90,8 @@ impl Links {
         (self.programmed.len() + self.invalid.len()) as u64 * 8
     }
 
-    /// The last loop of algorithm 2: reads each valid page once more and takes it for the version
-    /// of its logical page; where two are valid, the later address wins.
+    /// The last loop of algorithm 2: reads each valid page again and takes it for the version of
+    /// its logical page. If two are valid, the higher address wins.
     pub(super) fn valid_versions(
         &self,
         ftl: &mut Ftl,
@@ -119,7 +118,8 @@ impl Links {
     }
 }
 
-/// Algorithm 1, begun because `victim` is to be collected. Returns when the rest of it may be.
+/// Algorithm 1, started because `victim` is to be collected. Returns when that collection may go
+/// on.
 pub(super) fn collect_all(
     this: &mut ShadowLog,
     ftl: &mut Ftl,
@@ -138,8 +138,8 @@ pub(super) fn collect_all(
 fn pass(this: &mut ShadowLog, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
     let geometry = *ftl.geometry();
     let mut known = now;
-    // The first two loops: the status of each transaction. What they read is in memory here, but
-    // the reads are theirs.
+    // The first two loops: the status of each transaction. The data is in memory, but the reads are
+    // simulated.
     for &at in &this.printed.as_ref().expect("as above").log {
         match ftl.read(now, at, &mut [], &mut [], Cause::Gc) {
             Ok(read) => known = known.max(read.done),
@@ -147,7 +147,7 @@ fn pass(this: &mut ShadowLog, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<
             Err(other) => return Err(other.into()),
         }
     }
-    // The third: every spare area.
+    // The third loop: reads every spare area.
     let mut links = Links::new(&geometry);
     let empty = |state| matches!(state, BlockState::Free | BlockState::Zone);
     let mut blocks = ftl.data_blocks();
@@ -161,7 +161,7 @@ fn pass(this: &mut ShadowLog, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<
         known = known.max(read.done);
     }
     this.printed.as_mut().expect("as above").bitmap_bytes = links.bytes();
-    // The last: blocks with an invalid page, without these pages.
+    // The last loop: collects blocks with an invalid page, without these pages.
     blocks.retain(|&block| {
         let collectable = block == victim || ftl.block_state(block) == BlockState::Full;
         collectable && links.has_invalid(&geometry, block)
@@ -175,7 +175,7 @@ fn pass(this: &mut ShadowLog, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<
     Ok(known)
 }
 
-/// Forgets what the rules call invalid and the tables do not.
+/// Kills pages that are invalid by the rules but not by the tables.
 fn drop_invalid(this: &mut ShadowLog, ftl: &mut Ftl, links: &Links, blocks: &[Pbn]) {
     let geometry = *ftl.geometry();
     let doomed =

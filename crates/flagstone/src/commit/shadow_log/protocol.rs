@@ -6,9 +6,9 @@ use crate::commit::{Found, Options, Protocol, Recovered, Table, Taken, Write};
 use crate::ftl::{Ftl, FtlError, Header, Mounted, Owner, Written};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
-/// What the protocols differ in.
+/// The differences between the protocols.
 pub(super) trait Rule: Clone + Send + 'static {
-    /// A transaction commits that needs a record. Returns when that is durable, if it is known.
+    /// Commits a transaction that needs a record. Returns when it is durable, if that is known.
     fn commit(
         &mut self,
         log: &mut ShadowLog,
@@ -17,7 +17,7 @@ pub(super) trait Rule: Clone + Send + 'static {
         tx: TxId,
     ) -> Result<Option<Nanos>, FtlError>;
 
-    /// A transaction is rolled back. Returns when the device is done with it.
+    /// Rolls a transaction back. Returns when the device has finished.
     fn abort(
         &mut self,
         log: &mut ShadowLog,
@@ -26,7 +26,7 @@ pub(super) trait Rule: Clone + Send + 'static {
         tx: TxId,
     ) -> Result<Nanos, FtlError>;
 
-    /// As [`Protocol::acknowledge`].
+    /// See [`Protocol::acknowledge`].
     fn acknowledge(
         &mut self,
         log: &mut ShadowLog,
@@ -38,12 +38,12 @@ pub(super) trait Rule: Clone + Send + 'static {
         Ok(Vec::new())
     }
 
-    /// As [`Protocol::deadline`].
+    /// See [`Protocol::deadline`].
     fn deadline(&self) -> Option<Nanos> {
         None
     }
 
-    /// Bytes beyond those of the engine's tables.
+    /// Memory beyond that of the engine's tables.
     fn memory(&self) -> Option<(&'static str, u64)> {
         None
     }
@@ -136,7 +136,7 @@ impl<R: Rule> Protocol for Shadowed<R> {
     }
 }
 
-/// A compaction collects blocks as well, so the collector's calls are the log's.
+/// A compaction collects blocks as well, so the log handles the collector's calls.
 impl<R: Rule> Owner for Shadowed<R> {
     fn prepare(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         self.log.prepare(ftl, now, victim)

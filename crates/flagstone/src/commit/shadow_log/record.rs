@@ -20,14 +20,14 @@ layout! {
     }
 }
 
-/// How a transaction ended, for the log.
+/// The log record of an ended transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct LogRecord {
     pub(in super::super) tx: TxId,
     pub(in super::super) committed: bool,
 }
 
-/// Records that fit a log page.
+/// Number of records in a log page.
 pub(in super::super) fn records_per_page(ftl: &Ftl) -> usize {
     ((ftl.geometry().page_bytes as usize - log_page::SIZE) / log_record::SIZE)
         .min(u16::MAX as usize)

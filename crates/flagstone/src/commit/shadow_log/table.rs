@@ -4,23 +4,23 @@
 use super::*;
 use crate::cases::{Case, cases, prove, rows_that_differ};
 
-/// What the root says of transaction 5.
+/// What the root says about transaction 5.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Root {
     /// The log was never compacted.
     None,
-    /// Its watermark is below.
+    /// Its watermark is below 5.
     Below,
-    /// Its watermark is not below, and it lists the transaction.
+    /// Its watermark is not below 5, and it lists the transaction.
     Listed,
-    /// Its watermark is not below, and it does not.
+    /// Its watermark is not below 5, and it does not list the transaction.
     Unlisted,
 }
 
 /// Another version of the logical page, by transaction 9.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Other {
-    /// Ours has 20.
+    /// Our version has sequence 20.
     seq: u64,
     is_committed: bool,
     is_seen_first: bool,
@@ -29,7 +29,7 @@ struct Other {
 /// A version with sequence 20, by transaction 5.
 #[derive(Debug)]
 struct Facts {
-    /// How its record says that it ended, if there is one.
+    /// Whether its record is a commit, if there is a record.
     record: Option<bool>,
     root: Root,
     other: Option<Other>,
@@ -79,8 +79,8 @@ impl Facts {
         })
     }
 
-    /// What the version is once everything was seen. `has_root` is false for a mistake: a recovery
-    /// that believes the log alone.
+    /// The verdict on the version once everything was processed. `has_root` is false for a mistake:
+    /// a recovery that relies on the log alone.
     fn verdict(&self, has_root: bool) -> Verdict {
         let (last, losers) = match self.root {
             _ if !has_root => (0, vec![]),

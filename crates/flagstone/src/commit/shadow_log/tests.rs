@@ -37,7 +37,7 @@ fn published() -> Small {
     bench(Kind::MixSl, options)
 }
 
-/// A group, by how it is formed.
+/// A device with a way to form groups.
 fn group(group: &str) -> Small {
     let options = Options::default().with("group", group);
     bench(Kind::GMixSl, options.with("group_timeout_us", 5_000))
@@ -57,7 +57,7 @@ fn acknowledged(now: Nanos, bench: &mut Small, flush: bool) -> Vec<(TxId, Nanos)
     told.expect("the power is on")
 }
 
-/// Where a page is, and what its link names.
+/// The place of a page, and its link.
 fn link_of(bench: &mut Small, page: u32) -> (Ppn, Ppn) {
     let at = bench.slot(page).ppn().unwrap();
     let spare = bench.chip(|chip| chip.peek_spare(at)[header::SIZE..].to_vec());
@@ -88,7 +88,7 @@ fn a_link_names_the_preceding_version() {
     bench.put(&[(3, 2)]);
     let (second, link) = link_of(&mut bench, 3);
     assert!(link == first && second != first);
-    // Of a transaction's own versions the later names the earlier, which only links name.
+    // Of a transaction's own versions the later one links to the earlier one.
     bench.put(&[(3, 3), (3, 4)]);
     let (_, link) = link_of(&mut bench, 3);
     assert!(link != second && link != Ppn::NONE);
@@ -135,14 +135,14 @@ fn a_compacted_log_still_tells_the_aborted_from_the_committed() {
     while bench.checkpoints() == 0 {
         bench.put(&[(5, 5)]);
     }
-    // What is logged after a compaction must count beside what was before.
+    // Transactions logged after a compaction must count in addition to earlier ones.
     bench.put(&[(6, 6)]);
     let mut bench = bench.restart(EVERYTHING);
     assert_eq!(
         [0, 1, 2, 5, 6].map(|page| bench.value(page)),
         [1, 1, 0, 5, 6]
     );
-    // Nor does the transaction that was live then ever count.
+    // The transaction that was live then must never count either.
     while bench.checkpoints() == 0 {
         bench.put(&[(7, 7)]);
     }
@@ -158,7 +158,7 @@ fn the_list_of_the_aborted_stays_within_half_a_block() {
     let mut bytes_max = 0;
     for round in 0..1500 {
         bench.put(&[(11, round as u8)]);
-        // Two identifiers in between make each gap an entry of its own.
+        // Two identifiers in between make each gap a separate entry.
         bench.roll_back(9, &[round % 11]);
         bytes_max = bytes_max.max(bench.device().ftl().blob().len());
         bench.check();
@@ -202,7 +202,7 @@ fn as_published_a_collection_reads_every_spare_area() {
         stats.count(Operation::Read, Cause::Gc) - stats.relocated
     };
     assert_eq!(reads(mixsl()), 0);
-    // One pass at least, and a summary page for each block that is in use by then.
+    // At least one pass, and a summary page for each block in use by then.
     assert!(reads(published()) > 60);
     let mut bench = published();
     assert_eq!(bench.memory("bitmaps"), 0);
@@ -266,7 +266,7 @@ fn a_group_ends_at_its_deadline_or_when_the_host_asks() {
     bench.write(third, 1, 1);
     assert_eq!(commit(&mut bench, third), None);
     assert_eq!(acknowledged(bench.now, &mut bench, true).len(), 1);
-    // Transactions that wait are gone with the power.
+    // Waiting transactions are lost with the power.
     let fourth = bench.begin();
     bench.write(fourth, 2, 1);
     assert_eq!(commit(&mut bench, fourth), None);

@@ -1,4 +1,4 @@
-//! What a device shows is what is on its flash and what it goes by, under every protocol.
+//! What a device shows must match its flash and its decisions, under every protocol.
 
 use super::*;
 use crate::commit::roots::Lines;
@@ -27,8 +27,8 @@ fn device(kind: Kind) -> Small {
     Small::on(chip, config, kind, options)
 }
 
-/// Transactions that commit, are rolled back, trim, and one that stays open, until the power
-/// fails if it does. Returns the open one with its pages.
+/// Runs transactions that commit, are rolled back, or trim, and one that stays open, until the
+/// power fails if it does. Returns the open one with its pages.
 fn history(small: &mut Small, kind: Kind, seed: u64, count: u32) -> Option<(TxId, BTreeSet<u32>)> {
     let mut dice = Dice(seed);
     let is_alone = small.device().live_max() == Some(1);
@@ -62,7 +62,7 @@ fn header_at(chip: &Chip, at: Ppn) -> Option<Header> {
     Header::parse(chip.peek_spare(at)).filter(|_| chip.is_programmed(at))
 }
 
-/// Pages that hold something, with their headers.
+/// Programmed pages, with their headers.
 fn programmed(chip: &Chip) -> Vec<(Ppn, Header)> {
     let pages = (0..chip.geometry().pages()).map(Ppn);
     pages
@@ -77,7 +77,7 @@ fn data_at(chip: &Chip, at: Ppn) -> Vec<u8> {
     data
 }
 
-/// The page of the newest root that has one part only, and how it is shown.
+/// The page of the newest root with a single part, and its decoded fields.
 pub(in crate::commit) fn newest_root(
     chip: &Chip,
     show: impl Fn(&[u8]) -> Lines,
@@ -93,13 +93,13 @@ pub(in crate::commit) fn newest_root(
     Some((data, lines))
 }
 
-/// The values of the fields of a name.
+/// The values of the fields with this name.
 pub(in crate::commit) fn named(lines: &[Vec<Field>], name: &str) -> Vec<u64> {
     let fields = lines.iter().flatten().filter(|field| field.name == name);
     fields.map(|field| field.value).collect()
 }
 
-/// The bytes that fields were read from.
+/// The bytes from which fields were decoded.
 pub(in crate::commit) fn bytes_of<'a>(fields: impl IntoIterator<Item = &'a Field>) -> Vec<u8> {
     let fields = fields.into_iter();
     fields
@@ -107,7 +107,7 @@ pub(in crate::commit) fn bytes_of<'a>(fields: impl IntoIterator<Item = &'a Field
         .collect()
 }
 
-/// Holds what a restart tells against what it then goes by. Adds the rows that it names.
+/// Compares the rulings of a restart with the resulting state. Adds their rows to `rows`.
 fn assert_rulings(small: &mut Small, kind: Kind, rows: &mut BTreeSet<&'static str>) {
     let mapped = mapping(small.device().ftl());
     let rulings = small.device().rulings().to_vec();
@@ -123,14 +123,14 @@ fn assert_rulings(small: &mut Small, kind: Kind, rows: &mut BTreeSet<&'static st
         );
         rows.insert(ruling.row);
         assert!(ruling.pages.is_sorted(), "{kind}: {ruling:?}");
-        // A log names pages that may hold something else by now.
+        // A log names pages that may hold other data by now.
         let of_log = matches!(kind, Kind::Aw | Kind::MhlM);
         for &at in ruling.pages.iter().filter(|_| !of_log) {
             let head = heads.get(&at).filter(|head| head.is_version());
             let head = head.unwrap_or_else(|| panic!("{kind}: p{at} is no version"));
             let is_mapped = mapped.contains(&(head.lpn, at));
             assert!(ruling.counts || !is_mapped, "{kind}: {ruling:?}, p{at}");
-            // What counts is what is read, or its copy is, or something newer.
+            // If a page counts, the page itself, a copy of it, or a newer version is mapped.
             if ruling.counts && !is_mapped && head.kind == PageKind::Data {
                 // The place of a transaction may be above the write sequence of its page.
                 let place = |at: &Ppn| {
@@ -149,22 +149,22 @@ fn assert_rulings(small: &mut Small, kind: Kind, rows: &mut BTreeSet<&'static st
     }
 }
 
-/// Rows that the histories below do not meet. The tests of recovery tables prove all of them.
+/// Rows that these histories do not reach. The tests of recovery tables cover all rows.
 fn rare(kind: Kind) -> &'static [&'static str] {
     match kind {
-        // A log page that is torn, and a part from before the checkpoint.
+        // A torn log page, and a part from before the checkpoint.
         Kind::Aw | Kind::MhlM => &["@B", "@C"],
-        // Flags of one commit on either side of a cut.
+        // Flags of one commit on both sides of a cut.
         Kind::Cfc => &["@C"],
-        // A root that lists transactions; seal keeps no mapping table on flash.
+        // A root that lists transactions; SEAL keeps no mapping table on flash.
         Kind::Seal => &["@C", "@F"],
         Kind::SealR => &["@C"],
         _ => &[],
     }
 }
 
-/// Wrong where a restart names another row than the one it goes by, says of a page that it counts
-/// and does not map it, or decides otherwise because it tells.
+/// Fails if a restart reports another row than the one it applies, reports a page as counting
+/// without mapping it, or decides differently because it reports.
 #[test]
 fn what_a_restart_tells_is_what_it_goes_by() {
     for &kind in Kind::ALL {
@@ -194,7 +194,7 @@ fn what_a_restart_tells_is_what_it_goes_by() {
     }
 }
 
-/// The pages of the flash that some cells name, as `p7`.
+/// The pages that cells refer to, as `p7`.
 fn places_in(cells: &[String]) -> Vec<Ppn> {
     let words = cells.iter().flat_map(|cell| cell.split([' ', ',']));
     words
@@ -202,8 +202,8 @@ fn places_in(cells: &[String]) -> Vec<Ppn> {
         .collect()
 }
 
-/// Wrong where a table leaves a version of a live transaction out, shows one that is none, or goes
-/// on showing a transaction that is over.
+/// Fails if a table omits a version of a live transaction, shows a wrong one, or still shows a
+/// transaction that has ended.
 #[test]
 fn tables_show_the_versions_of_the_live_transaction() {
     for &kind in Kind::ALL {
@@ -235,7 +235,7 @@ fn tables_show_the_versions_of_the_live_transaction() {
             .flat_map(|row| places_in(row))
             .map(lpn)
             .collect();
-        // The page that is held back is in the last column of its row.
+        // The held-back page is in the last column of its row.
         let held = rows
             .iter()
             .filter_map(|row| row.last()?.strip_prefix("page "));
@@ -246,8 +246,8 @@ fn tables_show_the_versions_of_the_live_transaction() {
     }
 }
 
-/// Wrong where a field begins elsewhere, has another length, or is left out, and where a protocol
-/// lists a record that it does not have there.
+/// Fails if a field has a wrong offset or length or is missing, and if a protocol lists a record
+/// that it does not store there.
 #[test]
 fn fields_say_all_the_bytes_of_spare_areas_logs_and_roots() {
     for &kind in Kind::ALL {
@@ -299,14 +299,14 @@ fn fields_say_all_the_bytes_of_spare_areas_logs_and_roots() {
             let head = header_at(&chip, Ppn(field.value as u32)).expect("a page");
             assert_eq!((head.kind, head.lpn), (PageKind::Map, Lpn(index as u32)));
         }
-        // Lists without entries are left out.
+        // Empty lists are omitted.
         let of_ftl = |line: &&Vec<Field>| {
             let names = ["GENERATION", "LOG_FROM", "POOL", "BAD", "MAP"];
             names.contains(&line[0].name)
         };
         let own = &lines[lines.iter().take_while(of_ftl).count()..];
         match kind {
-            // Its list is packed.
+            // Its list is compressed.
             Kind::MixSl | Kind::GMixSl => {
                 let listed = named(own, "XID");
                 assert_eq!(named(own, "COUNT"), [listed.len() as u64], "{kind}");

@@ -1,7 +1,7 @@
-//! What a restart judges: which pages were durable, by what is said of them, and are not there.
+//! What a restart judges: which durable pages are missing, according to the statements found.
 //!
-//! The table is in [`super`]; tests hold [`Known::judges`] against it, for every block of three
-//! pages and everything that can be known of it.
+//! The table is in [`super`]. Tests compare [`Known::judges`] with it for every block of three
+//! pages and every possible knowledge about it.
 
 use super::{Horizon, NONE, Statement};
 use crate::ftl::{BlockState, Ftl, FtlError, Mistake, PairedPages};
@@ -10,17 +10,17 @@ use crate::units::{Lpn, Pbn, Ppn};
 use std::fmt;
 use std::ops::Range;
 
-/// What a page of a block without a summary is found to be.
+/// The state of a page in a block without a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::ftl) enum Seen {
     Blank,
     Unreadable,
-    /// With the number of its program; 0 if it does not say.
+    /// Valid, with the number of its program; 0 if unknown.
     Whole(u64),
 }
 
 impl Seen {
-    /// The number of its program, if it says.
+    /// The number of the program, if known.
     pub(in crate::ftl) fn number(&self) -> Option<u64> {
         match *self {
             Seen::Whole(number) => Some(number).filter(|&number| number > 0),
@@ -28,47 +28,47 @@ impl Seen {
         }
     }
 
-    /// The highest number of these pages.
+    /// The highest number among the pages.
     pub(in crate::ftl) fn last(pages: &[Seen]) -> Option<u64> {
         pages.iter().filter_map(Seen::number).max()
     }
 }
 
-/// A block without a summary, as a restart finds it.
+/// A block without a summary, found by a restart.
 #[derive(Debug, Clone)]
 pub(in crate::ftl) struct Found {
     pub(in crate::ftl) block: Pbn,
     /// Its pages in order, as far as they were read.
     pub(in crate::ftl) pages: Vec<Seen>,
-    /// Whether the page for its summary was programmed and cannot be read.
+    /// Whether its summary page was programmed and is unreadable.
     pub(in crate::ftl) has_torn_summary: bool,
 }
 
-/// What a restart has read, and what it knows of that.
+/// What a restart has read, and how it reads.
 pub struct Scanned<'a> {
     /// The device was closed: all programs up to this number were durable, and all their blocks had
     /// summaries. It may have been written to since.
     pub ended: Option<u64>,
-    /// Blocks are passed over that have no page with a number above this one: the mapping table on
-    /// flash has them.
+    /// Blocks without a page number above this are skipped: the mapping table on flash has their
+    /// pages.
     pub unto: u64,
     /// Whether a block was read, if it is not blank.
     pub reads: &'a dyn Fn(Pbn) -> bool,
-    /// The highest logical page beyond the size of the device of which there is a version.
+    /// The highest logical page beyond the size of the device of which a version exists.
     pub beyond: Option<Lpn>,
-    /// Whether the restart goes on where something is damaged.
+    /// Whether the restart continues despite damage.
     pub salvages: bool,
 }
 
-/// What was durable and is damaged.
+/// Durable data that is damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {
-    /// The block; nothing if it is the newest root, or not known which.
+    /// The block. `None` for the newest root, or if unknown.
     pub block: Option<Pbn>,
-    /// Its page, counted from 0; nothing if it is its summary or all of it.
+    /// The page in the block. `None` for its summary or the whole block.
     pub page: Option<u32>,
-    /// What is wrong.
+    /// Description of the damage.
     pub why: &'static str,
 }
 
@@ -94,43 +94,43 @@ const ERASE_GONE: &str =
     "a block was erased, and what said so is lost: it may hold again what it held before";
 const OLDER_ROOT: &str = "the newest root cannot be read";
 
-/// What a restart knows of a block without a summary, beside its pages.
+/// What a restart knows about a block without a summary, besides its pages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
-    /// The device was closed: then it had its summary, and was durable.
+    /// The device was closed after this block was written: it had a durable summary.
     pub(super) is_closed: bool,
     /// The mapping table on flash has all pages with numbers up to this one.
     pub(super) unto: u64,
-    /// All programs up to this one were durable, as the newest statement of any plane says.
+    /// The highest horizon in the newest statements of all planes.
     pub(super) highest: u64,
-    /// What the newest statement of its plane says.
+    /// The newest statement of its plane about the block.
     pub(super) stated: Option<Stated>,
-    /// All full blocks with a last number up to this one had a durable summary, and this block was
-    /// not open, as a statement of its plane says.
+    /// According to a statement of its plane, all full blocks with a last number up to this one had
+    /// durable summaries, and this block was not open.
     pub(super) sealed: u64,
-    /// Whether no program and no erase of the flash fails by itself.
+    /// Whether programs and erases of the flash never fail.
     pub(super) never_fails: bool,
-    /// Whether pages may be left out, where pages share cells.
+    /// Whether pages may be left blank because of shared cells.
     pub(super) leaves_out: bool,
-    /// Whether the page for its summary was programmed and cannot be read.
+    /// Whether its summary page was programmed and is unreadable.
     pub(super) has_torn_summary: bool,
-    /// Data pages of a block.
+    /// Number of data pages of a block.
     pub(super) data_pages: u32,
 }
 
-/// What a statement says of a block.
+/// What a statement says about a block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stated {
     pub(super) horizon: u64,
-    /// The page behind the last durable one of the block, counted from 0, if it was open.
+    /// The page after the last durable one of the block, if it was open.
     pub(super) end: Option<u32>,
-    /// Whether the block may have been erased since. Only asked for if it was open.
+    /// Whether the block may have been erased since. Only computed if it was open.
     pub(super) is_erased: bool,
 }
 
 impl Known {
-    /// The pages of a block without a summary that were durable and are not there, and whether it
-    /// had a summary.
+    /// The durable pages that are missing in a block without a summary, and whether it had a
+    /// summary.
     pub(super) fn judges(&self, pages: &[Seen]) -> (Vec<u32>, bool) {
         let last = Seen::last(pages);
         if last.is_some_and(|last| last <= self.unto) {
@@ -145,8 +145,8 @@ impl Known {
             pages.iter().rposition(is_below).map(|last| last as u32)
         };
         let mut end = below(self.highest).unwrap_or(0);
-        // A summary is programmed when the pages of its block are durable, and one that has none
-        // gets none.
+        // A summary is programmed when the pages of its block are durable. An empty block gets
+        // none.
         let is_empty = !pages.iter().any(|page| matches!(page, Seen::Whole(_)));
         let mut is_unsealed = self.never_fails && self.has_torn_summary && is_empty;
         is_unsealed |= last.is_some_and(|last| last <= self.sealed);
@@ -170,7 +170,7 @@ impl Known {
 }
 
 impl Horizon {
-    /// What statements of a plane say of a block with these data pages, and the number up to which
+    /// The statements of a plane about a block with these data pages, and the number up to which
     /// such a block had its summary; 0 if it was open.
     pub(super) fn says_of(
         &self,
@@ -200,18 +200,18 @@ impl Horizon {
 }
 
 impl Ftl {
-    /// What the restart has found damaged that was durable, where it was told to go on.
+    /// The damaged durable data that a salvaging restart has found.
     pub fn damage(&self) -> &[Damage] {
         &self.horizon.damage
     }
 
-    /// Notes a list of trims that a restart which salvages cannot read.
+    /// Notes an unreadable list of trims in a salvaging restart.
     pub fn note_lost_trims(&mut self, at: Ppn) {
         let damage = self.damage_of_trims(at);
         self.horizon.damage.push(damage);
     }
 
-    /// The error of a list of trims that a restart cannot read.
+    /// The error for an unreadable list of trims.
     pub fn lost_trims(&self, at: Ppn) -> FtlError {
         match self.flash.never_fails() {
             true => FtlError::Damaged(self.damage_of_trims(at).to_string()),
@@ -228,11 +228,11 @@ impl Ftl {
         }
     }
 
-    /// Doubts a device that holds a version of a logical page beyond its size: it was larger. Only
-    /// where it says itself how large it is, as a device does whose flash never fails.
+    /// Checks for versions of logical pages beyond the size of the device, which then was larger.
+    /// Only where the device itself determines its size: on a flash that never fails.
     ///
     /// # Errors
-    /// [`FtlError::Damaged`], unless damage is kept.
+    /// [`FtlError::Damaged`], unless `goes_on` is set.
     pub fn doubt_size(&mut self, beyond: Option<Lpn>, goes_on: bool) -> Result<(), FtlError> {
         let Some(beyond) = beyond.filter(|_| self.flash.never_fails() && !goes_on) else {
             return Ok(());
@@ -244,8 +244,8 @@ impl Ftl {
         )))
     }
 
-    /// Looks, once a restart has read the blocks, for what was durable and is damaged. Where it
-    /// salvages, damage is kept for [`Ftl::damage`], and is no error.
+    /// Checks for damaged durable data, once a restart has read the blocks. A salvaging restart
+    /// keeps the damage for [`Ftl::damage`] instead of failing.
     ///
     /// # Errors
     /// [`FtlError::Damaged`].
@@ -264,9 +264,9 @@ impl Ftl {
         {
             let at = self.geometry.page(block, 0);
             self.horizon.hears(0, at, number, &says);
-            // The pages with the last numbers before it may be gone, which must not come again.
+            // The pages with the last numbers may be lost. Their numbers must not be used again.
             self.seq = self.seq.max(number);
-            // Of a block that was not read the erases are not known either.
+            // The erases of blocks that were not read are unknown.
             let knows_all = (0..self.geometry.blocks()).all(|block| (scanned.reads)(Pbn(block)));
             if is_last && knows_all && self.lacks_an_erase(&said, block, number) {
                 damage.push(Damage {
@@ -277,7 +277,7 @@ impl Ftl {
             }
         }
         damage.extend(self.find_damage(scanned));
-        // Only a device that says itself how large it is may have lost that.
+        // Only a device that determines its own size can have lost it.
         if scanned.beyond.is_some() && self.flash.never_fails() {
             damage.push(Damage {
                 block: None,
@@ -298,9 +298,9 @@ impl Ftl {
         }
     }
 
-    /// Whether an erase was durable that came after the last one that the flash knows, which is of
-    /// a block and was issued behind the program with a number: a page says so that was programmed
-    /// after that, and was durable itself.
+    /// Whether a durable erase is lost that followed the last one known to the flash. That one
+    /// erased `block` and was issued after program `number`. A later durable page proves the lost
+    /// erase.
     fn lacks_an_erase(&self, said: &[(u64, u8, Ppn)], block: Pbn, number: u64) -> bool {
         let highest = self.horizon.highest();
         let later = said
@@ -309,7 +309,7 @@ impl Ftl {
         let newest = later.max_by_key(|(of, ..)| of);
         newest.is_some_and(|&(_, erase, at)| {
             let other = self.addresses.block_of(at);
-            // Erases of another start have other numbers.
+            // Erases in another start have other numbers.
             let is_of_start = !self.flash.was_erased_after(block, other, erase);
             is_of_start && erase != self.flash.last_erase_before(block)
         })
@@ -320,7 +320,7 @@ impl Ftl {
         let highest = horizon.highest();
         let newest = horizon.newest.iter().flatten().max_by_key(|it| it.number);
         let mut damage = Vec::new();
-        // By how much the root that was found is older than the one that is stated.
+        // By how many generations the found root is older than the stated one.
         let behind = newest.map_or(0, |it| it.root.wrapping_sub(horizon.root as u8));
         if (1..128).contains(&behind) {
             damage.push(Damage {
@@ -329,8 +329,8 @@ impl Ftl {
                 why: OLDER_ROOT,
             });
         }
-        // All numbers that were found are lower than the last one before the close: no block is
-        // left of which that is, and it was not erased, or its erase would say so.
+        // All numbers found are lower than the last one before the close: the block with that
+        // number is lost, and was not erased, since its erase would state the number.
         if scanned.ended.is_some_and(|ended| self.seq < ended) {
             damage.push(Damage {
                 block: None,
@@ -353,8 +353,8 @@ impl Ftl {
                 why: UNSEALED,
             }));
         }
-        // A block that was open and looks blank. One that is not read has the state of those that
-        // were never written.
+        // An open block that looks blank. A block that was not read looks like one that was never
+        // written.
         for statement in horizon
             .newest
             .iter()
@@ -380,7 +380,7 @@ impl Ftl {
         damage
     }
 
-    /// What is known of a block, beside its pages.
+    /// Collects what is known about a block, besides its pages.
     fn known_of(&self, found: &Found, highest: u64, scanned: &Scanned<'_>) -> Known {
         let block = found.block;
         let last = Seen::last(&found.pages);
@@ -404,8 +404,8 @@ impl Ftl {
         }
     }
 
-    /// Whether a block that was open at a statement may have been erased since. Where the flash
-    /// does not count erases, it may.
+    /// Whether a block that was open at a statement may have been erased since. Assumed if the
+    /// flash does not number its erases.
     fn was_erased_after(&self, block: Pbn, statement: &Statement) -> bool {
         let of_statement = self.addresses.block_of(statement.at);
         self.flash

@@ -1,12 +1,14 @@
-//! What a summary says that is programmed while a restart is settled, on a flash that never fails.
+//! Statements in summaries that are programmed after a restart, before statements begin, on a flash
+//! that never fails.
 //!
-//! Nothing new can be stated before each block has its summary. But a summary has verdicts: it says
-//! that a transaction counts, which may have pages in a block that waits for its own summary. Those
-//! were there when the restart began. So the summary repeats the newest statement that was found,
-//! and says of two other blocks without a summary up to where their pages were there: of those that
-//! were open by that statement, and else of those with the newest pages. A block whose summary was
-//! programmed before is still one without, since that may not land. All others have theirs: it says
-//! so of those up to the horizon of the statement, or up to the first block that it does not name.
+//! Nothing new can be stated before each block has its summary. But a summary has verdicts: it may
+//! commit a transaction with pages in a block that still waits for its own summary. Those pages
+//! existed when the restart began. So the summary repeats the newest statement that was found, and
+//! states the end of two other blocks without a summary: preferably of those that were open in that
+//! statement, otherwise of those with the newest pages. A block whose summary was just programmed
+//! still counts as one without, since that summary may not land. All others have theirs: the
+//! summary states so up to the horizon of the statement, or up to the first block that it does not
+//! name.
 
 use super::{Found, NONE, Seen, Statement, statement};
 use crate::ftl::Ftl;
@@ -14,7 +16,7 @@ use crate::units::{Pbn, Ppn};
 use std::cmp::Reverse;
 
 impl Found {
-    /// The page behind the first ones that are there, if any are.
+    /// The page after the leading pages that exist, if any.
     fn end(&self, first: Ppn) -> Option<u32> {
         let is_there = |page: &&Seen| matches!(page, Seen::Whole(_));
         let there = self.pages.iter().take_while(is_there).count() as u32;
@@ -23,7 +25,7 @@ impl Found {
 }
 
 impl Ftl {
-    /// What the summary at a page says, with the next number.
+    /// The statement of the summary programmed at a page, with the next number.
     pub(super) fn says_while_settling(&self, at: Ppn) -> [u8; statement::SIZE] {
         let block = self.addresses.block_of(at);
         let horizon = &self.horizon;
@@ -40,8 +42,7 @@ impl Ftl {
         let ends = |found: &Found| found.end(self.geometry.page(found.block, 0));
         let is_in =
             |head: u32, block: Pbn| head != NONE && self.addresses.block_of(Ppn(head - 1)) == block;
-        // Where this summary lands, its own block has one. Those that were programmed before may
-        // not land.
+        // If this summary lands, its own block has one. Earlier ones may not land.
         let settled = horizon.settled.iter();
         let waiting = horizon.found.iter().map(|found| (false, found));
         let others: Vec<(bool, &Found)> = waiting
@@ -49,8 +50,7 @@ impl Ftl {
             .filter(|(_, found)| found.block != block)
             .collect();
         let is_named = |found: &Found| newest.heads.iter().any(|&head| is_in(head, found.block));
-        // Those first of which it can be said that they were not erased since, and of which the
-        // horizon says least.
+        // First those that were provably not erased since, and about which the horizon says least.
         let erase = self.flash.last_erase_before(block);
         let mut further = others.clone();
         further.retain(|(_, found)| !is_named(found));

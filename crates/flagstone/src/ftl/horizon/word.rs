@@ -1,8 +1,8 @@
-//! A word of the owner of a page, in the place of the statement.
+//! The owner's word of a page, which replaces the statement.
 //!
-//! A spare area has no more bytes for what few pages have. The tail of a page says by a bit
-//! ([`Format::word_flag`](crate::ftl::Format::word_flag)) that a word lies there; such a page says
-//! nothing of what was durable but its own number. Summaries do not repeat words.
+//! A spare area has no bytes to spare for data that only a few pages have. A bit in the tail of a
+//! page marks a word ([`Format::word_flag`](crate::ftl::Format::word_flag)); such a page states
+//! nothing but its own number. Summaries do not repeat words.
 
 use super::{IS_COPY, UNSAID, statement};
 use crate::ftl::{Cause, Ftl, FtlError, PageKind, Stream, Written};
@@ -10,13 +10,13 @@ use crate::layout::{get, put};
 use crate::units::{Lpn, Nanos};
 use std::ops::Range;
 
-/// Where the word is in the statement.
+/// The range of the word within the statement.
 const WORD: Range<usize> = statement::HOST.start..statement::COPIES.end;
-/// Bytes of a word.
+/// Size of a word.
 pub(in crate::ftl) const WORD_BYTES: usize = WORD.end - WORD.start;
 
-/// In a copy that has a word and the write sequence of another page: its number, as its distance
-/// from that sequence, the low byte first; all ones if that is too far.
+/// In a copy with a word that keeps its original's write sequence: its number, as the distance from
+/// that sequence, low byte first; all ones if the distance is too large.
 const DISTANCE: [usize; 3] = [
     statement::SEALED.start,
     statement::ROOT.start,
@@ -24,7 +24,7 @@ const DISTANCE: [usize; 3] = [
 ];
 const FAR: u64 = (1 << (8 * DISTANCE.len())) - 1;
 
-/// The number of the program of a page that has a word of its owner; 0 if it is not known.
+/// The number of the program of a page with a word; 0 if unknown.
 pub(super) fn number(seq: u64, bytes: &[u8]) -> u64 {
     if get(bytes, statement::LAG) != IS_COPY {
         return seq;
@@ -36,7 +36,7 @@ pub(super) fn number(seq: u64, bytes: &[u8]) -> u64 {
     }
 }
 
-/// What a page says that has a word of its owner: its number, if that is not its write sequence.
+/// The statement of a page with a word: its number, if that is not its write sequence.
 pub(super) fn emit(word: u64, seq: u64, number: u64) -> [u8; statement::SIZE] {
     let mut words = UNSAID;
     put(&mut words, WORD, word);
@@ -51,16 +51,16 @@ pub(super) fn emit(word: u64, seq: u64, number: u64) -> [u8; statement::SIZE] {
 }
 
 impl Ftl {
-    /// The word of its owner in a page whose spare area was read, if it has one.
+    /// The word in a spare area that was read, if there is one.
     pub(in crate::ftl) fn word_of(&self, spare: &[u8]) -> Option<u64> {
         let place = self.horizon_in_spare()?;
         let has_word = self.format.has_word(spare);
         has_word.then(|| get(&spare[place], WORD))
     }
 
-    /// [`Ftl::append`] of a page that has a word of its owner: its tail says so
+    /// [`Ftl::append`] for a page with a word. Its tail must mark the word
     /// ([`Format::word_flag`](crate::ftl::Format::word_flag)). A scan that reads the page itself
-    /// finds the word again; a summary does not have it.
+    /// finds the word again; a summary lacks it.
     pub fn append_word(
         &mut self,
         now: Nanos,

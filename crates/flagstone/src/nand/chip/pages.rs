@@ -1,9 +1,8 @@
-//! Data bytes of a chip's pages, kept where someone wrote some; and the memory of those that went,
-//! for the next ones.
+//! Data bytes of a chip's pages, stored only where they were written. The memory of dropped pages
+//! is reused.
 //!
-//! Whole pages lie side by side in a few large arrays, so that reaching one is a look at its number
-//! and no pointer of its own, and so that the system can give them large pages of memory. What is
-//! shorter has memory of its own.
+//! Whole pages are stored in a few large arrays, so that a page is found by an index instead of a
+//! pointer, and the system can use huge memory pages. Shorter data has its own allocation.
 
 use crate::nand::Geometry;
 use crate::units::Pbn;
@@ -11,13 +10,13 @@ use crate::units::Pbn;
 /// Data bytes of the pages of one block.
 pub(super) type BlockData = Box<[Option<Box<[u8]>>]>;
 
-/// Where the bytes of a page are: 0 for nowhere, else one more than a number among the whole pages,
-/// or with the highest bit among the short ones.
+/// Where the bytes of a page are. 0: nowhere. Otherwise one plus an index into the whole pages, or,
+/// with the highest bit set, into the short ones.
 type Place = u32;
 
 const SHORT: u32 = 1 << 31;
 
-/// Pages of an array.
+/// Pages per array.
 const CHUNK: usize = 8192;
 
 /// Bytes of pages, by block.
@@ -27,9 +26,9 @@ pub(super) struct Pages {
     blocks: Vec<Option<Box<[Place]>>>,
     pages_per_block: usize,
     page_bytes: usize,
-    /// Pages of an array: fewer on a small device.
+    /// Pages per array: fewer on a small device.
     chunk: usize,
-    /// Whole pages, one behind the other, and those of them that are free.
+    /// Whole pages, consecutive, and the free ones among them.
     whole: Vec<Vec<u8>>,
     free: Vec<u32>,
     short: Vec<Box<[u8]>>,
@@ -37,7 +36,7 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// None yet.
+    /// No pages.
     pub(super) fn new(geometry: &Geometry) -> Pages {
         Pages {
             blocks: vec![None; geometry.blocks() as usize],
@@ -67,7 +66,7 @@ impl Pages {
         self.bytes(self.blocks[block.index()].as_ref()?[page as usize])
     }
 
-    /// Gives a page its bytes.
+    /// Stores the bytes of a page.
     #[inline]
     pub(super) fn put(&mut self, block: Pbn, page: u32, bytes: &[u8]) {
         self.forget(block, page);
@@ -143,7 +142,7 @@ impl Pages {
         )
     }
 
-    /// Puts all bytes of a block back.
+    /// Restores all bytes of a block.
     pub(super) fn set_block(&mut self, block: Pbn, data: Option<BlockData>) {
         self.drop_block(block);
         for (page, bytes) in data.into_iter().flatten().enumerate() {
@@ -153,7 +152,7 @@ impl Pages {
         }
     }
 
-    /// Every page that has bytes.
+    /// All pages that have bytes.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Pbn, usize, &[u8])> + '_ {
         let blocks = self.blocks.iter().enumerate();
         blocks.flat_map(move |(block, places)| {
@@ -162,7 +161,7 @@ impl Pages {
         })
     }
 
-    /// Bytes of memory.
+    /// Memory use in bytes.
     pub(super) fn memory(&self) -> u64 {
         let blocks = self.blocks.iter().flatten();
         let places: usize = blocks.map(|places| size_of_val::<[Place]>(places)).sum();

@@ -38,7 +38,7 @@ fn a_summary_page_is_kept_as_a_mark_and_reads_back_the_same() {
             chip.data.get(Pbn(0), 3).map_or(0, <[u8]>::len)
         };
         assert_eq!((chip.summary[0], reads_back(&mut chip)), (2, words.len()));
-        // A reprogram outside of what it repeats leaves the mark, one inside writes it out.
+        // A reprogram outside the repeated bytes keeps the flag; one inside drops it.
         chip.reprogram(Nanos::ZERO, Ppn(0), 2, &[1]).unwrap();
         assert_eq!((chip.summary[0], reads_back(&mut chip)), (2, words.len()));
         chip.reprogram(Nanos::ZERO, Ppn(1), 0, &[0]).unwrap();

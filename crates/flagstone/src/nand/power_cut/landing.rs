@@ -1,28 +1,28 @@
-//! Every landing of a cut: which of the operations in flight have landed, one by one, instead of a
-//! toss of coins.
+//! Enumerates the landings of a cut: which operations in flight have landed, chosen one by one
+//! instead of at random.
 //!
 //! ```text
 //!   dice   | operation 0 | operation 1 | ... | which one is torn |     a bit each: it has landed
 //!          0             1                   48                 64
 //! ```
 //!
-//! The operations that had begun are numbered in the order of their issue. Beyond the 48th the
-//! bits come again.
+//! The operations that have begun are numbered in the order of their issue. After the 48th the bits
+//! repeat.
 
 use super::{Damage, InFlight, Moment, PowerCut, Undo, orders};
 use crate::nand::Chip;
 use crate::units::{Nanos, Pbn, Ppn};
 
-/// Operations that have a bit of their own.
+/// Number of operations that have their own bit.
 const NAMED: u32 = 48;
 
-/// Operations of which every combination is tried; of more, a sample is.
+/// Up to this number of operations all combinations are tried; beyond, a sample.
 const TRIED: usize = 14;
 
 /// An operation that changes the flash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// A program of a page, of its spare area alone as well.
+    /// A program of a page, also of its spare area only.
     Program(Ppn),
     /// An erase of a block.
     Erase(Pbn),
@@ -35,20 +35,20 @@ pub enum Left {
     All,
     /// Nothing.
     Nothing,
-    /// A page that cannot be read. Only programs are left so.
+    /// An unreadable page. Only programs can be torn.
     Torn,
 }
 
-/// The landings of a moment.
+/// The possible outcomes of a cut at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Landings {
-    /// The dice of a cut, and whether it is torn.
+    /// The dice of each cut, and whether it tears an operation.
     pub each: Vec<(u64, bool)>,
-    /// Whether these are all that there are, but for what a torn operation leaves.
+    /// Whether these are all outcomes, except for the contents of a torn operation.
     pub whole: bool,
 }
 
-/// What the dice of a cut name.
+/// Which operations the dice of a cut let land.
 pub(super) fn named(ops: &[InFlight], now: Nanos, dice: u64) -> Vec<bool> {
     let mut number = 0;
     let lands = |op: &InFlight| {
@@ -60,12 +60,12 @@ pub(super) fn named(ops: &[InFlight], now: Nanos, dice: u64) -> Vec<bool> {
     ops.iter().map(lands).collect()
 }
 
-/// Which of the operations that can be torn is.
+/// The index of the torn operation among those that can be torn.
 pub(super) fn torn(dice: u64) -> usize {
     (dice >> NAMED) as usize
 }
 
-/// Lets what has to come before something that has landed land as well.
+/// Lets all operations land that must precede one that has landed.
 pub(super) fn close(ops: &[InFlight], landed: &mut [bool]) {
     for later in (0..ops.len()).rev() {
         if !landed[later] {
@@ -79,7 +79,7 @@ pub(super) fn close(ops: &[InFlight], landed: &mut [bool]) {
     }
 }
 
-/// An operation can be torn if nothing that depends on it has landed or is undone after it.
+/// Operations that can be torn: nothing that depends on them has landed or is undone later.
 pub(super) fn can_be_torn(ops: &[InFlight], now: Nanos, landed: &[bool]) -> Vec<usize> {
     let is_followed = |i: usize| {
         (i + 1..ops.len()).any(|j| ops[j].block == ops[i].block && orders(&ops[i], &ops[j]))
@@ -100,13 +100,13 @@ impl PowerCut {
         unsafe_ones.map(change).collect()
     }
 
-    /// Cuts the power now, between two operations. The caller says what is left of each operation
-    /// of [`PowerCut::in_flight`]. Returns the chip as a restart finds it. An operation of which
-    /// nothing is left never came to the chip: its page can be programmed.
+    /// Cuts the power now, between two operations. `left` states the outcome of each operation in
+    /// [`PowerCut::in_flight`]. Returns the chip as a restart finds it. An operation with outcome
+    /// `Nothing` never reached the chip: its page can be programmed.
     ///
     /// # Panics
-    /// There are more or fewer operations in flight, one is left that comes after one of its block
-    /// which is not, an operation other than a program is torn, or the power is off.
+    /// `left` has another length than the operations in flight, an operation has landed before
+    /// which another of its block has not, an erase is torn, or the power is off.
     pub fn pull_as(mut self, left: &[Left]) -> Chip {
         assert!(!self.off, "the power is off");
         let mut ops = std::mem::take(&mut self.in_flight);
@@ -139,8 +139,8 @@ impl PowerCut {
 }
 
 impl Moment {
-    /// Every landing, if there are no more than so many; else so many of them, spread over all.
-    /// With `torn`, each of them also with every operation torn that can be.
+    /// All outcomes if there are at most `most`; otherwise `most` of them, evenly spread. With
+    /// `torn`, also each of them with each operation torn that can be.
     pub fn landings(&self, most: usize, torn: bool) -> Landings {
         let mut ops = self.power.in_flight.clone();
         ops.retain(|op| op.waited.is_none_or(|end| end > self.now));
@@ -159,7 +159,7 @@ impl Moment {
         let chosen = match (whole, all.is_empty()) {
             (true, _) => all,
             (false, false) => (0..most).map(|i| all[i * all.len() / most]).collect(),
-            // Nothing, everything, and what multiples of a large odd number name.
+            // Nothing, everything, and the multiples of a large odd number.
             (false, true) => (0..most as u64)
                 .map(|i| match i {
                     0 => 0,
@@ -187,7 +187,7 @@ mod tests {
     use crate::nand::{Aim, Change, Chip, Cut, Flash, FlashError, Left, PowerCut, small};
     use crate::units::{Nanos, Pbn, Ppn};
 
-    /// A page that is safe, one in flight in each of two blocks, and the erase of the first block.
+    /// A safe page, a page in flight in each of two blocks, and the erase of the first block.
     fn work(power: &mut PowerCut) -> Result<(), FlashError> {
         let page = |block: u32, at: u32| small::GEOMETRY.page(Pbn(block), at);
         let done = power.program(Nanos::ZERO, page(2, 0), b"safe", &[])?;
@@ -220,12 +220,12 @@ mod tests {
         let mut found = Vec::new();
         for (dice, torn) in landings.each {
             let landed = contents(&power.moments()[0].land(dice, torn));
-            // A cut with these dice leaves the same.
+            // A cut with these dice leaves the same contents.
             assert_eq!(landed, contents(&cut(dice, torn).into_chip()), "{dice:x}");
             found.push(landed);
         }
-        // The erase takes both pages of its block, whether or not the second one had landed. So
-        // block 2 is left in three ways, and the two pages of block 3 in four.
+        // The erase takes both pages of its block, whether or not the second one has landed. So
+        // block 2 has three outcomes, and the two pages of block 3 have four.
         assert_eq!(found.len(), 12);
         found.sort();
         found.dedup();
@@ -241,7 +241,7 @@ mod tests {
             all.filter(|(dice, _)| dice & 0xffff_ffff_ffff == wanted)
                 .count()
         };
-        // If nothing has landed: either page of block 3, or the erase. If all has: nothing.
+        // If nothing has landed: either page of block 3, or the erase. If all has: none.
         assert_eq!((torn(0), torn(0b1111)), (3, 0));
         let pages = |dice| {
             let chip = power.moments()[0].land(dice, true);

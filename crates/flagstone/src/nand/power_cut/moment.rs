@@ -1,32 +1,32 @@
-//! Instants at which the power could have failed. A device goes on from such an instant, and what a
-//! cut would have left is looked at on the side, as often as wanted. A cut that falls is such an
-//! instant as well, if it names what has landed itself.
+//! Moments at which the power could have failed. The device continues after such a moment, and any
+//! number of outcomes of a cut can be examined separately. A real cut is also recorded as a moment,
+//! if its aim names what has landed.
 
 use super::{Aim, PowerCut, Undo};
 use crate::nand::Chip;
 use crate::units::{Nanos, Pbn};
 
-/// An instant at which one collection has overtaken another: an erase is issued, while the erase of
-/// another block has yet to begin, and programs or reprograms of other blocks are in flight. If
-/// that erase lands and these do not, the two collections have happened in the other order. With
-/// [`Aim::Exact`], the instant at which the power fails.
+/// A moment at which one collection has overtaken another: an erase is issued while the erase of
+/// another block has yet to begin, and programs or reprograms of other blocks are in flight. If the
+/// first erase lands and these do not, the two collections have happened in reverse order. With
+/// [`Aim::Exact`], the moment at which the power fails.
 #[derive(Debug, Clone)]
 pub struct Moment {
     at: u64,
     pub(super) now: Nanos,
     aim: Aim,
-    /// The device just after the operation was issued.
+    /// The device directly after the operation was issued.
     pub(super) power: Box<PowerCut>,
 }
 
 impl Moment {
-    /// The operation that is issued: a cut with this [`Cut::at`](super::Cut::at) and the aim of the
-    /// moment, [`Aim::Adverse`] or [`Aim::Exact`], falls here.
+    /// The number of the issued operation: a cut with this [`Cut::at`](super::Cut::at) and the aim
+    /// of the moment, [`Aim::Adverse`] or [`Aim::Exact`], falls here.
     pub fn at(&self) -> u64 {
         self.at
     }
 
-    /// The chip as a restart finds it after such a cut.
+    /// The chip as a restart finds it after a cut at this moment.
     pub fn land(&self, dice: u64, torn: bool) -> Chip {
         let mut power = PowerCut::clone(&self.power).aim(self.aim);
         power.land(self.now, dice, torn);
@@ -35,14 +35,14 @@ impl Moment {
 }
 
 impl PowerCut {
-    /// Keeps so many [`Moment`]s, the first ones.
+    /// Records the first `moments` [`Moment`]s.
     #[must_use]
     pub fn keeping(mut self, moments: usize) -> Self {
         self.moments_max = moments;
         self
     }
 
-    /// The moments that were kept, in the order of their operations.
+    /// The recorded moments, in the order of their operations.
     pub fn moments(&self) -> &[Moment] {
         &self.moments
     }
@@ -97,8 +97,8 @@ mod tests {
 
     const BLOCKS: [Pbn; 2] = [Pbn(2), Pbn(3)];
 
-    /// Programs a page of each block, and moves both to other blocks: the second collection is done
-    /// with its copy sooner.
+    /// Programs a page of each of two blocks, and moves both to other blocks: the copy of the
+    /// second collection is done earlier.
     fn two_collections(power: &mut PowerCut) -> Result<(), FlashError> {
         let page = |block: u32| small::GEOMETRY.page(Pbn(block), 0);
         let mut now = Nanos::ZERO;
@@ -138,7 +138,7 @@ mod tests {
             assert_eq!(contents(&moment.land(dice, torn)), landed, "{dice}");
             all.push(landed);
         }
-        // Alone: the copy is gone, its original is there, and the other block is erased.
+        // If it lands alone, the copy is lost, its original exists, and the other block is erased.
         let page = |block: Pbn| small::GEOMETRY.page(block, 0).0 as usize;
         let [copied, erased] = BLOCKS.map(|block| all[0][page(block)]);
         assert_eq!((copied, erased, all[0][page(Pbn(4))]), (true, false, false));

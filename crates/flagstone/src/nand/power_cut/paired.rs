@@ -1,4 +1,4 @@
-//! What a cut program does to the pages that share cells with its own.
+//! The effect of a cut program on pages that share its cells.
 
 use super::{InFlight, PowerCut, Undo};
 use crate::dice::Dice;
@@ -6,9 +6,8 @@ use crate::nand::{Damage, Flash};
 use crate::units::Nanos;
 
 impl PowerCut {
-    /// A program has not landed. If it was issued, it may have begun: by the toss of a coin the
-    /// pages below its own are lost, whether they were safe or not. Without pairs no coin is
-    /// tossed.
+    /// Handles a program that has not landed. If it was issued, it may have begun: with probability
+    /// 1/2 the pages below it are lost, safe or not. Without pairs no random bit is drawn.
     pub(super) fn disturb(&mut self, op: &InFlight, now: Nanos, bits: &mut Dice) {
         let (Some(cells), Undo::Program { at, .. }) = (&self.cells, &op.undo) else {
             return;
@@ -42,8 +41,8 @@ mod tests {
         PowerCut::new(Chip::new(geometry, Timing::default(), 16))
     }
 
-    /// Programs pages and waits for each, but for the last one, whose program is cut with these
-    /// dice. Says which pages cannot be read afterwards.
+    /// Programs pages and waits for each but the last, whose program is cut with these dice.
+    /// Returns the pages that are unreadable afterwards.
     fn lost(pairing: Pairing, pages: u32, dice: u64) -> Vec<u32> {
         let mut flash = power(pairing).arm(Cut {
             at: u64::from(pages) - 1,
@@ -68,7 +67,7 @@ mod tests {
             (Pairing::Distance3, 3, vec![0]),
             (Pairing::Distance3, 5, vec![1]),
             (Pairing::Tlc, 5, vec![0, 2]),
-            // A lower page has none below it.
+            // A lower page has no page below it.
             (Pairing::Distance3, 4, vec![]),
             (Pairing::None, 3, vec![]),
         ] {

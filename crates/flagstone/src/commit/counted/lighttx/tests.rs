@@ -1,5 +1,5 @@
-//! What can go wrong with counted transactions in zones, case by case, each with the right outcome;
-//! where the printed form goes wrong, that too.
+//! Failure cases of counted transactions in zones, each with the right outcome, and with that of
+//! the printed form if it is wrong.
 
 use crate::commit::small_device::{EVERYTHING, FILLER, NOTHING, PAGES, Small};
 use crate::commit::{Kind, Options};
@@ -34,7 +34,7 @@ fn leftovers_of_an_aborted_transaction_are_not_counted_with_those_of_another() {
     assert_eq!(small.restart(NOTHING).values(3), [7; 3]);
 }
 
-/// A dead transaction that wrote A still has a page in a block that is not full; another has
+/// A dead transaction that wrote A still has a page in a block that is not full; another one has
 /// rewritten A.
 fn l2(filler: u32) -> u8 {
     let mut small = light(false);
@@ -47,12 +47,12 @@ fn l2(filler: u32) -> u8 {
     small.restart(EVERYTHING).value(0)
 }
 
-/// The same with a copy of A, which is a transaction of its own: it lies in the collector's block,
-/// which is not full, while the block of the one that has rewritten A has left the zones.
+/// Like [`l2`], with a copy of A, which counts as a separate transaction: the copy is in the
+/// collector's open block, while the block of the transaction that rewrote A has left the zones.
 fn copy(as_published: bool) -> u8 {
     let mut small = light(as_published);
     small.put(&[(0, 7)]);
-    // Blocks without a valid page are collected, until wear levelling moves the page.
+    // Blocks without valid pages are collected until wear levelling moves the page.
     let first = small.slot(0);
     while small.slot(0) == first {
         small.fill(1);
@@ -104,13 +104,13 @@ fn blocks_in_the_zones_are_not_collected() {
 fn a_copy_of_a_page_that_is_written_again_does_not_win() {
     let mut small = light(false);
     (0..PAGES).for_each(|at| small.put(&[(at, 1)]));
-    // The rest of its block dies, and it is copied.
+    // The rest of its block becomes dead, and the page is copied.
     let first = small.slot(0);
     small.churn(1..PAGES, |device| device.ftl().slot(Lpn(0)) != first);
     small.put(&[(0, 2)]);
     let mut small = small.restart(NOTHING);
     assert_eq!(small.value(0), 2);
-    // And the copy alone counts as well.
+    // The copy alone counts as well.
     let second = small.slot(0);
     small.churn(1..PAGES, |device| device.ftl().slot(Lpn(0)) != second);
     assert_eq!(small.restart(NOTHING).value(0), 2);

@@ -1,8 +1,8 @@
-//! Superseded versions that are kept though they straddle nothing: a naive BPCC.
+//! Keeps replaced versions that straddle nothing: a naive BPCC.
 //!
-//! It has one responsibility set for a page in the place of one for each committed version. As long
-//! as the set has something, no version that was committed since then is given to the collector.
-//! What has to stay is among these versions, so this is as safe, and costs copies.
+//! It has one responsibility set per page instead of one per committed version. While the set is
+//! not empty, no version committed since then may be collected. The versions that BPCC must keep
+//! are among these, so this is equally safe, at the cost of more copies.
 
 use super::{INFO, KEEPS_OBSOLETE};
 use crate::commit::Options;
@@ -11,10 +11,10 @@ use crate::settings::BadSetting;
 use crate::units::{Lpn, Ppn};
 use std::collections::BTreeSet;
 
-/// The superseded versions that are kept for the set of their page alone, by page.
+/// The replaced versions that are kept only because of the set of their page, by page.
 #[derive(Debug, Clone)]
 pub(super) struct Obsolete {
-    /// Nothing where a version goes as soon as it straddles nothing.
+    /// `None` if versions are released as soon as they straddle nothing.
     kept: Option<BTreeSet<(Lpn, Ppn)>>,
 }
 
@@ -28,7 +28,7 @@ impl Obsolete {
         })
     }
 
-    /// Whether any are.
+    /// Whether such versions are kept.
     pub(super) fn are_kept(&self) -> bool {
         self.kept.is_some()
     }
@@ -40,7 +40,7 @@ impl Obsolete {
         }
     }
 
-    /// Keeps none of a page any longer, and says where they are.
+    /// Releases all versions of a page. Returns their places.
     pub(super) fn take(&mut self, page: Lpn) -> Vec<Ppn> {
         let Some(kept) = &mut self.kept else {
             return Vec::new();
@@ -53,7 +53,7 @@ impl Obsolete {
         own
     }
 
-    /// Follows a version that was moved. False if it is none of these.
+    /// Updates a moved version. Returns `false` if it is not one of these.
     pub(super) fn relocated(&mut self, page: Lpn, from: Ppn, to: Ppn) -> bool {
         let Some(kept) = &mut self.kept else {
             return false;
@@ -66,7 +66,7 @@ impl Obsolete {
         self.kept.as_ref().map_or(0, bytes)
     }
 
-    /// All are on flash, and of pages of which a version straddles something.
+    /// Checks that all are on flash, and belong to pages with a version that straddles something.
     pub(super) fn check(&self, ftl: &Ftl, straddles: impl Fn(Lpn) -> bool) -> Result<(), String> {
         let kept = self.kept.iter().flatten();
         for &(page, at) in kept {

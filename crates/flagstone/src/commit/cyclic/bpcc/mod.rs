@@ -101,39 +101,39 @@ pub(in crate::commit) const INFO: Info = Info {
     ..super::INFO
 };
 
-/// A version that matters to an uncommitted one: itself, or the one that it names.
+/// A version that an uncommitted one concerns: itself, or the one that it links to.
 #[derive(Debug, Clone, Copy)]
 struct Side {
     version: Version,
-    /// Number of the committed version that straddles it; 0 while there is none.
+    /// Number of the committed version that straddles it; 0 if none does.
     straddled_by: u32,
 }
 
-/// An uncommitted version that is still on flash.
+/// An uncommitted version on flash.
 #[derive(Debug, Clone, Copy)]
 struct Leftover {
     sides: [Side; 2],
 }
 
-/// A committed version that straddles uncommitted ones, or versions that these name.
+/// A committed version that straddles uncommitted ones, or versions that these link to.
 #[derive(Debug, Clone, Copy, Default)]
 struct Straddler {
-    /// The size of its responsibility set: sides of leftovers that it straddles.
+    /// The size of its responsibility set: the straddled sides of leftovers.
     responsible_for: u32,
-    /// Where it is, once it is superseded and kept for its set alone.
+    /// Its place, if it was replaced and is kept only for its set.
     kept_at: Option<Ppn>,
 }
 
 #[derive(Debug, Clone)]
 struct Bpcc {
-    /// The highest number given out, where that is above the committed one.
+    /// The highest assigned number, if it is above the committed one.
     given: FxHashMap<Lpn, u32>,
     straddlers: BTreeMap<Version, Straddler>,
-    /// What is kept beyond that.
+    /// Versions that are kept in addition.
     obsolete: Obsolete,
-    /// When the last erase is done that emptied a responsibility set.
+    /// When the last erase that emptied a responsibility set is done.
     emptied_at: Nanos,
-    /// Instants before which blocks are not erased: the erase of what a page in them straddled.
+    /// Earliest instants for the erase of blocks: the erases of what their pages straddled.
     release: FxHashMap<Pbn, Nanos>,
 }
 
@@ -160,7 +160,7 @@ impl Rule for Bpcc {
         })
     }
 
-    /// Invariant 3. As printed, numbers count as given once they are on flash (D1).
+    /// Invariant 3. As printed, only numbers on flash count as assigned (D1).
     fn next_number(&mut self, tables: &Tables<Leftover>, page: Lpn) -> u32 {
         let given = self.given.get(&page).copied().unwrap_or(0);
         let number = given.max(tables.committed.of(page)) + 1;
@@ -178,7 +178,7 @@ impl Rule for Bpcc {
         self.give(version);
     }
 
-    /// It may go unless it straddles something.
+    /// The version can go unless it straddles something.
     fn superseded(
         &mut self,
         tables: &mut Tables<Leftover>,
@@ -196,14 +196,14 @@ impl Rule for Bpcc {
             return;
         }
         ftl.kill(old);
-        // It may have straddled something whose erase can still be undone. Whatever is done at
-        // `done` was waited for with the commit.
+        // It may have straddled something whose erase can still be undone. Anything done at `done`
+        // was waited for with the commit.
         if self.emptied_at > done {
             self.let_go_after(ftl.geometry().block_of(old), self.emptied_at);
         }
     }
 
-    /// It answers for all leftovers of its page that none straddled before.
+    /// It becomes responsible for all leftovers of its page that no version straddled before.
     fn committed(&mut self, tables: &mut Tables<Leftover>, version: Version) {
         let Version { page, number } = version;
         if self.given.get(&page).is_some_and(|&given| given <= number) {
@@ -237,7 +237,7 @@ impl Rule for Bpcc {
         }
     }
 
-    /// Pages of which a leftover has a side that nothing straddles yet.
+    /// Pages for which a leftover has a side that nothing straddles yet.
     fn concerns(leftover: &Leftover, _: bool) -> [Option<Lpn>; 2] {
         let page = |side: Side| (side.straddled_by == 0).then_some(side.version.page);
         leftover.sides.map(page)
@@ -261,7 +261,7 @@ impl Rule for Bpcc {
         }
     }
 
-    /// What the superseded versions in the victim straddled must be gone.
+    /// The leftovers that replaced versions in the victim straddled must be gone.
     fn before_erase(&mut self, ftl: &mut Ftl, now: Nanos, victim: Pbn) -> Result<Nanos, FtlError> {
         match self.release.remove(&victim) {
             Some(until) => ftl.sync(now, until),
@@ -332,7 +332,7 @@ impl Bpcc {
         *given = version.number.max(*given);
     }
 
-    /// A leftover that a version straddled is being erased; the latest erase so far is done at
+    /// A leftover that a version straddled is being erased. The latest erase so far is done at
     /// `erased_at`.
     fn answer_for_one_less(&mut self, ftl: &mut Ftl, version: Version, erased_at: Nanos) {
         let straddler = self.straddlers.get_mut(&version).expect("it answers");
@@ -340,8 +340,8 @@ impl Bpcc {
         if straddler.responsible_for > 0 {
             return;
         }
-        // Not when this erase is done but the latest so far: an older copy of the leftover may have
-        // gone with a block of its own.
+        // Wait for the latest erase so far, not only this one: an older copy of the leftover may
+        // have been erased with another block.
         self.emptied_at = erased_at;
         let kept_at = straddler.kept_at;
         self.straddlers.remove(&version);

@@ -1,5 +1,5 @@
-//! BPCC after a power cut: which versions on flash count, by the table in the header of the
-//! protocol, and whose responsibility sets the others join.
+//! Recovery of BPCC: decides which versions on flash count, by the table in the header of the
+//! protocol, and assigns the others to responsibility sets.
 
 use super::{Bpcc, Leftover, Side, back};
 use crate::commit::cyclic::{Seen, Tables, Verdict, Version, Versions};
@@ -7,8 +7,7 @@ use crate::ftl::{Ftl, Slot};
 use crate::layout::get;
 use crate::units::Lpn;
 
-/// Keeps uncommitted versions, the responsibility sets that they are in, and numbers that are
-/// taken.
+/// Records uncommitted versions, the responsibility sets that contain them, and used numbers.
 pub(super) fn take_stock(
     bpcc: &mut Bpcc,
     tables: &mut Tables<Leftover>,
@@ -18,7 +17,7 @@ pub(super) fn take_stock(
     let is_committed = |tables: &Tables<Leftover>, version: Version| {
         version.number <= tables.committed.of(version.page) && !records.is_straddled(version)
     };
-    // With the number of the committed version that straddles it; 0 if there is none.
+    // A side, with the number of the committed version that straddles it; 0 if there is none.
     let side = |tables: &Tables<Leftover>, version: Version| {
         let mut above = records.above(version).iter();
         let straddler = above
@@ -58,7 +57,7 @@ pub(super) fn take_stock(
     keep_all(bpcc, tables, ftl, records);
 }
 
-/// With a set for each page: keeps its superseded versions from the first straddling one on.
+/// With one set per page: keeps the page's replaced versions from the first straddling one on.
 fn keep_all(bpcc: &mut Bpcc, tables: &Tables<Leftover>, ftl: &mut Ftl, records: &SeenVersions) {
     if !bpcc.obsolete.are_kept() {
         return;
@@ -97,15 +96,15 @@ struct SeenVersion {
     slot: Slot,
     next: Version,
     back: u32,
-    /// The lowest back pointer of this and all higher versions of the page. It says which versions
-    /// are straddled.
+    /// The minimum of the back pointers of this and all higher versions of the page. It determines
+    /// which versions are straddled.
     back_from_here: u32,
 }
 
-/// What recovery gathers: all versions on flash, by page and number.
+/// All versions on flash, by page and number.
 pub(super) struct SeenVersions {
     all: Vec<SeenVersion>,
-    /// Where each page's versions begin, and the end of the last.
+    /// The start of each page's versions, and the end of the last.
     begin: Vec<u32>,
 }
 
@@ -160,7 +159,7 @@ impl Versions for SeenVersions {
         link(named, highest, self.is_straddled(named))
     }
 
-    /// The newest version if that is committed, else the one that its back pointer names.
+    /// The newest version if it is committed, otherwise the one that its back pointer names.
     fn counting(&self, page: Lpn, is_committed: bool) -> (u32, Slot) {
         let newest = self.last(page);
         let number = newest.map(|newest| match is_committed {
@@ -228,8 +227,8 @@ impl SeenVersions {
     }
 }
 
-/// What a link says, by the highest version of the page that it names, and whether one straddles
-/// it.
+/// The meaning of a link: `highest` is the highest version of the page that it names, and
+/// `is_straddled` whether a version straddles the named one.
 pub(super) fn link(named: Version, highest: u32, is_straddled: bool) -> Verdict {
     if is_straddled || highest < named.number {
         Verdict::Uncommitted // @A, @B

@@ -1,4 +1,4 @@
-//! BPCC's recovery table, case by case, responsibility sets, and its departures.
+//! BPCC's recovery table case by case, its responsibility sets, and its departures.
 
 use super::recovery::link;
 use super::*;
@@ -9,7 +9,7 @@ use crate::commit::cyclic::{Seen, Verdict, Versions};
 use crate::commit::small_device::{EVERYTHING, Small};
 use crate::ftl::Slot;
 
-/// A version of a page, what it names, and its back pointer.
+/// A version of a page, its link, and its back pointer.
 type Written = (Version, Version, u32);
 
 /// Versions of pages below `pages`.
@@ -32,7 +32,7 @@ fn found(pages: u32, versions: &[Written]) -> SeenVersions {
     records
 }
 
-/// P's newest version names number 3 of Q; P is page 0, Q is page 1, and page 2 is blank.
+/// P's newest version links to number 3 of Q. P is page 0, Q is page 1, and page 2 is blank.
 #[derive(Debug)]
 struct Facts {
     /// Whether numbers 2, 3 and 5 of Q are on flash.
@@ -40,11 +40,11 @@ struct Facts {
     /// The back pointer of number 5: before 3, or 3.
     back: u32,
     walk: Walk,
-    /// Whether the version is on flash that the back pointer of P's newest one names.
+    /// Whether the version named by the back pointer of P's newest version is on flash.
     has_back: bool,
 }
 
-/// The table in the header of the protocol. The verdict is which version of P counts: 7 is its
+/// The table in the header of the protocol. The verdict is the version of P that counts: 7 is its
 /// newest one, 4 the one that its back pointer names.
 const TABLE: [Case<Facts, u32>; 5] = cases! { |facts|
     "@A": facts.is_straddled() => facts.back();
@@ -130,8 +130,8 @@ fn a_judge_that_leaves_out_straddling_differs_from_the_table() {
     assert_eq!(rows, ["@A"], "as SCC, where nothing uncommitted stays");
 }
 
-/// A version with its back pointer straddles exactly what lies between them, wherever in the list
-/// of the page's versions it is.
+/// A version straddles exactly the versions between its back pointer and itself, wherever it is in
+/// the list of the page's versions.
 #[test]
 fn straddling_is_found_by_all_versions_above() {
     let backs = [(1, 0), (3, 1), (4, 1), (5, 4), (8, 5)];
@@ -147,7 +147,7 @@ fn straddling_is_found_by_all_versions_above() {
     );
 }
 
-/// With and without an aborted transaction before them that had written or named the numbers
+/// With and without an earlier aborted transaction that had written or named the numbers in
 /// between.
 #[test]
 fn a_transaction_counts_if_and_only_if_all_of_it_has_landed() {
@@ -157,7 +157,7 @@ fn a_transaction_counts_if_and_only_if_all_of_it_has_landed() {
             let number = 2 + aborted;
             let mut all: Vec<Written> = Vec::new();
             all.extend((0..4).map(|page| (version(page, 1), version(page, 1), 0)));
-            // The aborted one: 0 -> 1 -> 2 -> (3, kept back).
+            // The aborted one: 0 -> 1 -> 2 -> (3, held back).
             all.extend((0..3 * aborted).map(|page| (version(page, 2), version(page + 1, 2), 1)));
             let ring = landed.iter();
             all.extend(ring.map(|&(page, next)| (version(page, number), version(next, number), 1)));
@@ -197,7 +197,7 @@ fn a_superseded_version_stays_while_it_straddles_something_on_flash() {
     let mut bench = bench.restart(EVERYTHING);
     assert_eq!(live(&mut bench), 4, "recovery finds out the same");
     assert_eq!(bench.values(2), [5, 5]);
-    // Once wear levelling has moved the block with 0.2, they can go.
+    // They can go once wear levelling has moved the block with 0.2.
     for _ in 0..400 {
         bench.set(6, &[4]);
     }
@@ -206,8 +206,7 @@ fn a_superseded_version_stays_while_it_straddles_something_on_flash() {
     assert_eq!(bench.restart(EVERYTHING).values(5), [5, 5, 0, 0, 6]);
 }
 
-/// With a set for each page, later versions stay as well, until the last of the page's sets is
-/// empty.
+/// With one set per page, later versions stay until the last of the page's sets is empty.
 #[test]
 fn with_a_set_for_each_page_all_of_its_later_versions_stay() {
     let live = |bench: &mut Small| bench.device().ftl().live_pages();

@@ -60,15 +60,15 @@ pub(in crate::commit) const INFO: Info = Info {
     ..super::INFO
 };
 
-/// It keeps nothing beyond what the family does.
+/// Has no state beyond that of the family.
 #[derive(Clone)]
 struct Scc;
 
-/// An uncommitted version that is still on flash.
+/// An uncommitted version on flash.
 #[derive(Debug, Clone, Copy)]
 struct Leftover {
     page: Lpn,
-    /// The page that its link names.
+    /// The page of its link.
     next: Lpn,
 }
 
@@ -99,14 +99,14 @@ impl Rule for Scc {
         }
     }
 
-    /// Pages whose next version must not find a leftover on flash.
+    /// Pages whose next version requires that the leftover is gone.
     fn concerns(leftover: &Leftover, as_published: bool) -> [Option<Lpn>; 2] {
         let named = (!as_published).then_some(leftover.next); // D1
         [Some(leftover.page), named]
     }
 
-    /// Invariants 1 and 2: every uncommitted version of the page that is programmed next is erased,
-    /// and every one that names it.
+    /// Invariants 1 and 2: erases every uncommitted version of the page that is programmed next,
+    /// and every one that links to it.
     fn in_the_way(
         &self,
         tables: &Tables<Leftover>,
@@ -134,8 +134,8 @@ impl Rule for Scc {
             .into_iter()
             .flatten()
         {
-            // Not done when this erase is but at the latest so far: an older copy of the page may
-            // have gone with a block of its own.
+            // Wait for the latest erase so far, not only this one: an older copy of the page may
+            // have been erased with another block.
             tables.gates.close(page, tables.erased_at, false);
         }
     }
@@ -170,10 +170,10 @@ impl Rule for Scc {
     }
 }
 
-/// What recovery gathers: the two newest versions of each page.
+/// The two newest versions of each page.
 struct NewestOfAll {
     pages: Vec<Newest>,
-    /// Copies of what was the newest version of its page when they were seen.
+    /// Copies of versions that were the newest of their page when they were found.
     copies: Vec<(Version, Ppn)>,
 }
 
@@ -257,7 +257,7 @@ impl Versions for NewestOfAll {
     }
 }
 
-/// The newest version of a page on flash, and the one below.
+/// The two newest versions of a page on flash.
 #[derive(Debug, Clone, Copy)]
 struct Newest {
     number: u32,
@@ -279,7 +279,7 @@ impl Newest {
         below_slot: Slot::Empty,
     };
 
-    /// Takes note of a version. True if it is a copy of the newest one.
+    /// Adds a version. Returns whether it is a copy of the newest one.
     fn see(&mut self, number: u32, slot: Slot, next: Version) -> bool {
         if number > self.number {
             *self = Newest {
@@ -297,7 +297,7 @@ impl Newest {
         false
     }
 
-    /// What the link says, if the highest version of the page that it names is `highest`.
+    /// The verdict of the link, if `highest` is the highest version of the page that it names.
     fn verdict(&self, highest: u32) -> Verdict {
         if highest < self.next.number {
             Verdict::Uncommitted // @A

@@ -7,7 +7,7 @@ use crate::commit::cyclic::bench::{Walk, bench, every_ring, judged, version};
 use crate::commit::small_device::EVERYTHING;
 use crate::ftl::{Cause, Operation};
 
-/// A version of a page, and what that names.
+/// A version of a page, and its link.
 fn seen(version: Version, next: Version) -> Seen {
     Seen {
         version,
@@ -16,7 +16,7 @@ fn seen(version: Version, next: Version) -> Seen {
     }
 }
 
-/// Versions of pages below `pages`, each with what it names.
+/// Versions of pages below `pages`, each with its link.
 fn found(pages: u32, versions: &[(Version, Version)]) -> NewestOfAll {
     let mut found = NewestOfAll::none(pages);
     for &(version, next) in versions {
@@ -25,8 +25,8 @@ fn found(pages: u32, versions: &[(Version, Version)]) -> NewestOfAll {
     found
 }
 
-/// P's newest version names number `named` of Q, whose highest version on flash is `highest`; P is
-/// page 0, Q is page 1, and page 2 is blank.
+/// P's newest version links to number `named` of Q, whose highest version on flash is `highest`. P
+/// is page 0, Q is page 1, and page 2 is blank.
 #[derive(Debug)]
 struct Facts {
     named: u32,
@@ -36,7 +36,7 @@ struct Facts {
     has_older: bool,
 }
 
-/// The table in the header of the protocol. The verdict is which version of P counts: 7 is its
+/// The table in the header of the protocol. The verdict is the version of P that counts: 7 is its
 /// newest one, 6 the one below.
 const TABLE: [Case<Facts, u32>; 4] = cases! { |facts|
     "@A": facts.highest < facts.named => facts.older();
@@ -82,7 +82,7 @@ impl Facts {
         found(3, &versions)
     }
 
-    /// Which version of P counts, and that it is where that version lies.
+    /// The version of P that counts. Also checks its place.
     fn counting(&self, is_committed: impl Fn(&NewestOfAll) -> bool) -> u32 {
         let found = self.found();
         let (number, slot) = found.counting(Lpn(0), is_committed(&found));
@@ -118,7 +118,7 @@ fn a_walk_of_three_comes_back_to_where_it_began_or_breaks_off() {
 fn a_transaction_counts_if_and_only_if_all_of_it_has_landed() {
     let mut cases = 0;
     every_ring(|landed, whole| {
-        // Every page has a committed version 1 that names itself.
+        // Every page has a committed version 1 that links to itself.
         let before = (0..4).map(|page| (version(page, 1), version(page, 1)));
         let ring = landed
             .iter()

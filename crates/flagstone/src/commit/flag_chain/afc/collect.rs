@@ -13,7 +13,7 @@ use crate::commit::flag_chain::{Link, Shadow, Tail};
 use crate::ftl::{Ftl, FtlError, Header, Owner, Relocation, Written};
 use crate::units::{Nanos, Pbn, Ppn, TxId};
 
-/// What the collector remembers of its victim.
+/// State of the collector about its victim.
 #[derive(Clone, Default)]
 pub(super) struct Collector {
     pages: Vec<Shadow>,
@@ -42,9 +42,9 @@ impl Owner for Afc {
         Ok(now)
     }
 
-    /// Where a copy has to carry each flag, an erase that cuts a chain into many parts can cost
-    /// more pages than it gives back. Once the blocks with the ends of the chain are collected, it
-    /// costs less.
+    /// If each flag needs a carrier page, an erase that splits a chain into many parts can cost
+    /// more pages than it frees. It becomes cheaper once the blocks with the ends of the chain are
+    /// collected.
     fn is_worth(&self, ftl: &Ftl, victim: Pbn) -> bool {
         if self.tables.geometry.can_reprogram() {
             return true;
@@ -100,7 +100,7 @@ impl Owner for Afc {
 }
 
 impl Afc {
-    /// Aborted transactions that have pages in the victim, each once.
+    /// Aborted transactions with pages in the victim, without duplicates.
     fn aborted_here(&self) -> Vec<TxId> {
         let mut xids: Vec<TxId> = Vec::new();
         for page in &self.collector.pages {
@@ -112,7 +112,7 @@ impl Afc {
         xids
     }
 
-    /// Aborted transactions that have units in a block, told from the table.
+    /// Aborted transactions with units in a block, according to the table.
     fn aborted_in(&self, block: Pbn) -> impl Iterator<Item = TxId> + '_ {
         let here = move |unit: &Unit| self.tables.geometry.block_of(unit.page.at) == block;
         let aborted = self.table.iter().filter_map(|(&xid, row)| match row {
@@ -124,8 +124,8 @@ impl Afc {
             .map(|(xid, _)| xid)
     }
 
-    /// The pages of an aborted transaction that are to be FALSE, one for each part that is left
-    /// without a FALSE one by the erase of the victim: the newest of the part.
+    /// The pages of an aborted transaction that must be flagged FALSE: the newest page of each part
+    /// that the erase of the victim leaves without a FALSE page.
     fn without_flag(&self, xid: TxId, victim: Pbn) -> Vec<Link> {
         let geometry = self.tables.geometry;
         let Some(TxRow::Aborted(chain)) = self.table.get(&xid) else {
@@ -145,7 +145,7 @@ impl Afc {
         flags
     }
 
-    /// A page of an aborted transaction has become FALSE.
+    /// Records that a page of an aborted transaction has become FALSE.
     fn note_false(&mut self, xid: TxId, page: Link) {
         if let Some(TxRow::Aborted(chain)) = self.table.get_mut(&xid)
             && let Some(unit) = chain.units.iter_mut().find(|unit| unit.page == page)
@@ -154,7 +154,7 @@ impl Afc {
         }
     }
 
-    /// As published, pages in progress are moved and the transaction goes on with the copy.
+    /// As published: pages in progress are moved, and the transaction continues with the copy.
     fn moved_in_progress(&mut self, from: Ppn, to: Link) {
         let page = self.collector.pages.iter().find(|page| page.at == from);
         let Some(TxRow::InProgress(open)) =

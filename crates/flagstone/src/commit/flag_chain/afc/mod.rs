@@ -83,19 +83,19 @@ pub(in crate::commit) const INFO: Info = Info {
     ..super::INFO
 };
 
-/// The first page of a transaction, until it commits.
+/// The flag of the first page of a transaction until it commits.
 const FALSE_AT_FIRST: u8 = 0xff;
 const TRUE: u8 = 0xf0;
-/// A page of an aborted transaction.
+/// The flag of a page of an aborted transaction.
 const FALSE: u8 = 0x00;
 
-/// The first bit set and the second clear; each by the majority of its four cells. A second bit
-/// that is set behind a clear first one occurs in no flag that is whole: it is FALSE.
+/// Whether a flag is TRUE: first bit set and second clear, each by the majority of its four cells.
+/// A set second bit with a clear first bit occurs only in a torn flag, which is FALSE.
 fn is_true(flag: u8) -> bool {
     (flag >> 4).count_ones() >= 2 && (flag & 0x0f).count_ones() < 2
 }
 
-/// A row of the transaction table. A transaction without one is committed.
+/// A row of the transaction table. Transactions without a row are committed.
 #[derive(Clone)]
 enum TxRow {
     InProgress(Open),
@@ -107,14 +107,14 @@ enum TxRow {
 struct Open {
     chain: Chain,
     lpns: Vec<Lpn>,
-    /// The page that the next one links to, and when it is durable.
+    /// The page to which the next one links, and when it is durable.
     durable: Option<(Nanos, Link)>,
-    /// Pages that were durable later than that one, oldest first.
+    /// Later pages that are not durable yet, oldest first.
     in_flight: Vec<(Nanos, Link)>,
 }
 
 impl Open {
-    /// Moves on to the newest page that is durable at `now`, or will be first. Says when it is.
+    /// Advances to the newest page that is durable at `now`, or the first to be. Returns when.
     fn advance(&mut self, now: Nanos) -> Nanos {
         let first = match self.durable {
             Some(_) => now,
@@ -133,12 +133,12 @@ impl Open {
     }
 }
 
-/// The units of a transaction and the links among them.
+/// The units of a transaction and their links.
 #[derive(Clone, Default)]
 struct Chain {
     /// Oldest first.
     units: Vec<Unit>,
-    /// From unit to unit, each by the first place at which a page of it could lie.
+    /// Links from unit to unit, each identified by the first place a page of it can have.
     links: Vec<(Ppn, Ppn)>,
     /// When its last page is durable.
     written: Nanos,
@@ -147,13 +147,13 @@ struct Chain {
 /// A page, or a cluster, of a transaction that is not committed.
 #[derive(Debug, Clone, Copy)]
 struct Unit {
-    /// Its newest page: the one that would be flagged.
+    /// Its newest page, which gets the flag.
     page: Link,
     is_false: bool,
 }
 
 impl Chain {
-    /// The parts that are left without the units at `gone`, as indices of units, oldest first.
+    /// The parts that remain without the units at `gone`, as indices of units, oldest first.
     fn parts(&self, gone: impl Fn(Ppn) -> bool, place: impl Fn(Ppn) -> Ppn) -> Vec<Vec<usize>> {
         let index: FxHashMap<Ppn, u32> = (0..)
             .zip(&self.units)
@@ -173,7 +173,7 @@ impl Chain {
         parts
     }
 
-    /// Forgets the units at `gone`.
+    /// Removes the units at `gone`.
     fn forget(&mut self, gone: impl Fn(Ppn) -> bool) {
         self.units.retain(|unit| !gone(unit.page.at));
         self.links.retain(|&(from, to)| !gone(from) && !gone(to));
@@ -184,8 +184,8 @@ impl Chain {
     }
 }
 
-/// Which units hang together, whatever the direction of the links: the smallest unit of the part of
-/// each.
+/// Connected components of the units, whatever the direction of the links. Returns for each unit
+/// the smallest unit of its part.
 fn parts_of(units: usize, links: impl Iterator<Item = (u32, u32)>) -> Vec<u32> {
     let mut up: Vec<u32> = (0..units as u32).collect();
     let root = |up: &mut [u32], mut unit: u32| {
@@ -266,7 +266,7 @@ impl Protocol for Afc {
         debug_assert_eq!(to.seq, version);
         let page: Link = to.into();
         match joins {
-            // The first page stays the one that its cluster is known by: the commit flags it.
+            // The first page keeps representing its cluster: the commit flags it.
             Some(0) => {}
             Some(index) => open.chain.units[index].page = page,
             None => {
@@ -305,7 +305,7 @@ impl Protocol for Afc {
             return Ok(Some(now));
         };
         let barrier = ftl.sync(now, open.chain.written)?;
-        // It stays in progress if there is no room for a copy that has the flag.
+        // The transaction stays in progress if there is no room for a copy with the flag.
         let flag = self.flag_first(ftl, barrier, first)?;
         let done = ftl.sync(barrier, flag)?;
         let open = self.close(ftl, tx);
@@ -379,7 +379,7 @@ impl Protocol for Afc {
 }
 
 impl Afc {
-    /// Where the unit of a page begins: what it is known by.
+    /// The place that identifies the unit of a page.
     fn places(&self) -> impl Fn(Ppn) -> Ppn + Copy + use<> {
         let (geometry, block_flags) = (self.tables.geometry, self.tables.block_flags);
         move |at| match block_flags {
@@ -388,7 +388,7 @@ impl Afc {
         }
     }
 
-    /// Takes a transaction in progress out of the table; its pages may be moved from now on.
+    /// Removes a transaction in progress from the table. Its pages may be moved from now on.
     fn close(&mut self, ftl: &mut Ftl, tx: TxId) -> Open {
         let Some(TxRow::InProgress(open)) = self.table.remove(&tx) else {
             panic!("{tx} is not in progress");
@@ -401,7 +401,7 @@ impl Afc {
         open
     }
 
-    /// Commits a transaction by its first page, whose flag is as it was programmed.
+    /// Commits a transaction by the flag of its first page, which is unchanged so far.
     fn flag_first(&mut self, ftl: &mut Ftl, now: Nanos, at: Ppn) -> Result<Nanos, FtlError> {
         if self.tables.geometry.can_reprogram() {
             return ftl.reprogram(now, at, spare::FLAG.start, &[TRUE], Cause::Commit);
@@ -409,7 +409,7 @@ impl Afc {
         self.carry(ftl, now, at, TRUE, Cause::Commit)
     }
 
-    /// Marks a part of an aborted transaction by a page of it.
+    /// Flags a part of an aborted transaction as FALSE, on one of its pages.
     fn flag_part(&mut self, ftl: &mut Ftl, now: Nanos, at: Ppn) -> Result<Nanos, FtlError> {
         let (page, read) = read_shadow(ftl, now, at, Cause::Gc)?;
         let untouched = page.is_some_and(|page| page.tail.flag == TRUE);
@@ -419,7 +419,7 @@ impl Afc {
         self.carry(ftl, read, at, FALSE, Cause::Gc)
     }
 
-    /// D8: a copy of the page has the new flag.
+    /// D8: programs a copy of the page with the new flag.
     fn carry(
         &mut self,
         ftl: &mut Ftl,

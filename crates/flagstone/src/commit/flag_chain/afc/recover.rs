@@ -21,7 +21,7 @@ pub(in crate::commit) fn recover(
     for page in 0..found.pages.len() {
         is_false.push(!is_true(found.flag(ftl, page, FALSE_AT_FIRST)?));
     }
-    // D8: pages that replace the flag of the page that they link to.
+    // D8: pages that carry the flag of the page that they link to.
     let replaces: Vec<Option<usize>> = (0..found.pages.len())
         .map(|page| {
             let version = found.pages[page].tail.version;
@@ -74,9 +74,9 @@ pub(in crate::commit) fn recover(
 
 /// The parts of all chains.
 struct Parts {
-    /// The smallest unit of the part of each unit.
+    /// By unit: the smallest unit of its part.
     of_unit: Vec<u32>,
-    /// Whether a page of the part is FALSE, at its smallest unit.
+    /// By the smallest unit of a part: whether the part has a FALSE page.
     is_false: Vec<bool>,
 }
 
@@ -88,8 +88,8 @@ impl Parts {
         }
     }
 
-    /// Finds the parts with a FALSE page, carried flags included. Of the pages that carry a flag,
-    /// it returns those that are needed; the others are as if they were not there.
+    /// Finds the parts with a FALSE page, including carried flags. Returns the carrier pages that
+    /// are needed; the others are ignored.
     fn judge(
         &mut self,
         found: &Scanned,
@@ -103,7 +103,7 @@ impl Parts {
             .filter(|&page| replaces[page].is_some())
             .collect();
         carriers.sort_by_key(|&page| found.pages[page].tail.version);
-        // TRUE in place of FALSE: always needed, by one page.
+        // TRUE replaces FALSE: one carrier is always needed.
         for &page in &carriers {
             let target = replaces[page].expect("filtered");
             if !is_false[page] && carried.insert(target) {
@@ -116,7 +116,7 @@ impl Parts {
                 self.is_false[self.of_unit[unit as usize] as usize] = true;
             }
         }
-        // FALSE in place of TRUE: needed where the part has no other FALSE page.
+        // FALSE replaces TRUE: needed if the part has no other FALSE page.
         for &page in &carriers {
             let target = replaces[page].expect("filtered");
             let unit = units.of_page[target];
@@ -131,13 +131,13 @@ impl Parts {
         kept
     }
 
-    /// Whether a page is of a part without a FALSE one.
+    /// Whether a page belongs to a part without a FALSE page.
     fn counts(&self, units: &Units, page: usize) -> bool {
         let unit = units.of_page[page];
         unit == NO_UNIT || !self.is_false[self.of_unit[unit as usize] as usize]
     }
 
-    /// Tells what was decided about each part.
+    /// Records the decision about each part.
     fn tell(&self, rulings: &mut Rulings, found: &Scanned, units: &Units, is_false: &[bool]) {
         let mut pages: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for (page, &unit) in units.of_page.iter().enumerate() {
@@ -157,8 +157,8 @@ impl Parts {
         }
     }
 
-    /// What does not count, by transaction. Their pages were never moved, so versions order units
-    /// as they were written.
+    /// The transactions that do not count. Their pages were never moved, so versions order units as
+    /// they were written.
     fn table(
         &self,
         found: &Scanned,

@@ -69,7 +69,7 @@ impl Facts {
         all.into_iter().flat_map(pages).collect()
     }
 
-    /// The flags of the pages that hang together with this one.
+    /// The flags of the pages in the same part.
     fn part(&self) -> Vec<u8> {
         let mut part = [0, 1, 2];
         for (from, to) in self.of.links.iter().enumerate() {
@@ -171,7 +171,7 @@ fn d5_every_part_of_an_aborted_chain_keeps_a_false_flag() {
         let mut bench = bench(Kind::Afc, block_flags, strict_order);
         bench.set(1, &[0, 1, 2, 3]);
         for round in 0..10 {
-            // The pages of the transaction that is rolled back come to lie in many blocks.
+            // The pages of the aborted transaction are spread over many blocks.
             let tx = bench.open(50 + round, &[0]);
             for page in [1, 2, 3, 0, 1] {
                 churn(&mut bench, &[5, 6], 1);
@@ -185,8 +185,8 @@ fn d5_every_part_of_an_aborted_chain_keeps_a_false_flag() {
     }
 }
 
-/// A transaction larger than the room that the collector keeps leaves a star behind when it is
-/// rolled back: all its pages link to the first. The erase of that one would cost a carrier each.
+/// A transaction that is larger than the collector's reserve leaves a star behind when it is rolled
+/// back: all pages link to the first. The erase of the first would cost a carrier for each.
 #[test]
 fn d8_a_chain_with_more_ends_than_there_is_room_for_carriers_is_collected_from_its_ends() {
     for pages in [24, 48, 72] {
@@ -205,12 +205,12 @@ fn d8_a_chain_with_more_ends_than_there_is_room_for_carriers_is_collected_from_i
     }
 }
 
-/// The collector may have to give up in the middle. What it has not flagged by then is not FALSE.
+/// The collector may have to stop half-way. Pages that it has not flagged by then are not FALSE.
 #[test]
 fn d8_a_collection_without_room_for_its_carriers_has_flagged_only_those_that_it_wrote() {
     let mut bench = bench(Kind::Afc, false, true);
     bench.set(1, &[0, 1, 2, 3]);
-    // All pages but the first link to the second, and these two lie in blocks of their own.
+    // All pages but the first link to the second; these two have separate blocks.
     let tx = bench.open(200, &[0]);
     let first = bench.block_of(0);
     bench.set(1, &[8, 9, 10]);
@@ -229,10 +229,10 @@ fn d8_a_collection_without_room_for_its_carriers_has_flagged_only_those_that_it_
     let now = bench.now;
     let refused = bench.device().collect(now, second);
     assert!(matches!(refused, Err(FtlError::Full { .. })), "{refused:?}");
-    // The pages that it has flagged are among the oldest. Without them another one must be FALSE.
+    // The flagged pages are among the oldest. Without them another page must be FALSE.
     others.truncate(others.len() - 3);
     for block in std::iter::once(first).chain(others) {
-        // One flag at most.
+        // At most one flag.
         bench.collect(block);
     }
     assert_eq!(bench.restart(EVERYTHING).values(4), [1; 4]);

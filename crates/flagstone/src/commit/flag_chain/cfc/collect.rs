@@ -20,11 +20,11 @@ use crate::ftl::{BlockState, Cause, Ftl, FtlError, Header, Owner, Relocation, St
 use crate::units::{Nanos, Pbn, Ppn, TxId};
 use rustc_hash::FxHashMap;
 
-/// What the collector remembers between its steps.
+/// State of the collector between its steps.
 #[derive(Clone, Default)]
 pub(super) struct Collector {
     victim: Option<Victim>,
-    /// With block flags: the transactions of the copies in the blocks which copies go to.
+    /// With block flags: the transactions with copies in each block that receives copies.
     copies: FxHashMap<Pbn, Vec<TxId>>,
 }
 
@@ -34,14 +34,14 @@ struct Victim {
     block: Pbn,
     pages: Vec<Shadow>,
     links: Vec<Outward>,
-    /// Units of transactions in progress that are heads once the victim is erased.
+    /// Units of transactions in progress that become heads when the victim is erased.
     exposed: Vec<(TxId, Link)>,
     /// When the flags that were set are done.
     flagged: Nanos,
     /// The page that is being copied.
     moving: Option<Ppn>,
-    /// Its transaction, the link that its copy takes, and whether that joins a cluster: known where
-    /// it matters.
+    /// Its transaction, the link of its copy, and whether the copy joins a cluster, if that
+    /// matters.
     xid: TxId,
     takes: Option<usize>,
     joins: bool,
@@ -51,7 +51,7 @@ struct Victim {
 #[derive(Clone)]
 struct Outward {
     xid: TxId,
-    /// What the link goes out from: a page, or all of the transaction's pages here.
+    /// Where the link starts: a page, or all pages of the transaction in this block.
     from: Option<Ppn>,
     link: Link,
     ended: bool,
@@ -77,7 +77,7 @@ impl Owner for Cfc {
             self.collector.victim = Some(work);
             return Ok(now);
         }
-        // No copy will take the links of units without a live page.
+        // No copy will take over the links of units without a live page.
         let kept: Vec<(TxId, Ppn)> = work
             .pages
             .iter()
@@ -197,14 +197,14 @@ impl Cfc {
         self.collector.victim.as_mut().expect("prepared")
     }
 
-    /// A copy of a transaction's page has gone to a block.
+    /// Records that a copy of a transaction's page went to a block.
     pub(super) fn note_copy(&mut self, block: Pbn, xid: TxId) {
         if self.tables.block_flags {
             self.collector.copies.entry(block).or_default().push(xid);
         }
     }
 
-    /// Ends the blocks that copies go to and that a transaction has copies in.
+    /// Closes the blocks that receive copies and contain copies of the transaction.
     pub(super) fn seal_copies_of(&mut self, ftl: &mut Ftl, xid: TxId) {
         for plane in 0..self.tables.geometry.planes() {
             if let Some(block) = ftl.open_on(Stream::Gc, plane)
@@ -216,7 +216,7 @@ impl Cfc {
         }
     }
 
-    /// Links that lead out of the victim, of transactions that are not aborted.
+    /// Links out of the victim, of transactions that are not aborted.
     fn outward(&self, pages: &[Shadow], victim: Pbn) -> Vec<Outward> {
         let mut links: Vec<Outward> = Vec::new();
         let outside = |link: &Link| self.tables.geometry.block_of(link.at) != victim;
@@ -243,8 +243,8 @@ impl Cfc {
         links
     }
 
-    /// Ends links that no copy takes: their targets are flagged if the transaction is committed,
-    /// and become heads if it is in progress.
+    /// Handles links that no copy takes over: their targets are flagged if the transaction is
+    /// committed, and become heads if it is in progress.
     fn end_links(
         &mut self,
         ftl: &mut Ftl,
@@ -274,7 +274,7 @@ impl Cfc {
         Ok(())
     }
 
-    /// The pages that a transaction had in the victim are gone.
+    /// Records that the pages of a transaction in the victim are gone.
     fn leave(&mut self, ftl: &mut Ftl, xid: TxId, victim: Pbn, done: Nanos) {
         let geometry = self.tables.geometry;
         let elsewhere = |at: Ppn| geometry.block_of(at) != victim;

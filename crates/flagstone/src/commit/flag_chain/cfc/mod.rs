@@ -88,7 +88,7 @@ fn is_true(flag: u8) -> bool {
     flag.count_ones() < 4
 }
 
-/// A row of the transaction table. A transaction without one is committed.
+/// A row of the transaction table. Transactions without a row are committed.
 #[derive(Clone)]
 struct TxRow {
     /// Pages on flash (NPage).
@@ -99,7 +99,7 @@ struct TxRow {
 #[derive(Clone)]
 enum State {
     InProgress(Box<Open>),
-    /// With what recovery found of it if it was cut between two of its flags (D3).
+    /// Aborted. With data from recovery if it was cut between two of its flags (D3).
     Aborted(Option<Box<Mixed>>),
 }
 
@@ -107,22 +107,22 @@ enum State {
 #[derive(Clone, Default)]
 struct Open {
     held: Option<Held>,
-    /// A page of each head, the newest last.
+    /// A page of each head, newest last.
     heads: Vec<Link>,
     /// With block flags: the newest page of each cluster.
     clusters: Vec<(Pbn, Link)>,
     lpns: Vec<Lpn>,
-    /// The device had no room for the flag of a head. Other heads may be TRUE: the next restart
-    /// rolls it back (@C), and until then nothing ends it.
+    /// There was no room for the flag of a head, and other heads may be TRUE: the next restart
+    /// rolls the transaction back (@C), and until then it cannot end.
     half_flagged: bool,
-    /// When its pages are durable and the originals of moved ones erased.
+    /// When its pages are durable and the originals of moved ones are erased.
     safe_at: Nanos,
 }
 
 /// An aborted transaction with TRUE pages.
 #[derive(Clone)]
 struct Mixed {
-    /// The page of a FALSE head that is kept.
+    /// The page of a FALSE head, which is kept.
     keeper: Ppn,
     trues: Vec<Ppn>,
 }
@@ -131,7 +131,7 @@ struct Mixed {
 struct Cfc {
     table: FxHashMap<TxId, TxRow>,
     tables: Tables,
-    /// Pages found at recovery whose links others have as well.
+    /// Pages found by recovery with a link that another page has as well.
     covered: FxHashSet<Ppn>,
     collector: collect::Collector,
     emptied: Spare<Open>,
@@ -188,8 +188,8 @@ impl Protocol for Cfc {
             self.table.remove(&tx);
             return Ok(Some(now));
         };
-        // With one chain the last page may be programmed TRUE, after all others are durable. With
-        // more than one each head has to be flagged in place, after the last page is durable too.
+        // With one chain the last page may be programmed TRUE, once all others are durable. With
+        // several, each head must be flagged in place, once the last page is durable too.
         let one_chain = open.heads.len() <= 1;
         let safe_at = open.safe_at;
         let start = if one_chain {
@@ -321,8 +321,8 @@ impl Cfc {
         }
     }
 
-    /// Programs a page of a transaction and adds it to its chain; with TRUE as its flag if that is
-    /// wanted and it becomes part of the only head. Says whether it was.
+    /// Programs a page of a transaction and adds it to its chain. Its flag is TRUE if requested and
+    /// if it becomes part of the only head. Returns whether it is.
     fn program(
         &mut self,
         ftl: &mut Ftl,
@@ -377,7 +377,7 @@ impl Cfc {
         Ok((to, flagged))
     }
 
-    /// Sets the flag of a head whose transaction commits. The flag is as it was programmed.
+    /// Sets the flag of a head of a committing transaction. The flag is unchanged so far.
     fn flag_head(&mut self, ftl: &mut Ftl, now: Nanos, head: Link) -> Result<Nanos, FtlError> {
         if self.tables.geometry.can_reprogram() {
             return ftl.reprogram(now, head.at, spare::FLAG.start, &[TRUE], Cause::Commit);
@@ -387,7 +387,7 @@ impl Cfc {
         self.carry(ftl, read, &page, Cause::Commit)
     }
 
-    /// Sets the flag of a page whose transaction is committed, in place or by a copy.
+    /// Sets the flag of a page of a committed transaction, in place or by a copy.
     fn set_flag(&mut self, ftl: &mut Ftl, now: Nanos, page: &Shadow) -> Result<Nanos, FtlError> {
         if is_true(page.tail.flag) {
             return Ok(now);
@@ -398,8 +398,8 @@ impl Cfc {
         self.carry(ftl, now, page, Cause::Gc)
     }
 
-    /// D8: a copy of the page, linked to it, has the flag TRUE. It must start a cluster: in one
-    /// that there is already, its link could close a ring.
+    /// D8: programs a copy of the page with the flag TRUE and a link to it. The copy must start a
+    /// cluster: in an existing cluster its link could close a ring.
     fn carry(
         &mut self,
         ftl: &mut Ftl,
@@ -417,7 +417,7 @@ impl Cfc {
 }
 
 impl Open {
-    /// Forgets everything but its memory.
+    /// Resets the entry, but keeps its memory.
     fn clear(&mut self) {
         self.held = None;
         self.heads.clear();
@@ -433,8 +433,8 @@ impl Open {
         cluster.map(|&(_, newest)| newest)
     }
 
-    /// The plane for the last page: the next in turn on which it would become part of the head, so
-    /// that it can be programmed TRUE.
+    /// The plane for the last page: the next in turn on which it becomes part of the head, so that
+    /// it can be programmed TRUE.
     fn plane(&self, ftl: &Ftl, wanted: bool) -> Option<u32> {
         let geometry = ftl.geometry();
         let head = self.heads.last().map(|head| geometry.block_of(head.at));

@@ -10,12 +10,12 @@ use crate::ftl::{Ftl, FtlError, Mounted};
 use crate::units::{Ppn, TxId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// What the heads of one transaction say.
+/// The flags of a transaction's heads.
 #[derive(Default)]
 struct Verdict {
-    /// A page of each head that is TRUE, as one that says so.
+    /// For each TRUE head, a page with that flag.
     trues: Vec<Ppn>,
-    /// A page of a head that is FALSE.
+    /// A page of a FALSE head.
     not: Option<Ppn>,
 }
 
@@ -143,16 +143,15 @@ pub(in crate::commit) fn recover(
     })
 }
 
-/// Committed pages whose link leads where that of another one leads, which stays: a collection that
-/// was cut short leaves originals and copies. Reclaiming them takes no flag.
+/// Committed pages with the same link as another page, which is kept: an interrupted collection
+/// leaves originals and copies. Reclaiming these pages requires no flag.
 fn links_that_others_have(
     ftl: &Ftl,
     found: &flag_chain::Scanned,
     units: &Units,
     counts: impl Fn(usize) -> bool,
 ) -> FxHashSet<Ppn> {
-    // The unit that is linked to, with the page that links to it: live pages first, then the
-    // oldest.
+    // By linked unit, the page that links to it: live pages first, then the oldest.
     let mut who: FxHashMap<u32, usize> = FxHashMap::default();
     let mut covered = FxHashSet::default();
     for index in (0..found.pages.len()).filter(|&index| counts(index)) {
@@ -186,7 +185,7 @@ fn links_that_others_have(
     covered
 }
 
-/// Whether a unit is TRUE, and the page that says so; the first page if none does.
+/// Whether a unit is TRUE, and the page with that flag; the first page if there is none.
 fn flag_of(
     ftl: &mut Ftl,
     found: &mut flag_chain::Scanned,

@@ -39,14 +39,14 @@ const TABLE: [Case<Three, bool>; 3] = cases! { |facts|
     "@C": heads(facts).contains(&true) && heads(facts).contains(&false) => false;
 };
 
-/// Invariant 4: no two pages link to the same one.
+/// All transactions that satisfy invariant 4: no two pages link to the same one.
 fn all() -> Vec<Three> {
     let mut links = shapes();
     links.retain(|[_, second, third]| second.is_none() || second != third);
     Three::all(&links, &[FALSE, TRUE])
 }
 
-/// Whether each head is TRUE: pages that no link leads to, or the only cluster.
+/// Whether each head is TRUE. Heads: pages without an incoming link, or the only cluster.
 fn heads(facts: &Three) -> Vec<bool> {
     if facts.is_cluster() {
         return vec![facts.flags.contains(&TRUE)];
@@ -73,7 +73,7 @@ fn one_true_head_is_not_enough() {
 
 #[test]
 fn with_block_flags_any_page_of_a_cluster_speaks_for_all() {
-    // In block 11 the older of two pages, which the other one links to, is TRUE.
+    // In block 11 the older of two pages is TRUE; the other one links to it.
     let mut pages = two_heads([TRUE, FALSE]);
     pages[1].flag = TRUE;
     let mut bench = laid(Kind::Cfc, Options::default(), &pages);
@@ -88,7 +88,7 @@ fn with_block_flags_any_page_of_a_cluster_speaks_for_all() {
 
 #[test]
 fn d1_a_link_to_what_was_written_there_since_leads_nowhere() {
-    // The page that transaction 5 linked to is gone; transaction 6, in progress, wrote there.
+    // The target of transaction 5's link is gone; transaction 6, in progress, wrote there.
     let gone = two_heads([TRUE, TRUE])[0];
     let foreign = Laid {
         xid: 6,
@@ -118,7 +118,7 @@ fn d1_a_link_to_what_was_written_there_since_leads_nowhere() {
 
 #[test]
 fn d2_aborted_pages_stay_aborted_when_they_are_collected() {
-    // Page 1 is aborted; the newer one that links to it goes first.
+    // Page 1 is aborted; the newer page that links to it is erased first.
     for block_flags in [false, true] {
         let mut bench = bench(Kind::Cfc, block_flags, false);
         bench.set(1, &[0, 1, 2]);

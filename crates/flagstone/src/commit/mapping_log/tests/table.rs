@@ -10,11 +10,11 @@ use crate::nand::{Cell, Flash, Geometry, small};
 /// The fate of a part of the group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Part {
-    /// It is in the log.
+    /// In the log.
     There,
-    /// It was never programmed, or cannot be read.
+    /// Never programmed, or unreadable.
     Missing,
-    /// It was written before the checkpoint, whose mapping table has its entries.
+    /// Written before the checkpoint, whose mapping table has its entries.
     Before,
 }
 
@@ -22,13 +22,13 @@ enum Part {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Landed {
     There,
-    /// The entry is a trim: it names no page.
+    /// None: the entry is a trim.
     Trim,
-    /// The page is blank.
+    /// Blank.
     Blank,
-    /// Another version of the logical page is there.
+    /// Holds another version of the logical page.
     OtherSeq,
-    /// A version of another logical page is there.
+    /// Holds a version of another logical page.
     OtherPage,
 }
 
@@ -37,18 +37,18 @@ enum Landed {
 struct Facts {
     parts: [Part; 2],
     landed: [Landed; 2],
-    /// Whether a later log page calls the group durable.
+    /// Whether a later log page states that the group is durable.
     is_called_durable: bool,
 }
 
-/// What the mapping table says of the two pages.
+/// The mapping of the two pages.
 #[derive(Debug, PartialEq)]
 enum Verdict {
-    /// Both are as the group says.
+    /// Both as in the group.
     New,
-    /// Both are as they were.
+    /// Both as before.
     Absent,
-    /// Neither.
+    /// One of each.
     Torn,
 }
 
@@ -67,7 +67,7 @@ const GEOMETRY: Geometry = Geometry {
     ..small::GEOMETRY
 };
 
-/// Where the pages were before, and where the group says that they are.
+/// The places before, and those in the group.
 const OLD: [Ppn; 2] = [Ppn(50 * 8), Ppn(51 * 8)];
 const NEW: [Ppn; 2] = [Ppn(52 * 8), Ppn(53 * 8)];
 
@@ -101,7 +101,7 @@ impl Facts {
         self.is_called_durable || self.landed.iter().all(has_landed)
     }
 
-    /// Where the group says that a page is.
+    /// The entry of a page in the group.
     fn entry(&self, page: usize) -> Version {
         let (slot, seq) = match self.landed[page] {
             Landed::Trim => (Slot::Empty, 0),
@@ -114,7 +114,7 @@ impl Facts {
         }
     }
 
-    /// A device on which that is so.
+    /// A device with these facts.
     fn device(&self) -> Ftl {
         let mut chip = small::chip(GEOMETRY);
         let mut program = |at, lpn, seq| {
@@ -151,7 +151,7 @@ impl Facts {
         ftl
     }
 
-    /// What the log holds behind the checkpoint of group 10.
+    /// The log after the checkpoint of group 10.
     fn mounted(&self) -> Mounted {
         let mut blob = vec![0; log_blob::SIZE];
         put(&mut blob, log_blob::GROUP, 10);

@@ -1,4 +1,4 @@
-//! What columns take comes back as it was.
+//! The columns return what was stored.
 
 use super::*;
 use crate::dice::Dice;
@@ -6,7 +6,7 @@ use crate::nand::small;
 
 const PAGES: u32 = 16;
 
-/// A device with blocks of so many pages.
+/// A geometry with `pages_per_block` pages per block.
 fn with_pages(pages_per_block: u32) -> Geometry {
     Geometry {
         pages_per_block,
@@ -14,7 +14,7 @@ fn with_pages(pages_per_block: u32) -> Geometry {
     }
 }
 
-/// A version whose numbers lie in a narrow range or anywhere.
+/// A version with numbers in a narrow range, or anywhere.
 fn version(dice: &mut Dice, at: Ppn, near: u64) -> Version {
     let is_near = near > 0;
     let mut number = |bits: u32| match is_near {
@@ -41,7 +41,7 @@ fn version(dice: &mut Dice, at: Ppn, near: u64) -> Version {
     }
 }
 
-/// What the columns have to say of undecided versions: transaction, block, and the version.
+/// An undecided version in the columns: transaction, block, and the version.
 type Said = (TxId, Pbn, u64, (u32, Option<u64>), Lpn, (Slot, bool));
 
 #[test]

@@ -1,11 +1,11 @@
-//! The recovery table of SEAL, for everything that can be on flash about a page.
+//! The recovery table of SEAL, for all possible facts about a page.
 
 use super::*;
 use crate::cases::{Case, cases, prove, prove_rows, rows_that_differ};
 use crate::nand::small;
 use crate::units::Ppn;
 
-/// What is on flash about transaction 7 and one page of it.
+/// The facts on flash about transaction 7 and one of its pages.
 #[derive(Debug)]
 struct Facts {
     has_tx: bool,
@@ -15,32 +15,31 @@ struct Facts {
     is_listed: bool,
     /// Another block has a verdict for another page of the transaction.
     has_witness: bool,
-    /// Pages of the transaction that are there, of three.
+    /// How many of the transaction's three pages exist.
     pages: u64,
-    /// Whether one of them is there twice.
+    /// Whether one of them exists twice.
     has_copy: bool,
-    /// Whether the last one is among them.
+    /// Whether the last one exists.
     has_last: bool,
-    /// Whether the last one says a sum, and with it the number of pages. Else it says the
-    /// number of programs.
+    /// Whether the last one has a sum, and with it the number of pages. Otherwise it has the number
+    /// of programs.
     says_sum: bool,
     /// An older version of a page that the transaction has overwritten itself.
     older: Older,
-    /// One of the pages is a list of trims. Of those that it names the highest is the one that
-    /// this is about.
+    /// Whether one of the pages is a list of trims. The highest page that it names is the subject.
     has_list: bool,
-    /// The mapping table on flash has the page.
+    /// Whether the mapping table on flash has the page.
     is_mapped: bool,
 }
 
 /// An older version of one of the pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Older {
-    /// Not there: erased, or there never was one.
+    /// Missing: erased, or never written.
     Gone,
-    /// There, and so is the newest one.
+    /// Exists in addition to the newest one.
     Beside,
-    /// There, and the newest one is not.
+    /// Exists, while the newest one is missing.
     Instead,
 }
 
@@ -53,7 +52,7 @@ impl Facts {
         self.has_tx && !self.is_single
     }
 
-    /// Whether neither its own block nor the root says where it counts.
+    /// Whether neither its own block nor the root decides.
     fn is_open(&self) -> bool {
         self.is_of_many() && !self.has_verdict && !self.is_listed
     }
@@ -84,25 +83,24 @@ impl Facts {
                 });
             }
         }
-        // A list takes the place of no page. Here it is not the last one.
+        // A list replaces no page. It is not the last page here.
         all.retain(|facts| {
             let is_another = facts.pages > 1 + u64::from(facts.has_last);
             !facts.has_list || (facts.older == Older::Gone && is_another)
         });
-        // A page of none, or alone, has no verdict and no siblings.
+        // A page without a transaction, or alone in one, has no verdict and no siblings.
         all.retain(|facts| {
             let is_alone = !facts.is_of_many();
             let is_plain = facts.pages == 1 && !facts.has_copy && !facts.has_last;
             let is_plain = is_plain && !facts.says_sum;
             !is_alone || (is_plain && !facts.has_verdict && !facts.has_witness)
         });
-        // A witness is a page of the transaction, so there are at least two.
+        // A witness is a page of the transaction, so there are at least two pages.
         all.retain(|facts| !facts.has_witness || facts.pages > 1);
-        // The page itself is not the last one.
+        // The page in question is not the last one.
         all.retain(|facts| !facts.has_last || facts.pages > 1);
         all.retain(|facts| !facts.says_sum || facts.has_last);
-        // The page that was overwritten is another one. It may be the last one, which is the
-        // newest version of its page.
+        // The overwritten page is another one, possibly the last page, which is the newest version.
         all.retain(|facts| match facts.older {
             Older::Gone => true,
             Older::Beside => facts.pages > 1,
@@ -144,7 +142,7 @@ impl Facts {
         if self.has_copy {
             versions.push(page(0, SEQ, 0, 0, 4));
         }
-        // A device without sums keeps all versions, and counts them.
+        // A device without sums keeps and counts all versions.
         let programs = 3 + u32::from(self.older != Older::Gone);
         let says = if self.says_sum { 3 } else { programs };
         for sibling in 1..self.pages {

@@ -1,4 +1,4 @@
-//! Trims take few programs, and hold whatever is collected and wherever the power fails.
+//! Trims take few programs, and survive collections and power cuts.
 
 use crate::commit::small_device::{EVERYTHING, FILLER, NOTHING, PAGES, Small, below};
 use crate::commit::{Kind, Options};
@@ -17,7 +17,7 @@ fn programs(small: &mut Small) -> u64 {
         .count(Operation::Program, Cause::Host)
 }
 
-/// Trims pages in one transaction, and returns how many programs that took.
+/// Trims pages in one transaction. Returns the number of programs.
 fn trim(small: &mut Small, pages: impl Iterator<Item = u32>) -> u64 {
     let before = programs(small);
     let tx = small.begin();
@@ -26,7 +26,7 @@ fn trim(small: &mut Small, pages: impl Iterator<Item = u32>) -> u64 {
     programs(small) - before
 }
 
-/// Wrong where a trim takes a page.
+/// Fails if each trim takes a page.
 #[test]
 fn many_trims_take_a_page() {
     for kind in KINDS {
@@ -47,7 +47,7 @@ fn many_trims_take_a_page() {
     }
 }
 
-/// Fails if trims that share a page have as many undecided blocks collected as if each took one.
+/// Fails if trims that share a page cause as many collections of undecided blocks as separate ones.
 #[test]
 fn trims_of_a_list_collect_as_one_page_does() {
     let options = Options::default()
@@ -103,7 +103,7 @@ fn what_a_transaction_did_last_to_a_page_counts() {
     }
 }
 
-/// Wrong where a list is dropped or shortened, or names what was written since.
+/// Fails if a list is dropped or shortened, or names pages that were written since.
 #[test]
 fn lists_hold_through_collections_restarts_and_tables_at_rest() {
     for seed in 1..24 {
