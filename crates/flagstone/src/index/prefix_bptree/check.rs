@@ -110,7 +110,7 @@ impl<N: Nodes> ByteTree<N> {
         for slot in 0..node.len {
             let key = node.key(slot);
             let ordered = before.is_none_or(|before| before < key);
-            // The separator of two children need not be the first key of the right one.
+            // An inner node's keys exceed the separator on its left; a leaf may have it as a key.
             let first = if kind == Kind::Leaf {
                 &key >= low
             } else {

@@ -89,8 +89,8 @@ impl Groups {
         *word = (*word & !(31 << BITNUM)) | ((bits as u16) << BITNUM);
     }
 
-    /// Lookups in the set since its log region began, or since its first buffered log if it has
-    /// none; at most 255.
+    /// Lookups in the set's log region since it began, or in its buffered logs if it has none; at
+    /// most 255.
     #[inline]
     pub(super) fn lookups(&self, set: u32) -> u32 {
         u32::from(self.words[set as usize] >> LOOKUPS) & 255
