@@ -2,7 +2,8 @@
 //!
 //! *holds*: the direction is the published one and the figure is within the tolerance of its kind.
 //! *direction holds*: the direction only. *differs*: neither. *not measured*: no experiment has run
-//! that would tell. A claim with several parts is as good as the worst of them.
+//! that would tell. A claim with several parts is as good as the worst of them. Under several seeds
+//! there is a fifth one, *tie*: some seeds have the published direction, and others do not.
 
 use super::claims::{Claim, ClaimKind, Figure, Measures, Rule, Tolerances};
 use super::measure::{Data, Expr, Point};
@@ -18,6 +19,9 @@ pub enum Verdict {
     /// It is not so.
     #[serde(rename = "differs")]
     Differs,
+    /// It is so under some seeds, and not under others.
+    #[serde(rename = "tie")]
+    Tie,
     /// It is so, but not as much, or more.
     #[serde(rename = "direction holds")]
     Direction,
@@ -28,9 +32,10 @@ pub enum Verdict {
 
 impl Verdict {
     /// All verdicts, the best first.
-    pub const ALL: [Verdict; 4] = [
+    pub const ALL: [Verdict; 5] = [
         Verdict::Holds,
         Verdict::Direction,
+        Verdict::Tie,
         Verdict::Differs,
         Verdict::NotMeasured,
     ];
@@ -40,9 +45,20 @@ impl Verdict {
         match self {
             Verdict::NotMeasured => "not measured",
             Verdict::Differs => "differs",
+            Verdict::Tie => "tie",
             Verdict::Direction => "direction holds",
             Verdict::Holds => "holds",
         }
+    }
+
+    /// What the verdicts of several seeds come to: the worst of them, but a tie where only some have
+    /// the published direction. `None` without a seed.
+    pub fn across(seeds: &[Verdict]) -> Option<Verdict> {
+        let (worst, best) = (seeds.iter().min()?, seeds.iter().max()?);
+        if *worst == Verdict::Differs && *best >= Verdict::Direction {
+            return Some(Verdict::Tie);
+        }
+        Some(*worst)
     }
 }
 
