@@ -27,9 +27,10 @@ pub(crate) struct Args {
     /// The papers' sizes.
     #[arg(long, group = "size")]
     full: bool,
-    /// Make each run with so many seeds. A claim with the published direction under some of them only
-    /// is a tie; any other is as good as under its worst seed. Figures are those of the first seed.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    /// Make each run with so many seeds. A claim with the published direction under only some of
+    /// them is a tie; any other is as good as under its worst seed. Figures are those of the first.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     seeds: u32,
     /// Runs at a time [default: one a core]. The figures do not depend on it.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]

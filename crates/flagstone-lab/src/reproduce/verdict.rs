@@ -51,8 +51,8 @@ impl Verdict {
         }
     }
 
-    /// What the verdicts of several seeds come to: the worst of them, but a tie where only some have
-    /// the published direction. `None` without a seed.
+    /// What the verdicts of several seeds come to: the worst of them, but a tie where only some
+    /// have the published direction. `None` without a seed.
     pub fn across(seeds: &[Verdict]) -> Option<Verdict> {
         let (worst, best) = (seeds.iter().min()?, seeds.iter().max()?);
         if *worst == Verdict::Differs && *best >= Verdict::Direction {

@@ -156,7 +156,8 @@ struct Lived {
 }
 
 impl Task {
-    /// Bytes written so far: by this process, or to the device, with the journal of its file system.
+    /// Bytes written so far: by this process, or to the device, the journal of its file system
+    /// included.
     fn written(self, folder: &Path) -> Result<u64, Failure> {
         if !self.of_device {
             return written();
