@@ -6,6 +6,7 @@
 
 mod apart;
 mod model;
+mod mqsim;
 
 use super::{Played, Setup, Terms, script_of};
 use crate::device::DeviceSpec;
