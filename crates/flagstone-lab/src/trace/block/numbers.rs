@@ -1,8 +1,8 @@
 //! Dense numbers for the pages that requests touch, by volume and address.
 //!
-//! The memory grows with the space that is touched and not with the number of requests: 64 bytes for
-//! [`LINE`] pages, in chunks of [`CHUNK`] pages. A terabyte in pages of 4 KiB takes about 40 MB. A
-//! look-up is one in the index, which is small, and one in a line of the processor's cache.
+//! The memory grows with the space that is touched and not with the number of requests: 64 bytes
+//! for [`LINE`] pages, in chunks of [`CHUNK`] pages. A terabyte in pages of 4 KiB takes about 40
+//! MB. A look-up is one in the index, which is small, and one in a line of the processor's cache.
 
 use rustc_hash::FxHashMap as HashMap;
 
