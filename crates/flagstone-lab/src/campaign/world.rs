@@ -145,7 +145,7 @@ impl Known {
                 tx: tx.0,
             });
         }
-        self.note(|| format!("#{name} begins as {tx}"));
+        self.note(|| format!("#{name} begins with id {}", tx.0));
     }
 
     /// The commit of a transaction is durable at an instant, and its client is told then.

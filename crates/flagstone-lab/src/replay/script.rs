@@ -168,11 +168,16 @@ impl Script {
 
     /// The pages that are read before they are written or trimmed, in order, each once.
     pub fn read_first(&self) -> Vec<u32> {
-        let (mut seen, mut first) = (FxHashSet::default(), Vec::new());
+        let (mut seen, mut first) = (vec![false; self.logical_pages as usize], Vec::new());
         for part in &self.transactions {
-            let reads = self.reads(part).iter();
-            first.extend(reads.filter(|&&page| seen.insert(page)).copied());
-            seen.extend(self.changes(part));
+            for &page in self.reads(part) {
+                if !std::mem::replace(&mut seen[page as usize], true) {
+                    first.push(page);
+                }
+            }
+            for &page in self.changes(part) {
+                seen[page as usize] = true;
+            }
         }
         first.sort_unstable();
         first
