@@ -95,11 +95,6 @@ impl History {
         self.pages.len() as u64
     }
 
-    /// Transactions that wrote pages.
-    pub fn transactions(&self) -> u64 {
-        self.transactions.len() as u64
-    }
-
     /// Pages that a host which writes each page once in a transaction has learnt to keep
     /// ([`HostConfig::kept`](flagstone::host::HostConfig)).
     pub fn kept(&self) -> Vec<Lpn> {

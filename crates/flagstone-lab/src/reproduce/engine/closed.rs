@@ -3,7 +3,7 @@
 use super::named::{self, fields_of, known, take};
 use super::replay::{device_of, shares};
 use super::{Library, Outcome, RunError, each};
-use crate::closed::{Closed, ClosedRecord, History, Past, Terms, log_pages};
+use crate::closed::{Closed, ClosedRecord, Past, Terms, log_pages};
 use crate::effort;
 use crate::names::Named;
 use crate::tpcc::Scale;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use toml::Table;
 
-/// Fewer pages than a transaction of a history writes on average.
+/// Fewer pages than a transaction of TPC-C's mix writes in a history.
 const HISTORY_PAGES_MIN: u64 = 12;
 
 /// Settings of a closed loop, with the keys of an experiment file.
@@ -141,8 +141,9 @@ impl ClosedRun {
         Ok(())
     }
 
-    /// The most pages that the log of a history and that of a run may write: some more than one for
-    /// each transaction.
+    /// Pages that the log of a history keeps, and the most that the log of a run may write: some
+    /// more than one for each transaction. A history of transactions of few pages writes more log;
+    /// its oldest log is not kept, since it is no longer than the experiment it stands for.
     fn rooms_of_log(&self) -> [u32; 2] {
         let transactions = self.terms.warm_up.saturating_add(self.terms.transactions);
         let of_run = transactions.saturating_add(transactions / 5);
@@ -211,13 +212,12 @@ impl ClosedRun {
         by().unwrap_or_else(|error: RunError| error.why)
     }
 
-    /// Whether the log of a run or of its history was longer than its room.
-    fn reuses_log(&self, record: &ClosedRecord, history: &History) -> bool {
+    /// Whether the log of a run was longer than its room.
+    fn reuses_log(&self, record: &ClosedRecord) -> bool {
         let terms = &self.terms;
         let all = (terms.warm_up + terms.transactions) as f64;
         let of_run = record.log_pages as f64 * all / terms.transactions as f64;
-        let [for_history, for_run] = self.rooms_of_log().map(f64::from);
-        history.transactions() as f64 > for_history || of_run > for_run
+        of_run > f64::from(self.rooms_of_log()[1])
     }
 
     /// See [`super::Run::effort`].
@@ -245,7 +245,7 @@ impl ClosedRun {
         setup.kept = history.kept();
         let record = setup.run_on(chip, &mut source);
         let record = record.map_err(|error| failed(error.to_string()))?;
-        if self.log_kept && self.reuses_log(&record, history) {
+        if self.log_kept && self.reuses_log(&record) {
             return Err(failed(
                 "the log has used a page again, in spite of log_kept".into(),
             ));
