@@ -145,7 +145,7 @@ impl Known {
                 tx: tx.0,
             });
         }
-        self.note(|| format!("#{name} begins as {tx}"));
+        self.note(|| format!("#{name} begins with id {}", tx.0));
     }
 
     /// Notes when a commit is durable and its client is told.

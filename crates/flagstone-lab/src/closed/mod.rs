@@ -181,6 +181,7 @@ impl Closed {
                     Stack::Force(_) => defaults.log_pages,
                     Stack::Wal | Stack::CfcEx | Stack::AfcEx => self.terms.log_pages,
                 },
+                history_log: self.terms.history_log,
                 ..defaults
             },
             workload: String::new(),
@@ -190,9 +191,10 @@ impl Closed {
     fn fill(&self, history: &History) -> Result<Chip, ClosedError> {
         let setup = self.setup();
         // The log of the run will follow these pages.
+        let of_history = self.terms.history_log.unwrap_or(self.terms.log_pages);
         let log = |pages: u32| Ring {
-            first: pages.saturating_sub(2 * self.terms.log_pages),
-            pages: self.terms.log_pages,
+            first: pages.saturating_sub(of_history + self.terms.log_pages),
+            pages: of_history,
         };
         let Some(records) = self.stack.record_kind() else {
             let (mut device, now) = setup.filled()?;

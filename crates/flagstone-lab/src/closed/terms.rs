@@ -31,6 +31,10 @@ pub struct Terms {
     /// Pages of the log, of stacks that have one.
     #[serde(default = "log_pages")]
     pub log_pages: u32,
+    /// Pages of the log that a history writes, before those of the log of the run; as many as these
+    /// if left out. No key.
+    #[serde(skip)]
+    pub history_log: Option<u32>,
     /// The mean of the time after which a victim starts again, in milliseconds; it is uniform from
     /// nothing to twice this.
     pub back_off_ms: f64,
@@ -76,6 +80,7 @@ impl Default for Terms {
             policy: lru(),
             steal: None,
             log_pages: log_pages(),
+            history_log: None,
             back_off_ms: 10.0,
             abort_ratio: 0.0,
             fill: 0.0,

@@ -10,7 +10,7 @@ use flagstone::ftl::{Header, PageKind, VERDICT_BYTES, header, verdict};
 use flagstone::layout::get;
 use std::collections::BTreeMap;
 
-/// Naming of transactions.
+/// How transactions are named. Each has one name, used in texts, cells, fields and tables.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Names {
     /// Prefix of the name: `T` or `#`.
@@ -24,15 +24,34 @@ impl Names {
         format!("{}{name}", self.sign)
     }
 
-    /// The name of a transaction with a device identifier.
+    /// The name of a transaction that a page's field gives by its device identifier.
     pub(super) fn tx(&self, tx: u64) -> String {
-        match self.by_tx.get(&tx) {
-            Some(&name) if self.sign != "T" => format!("T{tx} ({})", self.name(name)),
-            _ => format!("T{tx}"),
+        match self.of_tx(tx) {
+            Some(name) if self.sign == "T" => self.name(name),
+            Some(name) => format!("{} (id {tx})", self.name(name)),
+            None => format!("id {tx}"),
         }
     }
 
-    /// The name number for a device identifier.
+    /// Replaces transaction identifiers by names in a text of the device, which displays them as
+    /// `T6` (see [`TxId`](flagstone::units::TxId)).
+    pub(super) fn in_text(&self, text: &str) -> String {
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        let words = text.split_inclusive(|c| !is_word(c));
+        let renamed = words.map(|word| {
+            let bare = word.trim_end_matches(|c| !is_word(c));
+            match bare.strip_prefix('T').map(str::parse) {
+                Some(Ok(tx)) => {
+                    let name = self.of_tx(tx).map(|name| self.name(name));
+                    name.unwrap_or_else(|| format!("id {tx}")) + &word[bare.len()..]
+                }
+                _ => word.to_string(),
+            }
+        });
+        renamed.collect()
+    }
+
+    /// The number in the name of a transaction, by its device identifier.
     pub(super) fn of_tx(&self, tx: u64) -> Option<u64> {
         match self.sign {
             "T" => Some(tx),
@@ -172,7 +191,7 @@ impl Reader {
             "COUNT" if field.bytes == 4 && seal_count(value).1 => {
                 format!("{} and a sum", seal_count(value).0)
             }
-            "XID" | "TXID" if value == 0 => "none".into(),
+            "XID" | "TXID" | "TX" if value == 0 => "none".into(),
             "XID" | "TXID" | "TX" => names.tx(value),
             "LINK" | "PPN" | "MAP" if field.is_blank() => "none".into(),
             "LINK" | "PPN" | "MAP" => format!("p{value}"),

@@ -264,7 +264,8 @@ function showPane(pane, view, index) {
       const isVersion = it.kind === "data" || it.kind === "trim";
       name += " " + (isVersion || it.kind === "torn" ? it.kind : "meta");
       const own = colour(it.owner);
-      text = it.label + (own ? "·" + it.owner : "");
+      // Texts and tables name transactions from before the example as well.
+      text = it.label + (it.owner ? "·" + it.owner : "");
       // In front, since a narrow cell has no room for the end.
       if (it.flag) text = (it.flag === "TRUE" ? "✓" : it.flag === "FALSE" ? "✗" : "?") + text;
       if (own) {
@@ -296,6 +297,13 @@ function showPane(pane, view, index) {
     const entry = make("span", "", owner);
     const sample = make("i");
     sample.style.background = colour(owner);
+    entry.prepend(sample);
+    view.legend.append(entry);
+  }
+  if (state.pages.some((page) => page && page.owner && !owners.includes(page.owner))) {
+    const entry = make("span", "", "others");
+    const sample = make("i");
+    sample.style.background = "var(--old)";
     entry.prepend(sample);
     view.legend.append(entry);
   }

@@ -132,10 +132,14 @@ impl Making<'_> {
                 self.part = 1;
                 let owners = self.flash.iter().flatten();
                 let owners = owners.filter_map(|kept| self.teller.reader.owner(kept, &self.names));
-                self.first = owners.max().unwrap_or(0) + 1;
-                let before = self.names.name(self.first - 1);
-                let text =
-                    format!("The device is full of pages that others wrote before: up to {before}");
+                let last = owners.max();
+                self.first = last.unwrap_or(0) + 1;
+                let text = match last.map(|last| self.names.name(last)) {
+                    Some(last) => format!(
+                        "The device is full of pages that others wrote before: up to {last}"
+                    ),
+                    None => "No page of a transaction is on the device before".into(),
+                };
                 self.step(Lane::Host, None, text);
             }
             Remark::Called { who, tx } => {
@@ -223,6 +227,8 @@ impl Making<'_> {
         let teller = self.teller;
         let is_shown = |lpn: u32| teller.pages.is_empty() || teller.pages.contains(&lpn);
         let mapping = shown.mapping.iter().map(|(lpn, at)| (lpn.0, at.0));
+        let row = |row: Vec<String>| row.iter().map(|cell| self.names.in_text(cell)).collect();
+        let rows = |rows: Vec<Vec<String>>| rows.into_iter().map(row).collect();
         let tables = Tables {
             mapping: mapping.filter(|&(lpn, _)| is_shown(lpn)).collect(),
             live: shown.live.iter().map(|at| at.0).collect(),
@@ -237,7 +243,7 @@ impl Making<'_> {
                 .map(|table| Table {
                     name: table.name.replace('_', " "),
                     columns: table.columns.to_vec(),
-                    rows: table.rows,
+                    rows: rows(table.rows),
                 })
                 .collect(),
         };
@@ -472,7 +478,10 @@ impl Making<'_> {
                         "{row}: what {} wrote {verdict} ({n} page{s})",
                         self.names.name(who)
                     ),
-                    because.iter().map(|text| text.to_string()).collect(),
+                    because
+                        .iter()
+                        .map(|text| self.names.in_text(text))
+                        .collect(),
                 ),
                 false => (
                     format!("{row}: {n} page{s} of earlier transactions: {verdict}"),

@@ -268,6 +268,88 @@ fn a_story_keeps_what_the_violated_page_depends_on_and_leaves_the_rest_out() {
     assert!(says(&story, "steps of others") && !says(&whole, "steps of others"));
 }
 
+/// The names of transactions in a text: `T6` or `#6`.
+fn names_in(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !(c.is_alphanumeric() || c == '#'));
+    words.filter(|word| {
+        let number = word.strip_prefix(['T', '#']);
+        number.is_some_and(|n| !n.is_empty() && n.chars().all(|c| c.is_ascii_digit()))
+    })
+}
+
+/// Where a story calls a transaction otherwise than its picture: a name that no cell and no client
+/// has, or a page whose field of its transaction and whose cell differ.
+fn strangers(story: &Story) -> BTreeSet<String> {
+    let (mut known, mut named) = (BTreeSet::new(), BTreeSet::new());
+    let mut strangers = BTreeSet::new();
+    for pane in &story.panes {
+        let mut pages: Vec<&Page> = pane.start.iter().flatten().collect();
+        let mut texts = vec![&pane.ending.text];
+        texts.extend(&pane.ending.why);
+        let places = pane.ending.pages.iter();
+        texts.extend(places.flat_map(|(_, right, found, _)| [right, found]));
+        for step in &pane.steps {
+            known.extend(step.who.iter().filter(|_| step.lane == Lane::Host));
+            texts.push(&step.text);
+            texts.extend(&step.more);
+            let tables = step.tables.iter().flat_map(|tables| &tables.own);
+            texts.extend(tables.flat_map(|table| table.rows.iter().flatten()));
+            for change in &step.changes {
+                match change {
+                    Change::Pages(new) => pages.extend(new.values()),
+                    Change::All(image) => pages.extend(image.iter().flatten()),
+                    Change::Erase(_) => {}
+                }
+            }
+        }
+        for page in pages {
+            known.extend(&page.owner);
+            texts.extend(&page.data);
+            let own = page
+                .spare
+                .iter()
+                .filter(|(field, _)| matches!(*field, "XID" | "TXID"));
+            for (field, says) in own {
+                named.extend(names_in(says));
+                if let (Some(name), Some(owner)) = (names_in(says).next(), &page.owner)
+                    && name != owner
+                {
+                    strangers.insert(format!("{field} {says} in a cell of {owner}"));
+                }
+            }
+        }
+        named.extend(texts.into_iter().flat_map(|text| names_in(text)));
+    }
+    let is_strange = |name: &&&str| !known.iter().any(|known| known == *name);
+    strangers.extend(named.iter().filter(is_strange).map(|name| name.to_string()));
+    strangers
+}
+
+#[test]
+fn text_tables_and_fields_call_a_transaction_as_its_cells_do() {
+    use crate::campaign::{Detail, RunId, tell};
+    for (name, story) in all() {
+        assert_eq!(strangers(story), BTreeSet::new(), "{name}");
+    }
+    for id in [
+        RING,
+        "lighttx.published/g0/b0/w1x4/f1/s2963/n1/o0-63-n",
+        "aw.published/g0/b0/w1x7/f1/s5772/n1/c22-45-n",
+        "mixsl.published/g26326/b0/w1x2/f1/s1650/n2/d26-78-n/c0-68ff-n",
+    ] {
+        let run = RunId::parse_on(id, None).expect("a run id");
+        let detail = Detail {
+            reads: false,
+            everything: true,
+        };
+        let (mut story, _) = tell(&run, detail);
+        assert_eq!(strangers(&story), BTreeSet::new(), "{id}");
+        // Control: the name that the device has for it.
+        story.panes[0].ending.text += " T6";
+        assert_eq!(strangers(&story), BTreeSet::from(["T6".into()]), "{id}");
+    }
+}
+
 #[test]
 fn equal_calls_give_equal_pages_that_fetch_nothing() {
     let (one, two) = (

@@ -2,7 +2,7 @@
 //! trace or from a generator.
 
 use crate::trace::{Op, Trace};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use thiserror::Error;
 
 /// One transaction: ranges into the pages of its [`Script`].
@@ -75,10 +75,17 @@ impl Script {
         for (at, event) in trace.events.iter().enumerate() {
             events[event.transaction as usize].push(at);
         }
+        // By page, the last list of pages that it went to: lists are numbered.
+        let mut listed: Vec<u32> = Vec::new();
+        let mut list = 0_u32;
         for own in events.iter().filter(|own| !own.is_empty()) {
             let aborted = own.iter().any(|&at| trace.events[at].op == Op::Abort);
-            let pages = |op: Op| {
-                let mut seen = FxHashSet::default();
+            let mut pages = |op: Op| {
+                list = list.wrapping_add(1);
+                if list == 0 {
+                    listed.fill(0);
+                    list = 1;
+                }
                 own.iter()
                     .map(|&at| &trace.events[at])
                     .filter(|event| event.op == op)
@@ -86,7 +93,13 @@ impl Script {
                         let first = event.page / shared_by * per_page;
                         first..first + per_page
                     })
-                    .filter(|page| seen.insert(*page))
+                    .filter(|&page| {
+                        let page = page as usize;
+                        if listed.len() <= page {
+                            listed.resize((page + 1).next_power_of_two(), 0);
+                        }
+                        std::mem::replace(&mut listed[page], list) != list
+                    })
                     .collect::<Vec<u32>>()
             };
             let (mut writes, mut trims) = (pages(Op::Write), pages(Op::Trim));
@@ -166,11 +179,16 @@ impl Script {
 
     /// The pages that are read before they are written or trimmed, in order, each once.
     pub fn read_first(&self) -> Vec<u32> {
-        let (mut seen, mut first) = (FxHashSet::default(), Vec::new());
+        let (mut seen, mut first) = (vec![false; self.logical_pages as usize], Vec::new());
         for part in &self.transactions {
-            let reads = self.reads(part).iter();
-            first.extend(reads.filter(|&&page| seen.insert(page)).copied());
-            seen.extend(self.changes(part));
+            for &page in self.reads(part) {
+                if !std::mem::replace(&mut seen[page as usize], true) {
+                    first.push(page);
+                }
+            }
+            for &page in self.changes(part) {
+                seen[page as usize] = true;
+            }
         }
         first.sort_unstable();
         first

@@ -29,10 +29,11 @@ pub(crate) use figures::{lay, put, word};
 use crate::nearest::nearest;
 use claims::{Claim, Tolerances};
 use engine::{Outcome, Run, RunError};
-use figures::{Cell, Experiment, Mode, Spec};
+use figures::{Cell, Experiment, Mode, Over, Spec};
 use measure::Data;
 use std::collections::{BTreeMap, BTreeSet};
-use verdict::Judgement;
+use toml::Table;
+use verdict::{Judgement, Verdict};
 
 const CLAIMS: [&str; 5] = [
     include_str!("../../claims/flagcommit.toml"),
@@ -81,6 +82,8 @@ pub struct Judged {
     pub claim: Claim,
     /// The judgement.
     pub judgement: Judgement,
+    /// The verdict under each seed.
+    pub seeds: Vec<Verdict>,
     /// Wall-clock time of the runs on which it is based.
     pub seconds: f64,
 }
@@ -94,6 +97,30 @@ pub struct Results {
     pub figures: Vec<Measured>,
     /// Claims, in the papers' order.
     pub claims: Vec<Judged>,
+}
+
+impl Results {
+    /// Merges the results of several seeds: figures are those of the first seed, and claims have
+    /// the verdicts of all.
+    ///
+    /// # Panics
+    /// If `all` is empty, or if the results have different claims.
+    pub fn across(all: Vec<Results>) -> Results {
+        let mut all = all.into_iter();
+        let mut results = all.next().expect("a seed");
+        for other in all {
+            assert_eq!(results.claims.len(), other.claims.len(), "equal selections");
+            for (judged, other) in results.claims.iter_mut().zip(other.claims) {
+                judged.seeds.extend(other.seeds);
+                judged.seconds += other.seconds;
+            }
+        }
+        for judged in &mut results.claims {
+            let verdict = Verdict::across(&judged.seeds);
+            judged.judgement.verdict = verdict.expect("a seed");
+        }
+        results
+    }
 }
 
 /// Selected figures and claims.
@@ -151,6 +178,20 @@ impl Catalogue {
             experiments: experiments.into_iter().collect(),
             tolerances: Tolerances::shipped(),
         }
+    }
+
+    /// A copy of the catalogue in which all runs use `seed`.
+    #[must_use]
+    pub fn seeded(&self, seed: u32) -> Catalogue {
+        let mut seeded = self.clone();
+        let over = Over {
+            only: Table::new(),
+            set: Table::from_iter([("seed".to_string(), i64::from(seed).into())]),
+        };
+        for experiment in &mut seeded.experiments {
+            experiment.over.push(over.clone());
+        }
+        seeded
     }
 
     /// Adds an experiment, replacing the shipped one of the same paper.
@@ -329,8 +370,10 @@ impl Catalogue {
                     .flat_map(|measured| &measured.cells)
                     .filter_map(|cell| Some((cell.run.hash(), outcome(cell)?.seconds())))
                     .collect();
+                let judgement = verdict::judge(claim, &self.tolerances, &find);
                 Judged {
-                    judgement: verdict::judge(claim, &self.tolerances, &find),
+                    seeds: vec![judgement.verdict],
+                    judgement,
                     seconds: runs.values().sum(),
                     claim: claim.clone(),
                 }
@@ -411,6 +454,21 @@ mod tests {
         assert_eq!(alone(&["lighttx"]), count(&["lighttx"]));
         let error = catalogue.select(&["lightx"]).unwrap_err();
         assert!(error.contains("did you mean `lighttx`"), "{error}");
+    }
+
+    #[test]
+    fn another_seed_makes_other_runs_of_all_but_formulas() {
+        let catalogue = Catalogue::shipped();
+        let all = catalogue.select(&["all"]).unwrap();
+        let runs = |of: &Catalogue| runs(&of.plan(&all, Mode::Quick));
+        let [first, second] = [1, 2].map(|seed| runs(&catalogue.seeded(seed)));
+        assert!(
+            first.keys().eq(runs(&catalogue).keys()),
+            "one is the default"
+        );
+        let mut same = second.iter().filter(|(hash, _)| first.contains_key(*hash));
+        assert!(same.all(|(_, run)| matches!(run, Run::Formula(_))));
+        assert_eq!(first.len(), second.len());
     }
 
     #[test]

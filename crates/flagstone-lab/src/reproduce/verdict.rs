@@ -2,7 +2,8 @@
 //!
 //! *holds*: the direction is as published and the figure is within the tolerance of its kind.
 //! *direction holds*: only the direction. *differs*: neither. *not measured*: no experiment was run
-//! that could decide. The verdict of a claim is the worst of its parts.
+//! that could decide. The verdict of a claim is the worst of its parts. With several seeds there is
+//! also *tie*: the direction is as published under some seeds but not under others.
 
 use super::claims::{Claim, ClaimKind, Figure, Measures, Rule, Tolerances};
 use super::measure::{Data, Expr, Point};
@@ -18,6 +19,9 @@ pub enum Verdict {
     /// The claim does not hold.
     #[serde(rename = "differs")]
     Differs,
+    /// The direction is as published under some seeds but not under others.
+    #[serde(rename = "tie")]
+    Tie,
     /// The claim holds in direction only.
     #[serde(rename = "direction holds")]
     Direction,
@@ -28,9 +32,10 @@ pub enum Verdict {
 
 impl Verdict {
     /// All verdicts, best first.
-    pub const ALL: [Verdict; 4] = [
+    pub const ALL: [Verdict; 5] = [
         Verdict::Holds,
         Verdict::Direction,
+        Verdict::Tie,
         Verdict::Differs,
         Verdict::NotMeasured,
     ];
@@ -40,9 +45,20 @@ impl Verdict {
         match self {
             Verdict::NotMeasured => "not measured",
             Verdict::Differs => "differs",
+            Verdict::Tie => "tie",
             Verdict::Direction => "direction holds",
             Verdict::Holds => "holds",
         }
+    }
+
+    /// Combines the verdicts of several seeds: the worst, or a tie if the direction is as published
+    /// under some seeds but not under others. `None` if `seeds` is empty.
+    pub fn across(seeds: &[Verdict]) -> Option<Verdict> {
+        let (worst, best) = (seeds.iter().min()?, seeds.iter().max()?);
+        if *worst == Verdict::Differs && *best >= Verdict::Direction {
+            return Some(Verdict::Tie);
+        }
+        Some(*worst)
     }
 }
 

@@ -4,7 +4,7 @@ use super::claims::{Claim, Tolerances, parse};
 use super::measure::Data;
 use super::measure::tests::data;
 use super::verdict::{Verdict, judge, number};
-use Verdict::{Differs, Direction, Holds, NotMeasured};
+use Verdict::{Differs, Direction, Holds, NotMeasured, Tie};
 
 fn claim(kind: &str, rest: &str) -> Claim {
     let head =
@@ -214,4 +214,16 @@ fn numbers_keep_what_can_be_compared() {
         words,
         ["0", "0.00247", "0.126", "1.196", "41.82", "131072", "250.0"]
     );
+}
+
+#[test]
+fn a_claim_that_some_seeds_have_and_others_do_not_is_a_tie() {
+    let across = |seeds: &[Verdict]| Verdict::across(seeds).expect("a seed");
+    assert_eq!(across(&[Holds, Differs, Holds]), Tie);
+    assert_eq!(across(&[Differs, Direction]), Tie);
+    assert_eq!(across(&[Differs, Differs]), Differs);
+    assert_eq!(across(&[Holds, Direction, Holds]), Direction);
+    assert_eq!(across(&[Holds, Holds]), Holds);
+    assert_eq!(across(&[Holds, NotMeasured]), NotMeasured);
+    assert_eq!(Verdict::across(&[]), None);
 }

@@ -28,6 +28,9 @@ pub(super) struct Place {
 pub(super) struct Timeline {
     /// Sorted and not adjacent.
     gaps: VecDeque<Gap>,
+    /// The ends of the first and of the last gap, 0 if there is none: most operations need no more.
+    first_to: Nanos,
+    last_to: Nanos,
     /// The end of the last reservation.
     end: Nanos,
     busy: Nanos,
@@ -37,14 +40,15 @@ impl Timeline {
     /// The first free place for `span` at `ready` or later.
     #[inline]
     pub(super) fn first_fit(&self, ready: Nanos, span: Nanos) -> Place {
-        if ready < self.end && !self.gaps.is_empty() {
-            let first = self.gaps.partition_point(|gap| gap.to <= ready);
-            for (gap, free) in self.gaps.iter().enumerate().skip(first) {
-                let start = ready.max(free.from);
-                if start + span <= free.to {
-                    let until = free.to;
-                    return Place { start, until, gap };
-                }
+        if ready < self.last_to {
+            // In slices, without the iterators of a `VecDeque`, which take longer.
+            let (front, back) = self.gaps.as_slices();
+            let in_front = back.first().is_none_or(|gap| gap.from > ready);
+            if in_front && let Some(place) = fit(front, 0, ready, span) {
+                return place;
+            }
+            if let Some(place) = fit(back, front.len(), ready, span) {
+                return place;
             }
         }
         Place {
@@ -69,6 +73,7 @@ impl Timeline {
                 }
                 let to = place.start;
                 self.gaps.push_back(Gap { from, to });
+                self.note_ends();
             }
             self.end = end;
             return;
@@ -89,6 +94,13 @@ impl Timeline {
                 self.gaps.remove(place.gap);
             }
         }
+        self.note_ends();
+    }
+
+    #[inline]
+    fn note_ends(&mut self) {
+        self.first_to = self.gaps.front().map_or(Nanos::ZERO, |gap| gap.to);
+        self.last_to = self.gaps.back().map_or(Nanos::ZERO, |gap| gap.to);
     }
 
     /// Reserves the first `span` that begins at `ready` or later. Returns its end.
@@ -103,15 +115,40 @@ impl Timeline {
     /// Announces that no operation will be ready before this instant.
     #[inline]
     pub(super) fn reached(&mut self, now: Nanos) {
+        if self.first_to > now || self.last_to == Nanos::ZERO {
+            return;
+        }
         while self.gaps.front().is_some_and(|gap| gap.to <= now) {
             self.gaps.pop_front();
         }
+        self.note_ends();
     }
 
     /// Total reserved time so far.
     pub(super) fn busy(&self) -> Nanos {
         self.busy
     }
+}
+
+/// The first place in `gaps`, which are in order; `index` is that of the first of them. Most that
+/// are kept lie before `ready`, so those behind it are counted from the end.
+#[inline]
+fn fit(gaps: &[Gap], index: usize, ready: Nanos, span: Nanos) -> Option<Place> {
+    let mut first = gaps.len();
+    while first > 0 && gaps[first - 1].to > ready {
+        first -= 1;
+    }
+    for (place, free) in gaps[first..].iter().enumerate() {
+        let start = ready.max(free.from);
+        if start + span <= free.to {
+            return Some(Place {
+                start,
+                until: free.to,
+                gap: index + first + place,
+            });
+        }
+    }
+    None
 }
 
 #[cfg(test)]

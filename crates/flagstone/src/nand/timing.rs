@@ -52,6 +52,13 @@ impl Timing {
     }
 }
 
+/// When the last change of a block is done, and when all operations called for it are.
+#[derive(Debug, Clone, Copy, Default)]
+struct Block {
+    changed: Nanos,
+    used: Nanos,
+}
+
 /// The reservations of each plane and each channel.
 #[derive(Debug, Clone)]
 pub(super) struct Timelines {
@@ -65,9 +72,7 @@ pub(super) struct Timelines {
     /// The shortest operation of a plane, and the shortest transfer.
     shortest: Nanos,
     shortest_transfer: Nanos,
-    /// By block: when its last change is done, and when all operations called for it are.
-    changed: Vec<Nanos>,
-    used: Vec<Nanos>,
+    blocks: Vec<Block>,
     /// When the last program of each page is done.
     programmed: Vec<Nanos>,
     /// No operation will be ready before this instant.
@@ -91,8 +96,7 @@ impl Timelines {
             channels: vec![Timeline::default(); geometry.channels as usize],
             shortest: operations.into_iter().min().unwrap_or_default(),
             shortest_transfer: transfers[1],
-            changed: vec![Nanos::ZERO; blocks],
-            used: vec![Nanos::ZERO; blocks],
+            blocks: vec![Block::default(); blocks],
             programmed: vec![Nanos::ZERO; geometry.pages() as usize],
             present: Nanos::ZERO,
         }
@@ -116,7 +120,12 @@ impl Timelines {
         at: Ppn,
         spare_only: bool,
     ) -> Nanos {
-        let now = now.max(self.programmed[at.index()]);
+        // Those of pages are far apart in memory; the block is needed anyway.
+        let now = if self.blocks[block.index()].changed > now {
+            now.max(self.programmed[at.index()])
+        } else {
+            now
+        };
         let transfer = if spare_only {
             self.spare_transfer
         } else {
@@ -127,7 +136,7 @@ impl Timelines {
         } else {
             self.read_out(geometry, now, plane, transfer)
         };
-        let used = &mut self.used[block.index()];
+        let used = &mut self.blocks[block.index()].used;
         *used = done.max(*used);
         done
     }
@@ -160,7 +169,7 @@ impl Timelines {
         (plane, block): (u32, Pbn),
         at: Ppn,
     ) -> Nanos {
-        let now = now.max(self.changed[block.index()]);
+        let now = now.max(self.blocks[block.index()].changed);
         let done = if self.page_transfer == Nanos::ZERO {
             self.in_plane(plane, now, self.timing.program)
         } else {
@@ -196,7 +205,7 @@ impl Timelines {
 
     #[inline]
     pub(super) fn reprogram(&mut self, now: Nanos, (plane, block): (u32, Pbn), at: Ppn) -> Nanos {
-        let now = now.max(self.changed[block.index()]);
+        let now = now.max(self.blocks[block.index()].changed);
         let done = self.in_plane(plane, now, self.timing.reprogram);
         self.programmed[at.index()] = done;
         self.change(block, done)
@@ -204,7 +213,7 @@ impl Timelines {
 
     #[inline]
     pub(super) fn erase(&mut self, now: Nanos, (plane, block): (u32, Pbn)) -> Nanos {
-        let now = now.max(self.used[block.index()]);
+        let now = now.max(self.blocks[block.index()].used);
         let done = self.in_plane(plane, now, self.timing.erase);
         self.change(block, done)
     }
@@ -219,9 +228,9 @@ impl Timelines {
 
     #[inline]
     fn change(&mut self, block: Pbn, done: Nanos) -> Nanos {
-        self.changed[block.index()] = done;
-        let used = &mut self.used[block.index()];
-        *used = done.max(*used);
+        let block = &mut self.blocks[block.index()];
+        block.changed = done;
+        block.used = done.max(block.used);
         done
     }
 
@@ -246,8 +255,7 @@ impl Timelines {
     pub(super) fn reset(&mut self) {
         self.planes.fill(Timeline::default());
         self.channels.fill(Timeline::default());
-        self.changed.fill(Nanos::ZERO);
-        self.used.fill(Nanos::ZERO);
+        self.blocks.fill(Block::default());
         self.programmed.fill(Nanos::ZERO);
         self.present = Nanos::ZERO;
     }

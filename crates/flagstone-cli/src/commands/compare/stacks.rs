@@ -177,6 +177,7 @@ fn closed(
             frames: args.host.frames.unwrap_or(defaults.frames),
             policy: args.host.policy(),
             log_pages: args.host.log_pages(),
+            history_log: None,
             back_off_ms: defaults.back_off_ms,
             abort_ratio: args.abort_ratio,
             fill: args.fill.unwrap_or(super::FILL),

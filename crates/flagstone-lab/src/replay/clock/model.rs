@@ -32,6 +32,33 @@ pub(super) struct Simulated {
     pub(super) busy: u64,
 }
 
+/// A clock that is wrong, for a control: planes and channels take operations in the order of
+/// `tasks`, and are idle until the next one is ready.
+pub(super) fn in_order(tasks: &[Task], ready: &[Ready], planes: usize, shared: usize) -> Simulated {
+    let mut plane_free = vec![0; planes];
+    let mut channel_free = vec![0; planes.div_ceil(shared)];
+    let (mut ends, mut busy) = (Vec::with_capacity(tasks.len()), 0);
+    for (task, ready) in tasks.iter().zip(ready) {
+        let due = ready.after.map_or(0, |after| ends[after]) + ready.wait;
+        let others = ready.others.iter().map(|&other| ends[other]);
+        let mut start = others.fold(due, u64::max).max(plane_free[task.plane]);
+        let channel = &mut channel_free[task.plane / shared];
+        let mut end = start + task.before + task.behind;
+        if task.transfer > 0 {
+            let from = (start + task.before).max(*channel);
+            if task.before == 0 {
+                start = from;
+            }
+            *channel = from + task.transfer;
+            end = *channel + task.behind;
+        }
+        plane_free[task.plane] = end;
+        busy += end - start;
+        ends.push(end);
+    }
+    Simulated { ends, busy }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// An operation is ready, and joins the queue of its plane.
@@ -198,4 +225,12 @@ fn operations_wait_for_planes_for_channels_and_for_each_other() {
     let simulated = simulate(&tasks, &ready, 2, 2);
     assert_eq!(simulated.ends, [11, 21, 33, 25]);
     assert_eq!(simulated.busy, 11 + 21 + 12 + 4);
+    let simulated = in_order(&tasks, &ready, 2, 2);
+    assert_eq!(simulated.ends, [11, 21, 33, 25]);
+    assert_eq!(simulated.busy, 11 + 21 + 12 + 4);
+    // An operation of the first plane that is ready at 100, and one behind it that was ready at 0.
+    ready[0].wait = 100;
+    ready[2].after = None;
+    assert_eq!(simulate(&tasks, &ready, 2, 2).ends, [111, 20, 12, 24]);
+    assert_eq!(in_order(&tasks, &ready, 2, 2).ends, [111, 121, 133, 125]);
 }

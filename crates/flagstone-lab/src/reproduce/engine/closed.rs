@@ -15,6 +15,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use toml::Table;
 
+/// Fewer pages than a transaction of TPC-C's mix writes in a history.
+const HISTORY_PAGES_MIN: u64 = 12;
+
 /// Settings of a closed loop, with the keys of an experiment file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClosedRun {
@@ -27,6 +30,10 @@ pub struct ClosedRun {
     /// Pages that the workload has written before the run, with nothing else of what it does.
     #[serde(default)]
     history_pages: u64,
+    /// Whether each force of the log of the stack `wal` takes new pages, which come out of the
+    /// reserve, and no page is used again ([FlagCommit] §5.3 counts its space).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    log_kept: bool,
     /// What its transactions are like. `compare` has none of these keys: it plays a recording.
     #[serde(flatten, skip_deserializing)]
     pages: PagesOptions,
@@ -59,6 +66,7 @@ impl ClosedRun {
         if matches!(setup.stack, Stack::Force(_)) {
             run.terms.log_pages = log_pages();
         }
+        run.log_kept &= setup.stack == Stack::Wal;
         if setup.granularity() == setup.stack.granularity() {
             run.terms.locks = None;
         }
@@ -83,7 +91,7 @@ impl ClosedRun {
         let named = named::settings(&self.named)?;
         let mut options = Options::default();
         options.settings = named.clone().keep_those_of(stack.below().info());
-        let setup = Closed {
+        let mut setup = Closed {
             stack,
             options,
             device: device_of(&self.device)?,
@@ -93,9 +101,57 @@ impl ClosedRun {
             terms: self.terms,
             workload: format!("tpcc, {} warehouses", self.warehouses),
         };
+        if self.log_kept && stack == Stack::Wal {
+            self.keep_log(&mut setup)?;
+        }
         let checked = setup.host().check(stack);
         checked.map_err(|error| RunError::of("stack", error.to_string()))?;
         Ok(setup)
+    }
+
+    /// Gives the logs of the history and of the run enough logical pages behind the filled ones to
+    /// use none again. Those that a log does not write take nothing from the reserve.
+    fn keep_log(&self, setup: &mut Closed) -> Result<(), RunError> {
+        let refused = |error: String| RunError::of("log_kept", error);
+        let pages = setup.setup().capacity();
+        let pages = pages.map_err(|error| refused(error.to_string()))?;
+        // A page that was forced is not written again, and checkpoints come as often as before.
+        let checkpoint_every = (setup.terms.log_pages / 4).to_string();
+        for (name, value) in [
+            ("log_padded", "true"),
+            ("checkpoint_every", &checkpoint_every),
+        ] {
+            if setup.settings.given().all(|(given, _)| given != name) {
+                setup.settings.set(name, value);
+            }
+        }
+        let filled = (f64::from(pages) * self.terms.fill).floor();
+        let [of_history, of_run] = self.rooms_of_log();
+        let all = filled + f64::from(of_history) + f64::from(of_run);
+        if all > f64::from(u32::MAX) {
+            return Err(refused("there are too many transactions".into()));
+        }
+        setup.device.config.logical_pages = Some(all as u32);
+        setup.terms = Terms {
+            fill: (filled + 0.5) / all,
+            log_pages: of_run,
+            history_log: Some(of_history),
+            ..setup.terms
+        };
+        Ok(())
+    }
+
+    /// Pages that the log of a history keeps, and the most that the log of a run may write: some
+    /// more than one for each transaction. A history of transactions of few pages writes more log;
+    /// its oldest log is not kept, since it is no longer than the experiment it stands for.
+    fn rooms_of_log(&self) -> [u32; 2] {
+        let transactions = self.terms.warm_up.saturating_add(self.terms.transactions);
+        let of_run = transactions.saturating_add(transactions / 5);
+        let of_history = self.history_pages / HISTORY_PAGES_MIN;
+        [of_history, of_run].map(|pages| {
+            let pages = pages.saturating_add(log_pages().into());
+            u32::try_from(pages).unwrap_or(u32::MAX)
+        })
     }
 
     pub(super) fn is_atomic(&self) -> bool {
@@ -156,6 +212,14 @@ impl ClosedRun {
         by().unwrap_or_else(|error: RunError| error.why)
     }
 
+    /// Whether the log of a run was longer than its room.
+    fn reuses_log(&self, record: &ClosedRecord) -> bool {
+        let terms = &self.terms;
+        let all = (terms.warm_up + terms.transactions) as f64;
+        let of_run = record.log_pages as f64 * all / terms.transactions as f64;
+        of_run > f64::from(self.rooms_of_log()[1])
+    }
+
     /// See [`super::Run::effort`].
     pub(super) fn effort(&self) -> (u64, u64) {
         let filling = self.setup().map_or(0, |setup| setup.setup().filling());
@@ -181,6 +245,11 @@ impl ClosedRun {
         setup.kept = history.kept();
         let record = setup.run_on(chip, &mut source);
         let record = record.map_err(|error| failed(error.to_string()))?;
+        if self.log_kept && self.reuses_log(&record) {
+            return Err(failed(
+                "the log has used a page again, in spite of log_kept".into(),
+            ));
+        }
         Ok(Outcome::Done {
             metrics: metrics(&record),
             seconds: record.timing.map_or(0.0, |timing| timing.wall_s),
@@ -247,17 +316,14 @@ mod tests {
     fn run(stack: &str, keys: &str) -> ClosedRun {
         let usual = "clients = 4\nwarehouses = 1\nframes = 200\nback_off_ms = 1.0\n\
                      abort_ratio = 0.0\nfill = 0.9\noverwrite = true\nwarm_up = 10\n\
-                     transactions = 60\n";
+                     transactions = 60\n\
+                     device = { preset = \"flagcommit-slc\", geometry = { page_bytes = 8192, \
+                     spare_bytes = 256, blocks_per_plane = 64, partial_programs = 9 } }\n";
         let name = |line: &str| line.split(' ').next().map(str::to_string);
         let given: Vec<_> = keys.lines().map(name).collect();
         let usual = usual.lines().filter(|line| !given.contains(&name(line)));
         let usual: Vec<&str> = usual.collect();
-        let text = format!(
-            "stack = \"{stack}\"\n{}\n{keys}\n\
-             device = {{ preset = \"flagcommit-slc\", geometry = {{ page_bytes = 8192, \
-             spare_bytes = 256, blocks_per_plane = 64, partial_programs = 9 }} }}\n",
-            usual.join("\n")
-        );
+        let text = format!("stack = \"{stack}\"\n{}\n{keys}", usual.join("\n"));
         ClosedRun::parse(toml::from_str(&text).unwrap()).unwrap()
     }
 
@@ -301,5 +367,39 @@ mod tests {
                 assert_eq!(metrics(&run, &shared), alone, "{}", run.name());
             }
         }
+    }
+
+    #[test]
+    fn a_log_that_is_kept_takes_from_the_reserve_what_it_writes() {
+        // A small device, whose blocks are all collected in the run.
+        let device = "device = { preset = \"flagcommit-slc\", geometry = { page_bytes = 8192, \
+                      spare_bytes = 256, planes_per_package = 1, blocks_per_plane = 64, \
+                      partial_programs = 9 }, \
+                      ftl = { over_provision = 0.4, victims = \"greedy\" } }";
+        let keys = |more: &str| format!("transactions = 2000\n{device}\n{more}");
+        let reused = run("wal", &keys(""));
+        let kept = run("wal", &keys("log_kept = true"));
+        let filled = |run: &ClosedRun| {
+            let setup = run.setup().unwrap();
+            let pages = f64::from(setup.setup().capacity().unwrap());
+            ((pages * setup.terms.fill) as u32, setup.host().log_pages)
+        };
+        assert_eq!(filled(&reused).0, filled(&kept).0);
+        assert_eq!([filled(&reused).1, filled(&kept).1], [1024, 3436]);
+        let library = Library::new(1);
+        // A page for each force in both, so that only what becomes of them differs.
+        let padded = run("wal", &keys("log_padded = true\ncheckpoint_every = 256"));
+        let [padded, kept] = [padded, kept].map(|run| metrics(&run, &library));
+        assert!(kept["log_pages"] > 1_500.0 && padded["log_pages"] > 1_500.0);
+        let collection = "gc_busy_ms_per_tx";
+        assert!(
+            kept[collection] > padded[collection],
+            "{kept:?}, {padded:?}"
+        );
+        // Nobody else has such a log.
+        assert_eq!(
+            run("cfc-ex", &keys("log_kept = true")),
+            run("cfc-ex", &keys(""))
+        );
     }
 }

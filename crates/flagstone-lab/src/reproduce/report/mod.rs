@@ -54,6 +54,7 @@ pub fn json(judged: &Judged) -> Value {
     let Judged {
         claim,
         judgement,
+        seeds,
         seconds,
     } = judged;
     let figures: Vec<Value> = claim
@@ -115,6 +116,7 @@ pub fn json(judged: &Judged) -> Value {
         "unit": claim.unit,
         "deviation": judgement.deviation(),
         "verdict": judgement.verdict.name(),
+        "seeds": seeds.iter().map(|verdict| verdict.name()).collect::<Vec<_>>(),
         "seconds": seconds,
         "parts": parts,
     })

@@ -16,6 +16,7 @@ pub(super) fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Holds => "holds",
         Verdict::Direction => "direction",
+        Verdict::Tie => "tie",
         Verdict::Differs => "differs",
         Verdict::NotMeasured => "none",
     }

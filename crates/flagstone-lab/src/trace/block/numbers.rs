@@ -1,28 +1,38 @@
 //! Dense numbers of touched pages, by volume and address.
 //!
-//! Memory grows with the touched address space, not with the number of requests: two bits per page,
-//! in chunks of [`CHUNK`] pages. A terabyte in pages of 4 KiB takes about 80 MB. A lookup accesses
-//! the small index and one word.
+//! Memory grows with the touched address space, not with the number of requests: 64 bytes for
+//! [`LINE`] pages, in chunks of [`CHUNK`] pages. A terabyte in pages of 4 KiB takes about 40 MB. A
+//! lookup accesses the small index and one cache line.
 
 use rustc_hash::FxHashMap as HashMap;
 
 use crate::trace::check::MAX_COUNT;
 
-/// Pages per chunk.
-const CHUNK: u64 = 1024;
-
 /// Pages per word.
 const WORD: u64 = 64;
 
-/// Which of 64 pages are touched, and the number of the first one.
+/// Words per line.
+const WORDS: usize = 7;
+
+/// Pages per line.
+const LINE: u64 = WORD * WORDS as u64;
+
+/// Lines per chunk.
+const LINES: usize = 8;
+
+/// Pages per chunk.
+const CHUNK: u64 = LINE * LINES as u64;
+
+/// Which of [`LINE`] pages are touched, and the number of the first one.
 #[derive(Debug, Clone, Copy, Default)]
-struct Word {
-    touched: u64,
+#[repr(align(64))]
+struct Line {
+    touched: [u64; WORDS],
     number: u32,
 }
 
-/// The words of a chunk.
-type Chunk = [Word; (CHUNK / WORD) as usize];
+/// The lines of a chunk.
+type Chunk = [Line; LINES];
 
 /// The pages touched by reads and writes.
 #[derive(Debug, Default)]
@@ -31,6 +41,12 @@ pub(super) struct Touched {
     index: HashMap<(u32, u64), u32>,
     chunks: Vec<Chunk>,
     pages: u64,
+}
+
+/// The line, the word and the bit of a page of a chunk.
+fn place_in_chunk(at: u64) -> (usize, usize, u64) {
+    let (line, at) = (at / LINE, at % LINE);
+    (line as usize, (at / WORD) as usize, at % WORD)
 }
 
 impl Touched {
@@ -45,9 +61,10 @@ impl Touched {
             });
             let chunk = &mut self.chunks[*place as usize];
             while at < stop {
-                let touched = &mut chunk[(at % CHUNK / WORD) as usize].touched;
-                let count = (WORD - at % WORD).min(stop - at);
-                let mask = (u64::MAX >> (WORD - count)) << (at % WORD);
+                let (line, word, bit) = place_in_chunk(at % CHUNK);
+                let touched = &mut chunk[line].touched[word];
+                let count = (WORD - bit).min(stop - at);
+                let mask = (u64::MAX >> (WORD - count)) << bit;
                 self.pages += u64::from((mask & !*touched).count_ones());
                 *touched |= mask;
                 at += count;
@@ -64,9 +81,13 @@ impl Touched {
         let mut pages = 0;
         for &(volume, chunk) in &order {
             let before = pages;
-            for word in &mut self.chunks[self.index[&(volume, chunk)] as usize] {
-                word.number = pages;
-                pages += word.touched.count_ones();
+            for line in &mut self.chunks[self.index[&(volume, chunk)] as usize] {
+                line.number = pages;
+                pages += line
+                    .touched
+                    .iter()
+                    .map(|word| word.count_ones())
+                    .sum::<u32>();
             }
             of_volume[volume as usize] += pages - before;
         }
@@ -104,9 +125,11 @@ impl Numbers {
 
     /// The number of the first touched page at or after page `at` of a chunk.
     fn number(&self, chunk: (u32, u64), at: u64) -> u32 {
-        let word = self.chunks[self.index[&chunk] as usize][(at / WORD) as usize];
-        let before = word.touched & !(u64::MAX << (at % WORD));
-        word.number + before.count_ones()
+        let (line, word, bit) = place_in_chunk(at);
+        let line = &self.chunks[self.index[&chunk] as usize][line];
+        let words = line.touched[..word].iter().map(|word| word.count_ones());
+        let before = line.touched[word] & !(u64::MAX << bit);
+        line.number + words.sum::<u32>() + before.count_ones()
     }
 
     /// The numbers of the touched pages in `first..end`. They form one range, as numbers follow
@@ -144,6 +167,7 @@ mod tests {
             (0, 63, 65),
             (1, 7 << 40, (7 << 40) + 3),
             (0, 511, 513),
+            (0, 3_500, 3_700),
         ];
         let (mut touched, mut set) = (Touched::default(), BTreeSet::new());
         for (volume, first, end) in ranges {

@@ -32,8 +32,8 @@
 //!             pointer names. Versions above that, and straddled ones, are uncommitted.
 //!
 //! Departures  D1. How versions are numbered is left open in print; the plain reading is one above
-//!             those on flash. Then T1 writes A_5, which names B_8, and aborts with B_8 kept back;
-//!             T2 commits another B_8; and A_5's link finds what it names. Numbers that were named
+//!             those on flash. Then X writes A_5, which names B_8, and aborts with B_8 kept back;
+//!             Y commits another B_8; and A_5's link finds what it names. Numbers that were named
 //!             are skipped as well (invariant 3).
 //!             D2. Invariant 4 is left open: a version that lands without all of its predecessor's
 //!             transaction would make that look committed. The next version waits.

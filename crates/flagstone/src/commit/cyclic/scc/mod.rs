@@ -24,8 +24,8 @@
 //!             What counts is P's newest version if that is committed, else the one below it.
 //!
 //! Departures  D1. As restated in print, an uncommitted version is erased before the next version
-//!             of its own page only. Then T1 writes A_5, which names B_8, and aborts with B_8 kept
-//!             back; T2 commits B_8; and A_5's link finds what it names. Versions that name the
+//!             of its own page only. Then X writes A_5, which names B_8, and aborts with B_8 kept
+//!             back; Y commits B_8; and A_5's link finds what it names. Versions that name the
 //!             page are erased as well (invariant 2).
 //!             D2. Invariant 3 is left open: a version that lands without all of its predecessor's
 //!             transaction would make that look committed. The next version waits.
