@@ -268,7 +268,7 @@ fn a_story_keeps_what_the_violated_page_depends_on_and_leaves_the_rest_out() {
     assert!(says(&story, "steps of others") && !says(&whole, "steps of others"));
 }
 
-/// The names of transactions in a text: `T6` or `#6`.
+/// The names of transactions in a text, such as `T6` or `#6`.
 fn names_in(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !(c.is_alphanumeric() || c == '#'));
     words.filter(|word| {
@@ -277,8 +277,8 @@ fn names_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where a story calls a transaction otherwise than its picture: a name that no cell and no client
-/// has, or a page whose field of its transaction and whose cell differ.
+/// Names on which text and picture of a story disagree: those that no cell and no client has, and
+/// pages whose transaction field differs from their cell.
 fn strangers(story: &Story) -> BTreeSet<String> {
     let (mut known, mut named) = (BTreeSet::new(), BTreeSet::new());
     let mut strangers = BTreeSet::new();
@@ -344,7 +344,7 @@ fn text_tables_and_fields_call_a_transaction_as_its_cells_do() {
         };
         let (mut story, _) = tell(&run, detail);
         assert_eq!(strangers(&story), BTreeSet::new(), "{id}");
-        // Control: the name that the device has for it.
+        // Control: the identifier that the device uses for the transaction.
         story.panes[0].ending.text += " T6";
         assert_eq!(strangers(&story), BTreeSet::from(["T6".into()]), "{id}");
     }

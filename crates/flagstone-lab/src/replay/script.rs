@@ -75,7 +75,7 @@ impl Script {
         for (at, event) in trace.events.iter().enumerate() {
             events[event.transaction as usize].push(at);
         }
-        // By page, the last list of pages that it went to: lists are numbered.
+        // For each page, the number of the last list of pages that contains it.
         let mut listed: Vec<u32> = Vec::new();
         let mut list = 0_u32;
         for own in events.iter().filter(|own| !own.is_empty()) {

@@ -32,8 +32,8 @@ pub(super) struct Simulated {
     pub(super) busy: u64,
 }
 
-/// A clock that is wrong, for a control: planes and channels take operations in the order of
-/// `tasks`, and are idle until the next one is ready.
+/// A wrong clock, as a control: planes and channels run operations in the order of `tasks` and stay
+/// idle until the next one is ready.
 pub(super) fn in_order(tasks: &[Task], ready: &[Ready], planes: usize, shared: usize) -> Simulated {
     let mut plane_free = vec![0; planes];
     let mut channel_free = vec![0; planes.div_ceil(shared)];
@@ -228,7 +228,7 @@ fn operations_wait_for_planes_for_channels_and_for_each_other() {
     let simulated = in_order(&tasks, &ready, 2, 2);
     assert_eq!(simulated.ends, [11, 21, 33, 25]);
     assert_eq!(simulated.busy, 11 + 21 + 12 + 4);
-    // An operation of the first plane that is ready at 100, and one behind it that was ready at 0.
+    // An operation on the first plane that is ready at 100; a later one in the order is ready at 0.
     ready[0].wait = 100;
     ready[2].after = None;
     assert_eq!(simulate(&tasks, &ready, 2, 2).ends, [111, 20, 12, 24]);

@@ -43,7 +43,7 @@ pub(super) struct Touched {
     pages: u64,
 }
 
-/// The line, the word and the bit of a page of a chunk.
+/// Splits the place of a page in its chunk into line, word and bit.
 fn place_in_chunk(at: u64) -> (usize, usize, u64) {
     let (line, at) = (at / LINE, at % LINE);
     (line as usize, (at / WORD) as usize, at % WORD)
