@@ -9,7 +9,7 @@ use flagstone::layout::{Layout, get, put};
 use flagstone::units::Lpn;
 
 layout! {
-    /// The first page of a store of tables.
+    /// The first page of a store that holds tables.
     pub tables_head: 32 => {
         MAGIC:   16, "Flagstone tables";
         VERSION: 2,  "2, or 3 while tables are being dropped; 1 where an entry of a leaf has a \
