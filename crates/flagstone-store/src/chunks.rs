@@ -354,7 +354,7 @@ impl<P: Pages> Chunks<P> {
         let group = chunk / self.cut.sharing();
         let start = self.cut.tail_place(chunk).start + from;
         let part = start..start + into.len();
-        // `tails` caches the view of the live transaction.
+        // `tails` caches only tails as the live transaction sees them.
         let is_kept_right = version == self.own();
         if is_kept_right && let Some(tails) = self.tails.get(&group) {
             into.copy_from_slice(&tails.bytes[part]);

@@ -53,7 +53,7 @@ impl Sabotage {
         others.chain(of_host).chain(rules)
     }
 
-    /// Those that are not mistakes of an index, a database, or SEAL.
+    /// Sabotage other than mistakes of an index, a database, or SEAL.
     const OTHERS: [(Sabotage, &'static str); 10] = [
         (Sabotage::None, "none"),
         (Sabotage::SyncIgnored, "sync-ignored"),

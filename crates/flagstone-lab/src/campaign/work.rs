@@ -9,7 +9,7 @@ pub struct Work {
     pub cuts: u64,
     /// If every outcome is tried: operations at which the power failed. Each outcome is a cut.
     pub points: u64,
-    /// Those of which all outcomes were tried, not a sample.
+    /// Points of which all outcomes were tried, not a sample.
     pub points_whole: u64,
     /// Cuts during recovery.
     pub cuts_in_recovery: u64,

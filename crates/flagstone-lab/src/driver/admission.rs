@@ -157,7 +157,7 @@ mod tests {
         // Concurrent, from the begin of the segment on, whatever has ended since.
         assert_eq!(segments.admits(&writes(&[2]), 1, Nanos(6)), Some(Nanos(5)));
         segments.begun(&writes(&[2]));
-        // Also if the transaction that wrote the page has ended.
+        // A written page conflicts even after the transaction that wrote it has ended.
         assert_eq!(segments.admits(&writes(&[3, 1]), 1, Nanos(7)), None);
         let opened = segments.admits(&writes(&[3, 1]), 0, Nanos(9));
         assert_eq!(opened, Some(Nanos(9)));

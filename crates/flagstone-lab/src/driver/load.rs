@@ -10,7 +10,7 @@ pub struct Load {
     /// Mean number of transactions that had arrived and not ended, as seen by the arrivals of the
     /// second quarter.
     pub backlog_before: f64,
-    /// The same for the arrivals of the last quarter.
+    /// The mean number as seen by the arrivals of the last quarter.
     pub backlog_after: f64,
     /// Whether the backlog grows: between the two quarters, by more than one percent of the
     /// arrivals in between, and by more than random variation.

@@ -52,7 +52,7 @@ pub enum DriverError {
     Stuck {
         /// When.
         at: Nanos,
-        /// Their number.
+        /// The number of waiting transactions.
         waiting: usize,
     },
 }

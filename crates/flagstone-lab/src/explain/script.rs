@@ -49,7 +49,7 @@ enum Last {
     Own,
     /// Pages of the transaction that is rolled back.
     Over,
-    /// So many pages that the collector works meanwhile.
+    /// Enough pages for the collector to run meanwhile.
     Long,
     /// One page twice.
     Twice,

@@ -73,11 +73,11 @@ pub enum Published {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Measures {
-    /// One.
+    /// One expression.
     One(Expr),
-    /// One per published point; or several, each compared with the one published figure.
+    /// One expression per published point; or several, each compared with the one published figure.
     Many(Vec<Expr>),
-    /// One per published name.
+    /// One expression per published name.
     Named(BTreeMap<String, Expr>),
 }
 

@@ -192,7 +192,7 @@ impl Pair {
 /// How the numbers of two restarts are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Numbers {
-    /// They must be equal.
+    /// The numbers must be equal.
     Equal,
     /// Tables also count what is on no page any more: the first may have higher numbers.
     NotBefore,

@@ -500,7 +500,7 @@ impl World for Tables {
         let lived = run.live(life, steps, dice);
         run.world.crowd.iter().for_each(Crowd::give_room);
         match lived {
-            // As for pages: a cut shows that nothing else happened.
+            // As in runs over pages, the later cut shows that the failure changed nothing.
             Err(what) if run.world.wide.is_some() && was_told(&what) => {
                 run.tally.wide.failures += 1;
                 run.look(life, dice);

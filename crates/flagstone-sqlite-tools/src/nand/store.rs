@@ -113,7 +113,7 @@ impl Bytes for Recorded {
     }
 }
 
-/// A backing of stores in files that records.
+/// The backing of recorded stores: files whose writes are recorded.
 struct Recording;
 
 impl Backing for Recording {

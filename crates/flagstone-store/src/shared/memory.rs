@@ -165,7 +165,7 @@ mod tests {
         memory.fetched(AT, &page(1), 1, 1);
         assert_eq!(memory.newest(AT, Some(2)), Some(page(2)));
         assert_eq!(memory.newest(AT, None), Some(page(2)));
-        // The same after an eviction, and after a trim.
+        // The reader does not bring the old page back after an eviction or a trim either.
         memory.cache.clear();
         memory.fetched(AT, &page(1), 1, 1);
         assert_eq!(memory.newest(AT, Some(2)), None);

@@ -186,7 +186,7 @@ pub(super) struct View<'a> {
     pub victims: &'a Victims,
     /// Number of erases of each block, as far as known.
     pub erases: &'a [u32],
-    /// Their mean.
+    /// The mean number of erases of a block.
     pub erases_mean: u32,
     /// Pages of a block that can hold data.
     pub dense_pages: u32,

@@ -28,7 +28,7 @@ pub struct Wear {
 /// How close a device is to its end of life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EndOfLife {
-    /// Not close.
+    /// The device is not close to its end of life.
     Far,
     /// The data should be copied to another device.
     Near,

@@ -1,5 +1,5 @@
-//! Indexes over damaged pages: the damage lies under right checksums, so that nothing below the
-//! index notices it.
+//! Indexes over damaged pages. The checksums are made to match the damage, so that nothing below
+//! the index detects it.
 
 use super::EDIT;
 use crate::index::{BackingError, Recoverable, Value};
@@ -11,26 +11,26 @@ use std::sync::OnceLock;
 const ZERO: Nanos = Nanos::ZERO;
 const PAGE_BYTES: usize = 256;
 const PAGES: u32 = 4096;
-/// Keys of the history are below, and every third one is never there.
+/// Keys of the history are below this number. Every third one is never present.
 const KEYS: u64 = 150;
 
-/// How an index is used.
+/// A way to use an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Used {
     Alone(IndexKind),
-    /// With transactions by those of its store.
+    /// With transactions, provided by those of its store.
     Recoverable(IndexKind),
 }
 
-/// All ways of use.
+/// All ways to use an index.
 pub(super) fn uses() -> Vec<Used> {
     let kinds = IndexKind::ALL.iter().copied();
     let alone = kinds.clone().map(Used::Alone);
     alone.chain(kinds.map(Used::Recoverable)).collect()
 }
 
-/// Pages that say that they have transactions. None is rolled back: an index that stopped in the
-/// middle of a change is opened anew from the pages as they are.
+/// Pages that claim to support transactions, but roll none back: an index that stopped in the
+/// middle of a change is reopened from the pages as they are.
 struct Pages(MemStore);
 
 impl Pages {
@@ -73,7 +73,7 @@ impl BackingStore for Pages {
     }
 }
 
-/// The changes of the history: a key, and its new value or none.
+/// The changes of the history: a key, and its new value, or `None` to delete it.
 fn changes() -> impl Iterator<Item = (Key, Option<Value>)> {
     (0..400).map(|n| {
         let key = n * 37 % KEYS;
@@ -81,10 +81,10 @@ fn changes() -> impl Iterator<Item = (Key, Option<Value>)> {
     })
 }
 
-/// Changes of a transaction.
+/// The number of changes in a transaction.
 const CHANGES: usize = 4;
 
-/// What the index must hold after the history.
+/// The entries that the index must hold after the history.
 #[cfg(test)]
 pub(super) fn records() -> BTreeMap<Key, Value> {
     let mut records = BTreeMap::new();
@@ -97,7 +97,7 @@ pub(super) fn records() -> BTreeMap<Key, Value> {
     records
 }
 
-/// An index that is opened in one of the ways.
+/// An index opened in one of the ways of use.
 enum Opened {
     Alone(Box<dyn Index>),
     Recoverable(Box<Recoverable>),
@@ -129,7 +129,7 @@ impl Opened {
         Ok(found?.0)
     }
 
-    /// Makes changes, in one transaction where there are some.
+    /// Makes changes, in one transaction if the index has transactions.
     fn change(&mut self, changes: &[(Key, Option<Value>)]) -> Result<(), IndexError> {
         match self {
             Opened::Alone(index) => {
@@ -156,7 +156,7 @@ impl Opened {
     }
 }
 
-/// The pages after the history.
+/// The contents of all pages after the history.
 fn images(used: Used) -> Vec<Vec<u8>> {
     let blank = Pages::with(&[]);
     let mut opened = Opened::on(blank, used).expect("it is blank");
@@ -184,14 +184,13 @@ fn images(used: Used) -> Vec<Vec<u8>> {
     images
 }
 
-/// An index over damaged pages: the first byte chooses the index and how it is used, and what
-/// follows is damage, [`EDIT`] bytes each, to its pages after a history. It is opened, checked,
-/// searched and changed.
+/// Opens, checks, searches and changes an index over damaged pages. The first byte chooses the
+/// index and its way of use; each [`EDIT`] bytes after it damage its pages after a history.
 pub fn index(bytes: &[u8]) -> bool {
     open_damaged(bytes).is_ok()
 }
 
-/// What is found in a damaged index, or the first error.
+/// The entries found in a damaged index, or the first error.
 pub(super) fn open_damaged(bytes: &[u8]) -> Result<BTreeMap<Key, Value>, IndexError> {
     static WHOLE: OnceLock<Vec<(Used, Vec<Vec<u8>>)>> = OnceLock::new();
     let all = WHOLE.get_or_init(|| uses().into_iter().map(|of| (of, images(of))).collect());
@@ -222,13 +221,13 @@ fn damage(images: &mut [Vec<u8>], edit: &[u8]) {
     }
 }
 
-/// Opens an index, checks and searches it, and goes on with it. Gives what it held.
+/// Opens an index, checks, searches and changes it. Returns the entries that it held.
 fn use_pages(used: Used, images: &[Vec<u8>]) -> Result<BTreeMap<Key, Value>, IndexError> {
     let mut opened = Opened::on(Pages::with(images), used)?;
-    // It says of more damage than searches meet that it is there.
+    // The check detects more damage than searches encounter.
     let _ = opened.index().check();
     let (mut found, mut first) = (BTreeMap::new(), Ok(()));
-    // Searches go on after an error, as those of a user do who asks for another key.
+    // Searches continue after an error, like those of a user who then asks for another key.
     for key in 0..KEYS {
         match opened.get(key) {
             Ok(value) => found.extend(value.map(|value| (key, value))),

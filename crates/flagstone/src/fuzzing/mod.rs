@@ -1,6 +1,6 @@
-//! What fuzz targets call: each function gives some bytes to parsers and says whether any of them
-//! took them. None may panic, whatever the bytes are. The targets are in `fuzz/`; the tests here
-//! run the same functions on seeded damage.
+//! Functions for fuzz targets. Each gives bytes to parsers and returns whether one of them accepted
+//! them; none may panic on any input. The targets are in `fuzz/`; the tests here run the same
+//! functions on seeded damage.
 
 mod indexes;
 pub mod sample;
@@ -16,20 +16,20 @@ use crate::nand::Contents;
 use crate::page::Page;
 use std::sync::OnceLock;
 
-/// A part of a root, a root, and what protocols keep in one.
+/// Parses a part of a root, a root, and what protocols store in one.
 pub fn root(bytes: &[u8]) -> bool {
     let parsed = is_root(bytes);
     fuzz::blob(bytes) || parsed
 }
 
-/// A page of a protocol's log, and records of the host's.
+/// Parses a page of a protocol's log, and records of the host's log.
 pub fn log(bytes: &[u8]) -> bool {
     let parsed = fuzz::log_page(bytes);
     is_log(bytes) || parsed
 }
 
-/// A page of records, which comes back as it was; and a list of entries, which may stand behind
-/// one.
+/// Parses a page of records, which must be encoded to the same bytes again, and a list of entries,
+/// which may follow such a page.
 pub fn page(bytes: &[u8]) -> bool {
     let listed = fuzz::list(bytes);
     let Ok(page) = Page::parse(bytes) else {
@@ -44,7 +44,7 @@ pub fn page(bytes: &[u8]) -> bool {
     true
 }
 
-/// A spare area: its head, and the tail of each protocol. Shorter ones are blank at the end.
+/// Parses the head of a spare area and the tail of each protocol. Short inputs are padded as blank.
 pub fn spare(bytes: &[u8]) -> bool {
     let mut spare = [0xff; header::SIZE + TAIL_BYTES_MAX];
     let len = bytes.len().min(spare.len());
@@ -59,14 +59,14 @@ pub fn spare(bytes: &[u8]) -> bool {
     true
 }
 
-/// A whole device: the first byte chooses a stack, and what follows is damage, [`EDIT`] bytes each,
-/// to a device of that stack with a history ([`sample`]). It is opened, read and written; so much
-/// that all blocks are collected, if the highest bit of the first byte is set.
+/// Opens, reads and writes a damaged device. The first byte chooses a stack; each [`EDIT`] bytes
+/// after it damage a device of that stack with a history ([`sample`]). If the highest bit of the
+/// first byte is set, enough is written to collect all blocks.
 pub fn flash(bytes: &[u8]) -> bool {
     open_damaged(bytes).is_ok()
 }
 
-/// What is found in a damaged device, or why it cannot be opened.
+/// The records found in a damaged device, or why it cannot be opened.
 fn open_damaged(bytes: &[u8]) -> Result<sample::Records, String> {
     static WHOLE: OnceLock<Vec<(Stack, Contents)>> = OnceLock::new();
     let all = WHOLE.get_or_init(|| {
@@ -87,14 +87,14 @@ fn open_damaged(bytes: &[u8]) -> Result<sample::Records, String> {
     }
 }
 
-/// Bytes of one piece of damage: what is done, a page (2), a place in it (2), and a value.
+/// Bytes of one piece of damage: the kind of damage, a page (2), a place in it (2), and a value.
 pub const EDIT: usize = 6;
 
 fn damage(contents: &mut Contents, edit: &[u8]) {
     let word = |at: usize| usize::from(u16::from_le_bytes([edit[at], edit[at + 1]]));
     let (page, place, value) = (word(1), word(3), edit[5]);
     let kept = contents.spare_kept;
-    // Blank pages tell nothing: of the others, the one that is asked for.
+    // Damage to blank pages shows nothing, so choose among the others.
     let written: Vec<usize> = (0..contents.programs.len())
         .filter(|&page| contents.programs[page] > 0)
         .collect();

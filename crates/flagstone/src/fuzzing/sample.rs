@@ -1,4 +1,4 @@
-//! A small device with a history. Golden images are made of it, and fuzzing damages it.
+//! A small device with a history. Golden images are made from it, and fuzzing damages it.
 
 use crate::commit::{Kind, Options};
 use crate::ftl::Config;
@@ -8,16 +8,16 @@ use crate::page::SlotNo;
 use crate::units::{Lpn, Nanos, TxId};
 use std::collections::BTreeMap;
 
-/// Pages of records, and records of each.
+/// The number of pages of records, and of records in each.
 const PAGES: u32 = 12;
 const SLOTS: SlotNo = 3;
-/// So many that MixSL has compacted its log.
+/// The number of rounds after which MixSL has compacted its log.
 const ROUNDS: u32 = 28;
 
-/// How its FTL is set up.
+/// The configuration of the device's FTL.
 pub const DEVICE: Config = Config::small(40, Some(3));
 
-/// How the database above it is set up: so few frames that pages go out before they are committed.
+/// The configuration of the host: so few frames that pages are evicted before they are committed.
 pub fn host(stack: Stack) -> HostConfig {
     let config = HostConfig {
         frames: 6,
@@ -49,7 +49,7 @@ pub fn geometry(stack: Stack) -> Geometry {
     }
 }
 
-/// Records by page and slot; one that is missing is deleted, or was never written.
+/// Records by page and slot. A missing one was deleted or never written.
 pub type Records = BTreeMap<(u32, SlotNo), Vec<u8>>;
 
 /// All places that can hold a record.
@@ -57,7 +57,7 @@ pub fn places() -> impl Iterator<Item = (u32, SlotNo)> {
     (0..PAGES).flat_map(|page| (0..SLOTS).map(move |slot| (page, slot)))
 }
 
-/// What a round writes.
+/// The records that a round writes or deletes.
 fn writes(round: u32) -> impl Iterator<Item = ((u32, SlotNo), Option<Vec<u8>>)> {
     (0..3).map(move |i| {
         let page = (round * 5 + i * 7) % PAGES;
@@ -68,12 +68,12 @@ fn writes(round: u32) -> impl Iterator<Item = ((u32, SlotNo), Option<Vec<u8>>)> 
     })
 }
 
-/// Whether a round is rolled back. `plain` cannot.
+/// Whether a round is rolled back. `plain` does not support that.
 fn aborts(stack: Stack, round: u32) -> bool {
     round % 4 == 3 && stack != Stack::Force(Kind::Plain)
 }
 
-/// What a restart must find.
+/// The records that a restart must find.
 pub fn records(stack: Stack) -> Records {
     let mut records = Records::new();
     for round in (0..ROUNDS).filter(|&round| !aborts(stack, round)) {
@@ -87,8 +87,8 @@ pub fn records(stack: Stack) -> Records {
     records
 }
 
-/// What is on the flash after the history: transactions that committed, others that were rolled
-/// back, and one that was cut short.
+/// The contents of the flash after the history: transactions that committed, others that were
+/// rolled back, and one that was interrupted.
 pub fn contents(stack: Stack) -> Contents {
     let geometry = geometry(stack);
     let flash = Shared::new(Chip::new(
@@ -118,7 +118,7 @@ fn start(stack: Stack, flash: Box<dyn Flash>) -> Result<Host, HostError> {
     Host::open(flash, stack, DEVICE, &options, &host, Nanos::ZERO)
 }
 
-/// Writes to the device and commits, as far as it goes.
+/// Runs rounds of transactions until the first error.
 fn go_on(host: &mut Host, mut now: Nanos, rounds: u32) -> Result<(), HostError> {
     for round in 0..rounds {
         let tx = host.begin(now)?;
@@ -137,8 +137,8 @@ fn go_on(host: &mut Host, mut now: Nanos, rounds: u32) -> Result<(), HostError> 
     Ok(())
 }
 
-/// Begins a transaction that writes what a round does, and looks at so many pages that those which
-/// it wrote are evicted, where the stack allows that.
+/// Begins a transaction with the writes of a round. Then reads so many other pages that the written
+/// ones are evicted, if the stack allows that.
 fn run(host: &mut Host, now: &mut Nanos, round: u32) -> TxId {
     let tx = host.begin(*now).expect("it begins");
     for ((page, slot), bytes) in writes(round) {
@@ -167,7 +167,7 @@ fn commit(host: &mut Host, now: Nanos, tx: TxId) -> Nanos {
     }
 }
 
-/// What is in the device after a restart, which can be written to.
+/// The records in a device after a restart. The device must accept writes as well.
 ///
 /// # Errors
 /// Says why the device cannot be opened, read or written.
@@ -175,10 +175,10 @@ pub fn open(stack: Stack, contents: Contents) -> Result<Records, String> {
     open_and_write(stack, contents, 4)
 }
 
-/// So many rounds that all blocks which are found are collected.
+/// The number of rounds after which every block found at the start has been collected.
 pub const MANY_ROUNDS: u32 = 120;
 
-/// As [`open`], with so many rounds of writes.
+/// As [`open`], then writes for `rounds` rounds.
 ///
 /// # Errors
 /// Says why the device cannot be opened, read or written.

@@ -1,6 +1,6 @@
-//! The fuzz targets on seeded damage: valid inputs with a few bytes changed, and bytes without any
-//! sense. What they must not do is panic; that some inputs are taken and some are not shows that
-//! the damage is neither too small nor too large.
+//! Runs the fuzz targets on seeded damage: valid inputs with a few bytes changed, and random bytes.
+//! The targets must not panic. Some inputs must be accepted and some refused, or the damage would
+//! be too small or too large.
 
 use super::*;
 use crate::commit::Kind;
@@ -10,7 +10,7 @@ use crate::ftl::PageKind;
 use crate::units::Lpn;
 use std::collections::BTreeSet;
 
-/// Changes some bytes, or cuts them, or repeats a part.
+/// Changes or removes some bytes, or repeats a part.
 fn mutate(dice: &mut Dice, valid: &[u8]) -> Vec<u8> {
     let mut bytes = valid.to_vec();
     for _ in 0..1 + dice.below(3) {
@@ -30,7 +30,7 @@ fn mutate(dice: &mut Dice, valid: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Runs a target on damage to valid inputs, which it takes, and on noise.
+/// Runs a target on valid inputs, which it must accept, on damaged ones, and on random bytes.
 fn run(target: fn(&[u8]) -> bool, valid: &[Vec<u8>], rounds: u32) {
     let mut dice = Dice(17);
     let (mut taken, mut refused) = (0, 0);
@@ -53,7 +53,7 @@ fn run(target: fn(&[u8]) -> bool, valid: &[Vec<u8>], rounds: u32) {
     );
 }
 
-/// The data of all pages of a kind, of devices of every stack.
+/// The data of all pages of one kind, from devices of every stack.
 fn data_of(kind: PageKind) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for stack in Stack::all() {
@@ -62,7 +62,7 @@ fn data_of(kind: PageKind) -> Vec<Vec<u8>> {
             let spare = &contents.spare[at.index() * contents.spare_kept..];
             Header::parse(spare).is_some_and(|head| head.kind == kind)
         });
-        // The last one has most in it.
+        // The last page holds the most.
         all.extend(pages.next_back().map(|(_, data)| data.to_vec()));
     }
     all
@@ -73,7 +73,7 @@ fn roots() {
     let roots = data_of(PageKind::Root);
     assert!(roots.len() >= 6, "{} stacks have a root", roots.len());
     run(root, &roots, 1_000);
-    // What is behind the head of the only part.
+    // The bytes after the head of the only part.
     let images: Vec<Vec<u8>> = roots
         .iter()
         .map(|root| root[PART_HEAD_BYTES..].to_vec())
@@ -109,7 +109,7 @@ fn log_pages_and_log_records() {
 #[test]
 fn pages_of_records() {
     let mut pages = data_of(PageKind::Data);
-    // The log of the host lies in pages, too.
+    // The log of the host lies in data pages as well.
     pages.retain(|bytes| Page::parse(bytes).is_ok_and(|page| page.records().count() > 0));
     assert!(pages.len() >= 6, "{} stacks end with a page", pages.len());
     run(page, &pages, 500);
@@ -136,7 +136,7 @@ fn spare_areas() {
     run(spare, &areas, 300);
 }
 
-/// A message without its numbers, for telling kinds of messages apart.
+/// A message without its numbers, to tell kinds of messages apart.
 fn numberless(message: &str) -> String {
     message.replace(|c: char| c.is_ascii_digit(), "")
 }
@@ -165,21 +165,21 @@ fn whole_devices() {
     );
 }
 
-/// Inputs of some pieces of damage behind a byte.
+/// An input of random pieces of damage, after the byte `which`.
 fn edits(dice: &mut Dice, which: u8) -> Vec<u8> {
     let mut bytes = vec![which];
     for _ in 0..1 + dice.below(3) {
         let edit = dice.next().to_le_bytes();
         bytes.extend_from_slice(&edit[..EDIT - 1]);
-        // Numbers are at their ends more often than between them.
+        // Values are extreme more often than not.
         let ends = [0, 0xff, 0x7f, 0x80, 1];
         bytes.push(*ends.get(dice.below(9) as usize).unwrap_or(&edit[7]));
     }
     bytes
 }
 
-/// Wrong where an index trusts what it reads: a number that leads out of a list panics, and pages
-/// that name each other keep a search for ever.
+/// Fails if an index trusts what it reads: a number beyond the end of a list panics, and pages that
+/// refer to each other make a search endless.
 #[test]
 fn pages_of_indexes() {
     let mut dice = Dice(7);
@@ -200,7 +200,7 @@ fn pages_of_indexes() {
     }
 }
 
-/// What the target found: each of these was a panic, or a search without an end.
+/// Inputs that the target found. Each once led to a panic or to an endless search.
 #[test]
 fn damage_to_indexes_that_was_trusted_once() {
     for damage in [
@@ -210,27 +210,27 @@ fn damage_to_indexes_that_was_trusted_once() {
         &[
             2, 190, 48, 135, 206, 243, 128, 31, 55, 248, 231, 161, 131, 254, 18, 56, 61, 41, 221,
         ],
-        // Records and keys of nodes out of their order.
+        // Records, and keys of nodes, are out of order.
         &[
             4, 57, 157, 111, 142, 87, 0, 255, 81, 162, 3, 92, 0, 95, 221, 235, 24, 109, 0,
         ],
         &[12, 9, 246, 179, 41, 93, 0],
-        // The links of leaves lead round in a circle.
+        // The links of leaves form a cycle.
         &[5, 154, 64, 151, 207, 206, 99, 48, 117, 132, 113, 99, 127],
-        // A log page of SAL-hashing is its own head.
+        // A log page of SAL-hashing refers to itself as the head.
         &[
             15, 217, 170, 53, 221, 54, 205, 159, 255, 188, 20, 122, 255, 109, 172, 61, 151, 196, 0,
         ],
-        // A batch of SAL-hashing's groups ends behind the last page number.
+        // A batch of SAL-hashing's groups ends beyond the last page number.
         &[7, 21, 114, 106, 32, 244, 255, 236, 148, 167, 127, 166, 255],
     ] {
         let _ = indexes::open_damaged(damage);
     }
 }
 
-/// A restart knows a page from the summary of its block. That the page itself says something else
-/// came out when it was collected: the logical page was beyond the device, or not the one that was
-/// mapped to it; a link led to a page that there is not.
+/// A restart knows a page from the summary of its block. Contradictions in the page itself once
+/// appeared only at its collection: its logical page was beyond the device or mapped to another
+/// page, or a link led to a missing page.
 #[test]
 fn pages_that_lie_about_themselves_are_left_where_they_are() {
     for (which, stack) in (0..).zip(Stack::all()) {
@@ -264,7 +264,7 @@ fn a_sample_has_the_records_of_its_history() {
     }
 }
 
-/// Pages of live transactions are on the flash, each in the way of its protocol. Groups of one
+/// Pages of live transactions are on flash, in a way specific to each protocol. Groups of a single
 /// client have one member, so G-MixSL is left out.
 #[test]
 fn samples_of_two_stacks_differ() {

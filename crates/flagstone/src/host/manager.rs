@@ -93,9 +93,9 @@ pub(super) enum Admission {
 
 /// The conditions for writing a page out.
 pub(super) struct WriteBack {
-    /// Not before this instant, and
+    /// The page is not written before this instant,
     pub(super) not_before: Nanos,
-    /// not before the log is durable up to here.
+    /// and not before the log is durable up to this position.
     pub(super) log_to: Option<Lsn>,
     pub(super) how: As,
 }

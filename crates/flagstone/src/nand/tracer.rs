@@ -38,7 +38,7 @@ pub enum OpKind {
     },
     /// A wait until everything up to an instant is durable.
     Sync {
-        /// That instant.
+        /// The instant up to which operations are durable.
         until: Nanos,
     },
     /// A note by the caller.

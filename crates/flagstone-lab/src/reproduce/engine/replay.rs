@@ -388,7 +388,7 @@ mod tests {
             for run in &runs {
                 let alone = metrics(run, &Library::new(1));
                 assert!(alone["committed"] > 0.0);
-                // Also with a library whose device was used before.
+                // The result is the same with a library whose device was used before.
                 for _ in 0..2 {
                     assert_eq!(metrics(run, &shared), alone, "{name}");
                 }

@@ -19,7 +19,7 @@ use std::path::Path;
 pub struct Summary {
     /// The published figures or statement.
     pub published: String,
-    /// What was measured.
+    /// The measured figures.
     pub measured: String,
     /// The largest deviation, in percent.
     pub deviation: String,

@@ -47,21 +47,21 @@ impl Delimiter {
 /// How operations are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpCode {
-    /// As words or letters.
+    /// Operations are words or letters.
     Words,
-    /// As 0 and 1.
+    /// Operations are 0 and 1.
     Digit {
         /// Whether 1 is a read; otherwise it is a write.
         one_reads: bool,
     },
-    /// As hexadecimal flags; the lowest bit means read.
+    /// Operations are hexadecimal flags, whose lowest bit means read.
     Flags,
 }
 
 /// The unit of offsets and sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// So many bytes.
+    /// A fixed number of bytes.
     Bytes(u64),
     /// Sectors, of 512 bytes by default.
     Sectors,

@@ -34,7 +34,7 @@ impl Event<'_> {
 /// How an event of the imported action relates to its request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Joined {
-    /// It is the request: first sector, and number of sectors.
+    /// The event represents the request: first sector, and number of sectors.
     Request(u64, u64),
     /// Another event already represents the request, for this reason.
     Counted(&'static str),

@@ -187,7 +187,7 @@ fn a_sparse_disk_takes_room_for_what_is_written_only() {
     );
     again(&mut disk);
     assert!(taken(&path) <= least + (5 << 20), "{}", taken(&path));
-    // It grows into its blocks like other stores.
+    // The store allocates space in its blocks as it grows, like other stores.
     for at in (64 << 20..128 << 20).step_by(1 << 20).skip(1) {
         disk.write(at, &vec![9; 1 << 20]).expect("there is room");
     }

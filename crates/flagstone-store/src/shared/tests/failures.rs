@@ -228,7 +228,7 @@ fn what_has_formed_while_a_group_finds_no_room_fails_with_it() {
         let turn = pages.turn().expect("it may write");
         let large = turn.commit(large).expect("it is taken");
         let large = scope.spawn(|| large.wait());
-        // It is being written, and asks for room.
+        // The large transaction is being written and has asked for space.
         medium.slow.wait_for_one();
         let turn = pages.turn().expect("it may write");
         let read = turn.read(Lpn(10)).expect("it is there");

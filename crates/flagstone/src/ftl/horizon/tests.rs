@@ -44,7 +44,7 @@ impl Facts {
         }
         let mut stated = vec![None];
         for end in [None, Some(1), Some(2), Some(3)] {
-            // It is only asked of blocks that were open.
+            // The question arises only for blocks that were open.
             for is_erased in [false, true]
                 .into_iter()
                 .take(1 + usize::from(end.is_some()))

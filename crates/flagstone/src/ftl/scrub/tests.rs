@@ -236,7 +236,7 @@ fn a_block_that_is_held_back_is_asked_for_and_one_that_is_written_is_closed() {
     assert_eq!(holder.0, None);
     assert!((0..15).all(|lpn| reads(&mut ftl, at_end(100), lpn)));
 
-    // One that is never let go is lost, and nothing else is.
+    // A block that stays pinned loses its pages, and no other block does.
     let mut ftl = blank(&aging(), Some(SCRUB));
     let pages: Vec<Ppn> = (0..15).map(|lpn| append(&mut ftl, lpn)).collect();
     let held = ftl.geometry.block_of(pages[0]);

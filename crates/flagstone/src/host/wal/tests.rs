@@ -523,7 +523,7 @@ fn a_commit_that_waits_can_be_lost_and_a_checkpoint_does_not_undo_it() {
         let now = small.now;
         assert_eq!(small.host().commit(now, txs[0]), Ok(Step::Waits));
         if checkpoint {
-            // The other one is the loser. A roll-back finds a checkpoint due.
+            // The other transaction is the loser. Its roll-back finds a checkpoint due.
             for round in 0..25u32 {
                 small.write(txs[1], rid(5, 0), Some(&round.to_le_bytes()));
             }

@@ -66,7 +66,7 @@ impl Obsolete {
         self.kept.as_ref().map_or(0, bytes)
     }
 
-    /// Checks that all are on flash, and belong to pages with a version that straddles something.
+    /// Checks that all kept versions are on flash, and that `straddles` holds for their pages.
     pub(super) fn check(&self, ftl: &Ftl, straddles: impl Fn(Lpn) -> bool) -> Result<(), String> {
         let kept = self.kept.iter().flatten();
         for &(page, at) in kept {

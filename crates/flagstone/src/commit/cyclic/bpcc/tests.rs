@@ -197,7 +197,7 @@ fn a_superseded_version_stays_while_it_straddles_something_on_flash() {
     let mut bench = bench.restart(EVERYTHING);
     assert_eq!(live(&mut bench), 4, "recovery finds out the same");
     assert_eq!(bench.values(2), [5, 5]);
-    // They can go once wear levelling has moved the block with 0.2.
+    // The kept versions can be erased once wear levelling has moved the block with 0.2.
     for _ in 0..400 {
         bench.set(6, &[4]);
     }

@@ -78,7 +78,7 @@ fn snapshots_end_before_a_device_is_full() {
     );
     assert!(value(&mut small, newest, 0).is_ok());
     small.check();
-    // It may be given back all the same.
+    // A snapshot that has ended may still be given back.
     small.device().end_snapshot(oldest);
 }
 

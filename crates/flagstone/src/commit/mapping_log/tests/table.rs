@@ -44,11 +44,11 @@ struct Facts {
 /// The mapping of the two pages.
 #[derive(Debug, PartialEq)]
 enum Verdict {
-    /// Both as in the group.
+    /// Both pages are mapped as the group says.
     New,
-    /// Both as before.
+    /// Both pages are mapped as before the group.
     Absent,
-    /// One of each.
+    /// One page is mapped as the group says, the other as before.
     Torn,
 }
 

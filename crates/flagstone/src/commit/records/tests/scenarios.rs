@@ -90,7 +90,7 @@ fn restored_records_keep_the_lsn_of_the_version_that_they_are_from() {
             }
         }
         assert!(bench.read(0).1.pending.is_empty());
-        // Also where the version that they are from has them from an older one.
+        // The same if that version in turn has copied the values from an older one.
         let tx = bench.begin();
         bench.write(0, 12, &[1, 4, 2], &[(tx, &[1])]);
         bench.abort(tx);

@@ -24,11 +24,11 @@ enum Without {
     Nothing,
     /// Statements do not say where open blocks ended.
     Heads,
-    /// They do not say which full blocks had summaries.
+    /// Statements do not say which full blocks had summaries.
     Sealed,
     /// Blocks that a restart finds without a summary are left as they are.
     Settling,
-    /// Those of them in which nothing counts get a summary like others.
+    /// Full blocks without a summary get one even if none of their pages counts.
     ErasesOfEmpty,
     /// Copies say nothing, and their sequence counts as their number.
     CopiesApart,
