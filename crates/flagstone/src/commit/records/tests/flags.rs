@@ -1,14 +1,14 @@
-//! Flags of CFC_ex when blocks are collected, and the table of entries, each with the control that
-//! has to fail.
+//! Tests of CFC_ex's flags while blocks are collected, and of the table of entries. Each has a
+//! control that must fail.
 
 use super::super::book::{Book, Owned};
 use super::*;
 use crate::ftl::{BlockState, Cause, Operation};
 use crate::units::Pbn;
 
-/// A committed transaction of two pages: the one with the flag is dead, the other one is about to
-/// be written anew. There are so many other writes between the pages and after both. Also says
-/// where the flag is.
+/// Commits a transaction of two pages. The one with the flag is dead; the other is about to be
+/// overwritten. `others` are the numbers of other writes between the pages and after both. Also
+/// returns the block of the flag.
 fn one_dead_page(mistake: Option<Mistake>, others: [u64; 2], cut: Option<Cut>) -> (Bench, Pbn) {
     let mut bench = Bench::new(RecordKind::CfcEx, 3, mistake);
     bench.arm(cut);
@@ -32,8 +32,8 @@ fn one_dead_page(mistake: Option<Mistake>, others: [u64; 2], cut: Option<Cut>) -
     (bench, flagged)
 }
 
-/// Writes the other page, a little later as one that waits for a commit, and others meanwhile,
-/// until the power fails.
+/// Overwrites the second page, as a page that waits for a commit, while others are written, until
+/// the power fails.
 fn supersede(bench: &mut Bench) {
     let image = image(5, &[9]);
     let mut now = bench.now;
@@ -45,8 +45,8 @@ fn supersede(bench: &mut Bench) {
     }
 }
 
-/// How many cuts there are while the block with the flag is collected and the other page is in
-/// flight, and how many of them lose a committed record.
+/// The number of cuts during the collection of the flag's block while the other page is in flight,
+/// and how many of them lose a committed record.
 fn losses(mistake: Option<Mistake>) -> (usize, usize) {
     let (mut cuts, mut lost) = (0, 0);
     for others in (0..12).flat_map(|between| (0..80).map(move |after| [between, after])) {

@@ -1,10 +1,10 @@
-//! Losses of acknowledged data, each with the story of what was on flash, and the switch that puts
-//! the mistake back.
+//! Scenarios that once lost acknowledged data. Each describes the state of the flash, and has a
+//! switch that restores the mistake.
 
 use super::*;
 
-/// Page 0 has so many committed records. One transaction changes all of them but the first and is
-/// rolled back. Another changes the first and is about to commit. The power fails with `cut`.
+/// Page 0 has `records` committed records. One transaction changes all but the first and is rolled
+/// back. Another changes the first and is about to commit. The power fails with `cut`.
 fn about_to_commit(
     kind: RecordKind,
     mistake: Option<Mistake>,
@@ -22,8 +22,8 @@ fn about_to_commit(
     (bench, kept)
 }
 
-/// Tears the flag of the commit in many ways. Its log is there at the first restart and gone at the
-/// second. Says after how many of these the commit was lost.
+/// Tears the flag of the commit in many ways. The host has its log at the first restart but not at
+/// the second. Returns how many of the outcomes lost the commit.
 fn torn_losses(kind: RecordKind, mistake: Option<Mistake>, records: u16) -> usize {
     let (bench, _) = about_to_commit(kind, mistake, records, None);
     let at = bench.flash.look(PowerCut::issued);
@@ -48,10 +48,10 @@ fn torn_losses(kind: RecordKind, mistake: Option<Mistake>, records: u16) -> usiz
     lost
 }
 
-/// A page with many records that were rolled back is larger when it is merged: each restored record
-/// is listed with its LSN. Where that does not fit, a restart left the torn flag of another
-/// transaction in the page and took it for mended. The host's log forgot the commit, and the next
-/// restart believed the flag.
+/// A page with many rolled back records grows when it is merged, because each restored record is
+/// listed with its LSN. If it did not fit, a restart used to leave the torn flag of another
+/// transaction in the page and to treat it as repaired. The host's log forgot the commit, and the
+/// next restart believed the flag.
 #[test]
 fn d8_torn_flags_go_also_where_a_merged_page_would_be_too_large() {
     for kind in RecordKind::ALL {
@@ -64,13 +64,13 @@ fn d8_torn_flags_go_also_where_a_merged_page_would_be_too_large() {
     }
 }
 
-/// A transaction writes two pages and commits at the same instant, and the power fails while all of
-/// that may be in flight. Says after how many outcomes one of the pages is there and the other not.
+/// A transaction writes two pages and commits at the same instant. The power fails while all of
+/// that may be in flight. Returns the number of outcomes in which only one of the pages is present.
 fn split_commits(kind: RecordKind, mistake: Option<Mistake>) -> usize {
     let committed = |cut: Option<Cut>| {
         let mut bench = Bench::new(kind, 3, mistake);
         bench.arm(cut);
-        // Opens a block on each plane, so that no page waits for an erase.
+        // Open a block on each plane, so that no page has to wait for an erase.
         for other in 30..34 {
             bench.write(other, 1, &[], &[]);
         }
@@ -97,7 +97,7 @@ fn split_commits(kind: RecordKind, mistake: Option<Mistake>) -> usize {
     (0..64).filter(is_split).count()
 }
 
-/// A host that logs its commits waits for the pages itself: no campaign notices this rule.
+/// A host that logs its commits waits for the pages itself, so no campaign tests this rule.
 #[test]
 fn a_flag_waits_for_all_pages_of_its_transaction() {
     for kind in RecordKind::ALL {
@@ -107,12 +107,12 @@ fn a_flag_waits_for_all_pages_of_its_transaction() {
     }
 }
 
-/// What happened to the first pages of a device. Gives the physical pages whose blocks are
-/// collected then, all at one instant and in this order, and what the first record of the logical
-/// pages must be after a power cut in the midst of that.
+/// Prepares the first pages of a device. Returns the physical pages whose blocks are then
+/// collected, all at one instant and in this order, and the value that the first record of each
+/// logical page must have after a power cut during the collections.
 type Scene = fn(&mut Bench) -> (Vec<Ppn>, Vec<u8>);
 
-/// Plays a scene on a device of four planes whose power fails with `cut`, up to the collections.
+/// Runs a scene and its collections on a device of four planes. The power fails with `cut`.
 fn played(
     (kind, mistake): (RecordKind, Option<Mistake>),
     scene: Scene,
@@ -132,8 +132,8 @@ fn collect_all(bench: &mut Bench, victims: &[Ppn]) {
     }
 }
 
-/// Cuts the power a little after the collections of a scene have begun, with many outcomes of what
-/// is in flight. Says how many of them are followed by something that is wrong.
+/// Cuts the power shortly after the collections of a scene have begun, with many outcomes of the
+/// operations in flight. Returns how many of these leave a wrong value.
 fn scene_losses(kind: RecordKind, mistake: Option<Mistake>, scene: Scene) -> usize {
     let (mut bench, victims, right) = played((kind, mistake), scene, None);
     collect_all(&mut bench, &victims);
@@ -161,7 +161,7 @@ fn holds_and_is_noticed(kind: RecordKind, scene: Scene) {
 }
 
 impl Bench {
-    /// Where the newest version of a page is.
+    /// The physical page with the newest version of a page.
     fn place(&mut self, page: u32) -> Ppn {
         let slot = self.device().ftl().slot(Lpn(page));
         slot.ppn().expect("it was written")
@@ -169,8 +169,8 @@ impl Bench {
 }
 
 /// A committed transaction has a TRUE flag in a dead page and a FALSE one in a live page. A
-/// collection copies the live page with TRUE. The transaction was forgotten then, and another
-/// collection erased the dead page while the copy was still in flight.
+/// collection copies the live page with TRUE. The mistake was to forget the transaction then, so
+/// that another collection erased the dead page while the copy was still in flight.
 #[test]
 fn d13_cfc_ex_remembers_flags_in_flight_of_what_it_forgets() {
     holds_and_is_noticed(RecordKind::CfcEx, |bench| {
@@ -185,10 +185,10 @@ fn d13_cfc_ex_remembers_flags_in_flight_of_what_it_forgets() {
 }
 
 /// A committed transaction has a TRUE flag in a dead page and a FALSE one in a live page, which
-/// also has a record that was rolled back. A collection merges the live page with the version
-/// before it into one without entries. The transaction was forgotten then, and another collection
-/// erased the dead page while the merged page was still in flight. It also did so where the
-/// transaction was remembered, because of a FALSE flag in a third page, which is dead.
+/// also has a rolled back record. A collection merges the live page with the version before it into
+/// one without entries. The mistake was to forget the transaction then: another collection erased
+/// the dead page while the merged page was in flight. The same happened if a FALSE flag in a third,
+/// dead page kept the transaction known.
 #[test]
 fn d13_cfc_ex_remembers_what_it_forgets_until_a_merged_page_is_there() {
     fn scene(bench: &mut Bench, third: bool) -> (Vec<Ppn>, Vec<u8>) {
@@ -211,9 +211,9 @@ fn d13_cfc_ex_remembers_what_it_forgets_until_a_merged_page_is_there() {
     holds_and_is_noticed(RecordKind::CfcEx, |bench| scene(bench, true));
 }
 
-/// A transaction has been rolled back, and its page that says FALSE is dead. Another page of it,
-/// which says TRUE, is live, because another transaction is in it. A collection copies that with
-/// FALSE. Another collection erased the dead page while the copy was still in flight.
+/// A transaction was rolled back. Its page with FALSE is dead. Its page with TRUE is live, because
+/// it also belongs to another transaction; a collection copies it with FALSE. The mistake was that
+/// another collection erased the dead page while the copy was still in flight.
 #[test]
 fn d13_afc_ex_waits_for_the_false_flag_of_a_copy() {
     holds_and_is_noticed(RecordKind::AfcEx, |bench| {
@@ -232,9 +232,9 @@ fn d13_afc_ex_waits_for_the_false_flag_of_a_copy() {
     });
 }
 
-/// A transaction has been rolled back and both its pages are dead: one says FALSE, the other TRUE.
-/// A collection erases the latter, another one the former. Both erases were in flight, and the cut
-/// undid only that of the page that says TRUE.
+/// A transaction was rolled back, and both its pages are dead: one has FALSE, the other TRUE. One
+/// collection erases the page with TRUE, another the page with FALSE. Both erases were in flight,
+/// and the cut undid only the erase of the page with TRUE.
 #[test]
 fn d13_afc_ex_erases_the_last_false_flag_after_all_others() {
     holds_and_is_noticed(RecordKind::AfcEx, |bench| {

@@ -1,4 +1,4 @@
-//! Record-level devices in titled scenarios. Campaigns of the lab have clients and power cuts.
+//! Scenarios on record-level devices. Campaigns with random clients and power cuts are in the lab.
 
 mod flags;
 mod losses;
@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 /// Logical pages of the small device.
 const PAGES: u32 = 60;
 
-/// A small device whose power can fail: the fixture of all tests of record-level devices.
+/// A small device whose power can fail. All tests of record-level devices use it.
 struct Bench {
     kind: RecordKind,
     options: RecordOptions,
@@ -27,7 +27,7 @@ struct Bench {
     now: Nanos,
 }
 
-/// A page of records of one byte; 0 is none.
+/// A page with records of one byte. A value of 0 stands for no record.
 fn image(lsn: u64, records: &[u8]) -> Vec<u8> {
     let (mut page, mut image) = (Page::default(), Vec::new());
     page.set_lsn(lsn);
@@ -43,7 +43,7 @@ impl Bench {
         Bench::chip_of(max_c, 2)
     }
 
-    /// On more planes more blocks are open.
+    /// A chip. Each plane adds four blocks, since more planes have more open blocks.
     fn chip_of(max_c: u8, planes: u32) -> Chip {
         small::chip(Geometry {
             channels: planes,
@@ -58,7 +58,7 @@ impl Bench {
         })
     }
 
-    /// A device that is ready for transactions.
+    /// A formatted device that is ready for transactions.
     fn new(kind: RecordKind, max_c: u8, mistake: Option<Mistake>) -> Bench {
         Bench::on(Bench::chip(max_c), kind, max_c, mistake)
     }
@@ -86,7 +86,7 @@ impl Bench {
         Config::small(PAGES, Some(3))
     }
 
-    /// Opens the device; nothing is resolved.
+    /// Opens the device without resolving transactions in doubt.
     fn open(&mut self) -> Result<(), DeviceError> {
         let (flash, config) = (Box::new(self.flash.clone()), Bench::config());
         let device = RecordDevice::start(
@@ -102,14 +102,14 @@ impl Bench {
         Ok(())
     }
 
-    /// Starts again after the power has failed or fails now; it will fail with `cut` then.
+    /// Restarts after a power failure, or with one now. The next failure will be `cut`.
     fn restart(&mut self, dice: u64, cut: Option<Cut>) -> Result<(), DeviceError> {
         self.device = None;
         small::restart(&mut self.flash, dice, dice & 8 != 0, cut);
         self.open()
     }
 
-    /// The power fails and comes on again, and will fail with `cut`.
+    /// Cuts the power and restores it. The next failure will be `cut`.
     fn arm(&mut self, cut: Option<Cut>) {
         self.restart(2, cut).expect("it opens");
         self.resolve(&[]);
@@ -137,7 +137,7 @@ impl Bench {
         self.device().begin(now).expect("it begins")
     }
 
-    /// Writes a page of records of one byte; 0 is none. Its LSN is `lsn`.
+    /// Writes a page with records of one byte, where 0 stands for no record. Its LSN is `lsn`.
     fn write(&mut self, at: u32, lsn: u64, records: &[u8], pending: &[(TxId, &[SlotNo])]) {
         let image = image(lsn, records);
         let pending: Vec<Pending> = pending
@@ -170,20 +170,20 @@ impl Bench {
         (page, merged)
     }
 
-    /// The first records of a page, 0 for none.
+    /// The values of the first `records` records of a page, 0 for a missing one.
     fn values(&mut self, at: u32, records: u16) -> Vec<u8> {
         let (page, _) = self.read(at);
         let value = |slot| page.get(slot).map_or(0, |bytes| bytes[0]);
         (0..records).map(value).collect()
     }
 
-    /// Writes other pages until so many blocks have been collected.
+    /// Writes other pages until `collections` blocks have been collected.
     fn churn(&mut self, collections: u64) {
         let until = self.device().stats().collections + collections;
         self.churn_until(|device| device.stats().collections >= until);
     }
 
-    /// Writes other pages until the collector has made something happen.
+    /// Writes other pages until `done` returns `true`.
     fn churn_until(&mut self, done: impl Fn(&RecordDevice) -> bool) {
         let mut dice = Dice(1);
         for _ in 0..20_000 {

@@ -1,4 +1,4 @@
-//! Titled scenarios of record-level devices: what can become of records that share pages.
+//! Scenarios on record-level devices: outcomes of records that share pages.
 
 use super::*;
 use crate::ftl::{Cause, Operation};
@@ -16,7 +16,7 @@ fn both(scenario: impl Fn(Bench)) {
 }
 
 impl Bench {
-    /// Starts again after a cut at which everything in flight lands.
+    /// Restarts after a cut at which all operations in flight are completed.
     fn again(&mut self, committed: &[TxId]) {
         self.restart(2, None).expect("there is no cut");
         self.resolve(committed);
@@ -203,7 +203,7 @@ fn in_afc_ex_only_the_first_page_of_a_transaction_has_to_stay() {
     );
 }
 
-/// A device on which a transaction has written three pages, some of which were moved since.
+/// A device on which a transaction has written three pages, some of which were then moved.
 fn about_to_commit(kind: RecordKind, cut: Option<Cut>) -> (Bench, TxId) {
     let mut bench = bench(kind);
     bench.write(2, 1, &[4], &[]);
@@ -216,7 +216,8 @@ fn about_to_commit(kind: RecordKind, cut: Option<Cut>) -> (Bench, TxId) {
     (bench, tx)
 }
 
-/// Cuts its commit at each operation. Says how often it was lost, and how often kept.
+/// Cuts the power at each operation of the commit. Returns how often it was lost, and how often
+/// kept.
 fn cut_commits(kind: RecordKind, torn: bool, logged: bool) -> [usize; 2] {
     let mut outcomes = [0; 2];
     let (bench, _) = about_to_commit(kind, None);
@@ -239,7 +240,7 @@ fn cut_commits(kind: RecordKind, torn: bool, logged: bool) -> [usize; 2] {
                 "{kind}, {at}, {dice}"
             );
             outcomes[usize::from(committed)] += 1;
-            // What was decided stays so.
+            // Later collections and restarts do not change the outcome.
             bench.churn(60);
             bench.again(&[]);
             assert_eq!([0, 1, 2].map(|page| bench.values(page, 1)[0]), values);
@@ -326,7 +327,7 @@ fn requests_that_make_no_sense_are_errors() {
     });
 }
 
-/// A device whose operations fail as planned, and what became of it.
+/// A device whose operations fail by a plan, and the current time.
 struct Failing {
     device: RecordDevice,
     now: Nanos,
@@ -354,7 +355,7 @@ impl Failing {
         self.now = done.expect("it writes");
     }
 
-    /// The byte in a page; nothing if it was lost.
+    /// The byte in a page; `None` if the page was lost.
     fn value(&mut self, at: u32) -> Option<u8> {
         let (now, mut merged) = (self.now, MergedPage::default());
         match self.device.read(now, Lpn(at), &mut merged) {
@@ -369,8 +370,8 @@ impl Failing {
     }
 }
 
-/// Plays transactions over three pages, half of which are rolled back, among other writes. Gives
-/// how many reads were lost.
+/// Runs transactions over three pages, half of them rolled back, and other writes. Returns the
+/// number of lost reads.
 fn play_with_faults(kind: RecordKind, plan: FaultPlan) -> usize {
     let flash = Faulty::new(PowerCut::new(Bench::chip(3)), plan);
     let mut failing = Failing::open(kind, Box::new(flash));
@@ -402,8 +403,7 @@ fn play_with_faults(kind: RecordKind, plan: FaultPlan) -> usize {
     lost
 }
 
-/// Pages that are lost are lost for good, also dead ones; what they
-/// do not hold stays right.
+/// A lost page stays lost, even if it is dead. Other pages are not affected.
 #[test]
 fn pages_beyond_their_ecc_are_errors_and_harm_no_others() {
     for kind in RecordKind::ALL {

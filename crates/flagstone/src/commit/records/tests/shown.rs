@@ -1,4 +1,4 @@
-//! What a record-level device shows is what is on its flash and what it goes by.
+//! Tests that the state shown of a record-level device is that of its flash and its tables.
 
 use super::*;
 use crate::commit::show::tests::{bytes_of, named, newest_root};
@@ -6,8 +6,8 @@ use crate::ftl::{BlockState, Header};
 use crate::nand::Flash;
 use crate::units::{Pbn, Ppn};
 
-/// A device on which a transaction has committed, one was rolled back, and one is live, with
-/// records of each in page 0 and one more page, and one has committed in the host's log alone.
+/// A device with a committed, a rolled back and a live transaction, each with records in page 0 and
+/// in one more page, and one whose commit is only in the host's log.
 fn device(kind: RecordKind) -> (Bench, [TxId; 4]) {
     let mut bench = Bench::new(kind, 3, None);
     bench.options.tells = true;
@@ -24,8 +24,8 @@ fn device(kind: RecordKind) -> (Bench, [TxId; 4]) {
     (bench, all)
 }
 
-/// Wrong where an entry, a flag or a list is read from another place, or where a flag that is set
-/// is shown as one that is not.
+/// Fails if an entry, a flag or a list is read from a wrong place, or if a set flag is shown as not
+/// set.
 #[test]
 fn entries_and_flags_are_shown_as_they_were_written() {
     for kind in RecordKind::ALL {
@@ -45,7 +45,7 @@ fn entries_and_flags_are_shown_as_they_were_written() {
             let flags = fields.iter().filter(|field| field.name.starts_with("FLAG"));
             let flags: Vec<&str> = flags.map(|flag| (info.flag)(flag.value as u8)).collect();
             assert_eq!(flags.len(), entries.len(), "{kind}");
-            // Flags beyond those of entries are not shown.
+            // Flags without entries are not shown.
             let shown = bytes_of(&fields);
             let tail = &spare[crate::ftl::header::SIZE..];
             assert_eq!(shown, tail[..shown.len()], "{kind}");
@@ -64,7 +64,7 @@ fn entries_and_flags_are_shown_as_they_were_written() {
             .iter()
             .map(|(lpn, entries, _)| (*lpn, entries.clone()));
         assert_eq!(entries.collect::<Vec<_>>(), expected, "{kind}");
-        // One flag that says committed is enough under CFC_ex, and one that does not under AFC_ex.
+        // One flag that says committed is enough under CFC_ex; one that denies it is, under AFC_ex.
         let of = |tx: TxId| {
             let flags = found.iter().flat_map(|(_, entries, flags)| {
                 let with = entries.iter().zip(flags);
@@ -88,8 +88,8 @@ fn entries_and_flags_are_shown_as_they_were_written() {
     }
 }
 
-/// Wrong where a table leaves out a live transaction or a version, and where a restart names a row
-/// that the header has for other facts.
+/// Fails if a table leaves out a live transaction or a version, or if a restart reports a row of
+/// the recovery table that applies to other facts.
 #[test]
 fn tables_and_rulings_are_of_the_transactions_that_there_are() {
     for kind in RecordKind::ALL {
@@ -119,7 +119,7 @@ fn tables_and_rulings_are_of_the_transactions_that_there_are() {
         );
         let versions = rows(&mut bench, "live_versions");
         let pages: Vec<&str> = versions.iter().map(|row| &row[0][..]).collect();
-        // What has committed and has no older version needs no row.
+        // A page whose version is committed and has no older version needs no row.
         assert_eq!(pages, ["page 0", "page 2", "page 3"], "{kind}");
         let of_page_0 = versions[0][1].split(", ");
         assert!(

@@ -1,5 +1,5 @@
-//! The recovery tables of CFC_ex and AFC_ex: every combination of two flags on flash and of what
-//! the host's log says.
+//! The recovery tables of CFC_ex and AFC_ex: each combination of two flags on flash and the verdict
+//! of the host's log.
 
 use super::*;
 use crate::cases::{Case, cases, prove, rows_that_differ};
@@ -11,12 +11,12 @@ use crate::nand::{Flash, Timing};
 struct Facts {
     kind: RecordKind,
     flags: [u8; 2],
-    /// Whether the host's log says that it has committed.
+    /// Whether the host's log has a commit of the transaction.
     is_logged: bool,
 }
 
-/// Whether the transaction counts once it is resolved, and still does after one more restart
-/// without the log.
+/// Whether the transaction's records count once it is resolved, and whether they still do after one
+/// more restart without the log.
 type Counts = [bool; 2];
 
 /// The table in the header of `commit::records`.
@@ -30,15 +30,15 @@ impl Facts {
     fn all() -> Vec<Facts> {
         let mut all = Vec::new();
         for kind in RecordKind::ALL {
-            // As they were programmed, TRUE, FALSE for good (AFC_ex), and torn.
+            // The flag as programmed, TRUE, permanently FALSE (AFC_ex), and torn.
             let states = match kind {
                 RecordKind::CfcEx => [0xff, 0x00, 0x03, 0x3f],
                 RecordKind::AfcEx => [0xff, 0xf0, 0x00, 0xfc],
             };
             for flags in states.iter().flat_map(|&a| states.map(|b| [a, b])) {
                 for is_logged in [false, true] {
-                    // AFC_ex makes a flag FALSE for good once its transaction was rolled back: no
-                    // log says that it has committed.
+                    // AFC_ex makes a flag permanently FALSE only after a roll-back, so no log has a
+                    // commit of its transaction.
                     if kind == RecordKind::AfcEx && is_logged && flags.contains(&0x00) {
                         continue;
                     }
@@ -84,7 +84,7 @@ impl Facts {
 }
 
 impl Bench {
-    /// Restarts the device with other flags in the first entries of these pages.
+    /// Restarts the device with other flags in the first entries of the given pages.
     fn set_flags(&mut self, flags: impl Iterator<Item = (Ppn, u8)>) {
         self.device = None;
         let chip = std::mem::replace(&mut self.flash, small::flash())
@@ -100,7 +100,7 @@ impl Bench {
         self.open().expect("there is no cut");
     }
 
-    /// Whether both pages are as the transaction wrote them, or as they were before.
+    /// Whether both pages are as the transaction wrote them; `false` if neither is.
     fn whole(&mut self) -> bool {
         match [0, 1].map(|page| self.values(page, 1)[0]) {
             [2, 2] => true,
