@@ -140,7 +140,7 @@ impl<'a> Run<'a> {
         Ok(self.moment.take())
     }
 
-    /// The run after this outcome of its last cut.
+    /// Continues the run with `chip`, one outcome of its last cut.
     pub(super) fn landing(mut self, chip: Chip) -> Run<'a> {
         self.chip = Some(chip);
         self

@@ -90,7 +90,7 @@ pub enum Span {
 /// Counters of a part of a run. A transaction belongs to the part in which it ends.
 #[derive(Debug, Clone, Default)]
 pub struct Counted {
-    /// Begin and end of the part.
+    /// Start and end of the part.
     pub from: Nanos,
     /// See `from`.
     pub to: Nanos,

@@ -187,7 +187,7 @@ impl Terminal {
         }
     }
 
-    /// By last name in 60 of 100 cases.
+    /// Chooses a customer, in 60 of 100 cases by last name.
     fn customer(&self, random: &mut Random) -> Customer {
         if random.percent(60) {
             let names = self.scale.last_name_max();

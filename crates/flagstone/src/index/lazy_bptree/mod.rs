@@ -300,7 +300,7 @@ impl Index for LazyTree {
         if from > to {
             return Ok(now);
         }
-        // Before leaves are read: reading may commit some requests to them.
+        // Take the requests before leaves are read, since reading may commit some of them.
         let waiting = self.tree.above.between(from, to);
         let (leaf, _, now) = self.leaf_of(now, from)?;
         if waiting.is_empty() {
