@@ -1,7 +1,7 @@
-//! The command `flagstone`: compare commit protocols, break them, reproduce papers, record traces.
+//! The command `flagstone`: compares and tests protocols, reproduces papers, records traces.
 //!
-//! Results go to stdout, progress and advice to stderr. [`Failure`] has the exit codes. The program
-//! is [`main`]; another program that has the same commands inside it calls [`run`].
+//! Results go to stdout, progress and advice to stderr. [`Failure`] defines the exit codes.
+//! [`main`] is the program; other programs run its commands with [`run`].
 
 mod commands;
 
@@ -48,17 +48,17 @@ Exit codes:
      mtd check or mtd verify found something wrong
   2  it could not be done; standard error says why";
 
-/// The program: its arguments in, its exit code out.
+/// The main function of the program: parses its arguments and returns the exit code.
 pub fn main() -> ExitCode {
     let cli = flagstone_terminal::arguments_with::<Cli>(commands::examples::with);
     command(cli.command).unwrap_or_else(Failure::report)
 }
 
-/// One command, by its arguments without the name of the program, for
+/// Runs one command. `arguments` do not include the name of the program. For
 /// [`flagstone_terminal::inside`].
 ///
 /// # Errors
-/// Arguments that are wrong, and whatever ends the command with exit code 2.
+/// The arguments are invalid, or the command ends with exit code 2.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode, Failure> {
     let line = std::iter::once("flagstone".into()).chain(arguments);
     command(flagstone_terminal::parsed::<Cli>(line)?.command)

@@ -1,4 +1,4 @@
-//! The program `flagstone`. Its commands are in the library beside it, for other programs as well.
+//! The program `flagstone`. Its commands are in the library, for other programs to use.
 
 use std::process::ExitCode;
 

@@ -1,17 +1,17 @@
-//! Charts as SVG text, for pages of results: in the colours of the page, and with shapes that tell
-//! series apart without them.
+//! Charts as SVG text for pages of results: in the colours of the page, with shapes that
+//! distinguish series without colours.
 
 use kuva::plot::LegendPosition;
 use kuva::prelude::*;
 
-/// Colours of series, which differ in light and dark, and for readers who see red and green alike.
+/// Colours of series, which differ in lightness and for readers with red-green blindness.
 const COLOURS: [&str; 13] = [
     "#3b82c4", "#e08214", "#2a9d8f", "#8a6fc9", "#b59a00", "#d1495b", "#5fa3c7", "#c77f9e",
     "#8c8c8c", "#6b8e23", "#a0522d", "#0f766e", "#be185d",
 ];
 
-/// Shapes of points, with the signs that a legend has. There are fewer than colours, so that two
-/// series have the same shape and the same colour after 104.
+/// Shapes of points, with their legend symbols. Fewer than colours, so that shape and colour only
+/// repeat together after 104 series.
 const MARKERS: [(MarkerShape, &str); 8] = [
     (MarkerShape::Circle, "●"),
     (MarkerShape::Square, "■"),
@@ -23,21 +23,21 @@ const MARKERS: [(MarkerShape, &str); 8] = [
     (MarkerShape::Star, "★"),
 ];
 
-/// Stand for the page's own colours until the text is done.
+/// Placeholders for the page's own colours in unfinished text.
 pub(crate) const INK: &str = "#010101";
 const GRID: &str = "#020202";
 
-/// The colour of the series in this place.
+/// The colour of series number `series`.
 pub fn colour(series: usize) -> &'static str {
     COLOURS[series % COLOURS.len()]
 }
 
-/// The sign of the points of the series in this place.
+/// The legend symbol of series number `series`.
 pub fn sign(series: usize) -> &'static str {
     MARKERS[series % MARKERS.len()].1
 }
 
-/// Text in a page.
+/// Escapes text for a page.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -45,23 +45,23 @@ pub fn escape(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// The shape of the points of the series in this place.
+/// The shape of the points of series number `series`.
 pub(crate) fn marker(series: usize) -> MarkerShape {
     MARKERS[series % MARKERS.len()].0
 }
 
-/// How the figures of a chart are laid out along its height.
+/// The vertical scale of a chart.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Height {
-    /// As they are.
+    /// Automatic.
     AsTheyAre,
-    /// From nought to a little above this one, so that the highest point is a whole point.
+    /// From 0 to a little above this value, so that the highest point is fully visible.
     UpTo(f64),
-    /// By their logarithm.
+    /// Logarithmic.
     Logarithm,
 }
 
-/// What is around the plots of a chart.
+/// Title, axes and legend of a chart.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frame<'a> {
     pub(crate) title: &'a str,
@@ -71,8 +71,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) height: Height,
 }
 
-/// The points of a series with a line through them. Where series lie on each other, those with more
-/// of them `above` look out from behind.
+/// The points of a series with a line through them. `above` is the number of series drawn over this
+/// one; the more, the larger its points, so that they stay visible.
 pub(crate) fn series(points: Vec<(f64, f64)>, place: usize, above: usize) -> [Plot; 2] {
     let behind = above.min(6) as f64;
     let line = LinePlot::new()
@@ -87,7 +87,7 @@ pub(crate) fn series(points: Vec<(f64, f64)>, place: usize, above: usize) -> [Pl
     [line.into(), dots.into()]
 }
 
-/// Plots in a frame.
+/// Draws plots in a frame.
 pub(crate) fn draw(plots: Vec<Plot>, frame: &Frame<'_>) -> Option<String> {
     let mut theme = Theme::light();
     theme.background = "none".into();
@@ -121,13 +121,13 @@ pub(crate) fn draw(plots: Vec<Plot>, frame: &Frame<'_>) -> Option<String> {
         "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\"",
         escape(frame.title)
     );
-    // Inside a page an SVG needs no name space, and its size is the page's matter.
+    // Inside a page an SVG needs no name space, and the page sets its size.
     let head = text.find(" font-family")?;
     let body = text[head..].replace(INK, "currentColor");
     Some(start + &body.replace(GRID, "var(--grid)"))
 }
 
-/// A line for each series, in the order of their places; `x` and `y` name the axes.
+/// A line chart; `x` and `y` name the axes.
 pub fn lines(title: &str, (x, y): (&str, &str), all: &[Vec<(f64, f64)>]) -> Option<String> {
     let most = all.iter().flatten().map(|point| point.1);
     let most = most.fold(0.0, f64::max);

@@ -1,13 +1,12 @@
-//! How much of long work is done, and how much is planned. It is counted in pages of the host,
-//! which take most of the time, and not in runs, of which a few take all of it.
+//! Progress of long work: how much is done, and how much is planned. Counted in host pages, which
+//! take most of the time, not in runs, a few of which take almost all of it.
 //!
-//! The maker of runs says what each will take ([`Effort::within`]); the loops of the lab call
-//! [`did`] as they go on. A loop that finds out what is left says so ([`left`]). Work of a part
-//! that was planned and not needed is taken out of the plan, since it says nothing of the time that
-//! others take. So all that is planned is done in the end, and the rate so far is that of real
-//! work.
+//! The caller states the cost of each run ([`Effort::within`]); the lab's loops call [`did`] as
+//! they proceed. A loop that learns how much is left reports that ([`left`]). Planned work of a
+//! part that turns out unnecessary is removed from the plan, so that it does not distort the rate.
+//! In the end everything planned is done.
 //!
-//! Nothing here decides anything. Work that is not watched pays for a counter of its thread.
+//! Progress never affects results. Without a watcher the cost is one thread-local counter.
 //!
 //! ```
 //! use flagstone_lab::effort::{Effort, did, left};
@@ -27,21 +26,21 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a page takes that is written in order to a device with room: the unit.
+/// Cost of a page written in order to a device with room: the unit.
 pub const FILLED: u64 = 1;
-/// What a page takes that is overwritten at random, with the collection that it brings about.
+/// Cost of a page overwritten at random, including the collection that it causes.
 pub const OVERWRITTEN: u64 = 2;
-/// What a request of a replay takes: a page that a client reads or writes.
+/// Cost of a replayed request: a page that a client reads or writes.
 pub const REPLAYED: u64 = 2;
-/// What a transaction of a database takes.
+/// Cost of a database transaction.
 pub const TRANSACTED: u64 = 80;
-/// What an operation on an index takes.
+/// Cost of an index operation.
 pub const INDEXED: u64 = 4;
 
 /// Work between two calls of the watcher.
 const EVERY: u64 = 4096;
 
-/// Work of many parts that is watched. Copies are of the same work.
+/// The progress of work with many parts. Clones refer to the same work.
 #[derive(Clone)]
 pub struct Effort(Arc<Whole>);
 
@@ -52,7 +51,7 @@ struct Whole {
     told: Box<dyn Fn(&Effort) + Send + Sync>,
 }
 
-/// A part of the work that is being done.
+/// A part in progress.
 struct Running {
     number: u64,
     name: String,
@@ -60,14 +59,14 @@ struct Running {
     done: u64,
 }
 
-/// The part that this thread does.
+/// The part that this thread is executing.
 struct Part {
     effort: Effort,
     number: u64,
 }
 
 thread_local! {
-    /// What was done since the watcher was called.
+    /// Work done since the watcher was last called.
     static UNTOLD: Cell<u64> = const { Cell::new(0) };
     static PART: RefCell<Option<Part>> = const { RefCell::new(None) };
     static WATCHED: RefCell<Option<Effort>> = const { RefCell::new(None) };
@@ -80,8 +79,8 @@ impl fmt::Debug for Effort {
 }
 
 impl Effort {
-    /// Work of which nothing is planned yet. `told` is called now and then while it is done, on any
-    /// of its threads.
+    /// Progress of work without a plan yet. `told` is called from time to time during the work, on
+    /// any of its threads.
     pub fn new(told: impl Fn(&Effort) + Send + Sync + 'static) -> Effort {
         Effort(Arc::new(Whole {
             planned: AtomicU64::new(0),
@@ -91,42 +90,42 @@ impl Effort {
         }))
     }
 
-    /// Watches work that this thread begins, and whose parts other threads may do.
+    /// Watches work that this thread starts; other threads may execute parts of it.
     pub fn watch<T>(&self, work: impl FnOnce() -> T) -> T {
         let before = WATCHED.replace(Some(self.clone()));
         let _after = Restore(before);
         work()
     }
 
-    /// The effort of the work that this thread begins; without one, an effort that is not watched.
+    /// The effort of this thread's work; an unwatched one if there is none.
     pub fn current() -> Effort {
         let current = WATCHED.with_borrow(Clone::clone);
         current.unwrap_or_else(|| Effort::new(|_| {}))
     }
 
-    /// So much more is to be done.
+    /// Adds to the plan.
     pub fn plan(&self, pages: u64) {
         self.0.planned.fetch_add(pages, Ordering::Relaxed);
     }
 
-    /// So much that was planned is not to be done.
+    /// Removes from the plan.
     pub fn drop(&self, pages: u64) {
         let less = |planned: u64| Some(planned.saturating_sub(pages));
         let order = Ordering::Relaxed;
         let _ = self.0.planned.fetch_update(order, order, less);
     }
 
-    /// What is planned, what is done of it included.
+    /// The total plan, including what is done.
     pub fn planned(&self) -> u64 {
         self.0.planned.load(Ordering::Relaxed).max(self.done())
     }
 
-    /// What is done.
+    /// The work done.
     pub fn done(&self) -> u64 {
         self.0.done.load(Ordering::Relaxed)
     }
 
-    /// The parts that are being done, with how much of each is: `seal 40 %, scc 12 %`.
+    /// The parts in progress, with percentages: `seal 40 %, scc 12 %`.
     pub fn running(&self) -> String {
         let running = self.parts();
         let each = running.iter().map(|part| {
@@ -136,7 +135,7 @@ impl Effort {
         each.collect::<Vec<_>>().join(", ")
     }
 
-    /// Does a part on this thread, of which so much was planned before ([`Effort::plan`]).
+    /// Executes a part on this thread, whose cost `pages` was planned before ([`Effort::plan`]).
     pub fn within<T>(&self, name: &str, pages: u64, part: impl FnOnce() -> T) -> T {
         let number = {
             let mut running = self.parts();
@@ -160,12 +159,12 @@ impl Effort {
         part()
     }
 
-    /// Of the part with a number, so much more is done.
+    /// Adds work done to part number `number`.
     fn add(&self, number: u64, pages: u64) {
         let mut more = 0;
         if let Some(part) = self.parts().iter_mut().find(|part| part.number == number) {
             part.done += pages;
-            // It takes more than was planned.
+            // It takes more than planned.
             more = part.done.saturating_sub(part.planned);
             part.planned += more;
         }
@@ -173,7 +172,7 @@ impl Effort {
         self.0.done.fetch_add(pages, Ordering::Relaxed);
     }
 
-    /// Of the part with a number, so much is left.
+    /// Sets the remaining work of part number `number`.
     fn correct(&self, number: u64, left: u64) {
         let mut by = (0, 0);
         if let Some(part) = self.parts().iter_mut().find(|part| part.number == number) {
@@ -194,7 +193,7 @@ impl Effort {
     }
 }
 
-/// Puts back what was watched, also when the work unwinds.
+/// Restores the previously watched work, also during unwinding.
 struct Restore(Option<Effort>);
 
 impl Drop for Restore {
@@ -203,7 +202,7 @@ impl Drop for Restore {
     }
 }
 
-/// Ends the part of this thread, also when the work unwinds.
+/// Ends this thread's part, also during unwinding.
 struct Ends(Option<Part>);
 
 impl Drop for Ends {
@@ -217,7 +216,7 @@ impl Drop for Ends {
     }
 }
 
-/// So much more of this thread's part is done, in pages that are written in order.
+/// Adds work done to this thread's part, in pages written in order.
 #[inline]
 pub fn did(pages: u64) {
     let untold = UNTOLD.get() + pages;
@@ -228,7 +227,7 @@ pub fn did(pages: u64) {
     }
 }
 
-/// So much of this thread's part is left to do.
+/// Sets the remaining work of this thread's part.
 pub fn left(pages: u64) {
     tell(UNTOLD.get());
     PART.with_borrow(|part| {

@@ -1,6 +1,6 @@
-//! What fuzz targets call: each function gives some bytes to a parser of files or words that users
-//! write, and says whether it took them. None may panic, whatever the bytes are. The targets are in
-//! `fuzz/`; `tests/suite/fuzzing.rs` runs the same functions on seeded damage.
+//! Entry points of fuzz targets: each function passes bytes to a parser of files or words that
+//! users write, and returns whether they were accepted. None may panic on any input. The targets
+//! are in `fuzz/`; `tests/suite/fuzzing.rs` runs the same functions on seeded damage.
 
 use crate::campaign::RunId;
 use crate::device::DeviceSpec;
@@ -25,10 +25,10 @@ use flagstone::host::Stack;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// Turns a text into a trace.
+/// Converts a text into a trace.
 type Import = fn(&[u8]) -> Result<Trace, ImportError>;
 
-/// Every importer, and fio once for each meaning of its waits.
+/// Every importer; fio's once per meaning of its waits.
 const IMPORTS: [(&str, Import); 7] = [
     ("waldump", |text| {
         Ok(waldump::import(text, &waldump::WalOptions::default())?.0)
@@ -75,7 +75,7 @@ const IMPORTS: [(&str, Import); 7] = [
     }),
 ];
 
-/// A text for an importer, which the first byte chooses. A trace that comes of it is valid.
+/// A text for the importer selected by the first byte. A resulting trace must be valid.
 pub fn trace(bytes: &[u8]) -> bool {
     let Some((&which, text)) = bytes.split_first() else {
         return false;
@@ -102,7 +102,7 @@ pub fn trace_file(bytes: &[u8]) -> bool {
     file::read(draft.path()).is_ok()
 }
 
-/// A device file (TOML), which comes back as it was.
+/// A device file (TOML), which must survive a round trip.
 pub fn device_file(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return false;
@@ -117,7 +117,7 @@ pub fn device_file(bytes: &[u8]) -> bool {
     true
 }
 
-/// The image of a device: that of [`sample`] under plain, as `device fill` would write it.
+/// The image of a device: the device of [`sample`] under plain, as written by `device fill`.
 pub fn device_image(bytes: &[u8]) -> bool {
     let kind = Kind::Plain;
     let setup = image::Setup {
@@ -128,7 +128,7 @@ pub fn device_image(bytes: &[u8]) -> bool {
     image::contents(bytes, &sample::geometry(Stack::Force(kind)), &setup).is_some()
 }
 
-/// What the checksum of such an image guards.
+/// The part of such an image that its checksum protects.
 pub fn device_payload(bytes: &[u8]) -> bool {
     let geometry = sample::geometry(Stack::Force(Kind::Plain));
     let Ok(contents) = image::from_bytes(bytes, &geometry) else {
@@ -139,7 +139,7 @@ pub fn device_payload(bytes: &[u8]) -> bool {
     true
 }
 
-/// A run id of a device or of a store, which comes back as it was.
+/// A run id of a device or of a store, which must survive a round trip.
 pub fn run_id(bytes: &[u8]) -> bool {
     let Ok(word) = std::str::from_utf8(bytes) else {
         return false;
@@ -156,10 +156,10 @@ pub fn run_id(bytes: &[u8]) -> bool {
     true
 }
 
-/// Parses a text. Says whether it was taken, or why not.
+/// Parses a text. Returns why it was not accepted.
 type Parse = fn(&str) -> Result<(), String>;
 
-/// The files and words in which users write down experiments.
+/// File formats and words in which users describe experiments.
 pub const PLANS: [(&str, Parse); 8] = [
     ("experiments", |text| {
         Experiment::parse(text)
@@ -191,7 +191,7 @@ pub const PLANS: [(&str, Parse); 8] = [
     }),
 ];
 
-/// A file or a word of an experiment, of a kind that the first byte chooses.
+/// A file or word of an experiment, of the kind selected by the first byte.
 pub fn sweep(bytes: &[u8]) -> bool {
     let Some((&which, text)) = bytes.split_first() else {
         return false;

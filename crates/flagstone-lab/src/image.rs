@@ -1,17 +1,17 @@
-//! A device's steady state in a file: what is on its flash, since nothing else survives anyway.
-//! [`load`] starts the device from it as after a power cut in a quiet moment: commits that were
-//! still waiting for their group are gone.
+//! Saves a device's steady state in a file: its flash contents, since nothing else survives a
+//! restart. [`load`] starts the device from it as after a power cut while idle: commits that were
+//! waiting for their group are lost.
 //!
 //! ```text
 //!   magic 8 | version 2 | bytes of the head 4 | head (JSON) | payload (one zstd frame)
 //! ```
 //!
-//! The head says what the device is ([`Head`]), and how long the payload is and what its SHA-256
-//! is, unpacked. The payload is, with little-endian numbers: program counts (1 byte a page), spare
-//! areas, summary marks (2 bytes a block), erase counts (4), next pages (2); then the blocks bad
-//! from the factory, the worn-out blocks, each a count (4) and numbers (4); damaged pages, a count
-//! (4), then page (4) and kind (1: 1 unreadable, 2 weak); pages with data, a count (4), then page
-//! (4), bytes (4) and the bytes.
+//! The head describes the device ([`Head`]), and has length and SHA-256 of the unpacked payload.
+//! The payload has, in little-endian numbers: program counts (1 byte per page), spare areas,
+//! summary marks (2 bytes per block), erase counts (4), next pages (2); then factory bad blocks and
+//! worn-out blocks, each a count (4) and numbers (4); damaged pages: a count (4), then page (4) and
+//! kind (1: 1 unreadable, 2 weak); pages with data: a count (4), then page (4), length (4) and the
+//! bytes.
 
 use crate::inputs;
 use crate::output::{self, Output};
@@ -28,15 +28,15 @@ use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"FLGSTIMG";
 const VERSION: u16 = 2;
-/// More than any head has: what a foreign file says is not believed.
+/// Exceeds any valid head; a file's own length is not trusted.
 const HEAD_MAX: usize = 1 << 16;
 
-/// What a device is run with; one that is loaded must be run with the same.
+/// Configuration of a device; a loaded device must have the same.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setup {
     /// The protocol.
     pub kind: Kind,
-    /// How the FTL is set up.
+    /// Configuration of the FTL.
     pub config: Config,
     /// Variants of the protocol.
     pub options: Options,
@@ -52,10 +52,10 @@ pub struct Head {
     pages_per_block: u32,
     page_bytes: u32,
     spare_bytes: u32,
-    /// None for cells that cannot be programmed twice.
+    /// `None` for cells that cannot be programmed twice.
     partial_programs: Option<u8>,
     strict_order: bool,
-    /// Empty where no pages share cells.
+    /// Empty if no pages share cells.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pairing: String,
     spare_kept: u32,
@@ -80,7 +80,7 @@ enum Why {
     Version(u16),
     Truncated,
     Damaged(String),
-    /// What, in the file, as asked for.
+    /// The differing property, its value in the file, and the expected one.
     Mismatch(&'static str, String, String),
     Device(DeviceError),
     Output(output::Why),
@@ -146,11 +146,11 @@ pub fn save(output: &Output, device: &Device, setup: &Setup) -> Result<u64, Imag
     Ok(file.len() as u64)
 }
 
-/// Starts a device from a file that [`save`] wrote: the protocol recovers from the flash. `timing`
-/// may differ from the one that it was saved with; virtual time starts at zero.
+/// Starts a device from a file of [`save`]: the protocol recovers from the flash. `timing` may
+/// differ from that of the saved device; virtual time starts at zero.
 ///
 /// # Errors
-/// The file cannot be read, is no image, is damaged, or holds a device of another shape or setup.
+/// The file cannot be read, is not an image, is damaged, or is of another geometry or setup.
 pub fn load(
     path: &Path,
     geometry: &Geometry,
@@ -174,14 +174,14 @@ pub fn load(
         .map_err(|error| fail(Why::Device(error)))
 }
 
-/// What the bytes of a file hold, if they are the image of such a device.
+/// The contents of a file, if it is an image of such a device.
 pub(crate) fn contents(bytes: &[u8], geometry: &Geometry, setup: &Setup) -> Option<Contents> {
     let contents = read(bytes, geometry, setup).ok()?;
     contents.check(geometry).ok()?;
     Some(contents)
 }
 
-/// What is on a chip, as a file has it, neither packed nor with a checksum.
+/// Encodes a chip's contents as in a file, without compression and checksum.
 #[doc(hidden)]
 pub fn to_bytes(contents: &Contents) -> Vec<u8> {
     let mut bytes = (contents.spare_kept as u16).to_le_bytes().to_vec();
@@ -189,7 +189,7 @@ pub fn to_bytes(contents: &Contents) -> Vec<u8> {
     bytes
 }
 
-/// What [`to_bytes`] was given, by the shape of the chip.
+/// Decodes the result of [`to_bytes`] for a chip with `geometry`.
 ///
 /// # Errors
 /// Says what is wrong with the bytes.
@@ -210,10 +210,10 @@ pub fn from_bytes(bytes: &[u8], geometry: &Geometry) -> Result<Contents, String>
     Ok(contents)
 }
 
-/// The protocol of the device in a file that [`save`] wrote.
+/// The protocol of the device in a file of [`save`].
 ///
 /// # Errors
-/// The file cannot be read, is no image, or names a protocol that there is not.
+/// The file cannot be read, is not an image, or names an unknown protocol.
 pub fn protocol(path: &Path) -> Result<Kind, ImageError> {
     let fail = |why| ImageError {
         path: path.into(),
@@ -225,7 +225,7 @@ pub fn protocol(path: &Path) -> Result<Kind, ImageError> {
     Kind::by_name(&head.protocol).ok_or_else(unknown)
 }
 
-/// The head of a file, and what follows it.
+/// The head of a file, and the bytes after it.
 fn read_head(bytes: &[u8]) -> Result<(Head, &[u8]), Why> {
     let Some(rest) = bytes.strip_prefix(MAGIC) else {
         return Err(if !bytes.is_empty() && MAGIC.starts_with(bytes) {
@@ -251,7 +251,7 @@ fn read_head(bytes: &[u8]) -> Result<(Head, &[u8]), Why> {
 fn read(bytes: &[u8], geometry: &Geometry, setup: &Setup) -> Result<Contents, Why> {
     let (head, rest) = read_head(bytes)?;
     compare(&head, geometry, setup)?;
-    // A payload may say of itself that it is longer than any memory.
+    // A payload may claim to be longer than any memory.
     let page = u64::from(geometry.page_bytes) + u64::from(geometry.spare_bytes) + 16;
     let most = geometry.pages() as u64 * page + u64::from(geometry.blocks()) * 16 + 1024;
     if head.payload_bytes > most {
@@ -278,7 +278,7 @@ fn read(bytes: &[u8], geometry: &Geometry, setup: &Setup) -> Result<Contents, Wh
     parse(&payload, geometry, head.spare_kept as usize)
 }
 
-/// Holds what a file says against what was asked for.
+/// Compares the file's head with the expected configuration.
 fn compare(head: &Head, geometry: &Geometry, setup: &Setup) -> Result<(), Why> {
     let asked = head_of(geometry, setup);
     let numbers = |head: &Head| {
@@ -421,7 +421,7 @@ fn parse(payload: &[u8], geometry: &Geometry, spare_kept: usize) -> Result<Conte
     }
 }
 
-/// What is left of some bytes.
+/// The remaining bytes.
 struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {

@@ -1,17 +1,17 @@
-//! Files that a user names, read so that a wrong one is an error and not a wait without end or a
-//! memory that runs full.
+//! Reads files named by a user, such that a wrong one gives an error instead of an endless wait or
+//! exhausted memory.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// More than any text has that a user writes by hand.
+/// Exceeds any text that a user writes by hand.
 const TEXT_MAX: u64 = 16 << 20;
 
-/// Opens a file for reading. A pipe would have it wait for a writer, a device might never end.
+/// Opens a file for reading. Refuses pipes, which would wait for a writer, and endless devices.
 ///
 /// # Errors
-/// Those of the system, and a file that is not a regular one.
+/// System errors, or the file is not a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_dir() {
@@ -33,10 +33,10 @@ pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The text of a file that was written by hand, or of a pipe.
+/// The text of a file written by hand, or of a pipe.
 ///
 /// # Errors
-/// Those of the system, a text that is not UTF-8, and one of more than 16 MiB.
+/// System errors, text that is not UTF-8, or text of more than 16 MiB.
 pub fn text(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     let file = File::open(path)?;

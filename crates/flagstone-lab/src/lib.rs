@@ -1,17 +1,16 @@
 //! Experiments on the library: traces, workloads, replay in virtual time, power-cut campaigns.
 //!
-//! A [`device`] is what all of it runs on. In the order of the data's flow: a [`trace`] is recorded
-//! or imported, [`tpcc`] makes the transactions that are recorded, a [`workload`] is drawn from a
-//! seed instead. [`steady`] brings a device into the state in which it is measured and [`image`]
-//! keeps that state in a file. [`replay`] plays transactions and counts what they cost. [`closed`]
-//! drives clients over a whole database. A [`life`] takes a year on cells that age. A [`campaign`]
-//! cuts the power under protocols, databases and indexes, and [`stores`] cuts it under stores on a
-//! medium. A [`witness`] tells what a machine that lost its power had committed. [`indexing`] runs
-//! indexes under workloads of keys. [`reproduce`] holds what the papers publish against runs of the
-//! same experiments, and a [`sweep`] varies the settings of one over a grid or a sample. An
-//! [`output`] is a file that a result goes to, whole or not at all. A [`stopwatch`] tells what our
-//! own code takes. What takes long can be asked to [`stop`], and says by its [`effort`] how far it
-//! is.
+//! Everything runs on a [`device`]. In the order of data flow: a [`trace`] is recorded or imported,
+//! [`tpcc`] creates transactions for recording, and a [`workload`] is drawn from a seed. [`steady`]
+//! brings a device into its steady state for measuring, and [`image`] saves that state in a file.
+//! [`replay`] plays transactions and counts their cost. [`closed`] runs clients over a complete
+//! database. A [`life`] simulates a year on aging cells. A [`campaign`] cuts the power under
+//! protocols, databases and indexes; [`stores`] does so for stores on a medium. A [`witness`] tells
+//! what a machine had committed before it lost its power. [`indexing`] runs indexes under key
+//! workloads. [`reproduce`] compares the papers' claims with runs of the same experiments, and a
+//! [`sweep`] varies the settings of one over a grid or a sample. An [`output`] is a result file,
+//! written atomically. A [`stopwatch`] measures our own code. Long work can be asked to [`stop`],
+//! and reports its progress by its [`effort`].
 #![forbid(unsafe_code)]
 
 mod names;

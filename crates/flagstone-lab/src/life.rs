@@ -1,12 +1,12 @@
-//! A long life of a device in virtual time: light traffic on cells whose bit errors grow
-//! ([`flagstone::nand::Aging`]), restarts, and in the end a look at every page.
+//! The long life of a device in virtual time: light traffic on cells with growing bit errors
+//! ([`flagstone::nand::Aging`]), restarts, and finally a read of every page.
 //!
-//! Most pages are written once, in the beginning, and read in the end. A tenth of them take the
-//! writes, a small transaction an hour, and a few reads; another tenth is read more. Once a month
-//! the device is switched off for an hour. What the pages must hold is known at every moment; a
-//! wrong answer is counted apart from an error. Instead of being switched off, the device can lose
-//! its power at an operation of any kind, drawn from the seed. Then the transaction that asks to
-//! commit must be there as a whole or not at all.
+//! Most pages are written once at the beginning and read at the end. A tenth of them receives all
+//! writes, one small transaction per hour, and a few reads; another tenth is read more often. Once
+//! a month the device is switched off for an hour. The required contents of all pages are always
+//! known; wrong contents are counted separately from errors. Instead of being switched off, the
+//! device can lose its power at a random operation of any kind. Then the transaction with a commit
+//! in flight must be there completely or not at all.
 
 use crate::device::DeviceSpec;
 use crate::replay::{Causes, flash_by_cause};
@@ -25,37 +25,37 @@ const HOUR: Nanos = Nanos(3_600 * 1_000_000_000);
 /// Hours from one restart to the next: thirty days.
 const POWER_ON: u64 = 30 * 24;
 
-/// Share of the logical pages that hold something.
+/// Fraction of the logical pages in use.
 const FILL: f64 = 0.8;
 
-/// Reads an hour; of four of them one is of the pages that are written.
+/// Reads per hour; one in four is of the written pages.
 const READS: u32 = 12;
 
-/// What to live through.
+/// Parameters of a life.
 #[derive(Debug, Clone)]
 pub struct Life {
     /// The protocol.
     pub kind: Kind,
     /// A device whose bit errors grow.
     pub device: DeviceSpec,
-    /// How long.
+    /// Duration in hours.
     pub hours: u64,
-    /// Seed of the traffic, and of which pages are weaker than others.
+    /// Seed of the traffic, and of the selection of weak pages.
     pub seed: u64,
-    /// Whether the device scrubs as its file says. Without, it is a control.
+    /// Whether the device scrubs as its file says. A control does not.
     pub scrubs: bool,
-    /// Whether the power fails at operations, instead of being switched off once a month.
+    /// Whether the power fails at operations, instead of an orderly power-off once a month.
     pub cuts: bool,
 }
 
-/// What became of a device.
+/// The result of a life.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LifeRecord {
     /// The protocol.
     pub protocol: &'static str,
     /// The device.
     pub device: String,
-    /// How long it lived.
+    /// Duration in hours.
     pub hours: u64,
     /// The seed.
     pub seed: u64,
@@ -63,39 +63,39 @@ pub struct LifeRecord {
     pub scrubs: bool,
     /// Power cuts at an operation.
     pub cuts: u64,
-    /// Pages that hold something.
+    /// Number of pages in use.
     pub pages: u32,
-    /// Of these, those that in the end were an error, blank, or older than they must be.
+    /// Pages that finally gave an error, were blank, or too old.
     pub pages_lost: u32,
-    /// Answers with other bytes than were written, at any time: after a restart that could not read
-    /// a page, an older version may be back.
+    /// Reads that returned wrong data at any time: after a restart that could not read a page, an
+    /// older version may be back.
     pub wrong: u64,
-    /// Why the device went on no longer, and after how many hours, if it did not.
+    /// Why and after how many hours the device stopped working, if it did.
     pub stopped: Option<(u64, String)>,
-    /// Reads on the way that ended in an error.
+    /// Reads before the end that failed.
     pub reads_failed: u64,
     /// Transactions committed.
     pub transactions: u64,
-    /// Pages that the host wrote, the fill included.
+    /// Pages written by the host, including the fill.
     pub host_pages_written: u64,
-    /// Flash operations: kind, then cause; those of restarts left out.
+    /// Flash operations by kind, then by cause; excluding restarts.
     pub flash: BTreeMap<&'static str, Causes>,
-    /// Share of scrubbing in all programs.
+    /// Fraction of all programs that were for scrubbing.
     pub scrub_programs: f64,
-    /// Blocks refreshed.
+    /// Number of blocks refreshed.
     pub refreshed: u64,
-    /// Pages that the patrol read.
+    /// Number of pages read by the patrol.
     pub patrolled: u64,
-    /// The most bits that the ECC corrected in a read, where that was enough for a refresh.
+    /// Maximum number of bits that the ECC corrected in a read that caused a refresh.
     pub corrected_most: u16,
-    /// Bits that it can correct.
+    /// Number of bits that the ECC can correct.
     pub ecc_bits: u16,
-    /// Erases of all blocks.
+    /// Total number of erases.
     pub erases: u64,
 }
 
 impl LifeRecord {
-    /// Whether all that was written is there.
+    /// Whether all written data is there.
     pub fn is_whole(&self) -> bool {
         self.pages_lost == 0 && self.wrong == 0 && self.stopped.is_none()
     }
@@ -109,29 +109,29 @@ fn payload(page: u32, version: u32) -> [u8; 16] {
     bytes
 }
 
-/// Operations until a cut, at most: some three weeks of them.
+/// Maximum number of operations until a cut: about three weeks of traffic.
 const CUT_WITHIN: u64 = 3_000;
 
 type Cells = Shared<Aging<PowerCut>>;
 
-/// A device on its cells, and what must be on it.
+/// A device on its cells, and its required contents.
 struct World<'a> {
     life: &'a Life,
     cells: Option<Cells>,
     device: Option<Device>,
-    /// Since the power came on.
+    /// Time since power-on.
     now: Nanos,
-    /// The version of each page; 0 for none.
+    /// The version of each page; 0 if never written.
     versions: Vec<u32>,
     next_version: u32,
-    /// What asks to commit, and its version.
+    /// Pages with a commit in flight, and their version.
     asks: Option<(Vec<u32>, u32)>,
     dice: Pcg64Mcg,
     record: LifeRecord,
 }
 
 impl Life {
-    /// Lives through it.
+    /// Simulates the life.
     ///
     /// # Errors
     /// The protocol does not run on this device, or the device does not age.
@@ -199,7 +199,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Switches the device off for an hour, and on again.
+    /// Power-cycles the device, which is off for an hour.
     fn restart(&mut self) -> Result<(), DeviceError> {
         loop {
             self.off();
@@ -220,8 +220,8 @@ impl World<'_> {
         }
     }
 
-    /// Finds out whether a transaction has committed: all of it is there, or nothing. Under a
-    /// protocol without transactions each page is there or not.
+    /// Determines whether a transaction has committed: all of it must be there, or nothing. Under a
+    /// protocol without transactions each page is decided separately.
     fn decide(&mut self, pages: &[u32], version: u32) -> Result<(), DeviceError> {
         let before = self.record.wrong;
         let mut there = 0;
@@ -264,7 +264,7 @@ impl World<'_> {
         (power.pull(dice, false), ages)
     }
 
-    /// Adds what was counted since the power came on.
+    /// Adds the counters since power-on.
     fn count(&mut self) {
         let Some(device) = &self.device else { return };
         let (stats, record) = (device.stats(), &mut self.record);
@@ -315,7 +315,7 @@ impl World<'_> {
         self.restart()
     }
 
-    /// The traffic of an hour.
+    /// The traffic of one hour.
     fn hour(&mut self, hot: u32) -> Result<(), DeviceError> {
         let mut written: Vec<u32> = (0..self.dice.random_range(1..5))
             .map(|_| self.dice.random_range(0..hot))
@@ -336,11 +336,11 @@ impl World<'_> {
         self.device().tend(now)
     }
 
-    /// A transaction that writes pages, each with a new version.
+    /// A transaction that writes a new version of each page.
     fn write(&mut self, pages: &[u32], commits: bool) -> Result<(), DeviceError> {
         let version = self.next_version;
         self.next_version += 1;
-        // Under a protocol without transactions each page counts by itself.
+        // Under a protocol without transactions each page counts separately.
         if !self.life.kind.info().atomic {
             self.asks = Some((pages.to_vec(), version));
         }
@@ -361,7 +361,7 @@ impl World<'_> {
         self.asks = Some((pages.to_vec(), version));
         self.now = match self.device().commit(now, tx)? {
             Some(done) => done,
-            // It waits for its group, which no other transaction is going to fill.
+            // It waits for its group, which no other transaction will join.
             None => {
                 let done = self.device().acknowledged(now, true)?;
                 done.last().map_or(now, |&(_, done)| done)
@@ -374,7 +374,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Reads a page. False if that ends in an error.
+    /// Reads a page. Returns `false` if the read fails.
     fn read(&mut self, page: u32) -> Result<bool, DeviceError> {
         let right = payload(page, self.versions[page as usize]);
         let is_none = self.versions[page as usize] == 0;

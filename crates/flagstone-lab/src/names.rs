@@ -1,5 +1,5 @@
-//! Settings that have names in files: each is written by its name, and a name that does not exist
-//! is answered with those that do. For fields: `#[serde(with = "crate::names")]`.
+//! Settings with named values in files: written by name; the error for an unknown name lists the
+//! valid ones. For fields: `#[serde(with = "crate::names")]`.
 
 use crate::nearest::no_such;
 use flagstone::buffer::PolicyKind;
@@ -8,19 +8,19 @@ use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serializer};
 
-/// A setting with a name for each value.
+/// A setting whose values have names.
 pub(crate) trait Named: Copy + PartialEq {
-    /// What it is called in messages.
+    /// What messages call the setting.
     const WHAT: &'static str;
 
-    /// The values that have names.
+    /// The values with their names.
     fn all() -> Vec<(Self, &'static str)>;
 }
 
-/// The value of a name.
+/// The value with this name.
 ///
 /// # Errors
-/// Names those that there are.
+/// Lists the valid names.
 pub(crate) fn by_name<T: Named>(name: &str) -> Result<T, String> {
     let all = T::all();
     if let Some((found, _)) = all.iter().find(|(_, known)| *known == name) {
@@ -55,7 +55,7 @@ impl Named for PolicyKind {
     }
 }
 
-/// What is locked; none is what the stack locks by itself.
+/// The unit of locking; `None` for the stack's default.
 impl Named for Option<Granularity> {
     const WHAT: &'static str = "locks";
 

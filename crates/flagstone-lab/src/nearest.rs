@@ -1,6 +1,6 @@
-//! The name that was probably meant.
+//! Suggests names similar to a misspelt one.
 
-/// The one of `known` that is spelt most like `name`, if any is close.
+/// The entry of `known` most similar to `name`, if any is close.
 pub fn nearest<S: AsRef<str>>(name: &str, known: &[S]) -> Option<String> {
     let likeness = |other: &S| strsim::jaro_winkler(name, other.as_ref());
     let best = known
@@ -9,7 +9,7 @@ pub fn nearest<S: AsRef<str>>(name: &str, known: &[S]) -> Option<String> {
     (likeness(best) > 0.7).then(|| best.as_ref().to_string())
 }
 
-/// Says that there is no `what` called `name`: the one that was probably meant, and all there are.
+/// The error that no `what` has this `name`: suggests a similar name, and lists all.
 pub fn no_such<S: AsRef<str>>(what: &str, name: &str, known: &[S]) -> String {
     let names: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
     let names = names.join(", ");

@@ -1,8 +1,8 @@
-//! For how long planes and channels were occupied in the measured window of a run, and by what.
+//! How long planes and channels were occupied during the measured window of a run, by cause.
 //!
-//! The time of all planes together is what they did for the host, for the collection, and for the
-//! protocol, the time for which they held a page that waited for its channel, and idle time. So the
-//! difference between two runs is the difference of these five.
+//! The time of all planes together consists of work for the host, for the collection, and for the
+//! protocol, time holding a page that waited for its channel, and idle time. So the difference
+//! between two runs is the difference of these five.
 
 use crate::device::DeviceSpec;
 use flagstone::ftl::{Cause, Stats};
@@ -10,23 +10,23 @@ use flagstone::nand::Busy;
 use flagstone::units::Nanos;
 use serde::Serialize;
 
-/// How planes and channels spent the measured window. Times are summed over all planes. Work that
-/// is called in the window and done after it counts as well.
+/// Use of planes and channels in the measured window. Times are summed over all planes. Work that
+/// is issued in the window and completes later counts as well.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Occupied {
-    /// Share of the window for which planes were occupied, the mean of all planes.
+    /// Fraction of the window in which planes were occupied, averaged over all planes.
     pub planes: f64,
-    /// The same of channels.
+    /// The same for channels.
     pub channels: f64,
-    /// Pages that the host reads and writes.
+    /// Page reads and writes of the host.
     pub host_ns: u64,
     /// Collection, scrubbing, and erases before the first use of a block.
     pub collection_ns: u64,
-    /// What is read and programmed to commit, for the mapping and for logs.
+    /// Reads and programs for commits, mapping and logs.
     pub protocol_ns: u64,
-    /// Pages that are held until their channel is free.
+    /// Waits of planes with a page for their channel.
     pub held_ns: u64,
-    /// Nothing.
+    /// Idle time.
     pub idle_ns: u64,
 }
 
@@ -38,7 +38,7 @@ impl Occupied {
         100.0 * part(self) as f64 / all.max(1) as f64
     }
 
-    /// From what the chip says before a window and after it, and what was counted in the window.
+    /// From the chip's counters before and after a window, and the FTL's counts within it.
     pub(crate) fn within(
         window: Nanos,
         [before, after]: [Busy; 2],
@@ -79,8 +79,7 @@ mod tests {
     use crate::workload::{Drawn, Pattern};
     use flagstone::commit::{Kind, Options};
 
-    /// What planes did for someone, held and waited is all of their time; and where no channel is
-    /// shared, none is waited for.
+    /// The time of planes is completely accounted for; if no channel is shared, none is waited for.
     #[test]
     fn the_time_of_planes_is_what_was_done_in_it() {
         let small = presets().iter().find(|device| device.name == "small");

@@ -1,12 +1,12 @@
-//! Files that results are written to.
+//! Result files, written atomically.
 //!
-//! A result is there whole or not at all. It is written to a file without a name, made durable, and
-//! only then given the name that the user chose; until then what was there before stays, whatever
-//! fails. A process that is killed leaves nothing behind. Where the file system has no files
-//! without a name, the draft is a hidden file beside the result, which a killed process leaves.
+//! A result is written to an unnamed file, made durable, and only then given the name that the user
+//! chose; until then any previous file stays, whatever fails. A killed process leaves nothing
+//! behind. If the file system does not support unnamed files, the draft is a hidden file beside the
+//! result, which a killed process leaves.
 //!
-//! What may be replaced is a regular file that is no input of the same command. A symbolic link
-//! stays: the file that it leads to is replaced. Pipes, sockets, devices and folders are refused.
+//! Only regular files that are not inputs of the same command may be replaced. A symbolic link
+//! stays: its target is replaced. Pipes, sockets, devices and folders are refused.
 
 use rustix::fs::{AtFlags, CWD, OFlags};
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -18,20 +18,20 @@ use std::path::{Path, PathBuf};
 use tempfile::{NamedTempFile, TempPath};
 use thiserror::Error;
 
-/// Links that are followed, as many as the system follows.
+/// Maximum number of symbolic links to follow, as in the system.
 const LINKS_MAX: usize = 40;
 
-/// Where a result goes.
+/// The destination of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
     path: PathBuf,
-    /// The same behind all symbolic links.
+    /// The path after resolving all symbolic links.
     file: PathBuf,
-    /// Whether a draft has no name.
+    /// Whether drafts are unnamed.
     unnamed: bool,
 }
 
-/// Why a result was not written. What was there before is as it was.
+/// Why a result was not written. A previous file is unchanged.
 #[derive(Debug, Error)]
 #[error("{} cannot be written: {why}", path.display())]
 pub struct OutputError {
@@ -41,35 +41,35 @@ pub struct OutputError {
     pub why: Why,
 }
 
-/// What is wrong with a file that a result was to go to.
+/// What is wrong with the destination of a result.
 #[derive(Debug, Error)]
 pub enum Why {
-    /// `-`, for a result that standard output does not take.
+    /// `-`, for a result that cannot be written to standard output.
     #[error("this result does not go to standard output, name a file")]
     StandardOutput,
-    /// There is something that is no regular file.
+    /// It exists and is not a regular file.
     #[error("it is a {0}, and a result goes to a regular file")]
     NoFile(&'static str),
-    /// A folder was wanted.
+    /// It should be a folder.
     #[error("it is no folder")]
     NotAFolder,
-    /// The name is none of a file.
+    /// The name is not a valid file name.
     #[error("that is no name of a file")]
     NoName,
     /// The result is made from this file.
     #[error("the result is made from {}, which is the same file; name another", .0.display())]
     Input(PathBuf),
-    /// The folder is not there.
+    /// The folder does not exist.
     #[error("there is no folder {}", .0.display())]
     NoFolder(PathBuf),
-    /// The system refused.
+    /// A system call failed.
     #[error("{0}")]
     Io(io::Error),
 }
 
 impl Output {
-    /// Checks that a result can go to `path`, before it is made: nothing is changed yet. `inputs`
-    /// are the files that it is made from, `-` for standard input.
+    /// Checks that a result can be written to `path`; changes nothing. `inputs` are the files that
+    /// it is made from; `-` is standard input.
     ///
     /// # Errors
     /// [`OutputError`].
@@ -93,12 +93,12 @@ impl Output {
             if let Some(input) = inputs.iter().find(same) {
                 return Err(fail(Why::Input(input.to_path_buf())));
             }
-            // A file that its owner has made read-only is not to be replaced either.
+            // A file that its owner has made read-only must not be replaced either.
             let opened = OpenOptions::new().write(true).open(path);
             opened.map_err(|error| fail(Why::Io(error)))?;
         }
         let file = behind_links(path).map_err(|error| fail(Why::Io(error)))?;
-        // The name of an open file in /proc may lead to one that was removed since.
+        // In /proc the name of an open file may lead to one that was removed since.
         let found = fs::metadata(&file).ok();
         let is_it = |there: &Metadata| found.as_ref().is_some_and(|found| same_file(found, there));
         if !there.as_ref().is_none_or(is_it) {
@@ -115,7 +115,7 @@ impl Output {
         if !output.folder().is_dir() {
             return Err(fail(Why::NoFolder(output.folder().into())));
         }
-        // What does not work here is found out now, and not when there is a result to lose.
+        // Detect unsupported operations now, not when there is a result to lose.
         let folder = output.folder();
         output.unnamed = unnamed(folder).is_ok_and(|file| link(&file, folder).is_ok());
         output.draft()?;
@@ -137,7 +137,7 @@ impl Output {
     /// An empty draft of the result.
     ///
     /// # Errors
-    /// The folder takes no file.
+    /// No file can be created in the folder.
     pub fn draft(&self) -> Result<Draft, OutputError> {
         let kind = match self.unnamed {
             true => unnamed(self.folder()).map(Kind::Unnamed),
@@ -150,7 +150,7 @@ impl Output {
         })
     }
 
-    /// Writes a result that is in memory.
+    /// Writes a complete result.
     ///
     /// # Errors
     /// [`OutputError`].
@@ -161,7 +161,7 @@ impl Output {
         draft.finish()
     }
 
-    /// The error that the system refused something.
+    /// The error for a failed system call.
     pub fn failed(&self, error: io::Error) -> OutputError {
         OutputError {
             path: self.path.clone(),
@@ -170,7 +170,7 @@ impl Output {
     }
 }
 
-/// Makes a folder for results, and those that it is in.
+/// Creates a folder for results, and its parents.
 ///
 /// # Errors
 /// [`OutputError`].
@@ -184,7 +184,7 @@ pub fn make_folder(path: &Path) -> Result<(), OutputError> {
     })
 }
 
-/// A result that is being written. Dropped, it is gone.
+/// A result being written. Dropping it discards it.
 #[derive(Debug)]
 pub struct Draft {
     output: Output,
@@ -232,7 +232,7 @@ impl Draft {
             Kind::Unnamed(file) => link(&file, folder)?,
         };
         hidden.persist(target).map_err(|refused| refused.error)?;
-        // The name is durable where the system can make it so; the result is whole in any case.
+        // Sync the folder if possible; the result is complete in any case.
         let _ = File::open(folder).and_then(|folder| folder.sync_all());
         Ok(())
     }
@@ -248,7 +248,7 @@ impl Write for Draft {
     }
 }
 
-/// What there is, if it may be replaced: a regular file, or nothing.
+/// The existing file, if it may be replaced; `None` if nothing exists.
 fn replaceable(path: &Path) -> Result<Option<Metadata>, Why> {
     let there = match fs::metadata(path) {
         Ok(there) => there,
@@ -269,20 +269,20 @@ fn same_file(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// Where symbolic links lead to in the end, whether there is something or not.
+/// The final target of symbolic links, whether it exists or not.
 fn behind_links(path: &Path) -> io::Result<PathBuf> {
     let mut at = path.to_path_buf();
     for _ in 0..LINKS_MAX {
         match fs::read_link(&at) {
             Ok(to) => at = at.parent().unwrap_or(Path::new("")).join(to),
-            // No link, or nothing.
+            // Not a link, or missing.
             Err(_) => return Ok(at),
         }
     }
     Err(io::Error::other("too many symbolic links"))
 }
 
-/// A file without a name, where the file system has such.
+/// An unnamed file, if the file system supports that.
 fn unnamed(folder: &Path) -> io::Result<File> {
     OpenOptions::new()
         .write(true)
@@ -291,7 +291,7 @@ fn unnamed(folder: &Path) -> io::Result<File> {
         .open(folder)
 }
 
-/// Gives a file without a name a hidden one.
+/// Gives an unnamed file a hidden name.
 fn link(file: &File, folder: &Path) -> io::Result<TempPath> {
     let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
     let follow = AtFlags::SYMLINK_FOLLOW;
@@ -314,7 +314,7 @@ fn builder() -> tempfile::Builder<'static, 'static> {
 mod tests {
     use super::*;
 
-    /// A folder with a file that is there, and what is in the folder by name.
+    /// A folder with an existing file.
     fn place() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(names(folder.path()), ["file", "new"]);
     }
 
-    /// What is used where a file system has no files without a name.
+    /// The fallback for file systems without unnamed files.
     #[test]
     fn a_hidden_draft_does_the_same() {
         let (folder, file) = place();
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(fs::read(&file).unwrap(), b"whole");
     }
 
-    /// The check is made again: what became a folder or a pipe meanwhile stays one.
+    /// The destination is checked again: what became a folder or a pipe meanwhile is not replaced.
     #[test]
     fn what_the_place_has_become_meanwhile_stays() {
         let (folder, file) = place();

@@ -1,13 +1,13 @@
-//! Brings a device into its steady state, and drives it with one transaction after the other.
+//! Brings a device into its steady state, and runs one transaction after another.
 //!
-//! A device that was filled once and never overwritten collects no garbage: measured on it, every
-//! policy looks alike. [`age`] writes every page once in order, then as many again at random.
+//! A device that was filled once and never overwritten collects no garbage: measured on it, all
+//! policies look alike. [`age`] writes every page once in order, then as many again at random.
 
 use crate::workload::{Request, Workload, WorkloadError};
 use flagstone::commit::{Device, DeviceError};
 use flagstone::units::{Lpn, Nanos, TxId};
 
-/// What a run came to. A run that ended early is an error, never a shorter report.
+/// The result of a complete run. An incomplete run is an error, never a shorter report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Done {
     /// Pages read.
@@ -16,11 +16,11 @@ pub struct Done {
     pub writes: u64,
     /// Transactions whose commit was acknowledged.
     pub transactions: u64,
-    /// When the last of them was.
+    /// When the last commit was acknowledged.
     pub now: Nanos,
 }
 
-/// Why a run did not come to its end.
+/// Why a run was not completed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SteadyError {
     /// The workload cannot be drawn.
@@ -29,12 +29,12 @@ pub enum SteadyError {
     /// The device refused a request.
     #[error("after {completed} requests the device refused: {error}")]
     Device {
-        /// Requests that had been completed before.
+        /// Number of completed requests before.
         completed: u64,
         /// Why.
         error: DeviceError,
     },
-    /// Fewer commits were acknowledged, or fewer requests carried out, than were issued.
+    /// Fewer commits were acknowledged, or fewer requests executed, than were issued.
     #[error(
         "{} requests in {} transactions were issued, {} in {} completed",
         issued.0, issued.1, completed.0, completed.1
@@ -47,14 +47,14 @@ pub enum SteadyError {
     },
 }
 
-// By hand: derived, it would name the cause as a source, which is the message already.
+// Not derived: the source would repeat the message.
 impl From<WorkloadError> for SteadyError {
     fn from(error: WorkloadError) -> Self {
         SteadyError::Workload(error)
     }
 }
 
-/// Runs a workload from `now` on: each transaction begins when the one before it has committed, or
+/// Runs a workload from `now` on. Each transaction begins when the previous one has committed, or
 /// waits for its group. Written pages hold no data.
 ///
 /// # Errors
@@ -69,7 +69,7 @@ pub fn run(device: &mut Device, workload: &Workload, now: Nanos) -> Result<Done,
 }
 
 /// Writes each of the first `pages` pages in order, then `overwrites` times as many at random.
-/// Returns when that was over.
+/// Returns when that is complete.
 ///
 /// # Errors
 /// See [`SteadyError`].
@@ -90,7 +90,7 @@ pub fn age(
     Ok(run(device, &workload, filled.now)?.now)
 }
 
-/// Runs transactions until one has no requests; `next` says how many each had.
+/// Runs transactions until one has no requests; `next` returns each one's number of requests.
 #[inline]
 fn drive(
     device: &mut Device,
@@ -136,7 +136,7 @@ fn drive(
 struct Run<'a> {
     device: &'a mut Device,
     done: Done,
-    /// Commits not yet acknowledged.
+    /// Number of commits not yet acknowledged.
     waiting: u64,
 }
 

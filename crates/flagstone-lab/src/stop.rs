@@ -1,10 +1,10 @@
-//! Long work that can be asked to stop, by a program that goes on afterwards.
+//! Long work that can be cancelled by a program that continues afterwards.
 //!
-//! The loops of the lab call [`point`] now and then. If the work around them was asked to stop, the
-//! call does not return: it unwinds to [`Stop::run`], without the message of a panic. So no
-//! signature between a loop and the caller says anything about stopping, and no record of a run
-//! that was not made comes into being. Threads that share the work are told by [`Stop::within`].
-//! Work that cannot be stopped pays for a look at a thread-local variable.
+//! The lab's loops call [`point`] from time to time. If their work was asked to stop, the call does
+//! not return: it unwinds to [`Stop::run`], without a panic message. So no signature between a loop
+//! and the caller mentions stopping, and no record of an incomplete run is created. Threads that
+//! share the work use [`Stop::within`]. For work that cannot be stopped the cost is reading a
+//! thread-local variable.
 //!
 //! ```
 //! use flagstone_lab::stop::{Stop, Stopped, point};
@@ -20,11 +20,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Asks work to stop. Copies are of the same work.
+/// Requests work to stop. Clones refer to the same work.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
-/// The work was stopped before it was done.
+/// The work was stopped before completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("stopped before it was done")]
 pub struct Stopped;
@@ -39,18 +39,18 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was asked to.
+    /// Whether it was asked to stop.
     pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Does work that can be asked to stop.
+    /// Runs work that can be stopped.
     ///
     /// # Errors
-    /// [`Stopped`], if it was and did.
+    /// [`Stopped`], if it was stopped.
     ///
     /// # Panics
-    /// If the work does.
+    /// If the work panics.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, Stopped> {
         let done = catch_unwind(AssertUnwindSafe(|| self.within(work)));
         done.map_err(|panic| match panic.downcast::<Stopped>() {
@@ -59,23 +59,23 @@ impl Stop {
         })
     }
 
-    /// Does a part of the work on this thread, unless it was asked to stop before. The thread that
-    /// does the whole calls [`Stop::run`].
+    /// Runs a part of the work on this thread, unless a stop was requested. The thread with the
+    /// whole work calls [`Stop::run`].
     pub fn within<T>(&self, part: impl FnOnce() -> T) -> T {
         let before = CURRENT.replace(Some(self.clone()));
         let _after = Restore(before);
-        // Of many parts, those that have not begun do not begin.
+        // Do not start further parts after a stop request.
         point();
         part()
     }
 
-    /// The stop of the work that this thread does; without one, a stop that is never asked for.
+    /// The stop of this thread's work; one that is never requested if there is none.
     pub fn current() -> Stop {
         CURRENT.with_borrow(|current| current.clone().unwrap_or_default())
     }
 }
 
-/// Puts back what was current, also when the work unwinds.
+/// Restores the previous stop, also during unwinding.
 struct Restore(Option<Stop>);
 
 impl Drop for Restore {
@@ -84,11 +84,11 @@ impl Drop for Restore {
     }
 }
 
-/// A point at which the work of this thread can end. Inside [`Stop::run`] it may not return.
+/// A point at which this thread's work can stop. Inside [`Stop::run`] it may not return.
 pub fn point() {
     let asked = CURRENT.with_borrow(|current| current.as_ref().is_some_and(Stop::is_asked));
     if asked {
-        // No message of a panic: nothing is wrong.
+        // Not a panic message: this is no error.
         resume_unwind(Box::new(Stopped));
     }
 }
@@ -111,7 +111,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
     use std::time::{Duration, Instant};
 
-    /// Work that would take minutes, asked to stop after it has begun.
+    /// Work that would take minutes is asked to stop after it has begun.
     fn stops(work: impl FnOnce() + Send) {
         let stop = Stop::default();
         let begun = Instant::now();
@@ -172,7 +172,7 @@ mod tests {
                 cuts,
                 ..Campaign::new(Subject::Protocol(Kind::Scc))
             };
-            // A run that is stopped on the way is neither a violation nor a run.
+            // A run that is stopped is neither a violation nor counted as a run.
             stops(|| assert_eq!(campaign.run(&|_| {}).violations, []));
         }
     }

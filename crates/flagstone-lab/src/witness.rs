@@ -1,10 +1,10 @@
-//! A history on a device that is known from its seed alone: what a machine that lost its power had
-//! committed can be told afterwards, without notes of its own.
+//! A history on a device that is determined by its seed: what a machine had committed before it
+//! lost its power can be verified later without any log.
 //!
-//! Commit `n` writes a few pages that are drawn from the seed and `n`, and `n` itself into page 0.
-//! After a restart, page 0 says how many commits there were, and replaying the draws says what each
-//! page has to hold. Between commits, transactions write to the same pages and are rolled back:
-//! nothing of them may ever be read.
+//! Commit `n` writes a few pages drawn from the seed and `n`, and `n` itself to page 0. After a
+//! restart, page 0 tells the number of commits, and repeating the draws tells the required contents
+//! of each page. Between commits, transactions write to the same pages and are rolled back: their
+//! data must never be read.
 
 use flagstone::commit::{Device, DeviceError};
 use flagstone::units::{Lpn, Nanos};
@@ -12,21 +12,21 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::fmt;
 
-/// What is written, but for how often.
+/// Parameters of a history, except its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Witness {
-    /// The seed of all draws.
+    /// Seed of all draws.
     pub seed: u64,
-    /// Pages that a commit writes beside page 0.
+    /// Number of pages that a commit writes besides page 0.
     pub pages_per_commit: u32,
     /// Pages from 1 to this one are written.
     pub span: u32,
-    /// A transaction that is rolled back precedes each commit whose number is a multiple of this;
-    /// 0 for none. It changes nothing of what a device has to hold.
+    /// Each commit whose number is a multiple of this is preceded by a transaction that is rolled
+    /// back; 0 for none. Does not affect the required contents.
     pub roll_back_every: u64,
 }
 
-/// What a device holds and should not, or the other way around.
+/// Wrong contents of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contradiction(pub String);
 
@@ -48,12 +48,12 @@ impl Witness {
         pages
     }
 
-    /// What commit `n` writes into a page: `n`, the page, and bytes drawn from both.
+    /// The bytes that commit `n` writes to a page: `n`, the page, and bytes drawn from both.
     fn bytes_of(&self, n: u64, page: u32, page_bytes: u32) -> Vec<u8> {
         let mark = n.rotate_left(32) ^ u64::from(page);
         let mut dice =
             Pcg64Mcg::seed_from_u64(self.seed ^ mark.wrapping_mul(0xd6e8_feb8_6659_fd93));
-        // Page 0 begins with the settings, so that it is not held against others.
+        // Page 0 begins with the settings, to detect a check with different ones.
         let head = [self.seed, n, self.span.into(), self.pages_per_commit.into()];
         let mut bytes: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
         let longest = page_bytes as usize;
@@ -65,7 +65,7 @@ impl Witness {
         bytes
     }
 
-    /// How many commits a device says that there were, by its page 0.
+    /// The number of commits according to the device's page 0.
     fn count(
         &self,
         device: &mut Device,
@@ -90,11 +90,11 @@ impl Witness {
         }
     }
 
-    /// Goes on after the last commit for so many more, and calls `acknowledge` with the number of
-    /// each when it is durable. Returns the number of the last one.
+    /// Continues with further commits, and calls `acknowledge` with the number of each when it is
+    /// durable. Returns the number of the last one.
     ///
     /// # Errors
-    /// The device holds another history, refuses, or cannot go on.
+    /// The device holds another history, refuses, or cannot continue.
     pub fn load(
         &self,
         device: &mut Device,
@@ -110,7 +110,7 @@ impl Witness {
         for n in last + 1..=last.saturating_add(commits) {
             if self.roll_back_every > 0 && n.is_multiple_of(self.roll_back_every) {
                 let tx = device.begin(now)?;
-                // Of a commit that never comes.
+                // Contents of a commit that never happens.
                 for page in self.pages_of(!n) {
                     let bytes = self.bytes_of(!n, page, page_bytes);
                     now = device.write(now, tx, Lpn(page), &bytes)?.next.max(now);
@@ -134,11 +134,11 @@ impl Witness {
         Ok(Ok(last.saturating_add(commits)))
     }
 
-    /// Holds a device against the history: it has to hold a whole number of commits, at least
-    /// `acknowledged` of them, and nothing else. Returns how many.
+    /// Compares a device with the history: it must hold a whole number of commits, at least
+    /// `acknowledged`, and nothing else. Returns their number.
     ///
     /// # Errors
-    /// The device cannot go on. What it holds wrongly is a violation.
+    /// The device cannot continue. Wrong contents are a violation.
     pub fn verify(
         &self,
         device: &mut Device,
@@ -203,7 +203,7 @@ mod tests {
         seed: 7,
         pages_per_commit: 6,
         span: 200,
-        // A protocol without transactions has to be found out by the cuts alone.
+        // For a protocol without transactions, the cuts alone must find violations.
         roll_back_every: 0,
     };
 
@@ -213,7 +213,7 @@ mod tests {
         Device::open(flash, kind, config, &Options::default(), Nanos::ZERO).expect("it suits")
     }
 
-    /// What cuts at various operations leave behind; the first violation.
+    /// Cuts at various operations. Returns the first violation.
     fn cut(kind: Kind, witness: Witness) -> Option<Contradiction> {
         for dice in 0..40 {
             let geometry = Geometry {

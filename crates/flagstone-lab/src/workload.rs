@@ -30,15 +30,15 @@ use std::str::FromStr;
 /// How pages are drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pattern {
-    /// Each page as often as any other.
+    /// All pages are equally likely.
     Uniform,
-    /// Zipf's law: the page of rank r in proportion to `1 / r^theta`.
+    /// Zipf's law: the page of rank r is drawn in proportion to `1 / r^theta`.
     Zipf {
         /// The exponent, from 0 (uniform); 0.99 is what YCSB uses.
         theta: f64,
     },
-    /// One page behind the other, over and over, in this share of the transactions; each page as
-    /// often as any other in the rest.
+    /// Ascending pages, repeatedly, in this fraction of the transactions; all pages equally likely
+    /// in the rest.
     Sequential {
         /// From 0 to 1.
         share: f64,
@@ -84,7 +84,7 @@ impl FromStr for Pattern {
     }
 }
 
-/// A workload that cannot be run.
+/// A workload with invalid parameters.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct WorkloadError(pub String);
@@ -99,18 +99,18 @@ fn check_theta(theta: f64) -> Result<(), WorkloadError> {
     }
 }
 
-/// What to draw.
+/// Parameters of a workload.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Workload {
     /// How pages are drawn.
     pub pattern: Pattern,
-    /// Logical pages to draw from: the first so many of the device.
+    /// Number of logical pages to draw from: the first ones of the device.
     pub pages: u32,
-    /// Requests in all.
+    /// Total number of requests.
     pub requests: u64,
-    /// Share of the requests that read.
+    /// Fraction of the requests that read.
     pub read_share: f64,
-    /// Requests in one transaction.
+    /// Requests per transaction.
     pub pages_per_transaction: u32,
     /// Seed of the random numbers.
     pub seed: u64,
@@ -132,12 +132,12 @@ pub struct Drawn {
 }
 
 impl Drawn {
-    /// How many requests the workload has.
+    /// Number of requests of the workload.
     pub fn requests(&self) -> u64 {
         self.requests.unwrap_or(200_000)
     }
 
-    /// The workload over the share of so many pages that is filled; over all of them if none is.
+    /// The workload over the filled share of `pages` pages; over all of them if none is filled.
     pub fn over(&self, pattern: Pattern, pages: u32, fill: f64, seed: u64) -> Workload {
         let filled = (f64::from(pages) * fill) as u32;
         Workload {
@@ -181,7 +181,7 @@ impl Workload {
     /// Starts drawing.
     ///
     /// # Errors
-    /// Says which parameter cannot be, and what it may be.
+    /// Names an invalid parameter and its valid values.
     pub fn transactions(&self) -> Result<Transactions, WorkloadError> {
         let fail = |what: String| Err(WorkloadError(what));
         if self.pages == 0 {
@@ -229,7 +229,7 @@ impl Workload {
     }
 }
 
-/// What 32 random bits are below in this share of all draws.
+/// The threshold that 32 random bits are below with probability `share`.
 fn below(share: f64) -> u64 {
     (share * 2f64.powi(32)).round() as u64
 }
@@ -253,24 +253,23 @@ pub struct Transactions {
     left: u64,
     read_below: u64,
     in_order_below: u64,
-    /// The next page of a transaction that takes them in order, and the page behind the last of
-    /// these transactions.
+    /// The next page for a sequential transaction, and the end of these transactions' pages.
     next: Option<u32>,
     after: u32,
     size: u32,
     requests: Vec<Request>,
-    /// Pages written by a transaction too large to look through its requests.
+    /// Pages written by a transaction with too many requests for a linear search.
     written: HashSet<Lpn>,
 }
 
-/// Up to so many requests, a transaction is looked through for a page.
+/// Up to this number of requests, a transaction is searched linearly for a page.
 const FEW: usize = 32;
-/// Draws of a page that was written already, before the next one is taken instead.
+/// Draws of already written pages, before the next unwritten page is taken instead.
 const DRAWS: u32 = 64;
 
 impl Transactions {
-    /// Draws the next transaction, in the order of its requests; nothing when all requests have
-    /// been drawn. The list is reused: it lives until the next call.
+    /// Draws the next transaction, in the order of its requests; `None` when all requests have been
+    /// drawn. The slice is reused: it is valid until the next call.
     #[inline]
     pub fn advance(&mut self) -> Option<&[Request]> {
         if self.left == 0 {
@@ -299,7 +298,7 @@ impl Transactions {
         self.left
     }
 
-    /// Whether something happens whose share of all draws is [`below`] this.
+    /// Returns `true` with the probability whose threshold is `below`.
     #[inline]
     fn happens(&mut self, below: u64) -> bool {
         match below {

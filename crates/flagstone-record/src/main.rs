@@ -1,10 +1,10 @@
-//! The command `flagstone-record`: run TPC-C on a server of the user's and keep what it did as a
-//! trace. `flagstone trace record` runs it as well.
+//! The command `flagstone-record`: runs TPC-C on the user's database server and writes a trace of
+//! the page accesses. `flagstone trace record` runs this program.
 //!
-//! A program of its own, because a PostgreSQL client is more to build than all the rest needs. In
-//! reading order: [`record`] says what a recording is; [`server`] asks and tells the server what
-//! it must, [`mod@postgres`] runs the transactions; [`wal`] and [`probes`] see what they do to
-//! pages.
+//! It is a program of its own because its PostgreSQL client takes longer to build than all other
+//! dependencies. In reading order: [`record`] describes a recording; [`server`] queries the server
+//! and gives it commands; [`mod@postgres`] runs the transactions; [`wal`] and [`probes`] observe
+//! the accesses to pages.
 #![forbid(unsafe_code)]
 
 mod postgres;
@@ -133,7 +133,7 @@ fn main() -> ExitCode {
 }
 
 fn postgres(args: Postgres) -> Result<(), Failure> {
-    // Found out now rather than after the run.
+    // Find out before the run whether the output can be written.
     let output = Output::new(&args.output, &[])?;
     let options = Options {
         url: args.url,
@@ -214,7 +214,7 @@ fn print(recording: &Recording) {
     }
 }
 
-/// Progress and advice, on standard error.
+/// Shows progress and advice on standard error.
 struct Terminal {
     bar: ProgressBar,
     limit: Limit,
@@ -236,7 +236,7 @@ impl Terminal {
         self.bar.set_message(message);
     }
 
-    /// A line that stays, also where no bar is drawn.
+    /// Prints a line that stays, even if no progress bar is drawn.
     fn line(&self, text: &str) {
         self.bar.suspend(|| note(text));
     }

@@ -1,4 +1,4 @@
-//! PostgreSQL as a [`Session`] and a [`Loader`].
+//! A PostgreSQL connection as a TPC-C [`Session`] and [`Loader`].
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
@@ -13,21 +13,21 @@ use flagstone_lab::tpcc::load::Loader;
 use flagstone_lab::tpcc::schema::{ColumnKind, Table};
 use flagstone_lab::tpcc::session::{AccessMode, Error, Row, Session, Statement, Value};
 
-/// How far transactions that write are kept apart. Those that only read see one snapshot.
+/// The isolation level of transactions that write. Read-only transactions see one snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Isolation {
-    /// Each statement sees what is committed; every row that is written is locked first. This
-    /// keeps the consistency conditions: no value that was read is written back.
+    /// Each statement sees committed data, and locks each row before it writes it. This keeps the
+    /// consistency conditions, because no transaction writes back a value that it has read.
     #[default]
     ReadCommitted,
-    /// Each transaction sees one snapshot; concurrent writers of a row fail and try again.
+    /// Each transaction sees one snapshot. If two write the same row, one fails and is retried.
     RepeatableRead,
-    /// As if one after another.
+    /// Transactions behave as if they ran one after another.
     Serializable,
 }
 
 impl Isolation {
-    /// The name in SQL.
+    /// The name of the level in SQL.
     pub(crate) fn sql(self) -> &'static str {
         match self {
             Isolation::ReadCommitted => "READ COMMITTED",
@@ -37,7 +37,7 @@ impl Isolation {
     }
 }
 
-/// A connection with its prepared statements.
+/// A connection and its prepared statements.
 pub(crate) struct PostgresSession {
     client: Client,
     isolation: Isolation,
@@ -45,7 +45,7 @@ pub(crate) struct PostgresSession {
 }
 
 impl PostgresSession {
-    /// Connects as `config` says, without TLS.
+    /// Connects to the server of `config`, without TLS.
     pub(crate) fn connect(config: &Config, isolation: Isolation) -> Result<Self, Error> {
         let client = config
             .connect(NoTls)
@@ -57,7 +57,7 @@ impl PostgresSession {
         })
     }
 
-    /// The connection, for statements that are not of TPC-C.
+    /// The connection itself, for statements that do not belong to TPC-C.
     pub(crate) fn client(&mut self) -> &mut Client {
         &mut self.client
     }
@@ -81,11 +81,11 @@ impl PostgresSession {
     }
 }
 
-/// What the server or the connection says, with its detail and hint; conflicts are told apart.
+/// Translates an error with its detail and hint. Conflicts become a kind of their own.
 pub(crate) fn failure(statement: &str, error: &::postgres::Error) -> Error {
     let statement = statement.to_owned();
     let Some(db) = error.as_db_error() else {
-        // The outer text is a general one; the reason is what it carries.
+        // The text of this error is generic; the reason is in its source.
         let reason = error
             .source()
             .map(|reason| format!(": {reason}"))
@@ -221,7 +221,7 @@ fn values(statement: &'static Statement, row: &::postgres::Row) -> Result<Row, E
         .collect()
 }
 
-/// A value on its way to the server.
+/// A value as a parameter of a statement.
 #[derive(Debug)]
 struct Sent<'a>(&'a Value);
 

@@ -1,8 +1,8 @@
-//! Running `bpftrace` on a server: what it needs, waiting until it sees, ending it in order.
+//! Runs `bpftrace` on a server: checks the requirements, waits for first events, stops it.
 //!
-//! The log has no reads. A server that was built with probes (`--enable-dtrace`, as Debian's and
-//! PostgreSQL's own packages are) tells a tracer in the kernel of each access, at the price that
-//! root has to ask. Nothing is changed in the server, and it need not be restarted.
+//! The write-ahead log contains no reads. A server built with probes (`--enable-dtrace`, as in the
+//! packages of Debian and PostgreSQL) reports each access to a tracer in the kernel, for which root
+//! privileges are needed. The server is neither changed nor restarted.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -13,33 +13,33 @@ use std::time::{Duration, Instant};
 use crate::server::Server;
 use flagstone_lab::trace::bpftrace;
 
-/// Pages of the queue between kernel and bpftrace, on each processor.
+/// Pages of the buffer between the kernel and bpftrace, for each processor.
 const QUEUE_PAGES: &str = "2048";
-/// How long attaching may take.
+/// How long to wait until the tracer has attached and reports events.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Why reads cannot be recorded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProbeError {
-    /// Not root.
+    /// This process does not run as root.
     #[error(
         "--reads needs root: the kernel lets nobody else trace another process; run this command \
          with sudo, or leave --reads out and record what the log has, the writes"
     )]
     NotRoot,
-    /// No bpftrace.
+    /// bpftrace is not installed, or does not run.
     #[error(
         "--reads needs bpftrace, and it does not run: {0}; install it (Debian: apt install \
          bpftrace), or leave --reads out and record what the log has, the writes"
     )]
     NotFound(String),
-    /// Which file the server runs is unknown.
+    /// The path of the server's executable is unknown.
     #[error(
         "which program the server runs is not known: {0}; --reads works on the server's machine; \
          point --pgdata at its data directory"
     )]
     ServerUnknown(String),
-    /// The server has no probes.
+    /// The server's executable has no probes.
     #[error(
         "{} lacks what --reads attaches to ({missing}): it was built without --enable-dtrace or \
          stripped of its symbols; use the server of Debian's or PostgreSQL's packages, or leave \
@@ -47,47 +47,47 @@ pub(crate) enum ProbeError {
         server.display()
     )]
     NoProbes {
-        /// The server's executable.
+        /// The path of the server's executable.
         server: PathBuf,
-        /// What is not there.
+        /// The probes or the symbol that it lacks.
         missing: String,
     },
-    /// bpftrace gave up.
+    /// bpftrace ended with an error.
     #[error(
         "bpftrace failed ({status}): {message}; a container or a locked kernel may forbid tracing: \
          try on the host itself"
     )]
     Failed {
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// What it wrote to its standard error.
+        /// Its output on standard error.
         message: String,
     },
-    /// It runs and sees nothing.
+    /// bpftrace runs but reports no event of the server.
     #[error(
         "bpftrace runs but sees nothing of the server in {} s: does {} run it, and on this machine?",
         PATIENCE.as_secs(),
         .0.display()
     )]
     Blind(PathBuf),
-    /// A file could not be written or read.
+    /// A file could not be read or written.
     #[error("{}: {error}; TMPDIR says where such files go", path.display())]
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
     },
 }
 
-/// What is needed to trace a server, all of it looked for.
+/// What is needed to trace a server, once it has all been found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Probes {
     server: PathBuf,
 }
 
 impl Probes {
-    /// Finds out whether this user may trace, with what, and what.
+    /// Checks that this user can trace the server, and finds the programs that this takes.
     pub(crate) fn find(server: &Server, data: Option<&Path>) -> Result<Self, ProbeError> {
         if !is_root() {
             return Err(ProbeError::NotRoot);
@@ -112,8 +112,8 @@ impl Probes {
         Ok(Probes { server })
     }
 
-    /// Starts to trace. `stir` is called again and again until the tracer sees what it does: it
-    /// shall make the server run some transactions.
+    /// Starts the tracer. `stir` is called repeatedly until the tracer reports events; it has to
+    /// make the server run some transactions.
     pub(crate) fn attach<E: From<ProbeError>>(
         &self,
         mut stir: impl FnMut() -> Result<(), E>,
@@ -159,8 +159,8 @@ impl Probes {
     }
 }
 
-/// Creates a file where others may have put something of that name: this runs as root, and a link
-/// is not followed to what it leads to.
+/// Creates a new file, and fails if the path exists. This runs as root, and another user may have
+/// put a link there, which must not be followed.
 fn create_anew(path: &Path) -> std::io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -169,7 +169,7 @@ fn create_anew(path: &Path) -> std::io::Result<File> {
     File::create_new(path)
 }
 
-/// A bpftrace that runs; dropped, it ends and its files go.
+/// A running bpftrace. Dropping it stops the process and deletes its files.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -178,7 +178,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Whether something of a transaction is in the output.
+    /// Whether the output has an event of a transaction yet.
     fn sees(&mut self) -> Result<bool, ProbeError> {
         let status = self.child.try_wait();
         if let Ok(Some(status)) = status {
@@ -192,9 +192,9 @@ impl Running {
         Ok(head.windows(3).any(|bytes| bytes == b"\nC "))
     }
 
-    /// Ends it; what it saw until now.
+    /// Stops the tracer. Returns its output.
     pub(crate) fn finish(mut self) -> Result<Seen, ProbeError> {
-        // What was seen last is still on its way.
+        // The last events are still on their way to bpftrace.
         std::thread::sleep(Duration::from_millis(300));
         self.interrupt();
         let status = self.child.wait().map_err(|error| self.file(error))?;
@@ -204,7 +204,7 @@ impl Running {
         Ok(Seen { running: self })
     }
 
-    /// As Ctrl-C does, so that it writes out what it holds.
+    /// Interrupts bpftrace as Ctrl-C does, so that it writes out what it has buffered.
     fn interrupt(&self) {
         let process = self.child.id().to_string();
         let _ = Command::new("sh")
@@ -243,20 +243,20 @@ impl Drop for Running {
     }
 }
 
-/// What a bpftrace that has ended saw.
+/// The output of a bpftrace that has ended.
 #[derive(Debug)]
 pub(crate) struct Seen {
     running: Running,
 }
 
 impl Seen {
-    /// The text, for [`bpftrace::import`].
+    /// The text of the output, for [`bpftrace::import`].
     pub(crate) fn text(&self) -> Result<BufReader<File>, ProbeError> {
         Ok(BufReader::with_capacity(1 << 20, self.running.open()?))
     }
 }
 
-/// Whether this process's user is root, as its own directory's owner tells.
+/// Whether this process runs as root, by the owner of its folder in `/proc`.
 fn is_root() -> bool {
     #[cfg(unix)]
     {
@@ -275,7 +275,7 @@ fn run(arguments: &[&str]) -> Result<Output, ProbeError> {
         .map_err(|error| ProbeError::NotFound(error.to_string()))
 }
 
-/// The server's executable: the first word of what its data directory says it was started with.
+/// The path of the server's executable, which `postmaster.opts` in its data directory tells.
 fn executable(server: &Server, data: Option<&Path>) -> Result<PathBuf, ProbeError> {
     let directory = data
         .map(Path::to_owned)
@@ -315,7 +315,7 @@ mod tests {
         assert!(gone.contains("`/nonexistent`"), "{gone}");
     }
 
-    /// Wrong where root empties a file of its own because a user has put a link there.
+    /// Fails if root truncates one of its files because another user has put a link there.
     #[cfg(unix)]
     #[test]
     fn a_file_of_that_name_is_made_anew_and_a_link_not_followed() {

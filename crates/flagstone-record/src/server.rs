@@ -1,4 +1,4 @@
-//! What a recording wants to know of the server: settings, marks in its log, names of its files.
+//! Queries a server for its settings, positions in its log, and names of its relation files.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use ::postgres::Client;
 use crate::postgres::failure;
 use flagstone_lab::tpcc::session::Error;
 
-/// A position in the log, as the server writes it: `0/1634FA8`.
+/// A position in the log, which the server writes as `0/1634FA8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Lsn(pub u64);
 
@@ -30,7 +30,7 @@ impl std::str::FromStr for Lsn {
     }
 }
 
-/// The settings that a recording depends on or that say how it came about.
+/// The settings that a recording depends on, or that its provenance contains.
 pub(crate) const SETTINGS: [&str; 15] = [
     "server_version",
     "block_size",
@@ -49,25 +49,25 @@ pub(crate) const SETTINGS: [&str; 15] = [
     "track_commit_timestamp",
 ];
 
-/// A server: settings by name, and facts that are asked for in another way.
+/// A server: its settings by name, and some facts that are not settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Server {
-    /// Each of [`SETTINGS`] that the server knows, as `SHOW` prints it.
+    /// The value of each of [`SETTINGS`] that the server knows, as `SHOW` prints it.
     pub settings: BTreeMap<String, String>,
-    /// Its major version, for example 15.
+    /// The major version of the server, for example 15.
     pub major: u32,
     /// Bytes of a page.
     pub page_bytes: u32,
     /// Bytes of a segment of the log.
     pub segment_bytes: u64,
-    /// The timeline that it writes.
+    /// The timeline to which the server writes.
     pub timeline: u32,
-    /// Its data directory; unknown to users who may not read all settings.
+    /// The data directory; unknown if the user may not read all settings.
     pub data_directory: Option<String>,
 }
 
 impl Server {
-    /// Asks a server.
+    /// Queries the settings and facts of a server.
     pub(crate) fn ask(client: &mut Client) -> Result<Self, Error> {
         let mut server = Server::default();
         let all = "SELECT name, current_setting(name) FROM pg_settings \
@@ -98,7 +98,7 @@ impl Server {
         Ok(server)
     }
 
-    /// What about the settings makes a recording less than it could be, and what to do.
+    /// Settings that make a recording less complete than it could be, each with advice.
     pub(crate) fn advice(&self) -> Vec<String> {
         let is = |name: &str, value: &str| self.settings.get(name).is_some_and(|v| v == value);
         let mut advice = Vec::new();
@@ -141,7 +141,7 @@ impl Server {
     }
 }
 
-/// Flushes all pages, then says where the log will go on. Needs the right to `CHECKPOINT`.
+/// Flushes all pages and returns the end of the log. Needs the right to run `CHECKPOINT`.
 pub(crate) fn checkpoint_and_mark(client: &mut Client) -> Result<Lsn, Error> {
     client
         .batch_execute("CHECKPOINT")
@@ -149,7 +149,7 @@ pub(crate) fn checkpoint_and_mark(client: &mut Client) -> Result<Lsn, Error> {
     mark(client)
 }
 
-/// Where the log goes on.
+/// The current end of the log.
 pub(crate) fn mark(client: &mut Client) -> Result<Lsn, Error> {
     let fail = |error| failure("position in the log", &error);
     let row = client
@@ -162,8 +162,8 @@ pub(crate) fn mark(client: &mut Client) -> Result<Lsn, Error> {
     })
 }
 
-/// Makes sure that all that is before now is in the log's files: a commit that waits for it. It has
-/// to have written something, or the server does not flush; a message changes no page.
+/// Flushes the log up to now, by a commit that waits for it. The transaction has to write to the
+/// log, or the server does not flush; a logical message changes no page.
 pub(crate) fn flush(client: &mut Client) -> Result<(), Error> {
     let sql = "BEGIN; SET LOCAL synchronous_commit = local; \
                SELECT pg_logical_emit_message(true, 'flagstone', 'end'); COMMIT";
@@ -172,7 +172,7 @@ pub(crate) fn flush(client: &mut Client) -> Result<(), Error> {
         .map_err(|error| failure("flush of the log", &error))
 }
 
-/// Runs some transactions that touch no page, for a tracer to see.
+/// Runs some transactions that access no page, so that a tracer has events to report.
 pub(crate) fn stir(client: &mut Client) -> Result<(), Error> {
     for _ in 0..50 {
         client
@@ -182,7 +182,7 @@ pub(crate) fn stir(client: &mut Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// The server's date and time, UTC.
+/// The date and time of the server, in UTC.
 pub(crate) fn date(client: &mut Client) -> Result<String, Error> {
     let sql = "SELECT to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
     let row = client
@@ -191,8 +191,8 @@ pub(crate) fn date(client: &mut Client) -> Result<String, Error> {
     Ok(row.get(0))
 }
 
-/// Makes the server keep its log from here on for as long as this connection lives. Needs
-/// the right to replicate, `wal_level` above minimal and a free slot.
+/// Makes the server keep its log from now on, while this connection is open. Needs the right to
+/// replicate, a `wal_level` above minimal, and a free replication slot.
 pub(crate) fn keep_log(client: &mut Client) -> Result<(), Error> {
     let sql = "SELECT pg_create_physical_replication_slot(\
                'flagstone_' || pg_backend_pid(), true, true)";
@@ -202,7 +202,7 @@ pub(crate) fn keep_log(client: &mut Client) -> Result<(), Error> {
         .map_err(|error| failure("slot", &error))
 }
 
-/// The names of this database's relations and of the shared ones by
+/// The names of the relations of this database and of shared ones. The keys are
 /// `tablespace/database/filenode`, as `pg_waldump` prints them.
 pub(crate) fn relation_names(client: &mut Client) -> Result<BTreeMap<String, String>, Error> {
     let sql = "SELECT coalesce(nullif(reltablespace, 0), dattablespace)::text || '/' || \

@@ -1,4 +1,4 @@
-//! Running `pg_waldump`: finding it, finding the log, and saying what is wrong where either fails.
+//! Runs `pg_waldump`: finds the program and the log, and explains errors.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -10,16 +10,16 @@ use crate::server::{Lsn, Server};
 /// Why the log cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WalError {
-    /// The program is nowhere.
+    /// The program is not found.
     #[error(
         "pg_waldump of PostgreSQL {major} is not found ({tried}); it comes with the server's \
          package: point --waldump at it, for example \
          --waldump /usr/lib/postgresql/{major}/bin/pg_waldump"
     )]
     NotFound {
-        /// The server's major version.
+        /// The major version of the server.
         major: u32,
-        /// Where it was looked for.
+        /// The places that were searched.
         tried: String,
     },
     /// The program is of another version than the server.
@@ -29,20 +29,20 @@ pub(crate) enum WalError {
         path.display()
     )]
     Version {
-        /// The program.
+        /// The path of the program.
         path: PathBuf,
-        /// Its major version, as it says.
+        /// The major version that the program prints.
         found: String,
-        /// The server's.
+        /// The major version of the server.
         wanted: u32,
     },
-    /// The server does not say where its data is.
+    /// The server does not tell its data directory.
     #[error(
         "the server does not tell this user its data directory; connect as a superuser or a member \
          of pg_read_all_settings, or point --pgdata at the directory"
     )]
     DirectoryUnknown,
-    /// The log's directory cannot be read.
+    /// The directory of the log cannot be read.
     #[error(
         "cannot read {}: {error}; the log belongs to the server's user, on the server's machine: \
          run this command there and as that user (for example with sudo -u postgres), or point \
@@ -52,36 +52,36 @@ pub(crate) enum WalError {
     Unreadable {
         /// The directory or file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// A segment of the log is gone.
+    /// The server has removed or recycled a segment of the log.
     #[error(
         "the server has already removed {segment} of its log from {}; set wal_keep_size above \
          what a run writes (here at least {mebibytes}MB), or record fewer transactions",
         directory.display()
     )]
     Recycled {
-        /// The segment's name.
+        /// The name of the segment.
         segment: String,
-        /// The log's directory.
+        /// The directory of the log.
         directory: PathBuf,
-        /// What the run wrote.
+        /// The size of the log of this run, in MiB, with a margin.
         mebibytes: u64,
     },
-    /// The program failed.
+    /// The program ended with an error.
     #[error("{} failed ({status}): {message}", path.display())]
     Failed {
-        /// The program.
+        /// The path of the program.
         path: PathBuf,
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// What it wrote to its standard error.
+        /// Its output on standard error.
         message: String,
     },
 }
 
-/// `pg_waldump` and the log that it is going to read, both tried out.
+/// `pg_waldump` and the log that it reads. Both have been checked to be accessible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wal {
     program: PathBuf,
@@ -91,8 +91,8 @@ pub(crate) struct Wal {
 }
 
 impl Wal {
-    /// Finds the program and the log of a server; `program` and `data` come before the usual
-    /// places.
+    /// Finds `pg_waldump` and the log of a server. `program` and `data` take precedence over the
+    /// usual places.
     pub(crate) fn find(
         server: &Server,
         program: Option<&Path>,
@@ -106,7 +106,7 @@ impl Wal {
         })
     }
 
-    /// Reads what the log holds between two positions.
+    /// Runs `pg_waldump` on the log between two positions. `consume` reads its output.
     pub(crate) fn read<T>(
         &self,
         start: Lsn,
@@ -139,7 +139,7 @@ impl Wal {
         });
         let mut output = BufReader::with_capacity(1 << 20, child.stdout.take().expect("piped"));
         let result = consume(&mut output);
-        // If the reader gave up early, closing the pipe lets the program end.
+        // If `consume` has stopped early, closing the pipe makes the program end.
         let unread = output.fill_buf().is_ok_and(|rest| !rest.is_empty());
         drop(output);
         let status = child.wait().map_err(start_failed)?;
@@ -150,7 +150,7 @@ impl Wal {
         Err(failed(status.to_string(), message))
     }
 
-    /// That all segments of a range are there: a missing one has been recycled.
+    /// Checks that all segments of a range exist. A missing one has been recycled.
     fn check_segments(&self, start: Lsn, end: Lsn) -> Result<(), WalError> {
         let last = end.0.saturating_sub(1).max(start.0) / self.segment_bytes;
         for number in start.0 / self.segment_bytes..=last {
@@ -167,13 +167,13 @@ impl Wal {
     }
 }
 
-/// The name of a segment's file: timeline, then its number in two parts.
+/// The file name of a segment: the timeline, then the segment number in two parts.
 fn segment_name(timeline: u32, number: u64, segment_bytes: u64) -> String {
     let parts = (1 << 32) / segment_bytes;
     format!("{timeline:08X}{:08X}{:08X}", number / parts, number % parts)
 }
 
-/// The log's directory, after a look whether its files can be read.
+/// The directory of the log, after checking that its files can be read.
 fn find_log(server: &Server, given: Option<&Path>) -> Result<PathBuf, WalError> {
     let data = given
         .map(Path::to_owned)
@@ -247,7 +247,7 @@ fn find_program(major: u32, given: Option<&Path>) -> Result<PathBuf, WalError> {
     }
 }
 
-/// The major version that a `pg_waldump` says it is of, if it runs.
+/// The major version that a `pg_waldump` prints, or `None` if it does not run.
 fn version_of(program: &Path) -> Option<String> {
     let output = Command::new(program)
         .arg("--version")
@@ -257,7 +257,7 @@ fn version_of(program: &Path) -> Option<String> {
     parse_version(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// `pg_waldump (PostgreSQL) 15.14 (Debian …)` is of version 15.
+/// Parses a version line: `pg_waldump (PostgreSQL) 15.14 (Debian …)` is version 15.
 fn parse_version(text: &str) -> Option<String> {
     let rest = text.split_once("(PostgreSQL)")?.1.trim_start();
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();

@@ -1,4 +1,4 @@
-//! Where the trace cannot go is said before anything is asked of a server.
+//! An unusable output path is reported before the program asks anything of a server.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -25,7 +25,7 @@ fn a_trace_goes_to_a_regular_file_or_nothing_is_run() {
         (path(""), "it is a folder"),
         (path("no/such"), "there is no folder"),
         ("-".into(), "does not go to standard output"),
-        // Where it can go there, the server is what is missing.
+        // If the output path is usable, the error is that there is no server.
         (path("new"), "no connection"),
     ] {
         let error = said(&output);

@@ -1,4 +1,4 @@
-//! Checks the database in a store: `flagstone store check` knows the store below it only.
+//! Checks the database in a store; `flagstone store check` by itself checks only the store.
 
 use crate::engine::open_to_read;
 use crate::transfer::KeyArgs;
@@ -41,10 +41,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(!is_well)))
 }
 
-/// What SQLite finds wrong.
+/// The problems that SQLite's integrity check reports.
 fn wrong(args: &Args) -> Result<Vec<String>, Failure> {
     let db = open_to_read(&args.store, args.key.source()?.as_ref())?;
-    // What an error says in full: SQLite has a few words for it.
+    // The VFS can describe an error in full; SQLite itself has only a short message.
     let told = |error: rusqlite::Error| {
         let why = db.query_row("PRAGMA flagstone_error", [], |row| row.get(0));
         match why {
@@ -57,7 +57,7 @@ fn wrong(args: &Args) -> Result<Vec<String>, Failure> {
         .and_then(|mut check| check.query_map([], |row| row.get(0))?.collect());
     let lines: Vec<String> = match lines {
         Ok(lines) => lines,
-        // So damaged that it cannot be checked is a verdict, too.
+        // A database too damaged to be checked is a finding as well, and not an error.
         Err(error) => match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseCorrupt) => vec![error.to_string()],
             _ => return Err(told(error)),

@@ -1,9 +1,9 @@
-//! What the kernel says that a disk was given.
+//! Counters of a disk, as the kernel reports them.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Counters of the disk that a folder lies on.
+/// Counters of the disk that holds a folder.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
     pub(crate) bytes: u64,
@@ -13,7 +13,7 @@ pub(crate) struct Counters {
 const SECTOR_BYTES: u64 = 512;
 
 impl Counters {
-    /// Reads them; nothing where the kernel does not count.
+    /// Reads the counters; `None` if the kernel has none for the disk of `folder`.
     pub(crate) fn of(folder: &Path) -> Option<Counters> {
         let device = std::fs::metadata(folder).ok()?.dev();
         let (major, minor) = (
@@ -34,7 +34,7 @@ impl Counters {
         })
     }
 
-    /// What came since.
+    /// The difference to the earlier counters `before`.
     pub(crate) fn since(self, before: Counters) -> Counters {
         Counters {
             bytes: self.bytes - before.bytes,

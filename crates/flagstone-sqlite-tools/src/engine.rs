@@ -1,4 +1,4 @@
-//! The ways in which a database is kept: in a store, or with a journal of SQLite's own.
+//! Engines: the ways to keep a database, in a store or with one of SQLite's own journal modes.
 
 use flagstone_sqlite::VFS_NAME;
 use flagstone_store::KeySource;
@@ -7,18 +7,18 @@ use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::time::Duration;
 
-/// How a database is kept.
+/// A way to keep a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Engine {
-    /// In a store.
+    /// In a Flagstone store.
     Flagstone,
-    /// A write-ahead log that is synced at each commit.
+    /// A write-ahead log that is synced at each commit (`synchronous = FULL`).
     WalFull,
-    /// A write-ahead log that is not: the last commits may be lost.
+    /// A write-ahead log that is not synced at each commit: the last commits may be lost.
     WalNormal,
-    /// A rollback journal that is deleted at each commit.
+    /// A rollback journal, deleted at each commit.
     Delete,
-    /// A rollback journal that is emptied at each commit.
+    /// A rollback journal, truncated at each commit.
     Truncate,
 }
 
@@ -38,7 +38,7 @@ impl Engine {
             .1
     }
 
-    /// Opens a database, made if it is not there; [`Engine::set_up`] has to follow.
+    /// Opens or creates a database. The caller must then call [`Engine::set_up`].
     pub(crate) fn open(self, path: &Path) -> Result<Connection, Failure> {
         match self {
             Engine::Flagstone => open_store(path, true, None),
@@ -46,8 +46,8 @@ impl Engine {
         }
     }
 
-    /// Opens a database, made if it is not there, and has it kept this way. The connection waits up
-    /// to a minute for others.
+    /// Opens or creates a database and sets it up. The connection waits up to a minute while other
+    /// connections hold locks.
     pub(crate) fn connect(self, path: &Path) -> Result<Connection, Failure> {
         let db = self.open(path)?;
         self.set_up(&db)?;
@@ -55,7 +55,7 @@ impl Engine {
         Ok(db)
     }
 
-    /// Has a connection keep its database this way.
+    /// Sets the journal mode and related settings of a connection.
     pub(crate) fn set_up(self, db: &Connection) -> Result<(), Failure> {
         let pragmas = match self {
             Engine::Flagstone => "",
@@ -69,7 +69,7 @@ impl Engine {
     }
 }
 
-/// Opens a database in a store.
+/// Opens a database in a store, with `flags`.
 pub(crate) fn open_store(
     path: &Path,
     create: bool,
@@ -81,14 +81,14 @@ pub(crate) fn open_store(
     Ok(Connection::open_with_flags(uri_of(path, key)?, flags)?)
 }
 
-/// Opens a database in a store, to read it.
+/// Opens a database in a store for reading.
 pub(crate) fn open_to_read(path: &Path, key: Option<&KeySource>) -> Result<Connection, Failure> {
     flagstone_sqlite::register!(rusqlite::ffi)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     Ok(Connection::open_with_flags(uri_of(path, key)?, flags)?)
 }
 
-/// The name of a store for SQLite. It says where the key is, and never what it is.
+/// The URI under which SQLite opens a store. It says where the key is, never the key itself.
 pub(crate) fn uri_of(path: &Path, key: Option<&KeySource>) -> Result<String, Failure> {
     let mut uri = format!("file:{}?vfs={VFS_NAME}", escaped(path)?);
     match key {
@@ -101,7 +101,7 @@ pub(crate) fn uri_of(path: &Path, key: Option<&KeySource>) -> Result<String, Fai
     Ok(uri)
 }
 
-/// A path in a URI.
+/// A path, percent-encoded for a URI.
 pub(crate) fn escaped(path: &Path) -> Result<String, Failure> {
     let text = path.to_str().ok_or_else(|| {
         Failure::Usage(format!(
@@ -115,7 +115,7 @@ pub(crate) fn escaped(path: &Path) -> Result<String, Failure> {
         .fold(text.to_owned(), |text, (letter, code)| {
             text.replace(letter, code)
         });
-    // Two slashes at the beginning would name a server.
+    // In a URI, two slashes at the start would introduce a server name.
     Ok(match escaped.starts_with("//") {
         true => format!("//{escaped}"),
         false => escaped,

@@ -1,7 +1,7 @@
-//! The program `flagstone-sqlite`: moves SQLite databases into stores and back, checks them there,
-//! and times SQLite on a store beside its own journal modes.
+//! The program `flagstone-sqlite`: copies SQLite databases into stores and back, checks them, and
+//! compares the speed of SQLite on a store with that of its own journal modes.
 //!
-//! It brings SQLite, a minute to compile, and is therefore not part of `flagstone`.
+//! It is separate from `flagstone` because it compiles SQLite, which takes a minute.
 
 mod bench;
 mod check;

@@ -1,14 +1,14 @@
-//! What the kernel says of this process and of the files that it has: bytes written, memory,
-//! descriptors, room on disk.
+//! What the kernel reports on this process and its files: bytes written, memory, descriptors, and
+//! space on disk.
 
 use flagstone_terminal::Failure;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a unit in which the system counts the room of a file.
+/// Bytes of the unit in which `stat` counts the space of a file.
 const UNIT_BYTES: u64 = 512;
 
-/// The most memory that this process has had so far, in bytes.
+/// Peak memory of this process, in bytes.
 pub(crate) fn memory() -> Result<u64, Failure> {
     let all = std::fs::read_to_string("/proc/self/status")?;
     let mut lines = all.lines();
@@ -20,23 +20,23 @@ pub(crate) fn memory() -> Result<u64, Failure> {
     found.ok_or_else(|| Failure::Usage("the kernel does not say how much memory it gave".into()))
 }
 
-/// Descriptors that this process has open.
+/// The number of descriptors that this process has open.
 pub(crate) fn descriptors() -> Result<u64, Failure> {
-    // One of them reads the folder.
+    // Reading the folder itself opens one of them.
     Ok(std::fs::read_dir("/proc/self/fd")?.count() as u64 - 1)
 }
 
-/// Bytes on disk that a file takes, with those whose names begin with its name and a hyphen.
+/// Bytes that a file and its side files (see [`files_of`]) take on disk.
 pub(crate) fn room(path: &Path) -> Result<u64, Failure> {
     let mut room = 0;
     for file in files_of(path)? {
-        // SQLite takes its log away when it likes.
+        // SQLite may delete its log at any moment.
         room += std::fs::metadata(file).map_or(0, |meta| meta.blocks() * UNIT_BYTES);
     }
     Ok(room)
 }
 
-/// Bytes that this process has had written, by the kernel's count.
+/// Bytes that this process has caused to be written, as the kernel counts them.
 pub(crate) fn written() -> Result<u64, Failure> {
     let all = std::fs::read_to_string("/proc/self/io")?;
     let mut lines = all.lines();
@@ -46,7 +46,7 @@ pub(crate) fn written() -> Result<u64, Failure> {
     })
 }
 
-/// A file and those whose names begin with its name and a hyphen: what a log adds.
+/// A file and its side files, whose names are its name, a hyphen and a suffix.
 pub(crate) fn files_of(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     let mut files = Vec::new();

@@ -1,4 +1,4 @@
-//! A database moves into a store, or out of one: `VACUUM INTO`, then both are compared.
+//! Copies a database into or out of a store with `VACUUM INTO`, then compares it with its copy.
 
 mod compare;
 
@@ -48,7 +48,7 @@ pub(crate) struct KeyArgs {
 }
 
 impl KeyArgs {
-    /// Where the key is. It is read, so that what is wrong with it is said before anything is done.
+    /// The source of the key, if given. The key is read now, so that errors in it come first.
     pub(crate) fn source(&self) -> Result<Option<KeySource>, Failure> {
         let file = self.key_file.clone().map(KeySource::File);
         let source = file.or_else(|| self.key_env.clone().map(KeySource::Variable));
@@ -58,7 +58,7 @@ impl KeyArgs {
     }
 }
 
-/// Bytes that a store keeps for itself in each page, which SQLite leaves free when it is told to.
+/// Bytes reserved by a store in each page. SQLite leaves them free if it is told to.
 const RESERVED_BYTES: i32 = 64;
 
 pub(crate) fn import(args: &Import) -> Result<ExitCode, Failure> {
@@ -66,9 +66,9 @@ pub(crate) fn import(args: &Import) -> Result<ExitCode, Failure> {
     let key = args.key.source()?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let source = Connection::open_with_flags(&args.database, flags)?;
-    // Registered before the copy opens it by its name.
+    // The VFS must be registered before `VACUUM INTO` opens the copy by its URI.
     flagstone_sqlite::register!(rusqlite::ffi)?;
-    // Pages as the store has them, whatever those of the source are.
+    // The copy gets the page size of stores, whatever that of the source.
     source.execute_batch("PRAGMA page_size = 4096")?;
     reserve_bytes(&source)?;
     let draft = draft_of(&args.store)?;
@@ -91,8 +91,8 @@ pub(crate) fn export(args: &Export) -> Result<ExitCode, Failure> {
     Ok(verdict(rows))
 }
 
-/// Makes an empty file beside `target`, which only its owner can read. The copy is made there, so
-/// that a process that is killed leaves nothing under the name of the copy.
+/// Creates an empty file beside `target`, readable only by its owner. The copy is made in it, so
+/// that a process that is killed leaves no incomplete file under the name of the copy.
 fn draft_of(target: &Path) -> Result<NamedTempFile, Failure> {
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let made = tempfile::Builder::new()
@@ -114,18 +114,18 @@ fn folder_of(path: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// Gives a whole copy its name, and the owner and the mode of `source`.
+/// Renames a complete copy to `target`, and gives it the owner and mode of `source`.
 fn finish(draft: NamedTempFile, source: &Path, target: &Path) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::Failed(format!("{}: {error}", target.display()));
     let of = source.metadata().map_err(failed)?;
     let file = draft.as_file();
     let now = file.metadata().map_err(failed)?;
-    // A block device is not the caller's, and its mode is none for a file.
+    // The owner and mode of a block device do not suit a regular file.
     if of.is_file() {
         let owner = (of.uid(), of.gid());
         let is_owned =
             owner == (now.uid(), now.gid()) || fchown(file, Some(owner.0), Some(owner.1)).is_ok();
-        // Only the superuser gives files away. The group of another owner must not read more.
+        // Only the superuser may change an owner. If that fails, only the owner gets access.
         let mask = if is_owned { 0o777 } else { 0o700 };
         let mode = Permissions::from_mode(of.mode() & mask);
         file.set_permissions(mode).map_err(failed)?;
@@ -148,7 +148,7 @@ fn refuse_existing(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Asks for free bytes at the end of each page of copies of a database.
+/// Tells SQLite to reserve bytes at the end of each page when it copies a database.
 #[allow(unsafe_code, reason = "SQLite has no statement for it")]
 fn reserve_bytes(db: &Connection) -> Result<(), Failure> {
     let mut bytes = RESERVED_BYTES;
@@ -170,9 +170,9 @@ fn reserve_bytes(db: &Connection) -> Result<(), Failure> {
     }
 }
 
-/// Copies a database by `VACUUM INTO`. The size of the copy tells how far it is.
+/// Copies a database by `VACUUM INTO`. Progress is read off the size of the copy.
 fn copy(source: &Connection, target: &str, path: &Path) -> Result<(), Failure> {
-    /// Steps of SQLite's machine between two looks at the copy.
+    /// Steps of SQLite's virtual machine between two checks of that size.
     const STEPS: i32 = 100_000;
     let sizes = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size";
     let bytes: u64 = source.query_row(sizes, [], |row| row.get(0))?;
@@ -191,7 +191,7 @@ fn copy(source: &Connection, target: &str, path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says that a database and its copy have the same rows.
+/// Reports that a database and its copy have the same rows.
 fn verdict(rows: u64) -> ExitCode {
     say(&format!("copied, and compared value by value: {rows} rows"));
     ExitCode::SUCCESS

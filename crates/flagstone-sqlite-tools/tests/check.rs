@@ -1,4 +1,4 @@
-//! The check of a database in a store, whose pages may be whole and its trees not.
+//! Tests of `check`: a store may be intact although the trees of its database are not.
 
 use flagstone::units::Lpn;
 use flagstone_store::{OpenOptions, PageStore};
@@ -35,7 +35,7 @@ fn a_damaged_database_in_a_whole_store_is_found() {
         well.status.success() && said.contains(r#""ok":true"#),
         "{said}"
     );
-    // A page of the database becomes another one, as in a torn copy: the store below is whole.
+    // Replace a page of the database by another one, as a torn copy may. The store stays intact.
     let mut store = PageStore::open(&path, &OpenOptions::existing()).expect("a store");
     let mut page = vec![0; PageStore::PAGE_BYTES];
     let bytes = store.read(None, Lpn(4), &mut page).expect("a page");
@@ -51,13 +51,13 @@ fn a_damaged_database_in_a_whole_store_is_found() {
     assert!(said.contains("the database is damaged"), "{said}");
     let found = run(&["check", "--json"], &path);
     assert!(String::from_utf8_lossy(&found.stdout).contains(r#""ok":false"#));
-    // What is no verdict is an error, and says which file.
+    // An error, and not a finding: the message names the file.
     let missing = run(&["check"], &folder.path().join("missing.flag"));
     assert_eq!(missing.status.code(), Some(2), "it is no verdict");
     assert!(String::from_utf8_lossy(&missing.stderr).contains("missing.flag"));
 }
 
-/// Copies a file as `cp` does: its pieces are of several moments.
+/// Copies a file as `cp` does while it is being written: its parts are from different moments.
 fn copy(from: &Path, to: &Path) {
     let mut from = std::fs::File::open(from).expect("a file");
     let mut to = std::fs::File::create(to).expect("room");
@@ -72,7 +72,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Commits a row, and removes old ones: the numbers of rows have no gap after any commit.
+/// Commits a row, and deletes old ones. After each commit the row numbers have no gap.
 fn commit_row(db: &rusqlite::Connection, n: u32) {
     let bytes = [100, 5000, 30000][n as usize % 3];
     db.execute("INSERT INTO t VALUES (?, randomblob(?))", [n, bytes])

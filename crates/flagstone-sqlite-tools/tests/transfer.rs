@@ -1,4 +1,4 @@
-//! Imports and exports appear whole or not at all, with the owner and the mode of their source.
+//! Imports and exports appear whole or not at all, with the owner and mode of their source.
 
 use rusqlite::Connection;
 use std::os::unix::fs::PermissionsExt;
@@ -68,7 +68,7 @@ fn a_killed_import_or_export_leaves_nothing_under_the_final_name() {
             let is_done = child.wait().expect("it ends").success();
             killed += u32::from(!is_done);
             if at(to).exists() {
-                // It has its name: then all of it is there.
+                // The copy has its final name, so it must be complete.
                 assert!(
                     at(to).metadata().expect("a file").len() > 8_000_000,
                     "{what}, {delay} ms"

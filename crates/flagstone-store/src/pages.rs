@@ -1,7 +1,7 @@
-//! A transactional store of pages on a medium: the device of the simulations, where it keeps data.
+//! A transactional page store on a medium: the device of the simulations, over real storage.
 //!
-//! A [`PageStore`] is a [`Device`] over a [`MediumFlash`]. It grows as it fills, turns failures of
-//! the medium into errors that name it, and otherwise does what its device does.
+//! A [`PageStore`] is a [`Device`] over a [`MediumFlash`]. It grows as it fills, and reports
+//! failures of the medium as errors that name it. Otherwise it behaves like its device.
 
 use crate::encryption;
 use crate::error::{Doing, StoreError};
@@ -37,66 +37,66 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Blocks of a new store: the fewest with which the collector works, and a few.
+/// Number of blocks of a new store: the minimum for the collector, plus a few.
 pub(crate) const FIRST_BLOCKS: u32 = 16;
 
 /// A store of pages with transactions.
 pub struct PageStore {
     device: Device,
     now: Nanos,
-    /// The share of the device that may hold something before it grows.
+    /// The share of the device that may hold data before the store grows.
     fill: f64,
     read_only: bool,
     opened: Head,
     notes: Notes,
     places: Arc<Places>,
     broken: Option<String>,
-    /// No page above this one holds anything.
+    /// The highest page that may hold data.
     highest: u32,
-    /// Pages that may hold something.
+    /// Number of pages that may hold data.
     in_service: u64,
-    /// Pages that were never written, and whose writers have been told that there is room.
+    /// Number of never-written pages for which [`PageStore::find_room`] has already found room.
     promised: u64,
-    /// Whether blocks that it has may find no room, see `flash::thin`.
+    /// Whether the last blocks may have no room on the medium yet, see `flash::thin`.
     is_thin: bool,
-    /// Whether this opening has given room back that blocks need again.
+    /// Whether this handle has discarded room that its blocks need again.
     has_holes: bool,
-    /// The last write sequence when an idle store was found to be as small as it should be.
+    /// The last write sequence when idle work found nothing to compact.
     left_alone_at: u64,
-    /// Blocks that its medium has room for, where that is known.
+    /// Maximum number of blocks on the medium, if known.
     most_blocks: Option<u32>,
-    /// Whether the tables of the last close spared this opening the reading of the blocks.
+    /// Whether this opening used the tables of the last close and did not read the blocks.
     resumed: bool,
-    /// What is wrong with those tables, if that was looked at.
+    /// What is wrong with those tables, if they were compared with the medium.
     left_wrong: Option<String>,
-    /// What the medium has refused to read under an opening that salvages.
+    /// Sectors that the medium refused to read during a salvaging opening.
     misreads: Misreads,
-    /// Its name, if it has one, and options with its key.
+    /// The path of the file, if the store has one, and options with its key.
     path: Option<PathBuf>,
     keyed: OpenOptions,
     /// The settings of the translation layer.
     config: Config,
     at_no_room: AtNoRoom,
-    /// The last write that found no room, after which the store was opened again.
+    /// The last write that found no room, after which the store was reopened.
     no_room: Option<String>,
-    /// Whether there may be no room still.
+    /// Whether the medium may still lack room.
     is_short: bool,
-    /// Live transactions, if they are to go on then.
+    /// Live transactions, if they survive such a reopening.
     live: BTreeMap<TxId, recover::Live>,
 }
 
 impl PageStore {
-    /// Bytes of a page.
+    /// Data bytes per page.
     pub const PAGE_BYTES: usize = DATA_BYTES;
 
-    /// Opens a store in a file or on a block device. No other handle can open it until it is
-    /// dropped, except to read, if this one only reads.
+    /// Opens a store in a file or on a block device, and locks it: another handle can open it only
+    /// if both handles are read-only.
     ///
     /// # Errors
-    /// There is none and none is to be made, something else is there, another handle has it open,
-    /// or the system refuses.
+    /// There is no store and `options` do not create one, something else is stored there, another
+    /// handle holds the lock, or the system call fails.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<PageStore, StoreError> {
-        // Before there is a file.
+        // Validate the options before a file is created.
         options.must_be_possible()?;
         if options.would_make(path) {
             create::shape(options)?;
@@ -107,8 +107,8 @@ impl PageStore {
             store
         });
         let store = opened.map_err(|error| error.at(path))?;
-        // Nothing was written to it yet: its file may have been made just now, or by somebody who
-        // did not come as far as this.
+        // Nothing was written to the store yet. Its file may be new, or an earlier creator stopped
+        // before making its name durable.
         if !options.read_only && store.opened.superblock.boot == 0 {
             sync_folder_of(path).doing("making the name of the store durable")?;
         }
@@ -125,12 +125,12 @@ impl PageStore {
         Ok(store)
     }
 
-    /// As [`PageStore::on`], with another flash in front of that of the medium, or in its place:
-    /// campaigns listen there, and put a simulated chip there. What the store keeps on the medium
+    /// Like [`PageStore::on`], but with `dress` wrapping or replacing the flash of the medium:
+    /// campaigns listen there, or put in a simulated chip. What the store keeps on the medium
     /// beside its flash (superblocks, tables of a close) stays on the medium.
     ///
     /// # Errors
-    /// As there.
+    /// As [`PageStore::on`].
     #[doc(hidden)]
     pub fn through(
         medium: Box<dyn Medium>,
@@ -145,7 +145,7 @@ impl PageStore {
         };
         let medium = encryption::dress(medium, options)?;
         let mut found = Superblock::find(medium.as_ref())?;
-        // A making that failed may have left its superblock in the cache of the system alone.
+        // A failed creation may have left its superblock only in the system's cache.
         let is_doubtful = |head: &Head| {
             let superblock = &head.superblock;
             let is_whole = superblock.closed == Some(true) && superblock.boot > 0;
@@ -165,9 +165,9 @@ impl PageStore {
         look::doubt_head(medium.as_ref(), &head)?;
         let left = Left::read(medium.as_ref(), &superblock);
         let left = left.doing("reading what the last close has left")?;
-        // An opening that is to read the medium believes nothing that it can find out, and
-        // compares. Tables are not believed beside a damaged superblock either: that one may have
-        // been the newer one, which took them back.
+        // An uncached opening trusts nothing that it can recompute, and compares. Tables beside a
+        // damaged superblock are not trusted either: the damaged one may have been newer and have
+        // revoked them.
         let (believed, compared) = match left {
             left if options.uncached => (None, left),
             Ok(left) if head.damaged.is_none() && superblock.sealed.is_some() => (left, Ok(None)),
@@ -201,7 +201,7 @@ impl PageStore {
                 for thread in 0..look::ASKING {
                     let Some(expecting) = &expecting else { break };
                     let asks = move || look::expect_marks(expecting, &superblock, thread);
-                    // Where there is no thread to be had, one read follows the other.
+                    // Without a thread the reads are not overlapped.
                     let _ = std::thread::Builder::new().spawn_scoped(scope, asks);
                 }
                 let flash = dress(Box::new(flash));
@@ -264,7 +264,7 @@ impl PageStore {
     /// Starts a transaction.
     ///
     /// # Errors
-    /// The store was opened for reading, or as many are live as the protocol supports.
+    /// The store is read-only, or the protocol's maximum number of transactions is live.
     pub fn begin(&mut self) -> Result<TxId, StoreError> {
         self.may_write_now()?;
         let begun = self.device.begin(self.now);
@@ -273,7 +273,7 @@ impl PageStore {
         Ok(tx)
     }
 
-    /// Writes a page in a transaction; at most [`PageStore::PAGE_BYTES`].
+    /// Writes a page in a transaction. `data` has at most [`PageStore::PAGE_BYTES`] bytes.
     ///
     /// # Errors
     /// The request is wrong, the store is full, or the medium fails.
@@ -287,7 +287,7 @@ impl PageStore {
         Ok(())
     }
 
-    /// Writes a page in a transaction of the device.
+    /// Writes a page in a transaction of the underlying device.
     fn write_in_device(&mut self, tx: TxId, at: Lpn, data: &[u8]) -> Result<(), StoreError> {
         self.make_room_at(at, self.is_new(at))?;
         self.highest = self.highest.max(at.0);
@@ -296,7 +296,7 @@ impl PageStore {
         Ok(())
     }
 
-    /// Says in a transaction that a page holds nothing any more.
+    /// Trims a page in a transaction: the page holds nothing afterwards.
     ///
     /// # Errors
     /// As [`PageStore::write`].
@@ -308,9 +308,9 @@ impl PageStore {
         self.note_written(tx, done)
     }
 
-    /// Trims a page in a transaction of the device.
+    /// Trims a page in a transaction of the underlying device.
     fn trim_in_device(&mut self, tx: TxId, at: Lpn) -> Result<(), StoreError> {
-        // A page that was trimmed before takes no room, nor does one of many trims.
+        // A page that is already trimmed takes no room, nor does one trim among many.
         let takes_room = self.is_blank(at) && self.pages_of_trims(2) > 1;
         self.make_room_at(at, takes_room)?;
         let taken = self.with_room(|device, now| device.trim(now, tx, at))?;
@@ -318,9 +318,9 @@ impl PageStore {
         Ok(())
     }
 
-    /// Reads a page into `into`, which has room for one: the transaction's own version if it wrote
-    /// one, else the last committed one. Returns how many bytes it has, or nothing if it was never
-    /// written, or trimmed.
+    /// Reads a page into `into`, which must hold a whole page. Reads the transaction's own version
+    /// if it wrote one, else the last committed one. Returns the length in bytes, or `None` if the
+    /// page was trimmed or never written.
     ///
     /// # Errors
     /// The request is wrong, the page was lost, or the medium fails.
@@ -341,7 +341,7 @@ impl PageStore {
         self.read_by(at, |device, now| device.read_into(now, tx, at, into))
     }
 
-    /// Reads a page in one of the ways of the device. One beyond it holds nothing.
+    /// Reads a page with one of the device's read calls. A page beyond the device holds nothing.
     fn read_by(
         &mut self,
         at: Lpn,
@@ -356,20 +356,19 @@ impl PageStore {
         Ok(bytes)
     }
 
-    /// Takes a snapshot of what is committed, for a reader that goes on seeing that. It copies
-    /// nothing; pages that are replaced meanwhile keep their room until
-    /// [`PageStore::end_snapshot`]. A store may take twice its bound ([`OpenOptions::space`]) so,
-    /// or 32 MiB; then the oldest snapshots end.
+    /// Takes a snapshot of the committed state for a reader. Nothing is copied, but replaced pages
+    /// keep their room until [`PageStore::end_snapshot`]. Open snapshots may enlarge the store to
+    /// twice its bound ([`OpenOptions::space`]), or 32 MiB; beyond that the oldest ones end.
     ///
     /// # Errors
-    /// The protocol cannot give snapshots: `seal` can.
+    /// The protocol has no snapshots; `seal` has.
     pub fn snapshot(&mut self) -> Result<SnapshotId, StoreError> {
         self.is_well()?;
         let taken = self.device.snapshot();
         self.translate(taken)
     }
 
-    /// Gives a snapshot back.
+    /// Ends a snapshot.
     pub fn end_snapshot(&mut self, id: SnapshotId) {
         self.device.end_snapshot(id);
     }
@@ -395,16 +394,15 @@ impl PageStore {
     /// Commits a transaction: it is durable when this returns.
     ///
     /// # Errors
-    /// There is no such transaction, the store is full, or the medium fails. In a store that is
-    /// full the transaction lives on: it can be committed later, or rolled back. After a failure of
-    /// the medium it is open whether the transaction has committed; the store says so when it is
-    /// opened again.
+    /// There is no such transaction, the store is full, or the medium fails. If the store is full
+    /// the transaction stays live: it can be committed later, or rolled back. After a failure of
+    /// the medium the outcome is unknown until the store is reopened.
     pub fn commit(&mut self, tx: TxId) -> Result<(), StoreError> {
         self.may_write_now()?;
         let number = self.number_to_write(tx)?;
         self.make_room()?;
         if let Err(error) = self.commit_in_device(number) {
-            // One that found no room may have landed whole.
+            // A commit that found no room may still be complete on the medium.
             if !matches!(error, StoreError::Full(_)) || !self.has_all_of(tx) {
                 return Err(error);
             }
@@ -428,7 +426,7 @@ impl PageStore {
         Ok(())
     }
 
-    /// The highest page that holds something that is committed.
+    /// The highest page that holds committed data.
     pub fn highest(&self) -> Option<Lpn> {
         let ftl = self.device.ftl();
         let top = (self.highest + 1).min(self.device.pages());
@@ -436,17 +434,17 @@ impl PageStore {
         (0..top).rev().find(holds).map(Lpn)
     }
 
-    /// Whether a page holds something that is committed.
+    /// Whether a page holds committed data.
     pub fn holds(&self, at: Lpn) -> bool {
         at.0 < self.device.pages() && matches!(self.device.ftl().slot(at), Slot::Page(_))
     }
 
-    /// Closes the store: all that it wrote is made durable, and the superblock says so. To drop a
-    /// store does the same, but the error is lost. Transactions that live are rolled back.
+    /// Closes the store: makes all writes durable and marks the superblock as closed. Dropping the
+    /// store does the same but loses the error. Live transactions are rolled back.
     ///
     /// # Errors
-    /// The medium fails, or has failed before. The store is then one that was not closed: what was
-    /// acknowledged is there.
+    /// The medium fails, or has failed before. The store then counts as not closed; all
+    /// acknowledged commits are on it.
     pub fn close(mut self) -> Result<(), StoreError> {
         self.mend();
         self.is_well()?;
@@ -459,9 +457,9 @@ impl PageStore {
         }
     }
 
-    /// Ends the blocks that are being written, as a close does first if the opening has written
-    /// anything. Returns the number of the last program, if every block has its summary then. For
-    /// campaigns that follow a store on a flash of their own.
+    /// Finishes the open blocks, as a close does first if this handle has written anything. Returns
+    /// the number of the last program if every block then has its summary. Used by campaigns that
+    /// follow a store on a flash of their own.
     ///
     /// # Errors
     /// The medium fails.
@@ -471,26 +469,26 @@ impl PageStore {
         self.translate(ended)
     }
 
-    /// Gives the close that follows what it leaves for the next opening.
+    /// Writes the tables that the close leaves for the next opening.
     fn come_to_rest(&mut self) -> Result<(), StoreError> {
-        // Before anything is locked: in a process that was forked meanwhile it may stay so.
+        // Check before locking: in a forked process a lock may be held forever.
         if !self.notes.may_close() {
             return Ok(());
         }
         self.mend();
-        // Nothing was written since it was opened again.
+        // Nothing was written since the store was reopened.
         if self.is_short {
             return Ok(());
         }
         let wrote = self.notes.stats().bytes;
         let may = !self.read_only && self.broken.is_none();
-        // A device that has given its tables is not to be used any more.
+        // A device whose tables were taken must not be used any more.
         let has_rested = self.notes.tables().is_some();
         if may && !has_rested && wrote > 0 {
             let sealed = self.end_blocks()?;
             self.notes.seal_unto(sealed);
         }
-        // A thin store is small, and few openings write enough to be worth the room of its tables.
+        // A thin store is small: most openings write too little to justify the room for tables.
         let is_thin = self.is_thin && wrote < THIN_WRITES;
         let is_worth = !is_thin && is_worth(wrote, self.device.pages());
         if may && !has_rested && is_worth {
@@ -501,20 +499,20 @@ impl PageStore {
         Ok(())
     }
 
-    /// What was done to the medium since the store was opened.
+    /// Counters of the medium's operations since the store was opened.
     pub fn medium_stats(&self) -> MediumStats {
         *self.notes.stats()
     }
 
-    /// The device, to look at.
+    /// The device, for inspection.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Whether the store is broken because a write found no room, though the file system had
-    /// promised it (btrfs, a thin volume): one that does not open itself again
-    /// ([`PageStore::break_at_no_room`], or another protocol than `seal` or `seal-r`). What is
-    /// durable is as it was: the store may be opened again, to be read as long as there is no room.
+    /// Whether the store is broken because a write found no room, although the file system had
+    /// reserved it (btrfs, a thin volume). Only happens to stores that do not reopen themselves
+    /// ([`PageStore::break_at_no_room`], or a protocol other than `seal` and `seal-r`). Durable
+    /// data is intact. As long as there is no room, the store can be opened read-only.
     pub fn has_lost_room(&self) -> bool {
         self.notes.trouble.is_for_room()
     }
@@ -540,8 +538,8 @@ impl PageStore {
         }
     }
 
-    /// Turns an answer of the device into one of the store, after a request that may have written:
-    /// what found no room is an error, whatever the device says.
+    /// Translates an answer of the device after a request that may have written. If the medium had
+    /// no room this is an error, whatever the device answered.
     fn translate<T>(&mut self, answer: Result<T, DeviceError>) -> Result<T, StoreError> {
         match self.places.waits_for_room() {
             true => Err(self.take_failure()),
@@ -563,13 +561,13 @@ impl PageStore {
 }
 
 impl Drop for PageStore {
-    /// Closes. An error is lost, and the store stays one that was not closed.
+    /// Closes the store. An error is lost, and the store counts as not closed.
     fn drop(&mut self) {
         let _ = self.come_to_rest();
     }
 }
 
-/// Makes the name of a file durable, where it is and not where a link to it is.
+/// Makes a file name durable: syncs the folder of the file itself, not of a symbolic link to it.
 fn sync_folder_of(path: &Path) -> std::io::Result<()> {
     let path = path.canonicalize()?;
     match path.parent() {
@@ -578,10 +576,10 @@ fn sync_folder_of(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Bytes that an opening of a thin store writes at least to leave tables for the next one.
+/// Minimum number of bytes an opening of a thin store must write before its close leaves tables.
 const THIN_WRITES: u64 = 1 << 20;
 
-/// The settings of the translation layer of a store.
+/// Translation layer settings of a store.
 pub(crate) fn config() -> Config {
     let mut config = Config::default();
     config.over_provision = 0.0;

@@ -1,19 +1,19 @@
-//! For tests: recovery tables as data. A test writes the table of a protocol's header down row by
-//! row, enumerates every combination of facts once, and holds the code's verdicts against it.
+//! Test helper: recovery tables as data. A test copies the table of a protocol's header row by row,
+//! enumerates every combination of facts, and compares the code's verdicts with the table.
 
 use std::fmt::Debug;
 
 /// A row of a recovery table.
 pub(crate) struct Case<F, V> {
-    /// The row's code in the header, one letter behind an `@`.
+    /// The row's code in the header, one letter after an `@`.
     pub(crate) row: &'static str,
-    /// Whether these facts are the row's.
+    /// Whether the row applies to these facts.
     pub(crate) holds: fn(&F) -> bool,
-    /// What the row says of them.
+    /// The row's verdict for these facts.
     pub(crate) verdict: fn(&F) -> V,
 }
 
-/// A recovery table: the code of each row, what holds of facts that are the row's, and the verdict.
+/// A recovery table: each row has a code, a condition on the facts, and a verdict.
 macro_rules! cases {
     (|$facts:ident| $($row:literal: $holds:expr => $verdict:expr;)+) => {
         [$($crate::cases::Case {
@@ -28,10 +28,10 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
-/// The row and the verdict of a table for some facts.
+/// The row that applies to some facts, and its verdict.
 ///
 /// # Panics
-/// No row holds, or more than one.
+/// No row applies, or more than one.
 pub(crate) fn look_up<F: Debug, V>(table: &[Case<F, V>], facts: &F) -> (&'static str, V) {
     let mut rows = table.iter().filter(|case| (case.holds)(facts));
     let case = rows.next();
@@ -42,8 +42,8 @@ pub(crate) fn look_up<F: Debug, V>(table: &[Case<F, V>], facts: &F) -> (&'static
     (case.row, (case.verdict)(facts))
 }
 
-/// Holds code against a table: exactly one row is about each combination, every row is about one,
-/// and the verdicts are the same.
+/// Compares code with a table: exactly one row applies to each combination, every row applies to
+/// one, and the verdicts are equal.
 pub(crate) fn prove<F: Debug, V: Debug + PartialEq>(
     table: &[Case<F, V>],
     all: &[F],
@@ -61,7 +61,7 @@ pub(crate) fn prove<F: Debug, V: Debug + PartialEq>(
     }
 }
 
-/// Holds the rows that code names against a table: it names the row that is about the facts.
+/// Compares the rows that code names with a table: code must name the row that applies.
 pub(crate) fn prove_rows<F: Debug, V>(
     table: &[Case<F, V>],
     all: &[F],
@@ -72,8 +72,8 @@ pub(crate) fn prove_rows<F: Debug, V>(
     }
 }
 
-/// The rows in which code with a mistake differs from a table. A control: there must be some, or
-/// the table proves nothing.
+/// The rows in which code with a mistake differs from a table. A control: if there are none, the
+/// table proves nothing.
 pub(crate) fn rows_that_differ<F: Debug, V: Debug + PartialEq>(
     table: &[Case<F, V>],
     all: &[F],

@@ -1,9 +1,9 @@
-//! Numbers that look random, from a seed (splitmix64).
+//! Pseudo-random numbers from a seed (splitmix64).
 
-/// How far a seed is from the next one.
+/// The increment of the seed.
 pub(crate) const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// The number of a seed.
+/// The number that belongs to a seed.
 pub(crate) fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -1,5 +1,5 @@
-//! `layout!` declares a persistent record once. The ranges of its fields, the check of its size and
-//! the table in the documents all come from that declaration.
+//! `layout!` declares a persistent record once. Field ranges, the check of the size and the table
+//! in the documents all come from that declaration.
 //!
 //! ```
 //! use flagstone::layout::{get, put};
@@ -21,9 +21,9 @@
 /// The declaration of a record, as docs/format.md shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// The module that its declaration makes.
+    /// The path of the generated module.
     pub path: &'static str,
-    /// What it is.
+    /// The description of the record.
     pub doc: &'static str,
     /// Bytes of the whole record.
     pub size: usize,
@@ -41,7 +41,7 @@ macro_rules! layout {
         $($field:ident: $bytes:literal, $meaning:literal;)+
     }) => {
         $(#[doc = $doc])*
-        // Its parts are as visible as the module is, which a macro cannot say of them.
+        // Its parts are as visible as the module, which a macro cannot express for them.
         #[allow(unreachable_pub)]
         $vis mod $name {
             $crate::layout!(@fields 0usize; $($field: $bytes, $meaning;)+);

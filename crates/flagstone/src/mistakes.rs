@@ -1,17 +1,16 @@
-//! Mistakes made on purpose, which tests and campaigns must find, and which no shipped build has.
+//! Deliberate mistakes that tests and campaigns must detect. No shipped build contains them.
 //!
-//! A campaign that finds nothing is worth as much as its controls: code that leaves out a rule must
-//! be caught. Each family that has such mistakes lists them in an enum (`Mistake`) in its folder. A
-//! rule asks `mistaken.is(Mistake::X)` at its place.
+//! A campaign that finds nothing proves as much as its controls do: code that omits a rule must be
+//! caught. Each family with such mistakes lists them in an enum (`Mistake`) in its folder. The code
+//! of a rule asks `mistaken.is(Mistake::X)`.
 //!
-//! Without the feature `mistakes` of this crate a [`Mistaken`] holds nothing, no code can make one
-//! that holds something, and `is` is the constant `false`. So the compiler drops the code of the
-//! mistake. The lab asks for the feature, and this crate's own tests have it. Stores and SQLite on
-//! them are built without.
+//! Without the feature `mistakes` of this crate a [`Mistaken`] is always empty and `is` is the
+//! constant `false`, so the compiler drops the code of the mistake. The lab enables the feature,
+//! and this crate's own tests have it. Stores, and SQLite on stores, are built without it.
 
 use std::fmt;
 
-/// The mistake that is made on purpose, if this build has mistakes and one is wanted.
+/// The mistake to make, if this build supports mistakes and one is selected.
 ///
 /// ```
 /// use flagstone::commit::Mistake;
@@ -23,7 +22,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Mistaken<M>(held::Held<M>);
 
-/// Whether this build can make mistakes at all.
+/// Whether this build supports mistakes.
 pub const COMPILED: bool = cfg!(any(test, feature = "mistakes"));
 
 #[cfg(any(test, feature = "mistakes"))]
@@ -70,13 +69,13 @@ impl<M> Mistaken<M> {
 }
 
 impl<M: Copy + Eq> Mistaken<M> {
-    /// Whether this mistake is made.
+    /// Whether this mistake is selected.
     #[inline]
     pub fn is(self, mistake: M) -> bool {
         COMPILED && held::made(self.0) == Some(mistake)
     }
 
-    /// The mistake that a part further down makes for this one.
+    /// The corresponding mistake of a lower layer.
     pub(crate) fn and_then<N>(self, of: impl FnOnce(M) -> Option<N>) -> Mistaken<N> {
         Mistaken(held::hold(held::made(self.0).and_then(of)))
     }
@@ -103,7 +102,7 @@ impl<M: Copy + fmt::Debug> fmt::Debug for Mistaken<M> {
     }
 }
 
-/// Declares an enum of mistakes with the name that commands use for each, and `ALL` of them.
+/// Declares an enum of mistakes with their command names, and `ALL` of them.
 macro_rules! mistakes {
     ($(#[$about:meta])* pub enum $Mistake:ident {
         $($(#[$rule:meta])* $one:ident: $name:literal,)+
@@ -114,7 +113,7 @@ macro_rules! mistakes {
         }
 
         impl $Mistake {
-            /// All of them, with the names that commands use.
+            /// All mistakes with their command names.
             pub const ALL: [($Mistake, &'static str); [$($name),+].len()] =
                 [$(($Mistake::$one, $name)),+];
         }

@@ -7,8 +7,8 @@
 //!  | head: lsn, records | slot, length, bytes | slot, length, bytes | ...   by slot, no gaps
 //! ```
 //!
-//! A record is found by its slot, and keeps its slot. A slot whose record was removed is free
-//! again. An image is as long as its records need. An empty image is a page without records.
+//! A record is identified by its slot, which never changes. Removing a record frees its slot. An
+//! image is as long as its records need. An empty image is a page without records.
 //!
 //! ```
 //! use flagstone::page::{Page, PageError};
@@ -47,18 +47,18 @@ pub const LAYOUTS: &[Layout] = &[page_head::RECORD, record_head::RECORD];
 /// The number of a record in its page.
 pub type SlotNo = u16;
 
-/// Why bytes are not a page, or a record does not go into one.
+/// Why bytes are not a valid page, or a record does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PageError {
     /// The image ends early, or its slots do not ascend.
     Damaged {
-        /// Offset of the first byte that makes no sense.
+        /// Offset of the first invalid byte.
         at: usize,
     },
-    /// There is no room.
+    /// The page has no room.
     Full {
-        /// Bytes that the page would take.
+        /// Bytes that the page would need.
         needed: usize,
         /// Bytes of a page.
         page_bytes: usize,
@@ -90,7 +90,7 @@ struct Extent {
 #[derive(Debug, Clone, Default)]
 pub struct Page {
     lsn: u64,
-    /// By slot.
+    /// Extents of the records, by slot.
     entries: Vec<Extent>,
     /// The records' bytes in any order, with gaps where records were replaced.
     bytes: Vec<u8>,
@@ -99,7 +99,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Reads an image; bytes behind the last record are not looked at.
+    /// Decodes an image. Ignores bytes after the last record.
     ///
     /// # Errors
     /// [`PageError::Damaged`].
@@ -133,10 +133,10 @@ impl Page {
         Ok(page)
     }
 
-    /// Writes the image into `image`, in place of what was there.
+    /// Encodes the page into `image`, replacing its contents.
     ///
     /// # Errors
-    /// [`PageError::Full`] where the records take more than `page_bytes`.
+    /// [`PageError::Full`] if the records take more than `page_bytes`.
     pub fn emit(&self, page_bytes: usize, image: &mut Vec<u8>) -> Result<(), PageError> {
         let needed = self.image_bytes();
         if needed > page_bytes {
@@ -156,17 +156,17 @@ impl Page {
         Ok(())
     }
 
-    /// Bytes of the image.
+    /// Size of the image in bytes.
     pub fn image_bytes(&self) -> usize {
         page_head::SIZE + self.entries.len() * record_head::SIZE + self.used
     }
 
-    /// The last log record that changed the page; 0 if none did.
+    /// LSN of the last log record that changed the page; 0 if none did.
     pub fn lsn(&self) -> u64 {
         self.lsn
     }
 
-    /// Notes the log record that changed the page.
+    /// Sets the LSN of the log record that changed the page.
     pub fn set_lsn(&mut self, lsn: u64) {
         self.lsn = lsn;
     }
@@ -185,10 +185,10 @@ impl Page {
         Some(self.bytes_of(self.entries[place]))
     }
 
-    /// Puts a record into a slot, in place of the one that was there.
+    /// Sets the record in a slot, replacing any previous one.
     ///
     /// # Errors
-    /// [`PageError::Full`] where the image would be too long; the page is unchanged.
+    /// [`PageError::Full`] if the image would be too long; the page is unchanged.
     pub fn put(&mut self, slot: SlotNo, record: &[u8], page_bytes: usize) -> Result<(), PageError> {
         let place = self.place(slot);
         let before = match place {
@@ -226,7 +226,7 @@ impl Page {
         Ok(())
     }
 
-    /// Takes a record out of its slot. Says whether there was one.
+    /// Removes the record in a slot. Returns whether there was one.
     pub fn remove(&mut self, slot: SlotNo) -> bool {
         match self.place(slot) {
             Ok(place) => {
@@ -237,7 +237,7 @@ impl Page {
         }
     }
 
-    /// Puts a record into a slot, or takes it out.
+    /// Sets or removes the record in a slot.
     ///
     /// # Errors
     /// As [`Page::put`].
@@ -256,7 +256,7 @@ impl Page {
         }
     }
 
-    /// Makes a slot the same as in another page. If that page has no such record, removes it.
+    /// Copies a slot from another page. If that page has no such record, removes it.
     ///
     /// # Errors
     /// As [`Page::put`].
@@ -313,7 +313,7 @@ mod tests {
         image
     }
 
-    /// Random puts and removes beside a map, with the image taken and read again at each step.
+    /// Random puts and removes, compared with a map; the image is encoded and decoded at each step.
     #[test]
     fn a_page_is_a_map_from_slots_to_records_with_a_limit() {
         let (mut page, mut model) = (Page::default(), BTreeMap::<SlotNo, Vec<u8>>::new());

@@ -19,7 +19,7 @@ use std::fmt;
 pub struct Setting {
     /// Its name.
     pub name: &'static str,
-    /// Its value where none is given.
+    /// The default value.
     pub default: &'static str,
     /// What the setting does, and which values it may have.
     pub what: &'static str,
@@ -39,8 +39,8 @@ pub trait Configurable {
     }
 }
 
-/// Makes a description with the fields `name` and `settings` an owner of settings. A second
-/// argument names settings that all owners of this kind have.
+/// Makes a description with fields `name` and `settings` an owner of settings. A second argument
+/// names settings common to all owners of this kind.
 macro_rules! configurable {
     ($info:ty) => {
         $crate::settings::configurable!($info, &[]);
@@ -60,8 +60,8 @@ macro_rules! configurable {
 }
 pub(crate) use configurable;
 
-/// Of an enum with `NAMES`: shows a value by its name, and finds it by that. Says of another name
-/// which there are.
+/// For an enum with `NAMES`: displays a value by name, and parses it. The error for an unknown name
+/// lists the valid names.
 macro_rules! named {
     ($Kind:ident, |$name:ident, $names:ident| $unknown:expr) => {
         impl std::fmt::Display for $Kind {
@@ -86,8 +86,8 @@ macro_rules! named {
 }
 pub(crate) use named;
 
-/// Declares a registry: an enum whose variants have a description each, `INFO` of a module, and are
-/// found by the name in it.
+/// Declares a registry: an enum whose variants have descriptions (`INFO` of a module) and are found
+/// by the name in them.
 macro_rules! registry {
     ($(#[$about:meta])* $Kind:ident: $Info:ty {
         $($(#[$doc:meta])* $variant:ident => $($module:ident)::+;)+
@@ -100,17 +100,17 @@ macro_rules! registry {
         }
 
         impl $Kind {
-            /// All of them.
+            /// All variants.
             pub const ALL: &[$Kind] = &[$($Kind::$variant),+];
 
-            /// Its description.
+            /// The description of the variant.
             pub const fn info(self) -> &'static $Info {
                 match self {
                     $($Kind::$variant => &$($module)::+::INFO,)+
                 }
             }
 
-            /// The one of a name.
+            /// The variant with this name.
             pub fn by_name(name: &str) -> Option<$Kind> {
                 $Kind::ALL.iter().copied().find(|kind| kind.info().name == name)
             }
@@ -125,8 +125,8 @@ macro_rules! registry {
 }
 pub(crate) use registry;
 
-/// Declares settings as a table: names, defaults and what they do. Settings that several owners
-/// have come first, as `..NAME;`.
+/// Declares settings as a table: names, defaults and descriptions. Settings that several owners
+/// share come first, as `..NAME;`.
 macro_rules! settings {
     ($(..$shared:ident;)* $($name:ident: $default:literal, $what:literal;)*) => {
         &[
@@ -141,8 +141,7 @@ macro_rules! settings {
 }
 pub(crate) use settings;
 
-/// A setting that its owner does not have, or a value that the setting cannot have. The text says
-/// what would be right.
+/// A setting that its owner does not have, or an invalid value. The text lists what is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadSetting(pub String);
 
@@ -154,26 +153,26 @@ impl fmt::Display for BadSetting {
 
 impl std::error::Error for BadSetting {}
 
-/// The settings that a user chose. All other settings have their defaults.
+/// Settings chosen by the user. All others have their defaults.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Settings {
-    /// In the order of the names: settings are equal in whatever order they were given.
+    /// Sorted by name, so that equality does not depend on the order of assignment.
     given: Vec<(String, String)>,
 }
 
 impl Settings {
-    /// All defaults.
+    /// Only defaults.
     pub fn new() -> Settings {
         Settings::default()
     }
 
-    /// With one more setting. A later value of the same setting replaces an earlier one.
+    /// Adds a setting. A later value of the same setting replaces an earlier one.
     pub fn with(mut self, name: &str, value: impl ToString) -> Settings {
         self.set(name, value);
         self
     }
 
-    /// Gives a setting a value.
+    /// Sets the value of a setting.
     pub fn set(&mut self, name: &str, value: impl ToString) {
         let value = value.to_string();
         let found = self
@@ -185,14 +184,14 @@ impl Settings {
         }
     }
 
-    /// The settings that were given with their values, in the order of their names.
+    /// The chosen settings and their values, sorted by name.
     pub fn given(&self) -> impl Iterator<Item = (&str, &str)> {
         self.given
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The settings that `of` has, where these are settings of several owners.
+    /// Keeps only the settings that `of` has, if these are settings of several owners.
     pub fn keep_those_of(mut self, of: &impl Configurable) -> Settings {
         self.given.retain(|(name, _)| of.has(name));
         self
@@ -234,7 +233,7 @@ impl Settings {
     /// The value of a setting that is a number.
     ///
     /// # Errors
-    /// The value is no number, or not within `least..=most`.
+    /// The value is not a number, or not within `least..=most`.
     pub fn number<T>(
         &self,
         of: &impl Configurable,

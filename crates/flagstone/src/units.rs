@@ -1,4 +1,4 @@
-//! Addresses, identifiers and times. Each has a type of its own, so that none is taken for another.
+//! Addresses, identifiers and times. Each is its own type, so that they cannot be confused.
 //!
 //! ```
 //! use flagstone::units::{Lpn, Nanos};
@@ -48,7 +48,7 @@ address! {
 }
 
 impl Ppn {
-    /// No page: the null link of the papers.
+    /// No page: the null link in the papers.
     pub const NONE: Ppn = Ppn(u32::MAX);
 }
 

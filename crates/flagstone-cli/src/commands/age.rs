@@ -1,4 +1,4 @@
-//! `flagstone device age`: a long life on cells whose bit errors grow, with scrubbing and without.
+//! `flagstone device age`: simulates years of use on cells whose bit errors grow.
 
 use super::device::load;
 use super::{Failure, plain_table, protocols_of, say, with_unit};
@@ -31,7 +31,7 @@ pub(crate) struct Age {
     json: bool,
 }
 
-/// Hours of a time like 12h, 90d or 1y.
+/// Parses a time such as 12h, 90d or 1y into hours.
 fn hours(text: &str) -> Result<u64, String> {
     let why = || "it must be a number and h, d or y, such as 90d, of 100 years at most".into();
     with_unit(text, &[("h", 1), ("d", 24), ("y", 365 * 24)])

@@ -1,8 +1,8 @@
-//! Commands that programs of their own carry out: `flagstone trace record` and `flagstone sqlite`
-//! hand their arguments to them.
+//! Commands that separate programs carry out. `flagstone trace record` and `flagstone sqlite` pass
+//! their arguments on to them.
 //!
-//! These programs bring a PostgreSQL client and SQLite, with which a third of the time of a first
-//! build would go, so they are built when they are wanted.
+//! These programs depend on a PostgreSQL client and on SQLite, which would take a third of the time
+//! of a first build. They are built only by those who want them.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -11,13 +11,13 @@ use std::process::{Command, ExitCode};
 
 use super::{Failure, NOT_DONE};
 
-/// A program that is built apart.
+/// A program that is built separately.
 pub(crate) struct Program {
-    /// Its name.
+    /// The name of the executable.
     name: &'static str,
-    /// The package that has it.
+    /// The cargo package that contains the program.
     package: &'static str,
-    /// What it brings.
+    /// What the program adds, for the message if it is missing.
     brings: &'static str,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     arguments: Vec<OsString>,
 }
 
-/// Runs the program, and ends as it ends.
+/// Runs the program and returns its exit code.
 pub(crate) fn run(program: &Program, args: &Args) -> Result<ExitCode, Failure> {
     let this = std::env::current_exe().unwrap_or_default();
     let path = program.beside(&this).unwrap_or_else(|| program.name.into());
@@ -56,19 +56,19 @@ pub(crate) fn run(program: &Program, args: &Args) -> Result<ExitCode, Failure> {
         ErrorKind::NotFound => program.missing(&this),
         _ => Failure::Failed(format!("{} cannot be run: {error}", path.display())),
     })?;
-    // A program that a signal ended has no code.
+    // A program that was ended by a signal has no exit code.
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(ExitCode::from(code.unwrap_or(NOT_DONE)))
 }
 
 impl Program {
-    /// The program as it was built or installed with this one.
+    /// The program in the folder of this executable, if it has been built or installed there.
     fn beside(&self, this: &Path) -> Option<PathBuf> {
         let name = format!("{}{}", self.name, std::env::consts::EXE_SUFFIX);
         Some(this.with_file_name(name)).filter(|path| path.is_file())
     }
 
-    /// How to get it where it is missing.
+    /// The error if the program is missing, which says how to build it.
     fn missing(&self, this: &Path) -> Failure {
         let parent = this.parent();
         let release = match parent.is_some_and(|folder| folder.ends_with("release")) {

@@ -194,7 +194,7 @@ impl Args {
     }
 }
 
-/// Runs of which every landing is tried, unless --cuts says how many.
+/// The number of runs of which every landing is tried, unless --cuts gives it.
 const RUNS_OF_LANDINGS: u64 = 32;
 
 fn landings_of(text: &str) -> Result<Cuts, Failure> {
@@ -210,7 +210,7 @@ fn landings_of(text: &str) -> Result<Cuts, Failure> {
     }
 }
 
-/// Refuses what has no runs of which every landing can be tried.
+/// Refuses subjects for which not every landing can be tried.
 fn only_landings(subjects: &[Subject], faults: Faults) -> Result<(), Failure> {
     if let Some(subject) = subjects.iter().find(|s| !matches!(s, Subject::Protocol(_))) {
         return Err(Failure::Usage(format!(
@@ -227,7 +227,7 @@ fn only_landings(subjects: &[Subject], faults: Faults) -> Result<(), Failure> {
     }
 }
 
-/// What the devices of a campaign take over from the one that is named.
+/// The traits that a campaign's devices take from the device called `name`.
 fn like(name: &str, faults: Faults, cuts: Cuts) -> Result<Arc<DeviceTraits>, Failure> {
     if faults.paired {
         let why = "--faults paired is not for --device: the device says which pages share cells";
@@ -240,7 +240,7 @@ fn like(name: &str, faults: Faults, cuts: Cuts) -> Result<Arc<DeviceTraits>, Fai
     Ok(Arc::new(DeviceTraits::of(&device::load(name)?)))
 }
 
-/// Leaves out what does not work on the device.
+/// Removes subjects that do not work on the device.
 fn only_suited(device: &Arc<DeviceTraits>, subjects: &mut Vec<Subject>) -> Result<(), Failure> {
     let mut unsuited = Vec::new();
     subjects.retain(|&subject| match suits(subject, device) {
@@ -259,7 +259,7 @@ fn only_suited(device: &Arc<DeviceTraits>, subjects: &mut Vec<Subject>) -> Resul
     Ok(())
 }
 
-/// Leaves out what does not work where pages share cells.
+/// Removes subjects that do not work on cells shared by several pages.
 fn only_mlc(args: &Args, subjects: &mut Vec<Subject>) -> Result<(), Failure> {
     let all = subjects.len();
     let unsuited = subjects.iter().find(|subject| !subject.suits_mlc());
@@ -286,7 +286,7 @@ fn only_mlc(args: &Args, subjects: &mut Vec<Subject>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Protocols, databases and indexes.
+/// All protocols, databases and indexes.
 fn everything(args: &Args) -> Result<Vec<Subject>, Failure> {
     let protocols = Kind::ALL.iter().map(|&kind| Subject::Protocol(kind));
     let stacks = Stack::all().into_iter().map(Subject::Stack);
@@ -296,7 +296,7 @@ fn everything(args: &Args) -> Result<Vec<Subject>, Failure> {
     Ok(all)
 }
 
-/// Goes on with a long campaign, and prints what all of it has found so far.
+/// Starts or continues a long campaign, and prints the findings of all of it.
 fn long(campaign: &LongCampaign, folder: &Path, json: bool) -> Result<ExitCode, Failure> {
     let bar = progress_bar(campaign.cuts, "long campaign");
     let records = campaign.run(folder, &|cuts| bar.inc(cuts))?;
@@ -326,7 +326,7 @@ fn print_record(record: &Tally, json: bool) {
     }
 }
 
-/// What is to be broken.
+/// The subjects that the arguments name.
 fn subjects_of(args: &Args) -> Result<Vec<Subject>, Failure> {
     if args.as_published && (args.stack.is_some() || args.index.is_some()) {
         return Err(Failure::Usage(
@@ -369,7 +369,7 @@ fn subjects_of(args: &Args) -> Result<Vec<Subject>, Failure> {
     Ok(kinds.into_iter().map(Subject::Protocol).collect())
 }
 
-/// Indexes, each on everything that is named.
+/// Each index of `list` on each protocol and database of `on`.
 fn indexes_of(list: &str, on: &str) -> Result<Vec<Subject>, Failure> {
     let kinds = match list {
         "all" => IndexKind::ALL.to_vec(),
@@ -404,7 +404,7 @@ fn indexes_of(list: &str, on: &str) -> Result<Vec<Subject>, Failure> {
     }
 }
 
-/// The default form, and the other modes.
+/// The default form of a subject, then its other modes.
 fn variants(subject: Subject) -> Vec<Option<&'static str>> {
     let others = subject.modes().skip(1).map(Some);
     std::iter::once(None).chain(others).collect()
@@ -424,7 +424,7 @@ fn faults_of(list: &str) -> Result<Faults, Failure> {
     })
 }
 
-/// One campaign: prints what it found. True if something was violated.
+/// Runs a campaign and prints its findings. Returns whether there were violations.
 fn one(campaign: &Campaign, json: bool) -> bool {
     let mut name = match campaign.variant {
         Some(variant) => format!("{}.{variant}", campaign.subject),
@@ -458,7 +458,7 @@ fn one(campaign: &Campaign, json: bool) -> bool {
         return violated;
     }
     let work = &findings.work;
-    // A run can be violated before its cut falls, so there may be more such runs than cuts.
+    // A run can fail a check before its cut comes, so there may be more violated runs than cuts.
     say(&format!(
         "{name:20} {:>9} cuts ({} of them during a restart)  {:>6} of {} runs violated  \
          {:>8.0} cuts/s  {} recoveries checked, {} collections, {} checkpoints, {} blocks retired",

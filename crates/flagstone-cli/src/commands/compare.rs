@@ -1,4 +1,4 @@
-//! `flagstone compare`: the same transactions on every protocol, side by side.
+//! `flagstone compare`: runs the same transactions on several protocols and compares the costs.
 
 mod checks;
 mod over;
@@ -31,16 +31,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
-/// The shipped trace, which an installed program has as well.
+/// The trace that ships with the project, built into the program.
 const SHIPPED: &[u8] = include_bytes!("../../../../data/tpcc-postgres.parquet");
 
-/// Its name in results.
+/// The name of this trace in results.
 const SHIPPED_NAME: &str = "tpcc-postgres";
 
-/// Clients where nothing else is asked for.
+/// The default number of clients.
 const CLIENTS: u32 = 16;
 
-/// Share of the logical pages that are filled where nothing else is asked for.
+/// The default share of the logical pages that are filled.
 const FILL: f64 = 0.7;
 
 /// Replay transactions on commit protocols in virtual time, and compare what they cost.
@@ -168,7 +168,7 @@ fn speedup(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What the columns mean, for --help.
+/// Definitions of the columns, for --help.
 fn definitions() -> String {
     let mut lines = vec!["Columns for protocols:".to_string()];
     lines.extend(table::definitions(replayed::COLUMNS));
@@ -178,7 +178,7 @@ fn definitions() -> String {
     lines.join("\n")
 }
 
-/// The seeds of a comparison.
+/// The seeds with which a comparison is run.
 #[derive(Debug, Clone, Copy)]
 struct Seeds {
     first: u64,
@@ -202,7 +202,7 @@ impl Seeds {
     }
 }
 
-/// A protocol that is compared, and the saved device that it starts from.
+/// A protocol to compare, and the saved device from which it starts, if any.
 #[derive(Debug, Clone, Copy)]
 struct Subject<'a> {
     kind: Kind,
@@ -253,7 +253,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     )
 }
 
-/// What is compared: protocols, each on a device of its own, with the same transactions.
+/// A comparison of protocols. Each has a device of its own and runs the same transactions.
 struct Comparison<'a> {
     args: &'a Args,
     device: DeviceSpec,
@@ -263,20 +263,20 @@ struct Comparison<'a> {
     seeds: Seeds,
     input: Arc<Input>,
     source: InputName,
-    /// Bytes of a page of the trace and of the device.
+    /// Bytes of a page of the trace, and of a page of the device.
     sizes: Option<(u32, u32)>,
-    /// The times of transactions, by protocol and seed, if they are asked for.
+    /// The times of single transactions by protocol and seed, if they were asked for.
     times: Mutex<BTreeMap<(String, usize), Times>>,
 }
 
 impl<'a> Comparison<'a> {
-    /// From the arguments: reads the trace, or draws the workload.
+    /// Prepares a comparison: reads the trace or generates the workload.
     fn new(args: &'a Args) -> Result<Comparison<'a>, Failure> {
         Comparison::after(args, None)
     }
 
-    /// The same, after a comparison at another point of a grid: which replays the same trace, so
-    /// that it is read once.
+    /// Prepares a comparison after `last`, at another point of a grid. Both replay the same trace,
+    /// which is not read again.
     fn after(args: &'a Args, last: Option<&Comparison<'_>>) -> Result<Comparison<'a>, Failure> {
         let kinds = match &args.image[..] {
             [] => protocols_of(args.protocols.as_deref().unwrap_or("all"))?,
@@ -342,7 +342,7 @@ impl<'a> Comparison<'a> {
         })
     }
 
-    /// What its runs take, about.
+    /// The estimated effort of all runs.
     fn effort(&self) -> u64 {
         let of = |nth| {
             self.subjects
@@ -352,7 +352,7 @@ impl<'a> Comparison<'a> {
         (0..self.seeds.count as usize).flat_map(of).sum()
     }
 
-    /// What a run takes, about.
+    /// The estimated effort of one run.
     fn takes(&self, subject: &Subject<'_>, nth: usize) -> u64 {
         let script = self.input.script(nth).effort();
         match subject.image {
@@ -364,7 +364,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Makes them.
+    /// Makes all runs.
     fn run(&self) -> Vec<Outcome<Subject<'a>, ReplayRecord, ReplayError>> {
         let threads = self.args.threads;
         let takes = |subject: &Subject<'_>, nth| self.takes(subject, nth);
@@ -396,7 +396,7 @@ impl<'a> Comparison<'a> {
         setup.capacity().is_ok()
     }
 
-    /// What was compared, in lines.
+    /// Describes what was compared, in lines of text.
     fn about(&self, record: &ReplayRecord) -> Vec<String> {
         let script = self.input.script(0);
         let only_read = |transaction: &&_| script.changes(transaction).is_empty();
@@ -450,7 +450,7 @@ fn setup(args: &Args, set: &Given, device: &DeviceSpec, kind: Kind, seed: u64) -
             clients: args.clients.unwrap_or(CLIENTS),
             speedup: args.speedup,
             abort_ratio: args.abort_ratio,
-            // A trace is played as it was recorded, on a device whose collector works.
+            // Replay a trace as recorded, on a device that is already collecting garbage.
             recorded_aborts: true,
             fill: args.fill.unwrap_or(FILL),
             overwrite: true,
@@ -459,15 +459,15 @@ fn setup(args: &Args, set: &Given, device: &DeviceSpec, kind: Kind, seed: u64) -
     }
 }
 
-/// What is to be played.
+/// The transactions to run.
 enum Input {
     Trace(Trace),
-    /// A script for each seed, or one for all.
+    /// Generated workloads: one script for each seed, or one for all seeds.
     Workloads(Vec<Script>),
 }
 
 impl Input {
-    /// All of it so many times over.
+    /// The input repeated `times` times.
     fn repeated(self, times: usize) -> Input {
         match self {
             Input::Workloads(scripts) if times > 1 => {
@@ -479,7 +479,7 @@ impl Input {
         }
     }
 
-    /// What is played with the nth seed.
+    /// The script for the nth seed.
     fn script(&self, nth: usize) -> &Script {
         match self {
             Input::Workloads(scripts) => scripts.get(nth).unwrap_or(&scripts[0]),
@@ -488,7 +488,7 @@ impl Input {
     }
 }
 
-/// The least capacity of devices, or why none has any.
+/// The smallest capacity of the devices that can be made, or the errors if none can.
 fn least_of(capacities: impl Iterator<Item = Result<u32, String>>) -> Result<u32, String> {
     let (mut least, mut refused) = (None, Vec::new());
     for capacity in capacities {
@@ -501,7 +501,7 @@ fn least_of(capacities: impl Iterator<Item = Result<u32, String>>) -> Result<u32
     least.ok_or_else(|| refused.join("\n"))
 }
 
-/// Which presets suit what the device does not, as advice.
+/// Advice on presets that meet the condition `suits`, if the device does not.
 fn elsewhere(args: &Args, device: &DeviceSpec, suits: impl Fn(&DeviceSpec) -> bool) -> String {
     if suits(device) {
         return String::new();
@@ -524,7 +524,7 @@ fn elsewhere(args: &Args, device: &DeviceSpec, suits: impl Fn(&DeviceSpec) -> bo
     }
 }
 
-/// The trace, or the workload over the pages that are filled on the smallest of the devices.
+/// The trace, or a workload over the pages that are filled on the smallest device.
 fn input_of(
     args: &Args,
     smallest: impl Fn() -> Result<u32, String>,
@@ -552,7 +552,7 @@ fn input_of(
     Ok((Input::Trace(trace), InputName { name, sha256 }))
 }
 
-/// How transactions come, in words.
+/// Describes how transactions arrive.
 fn arrivals(clients: Option<u32>, run: &impl Measured) -> String {
     match (clients, run.arrivals()) {
         (Some(clients), _) => format!("{clients} clients"),
@@ -561,7 +561,7 @@ fn arrivals(clients: Option<u32>, run: &impl Measured) -> String {
     }
 }
 
-/// A device in a line.
+/// Describes a device in one line.
 fn about(device: &DeviceSpec, fill: Option<f64>) -> String {
     let g = &device.geometry;
     let pairs = match g.pairing {

@@ -1,4 +1,4 @@
-//! Completions of all commands and options, for shells.
+//! `flagstone completions`: shell completions of all commands and options.
 
 use super::{Failure, unless_closed};
 use clap::Command;

@@ -1,5 +1,5 @@
-//! `flagstone device`: which devices there are, what one is, what a device file may say; and filled
-//! ones for later.
+//! `flagstone device`: lists and shows devices, prints the schema of device files, and saves filled
+//! devices.
 
 use super::settings::{Given, Owner};
 use super::{Failure, mebibytes, named, note, plain_table, runs, say, share};
@@ -118,7 +118,7 @@ fn fill(args: &Fill) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A device for a command: an unknown name or a wrong file is wrong use.
+/// Loads a preset or a device file. An unknown name or an invalid file is a usage error.
 pub(crate) fn load(name_or_path: &str) -> Result<DeviceSpec, Failure> {
     DeviceSpec::load(name_or_path).map_err(|error| match error {
         DeviceSpecError::Read { ref source, .. } => Failure::Usage(format!("{error}: {source}")),

@@ -1,10 +1,10 @@
-//! Examples of every command, for `--help` and the manual pages.
+//! Examples of all commands, for `--help` and the manual pages.
 //!
-//! A test holds that each command has some, and that each is one that the parser takes.
+//! A test checks that each command has examples and that the parser accepts each of them.
 
 use clap::Command;
 
-/// What a line does, and the line.
+/// Pairs of lines: what the example does, then the command line.
 const EXAMPLES: &str = "\
 # the shipped trace on every protocol
 flagstone compare
@@ -144,14 +144,14 @@ flagstone completions bash
 flagstone man pages
 ";
 
-/// Each line that can be typed, behind what it does.
+/// The examples: what each does, and its command line.
 fn examples() -> impl Iterator<Item = (&'static str, &'static str)> {
     let lines = || EXAMPLES.lines();
     lines().step_by(2).zip(lines().skip(1).step_by(2))
 }
 
-/// The examples of a command that has none below it, as they are printed. `path` are its words
-/// behind `flagstone`.
+/// The formatted examples of a command without subcommands. `path` is the command line behind
+/// `flagstone`, without options.
 pub(crate) fn of(command: &Command, path: &str) -> Option<String> {
     let words = format!("flagstone {path} ");
     let own = examples().filter(|(_, line)| format!("{line} ").starts_with(&words));
@@ -162,7 +162,7 @@ pub(crate) fn of(command: &Command, path: &str) -> Option<String> {
     has_some.then(|| format!("Examples:\n{}", each.join("\n")))
 }
 
-/// The command and all below it, each with its examples at the end of its help.
+/// Appends examples to the help of a command and of all its subcommands.
 pub(crate) fn with(command: Command) -> Command {
     below_with(command, "")
 }
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    /// The words of all commands that have none below them, but for those that other programs run.
+    /// Collects all commands without subcommands, except those of separate programs.
     fn leaves(command: &Command, path: &str, found: &mut Vec<String>) {
         let below: Vec<&Command> = command.get_subcommands().collect();
         if below.is_empty() && !["sqlite", "trace record"].contains(&path) {

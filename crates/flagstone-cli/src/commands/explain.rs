@@ -1,4 +1,4 @@
-//! `flagstone explain`: a protocol step by step, as text or as a page.
+//! `flagstone explain`: shows a protocol step by step, as text or as an HTML page.
 
 use super::{Failure, note, say, unknown};
 use flagstone_lab::explain::{self, Story};
@@ -47,12 +47,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The file of a page, which is found out to work before there is a story to lose.
+/// Prepares the output file of a page. This fails early, before the story is computed.
 pub(super) fn page(path: &Path) -> Result<Output, Failure> {
     Ok(Output::new(path, &[])?)
 }
 
-/// Writes the page of a story.
+/// Writes a story as an HTML page.
 pub(super) fn write(story: &Story, output: &Output) -> Result<(), Failure> {
     output.write(explain::page(story).as_bytes())?;
     note(&format!(

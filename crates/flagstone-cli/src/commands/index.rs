@@ -1,4 +1,4 @@
-//! `flagstone index`: which indexes there are, and what one costs under a workload.
+//! `flagstone index`: lists the indexes, and measures one under a workload.
 
 use super::settings::{Given, Owner, as_json};
 use super::{Failure, device, named, plain_table, progress_bar, protocol_of, say, unknown};
@@ -147,11 +147,11 @@ fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
         operations: args.operations,
         search_shares: args.searches.clone(),
         localities: args.locality.clone(),
-        // The sizes of the traces A, B and G are the paper's.
+        // Traces A, B and G have the sizes that the paper gives.
         sizes: Vec::new(),
         keys: args.keys,
         scattered: args.scattered,
-        // How the papers load their indexes, and when they look: of experiment files.
+        // Only experiment files set these: how a paper loads its index, and when it measures.
         warm_up: None,
         load_order: LoadOrder::Appearance,
         flush: false,
@@ -169,7 +169,7 @@ fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
     })
 }
 
-/// Refuses settings that neither the index nor its protocol has, and those that both may mean.
+/// Refuses settings that neither the index nor its protocol has, and ambiguous ones.
 fn check_settings(set: &Given, index: IndexKind, protocol: Option<Kind>) -> Result<(), Failure> {
     let of_index = Owner::of(index.info());
     let of_protocol = protocol.map(|kind| Owner::of(kind.info()));
@@ -188,7 +188,7 @@ fn check_settings(set: &Given, index: IndexKind, protocol: Option<Kind>) -> Resu
     set.check(&run, &all)
 }
 
-/// Refuses options that would change nothing.
+/// Refuses options that would have no effect.
 fn check_use(args: &BenchArgs, workload: &KeyWorkload, info: &IndexInfo) -> Result<(), Failure> {
     let hot = |spec: &WindowSpec| matches!(spec.access, KeyChoice::Hot(share) if share > 0.5);
     let hash_places = !info.ordered && workload.windows.iter().any(hot);
@@ -258,7 +258,7 @@ fn index_of(name: &str) -> Result<IndexKind, Failure> {
     })
 }
 
-/// A further kind of store is an arm here and a variant of [`Place`].
+/// The place of the store. A new kind of store needs an arm here and a variant of [`Place`].
 fn place_of(args: &BenchArgs, set: &Given) -> Result<Place, Failure> {
     let page_bytes = args.page_bytes.unwrap_or(4096) as usize;
     match args.store.as_str() {

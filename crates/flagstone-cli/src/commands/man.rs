@@ -1,7 +1,7 @@
-//! Manual pages, one a command, from the same texts as `--help`.
+//! `flagstone man`: writes a manual page for each command, from the texts of `--help`.
 //!
-//! They are written on demand and are not kept in the repository, so that they cannot be out of
-//! date: `flagstone man FOLDER`, and `man -l FOLDER/flagstone-store-compact.1`.
+//! The pages are not kept in the repository, so they are never out of date. To read one: `flagstone
+//! man FOLDER`, then `man -l FOLDER/flagstone-store-compact.1`.
 
 use super::{Failure, examples};
 use clap::{Arg, Command};
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Args, command: Command, exit_codes: &str) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the page of a command, and those of the commands below it.
+/// Writes the pages of a command and of its subcommands.
 fn write_pages(
     command: &mut Command,
     name: &str,
@@ -44,7 +44,7 @@ fn write_pages(
     Ok(())
 }
 
-/// Text as roff has it: no line begins with a control character, and hyphens can be copied.
+/// Escapes text for roff: no line begins with a control character, and hyphens can be copied.
 fn roff(text: &str) -> String {
     let escaped = text.replace('\\', "\\e").replace('-', "\\-");
     let lines = escaped
@@ -126,7 +126,7 @@ fn is_flag(arg: &&Arg) -> bool {
     !arg.is_positional() && !arg.get_action().takes_values()
 }
 
-/// An argument: how it is written, what it means, and what is taken where it is left out.
+/// An entry for an argument: its syntax, its meaning, and its default.
 fn entry_of(arg: &Arg) -> String {
     let names = arg.get_value_names().unwrap_or_default();
     let values: Vec<String> = names

@@ -1,4 +1,4 @@
-//! One file a command: its arguments, what it runs, what it prints.
+//! The commands, a module each: its arguments, its work, its output.
 
 mod age;
 pub(crate) mod apart;
@@ -33,12 +33,12 @@ use flagstone_terminal::{
     NOT_DONE, excerpt, note, progress, progress_bar, share_bar, unless_closed,
 };
 
-/// There is no `what` called `name`: which one was probably meant, and all there are.
+/// The error for an unknown `name` of a `what`, with the most similar name and all known ones.
 pub(crate) fn unknown<S: AsRef<str>>(what: &str, name: &str, known: &[S]) -> Failure {
     Failure::Usage(no_such(what, name, known))
 }
 
-/// An argument that is one of these, by its name.
+/// A parser for an argument that is one of several names.
 pub(crate) fn named<T: Copy + Send + Sync + 'static>(
     all: impl IntoIterator<Item = (T, &'static str)>,
 ) -> impl TypedValueParser<Value = T> {
@@ -50,15 +50,15 @@ pub(crate) fn named<T: Copy + Send + Sync + 'static>(
     })
 }
 
-/// A table without lines between its cells.
+/// A table without lines between cells.
 pub(crate) fn plain_table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table
 }
 
-/// A number followed by one of these units, times what the unit is; nothing if it is none, or too
-/// large.
+/// Parses a number followed by one of `units`, and multiplies both. `None` if the text has no such
+/// form or the product is too large.
 pub(crate) fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     units.iter().find_map(|(unit, each)| {
         let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
@@ -66,12 +66,12 @@ pub(crate) fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     })
 }
 
-/// Bytes, for people.
+/// Formats a number of bytes for people.
 pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
-/// The protocol of that name.
+/// The protocol called `name`.
 pub(crate) fn protocol_of(name: &str) -> Result<Kind, Failure> {
     Kind::by_name(name).ok_or_else(|| {
         let names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.info().name).collect();
@@ -79,7 +79,7 @@ pub(crate) fn protocol_of(name: &str) -> Result<Kind, Failure> {
     })
 }
 
-/// The stack of that name.
+/// The stack called `name`.
 pub(crate) fn stack_of(name: &str) -> Result<Stack, Failure> {
     name.parse().map_err(|_| {
         let names: Vec<String> = Stack::all().iter().map(Stack::to_string).collect();
@@ -87,17 +87,17 @@ pub(crate) fn stack_of(name: &str) -> Result<Stack, Failure> {
     })
 }
 
-/// The protocols of a list like `cfc,afc` or `all`.
+/// The protocols of a list such as `cfc,afc`, or `all`.
 pub(crate) fn protocols_of(list: &str) -> Result<Vec<Kind>, Failure> {
     each_once(list, Kind::ALL, protocol_of)
 }
 
-/// The stacks of a list like `wal,force:cfc` or `all`.
+/// The stacks of a list such as `wal,force:cfc`, or `all`.
 pub(crate) fn stacks_of(list: &str) -> Result<Vec<Stack>, Failure> {
     each_once(list, &Stack::all(), stack_of)
 }
 
-/// What a list names, `all` for all there is. What is named twice is taken once, with a word.
+/// The items of a list, or all for `all`. Duplicates are dropped with a note.
 fn each_once<T: Copy + PartialEq>(
     list: &str,
     all: &[T],
@@ -118,7 +118,7 @@ fn each_once<T: Copy + PartialEq>(
     Ok(found)
 }
 
-/// A share of something, as an argument.
+/// Parses a share, a number from 0 to 1.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),

@@ -147,7 +147,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
 }
 
-/// A device, and what is noted of the flash below it.
+/// An open device, and the record of what happened to the flash below it.
 struct Opened {
     device: Device,
     notes: MtdNotes,
@@ -156,7 +156,7 @@ struct Opened {
 }
 
 impl Opened {
-    /// A failure of the device, said as the system said it where it was the system.
+    /// Translates a device error. An error of the system is reported in the system's words.
     fn failure(&self, error: DeviceError) -> Failure {
         match self.notes.trouble() {
             Some(why) => Failure::Failed(why),
@@ -176,7 +176,7 @@ impl On {
         config.paired_pages = self.paired_pages;
         config.scrub = self.scrub.map(|bits| Scrub {
             bits,
-            // The time of a device on MTD counts operations; it cannot say when a year is over.
+            // On MTD the clock counts operations, so it cannot tell when a patrol is due.
             patrol: Nanos::ZERO,
         });
         let begun = Instant::now();

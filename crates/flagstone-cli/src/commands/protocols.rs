@@ -1,4 +1,4 @@
-//! `flagstone protocols`: the registry.
+//! `flagstone protocols`: lists the commit protocols.
 
 use super::settings::as_json;
 use super::{Failure, plain_table, say};

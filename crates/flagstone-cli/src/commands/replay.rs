@@ -1,4 +1,4 @@
-//! `flagstone replay`: repeat one run of a campaign, step by step.
+//! `flagstone replay`: repeats a run of a campaign and prints it step by step.
 
 use super::{Failure, device, explain, say};
 use flagstone_lab::campaign::{Detail, DeviceTraits, RunId, tell};

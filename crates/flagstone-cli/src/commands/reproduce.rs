@@ -1,4 +1,4 @@
-//! `flagstone reproduce`: the papers' evaluations, claim by claim.
+//! `flagstone reproduce`: reproduces the papers' evaluations, claim by claim.
 
 use super::{Failure, note, plain_table, runs, say};
 use flagstone_lab::output::OutputError;
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         own.push(experiment.paper.clone());
         catalogue.add(experiment);
     }
-    // With a file of one's own, and nothing named, that file is meant.
+    // If only a file of the user's is given and no name, its paper is meant.
     let all = args.names.len() == 1 && args.names[0] == "all";
     let names = if all && !own.is_empty() {
         &own
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     } else {
         table(&results);
     }
-    // What was measured is told in any case.
+    // Print the results even if the page could not be written.
     let page = page.map_err(unwritten)?;
     note(&format!("report: {}", page.display()));
     Ok(ExitCode::SUCCESS)

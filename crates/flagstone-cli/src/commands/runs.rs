@@ -1,4 +1,4 @@
-//! What commands share that make the runs of experiments: their files, threads and progress.
+//! Shared code of commands that run experiments: input files, threads and progress.
 
 use super::{Failure, excerpt, share_bar};
 use flagstone_lab::effort::Effort;
@@ -8,7 +8,7 @@ use flagstone_lab::reproduce::execute::RunEvent;
 use flagstone_lab::reproduce::figures::ParseError;
 use std::path::Path;
 
-/// Reads a TOML file that a user wrote; an error shows the place.
+/// Reads a TOML file of the user's. An error shows the place in the file.
 pub(crate) fn read<T>(
     path: &Path,
     parse: impl FnOnce(&str) -> Result<T, ParseError>,
@@ -28,13 +28,13 @@ pub(crate) fn read<T>(
     })
 }
 
-/// As many threads as were asked for, or one a core.
+/// The number of threads: `asked`, or one for each core.
 pub(crate) fn threads(asked: Option<u16>) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     asked.map_or_else(cores, usize::from)
 }
 
-/// Does work while a bar shows how much of it is done, and which of its parts are being done.
+/// Runs `work` and shows a progress bar with the parts that are being done.
 pub(crate) fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let bar = share_bar(what);
     let (shown, what) = (bar.clone(), what.to_string());
@@ -51,5 +51,5 @@ pub(crate) fn watched<T>(what: &str, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Runs of experiments, of which only the [`Effort`] is watched.
+/// An observer that ignores all events, for runs of which only the [`Effort`] is shown.
 pub(crate) fn unheard(_: &Run, _: RunEvent) {}

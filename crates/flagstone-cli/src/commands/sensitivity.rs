@@ -1,4 +1,4 @@
-//! `flagstone sensitivity`: what the published claims hang on, of all that their papers leave open.
+//! `flagstone sensitivity`: which settings that papers leave open decide whether claims hold.
 
 use super::winners::table;
 use super::{Failure, note, progress_bar, runs, say};
@@ -16,7 +16,7 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Settings that a table of ranks has, and points that the table of the best has.
+/// Maximal number of settings in a table of ranks, and of points in the table of the best.
 const SHOWN: usize = 6;
 
 /// Vary the settings that a paper leaves open, and say which of them its claims hang on.
@@ -194,7 +194,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What decides which points are tried, for a user who repeats it.
+/// The options that determine the points, for repeating the analysis.
 fn options(args: &Args) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for name in &args.setting {
@@ -223,7 +223,7 @@ fn list(open: &OpenSettings) {
     }
 }
 
-/// Claims that no analysis has judged, paper by paper, each with what an analysis of it takes.
+/// Lists the claims that no analysis has judged, by paper, each with the cost of an analysis.
 fn list_unanswered(catalogue: &Catalogue, names: &[String]) -> Result<ExitCode, Failure> {
     let names = match names {
         [] => &["all".to_string()],
@@ -266,7 +266,7 @@ fn list_unanswered(catalogue: &Catalogue, names: &[String]) -> Result<ExitCode, 
     Ok(ExitCode::SUCCESS)
 }
 
-/// A point for programs.
+/// A tried point as JSON.
 fn record(tried: &Tried) -> String {
     let claims = tried.claims.as_ref().map(|claims| {
         let each = claims.iter().map(|(id, (verdict, values))| {
@@ -345,7 +345,7 @@ fn report(design: &Design, tried: &[Tried]) {
     }
 }
 
-/// What moves each figure of each claim.
+/// Prints which settings change each figure of each claim.
 fn moves(design: &Design, tried: &[Tried]) {
     let Some(Ok(claims)) = tried.first().map(|tried| &tried.claims) else {
         return;

@@ -1,4 +1,4 @@
-//! `--set NAME=VALUE`: settings by name, for whatever of what is run has them.
+//! `--set NAME=VALUE`: sets a setting by name, on every subject of the run that has it.
 
 use super::{Failure, unknown};
 use flagstone::buffer::PolicyKind;
@@ -7,19 +7,19 @@ use flagstone::host::Stack;
 use flagstone::settings::{Configurable, Setting, Settings};
 use serde_json::{Value, json};
 
-/// What --set gave.
+/// The settings given by `--set`.
 #[derive(Debug, Clone)]
 pub(crate) struct Given(Vec<One>);
 
 #[derive(Debug, Clone)]
 struct One {
-    /// Whom it is of, if that was said: `OWNER.NAME=VALUE`.
+    /// The owner, if one was given: `OWNER.NAME=VALUE`.
     owner: Option<String>,
     name: String,
     value: String,
 }
 
-/// What has settings, by their names.
+/// Something that has settings, and their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Owner {
     name: &'static str,
@@ -34,13 +34,13 @@ impl Owner {
         }
     }
 
-    /// All protocols.
+    /// All protocols as owners of settings.
     pub(crate) fn protocols() -> Vec<Owner> {
         let all = Kind::ALL.iter();
         all.map(|kind| Owner::of(kind.info())).collect()
     }
 
-    /// All that stacks are made of.
+    /// All parts of database stacks as owners of settings.
     pub(crate) fn of_stacks() -> Vec<Owner> {
         let stacks = Stack::all().into_iter();
         let policies = PolicyKind::ALL.iter();
@@ -53,7 +53,7 @@ impl Owner {
     }
 }
 
-/// Without those that were there before.
+/// Removes duplicate owners.
 pub(crate) fn once_each(owners: impl IntoIterator<Item = Owner>) -> Vec<Owner> {
     let mut found: Vec<Owner> = Vec::new();
     for owner in owners {
@@ -84,7 +84,7 @@ impl Given {
         pairs.iter().map(one).collect::<Result<_, _>>().map(Given)
     }
 
-    /// What of it an owner has.
+    /// The given settings that apply to an owner.
     pub(crate) fn of(&self, info: &impl Configurable) -> Settings {
         let owner = Owner::of(info);
         let mut settings = Settings::new();
@@ -94,7 +94,7 @@ impl Given {
         settings
     }
 
-    /// Whether each is of something that is run. `all` is what could be run in its place.
+    /// Checks that each setting belongs to an owner in `run`. `all` has all that could be run.
     pub(crate) fn check(&self, run: &[Owner], all: &[Owner]) -> Result<(), Failure> {
         for one in &self.0 {
             if run.iter().any(|owner| one.is_of(owner)) {
@@ -134,7 +134,7 @@ impl Given {
         Ok(())
     }
 
-    /// Which of those that are run have each, in words; nothing if none was given.
+    /// Describes which owners in `run` have each setting; `None` if no setting was given.
     pub(crate) fn about(&self, run: &[Owner]) -> Option<String> {
         let each = self.0.iter().map(|one| {
             let have = run.iter().filter(|owner| one.is_of(owner));
@@ -145,12 +145,12 @@ impl Given {
         (!each.is_empty()).then(|| format!("set: {}", each.join("; ")))
     }
 
-    /// Whether a name was given, whomever it is of.
+    /// Whether a setting called `name` was given, with any owner or none.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|one| one.name == name)
     }
 
-    /// Names that were given without an owner and which both have.
+    /// A setting that was given without an owner although both owners have it.
     pub(crate) fn ambiguous(&self, one: &Owner, other: &Owner) -> Option<&str> {
         let both = |given: &&One| given.owner.is_none() && given.is_of(one) && given.is_of(other);
         self.0.iter().find(both).map(|given| given.name.as_str())
@@ -164,7 +164,7 @@ impl One {
     }
 }
 
-/// The settings of what is run; if that has none, of all.
+/// The names of all settings in `run`, or if there are none, in `all`.
 fn names(run: &[Owner], all: &[Owner]) -> Vec<&'static str> {
     let of = |owners: &[Owner]| {
         let mut names: Vec<&str> = owners.iter().flat_map(|o| o.settings.clone()).collect();
@@ -178,7 +178,7 @@ fn names(run: &[Owner], all: &[Owner]) -> Vec<&'static str> {
     }
 }
 
-/// Names in a sentence.
+/// Joins names for a sentence.
 fn list(names: &[&str]) -> String {
     match names {
         [most @ .., last] if !most.is_empty() => format!("{} and {last}", most.join(", ")),
@@ -186,7 +186,7 @@ fn list(names: &[&str]) -> String {
     }
 }
 
-/// A setting, for --json.
+/// A setting as JSON, for `--json`.
 pub(crate) fn as_json(setting: &Setting) -> Value {
     json!({"name": setting.name, "default": setting.default, "what": setting.what})
 }

@@ -1,5 +1,5 @@
-//! `flagstone sweep`: one configuration varied over several settings, with a result file for each
-//! task, and a map of which protocol wins where.
+//! `flagstone sweep`: varies a configuration over several settings, keeps a result file for each
+//! task, and maps which protocol wins where.
 
 use super::compare::page::{paragraphs, whole};
 use super::winners::{self, Cell, Winners, table};
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The axes of a map.
+/// The two axes of a map.
 #[derive(Debug, Clone)]
 struct Over {
     x: String,
@@ -142,7 +142,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The map that is asked for, by the arguments or by the file.
+/// The map that the arguments or the sweep file ask for.
 fn map_of(args: &Args, sweep: &Sweep) -> Result<Option<MapSpec>, Failure> {
     let spec = match (&args.map, &sweep.map) {
         (None, None) if args.html.is_some() => {
@@ -165,7 +165,7 @@ fn map_of(args: &Args, sweep: &Sweep) -> Result<Option<MapSpec>, Failure> {
     Ok(spec)
 }
 
-/// A result for programs: what is varied, and what came of it.
+/// A result as JSON: the varied settings, and the outcome.
 fn record(task: &Task, kept: &Kept) -> String {
     let mut record = json!({ "task": task.hash, "at": task.at });
     match &kept.result {
@@ -175,7 +175,7 @@ fn record(task: &Task, kept: &Kept) -> String {
     record.to_string()
 }
 
-/// A line for each task, where there is no map.
+/// A line of text for each task, for sweeps without a map.
 fn lines(sweep: &Sweep, results: &[Kept]) -> Vec<String> {
     let metric = MapSpec::default().metric;
     let mut head: Vec<String> = sweep.axes.iter().map(|axis| axis.name.clone()).collect();
@@ -202,7 +202,7 @@ fn lines(sweep: &Sweep, results: &[Kept]) -> Vec<String> {
     lines
 }
 
-/// A map as it is drawn.
+/// A map that is ready to be drawn.
 struct Drawing<'a> {
     title: String,
     winners: Winners<'a>,

@@ -1,4 +1,4 @@
-//! `flagstone trace`: import, describe and export traces.
+//! `flagstone trace`: imports, describes and exports traces.
 
 use std::io::{self, BufWriter, Read};
 use std::path::{Path, PathBuf};
@@ -220,7 +220,7 @@ impl BlockArgs {
             max_request_bytes: self.max_request_bytes,
             any_rate: self.any_rate,
             whole_pages: self.whole_pages,
-            // Not where temporary files may lie in memory.
+            // Keep temporary files beside the output, since the usual folder may lie in memory.
             folder: Some(match self.files.output.parent() {
                 Some(folder) if !folder.as_os_str().is_empty() => folder.into(),
                 _ => ".".into(),
@@ -229,7 +229,7 @@ impl BlockArgs {
     }
 }
 
-/// Runs `flagstone trace`.
+/// Runs a `flagstone trace` command.
 pub(crate) fn run(args: TraceArgs) -> Result<ExitCode, Failure> {
     match args.command {
         TraceCommand::Import(from) => import(from),
@@ -345,7 +345,7 @@ fn import_block(
     })
 }
 
-/// Reads the input through an importer and writes the trace; notes go to standard error.
+/// Imports the input with an importer and writes the trace. Notes go to standard error.
 fn import_with(
     files: &Files,
     effort: Effort,
@@ -404,7 +404,7 @@ fn import_with(
     Ok(())
 }
 
-/// Shows how much of `raw` was read.
+/// Wraps `raw` so that the bar shows how much of it has been read.
 fn watched(bar: &ProgressBar, raw: Box<dyn Read>, length: Option<u64>) -> Box<dyn Read> {
     if let Some(length) = length {
         bar.set_length(length);
@@ -412,7 +412,7 @@ fn watched(bar: &ProgressBar, raw: Box<dyn Read>, length: Option<u64>) -> Box<dy
     Box::new(bar.wrap_read(raw))
 }
 
-/// What `trace info --json` prints.
+/// The output of `trace info --json`.
 #[derive(Serialize)]
 struct Described {
     trace: String,

@@ -1,31 +1,30 @@
-//! Which protocol wins where: a map of winners as text and as HTML, for `compare --over` and
-//! `sweep`. Ties are drawn as ties.
+//! Maps of winners as text and as HTML, for `compare --over` and `sweep`. Ties are shown as ties.
 
 use super::compare::page::table as html_table;
 use super::plain_table;
 use flagstone_lab::chart::{colour, escape};
 use flagstone_lab::sweep::Side;
 
-/// Winners over two settings.
+/// A map of winners over two settings.
 pub(crate) struct Winners<'a> {
     pub down: Side,
     pub across: Side,
-    /// All that compete: each has a colour by its place.
+    /// The names of all contenders. The place of a name determines its colour.
     pub names: &'a [String],
-    /// Row by row.
+    /// The cells of the map, row by row.
     pub cells: Vec<Cell<'a>>,
 }
 
-/// The winners of one cell.
+/// One cell of the map.
 pub(crate) struct Cell<'a> {
-    /// The first, and those that tie with it; none where nothing was measured.
+    /// The winner and those that tie with it; empty if nothing was measured.
     pub winners: &'a [String],
-    /// All figures of the cell, a line each.
+    /// All figures of the cell, one a line.
     pub hint: String,
 }
 
 impl Winners<'_> {
-    /// A table of text.
+    /// The map as a text table.
     pub(crate) fn text(&self, markdown: bool) -> Vec<String> {
         let mut head = vec![format!("{} \\ {}", self.down.name, self.across.name)];
         head.extend(self.across.values.iter().cloned());
@@ -44,7 +43,7 @@ impl Winners<'_> {
         table(head, &lines, markdown)
     }
 
-    /// A table in colours, with stripes where protocols tie.
+    /// The map as an HTML table. Cells with a tie are striped.
     pub(crate) fn html(&self) -> String {
         let mut rows = String::new();
         for (value, cells) in self.down.values.iter().zip(self.rows()) {
@@ -96,7 +95,7 @@ impl Winners<'_> {
     }
 }
 
-/// At how many points each wins, in a sentence.
+/// Says at how many points each contender wins.
 pub(crate) fn verdict(names: &[String], points: &[&[String]]) -> String {
     let mut counts: Vec<(&String, usize, usize)> = Vec::new();
     for name in names {
@@ -122,7 +121,7 @@ pub(crate) fn verdict(names: &[String], points: &[&[String]]) -> String {
     }
 }
 
-/// A table of text, all but the first column to the right.
+/// A text table, in which all columns but the first are right-aligned.
 pub(crate) fn table(head: Vec<String>, lines: &[Vec<String>], markdown: bool) -> Vec<String> {
     if markdown {
         let line = |cells: &[String]| {
@@ -145,7 +144,7 @@ pub(crate) fn table(head: Vec<String>, lines: &[Vec<String>], markdown: bool) ->
     text.lines().map(|line| line.trim_end().into()).collect()
 }
 
-/// All figures on a page, folded.
+/// All figures as HTML, in a section that can be unfolded.
 pub(crate) fn figures(head: &[String], lines: &[Vec<String>], of: &str, open: bool) -> String {
     format!(
         "<details{}><summary>All figures: {of}</summary>\n{}</details>\n",

@@ -1,11 +1,11 @@
-//! Files that are wrong, cut short, or not there: one message that says what, and what to do.
+//! Invalid, truncated and missing files: one message that names the problem and a remedy.
 
 use super::run::{Place, TINY, bad, command, flagstone, good, output, says, texts, words};
 use super::trace::WALDUMP;
 use std::fs;
 use std::process::Command;
 
-/// A trace, a device and an experiment that are right.
+/// A valid trace, device file and experiment file.
 fn right(place: &Place) -> [String; 3] {
     let (dump, trace) = (place.file("dump.txt", WALDUMP), place.path("t.parquet"));
     good(&["trace", "import", "waldump", &dump, "-o", &trace]);
@@ -18,7 +18,7 @@ fn right(place: &Place) -> [String; 3] {
     [trace, place.file("d.toml", TINY), own]
 }
 
-/// What reads each of the three.
+/// Commands that read each of the three files.
 fn readers([trace, device, own]: [&str; 3]) -> [Vec<&str>; 5] {
     [
         vec!["trace", "info", trace],
@@ -62,7 +62,7 @@ fn what_is_no_file_of_the_kind_is_said_to_be_none() {
             assert!(!said.contains('\0'), "{args:?}: {said}");
         }
     }
-    // What never ends, and what would wait.
+    // Files without an end, and files that would block the reader.
     for endless in ["/dev/zero", "/dev/full"] {
         for args in readers([endless; 3]) {
             let said = bad(&args);
@@ -98,7 +98,7 @@ fn a_parquet_file_of_which_a_part_is_missing_is_cut_short() {
     for tenth in 1..10 {
         let said = info(&whole[..whole.len() * tenth / 10]);
         assert!(said.contains("cut short"), "{tenth}: {said}");
-        // With the end there and a part of the middle gone.
+        // A file whose end is intact, but whose middle has a gap.
         let gap = whole.len() * tenth / 20;
         let holed = [&whole[..4], &whole[4 + gap..]].concat();
         let said = info(&holed);
@@ -106,7 +106,7 @@ fn a_parquet_file_of_which_a_part_is_missing_is_cut_short() {
             said.contains("cut short") || said.contains("damaged"),
             "{tenth}: {said}"
         );
-        // The beginning gone.
+        // A file whose beginning is missing.
         let said = info(&whole[gap..]);
         assert!(said.contains("not a Parquet file"), "{tenth}: {said}");
     }
@@ -136,7 +136,7 @@ fn what_was_cut_is_refused_or_reported_by_every_reader() {
         for args in readers.iter().filter(|args| args[0] != "device") {
             bad(args);
         }
-        // A device of fewer lines may be one.
+        // A device file may still be valid with fewer lines.
         let show = flagstone(&["device", "show", device]);
         let said = texts(&show).1;
         assert!(!said.contains("panicked"), "{said}");
@@ -209,7 +209,7 @@ fn a_file_that_holds_something_is_no_store() {
     assert!(refused(bench(&mine, "")).contains("holds something already"));
     assert!(refused(bench(&folder, "")).contains("neither a file nor"));
     assert!(refused(bench("/dev/full", "")).contains("neither a file nor"));
-    // A workload or a setting that cannot be leaves no file.
+    // An invalid workload or setting must not leave a file.
     let new = place.path("new");
     assert!(refused(bench(&new, "--workload ycsb-e")).contains("use a tree"));
     assert!(refused(bench(&new, "--set group=0")).contains("group"));

@@ -1,5 +1,5 @@
-//! Bad input of all commands but `trace`: an exit code, and a message that says what, where, and
-//! what to do. Nothing panics, and no result is lost without a word.
+//! Invalid input to all commands but `trace`: an exit code, and a message with the problem, the
+//! place and a remedy. Nothing panics, and no result is lost silently.
 
 use super::run::{bad, says};
 

@@ -1,5 +1,5 @@
-//! `flagstone compare`: what it prints does not depend on threads or protocols, says no more than
-//! was measured, and nothing that it is told does nothing.
+//! `flagstone compare`: output is independent of threads and of other protocols, claims no more
+//! than was measured, and no option is ignored.
 
 use super::run::{Place, TINY, bad, good, says, words};
 use flagstone::commit::Kind;
@@ -18,11 +18,11 @@ fn compare(args: &[&str]) -> (String, String) {
     good(&[&["compare"], args].concat())
 }
 
-/// A device of MLC cells, as tiny.
+/// An equally small device of MLC cells.
 const MLC: &str = "preset = \"mixsl-mlc\"\n[geometry]\nblocks_per_plane = 32\n\
                    pages_per_block = 8\n[ftl]\nover_provision = 0.4\n";
 
-/// Does something with a device of that text, on generated transactions.
+/// Calls `run` with the arguments for generated transactions on the device file `device`.
 fn on<T>(device: &str, args: &[&str], run: impl Fn(&[&str]) -> T) -> T {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     let call = CALLS.fetch_add(1, Ordering::Relaxed);
@@ -31,7 +31,7 @@ fn on<T>(device: &str, args: &[&str], run: impl Fn(&[&str]) -> T) -> T {
     run(&[&SMALL[..], args, &["--device", &device]].concat())
 }
 
-/// A comparison of generated transactions on a tiny device.
+/// Compares protocols on generated transactions and a tiny device.
 fn small(args: &[&str]) -> (String, String) {
     on(TINY, args, compare)
 }
@@ -108,7 +108,7 @@ fn a_table_in_a_pipe_fits_a_hundred_characters() {
     says(&out, "p99.9");
 }
 
-/// The rows of a table: its cells by their headings.
+/// The rows of a Markdown table, each as a map from headings to cells.
 fn rows(markdown: &str) -> Vec<BTreeMap<String, String>> {
     let cells = |line: &str| -> Vec<String> {
         let cells = line.trim_matches('|').split('|');
@@ -147,12 +147,12 @@ fn one_seed_says_less_than_several() {
     says(&one, "--seeds 5 shows");
     let several = small(&[&of[..], &["--seeds", "3"]].concat()).0;
     let several = several.replace('\n', " ");
-    // Without collisions the two cyclic protocols do the same.
+    // Without collisions the two cyclic protocols behave alike.
     let tie =
         "Tied for the first place by tx/s, as their ranges over 3 seeds overlap: scc and bpcc.";
     says(&several, tie);
     says(&several, "tx/s range");
-    // As many runs, each with its seed.
+    // One record for each run, with its seed.
     let (json, _) = small(&[&of[..], &["--seeds", "3", "--seed", "7", "--json"]].concat());
     let seeds: Vec<&str> = json.lines().filter_map(seed_of).collect();
     assert_eq!(seeds, ["7", "8", "9", "7", "8", "9", "7", "8", "9"]);
@@ -188,7 +188,7 @@ fn a_run_that_collects_little_says_so_and_a_longer_one_does_not() {
 fn what_is_read_before_it_is_written_was_filled_and_that_is_said() {
     let place = Place::new("compare-reads");
     let device = place.file("device.toml", TINY);
-    // Pages 0 and 90 are read, and 91 is written first.
+    // Pages 0 and 90 are read; page 91 is written before it is read.
     let log = "128166372000000000,h,0,Read,0,4096,0\n\
                128166372000000010,h,0,Read,368640,4096,0\n\
                128166372000000020,h,0,Write,372736,4096,0\n\
@@ -235,7 +235,7 @@ fn the_times_of_each_transaction_are_written_as_the_table_has_them() {
     };
     let (committed, bytes) = write("one.parquet", "1");
     assert_eq!(write("two.parquet", "2"), (committed, bytes.clone()));
-    // A trailer of eight bytes is behind the rows; the count is the footer's, read elsewhere.
+    // Eight bytes follow the rows. The row count is in the footer, which another test reads.
     assert_eq!(
         (&bytes[..4], &bytes[bytes.len() - 4..]),
         (&b"PAR1"[..], &b"PAR1"[..])
@@ -310,16 +310,16 @@ fn what_a_device_does_not_suit_is_told_where_it_runs() {
     let where_else =
         "(--device small suits it, and so do lighttx, flagcommit-slc, lazybtree, worn)";
     says(&said, where_else);
-    // Elsewhere it would be refused for the same reason.
+    // Another device would refuse it for the same reason.
     let full = ["--protocols", "cfc", "--gc-threshold", "0.99"];
     assert!(!on(MLC, &full, refused).contains("suits it"));
-    // One with the cells of the default device suits all.
+    // A device with the cells of the default one suits all stacks.
     let (out, said) = small(&["--stack", "all", "--csv"]);
     assert_eq!(out.lines().count() - 1, Stack::all().len());
     assert_eq!(said.as_str(), "");
 }
 
-/// `FLAGSTONE_BLESS=1` writes the columns into the document.
+/// With `FLAGSTONE_BLESS=1` the test writes the columns into the document.
 #[test]
 fn every_column_is_defined_in_help_and_in_the_document() {
     let (help, _) = compare(&["--help"]);

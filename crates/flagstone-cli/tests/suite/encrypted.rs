@@ -1,5 +1,5 @@
-//! Stores that are encrypted, as their users have them on the command line: where a key may be,
-//! what is said of a wrong one, and what a program without encryption says.
+//! Encrypted stores on the command line: where a key may come from, the message for a wrong key,
+//! and programs built without encryption.
 
 use crate::run::{Place, bad, good};
 
@@ -30,7 +30,7 @@ mod with {
     use crate::run::{command, found, output, says, words};
     use std::fs;
 
-    /// Keys in files, and a store that the first one opens, with a table.
+    /// Two key files, and a store with a table that the first one opens.
     fn made(name: &str) -> (Place, String, [String; 2]) {
         let place = Place::new(name);
         let keys = ["01", "02"].map(|digits| place.file(digits, &digits.repeat(32)));

@@ -1,8 +1,8 @@
-//! `explain` and `replay`: text, pages, and what is refused.
+//! `explain` and `replay`: text, pages, and what they refuse.
 
 use super::run::{Place, bad, found, good, says};
 
-/// A run of docs/power-loss.md that loses an acknowledged commit, by a mistake made on purpose.
+/// A run of docs/power-loss.md that loses an acknowledged commit by a deliberate mistake.
 const LOSES: &str = "seal.pairs-ignored/g0/b0/w1x2/f64/s3040/n2/o2-a0-n/o0-ac-n";
 
 #[test]
@@ -57,7 +57,7 @@ fn a_counterexample_is_told_with_why_and_is_a_page() {
         assert!(text.contains(part), "{part}: {text}");
     }
     let path = place.path("run.html");
-    // A page does not change the verdict.
+    // Writing a page does not change the verdict.
     found(&["replay", LOSES, "--html", &path]);
     says(&std::fs::read_to_string(&path).unwrap(), "VIOLATED: ");
     let right = LOSES.replace(".pairs-ignored", "");

@@ -1,4 +1,4 @@
-//! The command as its users run it.
+//! Tests that run the command as users do.
 
 mod bad_files;
 mod bad_input;

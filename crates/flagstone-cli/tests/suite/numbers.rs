@@ -1,10 +1,10 @@
-//! Numbers of any size: a result, or an error with what would work. No run goes on for ever.
+//! Numbers of any size give a result, or an error that says what would work. Every run ends.
 
 use super::run::{Place, TINY, bad, flagstone, good, says, texts, words};
 
 const HUGE: &str = "99999999999999999999";
 
-/// The protocols that there are.
+/// The names of all protocols.
 fn protocols() -> Vec<String> {
     let (json, _) = good(&["protocols", "--json"]);
     let name = |line: &str| {
@@ -27,7 +27,7 @@ fn a_fill_ends_whatever_share_of_the_blocks_is_to_be_free() {
                 )));
             }
         }
-        // Page devices, and those of records under a database.
+        // Devices of pages, and devices of records under a database.
         for more in [
             &format!("--gc-threshold {threshold}"),
             "--stack cfc-ex,afc-ex,wal,force:mhl-d --log-pages 64",
@@ -172,7 +172,7 @@ fn a_tree_of_tiny_nodes_has_room() {
             )));
         }
     }
-    // A device that is too small says what would do.
+    // For a device that is too small, the message says what size would do.
     let place = Place::new("tiny-nodes");
     let device = place.file("tiny.toml", TINY);
     let small = bad(&words(&format!(

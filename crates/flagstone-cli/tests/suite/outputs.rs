@@ -1,4 +1,4 @@
-//! Files that commands write: whole or not at all, regular ones only, never an input.
+//! Output files: complete or absent, only regular files replaced, never an input file.
 
 use super::run::{Place, TINY, bad, command, good, output, says, texts, words};
 use super::trace::WALDUMP;
@@ -8,7 +8,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// What commands read, and the commands that write a file.
+/// Input files for the commands that write a file.
 struct Writers {
     place: Place,
     dump: String,
@@ -30,7 +30,7 @@ impl Writers {
         }
     }
 
-    /// Each command that writes `to`, with the file that it reads.
+    /// Each command that writes to `to`, with the file that it reads.
     fn commands<'a>(&'a self, to: &'a str) -> [(Vec<&'a str>, &'a str); 3] {
         let import = vec!["trace", "import", "waldump", &self.dump, "-o", to];
         let export = vec!["trace", "export", "csv", &self.trace, "-o", to];
@@ -62,7 +62,7 @@ fn what_is_no_regular_file_is_refused_and_stays() {
     assert!(run("mkfifo", &[&fifo]));
     let _listener = UnixListener::bind(&socket).unwrap();
     fs::create_dir(&folder).unwrap();
-    // A node of one's own: what this is about once replaced the system's.
+    // Use a device node made here: a bug of this kind once replaced one of the system's.
     let has_device = run("mknod", &[&device, "c", "1", "7"]);
     let link = place.path("link");
     symlink(&fifo, &link).unwrap();
@@ -144,7 +144,7 @@ fn an_input_is_never_replaced_by_whatever_name() {
             fs::remove_file(name).unwrap();
         }
     }
-    // Standard input, too.
+    // Standard input may be the output file as well.
     let mut import = command(&["trace", "import", "waldump", "-", "-o", &writers.dump]);
     import.stdin(File::open(&writers.dump).unwrap());
     let ended = output(import, "");
@@ -167,13 +167,13 @@ fn a_link_stays_and_leads_to_the_result() {
         .into_iter()
         .zip(writers.commands(&plain))
     {
-        // Dangling at first, then to what the command before has written.
+        // The link dangles at first; later it leads to the output of the command before.
         good(&through);
         let kind = fs::symlink_metadata(&link).unwrap().file_type();
         assert!(kind.is_symlink(), "{through:?}");
         good(&straight);
         let there = fs::read(&target).unwrap();
-        // A trace has the command that it was made by in it.
+        // A trace contains the command line that made it.
         let (same, wrote) = (fs::read(&plain).unwrap(), straight[1]);
         assert!(wrote == "import" || there == same, "{through:?}");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
@@ -210,7 +210,7 @@ fn what_was_there_stays_until_the_result_is_whole() {
         assert_eq!(meta.permissions().mode() & 0o777, 0o640, "{args:?}");
     }
     assert_eq!(place.names(), before);
-    // Its owner has made it read-only; root may write it all the same.
+    // The owner has made the file read-only. Root may write it anyway.
     fs::set_permissions(&old, fs::Permissions::from_mode(0o400)).unwrap();
     let kept = fs::read(&old).unwrap();
     if OpenOptions::new().write(true).open(&old).is_err() {
@@ -221,7 +221,7 @@ fn what_was_there_stays_until_the_result_is_whole() {
     }
 }
 
-/// A log of fio of which nothing can be packed into 40 KiB.
+/// A log of fio whose contents cannot be compressed to less than 40 KiB.
 fn long_log() -> String {
     let mut text = String::from("fio version 3 iolog\n");
     let mut page = 1_u64;
@@ -236,7 +236,7 @@ fn long_log() -> String {
     text
 }
 
-/// Commands whose results are longer than 40 KiB, the last word the file, as a shell has them.
+/// Commands whose output exceeds 40 KiB. The last argument of each is the output file.
 fn long_results(place: &Place) -> Vec<Vec<String>> {
     let log = place.file("log", &long_log());
     let (trace, device) = (place.path("long.parquet"), place.file("tiny.toml", TINY));
@@ -253,7 +253,7 @@ fn long_results(place: &Place) -> Vec<Vec<String>> {
     .to_vec()
 }
 
-/// Runs a shell with a command and the file that it is to write behind its script.
+/// Runs a shell script with a command and its output file as arguments.
 fn in_shell(script: &str, args: &[String], file: &str) -> Output {
     let mut shell = Command::new("sh");
     shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_flagstone")]);
@@ -268,7 +268,7 @@ fn nothing_half_written_stays_where_files_may_not_grow() {
     let new = place.path("new");
     let before = [place.names(), vec!["new".into()]].concat();
     for args in commands {
-        // By a signal, which ends the command at once, and by an error.
+        // The limit ends the command by a signal at once, or makes writing fail with an error.
         for trap in ["", "trap '' XFSZ; "] {
             let script = format!("{trap}ulimit -f 16; exec \"$@\"");
             fs::write(&new, "before").unwrap();
@@ -284,7 +284,7 @@ fn nothing_half_written_stays_where_files_may_not_grow() {
             expected.sort();
             assert_eq!(place.names(), expected, "{args:?}");
         }
-        // Without the limit the same command does it.
+        // Without the limit the same command succeeds.
         assert!(in_shell("exec \"$@\"", &args, &new).status.success());
         assert!(fs::metadata(&new).unwrap().len() > 20_000, "{args:?}");
     }
@@ -295,7 +295,7 @@ fn nothing_half_written_stays_on_a_full_disk() {
     let place = Place::new("disk");
     let disk = place.path("disk");
     fs::create_dir(&disk).unwrap();
-    // A mount of its own namespace, gone with the shell.
+    // Mount in a namespace of its own, which ends with the shell.
     let mount = |size: &str| format!("mount -t tmpfs -o size={size} none {disk}");
     let probe = mount("40k");
     if !run("unshare", &["--mount", "sh", "-c", &probe]) {
@@ -336,7 +336,7 @@ fn a_report_has_a_place_or_nothing_is_run() {
     let taken = reproduce(&out);
     says(&taken, "index.html cannot be written: it is a folder");
     fs::remove_dir(format!("{out}/index.html")).unwrap();
-    // An experiment of one's own is not replaced by the report about it.
+    // The report about an experiment file must not replace the file.
     let shipped = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../flagstone-lab/experiments/sal.toml"
@@ -386,7 +386,7 @@ fn a_result_that_the_standard_output_does_not_take_is_an_error() {
         let (_, said) = texts(&full);
         assert_eq!(full.status.code(), Some(2), "{args:?}: {said}");
         says(&said, "cannot be written to standard output");
-        // A reader that has gone away is none.
+        // A closed pipe is not an error.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let closed = to(writer.into());

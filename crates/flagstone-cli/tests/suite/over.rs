@@ -1,5 +1,5 @@
-//! `flagstone compare --over` and `--html`: a point of a grid is the comparison with its settings,
-//! and pages need nothing else.
+//! `flagstone compare --over` and `--html`: each point of a grid equals the comparison with its
+//! settings, and pages are self-contained.
 
 use super::run::{Place, TINY, bad, good, says, words};
 use serde_json::Value;
@@ -35,7 +35,7 @@ fn a_point_of_a_grid_is_the_comparison_with_its_settings() {
         }
         assert_eq!(here, alone, "abort ratio {ratio}, fill {fill}");
     }
-    // Points differ: a grid that plays one of them again and again would not.
+    // The points differ, so the grid does not play one point repeatedly.
     assert!(
         grid.iter()
             .any(|run| run["throughput_tps"] != grid[0]["throughput_tps"])

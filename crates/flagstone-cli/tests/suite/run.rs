@@ -1,4 +1,4 @@
-//! Running the command in a place of one's own.
+//! Helpers that run the command in a temporary folder.
 
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// No command of a test takes longer, on however busy a machine: one that does has no end.
+/// A time that no command of a test exceeds even on a busy machine, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A device on which a fill is a matter of moments.
+/// A device so small that it is filled in moments.
 pub(crate) const TINY: &str = "preset = \"small\"\n[geometry]\nblocks_per_plane = 64\n\
                                pages_per_block = 8\n[ftl]\nover_provision = 0.4\n";
 
@@ -33,7 +33,7 @@ impl Place {
         self.0.join(name).to_str().unwrap().to_string()
     }
 
-    /// The names of what is in it, in order.
+    /// The names of all files in the folder, sorted.
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.0).unwrap();
         let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
@@ -51,14 +51,14 @@ impl Drop for Place {
     }
 }
 
-/// The command, without colours and with plain panics.
+/// The command, without colours and with plain panic messages.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flagstone"));
     command.args(args).env("NO_COLOR", "1");
     command
 }
 
-/// The words of a line as it is typed. None has a blank in it.
+/// Splits a command line into words. No word may contain a blank.
 pub(crate) fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
@@ -67,18 +67,18 @@ pub(crate) fn flagstone(args: &[&str]) -> Output {
     flagstone_with(args, "")
 }
 
-/// Runs a command with this standard input.
+/// Runs a command with `input` as its standard input.
 fn flagstone_with(args: &[&str], input: &str) -> Output {
     let mut command = command(args);
     command.stdin(Stdio::piped());
     output(command, input)
 }
 
-/// Runs a command to its end, which must come.
+/// Runs a command to its end, and fails if it takes longer than [`PATIENCE`].
 pub(crate) fn output(mut command: Command, input: &str) -> Output {
     let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().unwrap();
-    // A command that fails early does not read its input.
+    // A command that fails early may not read its input.
     if let Some(mut stdin) = child.stdin.take() {
         let _ = stdin.write_all(input.as_bytes());
     }
@@ -118,7 +118,7 @@ pub(crate) fn good(args: &[&str]) -> (String, String) {
     good_with(args, "")
 }
 
-/// Runs a command that must succeed with this standard input.
+/// Runs a command that must succeed, with `input` as its standard input.
 pub(crate) fn good_with(args: &[&str], input: &str) -> (String, String) {
     let output = flagstone_with(args, input);
     let (out, err) = texts(&output);
@@ -126,14 +126,14 @@ pub(crate) fn good_with(args: &[&str], input: &str) -> (String, String) {
     (out, err)
 }
 
-/// What a command prints that finds something: exit code 1.
+/// Runs a command that must end with exit code 1. Returns what it prints.
 pub(crate) fn found(args: &[&str]) -> (String, String) {
     let output = flagstone(args);
     assert_eq!(output.status.code(), Some(1), "{args:?}: {output:?}");
     texts(&output)
 }
 
-/// What a command that must succeed prints, an object.
+/// Runs a command that must succeed and print a JSON object. Returns the object.
 pub(crate) fn json(args: &[&str]) -> Value {
     let (out, _) = good(args);
     serde_json::from_str(&out).unwrap()
@@ -143,7 +143,7 @@ pub(crate) fn bad(args: &[&str]) -> String {
     bad_with(args, "")
 }
 
-/// Runs a command that must fail with exit code 2 and one message, and gives that in one line.
+/// Runs a command that must fail with exit code 2. Returns its one message as one line.
 pub(crate) fn bad_with(args: &[&str], input: &str) -> String {
     let output = flagstone_with(args, input);
     let (out, err) = texts(&output);
@@ -158,7 +158,7 @@ pub(crate) fn bad_with(args: &[&str], input: &str) -> String {
     err.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a text has a part.
+/// Asserts that `text` contains `part`.
 #[track_caller]
 pub(crate) fn says(text: &str, part: &str) {
     assert!(text.contains(part), "`{part}` is not in: {text}");

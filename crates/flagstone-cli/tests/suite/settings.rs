@@ -1,11 +1,11 @@
-//! `--set`: a setting reaches what has it, is told with the result, and is refused where nothing
-//! has it or its value cannot be.
+//! `--set`: a setting applies to all subjects that have it, is part of the result, and is refused
+//! if no subject has it or its value is invalid.
 
 use super::run::{Place, TINY, bad, good, says, words};
 
 const SMALL: &str = "compare --workload uniform --requests 1600 --device";
 
-/// A comparison of generated transactions on a tiny device.
+/// Compares protocols on generated transactions and a tiny device.
 fn compared(name: &str, args: &[&str]) -> (String, String) {
     let place = Place::new(name);
     let device = place.file("device.toml", TINY);
@@ -32,12 +32,12 @@ fn a_setting_is_of_the_protocols_that_have_it() {
         says(set, "\"settings\":{\"zone_blocks\":\"9\"}");
         assert_ne!(set, before);
     }
-    // What it says it ran with is what it ran with.
+    // The settings in the output are those that the run has used.
     let without = |line: &str| line.replace("\"settings\":{\"group\":\"2\"},", "");
     assert_ne!(&without(&set[1]), group);
     let one = run(&["--set", "mhl-d.zone_blocks=9"]);
     assert_eq!((&one[2], &one[3]), (light, &set[3]));
-    // The order makes no difference.
+    // The order of options has no effect.
     let turned = run(&["--set", "g-mixsl.group=2", "--set", "zone_blocks=9"]);
     assert_eq!(turned, set);
 }

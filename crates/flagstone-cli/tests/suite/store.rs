@@ -1,12 +1,11 @@
-//! The tools of stores, as their users run them: what they print, what they refuse, and what they
-//! say of stores that are damaged.
+//! Commands on stores: what they print, what they refuse, and their messages about damaged stores.
 
 use crate::run::{Place, bad, flagstone, found, good, json, says, words};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::FileExt;
 
-/// A store in which a process has committed, and was killed or has closed it.
+/// A store with commits of a process that was killed or has closed it.
 fn used(place: &Place, name: &str, closed: bool) -> String {
     use flagstone::units::Lpn;
     use flagstone_store::{OpenOptions, PageStore};
@@ -23,7 +22,7 @@ fn used(place: &Place, name: &str, closed: bool) -> String {
     }
     match closed {
         true => store.close().unwrap(),
-        // As a process that is killed leaves it.
+        // Restore the file as a killed process leaves it.
         false => {
             let copy = fs::read(&path).unwrap();
             drop(store);
@@ -44,7 +43,7 @@ fn flip(path: &str, offset: u64) {
     file.write_all_at(&[byte[0] ^ 4], offset).unwrap();
 }
 
-/// Where the data of a page lies in the file.
+/// The offset of a page's data in the file.
 fn offset_of(path: &str, page: u32) -> u64 {
     let (out, _) = good(&["store", "dump", path, "--json"]);
     let lines = out.lines().map(|line| serde_json::from_str(line).unwrap());
@@ -186,12 +185,12 @@ fn wear_counts_what_was_written() {
         (1..=wear["erases"].as_u64().unwrap()).contains(&of_a_block("most")),
         "{wear}"
     );
-    // A page of the medium for each write, at least.
+    // Each write of a page writes at least one page of the medium.
     let written = wear["medium_bytes"].as_u64().unwrap();
     assert!((300 * 4096..900_000 * 6).contains(&written), "{wear}");
     let args = format!("store wear {path} --endurance-tb 1e-6 --days 10 --json");
     let args = words(&args);
-    // A drive that has had what it is good for: exit code 1, and what is printed is whole.
+    // The endurance of the drive is used up: exit code 1, and the output is complete.
     let wear: Value = serde_json::from_str(&found(&args).0).unwrap();
     assert_eq!(wear["end"], "here", "{wear}");
     let share = wear["endurance_used"].as_f64().unwrap();
@@ -199,7 +198,7 @@ fn wear_counts_what_was_written() {
     assert_eq!(wear["days_left"], 0.0);
     assert!(bad(&["store", "wear", &path, "--endurance-tb", "0"]).contains("above 0"));
     assert!(bad(&["store", "wear", &path, "--days", "3"]).contains("--endurance-tb"));
-    // A compaction makes the file anew and keeps its counters.
+    // A compaction replaces the file but keeps its counters.
     good(&["store", "wear", &path, "--endurance-tb", "1"]);
     good(&["store", "compact", &path]);
     let error = bad(&["store", "wear", &path, "--endurance-tb", "1"]);
@@ -217,7 +216,7 @@ fn the_bytes_of_a_page_come_out_as_they_went_in() {
     let place = Place::new("store-dump");
     let path = used(&place, "a.flag", true);
     let output = flagstone(&["store", "dump", &path, "--page", "0", "--raw"]);
-    // 270 * 7 is the last multiple of 90 below 300 * 7.
+    // 270 * 7 is the largest multiple of 90 below 300 * 7.
     assert_eq!(output.stdout, [270u32 as u8; 3000]);
     let page = json(&["store", "dump", &path, "--page", "0", "--json"]);
     assert_eq!(page["hex"], "0e".repeat(3000));
@@ -271,7 +270,7 @@ fn tables_are_checked_copied_and_salvaged_with_their_store() {
     well(&copy);
     good(&["store", "repair", &copy, &salvaged]);
     well(&salvaged);
-    // A page of a table goes, and the store below is whole: the check of tables has to say so.
+    // A page of a table is lost, and the store stays intact. The check of tables has to find it.
     let mut pages = PageStore::open(copy.as_ref(), &OpenOptions::existing()).unwrap();
     let last = pages.highest().unwrap();
     assert!(last > Lpn(10));
@@ -286,7 +285,7 @@ fn tables_are_checked_copied_and_salvaged_with_their_store() {
     let damage: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(damage["ok"], false);
     assert_eq!(damage["tables"]["ok"], false);
-    // Pages are no tables.
+    // A store of pages has no tables.
     let pages = used(&place, "d.flag", true);
     let refused = bad(&["store", "tables", &pages]);
     says(&refused, "holds pages of another kind");
@@ -324,7 +323,7 @@ fn a_damaged_store_is_found_and_salvaged_with_a_list_of_what_is_lost() {
         "repair changes what it reads"
     );
     good(&["store", "check", &to]);
-    // A copy is not made of a damaged store.
+    // A damaged store is not copied.
     for args in [
         &["store", "compact", &path][..],
         &["store", "backup", &path, &to, "--force"],
@@ -332,7 +331,7 @@ fn a_damaged_store_is_found_and_salvaged_with_a_list_of_what_is_lost() {
         assert!(bad(args).contains("page 5 cannot be read"));
     }
     assert!(fs::read(&path).unwrap() == damaged);
-    // Both superblocks.
+    // Damage both superblocks.
     for copy in [3, 4099] {
         flip(&path, copy);
     }
@@ -341,7 +340,7 @@ fn a_damaged_store_is_found_and_salvaged_with_a_list_of_what_is_lost() {
     says(&unknown, "--protocol seal");
     let again = report(&["--protocol", "seal"]);
     assert_eq!(again["lost"], Value::from(vec![5]));
-    // The end is missing.
+    // The second half of the file is missing.
     let path = used(&place, "c.flag", true);
     let bytes = fs::read(&path).unwrap();
     fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
@@ -365,7 +364,7 @@ fn free_blocks_are_given_back_and_nothing_is_lost() {
     bad(&["store", "discard", &place.path("none.flag")]);
 }
 
-/// The first page of a database, as SQLite's file format has it.
+/// The store holds the first page of a database, in SQLite's file format.
 #[test]
 fn info_says_what_a_store_holds_and_whether_the_ends_of_its_pages_are_apart() {
     use flagstone::units::Lpn;
@@ -395,7 +394,7 @@ fn info_says_what_a_store_holds_and_whether_the_ends_of_its_pages_are_apart() {
     assert_eq!(info["apart"], Value::Null);
 }
 
-/// Silent losses end with exit code 1, and a run that is repeated tells the same.
+/// Silent losses end with exit code 1, and a repeated run gives the same result.
 #[test]
 fn rot_is_found_without_checksums_and_its_run_is_told_again() {
     let rot = [
@@ -454,7 +453,7 @@ fn each_tool_has_a_manual_page_with_the_texts_of_its_help() {
                 "{tool}: {section}"
             );
         }
-        // Every option of the help is on the page.
+        // The manual page has every option of the help.
         for word in help
             .split_whitespace()
             .filter(|word| word.starts_with("--"))
@@ -485,8 +484,8 @@ fn bench_measures_a_store_beside_the_floor_and_leaves_nothing() {
     let of = |row: usize, field: &str| rows[row][field].as_f64().expect("a number");
     assert_eq!(of(0, "pages_a_commit"), 1.0);
     assert_eq!(of(1, "pages_a_commit"), 8.0);
-    // What does not depend on the machine: a sync a commit, and the pages with what they need. A
-    // store that grows writes zeros to blocks before their first use.
+    // Figures that do not depend on the machine: syncs and pages of each commit. A store that grows
+    // writes zeros to each block before its first use.
     for (row, pages) in [(0, 1.0), (1, 8.0)] {
         assert!((1.0..1.5).contains(&of(row, "syncs_a_commit")), "{out}");
         let pages_written = of(row, "bytes_a_commit") / 4096.0;
@@ -536,7 +535,7 @@ fn a_check_says_that_it_has_not_looked_at_a_database() {
     let path = place.path("db.flag");
     let mut store = PageStore::open(path.as_ref(), &OpenOptions::default()).unwrap();
     let tx = store.begin().unwrap();
-    // The first page as the VFS keeps it: a part of the database.
+    // The first page of a database, as the VFS stores it.
     let mut page = vec![0; PageStore::PAGE_BYTES];
     page[..16].copy_from_slice(b"SQLite format 3\0");
     page[16..18].copy_from_slice(&4096u16.to_be_bytes());
@@ -551,11 +550,11 @@ fn a_check_says_that_it_has_not_looked_at_a_database() {
         (&out["holds"], &out["database"]),
         (&Value::from("database"), &Value::Null)
     );
-    // Nothing of the kind is said of pages.
+    // For pages the check says nothing about databases.
     let pages = used(&place, "pages.flag", true);
     let (out, _) = good(&["store", "check", &pages]);
     assert!(!out.contains("--sqlite"), "{out}");
-    // SQLite is in another program, which may be missing.
+    // The program with SQLite may be missing.
     let alone = place.path("flagstone");
     fs::copy(env!("CARGO_BIN_EXE_flagstone"), &alone).unwrap();
     let mut command = std::process::Command::new(&alone);

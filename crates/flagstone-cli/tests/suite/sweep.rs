@@ -1,5 +1,5 @@
-//! `flagstone sweep` and `flagstone sensitivity`: tasks as data, results that are whole or an
-//! error, maps, and what is refused.
+//! `flagstone sweep` and `flagstone sensitivity`: tasks as data, result files (complete or an
+//! error), maps, and refusals.
 
 use super::run::{Place, bad, command, good, says, words};
 use serde_json::Value;
@@ -30,7 +30,7 @@ fn files(folder: &str) -> Vec<(String, Vec<u8>)> {
     files_but(folder, |_| false)
 }
 
-/// The files of a folder but those with a name that `is_none`, which are not looked into.
+/// The files of a folder, except those whose name meets `is_none`, which are not read.
 fn files_but(folder: &str, is_none: impl Fn(&str) -> bool) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut all = Vec::new();
@@ -69,7 +69,7 @@ fn a_sweep_prints_and_writes_the_same_bytes_on_any_number_of_threads() {
             "{result}"
         );
     }
-    // One task alone is the same.
+    // A task that runs alone gives the same result.
     let hash = one.1[5].0.trim_end_matches(".json");
     let out = place.path("alone");
     good(&["sweep", &file, "--out", &out, "--only", hash]);
@@ -89,7 +89,7 @@ fn a_sweep_that_was_killed_goes_on_and_a_changed_result_is_found() {
         .spawn()
         .expect("it starts");
     let began = Instant::now();
-    // A file that is being written has another name until it is whole.
+    // A result file has another name until it is complete.
     let is_partial = |name: &str| name.ends_with(".partial");
     while files_but(&out, is_partial).len() < 3 && began.elapsed() < Duration::from_secs(120) {
         std::thread::sleep(Duration::from_millis(5));
@@ -109,7 +109,7 @@ fn a_sweep_that_was_killed_goes_on_and_a_changed_result_is_found() {
     );
     good(&["sweep", &file, "--out", &out, "--json"]);
     assert_eq!(files(&out), files(&whole));
-    // The control: a figure that was changed by hand.
+    // The control: change a figure by hand.
     let (name, bytes) = &before[0];
     let text = String::from_utf8(bytes.clone()).expect("text");
     let changed = text.replacen("\"committed\": ", "\"committed\": 9", 1);
@@ -138,7 +138,7 @@ fn a_map_says_who_wins_and_its_page_needs_nothing_else() {
     let page = fs::read_to_string(&page).expect("a page");
     assert!(page.contains("class=\"map\"") && page.contains("All figures"));
     assert!(!page.contains("://") && !page.contains("<script src"));
-    // Without a map: a line a task.
+    // Without a map there is a line for each task.
     let (text, _) = good(&["sweep", &file, "--out", &out]);
     says(&text, "18 tasks");
 }
@@ -202,7 +202,7 @@ fn claims_that_no_analysis_has_judged_are_listed_with_what_they_take() {
             "{one}"
         );
     }
-    // The control: a claim with an answer is not in the list.
+    // The control: a claim that has been judged is not listed.
     let (none, _) = good(&["sensitivity", "--unanswered", "flagcommit.fig12a"]);
     assert!(none.starts_with("0 of 4 claims"), "{none}");
     let error = bad(&["sensitivity", "--unanswered", "--kept"]);

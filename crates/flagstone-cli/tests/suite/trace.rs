@@ -1,4 +1,4 @@
-//! `flagstone trace`: import, info and export end to end, and the exit codes.
+//! `flagstone trace`: import, info and export from end to end, and the exit codes.
 
 use super::run::{
     Place, bad, bad_with, command, flagstone, good, good_with, json, output, says, texts, words,
@@ -113,7 +113,7 @@ fn every_block_format_is_imported() {
     }
 }
 
-/// A trace with aborts, relations and reads survives the table, all but its provenance.
+/// Export and import keep a trace with aborts, relations and reads, except its provenance.
 #[test]
 fn an_exported_table_is_read_back() {
     let place = Place::new("round");
@@ -241,7 +241,7 @@ fn a_saved_device_serves_a_comparison_and_a_wrong_one_is_refused() {
     says(&refused(&place.path("none"), &[]), "could not be read");
 }
 
-/// The shipped trace is in the program, and a reason for which no row could run is said once.
+/// The program contains the shipped trace. A reason why no row can run is noted once.
 #[test]
 fn an_installed_program_compares_the_shipped_trace() {
     let place = Place::new("shipped");

@@ -1,4 +1,4 @@
-//! Options that would change nothing are refused, with the reason.
+//! Options that would have no effect are refused, with the reason.
 
 use super::run::{Place, bad, good, says, words};
 
@@ -46,7 +46,7 @@ fn an_option_of_another_store_or_workload_is_refused() {
     assert!(bad(&[&ordered[..], &trace_c].concat()).contains("hash indexes"));
     let twice = ["--memory", "100000", "--set", "memory=200000"];
     assert!(bad(&[&ordered[..], &twice].concat()).contains("say the same"));
-    // Where they do something they are taken.
+    // Where the options have an effect, they are accepted.
     for (store, more) in [
         ("sim", "--device small --protocol cfc"),
         ("mem", "--page-bytes 512"),
@@ -81,7 +81,7 @@ fn a_list_runs_nothing_and_takes_no_option_of_a_run() {
         let said = bad(&[&["reproduce", "--list"], option].concat());
         says(&said, "cannot be used with");
     }
-    // It is of what is named.
+    // The list has only what is named.
     let (list, _) = good(&["reproduce", "lighttx.fig19", "--list"]);
     let names: Vec<&str> = list.lines().collect();
     assert!(

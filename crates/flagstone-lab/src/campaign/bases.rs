@@ -1,4 +1,4 @@
-//! Aged devices, which runs start on.
+//! Aged devices on which runs start.
 
 use super::BaseId;
 use super::cells::cells;
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// A device that has seen some use, and what it holds. It is a function of its [`BaseId`].
+/// A used device and its contents, fully determined by its [`BaseId`].
 pub(super) struct Base {
     pub(super) scene: Scene,
     pub(super) chip: Chip,
@@ -25,17 +25,17 @@ pub(super) struct Base {
     pub(super) next_name: u64,
 }
 
-/// A base, or what went wrong while it was aged, which is a violation like any other.
+/// A base, or the violation found while it was aged.
 pub(super) type Made = Result<Base, String>;
 
-/// Steps of the clients while a device is aged.
+/// Client steps during aging.
 const STEPS: u64 = 600;
 
 impl Base {
-    /// Makes the device and ages it.
+    /// Creates the device and ages it.
     ///
     /// # Errors
-    /// Something was violated meanwhile.
+    /// A violation was found.
     pub(super) fn make(id: &BaseId, story: &Story) -> Made {
         let blank = |scene: Scene| Base {
             chip: scene.blank(),
@@ -48,7 +48,7 @@ impl Base {
         if id.age == 0 {
             return Ok(blank(scene));
         }
-        // A control may not come this far; it fails soon enough on a blank device.
+        // A control may fail here; on a blank device it fails soon enough.
         let is_control = id.published || id.sabotage != Sabotage::None || !id.subject.is_atomic();
         match caught(|| age(id, scene.clone(), story)) {
             Err(_) if is_control => Ok(blank(scene)),
@@ -84,7 +84,7 @@ fn age(id: &BaseId, scene: Scene, story: &Story) -> Made {
         while steps < STEPS {
             steps += 1;
             match world.step(&mut known, &mut dice) {
-                // It goes on after a restart.
+                // Aging continues after a restart.
                 Err(Stop::Full) => break,
                 outcome => outcome.map_err(stopped)?,
             }
@@ -94,7 +94,7 @@ fn age(id: &BaseId, scene: Scene, story: &Story) -> Made {
         ages.rest(Nanos::ZERO);
         now = (faulty.into_inner().pull(id.age.into(), false), ages);
     }
-    // The oracle takes over the commits in doubt that are there.
+    // The oracle adopts the in-doubt commits that are there.
     let (stack, world) = open(now);
     let mut world = world?;
     known.now = world.recovered_at();
@@ -112,7 +112,7 @@ fn age(id: &BaseId, scene: Scene, story: &Story) -> Made {
     })
 }
 
-/// A base that was made.
+/// A created base.
 pub(super) struct Kept(Arc<OnceLock<Made>>);
 
 impl Deref for Kept {
@@ -123,10 +123,10 @@ impl Deref for Kept {
     }
 }
 
-/// Bases, made once each.
+/// Bases, each created once.
 #[derive(Default)]
 pub(super) struct Bases {
-    /// By the words of their ids, which name all that they depend on.
+    /// By id as text, which names everything that a base depends on.
     made: Mutex<BTreeMap<String, Arc<OnceLock<Made>>>>,
 }
 

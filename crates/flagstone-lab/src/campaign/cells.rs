@@ -1,10 +1,9 @@
-//! The cells of runs with `aging` among their faults: how their bit errors grow, and how time
-//! passes there.
+//! The cells of runs with the fault `aging`: growth of bit errors, and passage of time.
 //!
-//! In days of virtual time data fade that are not written anew. Time passes in jumps: now and then
-//! a client comes back after days, and between two phases the device is switched off for days. A
-//! device that scrubs reads all of its pages within [`PATROL`], and refreshes those with a quarter
-//! of the errors that the ECC corrects. Without that a page is lost after some two months.
+//! Over days of virtual time unrefreshed data decays. Time passes in jumps: sometimes a client
+//! returns after days, and between two phases the device is powered off for days. A device that
+//! scrubs reads all its pages within [`PATROL`], and refreshes pages with a quarter of the errors
+//! that the ECC corrects. Otherwise a page is lost after about two months.
 
 use super::BaseId;
 use flagstone::ftl::Scrub;
@@ -16,33 +15,33 @@ use rand_pcg::Pcg64Mcg;
 /// A day of virtual time.
 const DAY: Nanos = Nanos(24 * 3_600 * 1_000_000_000);
 
-/// Bits that the ECC corrects in a page, and from how many on a block is refreshed.
+/// Bit errors per page that the ECC corrects, and the threshold for refreshing a block.
 const ECC_BITS: u16 = 64;
 const SCRUB_BITS: u16 = 16;
 
-/// In which time the patrol reads every page.
+/// The period in which the patrol reads every page.
 const PATROL: Nanos = Nanos(4 * DAY.0);
 
-/// Errors that a page gets in a day, and from a thousand reads of its block, if the block has had
-/// all the erases that its maker promises; and how many these are.
+/// Bit errors per page and day, and per thousand reads of its block, for a block at its rated
+/// number of erases; and that number.
 const ERRORS_A_DAY: f64 = 1.5;
 const ERRORS_A_THOUSAND_READS: f64 = 10.0;
 const ENDURANCE: u32 = 200;
 const WORN_ERASES: u32 = 120;
 
-/// The longest jumps: while the device is on, and while it is off.
+/// The longest jumps, with power on and with power off.
 const AWAY_DAYS: u64 = 3;
 const OFF_DAYS: u64 = 5;
 
-/// Of so many steps of the clients one comes after days.
+/// One in this many client steps comes after days.
 const STEPS: u32 = 8;
 
-/// The longest that a client keeps a transaction open. `afc` does not move pages of blocks with
-/// pages of live transactions (its departure D3), so it cannot refresh them: in a transaction that
-/// stays open for two months it loses pages, other clients' as well.
+/// Maximum lifetime of a transaction. `afc` does not move pages of blocks with pages of live
+/// transactions (its departure D3), so it cannot refresh them: a transaction that lives for two
+/// months would lose pages, including those of other clients.
 pub(super) const LONGEST_OPEN: Nanos = Nanos(14 * DAY.0);
 
-/// The scrubbing of a device.
+/// Scrub settings of the device.
 pub(super) const SCRUB: Scrub = Scrub {
     bits: SCRUB_BITS,
     patrol: PATROL,
@@ -79,13 +78,13 @@ pub(super) fn cells(id: &BaseId, geometry: &Geometry) -> Ages {
     )
 }
 
-/// How long a client that comes next has been away, if it has.
+/// How long the next client has been away, if it has.
 pub(super) fn away(dice: &mut Pcg64Mcg) -> Option<Nanos> {
     let comes_back = dice.random_range(0..STEPS) == 0;
     comes_back.then(|| Nanos(dice.random_range(0..AWAY_DAYS * DAY.0)))
 }
 
-/// How long the device is switched off.
+/// How long the device is powered off.
 pub(super) fn off(dice: &mut Pcg64Mcg) -> Nanos {
     Nanos(dice.random_range(0..OFF_DAYS * DAY.0))
 }

@@ -1,4 +1,4 @@
-//! Which runs a campaign makes.
+//! Draws the runs of a campaign.
 
 use super::run_id::{BaseId, Fall, RunId};
 use super::shape::{COLLIDING, Shape, TINY, UNUSUAL};
@@ -7,23 +7,23 @@ use flagstone::nand::{Aim, Cut};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Bases of a sampled campaign: one for so many runs, within these bounds.
+/// Sampled campaigns have one base per this many runs, within these bounds.
 const RUNS_A_BASE: u64 = 32;
 const BASES: (u64, u64) = (8, 64);
-/// Where collections may overtake each other, of so many bases all but one are made for that, and
-/// there are more of them.
+/// If collections may overtake each other, all but one in this many bases are made for that, and
+/// there are more bases.
 const OTHERS: u64 = 8;
 const BASES_COLLIDING: u64 = 512;
-/// Numbers of shapes and ages: short words for as many as a campaign will draw.
+/// Range of shape and age numbers: short ids, and enough of them for a campaign.
 const NUMBERS: u32 = COLLIDING;
 
 const EXHAUSTIVE_RUNS: u64 = 4;
 const EXHAUSTIVE_OPERATIONS: u64 = 160;
 const EXHAUSTIVE_AGAIN: u64 = 10;
 const EXHAUSTIVE_OUTCOMES: usize = 4;
-/// Dice that let nothing and everything in flight land, and two that toss coins.
+/// Dice for cuts: nothing lands, everything lands, and two random outcomes.
 const OUTCOMES: [u64; EXHAUSTIVE_OUTCOMES] = [NOTHING_LANDS, EVERYTHING_LANDS, 0x51, 0xa3];
-/// See [`flagstone::nand::PowerCut`]: what the first draw modulo 8 decides.
+/// The first draw modulo 8 with this meaning, see [`flagstone::nand::PowerCut`].
 const NOTHING_LANDS: u64 = 6;
 const EVERYTHING_LANDS: u64 = 1;
 
@@ -46,13 +46,13 @@ impl Campaign {
         }
     }
 
-    /// The `n`th run of a sampled campaign that has so many bases.
+    /// Run `n` of a sampled campaign with `bases` bases.
     fn sample(&self, n: u64, bases: u64) -> RunId {
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let base = self.base(dice.random_range(0..bases));
         let flags = self.subject.sets_flags() && !base.shape().device.strict_order;
         let cuts = (0..self.depth.max(1)).map(|phase| {
-            // Later cuts fall early more often: into recovery, and into what comes right after it.
+            // Later cuts fall early more often: into recovery, and just after it.
             let reach = match (phase, dice.random_range(0..3)) {
                 (0, 0) => 400,
                 (0, _) | (_, 0) => 120,
@@ -81,7 +81,7 @@ impl Campaign {
         }
     }
 
-    /// The `n`th run of which every landing is tried; it has no cuts yet.
+    /// Run `n` for trying every outcome; without cuts yet.
     fn small_run(&self, n: u64) -> RunId {
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ n.wrapping_mul(0xd134_2543_de82_ef95));
         let mut base = self.base(1);
@@ -96,7 +96,7 @@ impl Campaign {
         }
     }
 
-    /// The `n`th base: the plain shape first, then others by the campaign's seed; one in eight is
+    /// Base `n`: the plain shape first, then others drawn from the campaign's seed; one in eight is
     /// blank.
     fn base(&self, n: u64) -> BaseId {
         let seed = self
@@ -132,8 +132,8 @@ impl Campaign {
         }
     }
 
-    /// Every operation of a few small runs, with several outcomes of what was in flight; at depth 2
-    /// and 3 also every one of the first operations after each recovery.
+    /// Cuts at every operation of a few small runs, with several outcomes; at depths 2 and 3 also
+    /// at each of the first operations after each recovery.
     fn every_operation<'a>(&'a self) -> impl Iterator<Item = RunId> + 'a {
         let again = |depth: u32| {
             if self.depth >= depth {

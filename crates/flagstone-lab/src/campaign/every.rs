@@ -1,9 +1,9 @@
-//! Every landing of every cut of a small run, one by one, where other campaigns draw them.
+//! Tries every outcome of every cut of a small run, where other campaigns draw outcomes.
 //!
-//! The clients work until the power fails at operation 0, 1, 2 and so on. Each time every
-//! combination of what is in flight lands once, and a restart is held against the oracle. At depth
-//! 2 and 3 the clients go on after up to 32 of these landings, and the power fails at every one of
-//! the next operations, with every landing again.
+//! Clients work until the power fails at operation 0, 1, 2 and so on. Each time every combination
+//! of landed operations is tried, and a restart is compared with the oracle. At depths 2 and 3
+//! clients continue after up to 32 of these outcomes, and the power fails at each of the next
+//! operations, again with every outcome.
 
 use super::Explored;
 use super::bases::Made;
@@ -13,15 +13,15 @@ use super::work::Work;
 use crate::stop;
 use flagstone::nand::{Aim, Cut};
 
-/// Operations of a run at which the power fails: at first, and after each landing.
+/// Operations at which the power fails: in the initial run, and after each outcome.
 const OPERATIONS: u64 = 40;
 const OPERATIONS_AGAIN: u64 = 8;
 
-/// Landings of a cut that are tried, at first and after a landing. Of more, a sample is tried.
+/// Outcomes tried per cut, initially and after another cut. Of more outcomes, a sample is tried.
 const LANDINGS: usize = 1024;
 const LANDINGS_AGAIN: usize = 16;
 
-/// Landings of a cut after which the clients go on, if they do.
+/// Outcomes per cut after which clients continue, if at all.
 const GOES_ON: usize = 32;
 
 /// A walk through all cuts of a run.
@@ -31,11 +31,11 @@ struct Walk<'a> {
     depth: usize,
     progress: &'a (dyn Fn(u64) + Sync),
     work: Work,
-    /// The first run that is violated, and what is wrong.
+    /// The first violated run, and the violation.
     found: Option<(RunId, String)>,
 }
 
-/// Cuts a run everywhere, so many times in a row, until something is violated.
+/// Cuts a run everywhere, up to `depth` times in a row, until there is a violation.
 pub(super) fn every_landing(
     id: &RunId,
     base: &Made,
@@ -59,7 +59,7 @@ pub(super) fn every_landing(
 }
 
 impl Walk<'_> {
-    /// Cuts what follows after some cuts at each operation. Stops at a violation.
+    /// Cuts the continuation after `cuts` at each operation. Stops at a violation.
     fn cut_everywhere(&mut self, run: &Run<'_>, cuts: &mut Vec<Fall>) {
         let phase = cuts.len();
         let (operations, most) = match phase {
@@ -106,7 +106,7 @@ impl Walk<'_> {
                 }
             }
         }
-        // One cut of this phase is counted above, as landings.
+        // One cut of this phase is counted above, as outcomes.
         self.work += Work { cuts: 0, ..longest };
     }
 
@@ -117,7 +117,7 @@ impl Walk<'_> {
     }
 }
 
-/// Carries something out, and says what was done as well. A panic is a violation.
+/// Executes `run`; also returns the work done. A panic is a violation.
 fn until<T>(run: impl FnOnce(&mut Work) -> Result<T, String>) -> (Work, Result<T, String>) {
     let mut work = Work::default();
     let outcome = caught(|| run(&mut work));

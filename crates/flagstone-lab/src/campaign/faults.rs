@@ -1,36 +1,36 @@
-//! The faults of a run besides power cuts, and when they strike.
+//! Faults of a run other than power cuts, and when they occur.
 
 use super::{RunId, Subject};
 use flagstone::nand::{Fault, FaultPlan};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
-/// Kinds of faults besides power cuts.
+/// Kinds of faults other than power cuts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Faults {
-    /// A program in flight at the cut may be torn, and so may an erase or a reprogram.
+    /// A cut may tear a program, an erase or a reprogram in flight.
     pub torn: bool,
     /// Programs fail.
     pub program_fails: bool,
     /// Erases fail.
     pub erase_fails: bool,
-    /// Bits flip, within what the ECC corrects.
+    /// Bits flip, at most as many as the ECC corrects.
     pub bits_correctable: bool,
-    /// Bits flip beyond that: pages are lost, which must be reported. Runs of their own, without
-    /// a restart.
+    /// More bits flip: pages are lost, which must be reported. Such runs are separate and have no
+    /// restart.
     pub bits_beyond: bool,
-    /// Pages read wrong and the ECC does not notice, on a device with checksums. Runs as those of
-    /// bits beyond the ECC.
+    /// Pages read wrong undetected by the ECC, on a device with checksums. Separate runs like those
+    /// of `bits_beyond`.
     pub silent: bool,
-    /// Pages share cells, and a cut program destroys the pages below it, on a device that takes
-    /// care of that.
+    /// Pages share cells, and an interrupted program destroys its paired pages, on a device that
+    /// handles this.
     pub paired: bool,
     /// Bit errors grow with wear, time and reads, on a device that scrubs.
     pub aging: bool,
 }
 
 impl Faults {
-    /// All that a device survives in any combination: `all` of commands.
+    /// All faults that a device survives in any combination: `all` in commands.
     pub const ALL: Faults = Faults {
         torn: true,
         program_fails: true,
@@ -42,7 +42,7 @@ impl Faults {
         aging: false,
     };
 
-    /// The names that commands use, with what they switch on.
+    /// Command names and the faults that they select.
     pub const NAMES: [(&'static str, Faults); 9] = {
         let none = Faults {
             torn: false,
@@ -109,26 +109,26 @@ impl Faults {
         ]
     };
 
-    /// Whether all that goes wrong in `other` does here.
+    /// Whether this includes all faults of `other`.
     pub(super) fn has(self, other: Faults) -> bool {
         self.and(other) == self
     }
 
-    /// Whether pages are lost for good: such runs have no restart.
+    /// Whether pages are permanently lost: such runs have no restart.
     pub(super) fn destroys(self) -> bool {
         self.bits_beyond || self.silent
     }
 
-    /// All bits that there are.
+    /// All bits.
     pub(super) const BITS_MAX: u8 = 255;
 
-    /// Both.
+    /// The union of both.
     #[must_use]
     pub fn and(self, other: Faults) -> Faults {
         Faults::from_bits(self.bits() | other.bits())
     }
 
-    /// A bit for each.
+    /// One bit per fault.
     pub(super) fn bits(self) -> u8 {
         u8::from(self.torn)
             | u8::from(self.program_fails) << 1
@@ -154,7 +154,7 @@ impl Faults {
     }
 }
 
-/// The faults that strike in one phase of a run.
+/// The faults that occur in one phase of a run.
 pub(super) fn fault_plan(id: &RunId, phase: usize, dice: &mut Pcg64Mcg) -> FaultPlan {
     let mut faults = Vec::new();
     let mut strike = |wanted: bool, fault: Fault, within: u64, dice: &mut Pcg64Mcg| {
@@ -172,7 +172,7 @@ pub(super) fn fault_plan(id: &RunId, phase: usize, dice: &mut Pcg64Mcg) -> Fault
             dice,
         );
     }
-    // An index reads little that it has not in memory.
+    // An index rarely reads pages that are not cached.
     let (times, within) = match id.base.subject {
         Subject::Index(..) => (3, 200),
         _ => (1, 900),

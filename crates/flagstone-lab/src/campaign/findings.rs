@@ -1,33 +1,33 @@
-//! What a campaign found, and the loop of all campaigns, those of stores as well: runs are drawn in
-//! batches, carried out over the cores, and summed up in the order of their drawing.
+//! The findings of a campaign, and the main loop of all campaigns, including those on stores: draws
+//! runs in batches, executes them on all cores, and sums up results in the order of drawing.
 
 use super::{RunId, Work};
 use crate::stop::Stop;
 use rayon::prelude::*;
 use std::ops::AddAssign;
 
-/// Violations that a campaign keeps.
+/// Maximum number of violations kept.
 const KEPT: usize = 16;
 
-/// What a campaign found.
+/// The findings of a campaign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Findings<I = RunId, W = Work> {
-    /// Runs carried out.
+    /// Runs executed.
     pub runs: u64,
     /// The work of all runs.
     pub work: W,
-    /// Runs that ended in a violation, by the order of their drawing; the first few.
+    /// The first few runs that ended in a violation, in the order of drawing.
     pub violations: Vec<(I, String)>,
-    /// How many there were.
+    /// Total number of violations.
     pub violations_total: u64,
-    /// Of those that are kept, how many fail without the mistake made on purpose as well. They do
-    /// not show that a campaign finds the mistake: they are findings of their own.
+    /// Number of kept violations that also occur without the deliberate mistake. They do not prove
+    /// that the campaign detects the mistake: they are findings of their own.
     pub without_mistake: u64,
 }
 
 impl<I: Sync + Send, W: AddAssign + Default + Send> Findings<I, W> {
-    /// Carries runs out until there `is_enough`, or no more of them. `batch_size` says how many are
-    /// next, by what was found before. A run may find that another one is violated.
+    /// Executes runs until `is_enough`, or none are left. `batch_size` determines the next batch
+    /// from the findings so far. A run may report a violation of another run.
     pub(crate) fn of(
         mut ids: impl Iterator<Item = I>,
         batch_size: impl Fn(&Self) -> usize,
@@ -66,7 +66,7 @@ impl<I: Sync + Send, W: AddAssign + Default + Send> Findings<I, W> {
     }
 }
 
-/// Carries runs out over the cores. What they did is in the order of the ids.
+/// Executes runs on all cores. Results are in the order of `ids`.
 pub(super) fn over_cores<I: Sync, T: Send>(ids: &[I], one: impl Fn(&I) -> T + Sync) -> Vec<T> {
     let stop = Stop::current();
     let part = |id| stop.within(|| one(id));

@@ -1,5 +1,5 @@
-//! Clients of an index: transactions that insert, change and delete keys, on a device with a commit
-//! protocol or on a database. A place is a key.
+//! Clients of an index: transactions that insert, change and delete keys, over a device with a
+//! commit protocol or over a database. A place is a key.
 
 use super::oracle::{Contents, Payload, Place, payload, show};
 use super::work::Work;
@@ -12,7 +12,7 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Keys for each page that a run uses.
+/// Keys per page that a run uses.
 const KEYS: u32 = 4;
 
 /// A live transaction.
@@ -23,16 +23,16 @@ struct LiveTx {
     intent: Intent,
 }
 
-/// An index and its client: there is one transaction at a time.
+/// An index and its client. There is one transaction at a time.
 pub(super) struct Keys {
     index: Recoverable,
-    /// Whether the index goes on without a page that was lost.
+    /// Whether the index continues after a page was lost.
     goes_on: bool,
     recovered_at: Nanos,
     live: Option<LiveTx>,
 }
 
-/// The value of a payload in an index: its writer's name and which of its writes it is.
+/// The index value of a payload: its writer, and the sequence number of the write.
 fn value(payload: &Payload) -> Value {
     let mut bytes = [0; 8];
     bytes[..6].copy_from_slice(&payload[..6]);
@@ -88,12 +88,12 @@ impl World for Keys {
             found.insert(key, contents(key, value));
         }
         if known.damage_allowed {
-            // A check that meets a lost page says nothing new.
+            // A check that hits a lost page adds nothing.
             return Ok(found);
         }
         match self.index().map_or(Ok(()), |index| index.check()) {
             Ok(()) => Ok(found),
-            // A check reads, and reading may write pages out to make room.
+            // A check reads, which may write pages out to make room.
             Err(_) if self.power_is_gone(known) => Err(Stop::PowerLost),
             Err(what) => Err(Stop::Violation(format!("the index: {what}"))),
         }
@@ -135,7 +135,7 @@ impl Keys {
         }
     }
 
-    /// Nothing after a rollback that failed.
+    /// `None` after a failed rollback.
     fn index(&mut self) -> Option<&mut dyn Index> {
         self.index.is_open().then(|| self.index.index())
     }
@@ -144,7 +144,7 @@ impl Keys {
         self.index().map(|index| index.store())
     }
 
-    /// Whether a write fails for want of power. Only asked where the run is over anyway.
+    /// Whether writes fail because the power is off. Only called when the run is over anyway.
     fn power_is_gone(&mut self, known: &Known) -> bool {
         let Some(store) = self.store() else {
             return false;
@@ -218,7 +218,7 @@ impl Keys {
             Ok(done) => {
                 known.note_done(live.name, done);
                 known.oracle.acknowledge(live.name, done.0);
-                // The next request may come before this one is answered, but does not.
+                // The next request could come before this completes, but does not.
                 known.now = done;
                 self.live = None;
                 Ok(())
@@ -233,8 +233,8 @@ impl Keys {
         }
     }
 
-    /// A call was refused, and its transaction is rolled back: the database below asks for that,
-    /// its log takes no more, or a page was lost, where that is allowed.
+    /// Rolls back after a refused call: the database below requested that, its log is full, or a
+    /// page was lost where that is allowed.
     fn refused(&mut self, known: &mut Known, error: IndexError) -> Done<()> {
         let goes_on = self.goes_on && known.damage_allowed;
         let damaged = (goes_on && is_damage(&error)).then_some("has to be rolled back");
@@ -254,13 +254,13 @@ impl Keys {
     }
 }
 
-/// Why a transaction that the database below refuses is rolled back, where that may be.
+/// The reason for an allowed rollback requested by the layers below.
 fn rolled_back(known: &mut Known, error: &IndexError) -> Option<&'static str> {
     if matches!(error, IndexError::Store(error) if error.is_restart()) {
         return Some("has to be rolled back");
     }
-    // The keys of small pages fill a small store. Pages that were lost would do so, too: for them
-    // every restart compares what the index uses with what it holds.
+    // The keys of small pages fill a small store. So would leaked pages; therefore every restart
+    // compares the pages in use with the contents.
     if matches!(error, IndexError::Full { .. }) {
         known.full += 1;
         return Some("does not fit the store");
@@ -279,7 +279,7 @@ fn stop(known: &Known, error: IndexError) -> Stop {
     }
 }
 
-/// Whether a page was lost to bit errors, and the index says so.
+/// Whether the error reports a page lost to bit errors.
 fn is_damage(error: &IndexError) -> bool {
     of_device(error).is_some_and(world::is_damage)
 }
@@ -288,13 +288,13 @@ fn is_full(error: &IndexError) -> bool {
     of_device(error).is_some_and(world::is_full)
 }
 
-/// Whether the log of the database below does not take the transaction.
+/// Whether the log of the database below is too short for the transaction.
 fn is_too_long(error: &IndexError) -> bool {
     let log = |error: &BackingError| matches!(error, BackingError::Host(HostError::LogFull { .. }));
     matches!(error, IndexError::Store(error) if log(error))
 }
 
-/// The error of the device, if it is one.
+/// The device error, if it is one.
 fn of_device(error: &IndexError) -> Option<&DeviceError> {
     match error {
         IndexError::Store(

@@ -1,10 +1,10 @@
-//! Other cuts on the way of a run, at erases with which one collection overtakes another.
+//! Additional cuts of a run, at erases with which one collection overtakes another.
 //!
-//! Such a [`Moment`](flagstone::nand::Moment) is rare, and rarer still is the landing that does
-//! harm. So a run goes on through it. On the side, its device is looked at as a landing of that
-//! moment leaves it, after a restart of its own. Where something is wrong there, that is a run by
-//! itself: the cuts that fell before, and a last one at the moment ([`Aim::Adverse`]). Only a run
-//! that is violated when it is carried out counts, so that its run id repeats it.
+//! Such a [`Moment`](flagstone::nand::Moment) is rare, and the harmful outcome is rarer still. So a
+//! run continues through it, and separately its device is restarted with an outcome of that moment
+//! and checked. If something is wrong, that defines another run: the cuts so far, plus a cut at the
+//! moment ([`Aim::Adverse`]). It counts only if that run is violated when executed by itself, so
+//! that its run id repeats the violation.
 
 use super::RunId;
 use super::bases::Base;
@@ -16,32 +16,32 @@ use super::work::Work;
 use flagstone::nand::{Aim, Cut, PowerCut};
 use flagstone::units::Nanos;
 
-/// Moments of a phase that are looked at.
+/// Moments per phase that are checked.
 pub(super) const MOMENTS: usize = 64;
 
-/// Of so many landings all but one are the worst for a collection that was overtaken: of what is in
-/// flight, only the erase that overtakes it has landed. The other one is drawn.
+/// All but one in this many outcomes are the worst for an overtaken collection: of the operations
+/// in flight, only the overtaking erase has landed. The other one is random.
 const DRAWN: u64 = 8;
 
-/// The oracle at a moment.
+/// The oracle at one moment.
 #[derive(Clone)]
 pub(super) struct Seen {
     pub(super) oracle: Oracle,
-    /// Commits that were acknowledged by then must be there.
+    /// Commits acknowledged by then must be there.
     pub(super) failed_at: Nanos,
 }
 
-/// The other cuts of a run.
+/// The additional cuts of a run.
 #[derive(Clone, Default)]
 pub(super) struct Around {
-    /// For each moment of the phase.
+    /// The oracle at each moment of the phase.
     seen: Vec<Seen>,
-    /// The first run that is violated, and what is wrong.
+    /// The first violated run, and the violation.
     pub(super) found: Option<(RunId, String)>,
 }
 
 impl Around {
-    /// Notes what is known at the moments that have come since it was called last.
+    /// Records the oracle for moments since the last call.
     pub(super) fn see(&mut self, stack: &Stack, oracle: &Oracle, failed_at: Nanos) {
         let moments = stack.look(|aging| aging.inner().inner().moments().len());
         let oracle = oracle.clone();
@@ -51,10 +51,10 @@ impl Around {
         });
     }
 
-    /// Looks at a landing of each moment of a phase, which has ended.
+    /// Checks one outcome of each moment of a finished phase.
     ///
     /// # Errors
-    /// What is wrong with the run that ends there.
+    /// The violation of the run that ends there.
     pub(super) fn look(
         &mut self,
         (id, base): (&RunId, &Base),
@@ -83,7 +83,7 @@ impl Around {
     }
 }
 
-/// The cut at a moment, which hangs on the run's seed and the operation.
+/// The cut at a moment, determined by the run's seed and the operation.
 fn cut(id: &RunId, at: u64) -> Cut {
     let drawn = (id.seed ^ at).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     Cut {

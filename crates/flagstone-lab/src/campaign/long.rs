@@ -1,15 +1,15 @@
-//! Long campaigns: many chunks over subjects and seeds. Each chunk is kept in a file of its own, so
-//! that a campaign can be stopped at any time, and goes on where it was.
+//! Long campaigns: many chunks over subjects and seeds. Each chunk's result is saved in its own
+//! file, so that a campaign can be stopped at any time and resumed.
 //!
 //! ```text
 //! DIR/plan.json       what the chunks have in common, and the version of the code
 //! DIR/000042.json     what chunk 42 did and found
 //! ```
 //!
-//! Chunk `n` of a campaign with `k` subjects breaks subject `n` modulo `k` with the seed `n`
-//! divided by `k` behind the campaign's. So the campaign gets as far with each subject, and can be
-//! made longer. Runs of a database take longer than those of a protocol, and runs of an index
-//! longer still. So their chunks have fewer cuts, and chunks of all kinds take about the same time.
+//! Chunk `n` of a campaign with `k` subjects tests subject `n` modulo `k`, with the campaign's seed
+//! plus `n` divided by `k`. So all subjects progress equally, and the campaign can be extended.
+//! Runs of a database take longer than those of a protocol, and runs of an index longer still.
+//! Their chunks have fewer cuts, so that all chunks take about the same time.
 
 use super::{Campaign, Cuts, Faults, Findings, Sabotage, Subject, Work};
 use crate::output::{Output, OutputError};
@@ -19,50 +19,50 @@ use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Power cuts of a protocol's chunk: some seconds of work, which is what a stop can lose.
+/// Power cuts per chunk of a protocol: seconds of work, which a stop can lose.
 pub const CHUNK_CUTS: u64 = 30_000;
-/// The cost of a cut of a database and of one of an index, in cuts of a protocol.
+/// The cost of a cut of a database and of an index, in cuts of a protocol.
 const DATABASE_COSTS: u64 = 3;
 const INDEX_COSTS: u64 = 15;
 
 /// The task of a long campaign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LongCampaign {
-    /// The subjects, each in one of its modes or its default one.
+    /// The subjects, each with one of its modes or the default.
     pub subjects: Vec<(Subject, Option<&'static str>)>,
-    /// Power cuts in all, at the least; a campaign that has fewer goes on.
+    /// Minimum total number of power cuts; a campaign with fewer continues.
     pub cuts: u64,
-    /// Power cuts of a protocol's chunk.
+    /// Power cuts per chunk of a protocol.
     pub chunk_cuts: u64,
-    /// Power cuts of one run, one after the other.
+    /// Power cuts per run, in sequence.
     pub depth: u32,
-    /// Faults besides the cuts.
+    /// Faults other than cuts.
     pub faults: Faults,
     /// The first seed.
     pub seed: u64,
-    /// A mistake on purpose; only for controls.
+    /// A deliberate mistake, for controls only.
     pub sabotage: Sabotage,
 }
 
-/// A violation that a chunk found.
+/// A violation found by a chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counterexample {
-    /// The run that ended in it.
+    /// The violated run.
     pub run_id: String,
     /// What is wrong.
     pub what: String,
 }
 
-/// The counts and findings of a chunk, or of several of one subject.
+/// Counts and findings of one chunk, or of all chunks of one subject.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Tally {
     /// The subject.
     pub subject: String,
-    /// Runs carried out.
+    /// Runs executed.
     pub runs: u64,
-    /// Power cuts that fell.
+    /// Power cuts that occurred.
     pub cuts: u64,
-    /// Of these, cuts during recovery.
+    /// Cuts during recovery.
     pub cuts_in_recovery: u64,
     /// Recoveries that were checked.
     pub recoveries: u64,
@@ -72,11 +72,11 @@ pub struct Tally {
     pub collections: u64,
     /// Runs that ended in a violation.
     pub violations: u64,
-    /// The first few of them.
+    /// The first few violations.
     pub first: Vec<Counterexample>,
 }
 
-/// The settings that all chunks of a record share.
+/// Settings shared by all chunks of a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct PlanFile {
     /// A fingerprint of the sources.
@@ -89,15 +89,15 @@ struct PlanFile {
     sabotage: String,
 }
 
-/// Why a long campaign cannot go on.
+/// Why a long campaign cannot continue.
 #[derive(Debug, Error)]
 pub enum LongError {
-    /// The folder cannot be used.
+    /// The folder is unusable.
     #[error("{}: {why}", path.display())]
     Folder {
         /// The folder or a file in it.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         why: io::Error,
     },
     /// A file of the record is damaged.
@@ -115,7 +115,7 @@ pub enum LongError {
     Another {
         /// The folder.
         path: PathBuf,
-        /// Which setting differs.
+        /// The setting that differs.
         what: &'static str,
     },
     /// A result could not be written.
@@ -150,7 +150,7 @@ impl Tally {
         }
     }
 
-    /// Adds what others did and found.
+    /// Adds other counts and findings.
     pub fn add(&mut self, other: Tally) {
         self.runs += other.runs;
         self.cuts += other.cuts;
@@ -207,12 +207,12 @@ impl LongCampaign {
         (index, cuts, campaign)
     }
 
-    /// Carries out what the record in a folder, which may be new, still lacks. Returns what all
-    /// chunks did and found, a record a subject. `progress` hears of cuts, those that are in the
-    /// record already at once.
+    /// Executes the chunks that the record in a folder, which may be new, still lacks. Returns one
+    /// result per subject for all chunks. `progress` receives the number of cuts, including those
+    /// already in the record.
     ///
     /// # Errors
-    /// [`LongError`]. Chunks that were carried out are kept.
+    /// [`LongError`]. Finished chunks are kept.
     pub fn run(
         &self,
         folder: &Path,
@@ -247,7 +247,7 @@ impl LongCampaign {
         Ok(all)
     }
 
-    /// Makes the folder of a new campaign, or checks that it holds this one.
+    /// Creates the folder of a new campaign, or checks that it belongs to this one.
     fn open(&self, folder: &Path) -> Result<(), LongError> {
         fs::create_dir_all(folder).map_err(|why| LongError::Folder {
             path: folder.into(),
@@ -277,7 +277,7 @@ impl LongCampaign {
     }
 }
 
-/// Reads a file of the record, if it is there.
+/// Reads a file of the record, if it exists.
 fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Option<T>, LongError> {
     let text = match fs::read(path) {
         Ok(text) => text,
@@ -294,7 +294,7 @@ fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<Option<T>, LongError>
     })
 }
 
-/// Writes a file of the record, whole or not at all.
+/// Writes a file of the record atomically.
 fn write(path: &Path, what: &impl Serialize) -> Result<(), LongError> {
     let text = serde_json::to_vec_pretty(what).expect("records are JSON");
     Ok(Output::new(path, &[])?.write(&text)?)
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(fs::read(&chunk).expect("it is there"), text);
     }
 
-    /// The control: violations are kept, and counted again by the campaign that goes on.
+    /// Control: violations are saved, and counted again when the campaign resumes.
     #[test]
     fn violations_stay_in_the_record() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,9 +1,9 @@
 //! Power-cut campaigns: many short runs of a protocol, a database or an index on a small device,
-//! each cut at a flash operation, recovered from flash alone, and held against an oracle.
+//! each cut at a flash operation, recovered from flash alone, and compared with an oracle.
 //!
-//! A run is a [`RunId`]: the same word gives the same run on every machine. A campaign draws run
-//! ids from its seed, carries them out over the cores, and shrinks the first violation to a story.
-//! Where the order of collections decides, runs also look at cuts on their way that did not fall.
+//! A run is a [`RunId`]: equal ids give equal runs on every machine. A campaign draws run ids from
+//! its seed, executes them on all cores, and shrinks the first violation to a short report. Where
+//! the order of collections matters, runs also try cuts that did not actually occur.
 //!
 //! ```
 //! use flagstone_lab::campaign::{Campaign, Cuts, Faults, Sabotage, Subject};
@@ -73,62 +73,62 @@ use scene::Scene;
 use std::cell::Cell;
 use std::sync::{Arc, Once};
 
-/// Which cuts a campaign tries.
+/// The cuts that a campaign tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cuts {
-    /// So many, drawn at random.
+    /// At least this number, drawn at random.
     Sampled(u64),
-    /// Every operation of a small run, several outcomes each.
+    /// Every operation of a small run, with several outcomes each.
     Exhaustive,
-    /// Every landing of every cut of so many small runs.
+    /// Every outcome of every cut of this number of small runs.
     Landings(u64),
 }
 
 /// The task of a campaign with one subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Campaign {
-    /// The protocol, stack or index that is broken.
+    /// The protocol, stack or index to test.
     pub subject: Subject,
-    /// One of its modes, or none for the default.
+    /// One of its modes; `None` for the default.
     pub variant: Option<&'static str>,
-    /// The form as printed.
+    /// Use the form as printed.
     pub published: bool,
-    /// Which cuts.
+    /// The cuts to try.
     pub cuts: Cuts,
-    /// Power cuts of one run, one after the other.
+    /// Power cuts per run, in sequence.
     pub depth: u32,
     /// Whether the device collects ahead of need, in steps.
     pub ahead: bool,
-    /// Whether databases have settings that few use.
+    /// Whether databases have unusual settings.
     pub unusual: bool,
-    /// The device that those of the runs are like, if a user has described one.
+    /// The user's device description that the runs' devices imitate.
     pub device: Option<Arc<DeviceTraits>>,
-    /// Faults besides the cuts.
+    /// Faults other than cuts.
     pub faults: Faults,
-    /// Seed of everything.
+    /// Seed of the campaign.
     pub seed: u64,
-    /// A lie of the flash, or a mistake above it; only for controls.
+    /// A lie of the flash, or a mistake above it, for controls only.
     pub sabotage: Sabotage,
     /// Stop at the first violation instead of counting all.
     pub stop_early: bool,
 }
 
-/// Runs that are handed out together; fewer where the last ones may not be needed.
+/// Runs per batch; fewer when the last ones may not be needed.
 const BATCH: usize = 512;
-/// Enough to keep several cores at work.
+/// Enough to occupy several cores.
 const BATCH_LEAST: usize = 16;
 const BATCH_FEW: usize = 64;
 const BATCH_LANDINGS: usize = 8;
 
-/// The work of a run, and the violation, if there is one.
+/// The work of a run, and its violation, if there is one.
 type RunResult = (Work, Result<(), String>);
 
-/// The work of a run of a campaign, and the violation that was found on its way, if one was: that
-/// of the run itself, or of another one.
+/// The work of a campaign's run, and the violation found during it, if any: of this run, or of
+/// another one.
 type Explored = (Work, Option<(RunId, String)>);
 
 impl Campaign {
-    /// Two cuts in a row, 20,000 in all, and nothing else that goes wrong.
+    /// 20,000 cuts, two in a row, without other faults.
     pub fn new(subject: Subject) -> Campaign {
         Campaign {
             subject,
@@ -146,7 +146,7 @@ impl Campaign {
         }
     }
 
-    /// Carries the campaign out; `progress` hears of cuts as they are done.
+    /// Executes the campaign. `progress` receives the number of cuts.
     pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> Findings {
         let bases = Bases::default();
         let around = self.looks_around();
@@ -167,19 +167,19 @@ impl Campaign {
         )
     }
 
-    /// How many cuts there are in a row, if every landing of them is tried.
+    /// The number of cuts in a row, if every outcome is tried.
     fn every_landing(&self) -> Option<u32> {
         matches!(self.cuts, Cuts::Landings(_)).then_some(self.depth.clamp(1, 3))
     }
 
-    /// Whether runs look at other cuts on their way, see [`landings`].
+    /// Whether runs try additional cuts, see [`landings`].
     fn looks_around(&self) -> bool {
         let sampled = matches!(self.cuts, Cuts::Sampled(_));
         sampled && self.subject.hands_flags_on() && !self.faults.destroys()
     }
 
-    /// How many runs are handed out next. What is found does not depend on it, but for a campaign
-    /// that stops early: that one ends with the batch in which something was found.
+    /// Size of the next batch. Does not affect findings, except for a campaign that stops early: it
+    /// ends with the batch that found something.
     fn next_batch(&self, findings: &Findings, around: bool) -> usize {
         if self.stop_early && findings.violations_total > 0 {
             return 0;
@@ -192,46 +192,46 @@ impl Campaign {
         let Cuts::Sampled(cuts) = self.cuts else {
             return most;
         };
-        // Runs beyond the last cut are not counted. A run has about a cut for each that may follow
-        // another; where it has fewer, a further batch makes up for them.
+        // Runs after the last cut are not counted. A run has about `depth` cuts; if it has fewer,
+        // another batch makes up for them.
         let left = cuts.saturating_sub(findings.work.cuts) as usize;
         let runs = left.div_ceil(self.depth.max(1) as usize);
         runs.clamp(BATCH_LEAST, most)
     }
 
-    /// Whether all cuts that were asked for have been tried. Each landing is one.
+    /// Whether all requested cuts have been tried. Each outcome counts.
     fn has_enough(&self, findings: &Findings) -> bool {
         matches!(self.cuts, Cuts::Sampled(cuts) if findings.work.cuts >= cuts)
     }
 
-    /// Looks for the smallest run that still fails like `id`.
+    /// Searches for the smallest run that still fails like `id`.
     pub fn shrink(&self, id: &RunId) -> RunId {
         shrink::shrink(id)
     }
 }
 
-/// Whether a run in which a mistake is made on purpose fails without it as well.
+/// Whether a run with a deliberate mistake also fails without it.
 fn fails_without_mistake(id: &RunId) -> bool {
     let mut right = id.clone();
     right.base.sabotage = Sabotage::None;
     id.base.sabotage != Sabotage::None && replay(&right).1.is_err()
 }
 
-/// Whether a subject works on devices like one that a user has described.
+/// Whether a subject works on devices like a user-described one.
 ///
 /// # Errors
-/// Says why it does not.
+/// Says why not.
 pub fn suits(subject: Subject, device: &Arc<DeviceTraits>) -> Result<(), String> {
     Scene::new(&BaseId::plain(subject, Some(Arc::clone(device)))).map(|_| ())
 }
 
-/// Carries one run out and says what it did and what is wrong, if anything.
+/// Executes one run. Returns its work, and the violation if there is one.
 pub fn replay(id: &RunId) -> RunResult {
     execute(id, &Base::make(&id.base, &None), &None)
 }
 
-/// Carries out `run` with panics of the stack under test, which are findings, kept from being
-/// printed as they happen. Other threads are not touched.
+/// Executes `run` without printing panics of the stack under test, which are findings. Other
+/// threads are not affected.
 pub(crate) fn quietly<T>(run: impl FnOnce() -> T) -> T {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -1,23 +1,23 @@
-//! The oracle of a run. After a power cut, acknowledged transactions are there. A transaction that
-//! was asking to commit is there as a whole or not at all. Nothing else is.
+//! The oracle of a run. After a power cut, acknowledged transactions must be there. A transaction
+//! whose commit was in flight must be there completely or not at all. Nothing else may be there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a logical page holds: the bytes of one write, or nothing.
+/// Contents of a logical page: the bytes of one write; `None` if empty.
 pub(super) type Contents = Option<Payload>;
 
-/// The bytes of one write; no two writes have the same.
+/// The bytes of one write, unique to that write.
 pub(crate) type Payload = [u8; 12];
 
-/// Where something is written: a logical page, or a record of one.
+/// Where something is written: a logical page, or a record of a page.
 pub(super) type Place = u32;
 
-/// A transaction that asked to commit, in the order in which transactions did.
+/// A transaction with a requested commit, in the order of requests.
 #[derive(Debug, Clone)]
 struct Asked {
     name: u64,
     writes: BTreeMap<Place, Contents>,
-    /// When the commit is acknowledged, once that is known.
+    /// When the commit is acknowledged, once known.
     acknowledged: Option<u64>,
 }
 
@@ -31,11 +31,11 @@ impl Asked {
 /// The model of a device.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Oracle {
-    /// Pages that are certain.
+    /// Contents that are certain.
     certain: BTreeMap<Place, Contents>,
-    /// Commits since then.
+    /// Later commit requests.
     asked: Vec<Asked>,
-    /// The pages as a reader without a transaction sees them while the power is on.
+    /// Contents as seen by a reader without a transaction while the power is on.
     visible: BTreeMap<Place, Contents>,
 }
 
@@ -45,7 +45,7 @@ impl Oracle {
         self.visible.get(&page).copied().flatten()
     }
 
-    /// A transaction asks to commit.
+    /// Records a commit request.
     pub(super) fn ask(&mut self, name: u64, writes: BTreeMap<Place, Contents>) {
         self.asked.push(Asked {
             name,
@@ -54,7 +54,7 @@ impl Oracle {
         });
     }
 
-    /// Its commit will be acknowledged at an instant: from now on readers see it.
+    /// Records that a commit will be acknowledged at `at`; readers see it from now on.
     pub(super) fn acknowledge(&mut self, name: u64, at: u64) {
         let asked = self
             .asked
@@ -66,20 +66,20 @@ impl Oracle {
         self.visible.extend(writes);
     }
 
-    /// A transaction that asked to commit was told to ask again, or was aborted instead.
+    /// Withdraws a commit request: the transaction was told to ask again, or was aborted.
     pub(super) fn withdraw(&mut self, name: u64) {
         self.asked.retain(|asked| asked.name != name);
     }
 
-    /// Takes out of `found` what commits that were not acknowledged have written.
+    /// Removes writes of unacknowledged commits from `found`.
     pub(super) fn leave_out_doubtful(&self, found: &mut BTreeMap<Place, Contents>) {
         for asked in self.asked.iter().filter(|a| a.acknowledged.is_none()) {
             found.retain(|page, _| !asked.writes.contains_key(page));
         }
     }
 
-    /// Moves commits that were acknowledged by `now` into what is certain, as far as no earlier one
-    /// is still in doubt.
+    /// Moves commits acknowledged by `now` to the certain contents, up to the first that is still
+    /// in doubt.
     pub(super) fn pass(&mut self, now: u64) {
         let certain = self.asked.iter().take_while(|asked| asked.is_certain(now));
         for asked in self.asked.drain(..certain.count()) {
@@ -87,19 +87,19 @@ impl Oracle {
         }
     }
 
-    /// A power cut at `now` was recovered from, and this was found. On success what was found is
-    /// what is certain from here on.
+    /// Checks the contents found after a power cut at `now`. On success these become the certain
+    /// contents.
     ///
     /// # Errors
-    /// No subset of the commits in doubt explains it; says what is wrong under one that explains
-    /// most.
+    /// No subset of the in-doubt commits explains them. Describes the differences for a subset that
+    /// explains most.
     pub(super) fn verify(
         &mut self,
         now: u64,
         found: &BTreeMap<Place, Contents>,
     ) -> Result<(), String> {
-        // No two writes are the same, so that the commits can be decided one by one, the last one
-        // first: a place shows the last commit that counts, and what is below it is hidden.
+        // All writes are unique, so commits can be decided one by one, last one first: a place
+        // shows its last valid commit, which hides earlier ones.
         let mut hidden: BTreeSet<Place> = BTreeSet::new();
         let mut wrong: BTreeMap<Place, Contents> = BTreeMap::new();
         for asked in self.asked.iter().rev() {
@@ -109,9 +109,9 @@ impl Oracle {
             });
             let shown: Vec<(Place, Contents, bool)> = shown.collect();
             let right = shown.iter().filter(|(.., right)| *right).count();
-            // Where all that it shows is there it may count, and then it hides most. Where a part
-            // is there it cannot, and need not where that is absence; else nothing is right, and
-            // whether it counts is a question of how much is wrong then.
+            // If all its visible writes are there it counts, and hides most. If only some are there
+            // it cannot count; if those that are there are absences it need not. Otherwise the
+            // contents are wrong, and it counts if that leaves fewer differences.
             let trace =
                 |(_, contents, right): &(Place, Contents, bool)| *right && contents.is_some();
             let mostly = right * 2 > shown.len() && shown.iter().any(trace);
@@ -152,7 +152,7 @@ impl Oracle {
     }
 }
 
-/// The bytes that transaction `name` writes to a page the `nth` time.
+/// The bytes of transaction `name`'s write number `nth` to a page.
 pub(crate) fn payload(name: u64, page: Place, nth: u16) -> Payload {
     let mut bytes = [0; 12];
     bytes[..6].copy_from_slice(&name.to_le_bytes()[..6]);
@@ -161,12 +161,12 @@ pub(crate) fn payload(name: u64, page: Place, nth: u16) -> Payload {
     bytes
 }
 
-/// The transaction that wrote these bytes, if they are such a write.
+/// The transaction that wrote these bytes, if they are a payload.
 pub(crate) fn name_of(bytes: &[u8]) -> Option<u64> {
     write_of(bytes).map(|(name, _)| name)
 }
 
-/// The transaction that wrote these bytes, and which of its writes it is, if they are such a write.
+/// The transaction and write number of these bytes, if they are a payload.
 pub(crate) fn write_of(bytes: &[u8]) -> Option<(u64, u16)> {
     let payload: &Payload = bytes.try_into().ok()?;
     let mut name = [0; 8];
@@ -175,7 +175,7 @@ pub(crate) fn write_of(bytes: &[u8]) -> Option<(u64, u16)> {
     Some((u64::from_le_bytes(name), nth))
 }
 
-/// Contents in words: which transaction wrote them.
+/// Describes contents: the transaction that wrote them.
 pub(super) fn show(contents: &Contents) -> String {
     match contents {
         None => "nothing".into(),
@@ -255,7 +255,7 @@ mod tests {
         assert!(oracle().verify(99, &found(&[(0, 1)])).is_err());
     }
 
-    /// As [`Oracle::verify`] does it, by trying all subsets.
+    /// Like [`Oracle::verify`], by trying all subsets.
     fn is_explained(oracle: &Oracle, now: u64, found: &BTreeMap<Place, Contents>) -> bool {
         let in_doubt: Vec<usize> = (0..oracle.asked.len())
             .filter(|&i| !oracle.asked[i].is_certain(now))
@@ -301,7 +301,7 @@ mod tests {
                     oracle.pass(dice.random_range(0..4));
                 }
             }
-            // The contents after some of the commits, and now and then other ones.
+            // The contents after some of the commits, sometimes altered.
             let mut found: BTreeMap<Place, Contents> = (0..4).map(|place| (place, None)).collect();
             found.extend(&oracle.certain);
             for asked in &oracle.asked {

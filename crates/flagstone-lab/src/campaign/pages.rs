@@ -27,7 +27,7 @@ struct LiveTx {
 pub(super) struct Pages {
     device: Device,
     live: Vec<LiveTx>,
-    /// Transactions that wait for their group, by the device's name.
+    /// Transactions waiting for their group, by device identifier.
     waiting: BTreeMap<TxId, u64>,
 }
 
@@ -71,7 +71,7 @@ impl World for Pages {
         self.begin(known, dice)?;
         self.write(known, 0, dice.random_range(0..known.pages), false)?;
         self.commit(known, 0)?;
-        // One that waits for others waits no longer.
+        // A commit that waits for its group waits no longer.
         known.now += Nanos::from_micros(10_000);
         self.collect_groups(known)?;
         known.may_fill = true;
@@ -105,7 +105,7 @@ impl Pages {
         }
     }
 
-    /// One step of some client.
+    /// One step of a random client.
     fn act(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         known.pass_time(dice);
         if known.pass_days(dice) {
@@ -134,7 +134,7 @@ impl Pages {
         }
     }
 
-    /// Clients roll back what they left open for longer than cells allow.
+    /// Rolls back transactions that have been open for longer than cells allow.
     fn end_old(&mut self, known: &mut Known) -> Done<()> {
         let now = known.now;
         let is_old = |live: &LiveTx| now.since(live.begun) > LONGEST_OPEN;
@@ -206,7 +206,7 @@ impl Pages {
         }
     }
 
-    /// Trims a page, or several.
+    /// Trims one or several pages.
     fn trim(
         &mut self,
         known: &mut Known,
@@ -222,7 +222,7 @@ impl Pages {
         }
         for _ in 0..dice.random_range(1..12) {
             let page = known.some_page(dice);
-            // It is rolled back where the device is full.
+            // It was rolled back because the device is full.
             if self.live.get(which).is_none_or(|live| live.name != name) {
                 break;
             }
@@ -258,7 +258,7 @@ impl Pages {
         )))
     }
 
-    /// A transaction that does not fit a full device is rolled back, and there is room again.
+    /// Rolls back a transaction that does not fit a full device, which frees room.
     fn give_up(&mut self, known: &mut Known, which: usize) -> Done<()> {
         known.full += 1;
         known.note(|| "the device is full".into());
@@ -296,7 +296,7 @@ impl Pages {
         }
     }
 
-    /// Takes the acknowledgements of groups that are complete or whose time is up.
+    /// Collects acknowledgements of groups that are complete or whose time is up.
     fn collect_groups(&mut self, known: &mut Known) -> Done<()> {
         if self.waiting.is_empty() {
             return Ok(());

@@ -13,14 +13,14 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often a transaction that stays long ends once it has written everything.
+/// Probability that a long transaction ends once it has made all its writes.
 const LEAVES: f64 = 0.2;
 
 /// A request of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wish {
     Read(Place),
-    /// An access for a write that does not come.
+    /// An access for a write that does not follow.
     Touch(Place),
     Write(Place, Contents),
     Commit,
@@ -33,9 +33,9 @@ struct LiveTx {
     writes: BTreeMap<Place, Contents>,
     nth: u16,
     intent: Intent,
-    /// The record that it asked for last.
+    /// The record of its last request.
     last: Option<Place>,
-    /// The request that it waits for, or has to make again.
+    /// The request that it waits for, or must repeat.
     wish: Option<Wish>,
     parked: bool,
 }
@@ -44,9 +44,9 @@ struct LiveTx {
 pub(super) struct Records {
     host: Host,
     live: Vec<LiveTx>,
-    /// Transactions that have asked to commit and are told later.
+    /// Transactions with a requested commit that will be acknowledged later.
     committing: BTreeMap<TxId, u64>,
-    /// Where a record is made before it is written.
+    /// Buffer for building a record.
     bytes: Vec<u8>,
 }
 
@@ -72,7 +72,7 @@ impl World for Records {
             return self.begin(known, dice);
         }
         let Some(&which) = awake.get(dice.random_range(0..awake.len().max(1))) else {
-            // All wait: for a group, or for what ends at a later instant.
+            // All wait: for a group, or for something that ends later.
             known.now = known.now.max(self.host.deadline().unwrap_or(known.now));
             return self.hear(known, true);
         };
@@ -89,7 +89,7 @@ impl World for Records {
         self.ask(known, which, wish)
     }
 
-    /// A transaction a page, which writes all its records.
+    /// One transaction per page, which writes all its records.
     fn fill(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         if !known.habits.may_overflow {
             return Ok(());
@@ -101,7 +101,7 @@ impl World for Records {
                 let contents = payload(self.live[0].name, place, slot as u16);
                 self.ask(known, 0, Wish::Write(place, Some(contents)))?;
                 if self.live.is_empty() {
-                    // Rolled back: the log took no more.
+                    // Rolled back because the log is full.
                     return Ok(());
                 }
             }
@@ -146,7 +146,7 @@ impl World for Records {
     fn prove(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         known.may_fill = false;
         self.begin(known, dice)?;
-        // To delete a record always fits, and so does one where there is none.
+        // Deleting a record always fits, even if there is none.
         let places = known.pages * known.habits.slots;
         let first = dice.random_range(0..places);
         let mut from = (0..places).map(|step| (first + step) % places);
@@ -186,14 +186,14 @@ impl LiveTx {
         if self.intent.writes == 0 && !lingers {
             return Wish::Commit;
         }
-        // Those that stay long keep clear of the records that brief ones change, or these would do
-        // nothing but wait.
+        // Long transactions avoid the records that brief ones change; otherwise brief ones would
+        // only wait.
         let slots = match (habits.brief, brief) {
             (0, _) => 0..habits.slots,
             (_, true) => habits.slots * 3 / 4..habits.slots,
             (_, false) => 0..habits.slots * 3 / 4,
         };
-        // One that stays on its page goes from record to record.
+        // A transaction that stays on its page proceeds from record to record.
         let place = match self.last.filter(|_| dice.random_range(0..100) < stays) {
             Some(last) => {
                 let (page, slot) = (last / habits.slots, last % habits.slots + 1);
@@ -231,7 +231,7 @@ impl Records {
         }
     }
 
-    /// Lets all clients end: those that have asked to commit do, the others roll back. After a
+    /// Ends all transactions: those with a requested commit complete it, others roll back. After a
     /// restart there are none.
     fn leave(&mut self, known: &mut Known) -> Done<()> {
         if self.live.is_empty() && !known.damage_allowed {
@@ -242,7 +242,7 @@ impl Records {
             let tx = live.tx;
             self.abort(known, tx, "leaves")?;
         }
-        // All locks are free when the last of them has ended.
+        // All locks are free once the last of them has ended.
         known.now += Nanos::from_micros(1_000_000);
         self.hear(known, false)?;
         known.oracle.pass(known.now.0);
@@ -346,7 +346,7 @@ impl Records {
         Ok(())
     }
 
-    /// Does what the host says. Gives the result of a wish that was granted.
+    /// Handles an answer of the host. Returns the result of a granted request.
     fn heed<T>(
         &mut self,
         known: &mut Known,
@@ -384,7 +384,7 @@ impl Records {
         Ok(())
     }
 
-    /// Takes acknowledgements of groups, and wakes whom the host names.
+    /// Collects acknowledgements of groups, and wakes the transactions that the host names.
     fn hear(&mut self, known: &mut Known, flush: bool) -> Done<()> {
         let acknowledged = self.host.acknowledged(known.now, flush);
         for (tx, at) in acknowledged.map_err(|error| stop(known, error))? {
@@ -415,7 +415,7 @@ fn stop(known: &Known, error: HostError) -> Stop {
     }
 }
 
-/// Whether a page was lost to bit errors, and the host says so.
+/// Whether the error reports a page lost to bit errors.
 fn is_damage(error: &HostError) -> bool {
     matches!(error, HostError::Device(error) if world::is_damage(error))
 }

@@ -1,5 +1,4 @@
-//! One run: a device, a workload, power cuts one after the other, and a look at what is left after
-//! each.
+//! One run: a device, a workload, and a sequence of power cuts with a check after each.
 
 use super::bases::{Base, Made};
 use super::cells;
@@ -20,24 +19,24 @@ use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Steps of the clients after the last cut.
+/// Client steps after the last cut.
 const STEPS_AFTER: u64 = 25;
 const STEPS_OF_DAMAGE: u64 = 400;
-/// The books are looked at after each recovery, and after so many steps.
+/// Invariants are checked after each recovery, and after this many steps.
 const CHECK_EVERY: u64 = 64;
-/// How often a run restarts at once after a cut that is not the last.
+/// Probability of an immediate restart after a cut that is not the last.
 const RESTARTS: f64 = 0.3;
-/// After everything that was ever acknowledged.
+/// An instant after every acknowledgement.
 const AT_LEISURE: Nanos = Nanos(u64::MAX);
-/// Without a cut in reach a phase ends here: the operation that was to be cut does not come.
+/// Length of a phase whose cut does not occur, because its operation never comes.
 const STEPS_MAX: u64 = 3_000;
 
-/// Carries `run` out; a panic is an error like any other.
+/// Executes `run`; converts a panic into an error.
 pub(crate) fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let outcome = super::quietly(|| catch_unwind(AssertUnwindSafe(run)));
     outcome.unwrap_or_else(|panic| {
         if panic.is::<Stopped>() {
-            // The caller has asked the run to stop.
+            // The caller has requested a stop.
             resume_unwind(panic);
         }
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -46,7 +45,7 @@ pub(crate) fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, St
     })
 }
 
-/// Carries a run out. Panics of the stack (a broken flash rule, a failed assertion) are violations.
+/// Executes a run. Panics of the stack (a broken flash rule, a failed assertion) are violations.
 pub(super) fn execute(id: &RunId, base: &Made, story: &Story) -> RunResult {
     let mut work = Work::default();
     let result = match base {
@@ -56,7 +55,7 @@ pub(super) fn execute(id: &RunId, base: &Made, story: &Story) -> RunResult {
     (work, result)
 }
 
-/// Carries a run out; `around` says whether it looks at other cuts on its way.
+/// Executes a run; `around` says whether to try additional cuts.
 pub(super) fn explore(id: &RunId, base: &Made, around: bool) -> Explored {
     let (true, Ok(base)) = (around, base) else {
         let (work, result) = execute(id, base, &None);
@@ -78,27 +77,27 @@ pub(super) struct Run<'a> {
     scene: &'a Scene,
     known: Known,
     dice: Pcg64Mcg,
-    /// The flash while the power is off, and what its cells have been through.
+    /// The flash while the power is off, and the ages of its cells.
     chip: Option<Chip>,
     ages: Ages,
-    /// When the power failed last: what was acknowledged by then must be there.
+    /// When the power last failed: everything acknowledged by then must be there.
     failed_at: Nanos,
     story: &'a Story,
-    /// Other cuts, if it looks at them.
+    /// Additional cuts, if it tries them.
     around: Option<Around>,
-    /// Whether it keeps the moment of a cut, whose landings are enumerated.
+    /// Whether to keep the moment of a cut, to enumerate its outcomes.
     enumerates: bool,
     moment: Option<Moment>,
 }
 
-/// What the clients do between two power cuts.
+/// How a phase between two power cuts ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Until {
-    /// They work until the power fails.
+    /// At a power cut.
     Cut(Fall),
-    /// They work for a while.
+    /// After a while.
     Leisure,
-    /// Nothing: the machine is switched off as soon as it is on.
+    /// At once: power off right after power on.
     Restart,
 }
 
@@ -123,13 +122,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A run that keeps the moments of its cuts.
+    /// Makes the run keep the moments of its cuts.
     pub(super) fn enumerating(mut self) -> Run<'a> {
         self.enumerates = true;
         self
     }
 
-    /// Lets the clients work until a cut. Returns nothing if the power did not fail.
+    /// Lets the clients work until a cut. Returns `None` if the power did not fail.
     pub(super) fn until_cut(
         &mut self,
         phase: usize,
@@ -141,13 +140,13 @@ impl<'a> Run<'a> {
         Ok(self.moment.take())
     }
 
-    /// The run after this landing of its last cut.
+    /// The run after this outcome of its last cut.
     pub(super) fn landing(mut self, chip: Chip) -> Run<'a> {
         self.chip = Some(chip);
         self
     }
 
-    /// A run after a cut that has left this chip.
+    /// A run after a cut that left this chip.
     pub(super) fn landed(id: &'a RunId, base: &'a Base, chip: Chip, seen: Seen) -> Run<'a> {
         let mut run = Run::new(id, base, &None);
         run.known.oracle = seen.oracle;
@@ -156,7 +155,7 @@ impl<'a> Run<'a> {
         run
     }
 
-    /// Starts the device and looks at it.
+    /// Starts the device and checks it.
     pub(super) fn restart(mut self, work: &mut Work) -> Result<(), String> {
         self.phase(usize::MAX, Until::Restart, work)
     }
@@ -179,15 +178,15 @@ impl<'a> Run<'a> {
     }
 
     fn cut_phase(&mut self, phase: usize, fall: Fall, work: &mut Work) -> Result<(), String> {
-        // The state that a recovery has made of a cut must outlive a restart, also where nothing
-        // was done in between.
+        // The state recovered after a cut must survive another restart, even if nothing happened in
+        // between.
         if phase > 0 && self.dice.random_bool(RESTARTS) {
             self.phase(usize::MAX, Until::Restart, work)?;
         }
         self.phase(phase, Until::Cut(fall), work)
     }
 
-    /// Starts the device, looks at it, and lets the clients work until the power fails.
+    /// Starts the device, checks it, and lets the clients work until the power fails.
     fn phase(&mut self, phase: usize, until: Until, work: &mut Work) -> Result<(), String> {
         self.known.note(|| match until {
             Until::Cut(_) => format!("The power is on, until cut {}", phase + 1),
@@ -230,7 +229,7 @@ impl<'a> Run<'a> {
         let ended = outcome.as_ref().err().filter(|stop| **stop == Stop::Full);
         work.full += std::mem::take(&mut self.known.full) + u64::from(ended.is_some());
         match outcome {
-            // A subject that has stopped on a full device has to go on after a restart.
+            // A subject that stopped on a full device must continue after a restart.
             Ok(()) | Err(Stop::PowerLost | Stop::Full) => {}
             Err(Stop::Damaged) => unreachable!("damage stops only runs of its own"),
             Err(Stop::Violation(what)) => return Err(what),
@@ -242,7 +241,7 @@ impl<'a> Run<'a> {
             work.cuts += 1;
             work.cuts_in_recovery += u64::from(recovering);
             if power.is_off() {
-                // A cut during recovery finds what the cut before it left in doubt.
+                // A cut during recovery leaves the same commits in doubt as the cut before it.
                 if !recovering {
                     self.failed_at = self.known.now;
                 }
@@ -254,14 +253,14 @@ impl<'a> Run<'a> {
                 self.chip = Some(power.pull(cut.dice, cut.torn));
             }
         } else {
-            // The machine is switched off at leisure: everything in flight lands.
+            // Orderly power-off: everything in flight completes.
             self.failed_at = AT_LEISURE;
             self.chip = Some(power.into_chip());
         }
         Ok(())
     }
 
-    /// The flash, after the time for which it was switched off.
+    /// The flash, after the time without power.
     fn take_cells(&mut self) -> (Chip, Ages) {
         let chip = self.chip.take();
         let mut ages = std::mem::replace(&mut self.ages, Ages::still());
@@ -272,7 +271,7 @@ impl<'a> Run<'a> {
         (chip, ages)
     }
 
-    /// Notes what is known at other cuts: during a recovery what was in doubt before it.
+    /// Records the oracle for additional cuts; during a recovery, the one from before it.
     fn see(&mut self, stack: &Stack, in_doubt: Option<&Oracle>) {
         if let Some(around) = &mut self.around {
             match in_doubt {
@@ -282,7 +281,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// After recovery: the books agree, and what is there may be there.
+    /// Checks after recovery: invariants hold, and the contents are allowed.
     fn looked_at(&mut self, world: &mut dyn World, work: &mut Work) -> Result<(), Stop> {
         self.known.now = world.recovered_at();
         let found = world.read_all(&mut self.known, &mut BTreeSet::new())?;
@@ -322,10 +321,10 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Bit errors beyond what ECC corrects, or that it does not notice, destroy pages for good: a
-    /// reader must be told, and must never be given other bytes. Nothing is promised after a
-    /// restart, so there is none. A database that was told of a lost page has stopped: what its
-    /// pool holds is not looked at. So has an index that cannot be started anew from its pages.
+    /// Uncorrectable or undetected bit errors destroy pages permanently: readers must get an error,
+    /// and never wrong bytes. There is no restart, since nothing is guaranteed after one. A
+    /// database that was told of a lost page has stopped, and its pool is not checked. The same
+    /// holds for an index that cannot be reopened from its pages.
     fn damage_phase(&mut self, work: &mut Work) -> Result<(), String> {
         let plan = fault_plan(self.id, 0, &mut self.dice);
         let cells = self.take_cells();
@@ -342,7 +341,7 @@ impl<'a> Run<'a> {
                     Err(Stop::Violation(what)) => Err(what),
                     Err(_) if stopped => Ok(()),
                     _ => match world.read_all(&mut self.known, &mut BTreeSet::new()) {
-                        // A commit that waits may or may not be visible yet.
+                        // A waiting commit may or may not be visible yet.
                         Ok(mut found) => {
                             self.known.oracle.leave_out_doubtful(&mut found);
                             self.compare(&found)
@@ -352,7 +351,7 @@ impl<'a> Run<'a> {
                     },
                 }
             }
-            // The damage struck the very pages that recovery needs: it may say so.
+            // The damage hit pages that recovery needs: an error is allowed.
             Err(NoStart::Unreadable) => Ok(()),
             Err(error) => Err(format!("recovery fails: {error}")),
         };
@@ -378,7 +377,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Tells what the cut has left of what was in flight, and what is on flash.
+    /// Reports the outcome of operations in flight at a cut, and the contents of the flash.
     fn tell_cut(&self, power: &flagstone::nand::PowerCut) {
         if let Some(story) = self.story {
             let (now, fates) = (self.known.now, power.fates().to_vec());

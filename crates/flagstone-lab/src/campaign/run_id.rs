@@ -1,4 +1,4 @@
-//! A run's whole configuration in one word, so that it can be repeated.
+//! The complete configuration of a run in one word, so that it can be repeated.
 //!
 //! ```text
 //! cfc.page-flags.published/g17/b2/w4x24/f1/s91/n2/c113-5f-t/c7-0-n
@@ -21,7 +21,7 @@
 //! protocol, stack, or index@either
 //! ```
 //!
-//! All fields are there, in this order: what is cut short is no run id.
+//! All fields are required, in this order: a truncated word is not a run id.
 
 use super::{DeviceTraits, Faults, Sabotage, Subject};
 use crate::nearest::nearest;
@@ -36,38 +36,38 @@ use std::sync::Arc;
 pub struct BaseId {
     /// The subject of the run.
     pub subject: Subject,
-    /// One of its modes, or none for the default.
+    /// One of its modes; `None` for the default.
     pub variant: Option<&'static str>,
     /// Whether the device collects ahead of need, in steps.
     pub ahead: bool,
-    /// The device that it is like, if a user has described one.
+    /// The user's device description that it imitates.
     pub device: Option<Arc<DeviceTraits>>,
-    /// The form as printed.
+    /// Use the form as printed.
     pub published: bool,
-    /// A lie of the flash, or a mistake above it; only for controls.
+    /// A lie of the flash, or a mistake above it, for controls only.
     pub sabotage: Sabotage,
-    /// What the device, the database on it and the clients are like; 0 is the plain shape.
+    /// Shape of the device, the database on it and the clients; 0 is the plain shape.
     pub shape: u32,
-    /// The seed by which the device is aged; 0 leaves it blank.
+    /// The seed for aging the device; 0 leaves it blank.
     pub age: u32,
-    /// Transactions side by side.
+    /// Concurrent transactions.
     pub clients: u32,
-    /// Logical pages that are used.
+    /// Number of logical pages used.
     pub pages: u32,
-    /// What goes wrong besides the cuts: blocks that faults take are added.
+    /// Faults other than cuts; blocks are added to make up for failing ones.
     pub faults: Faults,
 }
 
-/// A power cut of a run, and what it falls on.
+/// A power cut of a run, and the operations that it can hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fall {
-    /// Where it falls, and what it leaves.
+    /// When the power fails, and with which outcome.
     pub cut: Cut,
-    /// On which operations.
+    /// The operations to count.
     pub aim: Aim,
 }
 
-/// Letters of the cuts.
+/// Letters of the aims.
 const AIMS: [(char, Aim); 8] = [
     ('c', Aim::Any),
     ('e', Aim::Erase),
@@ -79,14 +79,14 @@ const AIMS: [(char, Aim); 8] = [
     ('l', Aim::Exact),
 ];
 
-/// Everything that decides what a run does.
+/// Everything that determines a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunId {
-    /// The base that it starts on.
+    /// The base.
     pub base: BaseId,
-    /// Seed of what the clients do, and of the faults.
+    /// Seed of the clients and the faults.
     pub seed: u64,
-    /// The power cuts, one after the other.
+    /// The power cuts, in sequence.
     pub cuts: Vec<Fall>,
 }
 
@@ -155,7 +155,7 @@ impl fmt::Display for RunId {
     }
 }
 
-/// A word that is no run id.
+/// A word that is not a run id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{word}` is not a run id: {why}; a run id looks like cfc/g17/b2/w4x24/f1/s91/n1/c113-5f-t"
@@ -165,20 +165,20 @@ pub struct RunIdError {
     why: String,
 }
 
-/// Transactions side by side that a run can have.
+/// Allowed number of concurrent transactions.
 pub(super) const CLIENTS: RangeInclusive<u32> = 1..=64;
-/// Logical pages that a run can use.
+/// Allowed number of logical pages.
 pub(super) const PAGES: RangeInclusive<u32> = 2..=64;
-/// Power cuts of a run.
+/// Allowed number of power cuts.
 pub(super) const CUTS: RangeInclusive<usize> = 1..=3;
-/// Operations after which a cut can fall: no run has more.
+/// Operations after which a cut can occur: no run has more.
 const OPERATIONS: RangeInclusive<u64> = 0..=1_000_000;
 
-/// The fields of a word, one after the other.
+/// The fields of a word, in order.
 struct Fields<'a>(std::str::Split<'a, char>);
 
 impl<'a> Fields<'a> {
-    /// The next field, which begins with a letter.
+    /// The next field, which begins with `letter`.
     fn next(&mut self, letter: char, what: &str) -> Result<&'a str, String> {
         let Some(field) = self.0.next() else {
             return Err(format!(
@@ -208,7 +208,7 @@ where
     })
 }
 
-/// Subject, mode, form and sabotage.
+/// Parses subject, mode, form and sabotage.
 fn names(text: &str) -> Result<BaseId, String> {
     let mut names = text.split('.');
     let name = names.next().unwrap_or_default();
@@ -261,7 +261,7 @@ fn fall(field: Option<&str>) -> Result<Fall, String> {
     Ok(Fall { cut, aim })
 }
 
-/// The device of a run: the field behind the shape, if there is one, has to be that of `given`.
+/// The device of a run: a device field after the shape must match `given`.
 fn device(
     fields: &mut Fields<'_>,
     given: Option<&Arc<DeviceTraits>>,
@@ -317,7 +317,7 @@ fn parse(word: &str, on: Option<&Arc<DeviceTraits>>) -> Result<RunId, String> {
     if let Some(more) = fields.0.next() {
         return Err(format!("`{more}` follows the last cut"));
     }
-    // A mode or a form twice, a number with a sign or zeros before it.
+    // A repeated mode or form, or a number with a sign or leading zeros.
     let again = id.to_string();
     if again != word {
         return Err(format!("it would be written `{again}`"));
@@ -327,10 +327,10 @@ fn parse(word: &str, on: Option<&Arc<DeviceTraits>>) -> Result<RunId, String> {
 }
 
 impl RunId {
-    /// The run of a word, on a device like one that a user has described, if the word says so.
+    /// Parses a run id, on a device like a user-described one if the word says so.
     ///
     /// # Errors
-    /// It is no run id, or one on another device.
+    /// It is not a run id, or belongs to another device.
     pub fn parse_on(word: &str, on: Option<&Arc<DeviceTraits>>) -> Result<RunId, RunIdError> {
         let word = word.trim();
         parse(word, on).map_err(|why| RunIdError {
@@ -379,7 +379,7 @@ mod tests {
     #[test]
     fn what_is_cut_short_is_no_run_id() {
         for word in WHOLE {
-            // The dice are the only field that a shorter one could pass for, and `t` or `n` follow.
+            // Only the dice could be shortened unnoticed, but `t` or `n` follows them.
             for end in (0..word.len()).filter(|&end| word.is_char_boundary(end)) {
                 let _ = error(&word[..end]);
             }

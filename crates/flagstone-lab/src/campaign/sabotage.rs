@@ -1,6 +1,5 @@
-//! Devices that lie, and mistakes in collection and recovery: the controls of a campaign. On each
-//! such device every protocol must fail, or the campaign would not notice the fault that the lie is
-//! about.
+//! Lying devices, and mistakes in collection and recovery: the controls of a campaign. On each such
+//! device every protocol must fail; otherwise the campaign would miss real faults of that kind.
 
 use super::scene::Stack as Stacked;
 use super::{Below, Subject};
@@ -12,15 +11,15 @@ use flagstone::mistakes::Mistaken;
 use flagstone::nand::{Flash, FlashError, Read};
 use flagstone::units::{Nanos, Pbn, Ppn};
 
-/// How the flash lies, or what is done wrong above it.
+/// The lie of the flash, or the mistake above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sabotage {
-    /// It does not.
+    /// None.
     #[default]
     None,
-    /// A wait for durability ends although nothing was waited for.
+    /// A sync returns without waiting.
     SyncIgnored,
-    /// A torn or damaged page reads as if its ECC were right.
+    /// A torn or damaged page reads as if its ECC were valid.
     EccIgnored,
     /// A failed program is reported as done.
     ProgramFailureHidden,
@@ -30,22 +29,22 @@ pub enum Sabotage {
     BlankNotErased,
     /// Bit errors reach the reader.
     BitErrorsSilent,
-    /// The flash is honest, and the device has no checksums where it should.
+    /// The flash is honest, but the device lacks the checksums that it needs.
     Unchecked,
-    /// The flash is honest, and the device does nothing about pages that share cells.
+    /// The flash is honest, but the device ignores pages that share cells.
     PairsIgnored,
-    /// The flash is honest, and the device refreshes nothing.
+    /// The flash is honest, but the device refreshes nothing.
     Unscrubbed,
-    /// The flash is honest, and the transactions of an index with buffers make a mistake.
+    /// The flash is honest, but transactions of a buffering index make a mistake.
     Index(index::Mistake),
-    /// The flash is honest, and the database makes a mistake.
+    /// The flash is honest, but the database makes a mistake.
     Host(host::Mistake),
-    /// The flash is honest, and SEAL leaves a rule out.
+    /// The flash is honest, but SEAL omits a rule.
     Seal(Mistake),
 }
 
 impl Sabotage {
-    /// All lies, with the name that commands use.
+    /// All of them, with their command names.
     pub fn all() -> impl Iterator<Item = (Sabotage, &'static str)> + Clone {
         let of_host = host::Mistake::ALL.map(|(mistake, name)| (Sabotage::Host(mistake), name));
         let of_index = index::Mistake::ALL.map(|(mistake, name)| (Sabotage::Index(mistake), name));
@@ -54,7 +53,7 @@ impl Sabotage {
         others.chain(of_host).chain(rules)
     }
 
-    /// Those that neither an index nor a database nor SEAL makes.
+    /// Those that are not mistakes of an index, a database, or SEAL.
     const OTHERS: [(Sabotage, &'static str); 10] = [
         (Sabotage::None, "none"),
         (Sabotage::SyncIgnored, "sync-ignored"),
@@ -68,14 +67,14 @@ impl Sabotage {
         (Sabotage::Unscrubbed, "unscrubbed"),
     ];
 
-    /// By the name that commands use.
+    /// The one with this command name.
     pub fn by_name(name: &str) -> Option<Sabotage> {
         let mut all = Sabotage::all();
         all.find(|&(_, other)| other == name)
             .map(|(sabotage, _)| sabotage)
     }
 
-    /// The name that commands use.
+    /// The command name.
     pub fn name(self) -> &'static str {
         let mut all = Sabotage::all();
         all.find(|&(sabotage, _)| sabotage == self)
@@ -83,7 +82,7 @@ impl Sabotage {
             .1
     }
 
-    /// Whether it can be done to a subject.
+    /// Whether it applies to a subject.
     pub fn suits(self, subject: Subject) -> bool {
         match self {
             Sabotage::Index(_) => subject.buffers(),
@@ -100,7 +99,7 @@ impl Sabotage {
         }
     }
 
-    /// The subjects that it can be done to, in words.
+    /// Describes the subjects to which it applies.
     pub fn wants(self) -> &'static str {
         match self {
             Sabotage::Index(_) => "indexes with buffers: name --index lazy-bptree, bw-delta or sal",
@@ -124,7 +123,7 @@ impl Sabotage {
         made.into()
     }
 
-    /// The rule that SEAL leaves out.
+    /// The rule that SEAL omits.
     pub(super) fn of_protocol(self) -> Mistaken<Mistake> {
         let made = match self {
             Sabotage::Seal(mistake) => Some(mistake),
@@ -143,7 +142,7 @@ impl Sabotage {
     }
 }
 
-/// A flash that lies.
+/// A lying flash.
 pub(super) struct Sabotaged {
     inner: Stacked,
     how: Sabotage,

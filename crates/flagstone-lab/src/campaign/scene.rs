@@ -1,4 +1,4 @@
-//! The small device that a campaign breaks, and the stack on it.
+//! The small device that a campaign tests, and the stack on it.
 
 use super::cells::SCRUB;
 use super::keys::Keys;
@@ -64,7 +64,7 @@ impl From<IndexError> for NoStart {
     }
 }
 
-/// How a device is built, and the database on it.
+/// Configuration of a device and the database on it.
 #[derive(Debug, Clone)]
 pub(super) struct Scene {
     subject: Subject,
@@ -77,23 +77,23 @@ pub(super) struct Scene {
     timing: Timing,
 }
 
-/// A quarter of the pages of the log of a database below an index.
+/// A quarter of the log pages of a database below an index.
 const INDEX_DATABASE_LOG_PAGES: u32 = 32;
 
-/// Blocks of a plane, and bytes of a page at the most: what needs more has another reason not to
-/// work.
+/// Minimum blocks per plane, and maximum page size: a device that needs more fails for another
+/// reason.
 const BLOCKS_MIN: u32 = 4;
 const BLOCKS_MAX: u32 = 512;
 const PAGE_BYTES_MAX: u32 = 1024;
 
-/// Blocks that program and erase failures may take in a run.
+/// Blocks that program and erase failures may take per run.
 const FAILING_BLOCKS: u32 = 6;
 
-/// Bytes of a spare area that are kept; it has as many, if no user says otherwise.
+/// Stored bytes per spare area; also its size unless a user says otherwise.
 const SPARE_BYTES: u32 = 64;
 
 impl BaseId {
-    /// Its shape, with what its faults and its device make of that.
+    /// The shape, as modified by faults and device description.
     pub(super) fn shape(&self) -> Shape {
         let mut shape = Shape::of(self.shape, self.subject);
         if self.faults.paired {
@@ -107,10 +107,10 @@ impl BaseId {
 }
 
 impl Scene {
-    /// The smallest device of the shape on which the subject works, and what the shape adds.
+    /// The smallest device of the shape that the subject works on, plus the shape's additions.
     ///
     /// # Errors
-    /// Says why it does not work on any.
+    /// Says why it works on none.
     pub(super) fn new(id: &BaseId) -> Result<Scene, String> {
         let shape = id.shape();
         let like = id.device.as_deref().map(|traits| &traits.layout);
@@ -157,7 +157,7 @@ impl Scene {
                 Some(like) => like.cell,
                 None if shares_cells => Cell::Mlc,
                 None => Cell::Slc {
-                    // The page itself, and a flag for each transaction that has records in it.
+                    // The page itself, and a flag for each transaction with records in it.
                     partial_programs: 1 + id.subject.protocol().map_or(shape.database.max_c, |_| 1),
                 },
             },
@@ -196,12 +196,12 @@ impl Scene {
                 return Err(format!("no device {like} suits {}: {why}", id.subject));
             }
         }
-        // Pages of live transactions, uncommitted leftovers, zones; and blocks that faults take.
+        // For pages of live transactions, uncommitted leftovers, zones, and failing blocks.
         let zoned = id
             .subject
             .protocol()
             .is_some_and(|kind| kind.info().format.zoned);
-        // The lots of SEAL are no zones: a tiny device has none to spare for them.
+        // SEAL's lots are not zones: a tiny device has no blocks to spare for them.
         let is_tiny = id.shape >= TINY && id.subject == Subject::Protocol(Kind::SealR);
         geometry.blocks_per_plane += device.spare_blocks + if zoned && !is_tiny { 7 } else { 0 };
         if id.faults.aging {
@@ -235,7 +235,7 @@ impl Scene {
         Chip::new(self.geometry, self.timing, SPARE_BYTES as usize)
     }
 
-    /// Puts the middleware around a chip, which keeps so many moments, and starts the device on it.
+    /// Wraps a chip in middleware that keeps `moments` moments, and starts the device on it.
     pub(super) fn open(
         &self,
         (chip, ages): (Chip, Ages),
@@ -303,7 +303,7 @@ fn settings_of(id: &BaseId, device: &DeviceShape) -> Settings {
     };
     let mut settings = device.settings.clone().keep_those_of(kind.info());
     if id.ahead && (1..TINY).contains(&id.shape) {
-        // Of four devices three come to the bound on undecided blocks.
+        // Three of four devices reach the limit of undecided blocks.
         let most = [0, 2, 4, 8][id.shape as usize % 4];
         settings.set("undecided", most);
     }
@@ -337,8 +337,8 @@ fn host(id: &BaseId, shape: &Shape) -> HostConfig {
     (host.steal, host.write_through, host.granularity) = (steal, write_through, granularity);
     host.mistake = id.sabotage.of_host();
     if matches!(id.subject, Subject::Index(..)) {
-        // A transaction changes as many pages as the index likes. Where pages are to be lost, they
-        // have to be read.
+        // A transaction of an index changes any number of pages. If pages should be lost, they must
+        // be read from flash.
         host.frames += if id.faults.destroys() { 1 } else { 24 };
         checkpoint_every *= 4;
     }
@@ -354,7 +354,7 @@ fn host(id: &BaseId, shape: &Shape) -> HostConfig {
     let least = host.log_pages_min(stack, shape.device.page_bytes as usize);
     let least = least.expect("a shape has settings that are possible");
     host.log_pages = match (id.subject, log_pages) {
-        // One change of an index is several of pages, and none of them can be left out.
+        // One change of an index changes several pages, and none of them may be left out.
         (Subject::Index(..), _) => 4 * least.max(INDEX_DATABASE_LOG_PAGES),
         (_, pages) => pages.unwrap_or(least).max(least),
     };

@@ -1,8 +1,8 @@
 //! The shape of a run: its device, the database on it and its clients.
 //!
-//! A shape is drawn from its number, which the run id has, and from nothing else; number 0 is the
-//! plain one. It is made of a device, a database and habits, each of one of a few characters, so
-//! that what belongs together comes together often:
+//! A shape is determined by its number, which is part of the run id; number 0 is the plain shape.
+//! It combines a device, a database and client habits. Each has one of a few characters, so that
+//! settings that interact occur together often:
 //!
 //! ```text
 //! device    small      two planes, a little room
@@ -18,21 +18,20 @@
 //!           crowded    up to 32 clients, on the smallest log (databases)
 //! ```
 //!
-//! The numbers from [`COLLIDING`] on have a device and habits of their own under databases whose
-//! collections hand flags on. Several collections begin at one instant, on planes that take turns.
-//! Short transactions change records all over many pages, which are evicted at once: of many
-//! transactions one page is dead soon and another lives long. Under other subjects these numbers
-//! are like those before.
+//! Numbers from [`COLLIDING`] on have special devices and habits for databases whose collections
+//! hand flags on. Several collections begin at one instant, on planes that take turns. Short
+//! transactions change records in many pages, which are evicted at once, so many transactions have
+//! one short-lived page and one long-lived page. For other subjects these numbers are like lower
+//! ones.
 //!
-//! The numbers from [`TINY`] on are for runs of which every landing is tried. Under protocols they
-//! have blocks of a few pages and hardly any room, so that a few operations fill blocks, seal them
-//! and collect them.
+//! Numbers from [`TINY`] on are for runs with every outcome tried. Under protocols they have blocks
+//! of a few pages and hardly any room, so that a few operations fill blocks, seal them and collect
+//! them.
 //!
-//! The numbers from [`UNUSUAL`] on have databases with settings that few use. Pages of live
-//! transactions are stolen, or written through. Whole pages are locked. Log pages are filled up.
-//! Pages are written out before their changes are rolled back. Clients also access pages for a
-//! write that does not come. Under indexes these numbers have stores that the keys fill, so that
-//! changes are refused.
+//! Numbers from [`UNUSUAL`] on have databases with unusual settings. Pages of live transactions are
+//! stolen, or written through. Whole pages are locked. Log pages are padded. Pages are written out
+//! before their changes are rolled back. Clients also access pages for writes that do not follow.
+//! Under indexes these numbers have stores that the keys fill, so that changes are refused.
 
 use super::Subject;
 use flagstone::buffer::PolicyKind;
@@ -48,32 +47,31 @@ use rand_pcg::Pcg64Mcg;
 /// A shape.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Shape {
-    /// Transactions side by side, and logical pages, that a campaign gives its runs.
+    /// Default numbers of concurrent transactions and of logical pages for a campaign's runs.
     pub(super) clients: u32,
     pub(super) pages: u32,
-    /// Pages of an index, its journal and metadata included.
+    /// Pages of an index, including its journal and metadata.
     pub(super) index_pages: u32,
     pub(super) device: DeviceShape,
     pub(super) database: DatabaseShape,
     pub(super) habits: Habits,
 }
 
-/// Of the device.
+/// The shape of the device.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct DeviceShape {
     pub(super) channels: u32,
     pub(super) planes_per_channel: u32,
     pub(super) pages_per_block: u32,
     pub(super) page_bytes: u32,
-    /// Blocks of each plane beyond the least that the protocol takes.
+    /// Additional blocks per plane, beyond the protocol's minimum.
     pub(super) spare_blocks: u32,
     /// Whether a transaction may find the device full.
     pub(super) may_fill: bool,
-    /// Whether pages of a block have to be programmed in ascending order, where the protocol can do
+    /// Whether pages of a block must be programmed in ascending order, if the protocol can work
     /// without reprograms.
     pub(super) strict_order: bool,
-    /// Which pages of a block share cells, and what is done about them. Only where that is among
-    /// the faults.
+    /// Which pages of a block share cells, and how that is handled. Only if it is among the faults.
     pub(super) pairing: Pairing,
     pub(super) paired_pages: PairedPages,
     pub(super) program: Nanos,
@@ -82,16 +80,16 @@ pub(super) struct DeviceShape {
     pub(super) copies_stay: bool,
     pub(super) victims: VictimPolicy,
     pub(super) static_wear_gap: Option<u32>,
-    /// Of the protocols, all together.
+    /// Settings of all protocols together.
     pub(super) settings: Settings,
 }
 
-/// Of the database, if there is one.
+/// The shape of the database, if there is one.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct DatabaseShape {
     pub(super) frames: usize,
     pub(super) policy: PolicyKind,
-    /// Pages of the log; nothing for as few as the database takes.
+    /// Number of log pages; `None` for the database's minimum.
     pub(super) log_pages: Option<u32>,
     pub(super) log_buffer_bytes: usize,
     pub(super) checkpoint_every: u32,
@@ -100,58 +98,58 @@ pub(super) struct DatabaseShape {
     pub(super) steal: Option<bool>,
     pub(super) write_through: bool,
     pub(super) granularity: Option<Granularity>,
-    /// Of the recovery managers, all together, besides those above.
+    /// Further settings of all recovery managers together.
     pub(super) settings: Settings,
 }
 
 /// The habits of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Habits {
-    /// Writes of a transaction, from 1 to this many.
+    /// Maximum number of writes per transaction; at least 1.
     pub(super) writes: u32,
-    /// Of a hundred transactions, those that have up to three, wherever.
+    /// Percent of transactions that are brief: up to three writes anywhere.
     pub(super) brief: u32,
-    /// Of a hundred others, those that have four times as many.
+    /// Percent of the others that have four times as many writes.
     pub(super) patient: u32,
-    /// Of a hundred that are not brief, those that are rolled back.
+    /// Percent of transactions, other than brief ones, that are rolled back.
     pub(super) aborts: u32,
-    /// Of a hundred writes, those to the page of the write before.
+    /// Percent of writes that go to the previous write's page.
     pub(super) stays: u32,
-    /// Of a hundred trims, those that come with up to a dozen others.
+    /// Percent of trims that come with up to a dozen others.
     pub(super) sweeps: u32,
-    /// Records of a page.
+    /// Records per page.
     pub(super) slots: u32,
-    /// Bytes of a record, from and to.
+    /// Minimum and maximum size of a record.
     pub(super) bytes: (u16, u16),
-    /// Of a hundred steps, those that come at the instant of the step before: the more there are,
-    /// the more is in flight at a time.
+    /// Percent of steps at the same instant as the previous step: a higher value means more
+    /// operations in flight.
     pub(super) at_once: u32,
     /// Whether a page may have no room for a record.
     pub(super) may_overflow: bool,
-    /// Whether some accesses to a page are for a write that does not come.
+    /// Whether some page accesses are for a write that does not follow.
     pub(super) touches: bool,
 }
 
-/// The first number of a shape for collections that overtake each other.
+/// The first shape number for overtaking collections.
 pub(super) const COLLIDING: u32 = 100_000;
 /// The first number of a tiny shape.
 pub(super) const TINY: u32 = 200_000;
-/// The first number of a database with unusual settings.
+/// The first number with unusual database settings.
 pub(super) const UNUSUAL: u32 = 300_000;
 
-/// Pages of the log of a plain database.
+/// Number of log pages of a plain database.
 const LOG_PAGES: u32 = 32;
 
-/// Bytes of a page before its records, and of a record before its bytes.
+/// Size of the head of a page, and of the head of a record.
 const PAGE_HEAD: u32 = 10;
 const RECORD_HEAD: u32 = 4;
 
 impl Shape {
-    /// The shape of a number.
+    /// The shape with a number.
     pub(super) fn of(number: u32, subject: Subject) -> Shape {
         let mut shape = Shape::plain();
         if subject.buffers() && number.is_multiple_of(2) {
-            // Room for all of a journal: on the others each commit brings in what waits.
+            // Room for a full journal; with the other numbers each commit applies what waits.
             shape.index_pages = 256;
         }
         if number > 0 {
@@ -185,8 +183,8 @@ impl Shape {
         shape
     }
 
-    /// So small that the collector, checkpoints and zone slides never rest, pages are evicted, and
-    /// the log comes round, all the time.
+    /// So small that the collector, checkpoints and zone slides are always active, pages are
+    /// evicted, and the log wraps around constantly.
     fn plain() -> Shape {
         Shape {
             clients: 4,
@@ -243,8 +241,8 @@ impl Shape {
         }
     }
 
-    /// Gives the device of a number pages that share cells. Blocks have fewer pages that can be
-    /// used then, and get more pages, and the device gets more of them.
+    /// Lets pages of the device share cells, depending on its number. Fewer pages of a block are
+    /// then usable, so blocks get more pages, and the device more blocks.
     pub(super) fn pair(&mut self, number: u32) {
         let device = &mut self.device;
         let mut dice = Pcg64Mcg::seed_from_u64(0x9a1e_0000_0000 + u64::from(number));
@@ -261,7 +259,7 @@ impl Shape {
         self.share_cells(pairing, mend);
     }
 
-    /// Has pages of the device share cells, and gives it more pages for those that stay blank.
+    /// Lets pages of the device share cells, and adds pages for those that stay blank.
     pub(super) fn share_cells(&mut self, pairing: Pairing, mend: PairedPages) {
         let device = &mut self.device;
         (device.pairing, device.paired_pages) = (pairing, mend);
@@ -324,7 +322,7 @@ impl Shape {
         device.settings.set("group_timeout_us", timeout);
     }
 
-    /// How many full blocks SEAL lets wait: as many as there are planes, fewer, or more.
+    /// Number of full blocks that SEAL lets wait: as many as planes, fewer, or more.
     fn draw_linger(&mut self, dice: &mut Pcg64Mcg) {
         if dice.random_bool(0.6) {
             self.device
@@ -333,8 +331,8 @@ impl Shape {
         }
     }
 
-    /// How many pages are trimmed at once, and how many SEAL lists in a page. By dice of their own:
-    /// all else is what it was.
+    /// Number of pages trimmed at once, and number that SEAL lists per page. Uses random numbers of
+    /// its own, so that everything else stays the same.
     fn draw_trims(&mut self, number: u32) {
         let mut dice = Pcg64Mcg::seed_from_u64(0x7215_0000_0000 + u64::from(number));
         self.habits.sweeps = [0, 20, 60][dice.random_range(0..3)];
@@ -360,7 +358,7 @@ impl Shape {
                 habits.slots = dice.random_range(16..31);
                 habits.may_overflow = true;
                 self.database.frames = 2;
-                // Of a hundred bytes of a page, those that its records take if all are there.
+                // Percent of a page's bytes taken by its records if all exist.
                 let fill = dice.random_range(60..105);
                 let room = self.device.page_bytes * fill / 100 - PAGE_HEAD;
                 let mean = (room / habits.slots).saturating_sub(RECORD_HEAD).max(1);
@@ -401,7 +399,7 @@ impl Shape {
         let habits = &mut self.habits;
         habits.writes = dice.random_range(2..8);
         (habits.brief, habits.patient, habits.stays) = (0, 0, 0);
-        // Whose flags matter: those of what was committed, or of what was rolled back.
+        // Whose flags matter: those of committed or of rolled back transactions.
         habits.aborts = match subject {
             Subject::Stack(Stack::CfcEx) => dice.random_range(0..10),
             _ => dice.random_range(10..40),
@@ -457,7 +455,7 @@ impl Shape {
         }
     }
 
-    /// Gives an index fewer pages than its keys take.
+    /// Gives an index fewer pages than its keys need.
     fn fill_index(&mut self, dice: &mut Pcg64Mcg) {
         self.pages = dice.random_range(40..100);
         self.index_pages = dice.random_range(16..32);
@@ -473,7 +471,7 @@ impl Shape {
         };
         database.steal = (!rewrites).then_some(true);
         // A transaction then has several versions of a page, and each takes room. Under AFC all of
-        // them do until it ends: the longest fill the device.
+        // them do until it ends, and the longest transactions fill the device.
         let keeps_all = stack == Stack::Force(Kind::Afc);
         database.write_through = rewrites && dice.random_bool(0.5) && !keeps_all;
         if database.write_through {
@@ -485,7 +483,7 @@ impl Shape {
         for flag in ["flush_aborted", "log_page_each", "log_padded"] {
             database.settings.set(flag, dice.random_bool(0.3));
         }
-        // The least log is drawn as well: pages that are filled up are soon all of it.
+        // The minimum log is drawn as well; padded pages would soon fill it.
         database.log_pages = database.log_pages.map(|pages| 2 * pages);
     }
 }

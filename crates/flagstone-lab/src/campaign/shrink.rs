@@ -1,4 +1,4 @@
-//! Looks for a smaller run that fails, so that its story is short.
+//! Searches for a smaller failing run, to shorten its report.
 
 use super::Work;
 use super::bases::Bases;
@@ -7,11 +7,11 @@ use super::run_id::{CLIENTS, PAGES, RunId};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Candidates that are tried.
+/// Maximum number of candidates tried.
 const TRIES: u64 = 6_000;
 
 /// The failing run with the fewest flash operations that a search finds: blank device, plain shape,
-/// fewer clients and pages, fewer and earlier cuts, then by chance.
+/// fewer clients and pages, fewer and earlier cuts, then random variations.
 pub(super) fn shrink(id: &RunId) -> RunId {
     let bases = Bases::default();
     let mut best = (size(id, &bases).unwrap_or(u64::MAX), id.clone());
@@ -60,7 +60,7 @@ pub(super) fn shrink(id: &RunId) -> RunId {
     best.1
 }
 
-/// Operations of a run that fails; nothing if it does not.
+/// Number of operations of a failing run; `None` if it does not fail.
 fn size(id: &RunId, bases: &Bases) -> Option<u64> {
     let (work, result) = execute(id, &bases.get(&id.base), &None);
     let Work {

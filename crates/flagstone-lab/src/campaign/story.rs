@@ -1,5 +1,5 @@
-//! A run told: operation by operation, with what was asked of the device in between, what the
-//! restarts decided, and the verdict.
+//! The report of a run: flash operations, requests to the device in between, decisions of restarts,
+//! and the verdict.
 
 use super::Below;
 use super::bases::Base;
@@ -11,17 +11,17 @@ use crate::explain::{Remark, Story, Tale, Told, What, image};
 use flagstone::commit::{Kind, RecordKind};
 use flagstone::host::Stack;
 
-/// The detail of a story.
+/// The level of detail of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Detail {
-    /// Reads of pages.
+    /// Include page reads.
     pub reads: bool,
-    /// Also what has nothing to do with the violation.
+    /// Include what is unrelated to the violation.
     pub everything: bool,
 }
 
-/// Repeats a run and tells it. The flag says whether the run ended in a violation. Where one was
-/// met while the device was aged, that is told.
+/// Repeats a run and reports it. Also returns whether it ended in a violation. If aging the device
+/// already ended in one, reports that instead.
 pub fn tell(id: &RunId, detail: Detail) -> (Story, bool) {
     let tale = Tale::default();
     let telling = Some(tale.clone());

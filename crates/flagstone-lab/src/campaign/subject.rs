@@ -1,5 +1,5 @@
-//! What a campaign breaks: a protocol under logical pages, a database under records, or an index
-//! on one of these under keys.
+//! The subject of a campaign: a protocol below logical pages, a database below records, or an index
+//! on either of these below keys.
 
 use flagstone::commit::Kind;
 use flagstone::host::Stack;
@@ -16,13 +16,13 @@ pub enum Below {
 }
 
 impl Below {
-    /// By the name that commands use: `cfc`, `wal`, `force:cfc`.
+    /// The one with this command name: `cfc`, `wal`, `force:cfc`.
     pub fn by_name(name: &str) -> Option<Below> {
         let stack = || name.parse().ok().map(Below::Stack);
         Kind::by_name(name).map(Below::Protocol).or_else(stack)
     }
 
-    /// Whether it keeps transactions apart at all; false for the controls.
+    /// Whether transactions are atomic; false for the controls.
     pub fn is_atomic(self) -> bool {
         match self {
             Below::Protocol(kind) | Below::Stack(Stack::Force(kind)) => kind.info().atomic,
@@ -52,7 +52,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// By the name that commands use: `cfc`, `wal`, `force:cfc`, `bptree@wal`.
+    /// The subject with this command name: `cfc`, `wal`, `force:cfc`, `bptree@wal`.
     pub fn by_name(name: &str) -> Option<Subject> {
         if let Some((index, below)) = name.split_once('@') {
             let (index, below) = (IndexKind::by_name(index)?, Below::by_name(below)?);
@@ -64,7 +64,7 @@ impl Subject {
         })
     }
 
-    /// All names that [`Subject::by_name`] knows.
+    /// All names accepted by [`Subject::by_name`].
     pub fn names() -> Vec<String> {
         let protocols = Kind::ALL.iter().copied().map(Below::Protocol);
         let below = protocols.chain(Stack::all().into_iter().map(Below::Stack));
@@ -78,7 +78,7 @@ impl Subject {
             .collect()
     }
 
-    /// The device or database that it is, or is on.
+    /// The device or database of the subject.
     pub(super) fn below(self) -> Below {
         match self {
             Subject::Protocol(kind) => Below::Protocol(kind),
@@ -87,7 +87,7 @@ impl Subject {
         }
     }
 
-    /// The protocol of the device, if that commits pages.
+    /// The protocol of the device, if it commits pages.
     pub(super) fn protocol(self) -> Option<Kind> {
         match self.below() {
             Below::Protocol(kind) | Below::Stack(Stack::Force(kind)) => Some(kind),
@@ -96,17 +96,17 @@ impl Subject {
         }
     }
 
-    /// Whether it keeps transactions apart at all; false for the controls.
+    /// Whether transactions are atomic; false for the controls.
     pub fn is_atomic(self) -> bool {
         self.below().is_atomic()
     }
 
-    /// Whether it is an index that keeps changes in buffers.
+    /// Whether it is an index that buffers changes.
     pub fn buffers(self) -> bool {
         matches!(self, Subject::Index(kind, _) if kind.info().buffers)
     }
 
-    /// Whether there is such a thing: an index needs the transactions of the device or database.
+    /// Whether the combination exists: an index needs transactions of the device or database.
     pub fn is_possible(self) -> bool {
         match self {
             Subject::Index(_, Below::Protocol(on)) => on.info().atomic,
@@ -114,22 +114,22 @@ impl Subject {
         }
     }
 
-    /// Whether it reprograms flags in place, and can do without where the device forbids it.
+    /// Whether it reprograms flags in place, but can work without that if the device forbids it.
     pub(super) fn may_reprogram(self) -> bool {
         self.protocol().is_some_and(|kind| kind.info().reprograms)
     }
 
-    /// Whether it works on cells that hold several bits, whose pages cannot be reprogrammed.
+    /// Whether it works on multi-level cells, whose pages cannot be reprogrammed.
     pub fn suits_mlc(self) -> bool {
         self.protocol().is_some_and(|kind| !kind.info().reprograms)
     }
 
-    /// Whether its device can collect ahead of need, in steps: its protocol has to allow that.
+    /// Whether its device can collect ahead of need, in steps, which its protocol must support.
     pub fn collects_in_steps(self) -> bool {
         matches!(self, Subject::Protocol(Kind::Seal | Kind::SealR))
     }
 
-    /// Whether there is a form as printed that differs from the repaired one.
+    /// Whether a form as printed exists that differs from the repaired one.
     pub fn is_as_published(self) -> bool {
         match self {
             Subject::Protocol(kind) => kind.info().as_published,
@@ -137,19 +137,19 @@ impl Subject {
         }
     }
 
-    /// Whether it sets flags in place where it can.
+    /// Whether it sets flags in place if possible.
     pub(super) fn sets_flags(self) -> bool {
         let records = matches!(self.below(), Below::Stack(Stack::CfcEx | Stack::AfcEx));
         records || self.may_reprogram()
     }
 
-    /// Whether a collection hands flags on to pages of other blocks, so that the order of several
-    /// collections decides what becomes of a transaction.
+    /// Whether a collection hands flags on to pages of other blocks, so that the order of
+    /// collections determines the fate of a transaction.
     pub(super) fn hands_flags_on(self) -> bool {
         matches!(self, Subject::Stack(Stack::CfcEx | Stack::AfcEx))
     }
 
-    /// Its modes by name, the default first.
+    /// The names of its modes, the default first.
     pub fn modes(self) -> impl Iterator<Item = &'static str> {
         let modes = match self {
             Subject::Protocol(kind) => kind.info().modes,

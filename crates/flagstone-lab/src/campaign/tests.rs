@@ -1,5 +1,5 @@
-//! Campaigns are exact: a run depends on its run id alone. And every run id that a campaign can
-//! draw is a run.
+//! Campaigns are deterministic: a run depends on its run id alone. Every run id that a campaign can
+//! draw is valid.
 
 use super::bases::Made;
 use super::findings::over_cores;
@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
-/// One of each kind: what commits pages, what logs, what sets flags of records, what fails, an
-/// index on a device and on a database.
+/// One of each kind: commits pages, logs, sets flags of records, fails, an index on a device and on
+/// a database.
 const KINDS: [&str; 6] = [
     "afc",
     "wal",
@@ -28,10 +28,10 @@ fn campaign(name: &str, cuts: u64) -> Campaign {
     }
 }
 
-/// Where runs get their bases.
+/// Provides the bases of runs.
 type BaseOf<B> = Box<dyn Fn(&BaseId) -> B + Sync>;
 
-/// What runs found on so many threads, in the order of the ids.
+/// Results of runs on `threads` threads, in the order of the ids.
 fn outcomes<B: Deref<Target = Made>>(
     ids: &[RunId],
     threads: usize,
@@ -43,7 +43,7 @@ fn outcomes<B: Deref<Target = Made>>(
         .install(|| over_cores(ids, |id| explore(id, &base_of(&id.base), around)))
 }
 
-/// Runs whose outcomes differ if they are carried out in another order on other threads.
+/// Runs whose results differ if executed in another order on other threads.
 fn that_differ<B: Deref<Target = Made>>(
     mut ids: Vec<RunId>,
     base_of: impl Fn() -> BaseOf<B>,
@@ -74,8 +74,8 @@ fn runs_are_the_same_in_any_order_on_any_number_of_threads() {
     }
 }
 
-/// The control: bases that are kept by less than their ids, so that the first run that asks for
-/// one makes it for all others.
+/// Control: bases are cached by less than their ids, so that the first run that needs one creates
+/// it for others.
 #[test]
 fn runs_that_share_the_base_of_whichever_came_first_differ() {
     for name in KINDS {
@@ -135,7 +135,7 @@ fn every_shape_suits_every_subject() {
     assert!(geometries.len() > 100, "{}", geometries.len());
 }
 
-/// Runs that ended in a violation before something was mended, each with what that was.
+/// Runs that used to end in a violation, each with the defect that was fixed.
 const MENDED: [(&str, &str); 10] = [
     (
         "cfc-ex/g29135/b35994/w5x7/f1/s4845/n3/f109-1ae0-n/r0-ad67-n/c2-40fd-n",

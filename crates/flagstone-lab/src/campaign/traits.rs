@@ -1,10 +1,10 @@
-//! The traits that the devices of a campaign take over from one that a user describes.
+//! The properties that a campaign's devices adopt from a user's device description.
 //!
-//! A device of gigabytes cannot be filled, collected and cut some thousand times. So a run keeps
-//! sizes of its own: blocks, pages of a block and bytes of a page, which the shape draws. All else
-//! that a protocol can notice is the user's: planes (eight at the most), bytes of a spare area,
-//! what cells allow, the order of programs, which pages share cells, latencies, and how the
-//! translation layer is set up.
+//! A device of gigabytes cannot be filled, collected and cut thousands of times. So a run has its
+//! own sizes: number of blocks, pages per block and bytes per page, drawn by the shape. Everything
+//! else that a protocol can observe is the user's: planes (at most eight), bytes of a spare area,
+//! cell type, program order, pages that share cells, latencies, and the configuration of the
+//! translation layer.
 
 use super::shape::Shape;
 use crate::device::DeviceSpec;
@@ -12,10 +12,10 @@ use flagstone::ftl::{PairedPages, VictimPolicy};
 use flagstone::nand::{Cell, Pairing, Timing};
 use sha2::{Digest, Sha256};
 
-/// Planes of a run's device, so that a few blocks of each are few.
+/// Maximum number of planes, so that few blocks per plane are few blocks.
 const PLANES_MAX: u32 = 8;
 
-/// The traits that runs take over from a device.
+/// The properties that runs adopt from a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceTraits {
     /// The name of the device.
@@ -43,7 +43,7 @@ pub(super) struct Layout {
 }
 
 impl DeviceTraits {
-    /// Those of a device.
+    /// The properties of a device.
     pub fn of(spec: &DeviceSpec) -> DeviceTraits {
         let (geometry, config) = (&spec.geometry, &spec.config);
         let channels = geometry.channels.min(PLANES_MAX);
@@ -69,7 +69,7 @@ impl DeviceTraits {
         }
     }
 
-    /// A number that a run id has, and that changes with anything that a run depends on.
+    /// A digest that is part of run ids and changes with everything that a run depends on.
     pub(super) fn digest(&self) -> u32 {
         let hash = Sha256::digest(format!("{:?}", self.layout));
         u32::from_be_bytes(hash[..4].try_into().expect("four bytes"))
@@ -77,7 +77,7 @@ impl DeviceTraits {
 }
 
 impl Shape {
-    /// Gives the device of a shape the traits of another one.
+    /// Gives the device of a shape the properties of a user's device.
     pub(super) fn take_over(&mut self, traits: &DeviceTraits) {
         let (device, from) = (&mut self.device, &traits.layout);
         device.channels = from.channels;

@@ -1,12 +1,11 @@
-//! The bytes of a record: the writer and which of its writes it is, and as many bytes more as the
-//! record is to have.
+//! The bytes of a record: writer, number of the write, and padding up to the length of the record.
 
 use super::oracle::{Payload, Place, payload, write_of};
 
-/// Bytes from and to.
+/// Minimum and maximum length in bytes.
 pub(super) type Lengths = (u16, u16);
 
-/// Seven bits a byte, the lowest first; all but the last have the highest bit set.
+/// Seven bits per byte, lowest first; the highest bit marks that more bytes follow.
 fn put(mut number: u64, into: &mut Vec<u8>) {
     while number >= 0x80 {
         into.push(number as u8 | 0x80);
@@ -28,7 +27,7 @@ fn take(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Writes the record of a payload.
+/// Encodes a payload as a record.
 pub(super) fn emit(payload: &Payload, (from, to): Lengths, into: &mut Vec<u8>) {
     let (name, nth) = write_of(payload).expect("it is a payload");
     into.clear();
@@ -41,7 +40,7 @@ pub(super) fn emit(payload: &Payload, (from, to): Lengths, into: &mut Vec<u8>) {
     }
 }
 
-/// The payload of a record; nothing if it is none of that place.
+/// The payload of a record; `None` if it is not one for this place.
 pub(super) fn parse(mut bytes: &[u8], place: Place, lengths: Lengths) -> Option<Payload> {
     let all = bytes;
     let name = take(&mut bytes)?;

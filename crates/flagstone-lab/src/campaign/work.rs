@@ -1,23 +1,23 @@
-//! The work of runs in numbers, which a campaign prints and a test holds it to.
+//! Counts of the work of runs, which a campaign prints and a test checks.
 
 use flagstone::ftl::{Operation, Stats};
 
 /// The work of a run, summed over its phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Work {
-    /// Power cuts that fell.
+    /// Power cuts that occurred.
     pub cuts: u64,
-    /// Where every landing is tried: operations at which the power failed. Each landing is a cut.
+    /// If every outcome is tried: operations at which the power failed. Each outcome is a cut.
     pub points: u64,
-    /// Of these, those of which all landings were tried, and not a sample.
+    /// Those of which all outcomes were tried, not a sample.
     pub points_whole: u64,
     /// Cuts during recovery.
     pub cuts_in_recovery: u64,
     /// Recoveries that were checked.
     pub recoveries: u64,
-    /// Steps of the clients.
+    /// Client steps.
     pub steps: u64,
-    /// Waits of transactions of databases for others.
+    /// Waits of database transactions for others.
     pub waits: u64,
     /// Blocks collected.
     pub collections: u64,
@@ -25,15 +25,15 @@ pub struct Work {
     pub checkpoints: u64,
     /// Blocks retired.
     pub retired: u64,
-    /// Databases and indexes that stopped because their device was full, and transactions that were
-    /// rolled back for it.
+    /// Databases and indexes that stopped because their device was full, plus transactions rolled
+    /// back for that reason.
     pub full: u64,
     /// Flash operations issued (programs, reprograms, erases).
     pub operations: u64,
 }
 
 impl Work {
-    /// Adds what an FTL counted.
+    /// Adds the counters of an FTL.
     pub(super) fn add(&mut self, stats: &Stats) {
         self.collections += stats.collections;
         self.checkpoints += stats.checkpoints;

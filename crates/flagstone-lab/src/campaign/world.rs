@@ -1,5 +1,5 @@
-//! The seam between the loop of a run and its adaptors: the subject that transactions work on, the
-//! clients that do so at random by a seed, and the oracle of what they may see.
+//! The interface between the loop of a run and its adaptors: the subject, clients that use it at
+//! random from a seed, and the oracle of what they may see.
 
 use super::BaseId;
 use super::cells;
@@ -14,7 +14,7 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A story that is being told, if one is.
+/// A report being recorded, if there is one.
 pub(super) type Story = Option<Tale>;
 
 /// Why a run stopped.
@@ -22,70 +22,70 @@ pub(super) type Story = Option<Tale>;
 pub(super) enum Stop {
     /// The power failed.
     PowerLost,
-    /// A page that is needed was lost to bit errors; only where these are injected.
+    /// A needed page was lost to bit errors; only if these are injected.
     Damaged,
-    /// The device is full, and what is on it cannot go on; only where it may be.
+    /// The device is full, and the subject cannot continue; only if that may happen.
     Full,
-    /// Something that must not be.
+    /// A violation.
     Violation(String),
 }
 
 pub(super) type Done<T> = Result<T, Stop>;
 
-/// A subject with the clients that work on it. It lives from one power-on to the next.
+/// A subject with its clients. Lives from one power-on to the next.
 pub(super) trait World {
-    /// One step of some client.
+    /// One step of a random client.
     fn step(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()>;
 
-    /// Fills pages that are to be full, before anything else happens.
+    /// Fills pages that should be full, before anything else happens.
     fn fill(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()> {
         let _ = (known, dice);
         Ok(())
     }
 
-    /// Reads every place. What bit errors destroyed is left out where they are allowed.
+    /// Reads every place. Leaves out places destroyed by bit errors where these are allowed.
     fn read_all(
         &mut self,
         known: &mut Known,
         damaged: &mut BTreeSet<Place>,
     ) -> Done<BTreeMap<Place, Contents>>;
 
-    /// A small transaction, alone on a device that was just started: it must commit, however full
-    /// the device is.
+    /// A small transaction, alone on a newly started device: it must commit, however full the
+    /// device is.
     fn prove(&mut self, known: &mut Known, dice: &mut Pcg64Mcg) -> Done<()>;
 
-    /// When recovery was over.
+    /// When recovery was complete.
     fn recovered_at(&self) -> Nanos;
 
-    /// Tells what the restart has decided, and what the tables hold then.
+    /// Reports the decisions of a restart, and the resulting tables.
     fn introduce(&self, known: &Known) {
         let _ = known;
     }
 
-    /// Whether the books agree.
+    /// Checks invariants.
     fn check(&mut self) -> Result<(), String>;
 
-    /// Adds what was done since the power came on.
+    /// Adds the work since power-on.
     fn count(&mut self, work: &mut Work);
 }
 
-/// The knowledge that outlives power cuts, and the clock.
+/// State that survives power cuts, and the clock.
 #[derive(Clone)]
 pub(super) struct Known {
     pub(super) oracle: Oracle,
     pub(super) now: Nanos,
-    /// Transactions side by side.
+    /// Number of concurrent transactions.
     pub(super) clients: usize,
-    /// Logical pages that are used.
+    /// Number of logical pages used.
     pub(super) pages: u32,
     pub(super) habits: Habits,
-    /// Pages lost to bit errors are reported, not wrong.
+    /// Whether pages may be lost to bit errors, if reported.
     pub(super) damage_allowed: bool,
-    /// Whether days pass now and then.
+    /// Whether days pass from time to time.
     pub(super) ages: bool,
-    /// The device may be full.
+    /// Whether the device may be full.
     pub(super) may_fill: bool,
-    /// The log may be too short for a transaction.
+    /// Whether the log may be too short for a transaction.
     pub(super) least_log: bool,
     /// How often something was given up because the device was full.
     pub(super) full: u64,
@@ -115,12 +115,12 @@ impl Known {
         self.story = story;
     }
 
-    /// Names that were used so far: the next run begins there, so that no payload occurs twice.
+    /// The first unused name: the next run begins there, so that no payload occurs twice.
     pub(super) fn next_name(&self) -> u64 {
         self.next_name
     }
 
-    /// A name for a transaction.
+    /// A new name for a transaction.
     pub(super) fn name(&mut self) -> u64 {
         self.next_name += 1;
         self.next_name - 1
@@ -137,7 +137,7 @@ impl Known {
         }
     }
 
-    /// A transaction has begun under an identifier of the device.
+    /// Notes that a transaction has begun with this device identifier.
     pub(super) fn note_begin(&self, name: u64, tx: TxId) {
         if let Some(story) = &self.story {
             story.remark(Remark::Called {
@@ -148,7 +148,7 @@ impl Known {
         self.note(|| format!("#{name} begins with id {}", tx.0));
     }
 
-    /// The commit of a transaction is durable at an instant, and its client is told then.
+    /// Notes when a commit is durable and its client is told.
     pub(super) fn note_done(&self, name: u64, done: Nanos) {
         if let Some(story) = &self.story {
             story.remark(Remark::Said {
@@ -160,28 +160,28 @@ impl Known {
         }
     }
 
-    /// What a device shows of itself.
+    /// Adds a view of a device to the report.
     pub(super) fn show(&self, shown: impl FnOnce() -> Shown) {
         if let Some(story) = &self.story {
             story.remark(Remark::Shows(Box::new(shown())));
         }
     }
 
-    /// The rulings of a restart.
+    /// Adds the decisions of a restart to the report.
     pub(super) fn note_rulings(&self, rulings: &[Ruling]) {
         if let Some(story) = &self.story {
             story.remark(Remark::Ruled(rulings.to_vec()));
         }
     }
 
-    /// Days pass now and then, where cells age. True if they have: the device is to be tended.
+    /// Sometimes lets days pass, if cells age. Returns whether they have (maintenance is due).
     pub(super) fn pass_days(&mut self, dice: &mut Pcg64Mcg) -> bool {
         let away = if self.ages { cells::away(dice) } else { None };
         self.now += away.unwrap_or(Nanos::ZERO);
         away.is_some()
     }
 
-    /// Time passes, or does not: a little, or enough for everything in flight to end.
+    /// Lets time pass or not: a little, or enough for everything in flight to complete.
     pub(super) fn pass_time(&mut self, dice: &mut Pcg64Mcg) {
         if dice.random_range(0..100) < self.habits.at_once {
             return;
@@ -194,7 +194,7 @@ impl Known {
         self.now += Nanos::from_micros(micros);
     }
 
-    /// What a transaction that begins is going to do.
+    /// The plan of a new transaction.
     pub(super) fn intent(&self, dice: &mut Pcg64Mcg) -> Intent {
         let Habits {
             writes,
@@ -219,7 +219,7 @@ impl Known {
         }
     }
 
-    /// Some pages are written far more often than others.
+    /// A random page; some pages are far more frequent than others.
     pub(super) fn some_page(&self, dice: &mut Pcg64Mcg) -> u32 {
         if dice.random_bool(0.7) {
             dice.random_range(0..self.pages.div_ceil(3))
@@ -229,24 +229,24 @@ impl Known {
     }
 }
 
-/// What a transaction is going to do.
+/// The plan of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Intent {
-    /// Writes that are left.
+    /// Number of writes left.
     pub(super) writes: u32,
-    /// Whether it is rolled back then.
+    /// Whether it is rolled back afterwards.
     pub(super) aborts: bool,
-    /// Of a hundred writes, those to the page of the write before.
+    /// Percent of writes that go to the previous write's page.
     pub(super) stays: u32,
     pub(super) brief: bool,
 }
 
-/// Whether a device has no block left to write to.
+/// Whether the device has no block left to write to.
 pub(super) fn is_full(error: &DeviceError) -> bool {
     matches!(error, DeviceError::Ftl(FtlError::Full { .. }))
 }
 
-/// Whether a page was lost to bit errors, and the device says so.
+/// Whether the error reports a page lost to bit errors.
 pub(super) fn is_damage(error: &DeviceError) -> bool {
     matches!(
         error,
@@ -254,7 +254,7 @@ pub(super) fn is_damage(error: &DeviceError) -> bool {
     )
 }
 
-/// Bytes that were read, in words.
+/// Describes bytes that were read.
 pub(super) fn show_bytes(bytes: Option<&[u8]>) -> String {
     match bytes {
         None => "nothing".into(),

@@ -1,17 +1,17 @@
-//! What a device has behind it when a run begins: the page writes of a workload that has been
-//! running for long.
+//! The history of a device before a run: page writes of a workload that has been running for a long
+//! time.
 //!
-//! A device that was filled in order has blocks that hold nothing but dead pages where the database
-//! lies, and collects nothing at first. Until collection costs as much as it will in the long run,
-//! the database must be overwritten several times. Clients that read, wait and log take most of the
-//! time of a simulation, and none of that decides where pages lie. So here only the pages that
-//! transactions change are written. Transactions come one after the other, with the protocol's own
-//! commits and rollbacks. What is left out: restarts, the order in which transactions interleave,
-//! versions with pending records, and what the host's log says (it is written, to pages beside it).
+//! On a device that was filled in order, the blocks of the database contain only dead pages, and
+//! collection costs nothing at first. It reaches its long-term cost only after the database was
+//! overwritten several times. Most of a simulation's time goes to clients that read, wait and log,
+//! which does not affect the placement of pages. So this writes only the pages that transactions
+//! change. Transactions run one after the other, with the protocol's own commits and rollbacks. Not
+//! modelled: restarts, interleaving of transactions, versions with pending records, and the
+//! contents of the host's log (which is written, to separate pages).
 //!
-//! A rolled back transaction leaves what the pool had to write out before its end. The pool is
-//! taken to be shared evenly: a page is written out once its client has asked for its share of the
-//! frames in other pages.
+//! A rolled back transaction leaves the pages that the pool had to write out before its end. The
+//! pool is assumed to be shared evenly: a page is written out once its client has requested its
+//! share of the frames in other pages.
 
 use crate::driver::Source;
 use crate::effort;
@@ -23,32 +23,32 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeSet;
 
-/// What decides a history, beside the source of its transactions.
+/// Parameters of a history, besides the source of its transactions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Past {
-    /// Pages that are written, about.
+    /// Approximate number of pages written.
     pub pages: u64,
     /// Clients that take turns.
     pub clients: u32,
-    /// Frames of the pool that they share.
+    /// Number of frames in their shared pool.
     pub frames: usize,
-    /// Share of transactions that are rolled back.
+    /// Fraction of transactions that are rolled back.
     pub abort_ratio: f64,
-    /// Seed of which these are.
+    /// Seed for choosing these.
     pub seed: u64,
 }
 
-/// Transactions, by the pages that they leave on the device.
+/// Transactions, as the pages that they leave on the device.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     pages: Vec<u32>,
-    /// Where the pages of each transaction end, and whether it commits.
+    /// End of each transaction in `pages`, and whether it commits.
     transactions: Vec<(u32, bool)>,
-    /// Pages that a transaction would have changed again after they had been written out.
+    /// Pages that transactions would change again after these had been written out.
     kept: BTreeSet<Lpn>,
 }
 
-/// Pages of a log that are written in turn.
+/// Pages of a log, written in turn.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ring {
     pub(super) first: u32,
@@ -56,11 +56,11 @@ pub(super) struct Ring {
 }
 
 impl History {
-    /// Takes transactions from a source until they have written enough. The source goes on from
+    /// Takes transactions from a source until they have written enough. The source continues from
     /// there.
     ///
     /// # Errors
-    /// A database that cannot grow.
+    /// The database cannot grow.
     pub fn of(source: &mut impl Source, past: &Past) -> Result<History, PagesError> {
         let mut history = History::default();
         let mut dice = Pcg64Mcg::seed_from_u64(past.seed ^ 0x9a57);
@@ -90,12 +90,12 @@ impl History {
         Ok(history)
     }
 
-    /// Pages that it writes.
+    /// Number of pages that it writes.
     pub fn pages(&self) -> u64 {
         self.pages.len() as u64
     }
 
-    /// Pages that a host which writes each page once in a transaction has learnt to keep
+    /// Pages that a host with one write per page and transaction has learnt to keep
     /// ([`HostConfig::kept`](flagstone::host::HostConfig)).
     pub fn kept(&self) -> Vec<Lpn> {
         self.kept.iter().copied().collect()
@@ -110,14 +110,14 @@ impl History {
         })
     }
 
-    /// Has it happen to a device.
+    /// Applies the history to a page device.
     pub(super) fn on_pages(
         &self,
         device: &mut Device,
         mut now: Nanos,
         log: Option<Ring>,
     ) -> Result<Nanos, DeviceError> {
-        // Commits that wait for their group.
+        // Number of commits that wait for their group.
         let mut waiting = 0;
         for (n, (pages, commits)) in self.each().enumerate() {
             stop::point();
@@ -157,8 +157,8 @@ impl History {
         acknowledged(device, now, true, &mut waiting)
     }
 
-    /// Has it happen to a device whose pages transactions share. A rolled back transaction leaves
-    /// nothing there: its records are taken out of the versions that others write.
+    /// Applies the history to a record device. A rolled back transaction leaves nothing there:
+    /// later page versions omit its records.
     pub(super) fn on_records(
         &self,
         device: &mut RecordDevice,
@@ -194,15 +194,15 @@ fn acknowledged(
     Ok(done.into_iter().map(|(_, at)| at).fold(now, Nanos::max))
 }
 
-/// Lets a transaction ask for its pages. Adds those to `kept` that it changes again after `share`
-/// others have pushed them out, and says which of those that it changed are out in the end.
+/// Simulates a transaction's page requests. Adds pages to `kept` that it changes again after
+/// `share` others have evicted them. Returns changed pages that are evicted at the end.
 fn asked_for(
     transaction: &Transaction,
     share: usize,
     lately: &mut Vec<u32>,
     kept: &mut BTreeSet<Lpn>,
 ) -> Vec<u32> {
-    // The pages that were asked for, the last one behind all others, and those that have changed.
+    // Requested pages, most recent last, and those that have changed.
     lately.clear();
     let mut changed: Vec<u32> = Vec::new();
     for access in &transaction.accesses {
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(left(4, &accesses, &mut kept), [2]);
         assert_eq!(left(5, &accesses, &mut kept), [0; 0]);
         assert!(kept.is_empty());
-        // What changes again after so many others is kept from then on.
+        // A page that changes again after that many others is kept from then on.
         accesses.push((Update, 2));
         assert_eq!(left(5, &accesses, &mut kept), [0; 0]);
         assert!(kept.is_empty());

@@ -1,13 +1,13 @@
 //! The closed loop: clients in virtual time over a database ([`Host`]) on a simulated device.
 //!
 //! A device is filled until the collector works, and a database is opened on it. Clients run, first
-//! to warm up and then to be measured. Transactions that still run then come to their end. The
-//! power goes off and on, and the time of the restart is measured as well. With `Plan::check` every
-//! read of the run, and every record after the restart, is held against what was committed.
+//! to warm up and then to be measured. Transactions still running then complete. After a power
+//! cycle the restart is measured as well. With `Plan::check` every read of the run, and every
+//! record after the restart, is compared with the committed data.
 //!
-//! It differs from [`replay`](crate::replay), which plays page writes on a device. Here records are
-//! read and written through a buffer pool under locks, and transactions wait for each other and are
-//! made to start again. Which of them meet depends on the stack.
+//! In contrast, [`replay`](crate::replay) plays page writes on a device. Here records are read and
+//! written through a buffer pool under locks, and transactions wait for each other and are
+//! restarted. Which of them conflict depends on the stack.
 
 mod history;
 mod record;
@@ -51,13 +51,13 @@ pub struct Closed {
     pub policy_settings: Settings,
     /// See [`HostConfig::kept`].
     pub kept: Vec<Lpn>,
-    /// The rest, as experiment files have it as well.
+    /// Further settings, shared with experiment files.
     pub terms: Terms,
     /// Name of the workload, for the record.
     pub workload: String,
 }
 
-/// Why a run could not be made.
+/// Why a run is not possible.
 #[derive(Debug, Error)]
 pub enum ClosedError {
     /// The device cannot be filled.
@@ -83,7 +83,7 @@ pub enum ClosedError {
         stack: Stack,
         /// The device.
         device: String,
-        /// Pages that are used.
+        /// Number of pages used.
         needed: u32,
         /// Pages of the database.
         available: u32,
@@ -101,7 +101,7 @@ pub enum ClosedError {
 }
 
 impl Closed {
-    /// What is locked.
+    /// The unit of locking.
     pub fn granularity(&self) -> Granularity {
         self.terms.locks.unwrap_or(self.stack.granularity())
     }
@@ -126,16 +126,16 @@ impl Closed {
         }
     }
 
-    /// How a device that commits records is set up.
+    /// Options of a device that commits records.
     fn record_options(&self, kind: RecordKind) -> Result<RecordOptions, ClosedError> {
         let options = self.host().record_options(kind);
         options.map_err(|error| self.not_open(error))
     }
 
-    /// Pages that the database has about: those of the device, less those of the log.
+    /// Approximate number of pages in the database: those of the device, less those of the log.
     ///
     /// # Errors
-    /// A device that does not suit the stack.
+    /// The device does not suit the stack.
     pub fn capacity(&self) -> Result<u32, ClosedError> {
         let pages = self.setup().capacity()?;
         if let Some(kind) = self.stack.record_kind() {
@@ -152,18 +152,18 @@ impl Closed {
         Ok(pages.saturating_sub(log))
     }
 
-    /// A device that holds `fill` of its pages and has been overwritten until the collector is at
-    /// work, and to which a history has happened, with the power off. Runs with the same device,
-    /// protocol, fill, seed and history start from the same.
+    /// A device with `fill` of its pages in use, overwritten until the collector works, with
+    /// `history` applied, and powered off. Runs with equal device, protocol, fill, seed and history
+    /// start from equal devices.
     ///
     /// # Errors
-    /// A device that does not suit the protocol, or is too full.
+    /// The device does not suit the protocol, or is too full.
     pub fn filled(&self, history: &History) -> Result<Chip, ClosedError> {
         self.to_fill().fill(history)
     }
 
-    /// What a filled device depends on, besides its history. The rest is as by default, so that the
-    /// fill cannot read it.
+    /// What a filled device depends on, besides its history. Everything else has defaults, so that
+    /// the fill cannot depend on it.
     fn to_fill(&self) -> Closed {
         let defaults = Terms::default();
         Closed {
@@ -190,7 +190,7 @@ impl Closed {
 
     fn fill(&self, history: &History) -> Result<Chip, ClosedError> {
         let setup = self.setup();
-        // The log of the run will be behind these pages.
+        // The log of the run will follow these pages.
         let of_history = self.terms.history_log.unwrap_or(self.terms.log_pages);
         let log = |pages: u32| Ring {
             first: pages.saturating_sub(of_history + self.terms.log_pages),
@@ -232,7 +232,7 @@ impl Closed {
     /// A database on a device.
     ///
     /// # Errors
-    /// Settings that do not go together, a device that another stack wrote.
+    /// Contradictory settings, or a device written by another stack.
     pub fn open(&self, chip: Chip) -> Result<Host, ClosedError> {
         let host = Host::open(
             Box::new(chip),
@@ -253,7 +253,7 @@ impl Closed {
         }
     }
 
-    /// Transactions that it plays, with a source of so many; nothing if that is not known.
+    /// Number of transactions played, from a source of `all`; `None` if unknown.
     fn transactions(&self, all: Option<u64>) -> Option<u64> {
         let counts = [self.terms.warm_up, self.terms.transactions];
         let counts = counts.map(|count| Some(count).filter(|&count| count != u64::MAX).or(all));
@@ -261,8 +261,8 @@ impl Closed {
         Some(all.map_or(sum, |all| all.min(sum)))
     }
 
-    /// What [`Closed::run`] takes with a source of so many transactions, about, in the unit of
-    /// [`effort`].
+    /// Approximate cost of [`Closed::run`] with a source of `transactions` transactions, in the
+    /// unit of [`effort`].
     pub fn effort(&self, transactions: u64) -> u64 {
         let played = self
             .transactions(Some(transactions))
@@ -270,15 +270,15 @@ impl Closed {
         self.setup().filling() + played * effort::TRANSACTED
     }
 
-    /// Makes the run: on a device that it fills, without a history.
+    /// Executes the run, on a device that it fills, without a history.
     ///
     /// # Errors
-    /// A device or a database that cannot, a read that is wrong.
+    /// The device or the database fails, or a read is wrong.
     pub fn run(&self, source: &mut impl Source) -> Result<ClosedRecord, ClosedError> {
         self.run_on(self.filled(&History::default())?, source)
     }
 
-    /// Makes the run on a device that [`Closed::filled`] gave.
+    /// Executes the run on a device from [`Closed::filled`].
     ///
     /// # Errors
     /// As [`Closed::run`].
@@ -302,7 +302,7 @@ impl Closed {
             device: self.device.name.clone(),
             error,
         };
-        // A device that was only filled has had time to prepare the blocks that are left.
+        // A device that was only filled has had time to erase the remaining blocks.
         let start = match self.terms.overwrite {
             true => host.recovered_at(),
             false => host
@@ -350,13 +350,13 @@ impl Closed {
     }
 }
 
-/// Holds every record that was ever written against what was committed; how many there are.
+/// Compares every record ever written with the committed data. Returns their number.
 fn check(host: &mut Host, oracle: &Oracle) -> Result<u64, DriverError> {
     let mut now = host.recovered_at();
     let failed = |at, error| DriverError::Host { at, error };
     let (mut tx, mut bytes, mut checked) = (None, Vec::new(), 0);
     for (rid, _) in oracle.committed() {
-        // A transaction for each thousand, so that locks stay few.
+        // One transaction per thousand records, to keep the number of locks low.
         if checked % 1_000 == 0
             && let Some(over) = tx.take()
         {

@@ -9,7 +9,7 @@ use flagstone::host::{Host, HostStats, Why};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The result of a run. All but the last lines is of the measured window.
+/// The result of a run. All fields except the last few are about the measured window.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClosedRecord {
     /// The stack, as commands name it.
@@ -18,67 +18,65 @@ pub struct ClosedRecord {
     pub as_published: bool,
     /// The device.
     pub device: String,
-    /// Where the transactions come from.
+    /// The source of the transactions.
     pub workload: String,
-    /// What is locked.
+    /// The unit of locking.
     pub granularity: String,
     /// Eviction policy and frames of the buffer pool.
     pub policy: String,
     /// See `policy`.
     pub frames: usize,
-    /// Settings of the recovery manager, of the protocol below it and of the policy, as far as they
-    /// were given.
+    /// Explicit settings of the recovery manager, of the protocol below it and of the policy.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
-    /// Clients of a closed loop; none in an open one.
+    /// Clients of a closed loop; `None` in an open loop.
     pub clients: Option<u32>,
     /// Acceleration of an open loop.
     pub speedup: Option<f64>,
-    /// Share of transactions that roll back where they would commit.
+    /// Fraction of transactions that roll back where they would commit.
     pub abort_ratio: f64,
     /// Mean back-off of a victim.
     pub back_off_ns: u64,
-    /// Share of the device's logical pages that held something before.
+    /// Fraction of the device's logical pages in use before the run.
     pub fill: f64,
     /// The seed.
     pub seed: u64,
     /// Transactions committed.
     pub committed: u64,
-    /// Transactions that rolled back because they wanted to.
+    /// Transactions rolled back as requested.
     pub rolled_back: u64,
-    /// Attempts that were aborted and started again, by each cause that there is.
+    /// Attempts that were aborted and restarted, by cause.
     pub restarts: BTreeMap<&'static str, u64>,
-    /// Restarts for each committed transaction.
+    /// Restarts per committed transaction.
     pub restart_ratio: f64,
-    /// Requests that had to wait for a lock or a place.
+    /// Requests that had to wait for a lock or a device slot.
     pub waits: u64,
     /// The window, in virtual time.
     pub virtual_ns: u64,
-    /// Committed transactions a second of virtual time.
+    /// Committed transactions per second of virtual time.
     pub throughput_tps: f64,
-    /// Response time: what a client waits for a transaction that commits, from the begin of its
-    /// first attempt, or the arrival, to the end.
+    /// Response time of committed transactions: from the begin of the first attempt, or the
+    /// arrival, to the end.
     pub response_ns: Latency,
-    /// Of the response time, waits for locks and for a place among the transactions of the device,
-    /// in all attempts.
+    /// Part of the response time: waits for locks and device slots, in all attempts.
     pub isolation_wait_ns: Latency,
-    /// Of the response time, the attempt that committed.
+    /// Part of the response time: the attempt that committed.
     pub attempt_ns: Latency,
-    /// Of the response time, what passes from the request to commit to the end, a wait for a place
-    /// left out.
+    /// Part of the response time: from the commit request to the end, without waits for a device
+    /// slot.
     pub commit_ns: Latency,
-    /// Open loop: transactions that arrive in a second of virtual time.
+    /// Open loop: arrivals per second of virtual time.
     pub arrivals_tps: Option<f64>,
-    /// Open loop: transactions that have arrived and not ended, as the arrivals of the window's
-    /// second quarter find them, the mean.
+    /// Open loop: mean number of transactions that have arrived and not ended, as seen by the
+    /// arrivals of the window's second quarter.
     pub backlog_before: Option<f64>,
-    /// The same of the last quarter.
+    /// The same for the last quarter.
     pub backlog_after: Option<f64>,
-    /// Open loop: whether more arrives than ends ([`Load`]).
+    /// Open loop: whether arrivals exceed completions ([`Load`]).
     pub saturated: Option<bool>,
-    /// Accesses served, those of aborted attempts included.
+    /// Accesses served, including those of aborted attempts.
     pub accesses: u64,
-    /// Share of the accesses to the buffer pool that found their page.
+    /// Fraction of buffer pool accesses that were hits.
     pub pool_hit_ratio: f64,
     /// Pages evicted clean and dirty.
     pub evicted_clean: u64,
@@ -88,61 +86,61 @@ pub struct ClosedRecord {
     pub pages_read: u64,
     /// See `pages_read`.
     pub pages_written: u64,
-    /// Of these, pages of live transactions.
+    /// Pages written that belonged to live transactions.
     pub pages_stolen: u64,
     /// Log pages that the host wrote, and records.
     pub log_pages: u64,
     /// See `log_pages`.
     pub log_records: u64,
-    /// Waits for the log that wrote something.
+    /// Log forces that wrote something.
     pub log_forces: u64,
-    /// Flash operations: kind, then cause.
+    /// Flash operations by kind, then by cause.
     pub flash: BTreeMap<&'static str, Causes>,
-    /// Pages programmed for each page that the host wrote, log included.
+    /// Pages programmed per page that the host wrote, including the log.
     pub write_amplification: f64,
-    /// From the choice of each victim to the end of its erase, summed.
+    /// Sum of the times from the choice of each victim to the end of its erase.
     pub gc_ns: u64,
     /// Blocks collected.
     pub collections: u64,
-    /// Time of the collector's flash operations, added up whether or not they overlapped.
+    /// Total time of the collector's flash operations, counting overlaps multiply.
     pub gc_busy_ns: u64,
-    /// Its share in the time of all flash operations.
+    /// Its fraction of the time of all flash operations.
     pub gc_share: f64,
-    /// For how long planes and channels were occupied, and by what.
+    /// How long planes and channels were occupied, by cause.
     pub occupied: Occupied,
-    /// Erases.
+    /// Block erases.
     pub erases: Erases,
-    /// The most that each structure in memory took, the pool not counted.
+    /// Maximum size of each structure in memory, except the pool.
     pub memory_bytes: BTreeMap<&'static str, u64>,
-    /// A restart after the run.
+    /// Duration of a restart after the run.
     pub recovery_ns: u64,
-    /// Flash pages that it reads.
+    /// Flash pages read by that restart.
     pub recovery_pages_read: u64,
-    /// Records that were held against what had been committed, after the restart; none if the run
-    /// kept no oracle.
+    /// Number of records compared with the committed data after the restart; `None` if the run kept
+    /// no oracle.
     pub records_checked: Option<u64>,
-    /// Transactions of the whole run, warm-up and the end included, each of which has ended.
+    /// Transactions of the whole run, including warm-up and completion; all have ended.
     pub issued: u64,
     /// Version of the program.
     pub version: &'static str,
-    /// What depends on the machine.
+    /// Machine-dependent measurements.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timing: Option<ClosedTiming>,
 }
 
-/// What a run took of the machine that it ran on.
+/// Machine-dependent measurements of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ClosedTiming {
     /// Wall-clock time of the whole run.
     pub wall_s: f64,
     /// Wall-clock time of warm-up and window.
     pub simulated_wall_s: f64,
-    /// Transactions that ended in them, a minute of wall clock.
+    /// Transactions that ended in them, per minute of wall-clock time.
     pub transactions_per_wall_minute: f64,
 }
 
 impl ClosedRecord {
-    /// Structures in memory that only stacks have, besides
+    /// Memory structures that only stacks have, in addition to
     /// [`ReplayRecord::STRUCTURES`](crate::replay::ReplayRecord::STRUCTURES).
     pub const STRUCTURES: &[&str] = &[
         "entries_on_flash",
@@ -237,14 +235,14 @@ impl ClosedRecord {
         }
     }
 
-    /// The record without what depends on the machine: equal for equal configurations.
+    /// The record without machine-dependent fields: equal for equal configurations.
     #[must_use]
     pub fn without_wall_clock(mut self) -> ClosedRecord {
         self.timing = None;
         self
     }
 
-    /// Flash operations of a kind for a cause.
+    /// Number of flash operations of one kind and cause.
     pub fn flash_operations(&self, operation: Operation, cause: Cause) -> u64 {
         let causes = self.flash.get(operation.name());
         causes

@@ -6,10 +6,10 @@
 //! trim     the record's deletion
 //! ```
 //!
-//! A trace does not say which row of a page was changed. Transactions that ran side by side in the
+//! A trace does not say which row of a page was changed. Transactions that were concurrent in the
 //! recording did not wait for each other's rows. So each changes a record of its own there, by its
-//! number. A stack that locks pages makes them wait for each other nevertheless. A page of the
-//! trace is as many of the database's as it takes; smaller ones share one.
+//! number. On a stack that locks pages they nevertheless wait for each other. A trace page maps to
+//! as many database pages as it needs; smaller trace pages share one.
 
 use crate::driver::Source;
 use crate::replay::{ScriptError, page_ratio};
@@ -18,7 +18,7 @@ use crate::trace::{Op, Trace};
 use flagstone::host::Rid;
 use flagstone::units::Lpn;
 
-/// Records in a page that transactions take turns with.
+/// Number of records per page that transactions use in turn.
 const RECORDS: u32 = 8;
 
 /// The accesses of a trace by transaction.
@@ -41,7 +41,7 @@ impl Recording {
     /// The transactions of a trace, for a database with this page size.
     ///
     /// # Errors
-    /// Page sizes that do not divide.
+    /// Neither page size divides the other.
     pub fn from_trace(trace: &Trace, page_bytes: u32) -> Result<Recording, ScriptError> {
         let (per_page, shared_by) = page_ratio(trace.page_bytes, page_bytes)?;
         let mut events: Vec<Vec<usize>> = vec![Vec::new(); trace.transactions as usize];
@@ -80,17 +80,17 @@ impl Recording {
         })
     }
 
-    /// Pages of the database that it needs.
+    /// Number of database pages needed.
     pub fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// How many transactions there are.
+    /// Number of transactions.
     pub fn transactions(&self) -> u64 {
         self.transactions.len() as u64
     }
 
-    /// Its transactions, from the first on.
+    /// A source of its transactions, from the first on.
     pub fn source(&self) -> Recorded<'_> {
         Recorded {
             recording: self,

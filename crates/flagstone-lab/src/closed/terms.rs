@@ -31,8 +31,8 @@ pub struct Terms {
     /// Pages of the log, of stacks that have one.
     #[serde(default = "log_pages")]
     pub log_pages: u32,
-    /// Pages of the log that a history writes, before those of the log of the run; as many as these
-    /// if left out. No key.
+    /// Pages of the log that a history writes, which precede the log of the run; by default as
+    /// many. It is not a key of files.
     #[serde(skip)]
     pub history_log: Option<u32>,
     /// The mean of the time after which a victim starts again, in milliseconds; it is uniform from

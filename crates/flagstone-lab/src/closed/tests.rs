@@ -1,4 +1,4 @@
-//! Runs on small devices with every stack, and databases that make mistakes, which must be noticed.
+//! Runs on small devices with every stack, and databases with mistakes, which must be detected.
 
 use super::*;
 use crate::driver::{Backend, Counted};
@@ -15,7 +15,7 @@ fn closed(stack: Stack) -> Closed {
     let mut device = DeviceSpec::load("small").expect("a preset");
     device.geometry.blocks_per_plane = 24;
     device.config.over_provision = 0.3;
-    // A page, and a flag for each transaction that has records in it.
+    // One for the page, and one flag for each transaction with records in it.
     device.geometry.cell = Cell::Slc {
         partial_programs: 4,
     };
@@ -89,7 +89,7 @@ fn every_stack_runs_every_transaction_to_its_end_and_the_same_twice() {
 fn a_transaction_that_never_fits_the_pool_is_given_up_in_words() {
     let mut closed = closed(Stack::Force(Kind::Scc));
     closed.terms.frames = 20;
-    // Alone, so that it is aborted for nothing else.
+    // A single client, so that it is aborted for no other reason.
     closed.terms.clients = 1;
     let error = closed.run(&mut tpcc(&closed)).unwrap_err().to_string();
     assert!(
@@ -98,8 +98,7 @@ fn a_transaction_that_never_fits_the_pool_is_given_up_in_words() {
     );
 }
 
-/// A database that makes a mistake now and then, and insists on calls in the order of their
-/// instants.
+/// A database that sometimes makes a mistake, and that requires calls in order of instants.
 struct Mistaken {
     host: Host,
     last: Nanos,
@@ -110,9 +109,9 @@ struct Mistaken {
 #[derive(Clone, Copy, PartialEq)]
 enum Mistake {
     None,
-    /// Every hundredth write is answered and not made.
+    /// Every hundredth write is acknowledged but not executed.
     ForgetsWrites,
-    /// Nobody is woken.
+    /// No transaction is woken.
     ForgetsWaiters,
     /// Every tenth rollback commits.
     CommitsRollbacks,
@@ -240,7 +239,7 @@ fn drive_from(
     Ok(counted)
 }
 
-/// Erases of the counted transactions, and how many of them were collections.
+/// Number of erases for the measured transactions, and of collections among them.
 fn erases(closed: &Closed, pages: u64) -> (u64, u64) {
     let mut source = tpcc(closed);
     let past = Past {
@@ -265,7 +264,7 @@ fn a_device_with_a_history_collects_from_the_first_transaction_on() {
         (closed.terms.fill, closed.terms.overwrite) = (0.5, false);
         (closed.terms.warm_up, closed.terms.transactions) = (0, 60);
         assert_eq!(erases(&closed, 0), (0, 0), "{stack}");
-        // Free blocks were erased while nobody ran.
+        // Free blocks were erased while no client ran.
         let (all, collections) = erases(&closed, 40_000);
         assert!(collections > 0, "{stack}");
         assert_eq!(all, collections, "{stack}");
@@ -292,7 +291,7 @@ fn calls_are_in_the_order_of_their_instants() {
         let script = script();
         let counted = drive_from(Mistake::None, &open, &mut Played::new(&script));
         if stack == Stack::Force(Kind::Plain) {
-            // A control: a device without transactions cannot take back what was stolen.
+            // Control: a device without transactions cannot undo stolen pages.
             assert!(matches!(counted, Err(DriverError::WrongRead { .. })));
             continue;
         }
@@ -335,7 +334,7 @@ fn a_wait_for_a_place_is_a_wait_for_isolation_and_not_the_commit() {
         closed.terms.transactions = 1_000;
         run(&closed)
     };
-    // One transaction at a time is on the device of Atomic-Write, any number on that of LightTx.
+    // Atomic-Write allows one transaction on the device at a time, LightTx any number.
     let (queued, alone, free) = (run(Kind::Aw, 6), run(Kind::Aw, 1), run(Kind::LightTx, 6));
     assert_eq!(alone.isolation_wait_ns, Latency::default());
     assert!(alone.commit_ns.mean > 0.0);
@@ -350,7 +349,7 @@ fn a_wait_for_a_place_is_a_wait_for_isolation_and_not_the_commit() {
     for record in [queued, alone, free] {
         let parts = record.isolation_wait_ns.mean + record.commit_ns.mean;
         assert!(parts <= record.response_ns.mean, "{}", record.stack);
-        // What begins after its client's last one has ended is waited for all the time.
+        // A transaction that begins when its client's previous one has ended is always waited for.
         let ended = (record.committed + record.rolled_back) as f64;
         let busy = ended * record.response_ns.mean / record.virtual_ns as f64;
         let clients = f64::from(record.clients.unwrap());
@@ -412,7 +411,7 @@ fn an_open_loop_begins_transactions_when_they_arrive() {
         (closed.terms.warm_up, closed.terms.transactions) = (0, u64::MAX);
         closed.run(&mut Played::new(&script)).unwrap()
     };
-    // A begin every microsecond of the recording: a thousandth of its speed leaves time for each.
+    // One begin per microsecond of the recording: a thousandth of the speed leaves time for each.
     let slow = run(0.001);
     let fast = run(1.0);
     assert_eq!((slow.issued, fast.issued), (600, 600));

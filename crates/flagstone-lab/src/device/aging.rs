@@ -1,4 +1,4 @@
-//! The keys of a device file about bit errors that grow, and about scrubbing.
+//! The keys of a device file for growing bit errors and for scrubbing.
 
 use super::DeviceSpec;
 use super::file::{Wrong, wrong};
@@ -10,7 +10,7 @@ use flagstone::units::Nanos;
 /// A day in nanoseconds.
 pub(super) const DAY: f64 = 24.0 * 3_600.0 * 1e9;
 
-/// Without a key: no errors of this sort, and an exponent of 1.
+/// Without keys: no errors of this kind, and an exponent of 1.
 const NONE: PowerLaw = PowerLaw {
     rate: 0.0,
     wear_exponent: 1.0,
@@ -18,7 +18,7 @@ const NONE: PowerLaw = PowerLaw {
 };
 
 impl DeviceFile {
-    /// When blocks are refreshed, if they are.
+    /// The scrub settings, if there are any.
     pub(super) fn scrub(
         &self,
         inherited: Option<Scrub>,
@@ -47,7 +47,7 @@ impl DeviceFile {
         Ok(Some(Scrub { bits, patrol }))
     }
 
-    /// How bit errors grow, if they do.
+    /// The growth of bit errors, if there is any.
     pub(super) fn growth(
         &self,
         base: Option<&DeviceSpec>,
@@ -141,7 +141,7 @@ impl DeviceFile {
     }
 }
 
-/// A number of a table, or what it inherits.
+/// A number of a table, or the inherited value.
 fn number(key: &'static str, given: Option<f64>, inherited: f64, most: f64) -> Result<f64, Wrong> {
     match given.unwrap_or(inherited) {
         number if (0.0..=most).contains(&number) => Ok(number),
@@ -152,7 +152,7 @@ fn number(key: &'static str, given: Option<f64>, inherited: f64, most: f64) -> R
     }
 }
 
-/// The keys of a device file that say how bit errors grow, with their values.
+/// The keys and values that describe the growth of bit errors.
 pub(super) fn growth_keys(growth: &Growth) -> [(&'static str, String); 13] {
     let (retention, disturb) = (&growth.retention, &growth.disturb);
     let text = |number: f64| format!("{number:?}");

@@ -1,4 +1,4 @@
-//! From a TOML file to a device: what it inherits, what it must say, and what is wrong with it.
+//! Parses a device from a TOML file: inherited and required keys, and errors.
 
 use super::DeviceSpec;
 use super::presets::preset;
@@ -7,7 +7,7 @@ use flagstone::ftl::{Config, Format, Ftl, PairedPages, VictimPolicy};
 use flagstone::nand::{Cell, Geometry, Pairing, Timing};
 use flagstone::units::{Nanos, Pbn};
 
-/// All keys that hold a number or a choice of a device, by their names in a file.
+/// All keys of a file that hold a number or a choice.
 pub(super) const KEYS: [&str; 38] = [
     "channels",
     "packages_per_channel",
@@ -49,7 +49,7 @@ pub(super) const KEYS: [&str; 38] = [
     "batch_factor",
 ];
 
-/// A value that is not right: the key that it belongs to, and why.
+/// An invalid value: its key, and the reason.
 pub(super) struct Wrong {
     pub(super) key: &'static str,
     pub(super) why: String,
@@ -60,12 +60,12 @@ pub(super) fn wrong<T>(key: &'static str, why: String) -> Result<T, Wrong> {
 }
 
 impl DeviceSpec {
-    /// Reads a device from the text of a file; `name` is for a device that gives itself none.
+    /// Parses a device file; `name` is used if the file has no name.
     ///
     /// # Errors
     /// Line and reason.
     pub fn parse(text: &str, name: &str) -> Result<DeviceSpec, String> {
-        // The parser's message shows line, column and the line itself.
+        // The parser's message includes line, column and the text of the line.
         let file: DeviceFile = toml::from_str(text).map_err(|error| error.to_string())?;
         let given: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
         let sized = file.capacity.is_some();
@@ -79,7 +79,7 @@ impl DeviceSpec {
             None => why,
         })?;
         for key in KEYS {
-            // No value of a key that can have a source has this sign in it.
+            // Values of keys that can have a source contain no `#`.
             if let Some((_, line)) = line_of(text, key)
                 && let Some((_, source)) = line.split_once('#')
             {
@@ -90,7 +90,7 @@ impl DeviceSpec {
     }
 }
 
-/// The line on which a key is given a value, and its number from 1.
+/// The line in which a key gets its value, with its number from 1.
 fn line_of<'a>(text: &'a str, key: &str) -> Option<(usize, &'a str)> {
     let gives = |line: &str| {
         let rest = line.trim_start().strip_prefix(key);
@@ -163,7 +163,7 @@ impl DeviceFile {
     fn geometry(&self, base: Option<&DeviceSpec>) -> Result<Geometry, Wrong> {
         let table = &self.geometry;
         let base = base.map(|spec| &spec.geometry);
-        // What the table has under a key, or what is inherited.
+        // The table's value for a key, or the inherited one.
         macro_rules! count {
             ($key:ident) => {
                 match table.$key.or(base.map(|geometry| geometry.$key)) {
@@ -237,7 +237,7 @@ impl DeviceFile {
             (None, None) => missing("timing", key),
         };
         let program = latency("program_us", table.program_us, base.map(|t| t.program))?;
-        // Where a file changes the program latency alone, a partial program goes with it.
+        // If a file only changes the program latency, partial programs take the same time.
         let reprogram = match table.program_us {
             Some(_) => Some(program),
             None => base.map(|t| t.reprogram),
@@ -302,7 +302,7 @@ fn missing<T>(table: &str, key: &'static str) -> Result<T, Wrong> {
 
 fn check(geometry: &Geometry) -> Result<(), Wrong> {
     geometry.validate().map_err(|error| {
-        // The message begins with the name of what is wrong.
+        // The message begins with the name of the wrong key.
         let mut keys = KEYS.into_iter().chain(["pairing"]);
         let named = keys.find(|key| error.0.starts_with(key));
         Wrong {
@@ -312,8 +312,8 @@ fn check(geometry: &Geometry) -> Result<(), Wrong> {
     })
 }
 
-/// Microseconds to nanoseconds, or nanoseconds to picoseconds. With more than the `most` that is
-/// sensible, virtual time would run over in a long run.
+/// Converts microseconds to nanoseconds, or nanoseconds to picoseconds. Values above `most` are
+/// refused: virtual time could overflow in a long run.
 fn thousandths(key: &'static str, value: f64, most: f64) -> Result<u64, Wrong> {
     if (0.0..=most).contains(&value) {
         Ok((value * 1000.0).round() as u64)
@@ -325,7 +325,7 @@ fn thousandths(key: &'static str, value: f64, most: f64) -> Result<u64, Wrong> {
     }
 }
 
-/// Blocks in each plane that give a capacity, rounded up.
+/// Number of blocks per plane for a capacity, rounded up.
 fn blocks_for(capacity: &str, geometry: &Geometry) -> Result<u32, Wrong> {
     let fail = || {
         let why = format!(

@@ -1,7 +1,7 @@
-//! Devices to run on: the papers' parameter tables as presets, and any other from a TOML file.
+//! Devices to run on: the papers' parameter tables as presets, and others from TOML files.
 //!
-//! The comment beside each number of a preset says where it comes from, or that its paper does not
-//! give it. `flagstone device show NAME` prints these comments, and those of any other device file.
+//! The comment beside each number of a preset states its source, or that the paper does not give
+//! it. `flagstone device show NAME` prints these comments, also for other device files.
 
 mod presets;
 mod tables;
@@ -23,40 +23,40 @@ use flagstone::units::Pbn;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// A device: its shape, its latencies, and how an FTL runs on it.
+/// A device: geometry, latencies, and the FTL's configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceSpec {
     /// The name in results.
     pub name: String,
-    /// What it is, in one line.
+    /// Description in one line.
     pub about: String,
     /// The shape.
     pub geometry: Geometry,
     /// Latencies.
     pub timing: Timing,
-    /// Whether the collector copies within a plane, past the channel.
+    /// Whether the collector copies within a plane, without using the channel.
     pub copy_back: bool,
-    /// How the FTL is set up.
+    /// Configuration of the FTL.
     pub config: Config,
-    /// Bit errors that the ECC corrects in a page.
+    /// Bit errors per page that the ECC corrects.
     pub ecc_bits: u32,
-    /// Erases that the maker promises for a block.
+    /// Rated erases per block.
     pub endurance: u32,
-    /// Blocks that the maker marked as bad.
+    /// Factory bad blocks.
     pub factory_bad: Vec<Pbn>,
-    /// How its bit errors grow, if they do: see [`Life`](crate::life::Life).
+    /// Growth of bit errors, if any: see [`Life`](crate::life::Life).
     pub growth: Option<Growth>,
-    /// Where each number comes from, by its name in a device file: the comment on its line.
+    /// The source of each number, by its key in a device file: the comment on its line.
     pub sources: BTreeMap<&'static str, String>,
 }
 
 impl DeviceSpec {
-    /// A preset by its name, or the device in a file: anything that ends in `.toml` or has a path
-    /// separator in it.
+    /// A preset by name, or a device from a file: any name that ends in `.toml` or contains a path
+    /// separator.
     ///
     /// # Errors
-    /// No such preset, with those that are spelt alike; a file that cannot be read; or one that
-    /// describes no device, with line and reason.
+    /// No such preset, with similar names; an unreadable file; or an invalid file, with line and
+    /// reason.
     pub fn load(name_or_path: &str) -> Result<DeviceSpec, DeviceSpecError> {
         if let Some(preset) = presets::preset(name_or_path) {
             return Ok(preset.clone());
@@ -74,7 +74,7 @@ impl DeviceSpec {
         DeviceSpec::parse(&text, &stem).map_err(|why| DeviceSpecError::Content { path, why })
     }
 
-    /// A blank chip of this kind that keeps `spare_kept` bytes of each spare area.
+    /// A blank chip of this kind that stores `spare_kept` bytes per spare area.
     pub fn chip(&self, spare_kept: usize) -> Chip {
         let chip = Chip::new(self.geometry, self.timing, spare_kept)
             .with_factory_bad(self.factory_bad.clone());
@@ -85,7 +85,7 @@ impl DeviceSpec {
         }
     }
 
-    /// The raw capacity in words.
+    /// The raw capacity as text.
     pub fn capacity(&self) -> String {
         let mut size = self.geometry.bytes() as f64;
         for unit in ["B", "KiB", "MiB", "GiB"] {
@@ -102,7 +102,7 @@ fn round(size: f64) -> f64 {
     (size * 100.0).round() / 100.0
 }
 
-/// Why there is no such device.
+/// Why a device cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceSpecError {
     /// No preset has this name.
@@ -111,7 +111,7 @@ pub enum DeviceSpecError {
         no_such("device", name, known)
     )]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
         /// All presets.
         known: Vec<String>,
@@ -124,7 +124,7 @@ pub enum DeviceSpecError {
         /// Why.
         source: std::io::Error,
     },
-    /// The file describes no device.
+    /// The file is not a valid device file.
     #[error("{}: {why}", .path.display())]
     Content {
         /// The file.
@@ -144,12 +144,12 @@ impl DeviceSpecError {
     }
 }
 
-/// The chip below a device that was made on one.
+/// The chip of a device that runs directly on one.
 pub(crate) fn chip_of(ftl: &Ftl) -> &Chip {
     ftl.flash().model().expect("this run was made on a chip")
 }
 
-/// The chip, with its clock back at zero.
+/// The chip, with its clock reset to zero.
 pub(crate) fn power_off(flash: Box<dyn Flash>) -> Chip {
     let mut chip = flash.into_model().expect("this run was made on a chip");
     chip.reset_time();

@@ -1,5 +1,5 @@
-//! The devices that the papers evaluate on, and a small one for quick runs. Each is a device file
-//! in the folder beside this one, as users write them. A further device is a file and a line.
+//! The devices of the papers' evaluations, and a small one for quick runs. Each is a device file in
+//! the folder beside this module, as users write them. To add one, add a file and a line.
 //!
 //! Parts: K9F8G08UXM is 4096+128-byte SLC pages, 64 a block. K9WAG08U1A is a stack of K9K8G08U0A
 //! dies: 2048+64-byte SLC pages, 64 a block. K9GAG08U0M is MLC: 4096+128-byte pages, 128 a block of
@@ -9,7 +9,7 @@
 use super::DeviceSpec;
 use std::sync::LazyLock;
 
-/// The preset that commands take if none is named.
+/// The default preset of commands.
 pub const DEFAULT: &str = "small";
 
 const FILES: [&str; 9] = [
@@ -33,7 +33,7 @@ pub fn presets() -> &'static [DeviceSpec] {
     &ALL
 }
 
-/// The preset of a name.
+/// The preset with this name.
 pub(super) fn preset(name: &str) -> Option<&'static DeviceSpec> {
     presets().iter().find(|spec| spec.name == name)
 }

@@ -1,4 +1,4 @@
-//! A device written out as a file.
+//! Writes a device as a device file.
 
 use super::DeviceSpec;
 use super::aging::{DAY, growth_keys};
@@ -7,7 +7,7 @@ use flagstone::units::Nanos;
 use std::fmt::Write;
 
 impl DeviceSpec {
-    /// The device as a file, each number with its source.
+    /// The device file, in which each number has its source.
     pub fn to_toml(&self) -> String {
         let (geometry, timing, config) = (&self.geometry, &self.timing, &self.config);
         let text = |text: &str| toml::Value::from(text).to_string();
@@ -81,7 +81,7 @@ impl DeviceSpec {
     }
 }
 
-/// The table that a key opens, in the order in which they are written.
+/// The table that begins at a key, in the order of writing.
 fn table_of(key: &str) -> Option<&'static str> {
     match key {
         "channels" => Some("geometry"),

@@ -1,5 +1,5 @@
-//! When transactions begin. A database lets all of them in and has them wait at their requests. A
-//! device of pages has no locks, so that isolation is kept before a transaction begins.
+//! When transactions begin. A database admits all of them and lets their requests wait. A page
+//! device has no locks, so isolation is ensured before a transaction begins.
 
 use crate::tpcc::pages::{Access, Transaction};
 use flagstone::commit::Isolation;
@@ -8,31 +8,31 @@ use rustc_hash::FxHashSet;
 
 /// When transactions begin.
 ///
-/// A database is called in the order of instants. To a device of pages a request is of the instant
-/// that it names, and planes queue requests in the order of calls. So the next transaction is known
-/// as soon as the end of the one before it is.
+/// A database must be called in the order of instants. A page device takes each request at the
+/// instant that it names, and planes queue requests in call order. So the next transaction can be
+/// scheduled as soon as the end of the previous one is known.
 #[derive(Debug, Clone)]
 pub enum Admission {
-    /// Each client begins its next transaction at the instant at which its last one has ended.
+    /// Each client begins its next transaction when its last one ends.
     Free,
-    /// In the order of the source, as soon as it is known when isolation admits the transaction;
-    /// the client that has waited longest takes it.
+    /// In source order, as soon as it is known when isolation admits the transaction; the client
+    /// that has waited longest executes it.
     Isolated {
         /// How far transactions overlap. [`Isolation::Strict`]: one at a time.
-        /// [`Isolation::NoPageConflict`]: side by side until one comes that writes a page of the
-        /// current segment; it waits until the segment is over and opens the next (\[LightTx]
-        /// §4.2). [`Isolation::Serializable`]: side by side, whatever they write; the order of the
-        /// commits decides.
+        /// [`Isolation::NoPageConflict`]: concurrently until one writes a page of the current
+        /// segment; that one waits until the segment is over and opens the next (\[LightTx] §4.2).
+        /// [`Isolation::Serializable`]: concurrently, whatever they write; the commit order
+        /// decides.
         isolation: Isolation,
-        /// Pages that transactions of the current segment write.
+        /// Pages written by transactions of the current segment.
         segment: FxHashSet<u32>,
-        /// Nothing begins before it: the end of the last segment, or of the last transaction.
+        /// The earliest begin: the end of the last segment, or of the last transaction.
         barrier: Nanos,
     },
 }
 
 impl Admission {
-    /// As transactions on a device of pages.
+    /// For transactions on a page device.
     pub fn isolated(isolation: Isolation) -> Admission {
         Admission::Isolated {
             isolation,
@@ -41,18 +41,17 @@ impl Admission {
         }
     }
 
-    /// Whether transactions end and begin when it is known that they do, before that instant has
-    /// come.
+    /// Whether begins and ends are processed when they are known, before their instant has come.
     pub(super) fn is_ahead(&self) -> bool {
         matches!(self, Admission::Isolated { .. })
     }
 
-    /// Whether the groups of this deadline commit before an event.
+    /// Whether groups with this deadline commit before an event.
     pub(super) fn is_due(&self, deadline: Nanos, event: Nanos) -> bool {
         deadline < event || !self.is_ahead() && deadline == event
     }
 
-    /// The instant at which something is done that was due at `due`.
+    /// The instant at which something due at `due` is done.
     pub(super) fn not_before(&self, now: Nanos, due: Nanos) -> Nanos {
         match self.is_ahead() {
             true => due,
@@ -60,7 +59,7 @@ impl Admission {
         }
     }
 
-    /// Memory is looked at after so many transactions, and at the end of a span.
+    /// Memory is sampled after this many transactions, and at the end of a span.
     pub(super) fn memory_every(&self) -> u64 {
         match self.is_ahead() {
             true => 64,
@@ -68,8 +67,8 @@ impl Admission {
         }
     }
 
-    /// The instant from which on a transaction may begin beside so many others, if it may. The
-    /// last transaction that ended did so at `end`.
+    /// The earliest instant at which `next` may begin beside `live` live transactions, if it may.
+    /// The last transaction ended at `end`.
     pub(super) fn admits(&mut self, next: &Transaction, live: usize, end: Nanos) -> Option<Nanos> {
         let Admission::Isolated {
             isolation,
@@ -96,7 +95,7 @@ impl Admission {
         may_begin.then_some(*barrier)
     }
 
-    /// A transaction has begun.
+    /// Records that a transaction has begun.
     pub(super) fn begun(&mut self, transaction: &Transaction) {
         if let Admission::Isolated {
             isolation: Isolation::NoPageConflict,
@@ -155,10 +154,10 @@ mod tests {
         let mut segments = Admission::isolated(Isolation::NoPageConflict);
         assert_eq!(segments.admits(&writes(&[1]), 0, Nanos(5)), Some(Nanos(5)));
         segments.begun(&writes(&[1]));
-        // Side by side, from the begin of the segment on, whatever has ended since.
+        // Concurrent, from the begin of the segment on, whatever has ended since.
         assert_eq!(segments.admits(&writes(&[2]), 1, Nanos(6)), Some(Nanos(5)));
         segments.begun(&writes(&[2]));
-        // Also where the one that wrote the page has ended.
+        // Also if the transaction that wrote the page has ended.
         assert_eq!(segments.admits(&writes(&[3, 1]), 1, Nanos(7)), None);
         let opened = segments.admits(&writes(&[3, 1]), 0, Nanos(9));
         assert_eq!(opened, Some(Nanos(9)));

@@ -1,13 +1,13 @@
-//! What a driver asks of what it drives: the calls of [`Host`]. A device of pages answers them as
-//! well, and tests drive a database that makes mistakes.
+//! The calls that a driver makes: those of [`Host`]. A page device implements them as well, and
+//! tests drive a database that makes mistakes.
 
 use flagstone::host::{Host, HostError, Rid, Step};
 use flagstone::units::{Lpn, Nanos, TxId};
 
-/// A database, or a device, in virtual time. The methods are those of [`Host`], with its contract.
+/// A database or a device in virtual time, with the methods and the contract of [`Host`].
 #[allow(missing_docs, reason = "see Host")]
 pub trait Backend {
-    /// As [`Host::begin`]. None if there is no place for one more beside those that are live.
+    /// As [`Host::begin`]. `None` if the maximum number of transactions is live.
     fn begin(&mut self, now: Nanos) -> Result<Option<TxId>, HostError>;
     fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError>;
     fn read(

@@ -1,4 +1,4 @@
-//! One client: what it is doing, and since when.
+//! The state of one client.
 
 use crate::tpcc::pages::{Access, Transaction, Verb};
 use flagstone::units::{Nanos, TxId};
@@ -19,27 +19,27 @@ pub(super) struct Client {
     pub(super) tx: TxId,
     /// Index of the next access.
     pub(super) step: usize,
-    /// When those of the reads that it makes together are done that were made so far.
+    /// When all of its parallel reads so far are done.
     pub(super) read_until: Nanos,
-    /// Since when it waits for its transaction: the end of its last one, or the arrival.
+    /// When its wait for its transaction began: the end of its last one, or the arrival.
     pub(super) asked: Nanos,
     pub(super) attempted: Nanos,
     pub(super) commit_asked: Option<Nanos>,
-    /// Since when it waits, for a lock, a place or a group.
+    /// When its current wait began, for a lock, a device slot or a group.
     pub(super) waits_since: Option<Nanos>,
-    /// How long this transaction has waited to begin, and for locks and places in all attempts.
+    /// Total wait of this transaction: to begin, and for locks and slots in all attempts.
     pub(super) waited: Nanos,
-    /// How much of that since this attempt asked to commit.
+    /// The part of that wait since this attempt requested its commit.
     pub(super) waited_in_commit: Nanos,
-    /// Attempts of this transaction that were aborted.
+    /// Aborted attempts of this transaction.
     pub(super) restarts: u32,
-    /// Counts what makes an event in the heap invalid.
+    /// Incremented to invalidate events in the heap.
     pub(super) epoch: u32,
 }
 
 impl Client {
-    /// When it goes on after an access that is done at an instant, if it makes reads together:
-    /// the next one at once, and what follows them when all are done.
+    /// When it continues after an access that is done at `done`: with parallel reads, the next read
+    /// at once, and what follows them when all are done.
     pub(super) fn goes_on(&mut self, now: Nanos, done: Nanos) -> Nanos {
         let reads = |step| {
             let access: Option<&Access> = self.transaction.accesses.get(step);
@@ -57,7 +57,7 @@ impl Client {
         }
     }
 
-    /// If it waited for a lock or a place, it does so no longer.
+    /// Ends its wait for a lock or slot, if there is one.
     pub(super) fn has_waited(&mut self, now: Nanos) {
         let since = self.waits_since.take();
         let waited = since.map_or(Nanos::ZERO, |since| now.since(since));

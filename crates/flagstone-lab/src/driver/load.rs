@@ -1,25 +1,25 @@
-//! Whether a device keeps up with what arrives. In an open loop transactions arrive whether others
-//! have ended or not. So a device that is too slow has a backlog, transactions that have arrived
-//! and not ended, and the backlog grows.
+//! Whether a device keeps up with arrivals. In an open loop transactions arrive regardless of
+//! others. A device that is too slow has a growing backlog: transactions that have arrived and not
+//! ended.
 
-/// What arrives in an open loop, and how much of it is left waiting.
+/// Arrivals of an open loop, and their backlog.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
-    /// Transactions that arrive in a second of virtual time; nothing if they all arrive at once.
+    /// Arrivals per second of virtual time; `None` if all arrive at once.
     pub arrivals_tps: Option<f64>,
-    /// Transactions that had arrived and not ended, as the arrivals of the second quarter found
-    /// them: the mean.
+    /// Mean number of transactions that had arrived and not ended, as seen by the arrivals of the
+    /// second quarter.
     pub backlog_before: f64,
-    /// The same, as those of the last quarter found them.
+    /// The same for the arrivals of the last quarter.
     pub backlog_after: f64,
-    /// Whether more arrives than ends, so that the backlog grows: from one quarter to the other by
-    /// more than one in a hundred of what arrives in between, and by more than chance.
+    /// Whether the backlog grows: between the two quarters, by more than one percent of the
+    /// arrivals in between, and by more than random variation.
     pub saturated: bool,
 }
 
 impl Load {
-    /// From the instants of all arrivals, in order, and of all ends, in any. Counted are arrivals
-    /// from `since` on; what is there before belongs to their backlog.
+    /// From the sorted instants of all arrivals, and the unsorted instants of all ends. Counts
+    /// arrivals from `since` on; earlier ones are part of their backlog.
     pub fn of(arrivals: &[u64], ends: &[u64], since: u64) -> Load {
         let mut ends = ends.to_vec();
         ends.sort_unstable();
@@ -36,7 +36,7 @@ impl Load {
                 while ends.get(ended).is_some_and(|&end| end <= at) {
                     ended += 1;
                 }
-                // What takes no time has ended when it arrives.
+                // A transaction that takes no time has ended on arrival.
                 sum += nth.saturating_sub(ended) as u64;
             }
             sum as f64 / to.saturating_sub(from).max(1) as f64
@@ -52,7 +52,7 @@ impl Load {
             arrivals_tps: (span_ns > 0).then(|| (all - 1) as f64 / (span_ns as f64 / 1e9)),
             backlog_before: before,
             backlog_after: after,
-            // So many arrivals vary by their square root.
+            // Random arrivals vary by the square root of their number.
             saturated: after - before > f64::max(between / 100.0, between.sqrt()),
         }
     }
@@ -62,7 +62,7 @@ impl Load {
 mod tests {
     use super::*;
 
-    /// Arrivals every so many nanoseconds, each served in `service` after all before it.
+    /// Arrivals every `every` nanoseconds, each served in `service` after all before it.
     fn queue(all: u64, every: u64, service: u64) -> Load {
         let arrivals: Vec<u64> = (0..all).map(|n| n * every).collect();
         let mut free = 0;
@@ -79,23 +79,23 @@ mod tests {
         let keeps_up = queue(10_000, 1_000, 999);
         assert!(!keeps_up.saturated, "{keeps_up:?}");
         assert!((keeps_up.arrivals_tps.unwrap() - 1e6).abs() < 1.0);
-        // What arrived just before is still being served.
+        // The previous arrival is still being served.
         assert!(keeps_up.backlog_after <= 1.0, "{keeps_up:?}");
         let too_slow = queue(10_000, 1_000, 1_050);
         assert!(too_slow.saturated, "{too_slow:?}");
-        // Of 10,000 arrivals one in 21 is left; the last quarter finds seven eighths of that.
+        // Of 10,000 arrivals one in 21 is left; the last quarter sees seven eighths of that.
         assert!((too_slow.backlog_after - 417.0).abs() < 2.0, "{too_slow:?}");
         assert!(queue(100, 1_000, 2_000).saturated);
     }
 
     #[test]
     fn a_backlog_that_stays_is_no_sign_of_a_server_that_is_too_slow() {
-        // Each waits for long and none for longer than the one before.
+        // Every transaction waits long, but no longer than the one before.
         let arrivals: Vec<u64> = (0..10_000).map(|n| n * 1_000).collect();
         let ends: Vec<u64> = arrivals.iter().map(|at| at + 2_000_000).collect();
         let load = Load::of(&arrivals, &ends, 0);
         assert!(!load.saturated && load.backlog_after > 1_900.0, "{load:?}");
-        // In a window that begins when the backlog is there, too; in one that sees it grow it is.
+        // Same in a window that begins with that backlog; saturated in a window that sees it grow.
         let windowed = Load::of(&arrivals, &ends, 3_000_000);
         assert!(!windowed.saturated, "{windowed:?}");
         let growing = Load::of(&arrivals[..2_000], &ends[..2_000], 0);

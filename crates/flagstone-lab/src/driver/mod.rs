@@ -1,5 +1,5 @@
-//! Clients in virtual time over a [`Backend`]: a database, or a device of pages. Events are in a
-//! heap by instant, ties in the order in which they were made.
+//! Clients in virtual time over a [`Backend`]: a database, or a page device. Events are in a heap
+//! by instant, ties in the order of creation.
 //!
 //! A client is in one of these states; only those with an event are in the heap:
 //!
@@ -12,11 +12,11 @@
 //!   Idle       until its next transaction may begin
 //! ```
 //!
-//! Idle clients stand in a line, the one that has waited longest first. In an open loop
-//! transactions that have arrived stand in another line. [`Admission`] says when the next
-//! transaction begins. A transaction that is made to abort keeps its accesses and gets a new
-//! identifier. Where all wait and nothing is due, the groups are flushed. If that does not help,
-//! the backend has lost a client, and the run fails and says so.
+//! Idle clients form a queue, the one that has waited longest first. In an open loop, arrived
+//! transactions form another queue. [`Admission`] decides when the next transaction begins. An
+//! aborted transaction keeps its accesses and gets a new identifier. If all clients wait and
+//! nothing is due, groups are flushed. If that does not help, the backend has lost a client, and
+//! the run fails with an error.
 
 mod admission;
 mod backend;
@@ -51,10 +51,10 @@ use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 /// An event: instant, order, client, epoch.
 type Event = Reverse<(Nanos, u64, u32, u32)>;
 
-/// The client of an arrival.
+/// Client number that marks an arrival event.
 const ARRIVAL: u32 = u32::MAX;
 
-/// Clients, their events, and what they count.
+/// Clients, their events, and counters.
 pub struct Driver<B, S> {
     engine: B,
     source: S,
@@ -67,14 +67,14 @@ pub struct Driver<B, S> {
     heap: BinaryHeap<Event>,
     order: u64,
     clients: Vec<Client>,
-    /// Clients that do nothing, and since when.
+    /// Idle clients, and since when they are idle.
     idle: BTreeSet<(Nanos, u32)>,
-    /// Open loop: when transactions arrived that have not begun.
+    /// Open loop: arrival times of transactions that have not begun.
     queue: VecDeque<Nanos>,
-    /// The transaction that begins next, if it is `dealt`.
+    /// The transaction that begins next, if `dealt`.
     next: Transaction,
     dealt: bool,
-    /// What is due from here on is not of the running span.
+    /// Events from this instant on are not part of the current span.
     until: Option<Nanos>,
     by_tx: FxHashMap<TxId, u32>,
     aborts: Pcg64Mcg,
@@ -82,22 +82,22 @@ pub struct Driver<B, S> {
     oracle: Option<Oracle>,
     buffer: Vec<u8>,
     counted: Counted,
-    /// Open loop: when transactions arrived since the start, in order, and when they ended.
+    /// Open loop: instants of all arrivals, sorted, and of all ends.
     arrivals: Vec<u64>,
     ends: Vec<u64>,
     issued: u64,
     completed: u64,
-    /// No transaction begins any more.
+    /// No new transaction begins.
     draining: bool,
 }
 
-/// A failure of the backend at an instant.
+/// An error of the backend, with its instant.
 fn failed(at: Nanos) -> impl Fn(HostError) -> DriverError {
     move |error| DriverError::Host { at, error }
 }
 
 impl<B: Backend, S: Source> Driver<B, S> {
-    /// Clients that are about to begin, at this instant.
+    /// Clients that are ready to begin at `start`.
     pub fn new(plan: Plan, admission: Admission, engine: B, source: S, start: Nanos) -> Self {
         let mut driver = Driver {
             engine,
@@ -137,31 +137,31 @@ impl<B: Backend, S: Source> Driver<B, S> {
         driver
     }
 
-    /// What is driven.
+    /// The backend.
     pub fn engine(&mut self) -> &mut B {
         &mut self.engine
     }
 
-    /// What was driven, and what the oracle knows, if there is one.
+    /// The backend, and the oracle if there is one.
     pub fn into_parts(self) -> (B, Option<Oracle>) {
         (self.engine, self.oracle)
     }
 
-    /// Transactions that began and that ended, since the start.
+    /// Number of transactions begun and ended since the start.
     pub fn issued_and_completed(&self) -> (u64, u64) {
         (self.issued, self.completed)
     }
 
-    /// Of an open loop: whether what arrived from an instant on was served in time.
+    /// Open loop: whether arrivals from `since` on were served in time.
     pub fn load(&self, since: Nanos) -> Option<Load> {
         let is_open = self.plan.speedup.is_some();
         is_open.then(|| Load::of(&self.arrivals, &self.ends, since.0))
     }
 
-    /// Runs on for a span, or until the source has no more. What was counted before is forgotten.
+    /// Continues for a span, or until the source is exhausted. Discards earlier counts.
     ///
     /// # Errors
-    /// A backend that cannot go on, a source that cannot, a read that found what it should not.
+    /// The backend or the source cannot continue, or a read returned wrong data.
     pub fn run(&mut self, span: Span) -> Driven<Counted> {
         self.counted = Counted {
             from: self.now,
@@ -181,8 +181,8 @@ impl<B: Backend, S: Source> Driver<B, S> {
         Ok(std::mem::take(&mut self.counted))
     }
 
-    /// Lets what runs come to its end and begins nothing new. Every transaction that began has
-    /// ended then. Returns when.
+    /// Completes running transactions and begins none, so that every transaction has ended. Returns
+    /// when.
     ///
     /// # Errors
     /// As [`Driver::run`].
@@ -204,7 +204,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
         self.now
     }
 
-    /// The next event of the running span. Says whether there was one.
+    /// Processes the next event of the current span. Returns whether there was one.
     fn advance(&mut self) -> Driven<bool> {
         stop::point();
         let next = self.heap.peek().map(|Reverse((at, ..))| *at);
@@ -215,7 +215,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
                 return Ok(false);
             }
             self.now = self.admission.not_before(self.now, deadline);
-            // Where no other client can come, a group has no reason to wait for more.
+            // If no other client can come, a group need not wait for more members.
             self.acknowledge(self.now, next.is_none())?;
             return Ok(true);
         }
@@ -263,7 +263,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
         self.heap.push(Reverse((at, self.order, client, epoch)));
     }
 
-    /// Plans the arrival of an open loop's next transaction, which is behind those in the queue.
+    /// Schedules the arrival of the next transaction after those in the queue (open loop).
     fn plan_arrival(&mut self) {
         let Some(speedup) = self.plan.speedup else {
             return;
@@ -275,7 +275,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
         }
     }
 
-    /// A transaction of an open loop.
+    /// Processes an arrival.
     fn arrive(&mut self, now: Nanos) -> Driven<()> {
         if self.draining {
             return Ok(());
@@ -287,7 +287,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
         self.begin_what_can(now)
     }
 
-    /// An event of a client.
+    /// Processes an event of a client.
     fn step(&mut self, now: Nanos, client: u32) -> Driven<()> {
         match self.clients[client as usize].state {
             State::Idle => {
@@ -315,7 +315,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
             let Some(from) = self.admitted_from() else {
                 return Ok(());
             };
-            // A client of which the end is already known may still be busy until then.
+            // A client whose end is already known may still be busy until then.
             let begun = now.max(from).max(asked);
             let Some(tx) = self.engine.begin(begun).map_err(failed(begun))? else {
                 return Ok(());
@@ -342,8 +342,8 @@ impl<B: Backend, S: Source> Driver<B, S> {
     }
 
     /// The client that begins the next transaction, and since when it waits for that. In an open
-    /// loop it is one of the idle clients, or a new one, if a transaction has arrived. In a closed
-    /// one it is a client that is idle. None if no transaction is left.
+    /// loop an idle client, or a new one, if a transaction has arrived. In a closed loop an idle
+    /// client. `None` if no transaction is left.
     fn next_in_line(&mut self) -> Driven<Option<(u32, Nanos)>> {
         if self.draining {
             return Ok(None);
@@ -367,7 +367,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
         Ok(self.dealt.then_some((client, asked)))
     }
 
-    /// The instant from which on the transaction that was dealt may begin, if it may.
+    /// The earliest instant at which the dealt transaction may begin, if it may.
     fn admitted_from(&mut self) -> Option<Nanos> {
         self.admission
             .admits(&self.next, self.by_tx.len(), self.end)
@@ -385,7 +385,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
         (client.waits_since, client.waited_in_commit) = (None, Nanos::ZERO);
     }
 
-    /// Makes requests of a transaction as long as their answers are due before anything else is.
+    /// Makes requests of a transaction while their answers are due before anything else.
     fn requests(&mut self, start: Nanos, client: u32) -> Driven<()> {
         let mut now = start;
         loop {
@@ -445,7 +445,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
         }
     }
 
-    /// What a request's answer means for its client; the instant at which it goes on, if it does.
+    /// Handles a request's answer. Returns when the client continues, if it does.
     fn answered(&mut self, now: Nanos, client: u32, answer: Step<()>) -> Driven<Option<Nanos>> {
         match answer {
             Step::Done((), done) => return Ok(Some(done)),
@@ -458,8 +458,8 @@ impl<B: Backend, S: Source> Driver<B, S> {
                 let loser = self.by_tx[&victim];
                 let done = self.restart(now, loser, why)?;
                 if loser != client {
-                    // A circle is broken at once; a frame or log pages are free when the victim
-                    // has been rolled back.
+                    // A cycle is broken at once; a frame or log pages are free when the victim has
+                    // been rolled back.
                     let again = if why == Why::Deadlock { now } else { done };
                     self.push(again, client);
                 }
@@ -468,7 +468,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
         Ok(None)
     }
 
-    /// Aborts a transaction, to be started again.
+    /// Aborts a transaction, which will be restarted.
     fn restart(&mut self, now: Nanos, client: u32, why: Why) -> Driven<Nanos> {
         let tx = self.clients[client as usize].tx;
         let done = self.roll_back(now, tx)?;
@@ -503,7 +503,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
         Ok(done)
     }
 
-    /// A transaction has made all its requests.
+    /// Handles a transaction that has made all its requests.
     fn finish(&mut self, now: Nanos, client: u32) -> Driven<()> {
         let own = &mut self.clients[client as usize];
         own.commit_asked.get_or_insert(now);
@@ -515,7 +515,8 @@ impl<B: Backend, S: Source> Driver<B, S> {
         let answer = self.engine.commit(now, tx).map_err(failed(now))?;
         self.wake(now);
         if answer == Step::Waits {
-            // Either for a group, which acknowledges it, or for a place, for which it is woken.
+            // Either for a group, which acknowledges it, or for a device slot, for which it is
+            // woken.
             let own = &mut self.clients[client as usize];
             (own.state, own.waits_since) = (State::Grouped, Some(now));
             // With every client waiting the group would never be full.
@@ -530,7 +531,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
         Ok(())
     }
 
-    /// Calls what has to be called now and then: locks of what has ended go, groups are over.
+    /// Processes due work of the backend: released locks and completed groups.
     fn acknowledge(&mut self, now: Nanos, flush: bool) -> Driven<()> {
         let acknowledged = self.engine.acknowledged(now, flush);
         for (tx, done) in acknowledged.map_err(failed(now))? {
@@ -549,7 +550,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
         }
     }
 
-    /// It is known when a transaction ends.
+    /// Called when the end of a transaction is known.
     fn ends(&mut self, client: u32, done: Nanos, committed: bool) -> Driven<()> {
         if self.admission.is_ahead() {
             return self.end(done, client, committed);
@@ -559,7 +560,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
         Ok(())
     }
 
-    /// Transactions that have been granted what they waited for ask again.
+    /// Lets transactions that were granted what they waited for ask again.
     fn wake(&mut self, now: Nanos) {
         for tx in self.engine.woken() {
             let Some(&client) = self.by_tx.get(&tx) else {
@@ -567,8 +568,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
             };
             let own = &mut self.clients[client as usize];
             if matches!(own.state, State::Waits | State::Grouped) {
-                // A client that is woken has waited for a lock or a place, also where it asked to
-                // commit.
+                // A woken client has waited for a lock or slot, even if it requested a commit.
                 own.has_waited(now);
                 own.state = State::Runs;
                 self.push(now, client);
@@ -576,7 +576,7 @@ impl<B: Backend, S: Source> Driver<B, S> {
         }
     }
 
-    /// A transaction has ended, and its client has nothing to do.
+    /// Ends a transaction; its client becomes idle.
     fn end(&mut self, now: Nanos, client: u32, committed: bool) -> Driven<()> {
         let own = &mut self.clients[client as usize];
         own.state = State::Idle;

@@ -1,5 +1,5 @@
-//! What reads must find: locks put transactions in an order, and each reads what the last one
-//! before it that committed has written, or what it wrote itself.
+//! Expected results of reads: locks order transactions, and each reads the last version committed
+//! before it, or its own.
 
 use flagstone::host::Rid;
 use flagstone::units::TxId;
@@ -8,7 +8,7 @@ use thiserror::Error;
 
 type Record = Option<Box<[u8]>>;
 
-/// A read that found something else.
+/// A read that returned wrong data.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "{tx} read page {} slot {}: it found {found:02x?}, but {wanted:02x?} was committed last",
@@ -17,15 +17,15 @@ type Record = Option<Box<[u8]>>;
 pub struct WrongRead {
     /// The reader.
     pub tx: TxId,
-    /// What it read.
+    /// The record.
     pub rid: Rid,
-    /// What was there.
+    /// The data returned.
     pub found: Option<Vec<u8>>,
-    /// What should have been.
+    /// The expected data.
     pub wanted: Option<Vec<u8>>,
 }
 
-/// Every record as the last commit left it, and what live transactions wrote.
+/// The committed version of every record, and writes of live transactions.
 #[derive(Debug, Clone, Default)]
 pub struct Oracle {
     committed: FxHashMap<Rid, Record>,
@@ -33,16 +33,16 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// A transaction wrote a record, or deleted it.
+    /// Records that a transaction wrote or deleted a record.
     pub fn wrote(&mut self, tx: TxId, rid: Rid, bytes: Option<&[u8]>) {
         let own = self.live.entry(tx).or_default();
         own.insert(rid, bytes.map(Box::from));
     }
 
-    /// A transaction read a record.
+    /// Checks a record that a transaction has read.
     ///
     /// # Errors
-    /// It is not what should be there.
+    /// It is not the expected version.
     pub fn read(&self, tx: TxId, rid: Rid, found: Option<&[u8]>) -> Result<(), WrongRead> {
         let own = self.live.get(&tx).and_then(|own| own.get(&rid));
         let record = own.or_else(|| self.committed.get(&rid));
@@ -58,7 +58,7 @@ impl Oracle {
         })
     }
 
-    /// A transaction is over.
+    /// Records the end of a transaction.
     pub fn ended(&mut self, tx: TxId, committed: bool) {
         let own = self.live.remove(&tx).unwrap_or_default();
         if committed {
@@ -66,7 +66,7 @@ impl Oracle {
         }
     }
 
-    /// What is committed, in the order of places.
+    /// The committed records, sorted by address.
     pub fn committed(&self) -> Vec<(Rid, Option<&[u8]>)> {
         let records = self.committed.iter();
         let mut all: Vec<_> = records

@@ -1,5 +1,5 @@
-//! A device of pages as what clients run over: a record is its page, what is written are no bytes,
-//! and a record that is deleted is a page that is trimmed.
+//! A page device as a backend: a record is its page, written pages are empty, and deleting a record
+//! trims its page.
 
 use super::Backend;
 use crate::effort;
@@ -8,16 +8,15 @@ use flagstone::host::{HostError, Rid, Step};
 use flagstone::units::{Lpn, Nanos, TxId};
 use rustc_hash::FxHashMap;
 
-/// A device, and what it does not know of its transactions.
+/// A device, and additional state of its transactions.
 pub(crate) struct PageDevice<'a> {
     device: &'a mut Device,
-    /// Transactions that have begun and not ended, with the instant at which what each has
-    /// programmed is done.
+    /// Live transactions, with the instant at which each one's programs are complete.
     live: FxHashMap<TxId, Nanos>,
-    /// How many of them wait for their group.
+    /// Number of transactions that wait for their group.
     grouped: usize,
-    /// Whether a rollback waits for the requests that were made in vain: barriers, which a
-    /// recording is replayed with, do so ([LightTx] §4.2).
+    /// Whether a rollback waits for its useless requests to complete, as barriers in replayed
+    /// recordings do ([LightTx] §4.2).
     barriers: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is asked of a driver, what it counts, and why it may stop.
+//! Parameters of a driver, its counters, and its errors.
 
 use super::client::Client;
 use super::oracle::WrongRead;
@@ -8,13 +8,13 @@ use flagstone::units::Nanos;
 use std::collections::BTreeMap;
 use thiserror::Error;
 
-/// Attempts after which a transaction is given up: something is too small for it.
+/// Attempts after which a transaction is given up: some resource is too small for it.
 pub(super) const ATTEMPTS: u32 = 1_000;
 
 /// Why a run stopped.
 #[derive(Debug, Error)]
 pub enum DriverError {
-    /// The database, or the device, refused or could not go on.
+    /// The database or the device refused or cannot continue.
     #[error("at {at}: {error}")]
     Host {
         /// When.
@@ -22,10 +22,10 @@ pub enum DriverError {
         /// Why.
         error: HostError,
     },
-    /// There is no further transaction.
+    /// The source has no further transaction.
     #[error(transparent)]
     Source(#[from] PagesError),
-    /// A read found what it should not.
+    /// A read returned wrong data.
     #[error("at {at}: {wrong}")]
     WrongRead {
         /// When.
@@ -33,7 +33,7 @@ pub enum DriverError {
         /// What.
         wrong: WrongRead,
     },
-    /// A transaction was a victim again and again.
+    /// A transaction was aborted too often.
     #[error(
         "at {at}: a transaction that writes {pages} pages was aborted {ATTEMPTS} times ({}): use \
          more frames or log pages, fewer clients or a longer back-off",
@@ -42,22 +42,22 @@ pub enum DriverError {
     Starved {
         /// When.
         at: Nanos,
-        /// Distinct pages that it writes.
+        /// Number of distinct pages that it writes.
         pages: usize,
-        /// The last time.
+        /// Cause of the last abort.
         why: Why,
     },
-    /// Transactions wait that will never be woken.
+    /// Waiting transactions will never be woken.
     #[error("at {at}: {waiting} transactions wait and nothing is due: the database lost a wake-up")]
     Stuck {
         /// When.
         at: Nanos,
-        /// How many.
+        /// Their number.
         waiting: usize,
     },
 }
 
-/// What a driver's call gives.
+/// The result of a driver's call.
 pub type Driven<T> = Result<T, DriverError>;
 
 /// How transactions are driven.
@@ -65,60 +65,59 @@ pub type Driven<T> = Result<T, DriverError>;
 pub struct Plan {
     /// Clients of a closed loop.
     pub clients: u32,
-    /// Open loop: transactions arrive as in the recording, its times divided by this.
+    /// Open loop: transactions arrive as in the recording, with times divided by this.
     pub speedup: Option<f64>,
-    /// Share of the transactions that ask for a rollback where they would commit: \[FlagCommit]
-    /// §5.2 simulates the commit and rollback commands of its traces.
+    /// Fraction of transactions that roll back where they would commit: \[FlagCommit] §5.2
+    /// simulates the commit and rollback commands of its traces.
     pub abort_ratio: f64,
-    /// The mean of the time after which a victim starts again; it is uniform from nothing to twice
-    /// this.
+    /// Mean delay before a victim restarts; uniformly distributed from zero to twice this.
     pub back_off: Nanos,
     /// Seed of rollbacks and back-off.
     pub seed: u64,
-    /// Whether every read is held against what was committed.
+    /// Whether every read is compared with the committed data.
     pub check: bool,
 }
 
 /// A part of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Span {
-    /// Until so many transactions have ended.
+    /// Until this many transactions have ended.
     Transactions(u64),
-    /// For so long in virtual time.
+    /// For this span of virtual time.
     Time(Nanos),
 }
 
-/// What was counted in a part of a run. Transactions belong to the part in which they end.
+/// Counters of a part of a run. A transaction belongs to the part in which it ends.
 #[derive(Debug, Clone, Default)]
 pub struct Counted {
-    /// When it began, and when it ended.
+    /// Begin and end of the part.
     pub from: Nanos,
     /// See `from`.
     pub to: Nanos,
     /// Transactions that committed.
     pub committed: u64,
-    /// Transactions that asked for a rollback and got it.
+    /// Transactions rolled back as requested.
     pub rolled_back: u64,
-    /// Attempts that were aborted to be started again, by cause.
+    /// Attempts that were aborted and restarted, by cause.
     pub restarts: BTreeMap<Why, u64>,
     /// Requests that had to wait.
     pub waits: u64,
-    /// Of committed transactions: from the begin of the first attempt, or the arrival, to the end.
+    /// Of committed transactions: time from the begin of the first attempt, or the arrival, to the
+    /// end.
     pub response_ns: Vec<u64>,
-    /// Whether each of them only read, and when it ended.
+    /// Of committed transactions: whether each only read, and when it ended.
     pub only_read: Vec<bool>,
     /// See `only_read`.
     pub ended_at: Vec<u64>,
-    /// Of this, waits for locks and for a place among the transactions of the device, in all
-    /// attempts.
+    /// Part of the response time: waits for locks and device slots, in all attempts.
     pub isolation_wait_ns: Vec<u64>,
-    /// From the begin of the attempt that committed to the end.
+    /// Time from the begin of the committed attempt to the end.
     pub attempt_ns: Vec<u64>,
-    /// From the request to commit to the end, a wait for a place left out.
+    /// Time from the commit request to the end, without waits for a device slot.
     pub commit_ns: Vec<u64>,
     /// Accesses that were served.
     pub accesses: u64,
-    /// The most that each structure in memory took.
+    /// Maximum size of each structure in memory.
     pub memory: Vec<(&'static str, u64)>,
 }
 
@@ -131,7 +130,7 @@ impl Counted {
             .collect()
     }
 
-    /// How many transactions committed in each of so many parts of equal length.
+    /// Number of commits in each of `parts` parts of equal length.
     pub fn committed_in(&self, parts: usize) -> Vec<u64> {
         let mut counts = vec![0; parts];
         let length = self.to.since(self.from).0.max(1);
@@ -142,7 +141,7 @@ impl Counted {
         counts
     }
 
-    /// A client's transaction has ended.
+    /// Records the end of a client's transaction.
     pub(super) fn ended(&mut self, client: &Client, now: Nanos, committed: bool) {
         if !committed {
             self.rolled_back += 1;
@@ -160,7 +159,7 @@ impl Counted {
         self.commit_ns.push(commit.0);
     }
 
-    /// Structures in memory have these sizes now.
+    /// Records the current sizes of structures in memory.
     pub(super) fn remember(&mut self, sizes: Vec<(&'static str, u64)>) {
         for (name, bytes) in sizes {
             match self.memory.iter_mut().find(|(known, _)| *known == name) {

@@ -1,14 +1,14 @@
-//! Where a driver's transactions come from.
+//! The source of a driver's transactions.
 
 use crate::tpcc::pages::{Pages, PagesError, Transaction};
 
 /// Deals transactions to clients.
 pub trait Source {
-    /// The next transaction for a client, into `into`; `false` if there is none. With `roll_back`
-    /// it has to end with a rollback.
+    /// Writes the next transaction for a client to `into`; returns `false` if there is none. With
+    /// `roll_back` the transaction must end with a rollback.
     ///
     /// # Errors
-    /// A database that cannot grow.
+    /// The database cannot grow.
     fn deal(
         &mut self,
         client: u32,
@@ -16,19 +16,19 @@ pub trait Source {
         into: &mut Transaction,
     ) -> Result<bool, PagesError>;
 
-    /// For an open loop: when a transaction arrives that is dealt after so many others from here
-    /// on, in nanoseconds of the recording; nothing if there is none.
+    /// Open loop: arrival time of the transaction that comes after `after` others from here on, in
+    /// nanoseconds of the recording; `None` if there is none.
     fn arrival(&self, after: usize) -> Option<u64> {
         let _ = after;
         None
     }
 
-    /// Whether the reads of a transaction are made together, as those of one request of a disk.
+    /// Whether the reads of a transaction are parallel, like those of one disk request.
     fn reads_together(&self) -> bool {
         false
     }
 
-    /// Pages of the database that it needs, where that is known.
+    /// Number of database pages needed, if known.
     fn pages(&self) -> u32 {
         0
     }

@@ -1,5 +1,5 @@
-//! Pages of the flash in words: whose they are, and what their spare areas and log pages say, field
-//! by field as `layout!` has declared them.
+//! Describes flash pages: owner, and contents of spare areas and log pages, field by field as
+//! declared with `layout!`.
 
 use super::story::Page;
 use super::subject::What;
@@ -10,12 +10,12 @@ use flagstone::ftl::{Header, PageKind, VERDICT_BYTES, header, verdict};
 use flagstone::layout::get;
 use std::collections::BTreeMap;
 
-/// How transactions are called: each by one name, in texts, cells, fields and tables.
+/// How transactions are named. Each has one name, used in texts, cells, fields and tables.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Names {
-    /// In front of the name: `T` or `#`.
+    /// Prefix of the name: `T` or `#`.
     pub(super) sign: &'static str,
-    /// Names by the identifiers of the device, where these are others.
+    /// Names by device identifier, where they differ.
     pub(super) by_tx: BTreeMap<u64, u64>,
 }
 
@@ -24,7 +24,7 @@ impl Names {
         format!("{}{name}", self.sign)
     }
 
-    /// The transaction that a field of a page names by the device's identifier.
+    /// The name of a transaction that a page's field gives by its device identifier.
     pub(super) fn tx(&self, tx: u64) -> String {
         match self.of_tx(tx) {
             Some(name) if self.sign == "T" => self.name(name),
@@ -33,8 +33,8 @@ impl Names {
         }
     }
 
-    /// A text of the device with the identifiers in it (`T6`, as [`TxId`](flagstone::units::TxId)
-    /// is displayed) replaced by names.
+    /// Replaces transaction identifiers by names in a text of the device, which displays them as
+    /// `T6` (see [`TxId`](flagstone::units::TxId)).
     pub(super) fn in_text(&self, text: &str) -> String {
         let is_word = |c: char| c.is_alphanumeric() || c == '_';
         let words = text.split_inclusive(|c| !is_word(c));
@@ -51,7 +51,7 @@ impl Names {
         renamed.collect()
     }
 
-    /// The name that goes with an identifier of the device.
+    /// The number in the name of a transaction, by its device identifier.
     pub(super) fn of_tx(&self, tx: u64) -> Option<u64> {
         match self.sign {
             "T" => Some(tx),
@@ -60,7 +60,7 @@ impl Names {
     }
 }
 
-/// Reads the pages of a protocol.
+/// Decodes the pages of a protocol.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader {
     pub(super) what: What,
@@ -88,7 +88,7 @@ impl Reader {
         name_of(&kept.data).or_else(|| names.of_tx(named?.value))
     }
 
-    /// A page in words.
+    /// Describes a page.
     pub(super) fn page(&self, kept: &Kept, names: &Names) -> Page {
         if kept.torn {
             return Page {
@@ -160,7 +160,7 @@ impl Reader {
         page
     }
 
-    /// What the fields behind the header say.
+    /// Describes the fields after the header.
     fn tail(&self, page: &mut Page, lpn: u64, fields: &[Field], names: &Names) {
         let value = |name: &str| {
             let field = fields.iter().find(|field| field.name == name);
@@ -183,11 +183,11 @@ impl Reader {
         page.next = value("NEXT_PAGE").zip(value("NEXT_NUMBER"));
     }
 
-    /// A field in words.
+    /// Describes a field.
     fn words(&self, field: &Field, names: &Names) -> String {
         let value = field.value;
         match field.name {
-            // Of SEAL: a last page has the sum of write sequences as well.
+            // In SEAL's last pages the field also says whether there is a sum of write sequences.
             "COUNT" if field.bytes == 4 && seal_count(value).1 => {
                 format!("{} and a sum", seal_count(value).0)
             }
@@ -210,7 +210,7 @@ impl Reader {
         }
     }
 
-    /// Fields in one line. Those of one name behind each other are a list.
+    /// Fields in one line. Consecutive fields of the same name become a list.
     fn line(&self, fields: &[Field], names: &Names) -> String {
         let alike = fields.chunk_by(|one, other| one.name == other.name);
         let each = alike.map(|fields| {
@@ -223,7 +223,7 @@ impl Reader {
         each.collect::<Vec<_>>().join(" · ")
     }
 
-    /// What a summary page that came late says of the pages of its block.
+    /// Describes what a late summary page says about the pages of its block.
     fn verdicts(&self, tail_bytes: usize, data: &[u8]) -> Vec<String> {
         let (pages, stride) = (self.pages_per_block as usize - 1, header::SIZE + tail_bytes);
         let verdicts = data.get(pages * stride..).unwrap_or_default();
@@ -241,7 +241,7 @@ impl Reader {
         .collect()
     }
 
-    /// What the fields mean, by name.
+    /// The meanings of fields, by name.
     pub(super) fn meanings(&self) -> BTreeMap<&'static str, &'static str> {
         let own = self.what.tail_fields(&[0; 64]);
         let mut all: BTreeMap<&str, &str> = own

@@ -1,5 +1,5 @@
-//! The story of a run of a campaign: what led to its violation, without what the violated pages do
-//! not depend on, and why.
+//! The story of a campaign run: the steps that led to its violation, without those that the
+//! violated pages do not depend on, and the reason.
 
 use super::cells::{Names, Reader};
 use super::depends::{self, Violated};
@@ -11,19 +11,19 @@ use super::why;
 use flagstone::nand::Geometry;
 use std::collections::BTreeSet;
 
-/// A run of a campaign that was told.
+/// A recorded run of a campaign.
 pub(crate) struct Told<'a> {
     pub(crate) run_id: String,
     pub(crate) what: What,
     pub(crate) geometry: Geometry,
     pub(crate) tale: &'a Tale,
-    /// What was violated, if anything was.
+    /// The violation, if there was one.
     pub(crate) violation: Option<String>,
-    /// The mistake that is made on purpose, or the form as printed.
+    /// Whether the form as printed, or a deliberate mistake, is used.
     pub(crate) published: bool,
     pub(crate) sabotage: Option<&'static str>,
     pub(crate) with_reads: bool,
-    /// Nothing is left out.
+    /// Whether to leave out nothing.
     pub(crate) whole: bool,
 }
 
@@ -63,7 +63,7 @@ impl Told<'_> {
         }
     }
 
-    /// Everything that was said of transactions: the name of each, and what was said.
+    /// All remarks about transactions: the transaction's name, and the text.
     fn said(&self) -> Vec<(u64, String)> {
         let said = self
             .tale
@@ -80,8 +80,8 @@ impl Told<'_> {
         said.collect()
     }
 
-    /// The pages that the violation names, the transactions that it names, and those that wrote a
-    /// page, record or key that it names. None if it names none.
+    /// The pages and transactions that the violation names, and the writers of a page, record or
+    /// key that it names. Empty if it names none.
     fn violated(&self) -> Violated {
         let Some(violation) = &self.violation else {
             return Violated::default();
@@ -136,8 +136,8 @@ impl Told<'_> {
         }
     }
 
-    /// The invariants of any atomic device that are broken, by what became of the transactions that
-    /// the violation names.
+    /// The violated invariants of atomic devices, from the outcome of the transactions that the
+    /// violation names.
     fn invariants(&self, violation: &str) -> Vec<String> {
         let said = self.said();
         let has = |who: u64, what: &str| {
@@ -185,8 +185,8 @@ fn numbers_after<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = u64> 
     })
 }
 
-/// Leaves steps out that have nothing to do with what is told. What the power and the restart as a
-/// whole do is always told, and what a step changes is kept.
+/// Removes steps that are unrelated to the story. Steps of the power and general ones of the
+/// restart always stay, and so do a removed step's changes.
 pub(super) fn condense(pane: &mut Pane, is_about: &[bool]) {
     let mut kept: Vec<Step> = Vec::new();
     for (step, is_about) in std::mem::take(&mut pane.steps).into_iter().zip(is_about) {

@@ -1,7 +1,7 @@
-//! Finds what a violated page depends on, so that a story can leave out the rest.
+//! Determines what a violated page depends on, so that a story can leave out the rest.
 //!
-//! A page is wrong because of what its versions say, or because of something that decided about
-//! them. So the story keeps, from the violated pages on:
+//! A page is wrong because of its versions, or because of something that decided about them. So,
+//! starting from the violated pages, the story keeps:
 //!
 //! ```text
 //!   a violated page    every version of it, and the transactions that wrote these
@@ -13,25 +13,25 @@
 //!   both               pages of the log that name them, and the last root before each cut
 //! ```
 //!
-//! The words of a violation name the violated pages and the transactions that wrote what was found
-//! there. They do not name a transaction whose version completes another one's ring, or whose page
-//! lies where a link of another one leads.
+//! A violation's text names the violated pages, and the writers of the data found there. It does
+//! not name a transaction whose version completes another one's ring, or whose page lies where
+//! another one's link points.
 
 use super::story::{Change, Lane, Page, Pane};
 use std::collections::BTreeSet;
 
-/// Where to begin.
+/// The starting points.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Violated {
-    /// Logical pages that do not hold what they must.
+    /// Logical pages with wrong contents.
     pub(super) pages: BTreeSet<u32>,
-    /// Transactions that wrote there, or that the violation names, by their names.
+    /// Names of transactions that wrote these pages, or that the violation names.
     pub(super) by: BTreeSet<String>,
 }
 
-/// A version of a page as a step wrote it.
+/// A version of a page, as written by a step.
 struct Version<'a> {
-    /// 0 for those from before the first step.
+    /// The step; 0 for versions from before the first step.
     step: usize,
     at: u32,
     page: &'a Page,
@@ -51,13 +51,13 @@ impl Version<'_> {
     }
 }
 
-/// Whether a line has one of the names in it, as a word.
+/// Whether a line contains one of the names as a word.
 fn names_any(line: &str, names: &BTreeSet<String>) -> bool {
     let mut words = line.split(|c: char| !(c.is_alphanumeric() || c == '#'));
     words.any(|word| names.contains(word))
 }
 
-/// For each step, whether the violated pages depend on it.
+/// Whether the violated pages depend on each step.
 pub(super) fn on(pane: &Pane, violated: &Violated, pages_per_block: u32) -> Vec<bool> {
     let before = (0..).zip(&pane.start);
     let before = before.filter_map(|(at, page)| Some((0, at, page.as_ref()?)));
@@ -124,7 +124,7 @@ pub(super) fn on(pane: &Pane, violated: &Violated, pages_per_block: u32) -> Vec<
     kept
 }
 
-/// The transactions and the physical pages that the violated pages depend on.
+/// The transactions and physical pages that the violated pages depend on.
 fn closure(versions: &[Version<'_>], violated: &Violated) -> (BTreeSet<String>, BTreeSet<u32>) {
     let mut names = violated.by.clone();
     for version in versions {
@@ -142,7 +142,7 @@ fn closure(versions: &[Version<'_>], violated: &Violated) -> (BTreeSet<String>, 
             places.insert(version.at);
             for &link in &version.page.links {
                 places.insert(link);
-                // What lay there when the link was written, and what came there afterwards.
+                // What was there when the link was written, and what was written there later.
                 let there = versions.iter().filter(|other| other.at == link);
                 let (earlier, later): (Vec<_>, Vec<_>) =
                     there.partition(|other| other.step <= version.step);
@@ -155,7 +155,7 @@ fn closure(versions: &[Version<'_>], violated: &Violated) -> (BTreeSet<String>, 
                     own.is_some_and(|own| own.0 == lpn && own.1 >= number)
                 };
                 let named: Vec<_> = versions.iter().filter(named).collect();
-                // That version decides if it is there. If a newer one is, the oldest of these does.
+                // That version decides if it is there; otherwise the oldest of the newer ones does.
                 let least = named.iter().filter_map(|other| other.page.version).min();
                 let named = named
                     .into_iter()

@@ -1,10 +1,10 @@
-//! Protocols and counterexamples, step by step: what was asked of a device, each flash operation,
-//! the pages with their spare areas, the tables in memory, and by which row of the recovery table
-//! a restart decided about each transaction.
+//! Protocols and counterexamples step by step: requests to a device, its flash operations, pages
+//! with their spare areas, tables in memory, and the row of the recovery table by which a restart
+//! decided about each transaction.
 //!
-//! A `tale` is written down while the real code runs: `script` plays the example of `flagstone
-//! explain`, a campaign the run of `flagstone replay`. From a tale comes a [`Story`], which is
-//! data. Its [`page()`] draws it, and its [`text()`] tells it in a terminal.
+//! A `tale` is recorded while the real code runs: by `script` for the example of `flagstone
+//! explain`, by a campaign for `flagstone replay`. A tale is converted into a [`Story`], which is
+//! plain data. [`page()`] renders it as a web page, and [`text()`] for a terminal.
 //!
 //! ```
 //! use flagstone_lab::explain::{explain, names, text};
@@ -43,16 +43,16 @@ pub(crate) use subject::What;
 use subject::{Form, Subject};
 pub(crate) use tale::{Remark, Shown, Tale, image};
 
-/// The protocols that can be explained, by name.
+/// The names of the protocols that can be explained.
 pub fn names() -> Vec<&'static str> {
     What::names()
 }
 
-/// The example on a protocol, and beside it the same cut on the printed form, where that loses
-/// data. Nothing if there is no such protocol.
+/// The example on a protocol; and beside it the same cut on the printed form, if that loses data.
+/// `None` if there is no such protocol.
 ///
 /// # Errors
-/// The example cannot be played, which is a mistake of the program.
+/// The example cannot be played, which is a bug.
 pub fn explain(protocol: &str) -> Option<Result<Story, String>> {
     What::by_name(protocol).map(story)
 }
@@ -120,7 +120,7 @@ fn rules(what: What) -> Vec<Rule> {
     what.recovery().iter().map(rule).collect()
 }
 
-/// What is found in the end, for the pages that the example is about.
+/// The final contents of the pages that the example is about.
 fn ending(what: What, seen: &Seen, touched: &BTreeSet<u32>, form: Form) -> Ending {
     let places = seen.pages.iter();
     let shown = places.filter(|place| touched.contains(&place.page) || !place.right);

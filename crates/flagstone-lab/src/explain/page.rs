@@ -1,10 +1,10 @@
-//! The page of a story: one file that needs nothing else. What it shows is the story, as JSON.
+//! Renders a story as a self-contained web page, with the story as JSON.
 
 use super::story::Story;
 use crate::chart::escape;
 use serde::Serialize;
 
-/// The whole page.
+/// The complete page.
 ///
 /// # Panics
 /// Never: a story is plain data.
@@ -17,7 +17,7 @@ pub fn page(story: &Story) -> String {
         .replace("{{story}}", &data(story))
 }
 
-/// A story as JSON that a page may hold: nothing in it ends the element that it is in.
+/// JSON that is safe within a page's script element.
 fn data(story: &impl Serialize) -> String {
     let text = serde_json::to_string(story).expect("a story is plain data");
     text.replace("</", "<\\/").replace("<!--", "<\\u0021--")

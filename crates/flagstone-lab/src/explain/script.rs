@@ -1,6 +1,6 @@
 //! The example: a few transactions on a small device, a collection, a power cut and the restart.
-//! The same acts are played on each protocol, and on its printed form; where the power fails is
-//! looked for, so that the cut shows what the protocol is about.
+//! The same acts are played on each protocol, and on its printed form. The cut is searched for,
+//! such that it shows the protocol's main property.
 
 use super::subject::{Form, Machine, Subject};
 use super::tale::{Remark, Shown, Tale, image};
@@ -12,31 +12,31 @@ use flagstone::units::Nanos;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Logical pages of the device.
+/// Number of logical pages of the device.
 pub(super) const PAGES: u32 = 56;
-/// Pages that a transaction writes before the example begins, and such transactions at the most.
+/// Pages per transaction before the example begins, and maximum number of such transactions.
 const EARLIER_PAGES: u32 = 7;
 const EARLIER_MAX: u32 = 60;
-/// Falls of the dice that are tried for a cut: which operations in flight have landed.
+/// Random outcomes tried per cut: which operations in flight have landed.
 const DICE: u64 = 24;
 
-/// Something that a client asks for. Transactions are numbered in the order of their beginnings.
+/// A client's request. Transactions are numbered in the order of their begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
     Begin(u64),
     Write(u64, u32),
     Commit(u64),
     Abort(u64),
-    /// Time passes until everything is durable.
+    /// Waits until everything is durable.
     Rest,
 }
 
-/// In which order the parts of the example come, and how much is between them.
+/// Order and distance of the parts of the example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plot {
-    /// Transactions before the example begins, which leave the device as full as it gets.
+    /// Number of transactions before the example, which fill the device as far as possible.
     earlier: u32,
-    /// Small ones between the transaction that is rolled back and the last.
+    /// Number of small transactions between the one that is rolled back and the last one.
     between: u32,
     /// What the last transaction writes.
     last: Last,
@@ -45,21 +45,21 @@ pub(super) struct Plot {
 /// What the last transaction of the example writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Last {
-    /// Pages of its own.
+    /// Its own pages.
     Own,
-    /// Pages of the one that is rolled back.
+    /// Pages of the transaction that is rolled back.
     Over,
     /// So many pages that the collector works meanwhile.
     Long,
-    /// A page twice.
+    /// One page twice.
     Twice,
 }
 
-/// A write: its transaction, and which of that transaction's writes of the page it is.
+/// A write: its transaction, and that transaction's write number for the page.
 type Wrote = (u64, u16);
 type Writes = BTreeMap<u32, Wrote>;
 
-/// Where the power fails: as this operation of the act is issued, and what has landed then.
+/// When the power fails: when this operation of the act is issued, with this outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fall {
     act: usize,
@@ -67,20 +67,20 @@ pub(super) struct Fall {
     dice: u64,
 }
 
-/// What a restart left of the example.
+/// What a restart found of the example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// Each logical page: what may be there (a second one if a commit was in doubt), and what is.
+    /// Each logical page: allowed contents (two if a commit was in doubt), and actual contents.
     pub(super) pages: Vec<Place>,
-    /// Why it is wrong, if it is.
+    /// Why the contents are wrong, if they are.
     pub(super) wrong: Option<String>,
-    /// The last transaction that wrote each page, whatever became of it.
+    /// The last transaction that wrote each page, whatever its outcome.
     written: Vec<u64>,
-    /// Whether the cut left a part of the last transaction, which does not count then.
+    /// Whether the cut left part of the last transaction, and it does not count.
     is_cut_in_two: bool,
 }
 
-/// A logical page after the restart, and the writes that it may hold and holds.
+/// A logical page after the restart: the writes that it may hold, and the one that it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) page: u32,
@@ -91,7 +91,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// A write in words. Where two writes of one transaction differ, it says which.
+    /// Describes a write. Says which one if writes of one transaction differ.
     pub(super) fn words(&self, wrote: Option<Wrote>) -> String {
         let all = [self.before, self.doubted, self.found];
         let numbers = |name| {
@@ -110,7 +110,7 @@ impl Place {
 }
 
 impl Plot {
-    /// The acts, and where the example begins among them.
+    /// The acts, and the index at which the example begins.
     fn acts(self) -> (Vec<Act>, usize) {
         let mut acts = Vec::new();
         let mut next = 0;
@@ -127,7 +127,7 @@ impl Plot {
         };
         let all: Vec<u32> = (0..PAGES).collect();
         whole(&mut acts, &all, false);
-        // Every page in turn, in an order that leaves old and new ones in all blocks.
+        // Writes every page in turn, in an order that leaves old and new versions in all blocks.
         let mut at = 0;
         for _ in 0..self.earlier {
             let pages = (0..EARLIER_PAGES).map(|i| (at + i) * 23 % PAGES);
@@ -148,7 +148,7 @@ impl Plot {
             Last::Long => &[1, 4, 5, 11, 12, 13, 14, 15, 16, 17, 18, 19],
         };
         whole(&mut acts, last, false);
-        // Another client works while the commit of the last one is in flight.
+        // Another client works while the last commit is in flight.
         acts.pop();
         whole(&mut acts, &[9, 10], false);
         acts.pop();
@@ -156,21 +156,21 @@ impl Plot {
     }
 }
 
-/// How a play ended.
+/// The end of a play.
 pub(super) struct Played {
     pub(super) chip: Chip,
-    /// What is known of each transaction: its writes, and when its commit was durable, if it asked.
+    /// Each transaction: its writes, and when its commit was durable, if requested.
     asked: Vec<(u64, Writes, Option<Nanos>)>,
     /// The last transaction that wrote each page.
     written: Vec<u64>,
     failed_at: Option<Nanos>,
-    /// Operations issued before each act.
+    /// Number of operations issued before each act.
     issued: Vec<u64>,
-    /// Whether the collector copied a page in the example, and whether it erased a block.
+    /// Whether the collector copied a page during the example, and whether it erased a block.
     collected: [bool; 2],
 }
 
-/// Plays the acts on a blank device. Nothing is told if `tale` is none.
+/// Plays the acts on a blank device. Records them if there is a `tale`.
 fn play(
     subject: &Subject,
     form: Form,
@@ -194,7 +194,7 @@ fn play(
     let mut issued = Vec::new();
     let mut written = vec![0; PAGES as usize];
     let (mut failed_at, mut latest, mut before, mut after) = (None, now, None, [0; 2]);
-    // The collection must be over before the last transaction but one, which is cut, begins.
+    // The collection must be complete before the last but one transaction, which is cut, begins.
     let begun = acts.iter().enumerate().rev();
     let mut begun = begun.filter(|(_, act)| matches!(act, Act::Begin(_)));
     let last = begun.nth(1).map(|(place, _)| place);
@@ -289,7 +289,7 @@ fn play(
     })
 }
 
-/// Pages that the collector has copied, and data blocks that were erased after they were written.
+/// Pages copied by the collector, and erases of data blocks that had been written.
 fn collections(machine: &Machine, flash: &Shared<PowerCut>) -> [u64; 2] {
     let again = flash.look(|power| {
         let counts = (0..).zip(power.chip().erase_counts());
@@ -301,7 +301,7 @@ fn collections(machine: &Machine, flash: &Shared<PowerCut>) -> [u64; 2] {
     [machine.copies(), again]
 }
 
-/// Starts the device again, reads every page, and says what is wrong with them.
+/// Restarts the device, reads every page, and describes errors.
 fn restart(
     subject: &Subject,
     form: Form,
@@ -354,7 +354,7 @@ fn restart(
         let read = machine.read(page).map_err(|error| error.to_string())?;
         found.extend(read.map(|write| (page, write)));
     }
-    // A transaction in doubt counts if any of its pages shows it; then all of them have to.
+    // An in-doubt transaction counts if any of its pages shows it; then all of them must.
     let shows = |writes: &Writes| {
         let mut of_any = writes.iter();
         of_any.any(|(at, (name, _))| found.get(at).is_some_and(|found| found.0 == *name))
@@ -409,7 +409,7 @@ fn restart(
 }
 
 impl Seen {
-    /// Logical pages that transactions from this one on have written.
+    /// Logical pages written by transactions from number `first` on.
     pub(super) fn touched(&self, first: u64) -> impl Iterator<Item = u32> {
         let (written, places) = (&self.written, self.pages.iter());
         let is_touched = move |place: &&Place| written[place.page as usize] >= first;
@@ -417,7 +417,7 @@ impl Seen {
     }
 }
 
-/// A plot and a cut of it.
+/// A plot and its cut.
 #[derive(Debug, Clone)]
 pub(super) struct Example {
     plot: Plot,
@@ -427,8 +427,8 @@ pub(super) struct Example {
 }
 
 impl Example {
-    /// Looks for an example. With a printed form that loses data: one where it does, and the other
-    /// form does not. Else one where the last transaction is cut in two and does not count.
+    /// Searches for an example. If the printed form loses data: one where only that form does.
+    /// Otherwise one where the last transaction is partly written and does not count.
     pub(super) fn find(subject: &Subject) -> Result<Example, String> {
         let plots = plots(subject)?;
         for published_loses in [true, false] {
@@ -453,8 +453,8 @@ impl Example {
         u64::from(self.plot.earlier) + 2
     }
 
-    /// The transactions that the story is about, if there are others between: the first three, and
-    /// the last ones before the cut.
+    /// The transactions that the story is about, if there are others in between: the first three,
+    /// and the last ones before the cut.
     pub(super) fn about(&self) -> Option<impl Iterator<Item = u64> + use<>> {
         let (acts, _) = self.plot.acts();
         let begun = acts[..=self.fall.act.min(acts.len() - 1)].iter();
@@ -467,7 +467,7 @@ impl Example {
         (self.plot.between > 3).then_some(about)
     }
 
-    /// Plays it in a form, and tells it.
+    /// Plays the example in a form, and records it.
     pub(super) fn tell(&self, subject: &Subject, form: Form) -> Result<(Tale, Seen), String> {
         let (acts, begins) = self.plot.acts();
         let acts = (&acts[..], begins);
@@ -479,8 +479,8 @@ impl Example {
     }
 }
 
-/// The plots that are tried, those first that are easier to follow. In each a collection copies a
-/// page, or erases a block at least.
+/// The plots to try, simpler ones first. In each a collection copies a page, or at least erases a
+/// block.
 fn plots(subject: &Subject) -> Result<Vec<Plot>, String> {
     let mut plots = Vec::new();
     let orders = [
@@ -524,8 +524,8 @@ fn cut_of(issued: &[u64], fall: Fall) -> Cut {
     }
 }
 
-/// A cut of the plot after its three transactions began. If `published`, one at which the printed
-/// form loses data and the other does not.
+/// A cut of the plot after its three transactions began. With `published`, one at which the printed
+/// form loses data and the other one does not.
 fn try_falls(subject: &Subject, plot: Plot, published: bool) -> Result<Option<Fall>, String> {
     let (acts, begins) = plot.acts();
     let of_last = acts.iter().rposition(|act| matches!(act, Act::Rest));

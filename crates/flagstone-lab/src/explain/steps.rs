@@ -1,5 +1,5 @@
-//! From a tale to the steps of a pane: the operations in their order, the transaction of each, and
-//! what it changes on flash.
+//! Converts a tale into the steps of a pane: operations in order, the transaction of each, and its
+//! changes on flash.
 
 use super::cells::{Names, Reader};
 use super::story::{Change, Ending, Lane, Page, Pane, Step, Table, Tables};
@@ -10,18 +10,18 @@ use flagstone::nand::{Fate, FlashError, Geometry, OpKind, Traced};
 use flagstone::units::{Nanos, Ppn};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Turns tales into panes.
+/// Converts tales into panes.
 pub(super) struct Teller {
     pub(super) reader: Reader,
     pub(super) names: Names,
     pub(super) geometry: Geometry,
-    /// Logical pages whose place in the mapping table is shown; all if there are none.
+    /// Logical pages to show in the mapping table; all if empty.
     pub(super) pages: BTreeSet<u32>,
-    /// Reads of single pages are shown.
+    /// Whether single page reads are shown.
     pub(super) with_reads: bool,
 }
 
-/// A pane that is being made.
+/// A pane under construction.
 struct Making<'a> {
     teller: &'a Teller,
     names: Names,
@@ -29,15 +29,15 @@ struct Making<'a> {
     start: Vec<Option<Page>>,
     steps: Vec<Step>,
     part: u32,
-    /// Acknowledgements that are still to come: when, whose, and the text.
+    /// Future acknowledgements: instant, transaction, and text.
     coming: Vec<(Nanos, u64, String)>,
-    /// Transactions from this one on are told one by one.
+    /// The first transaction that is described individually.
     first: u64,
-    /// Reads in a row.
+    /// Consecutive reads.
     reads: Vec<u32>,
-    /// The transaction whose request the device works on.
+    /// The transaction whose request the device is executing.
     acting: Option<String>,
-    /// The page whose program the power cut: it may have landed.
+    /// The page whose program was in flight at the cut: it may have landed.
     doomed: Option<(Ppn, Kept)>,
 }
 
@@ -77,7 +77,7 @@ impl Teller {
         }
     }
 
-    /// A physical page in words: its block and its place there.
+    /// A physical page as text: block, and page within it.
     pub(super) fn place(&self, at: Ppn) -> String {
         let block = self.geometry.block_of(at);
         format!(
@@ -162,7 +162,7 @@ impl Making<'_> {
                     Lane::Power
                 };
                 if who.is_none() {
-                    // What was not told before the power failed never is.
+                    // Acknowledgements due after the power failed never happen.
                     self.coming.clear();
                 }
                 self.step(lane, Some(now), text).who = who;
@@ -184,7 +184,7 @@ impl Making<'_> {
         }
     }
 
-    /// Pages that were on flash and cannot be read any more, although no operation on them was cut.
+    /// Pages that became unreadable although no operation on them was cut.
     fn destroyed(&self, after: &[Option<Kept>]) -> Vec<String> {
         let told = self.steps.last().map_or(&[][..], |step| &step.more);
         let mut all = Vec::new();
@@ -210,7 +210,7 @@ impl Making<'_> {
         self.flash.iter().map(page).collect()
     }
 
-    /// Tells the acknowledgements that have come by now.
+    /// Adds the acknowledgements that are due by now.
     fn acknowledge(&mut self, now: Nanos) {
         let (come, coming) = std::mem::take(&mut self.coming)
             .into_iter()
@@ -252,7 +252,7 @@ impl Making<'_> {
         }
     }
 
-    /// Whose a page is, as it is told behind the page.
+    /// The owner of a page, as shown after the page.
     fn of_owner(&self, kept: &Kept) -> String {
         let owner = self.teller.reader.owner(kept, &self.names);
         owner.map_or(String::new(), |name| {
@@ -260,7 +260,7 @@ impl Making<'_> {
         })
     }
 
-    /// A page with its owner.
+    /// A page with its owner, as text.
     fn subject(&self, at: Ppn) -> String {
         let doomed = self.doomed.as_ref().filter(|(page, _)| *page == at);
         let kept = doomed.map(|(_, kept)| kept);
@@ -369,7 +369,7 @@ impl Making<'_> {
         }
     }
 
-    /// A program in words. One of contents that lie elsewhere already is a copy.
+    /// Describes a program. Contents that exist elsewhere already make it a copy.
     fn program(&self, at: Ppn, kept: &Kept) -> String {
         let place = self.teller.place(at);
         let Some(head) = Header::parse(&kept.spare) else {
@@ -399,7 +399,7 @@ impl Making<'_> {
         }
     }
 
-    /// Reads in a row are one step.
+    /// Adds consecutive reads as one step.
     fn flush_reads(&mut self) {
         let reads = std::mem::take(&mut self.reads);
         if reads.is_empty() {
@@ -443,8 +443,8 @@ impl Making<'_> {
         step.more = more;
     }
 
-    /// Decisions of a restart: those about transactions of the story one by one, the others
-    /// together.
+    /// Adds decisions of a restart: individually for transactions of the story, otherwise in
+    /// groups.
     fn ruled(&mut self, rulings: &[Ruling]) {
         self.part += 1;
         let mut groups: BTreeMap<Alike<'_>, (Vec<u32>, Vec<&str>)> = BTreeMap::new();
@@ -498,8 +498,8 @@ impl Making<'_> {
     }
 }
 
-/// What decisions that are told together have in common: whether they are told one by one, the name
-/// of the transaction then, the row, and whether the pages count.
+/// The key of grouped decisions: whether they are described individually, the transaction's name in
+/// that case, the row, and whether the pages count.
 type Alike<'a> = (bool, u64, &'a str, bool);
 
 fn kind_word(head: &Header) -> &'static str {

@@ -1,5 +1,5 @@
-//! What a page or a terminal shows: panes of steps, each with what it changes on flash. A story is
-//! data alone. Its page is a drawing of it.
+//! What is shown on a page or in a terminal: panes of steps, each with its changes on flash. A
+//! story is plain data.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -7,28 +7,28 @@ use std::collections::BTreeMap;
 /// One or two runs, side by side.
 #[derive(Debug, Clone, Serialize)]
 pub struct Story {
-    /// What it is about.
+    /// The subject.
     pub title: String,
-    /// One or two sentences on it.
+    /// One or two sentences about it.
     pub about: String,
-    /// The shape of the flash.
+    /// The geometry of the flash.
     pub shape: Shape,
     /// The rows of the recovery table.
     pub recovery: Vec<Rule>,
-    /// What the fields of spare areas mean, by name.
+    /// The meanings of spare area fields, by name.
     pub meanings: BTreeMap<&'static str, &'static str>,
     /// The runs.
     pub panes: Vec<Pane>,
 }
 
-/// The shape of the flash.
+/// The geometry of the flash.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Shape {
-    /// Planes, which work side by side.
+    /// Planes, which work in parallel.
     pub planes: u32,
-    /// Blocks of each.
+    /// Blocks per plane.
     pub blocks_per_plane: u32,
-    /// Pages of each block.
+    /// Pages per block.
     pub pages_per_block: u32,
 }
 
@@ -39,61 +39,61 @@ pub struct Rule {
     pub code: &'static str,
     /// The facts.
     pub facts: &'static str,
-    /// What follows.
+    /// The verdict.
     pub verdict: &'static str,
 }
 
 /// A run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Pane {
-    /// Which form it is.
+    /// The form of the protocol.
     pub name: String,
     /// The flash and the tables at its start.
     pub start: Vec<Option<Page>>,
-    /// What happened, in its order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// What is found in the end.
+    /// The final state.
     pub ending: Ending,
 }
 
-/// Something that happens.
+/// An event.
 #[derive(Debug, Clone, Serialize)]
 pub struct Step {
-    /// Steps of several panes that belong together have one number.
+    /// Number shared by corresponding steps of several panes.
     pub part: u32,
-    /// When, in microseconds of virtual time.
+    /// Instant, in microseconds of virtual time.
     pub at: Option<u64>,
-    /// The party that does it.
+    /// The party that acts.
     pub lane: Lane,
-    /// The transaction that it is about.
+    /// The transaction concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
-    /// What it is, in a sentence.
+    /// A sentence.
     pub text: String,
-    /// More about it, a line each.
+    /// Details, one per line.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub more: Vec<String>,
-    /// What it changes on flash, in order.
+    /// Changes on flash, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Change>,
-    /// In whose request it happened.
+    /// The transaction whose request caused it.
     #[serde(skip)]
     pub by: Option<String>,
-    /// How many steps it stands for that are left out.
+    /// Number of left-out steps that this step replaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folded: Option<u32>,
-    /// Pages that it is about.
+    /// Pages concerned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pages: Vec<u32>,
     /// The row of the recovery table that decides, and whether the pages count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ruled: Option<(&'static str, bool)>,
-    /// The tables from here on.
+    /// The tables from this step on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tables: Option<Tables>,
 }
 
-/// A party of a story.
+/// A party that acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lane {
@@ -105,7 +105,7 @@ pub enum Lane {
     Wait,
     /// The power.
     Power,
-    /// The restart decides.
+    /// A decision of the restart.
     Restart,
 }
 
@@ -113,36 +113,36 @@ pub enum Lane {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Change {
-    /// Pages have new contents.
+    /// Pages get new contents.
     Pages(BTreeMap<u32, Page>),
-    /// A block is blank.
+    /// A block is erased.
     Erase(u32),
-    /// All pages are as given.
+    /// All pages are as listed.
     All(Vec<Option<Page>>),
 }
 
 /// A page of the flash that is not blank.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Page {
-    /// data, trim, summary, map, root, log, torn, unknown.
+    /// One of: data, trim, summary, map, root, log, torn, unknown.
     pub kind: &'static str,
-    /// Few characters for a small cell.
+    /// A few characters for a small cell.
     pub label: String,
     /// The transaction that wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Fields of the spare area: name, and value in words.
+    /// Fields of the spare area: name, and value as text.
     pub spare: Vec<(&'static str, String)>,
-    /// What its data says, if that is the protocol's: entries of a log, verdicts of a summary.
+    /// The protocol's own data in it: entries of a log, verdicts of a summary.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub data: Vec<String>,
-    /// Physical pages that it names.
+    /// Physical pages that it refers to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<u32>,
-    /// Its own version, logical page and number, where links name those.
+    /// Its version (logical page and number), if links refer to versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<(u64, u64)>,
-    /// The version that it names.
+    /// The version that it refers to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<(u64, u64)>,
     /// Its commit flag.
@@ -153,13 +153,13 @@ pub struct Page {
 /// Tables in memory.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tables {
-    /// Logical page and place, of the pages that the story is about.
+    /// Logical page and address, for the pages that the story is about.
     pub mapping: Vec<(u32, u32)>,
-    /// Pages that the collector keeps.
+    /// Pages that the collector must keep.
     pub live: Vec<u32>,
     /// The state of each block.
     pub blocks: Vec<&'static str>,
-    /// The protocol's own.
+    /// The protocol's own tables.
     pub own: Vec<Table>,
 }
 
@@ -168,22 +168,22 @@ pub struct Tables {
 pub struct Table {
     /// Its name.
     pub name: String,
-    /// What each column has.
+    /// The column headings.
     pub columns: Vec<&'static str>,
     /// The rows.
     pub rows: Vec<Vec<String>>,
 }
 
-/// What is found in the end.
+/// The final state.
 #[derive(Debug, Clone, Serialize)]
 pub struct Ending {
-    /// Whether all is as it must be.
+    /// Whether everything is correct.
     pub good: bool,
-    /// In a sentence.
+    /// A sentence.
     pub text: String,
-    /// Why.
+    /// The reasons.
     pub why: Vec<String>,
-    /// Each page that the story is about: what must be there, what may be, and what is; whether
-    /// that is right.
+    /// Each page that the story is about: required, allowed and actual contents; whether they are
+    /// right.
     pub pages: Vec<(u32, String, String, bool)>,
 }

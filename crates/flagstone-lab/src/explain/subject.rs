@@ -1,5 +1,5 @@
-//! What is explained: a protocol under logical pages, or one under records, on the smallest device
-//! that suits it.
+//! The subject: a protocol for logical pages, or one for records, on the smallest device that suits
+//! it.
 
 use crate::campaign::write_of;
 use flagstone::commit::{
@@ -21,7 +21,7 @@ pub(crate) enum Form {
     Published,
 }
 
-/// What commits.
+/// The protocol.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum What {
     Pages(Kind),
@@ -90,7 +90,7 @@ impl What {
     }
 }
 
-/// What commits, and the device.
+/// The protocol, and the device.
 #[derive(Debug, Clone)]
 pub(super) struct Subject {
     pub(super) what: What,
@@ -169,15 +169,15 @@ enum Running {
     Records(Records),
 }
 
-/// A record-level device and what its host has in memory: the newest image of each page, and the
-/// transactions whose record in it is pending.
+/// A record device and its host's memory: the newest image of each page, and the transaction whose
+/// record in it is pending.
 struct Records {
     device: RecordDevice,
     images: BTreeMap<u32, (Page, Option<u64>)>,
     page_bytes: usize,
 }
 
-/// A device that runs, and its transactions by name.
+/// A running device, and its transactions by name.
 pub(super) struct Machine {
     running: Running,
     transactions: BTreeMap<u64, TxId>,
@@ -208,7 +208,7 @@ impl Machine {
                 options.tells = true;
                 let config = subject.config;
                 let mut device = RecordDevice::open(flash, kind, config, &options, Nanos::ZERO)?;
-                // The host's log is not part of the example: it says of none that it has committed.
+                // The host's log is not part of the example: it has no commits.
                 device.resolve(device.recovered_at(), &BTreeSet::new())?;
                 Running::Records(Records {
                     device,
@@ -251,7 +251,7 @@ impl Machine {
         }
     }
 
-    /// Pages that the collector has copied.
+    /// Number of pages copied by the collector.
     pub(super) fn copies(&self) -> u64 {
         self.ftl().stats().count(Operation::Program, Cause::Gc)
     }
@@ -302,7 +302,7 @@ impl Machine {
         match &mut self.running {
             Running::Pages(device) => match device.commit(now, tx)? {
                 Some(done) => Ok(done),
-                // It waits for its group, which is told that no other client comes.
+                // The commit waits for its group, so tell the group that no other client comes.
                 None => {
                     let done = device.acknowledged(now, true)?;
                     let own = done.iter().find(|(ended, _)| *ended == tx);
@@ -325,7 +325,7 @@ impl Machine {
             Running::Pages(device) => Ok(device.abort(now, tx)?),
             Running::Records(records) => {
                 let done = records.device.abort(now, tx)?;
-                // The host reads the pages again, without the records that were rolled back.
+                // The host rereads the pages, without the rolled back records.
                 records
                     .images
                     .retain(|_, (_, pending)| *pending != Some(name));
@@ -334,7 +334,7 @@ impl Machine {
         }
     }
 
-    /// The write that a page holds: the name of its transaction, and its number there.
+    /// The write that a page holds: name of the transaction, and number of the write.
     pub(super) fn read(&mut self, page: u32) -> Result<Option<(u64, u16)>, DeviceError> {
         let now = self.recovered_at();
         match &mut self.running {

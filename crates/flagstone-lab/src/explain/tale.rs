@@ -1,5 +1,5 @@
-//! What is written down while a device runs: its flash operations, and between them what was asked
-//! of it, what its tables held, and what a restart decided. Nothing here is drawn yet.
+//! The recording of a running device: flash operations, and between them requests, table contents,
+//! and decisions of restarts. Not rendered yet.
 
 use flagstone::commit::{Ruling, Table, mapping};
 use flagstone::ftl::{BlockState, Ftl};
@@ -7,36 +7,36 @@ use flagstone::nand::{Chip, Fate, Flash, OpKind, Traced};
 use flagstone::units::{Lpn, Nanos, Pbn, Ppn};
 use std::sync::{Arc, Mutex};
 
-/// A tale that two parts write: the tracer of the flash, and the code that drives the device.
+/// A recording with two writers: the flash tracer, and the code that drives the device.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tale {
-    /// The flash operations, which a [`Tracer`](flagstone::nand::Tracer) writes.
+    /// The flash operations, written by a [`Tracer`](flagstone::nand::Tracer).
     pub(crate) operations: Arc<Mutex<Vec<Traced>>>,
     remarks: Arc<Mutex<Vec<(usize, Remark)>>>,
 }
 
-/// Something between two flash operations.
+/// A remark between two flash operations.
 #[derive(Debug, Clone)]
 pub(crate) enum Remark {
-    /// What was asked of the device, or happened to it. `who` is a transaction, by the name that
-    /// its payloads have. `done` is when its commit is durable, in an acknowledgement.
+    /// A request, or an event of the device. `who` is a transaction, by its name in payloads.
+    /// `done` is when its commit is durable, for an acknowledgement.
     Said {
         now: Nanos,
         who: Option<u64>,
         text: String,
         done: Option<Nanos>,
     },
-    /// The transaction of this name has that identifier on the device.
+    /// The device identifier `tx` of transaction `who`.
     Called { who: u64, tx: u64 },
-    /// What is told begins here; before it the device was filled.
+    /// The story begins here; before, the device was filled.
     Begins,
-    /// The tables from here on.
+    /// The tables from this point on.
     Shows(Box<Shown>),
-    /// The power failed; with what became of each operation in flight.
+    /// The power failed; with the outcome of each operation in flight.
     Cut { now: Nanos, fates: Vec<Fate> },
-    /// The flash as it is now, page by page.
+    /// The current flash contents, page by page.
     Image(Vec<Option<Kept>>),
-    /// What a restart decided.
+    /// Decisions of a restart.
     Ruled(Vec<Ruling>),
 }
 
@@ -45,7 +45,7 @@ pub(crate) enum Remark {
 pub(crate) struct Kept {
     pub(crate) spare: Vec<u8>,
     pub(crate) data: Vec<u8>,
-    /// Cut in the middle: it cannot be read, or looks blank and would not hold a program.
+    /// Interrupted: the page cannot be read, or looks blank and would not hold a program.
     pub(crate) torn: bool,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn image(chip: &Chip) -> Vec<Option<Kept>> {
     (0..geometry.pages()).map(Ppn).map(page).collect()
 }
 
-/// The tale in its order.
+/// An event of the recording.
 pub(crate) enum Event {
     Operation(Traced),
     Remark(Remark),
@@ -100,7 +100,7 @@ impl Tale {
         self.remarks.lock().expect("one thread").push((at, remark));
     }
 
-    /// What was said of a transaction, or of the device.
+    /// Adds a remark about a transaction, or about the device.
     pub(crate) fn say(&self, now: Nanos, who: Option<u64>, text: impl Into<String>) {
         self.remark(Remark::Said {
             now,
@@ -110,7 +110,7 @@ impl Tale {
         });
     }
 
-    /// All of it, in order.
+    /// All events, in order.
     pub(crate) fn events(&self) -> Vec<Event> {
         let operations = self.operations.lock().expect("one thread");
         let remarks = self.remarks.lock().expect("one thread");

@@ -1,18 +1,18 @@
-//! The example on every protocol: its parts are there, what it shows is what was recorded, and the
-//! printed forms lose data where their repaired forms do not.
+//! The example on every protocol: it is complete, shows what was recorded, and printed forms lose
+//! data where the repaired ones do not.
 
 use super::*;
 use flagstone::commit::Kind;
 use std::sync::OnceLock;
 
-/// The examples of all protocols, which several tests look at: played once.
+/// The examples of all protocols, played once for several tests.
 fn all() -> &'static [(&'static str, Story)] {
     static ALL: OnceLock<Vec<(&str, Story)>> = OnceLock::new();
     let story = |name| (name, explain(name).expect("it is known").expect("it plays"));
     ALL.get_or_init(|| names().into_iter().map(story).collect())
 }
 
-/// What a story lacks of what each must have.
+/// Required parts that a story lacks.
 fn lacks(story: &Story) -> Vec<&'static str> {
     let steps = &story.panes[0].steps;
     let says = |what: &str| steps.iter().any(|step| step.text.contains(what));
@@ -86,8 +86,8 @@ fn printed_forms_lose_data_at_the_same_cut() {
 
 #[test]
 fn steps_build_what_the_flash_holds_in_the_end() {
-    // The image after the cut is read from the chip. What lies in it outside of what was in flight
-    // is what the steps before had made.
+    // The image after the cut is read from the chip. Except for operations in flight, it must be
+    // the result of the previous steps.
     for name in ["cfc", "seal", "mixsl", "scc"] {
         let story = explain(name).unwrap().unwrap();
         let mut pages = story.panes[0].start.clone();
@@ -124,7 +124,7 @@ fn the_printed_scc_loses_by_its_first_departure() {
     let story = explain("scc").unwrap().unwrap();
     let published = &story.panes[1];
     assert!(published.ending.why[1].starts_with("D1. "));
-    // The transaction that was rolled back counts, since its link found what it names.
+    // The rolled back transaction counts, because its link found what it refers to.
     let rolled_back = published
         .steps
         .iter()
@@ -138,7 +138,7 @@ fn the_printed_scc_loses_by_its_first_departure() {
     assert_eq!(ruled(&story.panes[0]), None, "its version was erased");
 }
 
-/// What the pages of a kind say, of all that a story programs.
+/// The descriptions of all programmed pages of a kind.
 fn contents<'a>(story: &'a Story, kind: &'a str) -> impl Iterator<Item = &'a [String]> {
     let steps = story.panes.iter().flat_map(|pane| &pane.steps);
     let changes = steps.flat_map(|step| &step.changes);
@@ -212,12 +212,12 @@ fn lighttx_as_printed_takes_the_older_of_two_writes() {
     assert!(why.iter().any(|why| why.starts_with("D2. ")), "{why:?}");
 }
 
-/// The run id of a counterexample of SCC as printed: what #2 wrote is rolled back and counts, since
-/// #4 writes the version that it names.
+/// The run id of a counterexample of SCC as printed: what #2 wrote is rolled back but counts, since
+/// #4 writes the version that it refers to.
 const RING: &str = "scc.published/g0/b0/w1x2/f1/s7177/n1/d0-f-n";
 
-/// What a filter by words would keep: the transactions that the violation names, and those that
-/// wrote the page that it names.
+/// What a filter by words would keep: the transactions that the violation names, and the writers of
+/// the page that it names.
 fn by_words(whole: &Pane) -> BTreeSet<String> {
     let numbers = |text: &str, word: &str| {
         let behind = text.split(word).skip(1);
@@ -250,7 +250,7 @@ fn a_story_keeps_what_the_violated_page_depends_on_and_leaves_the_rest_out() {
     };
     let (whole, story) = (told(true), told(false));
     let says = |pane: &Pane, what: &str| pane.steps.iter().any(|step| step.text.contains(what));
-    // Nothing in the violation is of #4, and the ring is closed by what it wrote.
+    // The violation does not mention #4, but the version that it wrote closes the ring.
     let named = by_words(&whole);
     assert!(named.contains("2") && !named.contains("4"), "{named:?}");
     for needed in [
@@ -261,14 +261,14 @@ fn a_story_keeps_what_the_violated_page_depends_on_and_leaves_the_rest_out() {
     ] {
         assert!(says(&story, needed), "{needed} is left out");
     }
-    // What is left out is there when it is asked for.
+    // Left-out steps are present if everything is requested.
     for other in ["#3 aborts", "#6 begins"] {
         assert!(says(&whole, other) && !says(&story, other), "{other}");
     }
     assert!(says(&story, "steps of others") && !says(&whole, "steps of others"));
 }
 
-/// The names of transactions in a text: `T6` or `#6`.
+/// The names of transactions in a text, such as `T6` or `#6`.
 fn names_in(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !(c.is_alphanumeric() || c == '#'));
     words.filter(|word| {
@@ -277,8 +277,8 @@ fn names_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where a story calls a transaction otherwise than its picture: a name that no cell and no client
-/// has, or a page whose field of its transaction and whose cell differ.
+/// Names on which text and picture of a story disagree: those that no cell and no client has, and
+/// pages whose transaction field differs from their cell.
 fn strangers(story: &Story) -> BTreeSet<String> {
     let (mut known, mut named) = (BTreeSet::new(), BTreeSet::new());
     let mut strangers = BTreeSet::new();
@@ -344,7 +344,7 @@ fn text_tables_and_fields_call_a_transaction_as_its_cells_do() {
         };
         let (mut story, _) = tell(&run, detail);
         assert_eq!(strangers(&story), BTreeSet::new(), "{id}");
-        // Control: the name that the device has for it.
+        // Control: the identifier that the device uses for the transaction.
         story.panes[0].ending.text += " T6";
         assert_eq!(strangers(&story), BTreeSet::from(["T6".into()]), "{id}");
     }
@@ -359,7 +359,7 @@ fn equal_calls_give_equal_pages_that_fetch_nothing() {
     let page = page(&one);
     assert_eq!(page, super::page(&two));
     for word in ["http://", "https://", "src=", "@import", "url("] {
-        // A name space is no address that is fetched, and an arrow is named within the page.
+        // An XML name space is not fetched, and arrows refer to parts of the page.
         let page = page
             .replace("http://www.w3.org/2000/svg", "")
             .replace("url(#", "");

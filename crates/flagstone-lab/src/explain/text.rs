@@ -1,4 +1,4 @@
-//! A story for a terminal: one timeline, a lane for each plane, and what was found in the end.
+//! A story for a terminal: one timeline, a column per plane, and the final state.
 
 use super::story::{Change, Lane, Pane, Step, Story};
 use std::fmt::Write;
@@ -8,7 +8,7 @@ pub fn text(story: &Story) -> String {
     let mut out = format!("{}: {}\n", story.title, story.about);
     for (index, pane) in story.panes.iter().enumerate() {
         let _ = write!(out, "\n--- {} ---\n", pane.name);
-        // The second run is the first one until the power fails, but for what it leaves out.
+        // The second run equals the first one until the cut, except for left-out steps.
         let all = index == 0 || story.panes.len() == 1;
         let from = match all {
             true => 0,
@@ -32,7 +32,7 @@ fn is_cut(step: &Step) -> bool {
     step.lane == Lane::Power
 }
 
-/// The columns of the lanes: the planes, with a mark in the one that works.
+/// The columns of the planes, with a mark for the one that works.
 fn lanes(lane: Lane, planes: u32) -> String {
     let of = |plane| match lane {
         Lane::Plane(busy) if busy == plane => '●',

@@ -1,4 +1,4 @@
-//! Operations of a window, drawn from a seed, and the keys that they know to be there.
+//! Draws the operations of a window from a seed, and tracks the existing keys.
 
 use super::keys::{KeyKind, Keys};
 use super::workload::{KeyChoice, KeyWorkload, Mix, WindowSpec};
@@ -10,38 +10,38 @@ use rand_pcg::Pcg64Mcg;
 /// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// A key that is not there gets a value.
+    /// Inserts a missing key.
     Insert(Key, Value),
-    /// A key that is there gets another.
+    /// Sets the value of an existing key.
     Update(Key, Value),
-    /// A key that is there goes.
+    /// Deletes an existing key.
     Delete(Key),
-    /// A search for a key that is there.
+    /// Searches an existing key.
     Search(Key),
-    /// A search for a key that is not.
+    /// Searches a missing key.
     Miss(Key),
     /// A range, from and to.
     Scan(Key, Key),
-    /// A search, then another value.
+    /// A search, then an update.
     Modify(Key, Value),
 }
 
-/// Bytes of a bucket that keys of the same place share, for the order of places.
+/// Assumed bytes of keys per bucket, to order keys by place.
 const BUCKET_KEYS: u64 = 192;
 
-/// Keys that are there, and the streams of random numbers that choose among them.
+/// The existing keys, and the random streams that select among them.
 pub struct Draw {
     fresh: Keys,
     dice: Pcg64Mcg,
     present: Vec<Key>,
-    /// Of values that fit into the index's.
+    /// Mask of values that fit the index.
     mask: u64,
     written: u64,
     uniform: bool,
 }
 
 impl Draw {
-    /// Nothing is there yet.
+    /// No keys exist yet.
     pub fn new(workload: &KeyWorkload, value_bytes: usize, seed: u64) -> Draw {
         Draw {
             fresh: Keys::new(workload.keys, seed),
@@ -53,7 +53,7 @@ impl Draw {
         }
     }
 
-    /// Keys that are there.
+    /// The existing keys.
     pub fn present(&self) -> &[Key] {
         &self.present
     }
@@ -76,8 +76,8 @@ impl Draw {
         Operation::Insert(key, value)
     }
 
-    /// Puts the keys into the order of their places, where a window needs it: by key for an index
-    /// with an order, by bucket for the others. Buckets are numbered by the last bits of the hash.
+    /// Sorts the keys by place, if a window needs that: by key for an ordered index, by bucket for
+    /// others. Buckets are numbered by the last bits of the hash.
     pub fn sort_by_place(&mut self, workload: &KeyWorkload, info: &IndexInfo) {
         let hot = |spec: &WindowSpec| matches!(spec.access, KeyChoice::Hot(_));
         if !workload.windows.iter().any(hot) {
@@ -121,7 +121,7 @@ impl Draw {
                 point -= weight;
             }
         }
-        // With nothing there, all that can happen is an insertion, or a search in vain.
+        // Without keys, only insertions and searches of missing keys are possible.
         if self.present.is_empty() && kind != 4 {
             kind = 0;
         }
@@ -136,7 +136,7 @@ impl Draw {
                 Operation::Delete(self.present.swap_remove(at))
             }
             3 => Operation::Search(self.key(chooser)),
-            // Among 2^63 even numbers drawn at random, none of the keys that are there.
+            // Among 2^63 random even numbers, this hits no existing key.
             4 => Operation::Miss(self.dice.next_u64().min(u64::MAX - 1)),
             5 => {
                 let from = self.key(chooser);
@@ -160,15 +160,15 @@ impl Draw {
     }
 }
 
-/// From 0 to below 1.
+/// Uniform from 0 to below 1.
 fn unit(dice: &mut Pcg64Mcg) -> f64 {
     (dice.next_u64() >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Chooses one of so many keys.
+/// Selects one of a number of keys.
 enum Chooser {
     Uniform,
-    /// The exponent that brings a uniform number to a place.
+    /// The exponent that maps a uniform number to a place.
     Hot(f64),
     Zipf(Zipf<f64>),
     Latest(Zipf<f64>),
@@ -180,7 +180,7 @@ impl Chooser {
         match access {
             KeyChoice::Uniform => Chooser::Uniform,
             KeyChoice::Hot(share) if share <= 0.5 => Chooser::Uniform,
-            // A share s of the accesses to the first 1 - s of the places: s^x = 1 - s.
+            // A share s of the accesses goes to the first 1 - s of the places: s^x = 1 - s.
             KeyChoice::Hot(share) => Chooser::Hot((1.0 - share).ln() / share.ln()),
             KeyChoice::Zipf(theta) => Chooser::Zipf(law(theta)),
             KeyChoice::Latest(theta) => Chooser::Latest(law(theta)),
@@ -191,7 +191,7 @@ impl Chooser {
         let at = match self {
             Chooser::Uniform => dice.random_range(0..keys),
             Chooser::Hot(exponent) => (unit(dice).powf(*exponent) * keys as f64) as usize,
-            // Keys lie in the order in which they were drawn, which is none.
+            // Keys are in the order of drawing, which is random.
             Chooser::Zipf(law) => law.sample(dice) as usize - 1,
             Chooser::Latest(law) => keys.saturating_sub(law.sample(dice) as usize),
         };

@@ -1,4 +1,4 @@
-//! Keys from a seed: how they lie among each other is what a tree's result depends on.
+//! Draws keys from a seed: their distribution affects the results of trees.
 //!
 //! ```text
 //!   uniform    64 random bits
@@ -7,9 +7,9 @@
 //!   ascending  each key above all before it, as times are
 //! ```
 //!
-//! A name becomes a real number in [0, 1] as [LazyBtree] §5.1 has it: its letters are the digits
-//! after the point, to the base 27. The number is scaled to 64 bits; a key that is there already
-//! takes the next one.
+//! A name becomes a real number in [0, 1] as in [LazyBtree] §5.1: its letters are the digits after
+//! the point, in base 27. The number is scaled to 64 bits; if the key exists, the next free one is
+//! used.
 
 use crate::names::{self, Named};
 use flagstone::index::Key;
@@ -26,7 +26,7 @@ pub enum KeyKind {
     Uniform,
     /// Names of authors.
     Names,
-    /// Each above all before it.
+    /// Each above all earlier keys.
     Ascending,
 }
 
@@ -38,10 +38,10 @@ impl KeyKind {
         (KeyKind::Ascending, "ascending"),
     ];
 
-    /// Finds one by its name.
+    /// The kind with this name.
     ///
     /// # Errors
-    /// Names those that there are.
+    /// Lists the names that exist.
     pub fn by_name(name: &str) -> Result<KeyKind, String> {
         names::by_name(name)
     }
@@ -67,7 +67,7 @@ impl<'de> Deserialize<'de> for KeyKind {
     }
 }
 
-/// Draws keys, each once.
+/// Draws distinct keys.
 #[derive(Debug)]
 pub struct Keys {
     rng: Pcg64Mcg,
@@ -82,7 +82,7 @@ enum Source {
 }
 
 impl Keys {
-    /// Keys of a kind.
+    /// Keys of kind `kind`.
     pub fn new(kind: KeyKind, seed: u64) -> Keys {
         let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x6b65_7973);
         let source = match kind {
@@ -93,10 +93,10 @@ impl Keys {
         Keys { rng, source }
     }
 
-    /// A key that was not drawn before. Below `u64::MAX`.
+    /// Draws a new key, below `u64::MAX`.
     pub fn draw(&mut self) -> Key {
         match &mut self.source {
-            // Two of 2^64 are equal once in a lifetime of runs; an index then has a key less.
+            // Two of 2^64 are practically never equal; an index would then have one key less.
             Source::Uniform => self.rng.next_u64().min(u64::MAX - 1),
             Source::Names(names) => names.draw(&mut self.rng),
             Source::Ascending(last) => {
@@ -140,7 +140,7 @@ impl Names {
         key
     }
 
-    /// Given name, sometimes an initial, surname: as bibliographies list them.
+    /// Given name, sometimes an initial, surname, as in bibliographies.
     fn name(&self, rng: &mut Pcg64Mcg) -> String {
         let pick = |list: &[String], law: &Zipf<f64>, rng: &mut Pcg64Mcg| {
             let rank = (law.sample(rng) as usize).clamp(1, list.len());
@@ -175,10 +175,10 @@ fn word(rng: &mut Pcg64Mcg) -> String {
     word
 }
 
-/// Letters that a key tells apart: 27^13 is below 2^62.
+/// Number of letters that distinguish keys: 27^13 is below 2^62.
 const LETTERS: usize = 13;
 
-/// A name as a number, of the same order as the names.
+/// A number for a name that preserves the order of names.
 fn number(name: &str) -> Key {
     let digit = |byte: u8| {
         if byte.is_ascii_lowercase() {

@@ -1,4 +1,4 @@
-//! Indexes under a workload, in virtual time: what they read, write, take and keep in memory.
+//! Indexes under a workload, in virtual time: page reads and writes, time, and memory.
 //!
 //! ```text
 //!   workload what is loaded, and windows of operations      A..H, ycsb-a..f, lazy-…
@@ -8,8 +8,7 @@
 //!   Bench    loads, warms up, measures each window          -> IndexRecord
 //! ```
 //!
-//! One client makes one request after the other. An answer that an index cannot give right, a key
-//! that it lost, ends the run.
+//! One client makes one request after another. A wrong answer, such as a lost key, ends the run.
 //!
 //! ```
 //! use flagstone::index::{IndexKind, Settings};
@@ -48,36 +47,36 @@ use flagstone::index::{
 };
 use flagstone::units::Nanos;
 
-/// An index, where it lies, and what is done to it.
+/// An index, its storage, and its workload.
 #[derive(Debug, Clone)]
 pub struct Bench {
     /// The index.
     pub index: IndexKind,
     /// Its settings.
     pub settings: Settings,
-    /// Its settings while it is loaded, where others would take long and leave the same pages: the
-    /// index is then closed and opened again with its own.
+    /// Settings during loading, if the normal ones would take long and leave the same pages: the
+    /// index is then closed and reopened with its normal settings.
     pub load: Option<Settings>,
-    /// Where it lies.
+    /// Where it is stored.
     pub place: Place,
-    /// What is done.
+    /// The workload.
     pub workload: KeyWorkload,
     /// Seed of keys and operations.
     pub seed: u64,
 }
 
-/// Why a run ended early.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// Nothing can be measured with this.
+    /// The configuration cannot be measured.
     #[error("{0}")]
     Setup(String),
-    /// The index gave up.
+    /// The index failed.
     #[error("{index}, after {operations} operations: {source}")]
     Index {
         /// The index.
         index: &'static str,
-        /// Operations until then.
+        /// Number of operations before.
         operations: u64,
         /// Why.
         source: IndexError,
@@ -87,21 +86,21 @@ pub enum BenchError {
     Lost {
         /// The index.
         index: &'static str,
-        /// Operations until then.
+        /// Number of operations before.
         operations: u64,
         /// The key.
         key: Key,
     },
 }
 
-/// Operations between two reports of progress.
+/// Number of operations between progress reports.
 const REPORT: u64 = 4096;
 
-/// Operations that are drawn before they are made, so that the processor time of a window is that
-/// of the index. Many, as the system's clock of a thread advances in steps of a few milliseconds.
+/// Number of operations drawn in advance, so that a window's processor time is that of the index.
+/// Large, because the system's thread clock advances in steps of a few milliseconds.
 const DRAWN: usize = 1 << 20;
 
-/// Makes a file what it was before a run, if that fails or is stopped.
+/// Restores a file to its state before a run, if the run fails or is stopped.
 struct Restore<'a> {
     place: &'a Place,
     before: Option<u64>,
@@ -117,10 +116,10 @@ impl Drop for Restore<'_> {
 }
 
 impl Bench {
-    /// Loads and measures. `progress` hears how many operations of how many are done.
+    /// Loads and measures. `progress` receives the number of operations done, and in total.
     ///
     /// # Errors
-    /// Settings that make no sense, a store that is full, an index that loses a key.
+    /// Invalid settings, a full store, or an index that loses a key.
     pub fn run(&self, progress: &dyn Fn(u64, u64)) -> Result<IndexRecord, BenchError> {
         let info = self.index.info();
         let value_bytes = self.settings.value_bytes(info);
@@ -222,15 +221,15 @@ impl Bench {
 }
 
 impl Bench {
-    /// An index that is given no memory takes what it cannot do without. Whether that is more than
-    /// what it is to have is asked before a file is made.
+    /// Checks the memory setting before a file is created: an index without memory takes its
+    /// minimum, which may exceed the setting.
     fn check_memory(&self) -> Result<(), BenchError> {
         let (info, page_bytes) = (self.index.info(), self.place.page_bytes());
         let given = self.settings.memory(info);
         let given = given.map_err(|error| BenchError::Setup(error.to_string()))?;
         let store = Box::new(MemStore::new(page_bytes, 1 << 16));
         let nothing = self.settings.clone().with("memory", 0);
-        // One that refuses says itself what it wants.
+        // If it refuses, it reports its minimum itself.
         let Ok((index, _)) = self.index.open(store, &nothing, Nanos::ZERO) else {
             return Ok(());
         };
@@ -245,20 +244,21 @@ impl Bench {
         )))
     }
 
-    /// Pages that a store needs at the most.
+    /// Maximum number of pages that a store needs.
     fn most_pages(&self, value_bytes: usize) -> u64 {
         let keys = self.workload.most_keys();
         let pair = self.most_bytes("key_bytes", 8) + self.most_bytes("record_bytes", 0);
-        // Half full pages, and as much again to collect in.
+        // Half full pages, and the same again for collection.
         let bytes = keys * (pair + value_bytes as u64) * 4;
         let full = bytes.div_ceil(self.place.page_bytes() as u64);
-        // A setting may have pages hold less than half of what fits.
+        // With some settings, pages hold less than half of their capacity.
         let emptier = match self.number("load_factor") {
             Some(load) if load > 0.0 => (0.5 / load).max(1.0),
             _ => 1.0,
         };
         let nodes = match self.number("order") {
-            // A node has so many entries at least, and a level of inner nodes half of those below.
+            // A node has at least this many entries, and each level of inner nodes half of those
+            // below.
             Some(order) if order >= 1.0 => 2 * keys.div_ceil(order as u64),
             _ => 0,
         };
@@ -272,7 +272,7 @@ impl Bench {
         self.settings.text(info, name).parse().ok()
     }
 
-    /// The longest of an index's byte strings, by the setting that says so, if it has that.
+    /// The maximum length of an index's byte strings, if it has such a setting.
     fn most_bytes(&self, name: &str, otherwise: u64) -> u64 {
         let info = self.index.info();
         if info.settings.iter().all(|setting| setting.name != name) {
@@ -280,12 +280,12 @@ impl Bench {
         }
         let lengths = self.settings.text(info, name).rsplit("..").next();
         let most = lengths.and_then(|most| most.trim().parse::<u64>().ok());
-        // What no index takes is refused when it is opened.
+        // Values that no index accepts are refused when it is opened.
         most.unwrap_or(otherwise).min(1 << 28)
     }
 }
 
-/// The one client of an index.
+/// The client of an index.
 struct Client<'a> {
     name: &'static str,
     index: Box<dyn Index>,
@@ -321,7 +321,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// The same index, closed and opened with the memory that it is measured with.
+    /// The same index, closed and reopened with its normal memory.
     fn reopened(mut self, bench: &Bench) -> Result<Self, BenchError> {
         self.flush()?;
         let store = self.index.into_store();
@@ -441,7 +441,7 @@ mod tests {
             ..bench.clone()
         };
         assert_ne!(run(&bench), run(&other));
-        // Where it lies changes how long it takes, and nothing else.
+        // The storage changes the times, and nothing else.
         let on_flash = run(&Bench {
             place: sim(),
             ..bench.clone()
@@ -465,7 +465,7 @@ mod tests {
         assert!(small.abs_diff(large) <= small / 50, "{small} {large}");
     }
 
-    /// What each index says that it needs is enough, and a byte less is not.
+    /// The minimum memory that each index states is enough, and one byte less is not.
     #[test]
     fn a_memory_that_is_too_small_is_refused_with_the_least_there_can_be() {
         for &index in IndexKind::ALL {
@@ -529,7 +529,7 @@ mod tests {
         std::fs::write(&path, "").expect("a file");
         bench.run(&|_, _| {}).unwrap_err();
         assert_eq!(std::fs::metadata(&path).expect("it is kept").len(), 0);
-        // What was there is not touched.
+        // Existing contents are not touched.
         std::fs::write(&path, "mine").expect("a file");
         let refused = bench.run(&|_, _| {}).unwrap_err().to_string();
         assert!(refused.contains("holds something already"), "{refused}");
@@ -568,7 +568,7 @@ mod tests {
             (record.records, record.windows[0].figures["splits"])
         };
         let [appearance, keys, packed] = LoadOrder::ALL.map(|(order, _)| run(order));
-        // As many keys, and the fuller the leaves, the more of them split.
+        // The number of keys is equal. The fuller the leaves, the more of them split.
         assert!((keys.0, packed.0) == (appearance.0, appearance.0));
         assert!(keys.1 < appearance.1 && appearance.1 < packed.1);
         assert!(keys.1 == 0.0 && packed.1 > 50.0, "{keys:?} {packed:?}");

@@ -1,4 +1,4 @@
-//! Where an index is measured: the simulated device, memory, or a file or block device.
+//! Storage of a measured index: the simulated device, memory, or a file or block device.
 //!
 //! A further place is a variant of [`Place`] and an arm in each of its functions.
 
@@ -11,12 +11,12 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// What an index lies on.
+/// The storage of an index.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Place {
     /// The simulated device, under a commit protocol.
     Sim {
-        /// The device. Only as many of its blocks are simulated as are needed.
+        /// The device. Only as many of its blocks as needed are simulated.
         device: Box<DeviceSpec>,
         /// The protocol.
         protocol: Kind,
@@ -28,18 +28,18 @@ pub enum Place {
         /// Bytes of a page.
         page_bytes: usize,
     },
-    /// A file that is not there yet, or a block device with zeros at both ends. Time is what its
-    /// requests take on the clock.
+    /// A file that does not exist yet, or a block device with zeros at both ends. Time is
+    /// wall-clock time of its requests.
     File {
         /// Where it is.
         path: PathBuf,
-        /// Bytes of a page, and how it is used.
+        /// Page size, and how the file is used.
         options: FileOptions,
     },
 }
 
-/// The least blocks that are simulated, of a plane and in all: with fewer, open blocks and the
-/// FTL's own would be a large part of the reserve.
+/// Minimum number of simulated blocks, per plane and in total: with fewer, open blocks and the
+/// FTL's own blocks would be a large part of the reserve.
 const LEAST_BLOCKS: u64 = 128;
 const LEAST_IN_ALL: u64 = 1024;
 
@@ -53,7 +53,7 @@ impl Place {
         }
     }
 
-    /// Bytes of its pages.
+    /// Page size in bytes.
     pub fn page_bytes(&self) -> usize {
         match self {
             Place::Sim { device, .. } => device.geometry.page_bytes as usize,
@@ -62,7 +62,7 @@ impl Place {
         }
     }
 
-    /// What a page read and a page program take, in seconds.
+    /// Duration of a page read and of a page program, in seconds.
     pub fn costs(&self) -> Option<(f64, f64)> {
         match self {
             Place::Mem { .. } | Place::File { .. } => None,
@@ -79,7 +79,7 @@ impl Place {
         }
     }
 
-    /// How long the file is before a run, if it is one and is there.
+    /// Length of the file before a run, if it is one and exists.
     pub(super) fn found(&self) -> Option<u64> {
         match self {
             Place::File { path, .. } => std::fs::metadata(path).ok().map(|meta| meta.len()),
@@ -87,13 +87,13 @@ impl Place {
         }
     }
 
-    /// Makes the file what it was before a run that failed: not there, or empty. One that held
-    /// something was never written.
+    /// Restores the file to its state before a failed run: missing, or empty. A file with contents
+    /// was never written.
     pub(super) fn restore(&self, before: Option<u64>) {
         let Place::File { path, .. } = self else {
             return;
         };
-        // Best effort: the error that the run ended with is the one to tell.
+        // Best effort: report the run's error, not one from here.
         let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
         let _ = match before {
             _ if !is_file => Ok(()),
@@ -103,11 +103,10 @@ impl Place {
         };
     }
 
-    /// A blank store with room for so many pages, or as many as the device has.
+    /// A blank store with room for `pages` pages, or as many as the device has.
     ///
     /// # Errors
-    /// A device that the protocol does not run on, or a file that cannot be used, or holds
-    /// something.
+    /// The protocol does not run on the device, or the file is unusable or has contents.
     pub fn open(&self, pages: u64) -> Result<Box<dyn BackingStore>, String> {
         match self {
             Place::Mem { page_bytes } => {
@@ -148,12 +147,12 @@ impl Place {
     }
 }
 
-/// Bytes at either end of a block device that must be zeros. The file systems, volume managers and
-/// partition tables of today keep what they are known by there, many of them not in the first page.
+/// Bytes at either end of a block device that must be zero. File systems, volume managers and
+/// partition tables keep their signatures there, often not in the first page.
 const ENDS: u64 = 1 << 20;
 
-/// Whether nothing is lost if a file or block device is written. A file is blank if it is empty; a
-/// device has always a length.
+/// Whether writing to a file or block device loses nothing. A file is blank if it is empty; a
+/// device never has length 0.
 fn is_blank(path: &Path) -> io::Result<bool> {
     let mut file = File::open(path)?;
     if file.metadata()?.is_file() {
@@ -175,7 +174,7 @@ fn ends_are_zeros(file: &mut (impl Read + Seek)) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The device with as many of its blocks as so many pages need, the same number on each plane.
+/// The device with as many blocks as `pages` pages need, equally many per plane.
 fn fitted(device: &DeviceSpec, pages: u64) -> DeviceSpec {
     let mut spec = device.clone();
     let geometry = &mut spec.geometry;
@@ -214,7 +213,7 @@ mod tests {
         assert!(refused.contains("holds something already"), "{refused}");
     }
 
-    /// Where ext4, MD, btrfs and the second partition table keep what they are known by.
+    /// The places of signatures of ext4, MD, btrfs and the second partition table.
     #[test]
     fn a_device_is_blank_only_if_no_file_system_may_be_on_it() {
         let len = 4 << 20;

@@ -1,4 +1,4 @@
-//! What was measured of an index: one record, one JSON object, whatever prints it.
+//! Measurements of an index: one record, one JSON object.
 
 use super::{Bench, WindowSpec};
 use crate::replay::given;
@@ -7,7 +7,7 @@ use flagstone::index::Index;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What one window came to.
+/// Measurements of one window.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Window {
     /// Its name.
@@ -16,11 +16,11 @@ pub struct Window {
     pub operations: u64,
     /// Pages read.
     pub reads: u64,
-    /// Pages written, coarse ones included.
+    /// Pages written, including coarse writes.
     pub writes: u64,
-    /// Requests that read several pages side by side.
+    /// Requests that read several pages in parallel.
     pub coarse_reads: u64,
-    /// Requests that wrote several pages side by side.
+    /// Requests that wrote several pages in parallel.
     pub coarse_writes: u64,
     /// Pages written by those.
     pub coarse_pages: u64,
@@ -28,14 +28,14 @@ pub struct Window {
     pub virtual_ns: u64,
     /// Key comparisons.
     pub comparisons: u64,
-    /// Share of the page accesses that found the page in memory.
+    /// Fraction of page accesses that were cache hits.
     pub hit_ratio: f64,
     /// Bytes in memory at the end, by structure.
     pub memory_bytes: BTreeMap<&'static str, u64>,
-    /// What the index counts of its own.
+    /// The index's own counters.
     pub figures: BTreeMap<&'static str, f64>,
-    /// Processor time of the window, the simulated device included. Depends on the machine: only
-    /// ratios mean something. A file store's own threads are not in it.
+    /// Processor time of the window, including the simulated device. Depends on the machine: only
+    /// ratios are meaningful. Excludes threads of a file store.
     pub cpu_s: f64,
 }
 
@@ -62,33 +62,33 @@ impl Window {
     }
 }
 
-/// What a run came to.
+/// Measurements of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IndexRecord {
     /// The index.
     pub index: &'static str,
-    /// What was set, beyond defaults.
+    /// Settings other than defaults.
     pub settings: BTreeMap<String, String>,
     /// The workload.
     pub workload: String,
-    /// Where the index lies: `sim` or `mem`.
+    /// Storage of the index: `sim`, `mem` or `file`.
     pub store: &'static str,
     /// The device, if there is one.
     pub device: Option<String>,
     /// The commit protocol, if there is one.
     pub protocol: Option<&'static str>,
-    /// What was set of the protocol.
+    /// Settings of the protocol.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub protocol_settings: BTreeMap<String, String>,
     /// Seed of keys and operations.
     pub seed: u64,
-    /// Keys before the first window.
+    /// Number of keys before the first window.
     pub loaded: u64,
-    /// Keys behind the last.
+    /// Number of keys after the last window.
     pub records: u64,
     /// The windows.
     pub windows: Vec<Window>,
-    /// Processor time of the load and the warm-up.
+    /// Processor time of loading and warm-up.
     pub load_s: f64,
 }
 

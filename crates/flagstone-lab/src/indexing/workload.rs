@@ -1,29 +1,28 @@
-//! Workloads on keys: what is loaded, and the windows of operations that are measured one after the
-//! other.
+//! Key workloads: the loaded keys, and the windows of operations that are measured in sequence.
 
 use super::keys::KeyKind;
 use crate::names::Named;
 use crate::nearest::no_such;
 use serde::{Deserialize, Serialize};
 
-/// Records that a workload can have: their keys are in memory.
+/// Maximum number of records: their keys are in memory.
 const RECORDS_MAX: u64 = 1 << 30;
 
-/// Operations that a window can have: some weeks of them.
+/// Maximum number of operations per window: several weeks of them.
 const OPERATIONS_MAX: u64 = 1 << 40;
 
-/// What one operation of a window is, by weights; they need not add up to 1.
+/// The mix of operations in a window, as weights; they need not add up to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Mix {
     /// A new key.
     pub insert: f64,
-    /// A new value for a key that is there.
+    /// A new value for an existing key.
     pub update: f64,
-    /// A key that is there goes.
+    /// Deletion of an existing key.
     pub delete: f64,
-    /// A search for a key that is there.
+    /// A search of an existing key.
     pub search: f64,
-    /// A search for a key that is not.
+    /// A search of a missing key.
     pub miss: f64,
     /// A range of up to a hundred keys.
     pub scan: f64,
@@ -31,31 +30,31 @@ pub struct Mix {
     pub modify: f64,
 }
 
-/// Which of the keys that are there.
+/// Selection among the existing keys.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KeyChoice {
-    /// Any.
+    /// Uniform.
     Uniform,
-    /// `Hot(0.8)`: 80 % of the accesses go to 20 % of the places, and so on inside these, Zipf's
-    /// law with one exponent (Knuth's 80-20 rule). A place is where an index keeps a key: hot keys
-    /// lie side by side, in key order for a tree, in bucket order for a hash index, whose buckets
+    /// `Hot(0.8)`: 80 % of the accesses go to 20 % of the places, and so on inside these: Zipf's
+    /// law with one exponent (Knuth's 80-20 rule). A place is where an index stores a key: hot keys
+    /// are adjacent, in key order for a tree, in bucket order for a hash index, whose hot buckets
     /// may be scattered (see [`KeyWorkload::scattered`]).
     Hot(f64),
-    /// Zipf's law over keys, wherever they lie.
+    /// Zipf's law over keys, regardless of their places.
     Zipf(f64),
-    /// Zipf's law over keys, the newest first.
+    /// Zipf's law over keys, newest first.
     Latest(f64),
 }
 
-/// In which order keys are loaded: what the leaves of a tree hold depends on it.
+/// The order in which keys are loaded, which determines the fill of a tree's leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LoadOrder {
-    /// As they are drawn: leaves are filled at random, to 69 %.
+    /// In the order of drawing: leaves are filled at random, to 69 %.
     #[default]
     Appearance,
-    /// By key, as a sort leaves them: each leaf that was split has half of its room taken.
+    /// Sorted by key: each split leaf stays half full.
     Keys,
-    /// By key and at once: leaves are full, as bulk loads leave them.
+    /// Sorted by key and loaded at once: leaves are full, as after bulk loads.
     Packed,
 }
 
@@ -81,13 +80,13 @@ impl Named for LoadOrder {
 pub struct WindowSpec {
     /// Its name in results.
     pub name: String,
-    /// Operations.
+    /// Number of operations.
     pub operations: u64,
-    /// What they are.
+    /// The mix of operations.
     pub mix: Mix,
-    /// On which keys.
+    /// The selection of keys.
     pub access: KeyChoice,
-    /// Whether the index is flushed at its end, before it is looked at.
+    /// Whether the index is flushed at the end, before it is measured.
     pub flush: bool,
 }
 
@@ -96,17 +95,17 @@ pub struct WindowSpec {
 pub struct KeyWorkload {
     /// Its name.
     pub name: String,
-    /// What keys there are.
+    /// The kind of keys.
     pub keys: KeyKind,
-    /// Keys that are inserted before anything is measured.
+    /// Number of keys inserted before the measurement.
     pub load: u64,
-    /// In which order.
+    /// Their order.
     pub load_order: LoadOrder,
-    /// Operations like those of the first window that are made before it, uncounted.
+    /// Number of unmeasured operations before the first window, with its mix.
     pub warm_up: u64,
     /// The windows.
     pub windows: Vec<WindowSpec>,
-    /// Whether the hot buckets of a hash index lie anywhere, and not side by side.
+    /// Whether the hot buckets of a hash index are scattered, not adjacent.
     pub scattered: bool,
 }
 
@@ -144,7 +143,7 @@ pub struct BenchOptions {
 }
 
 impl BenchOptions {
-    /// The same with a part of the records and operations.
+    /// These options with scaled numbers of records and operations.
     #[must_use]
     pub fn scaled(&self, scale: impl Fn(u64) -> u64) -> BenchOptions {
         BenchOptions {
@@ -156,7 +155,7 @@ impl BenchOptions {
     }
 }
 
-/// The names of all workloads, with what they are.
+/// The names of all workloads, with descriptions.
 pub const WORKLOADS: &[(&str, &str)] = &[
     (
         "A",
@@ -219,14 +218,14 @@ fn spec(name: impl Into<String>, operations: u64, mix: Mix, access: KeyChoice) -
     }
 }
 
-/// Share of the authors of [LazyBtree] §5.1 that the tree has before the measurement.
+/// Fraction of the authors of [LazyBtree] §5.1 that are in the tree before the measurement.
 const INITIAL: f64 = 540_936.0 / 610_907.0;
 
 impl KeyWorkload {
-    /// A workload by its name.
+    /// The workload with this name.
     ///
     /// # Errors
-    /// No such workload, with the one that was probably meant; numbers that make no sense.
+    /// No such workload, with a similar name; or invalid numbers.
     pub fn new(name: &str, options: &BenchOptions) -> Result<KeyWorkload, String> {
         let names: Vec<&str> = WORKLOADS.iter().map(|(name, _)| *name).collect();
         if !names.contains(&name) {
@@ -295,7 +294,7 @@ impl KeyWorkload {
         Ok(workload)
     }
 
-    /// Keys that there are at most at any time.
+    /// Maximum number of keys at any time.
     pub fn most_keys(&self) -> u64 {
         let inserted = |spec: &WindowSpec| {
             let Mix {
@@ -328,8 +327,8 @@ impl KeyWorkload {
         self.windows.push(spec(kind, operations, mix, access));
     }
 
-    /// [LazyBtree] §5.1. All four insert the same keys, the new authors. In the mixes these
-    /// insertions are 60 % of the updates.
+    /// [LazyBtree] §5.1. All four workloads insert the same keys, the new authors. In the mixes
+    /// these insertions are 60 % of the updates.
     fn lazy(&mut self, kind: &str, options: &BenchOptions) {
         self.keys = KeyKind::Names;
         self.load = (options.records as f64 * INITIAL).round() as u64;
@@ -387,7 +386,7 @@ impl KeyWorkload {
                         size.to_string()
                     };
                     let grow = spec(name, more, inserts, KeyChoice::Uniform);
-                    // [SAL] §4.3 looks at the memory when all log regions are merged.
+                    // [SAL] §4.3 measures the memory when all log regions are merged.
                     let flush = trace == "G";
                     self.windows.push(WindowSpec { flush, ..grow });
                     if trace == "B" {

@@ -1,8 +1,8 @@
-//! Replay: a device is filled, a script is played on it in virtual time, everything is counted, and
-//! in the end the power is switched off to see how long a restart takes.
+//! Replay: fills a device, plays a script on it in virtual time with all counters, and finally
+//! cycles the power to measure a restart.
 //!
-//! Virtual time is exact: two runs with the same configuration and seed give the same figures, on
-//! every machine and for any number of threads. Only `timing` depends on the machine.
+//! Virtual time is deterministic: runs with equal configuration and seed give equal figures, on
+//! every machine and with any number of threads. Only `timing` depends on the machine.
 //!
 //! ```
 //! use flagstone::commit::{Kind, Options};
@@ -74,16 +74,16 @@ pub struct Setup {
     pub options: Options,
     /// The device.
     pub device: DeviceSpec,
-    /// How far transactions overlap; nothing takes the loosest level that the protocol supports.
+    /// How far transactions overlap; `None` for the loosest level that the protocol supports.
     pub isolation: Option<Isolation>,
-    /// The rest, as experiment files have it as well.
+    /// Further settings, shared with experiment files.
     pub terms: Terms,
 }
 
-/// Why a run could not be made.
+/// Why a run is not possible.
 #[derive(Debug, Error)]
 pub enum ReplayError {
-    /// The protocol cannot do it.
+    /// The protocol does not support it.
     #[error("{0}")]
     Refused(String),
     /// The device stopped.
@@ -107,7 +107,7 @@ pub enum ReplayError {
     Image(ImageError),
 }
 
-// By hand: derived, it would name the cause as a source, which is the message already.
+// Not derived: the source would repeat the message.
 impl From<ImageError> for ReplayError {
     fn from(error: ImageError) -> Self {
         ReplayError::Image(error)
@@ -115,16 +115,16 @@ impl From<ImageError> for ReplayError {
 }
 
 impl ReplayError {
-    /// Whether the protocol refused what was asked, as opposed to a run that failed.
+    /// Whether the protocol refused the request, as opposed to a failed run.
     pub fn is_refusal(&self) -> bool {
         matches!(self, ReplayError::Refused(_))
     }
 }
 
-/// The script of a synthetic workload, with a begin every microsecond for open loops.
+/// The script of a synthetic workload, with one begin per microsecond for open loops.
 ///
 /// # Errors
-/// A workload that cannot be drawn.
+/// The workload cannot be drawn.
 pub fn script_of(workload: &Workload) -> Result<Script, WorkloadError> {
     let mut script = Script::default();
     let mut transactions = workload.transactions()?;
@@ -147,10 +147,10 @@ pub fn script_of(workload: &Workload) -> Result<Script, WorkloadError> {
 }
 
 impl Setup {
-    /// The isolation that the run will have.
+    /// The isolation level of the run.
     ///
     /// # Errors
-    /// One that the protocol does not support.
+    /// The protocol does not support it.
     pub fn isolation(&self) -> Result<Isolation, ReplayError> {
         let info = self.kind.info();
         match self.isolation {
@@ -163,10 +163,10 @@ impl Setup {
         }
     }
 
-    /// Logical pages that the device offers under this protocol.
+    /// Number of logical pages of the device under this protocol.
     ///
     /// # Errors
-    /// A device that does not suit the protocol.
+    /// The device does not suit the protocol.
     pub fn capacity(&self) -> Result<u32, ReplayError> {
         let format = self
             .kind
@@ -180,10 +180,10 @@ impl Setup {
             .map_err(|error| ReplayError::Refused(error.0))
     }
 
-    /// Whether a blank device starts under this protocol with these options.
+    /// Checks whether a blank device starts under this protocol with these options.
     ///
     /// # Errors
-    /// What the protocol or the device refuses.
+    /// The protocol or the device refuses them.
     pub fn starts(&self) -> Result<(), ReplayError> {
         self.capacity()?;
         self.open(self.blank()).map(|_| ())
@@ -216,11 +216,11 @@ impl Setup {
         }
     }
 
-    /// A device that is filled, and overwritten until the collector is at work, as far as `fill`
-    /// and `overwrite` ask for it, and the instant at which that is done.
+    /// A device that was filled, and overwritten until the collector works, as `fill` and
+    /// `overwrite` say; and the instant at which that is complete.
     ///
     /// # Errors
-    /// A device that does not suit the protocol or is too full.
+    /// The device does not suit the protocol or is too full.
     pub fn filled(&self) -> Result<(Device, Nanos), ReplayError> {
         let alone = self.to_fill();
         let mut device = alone.open(alone.blank())?;
@@ -230,7 +230,7 @@ impl Setup {
         Ok((device, now))
     }
 
-    /// What a filled device depends on. The rest is as by default, so that the fill cannot read it.
+    /// What a filled device depends on; everything else has defaults, so the fill cannot use it.
     fn to_fill(&self) -> Setup {
         Setup {
             kind: self.kind,
@@ -257,8 +257,8 @@ impl Setup {
         batch.end(device, now)
     }
 
-    /// Writes what a script reads before it writes it, and the device does not hold: a read of
-    /// nothing costs nothing. Returns how many pages these were.
+    /// Writes pages that a script reads before it writes them and that the device lacks: reading an
+    /// empty page would cost nothing. Returns their number.
     fn fill_for_reads(
         &self,
         device: &mut Device,
@@ -275,7 +275,7 @@ impl Setup {
         Ok((pages.len() as u64, batch.end(device, now)?))
     }
 
-    /// What is to be written to a device of so many logical pages, of whatever kind.
+    /// The fill order for a device of any kind with `pages` logical pages.
     pub(crate) fn order<D>(&self, pages: u32, ftl: fn(&D) -> &Ftl) -> Order<D> {
         Order {
             pages: (f64::from(pages) * self.terms.fill.clamp(0.0, 1.0)) as u32,
@@ -285,7 +285,7 @@ impl Setup {
         }
     }
 
-    /// What [`Setup::filled`] takes, about, in the unit of [`effort`].
+    /// Approximate cost of [`Setup::filled`], in the unit of [`effort`].
     pub fn filling(&self) -> u64 {
         let geometry = &self.device.geometry;
         let filled = f64::from(self.capacity().unwrap_or(0)) * self.terms.fill.clamp(0.0, 1.0);
@@ -297,15 +297,15 @@ impl Setup {
         filled as u64 * effort::FILLED + overwritten as u64 * effort::OVERWRITTEN
     }
 
-    /// Makes the run.
+    /// Executes the run.
     ///
     /// # Errors
-    /// What the protocol does not support, a script that does not fit, a device that stops.
+    /// The protocol lacks support, the script does not fit, or the device fails.
     pub fn run(&self, script: &Script, source: &InputName) -> Result<ReplayRecord, ReplayError> {
         self.run_timed(script, source).map(|(record, _)| record)
     }
 
-    /// The same, with the times of each transaction.
+    /// Executes the run; also returns the times of each transaction.
     ///
     /// # Errors
     /// As [`Setup::run`].
@@ -322,7 +322,8 @@ impl Setup {
         Ok((record, times))
     }
 
-    /// Makes the run on a copy of a device that [`Setup::filled`] gave, for other runs to follow.
+    /// Executes the run on a copy of a device from [`Setup::filled`], which other runs can use
+    /// again.
     ///
     /// # Errors
     /// As [`Setup::run`].
@@ -339,11 +340,11 @@ impl Setup {
         Ok(record)
     }
 
-    /// Makes the run on a device that was filled before and saved. It has been switched off and on
-    /// since, and how full it is, is as it is found.
+    /// Executes the run on a saved device that was filled before. It has been power-cycled since
+    /// then; its fill level is as found.
     ///
     /// # Errors
-    /// As [`Setup::run`], and what [`image::load`] says.
+    /// As [`Setup::run`] and [`image::load`].
     pub fn run_saved(
         &self,
         image: &Path,
@@ -367,7 +368,7 @@ impl Setup {
         Ok(record)
     }
 
-    /// What a saved device says that it was run with.
+    /// The configuration stored in a saved device.
     pub fn saved(&self) -> image::Setup {
         image::Setup {
             kind: self.kind,
@@ -388,7 +389,7 @@ impl Setup {
         let (unwritten, filled) = self
             .fill_for_reads(&mut device, filled, script)
             .map_err(|source| self.failed(source))?;
-        // A device that was only filled has had time to prepare the blocks that are left.
+        // A device that was only filled has had time to erase the remaining blocks.
         let start = match self.terms.overwrite {
             true => filled,
             false => device
@@ -460,7 +461,7 @@ impl Setup {
         }
     }
 
-    /// Switches the power off and on: how long recovery takes, and how many pages it reads.
+    /// Cycles the power. Returns the recovery time, and the number of pages read.
     fn restart(&self, device: Device) -> Result<(u64, u64), ReplayError> {
         let device = self.open(power_off(device.into_flash()))?;
         Ok((
@@ -474,16 +475,16 @@ fn erase_counts(device: &Device) -> &[u32] {
     chip_of(device.ftl()).erase_counts()
 }
 
-/// What is played, for the record.
+/// Describes the input, for the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputName {
     /// Name of the trace or of the workload.
     pub name: String,
-    /// Checksum of the trace file; none for a workload.
+    /// Checksum of the trace file; `None` for a workload.
     pub sha256: Option<String>,
 }
 
-/// The pages that a fill writes, one after the other.
+/// The sequence of pages that a fill writes.
 pub(crate) struct Order<D> {
     pages: u32,
     overwrite: bool,
@@ -491,14 +492,14 @@ pub(crate) struct Order<D> {
     ftl: fn(&D) -> &Ftl,
 }
 
-/// Overwrites, as a multiple of the pages of the flash, after which the collector is at work
-/// whatever the free blocks say.
+/// Overwrites, as a multiple of the flash pages, after which the collector counts as working
+/// regardless of free blocks.
 const PASSES_MAX: u64 = 4;
 
 impl<D> Order<D> {
-    /// Has all pages written in order. Then overwrites at random, until the free blocks are used up
-    /// and half as much as the device holds has been rewritten: from there on the collector works
-    /// all the time.
+    /// Writes all pages in order, then overwrites at random until the free blocks are used up and
+    /// half of the device's contents have been rewritten: from then on the collector works
+    /// constantly.
     pub(crate) fn write(
         &self,
         device: &mut D,
@@ -528,8 +529,7 @@ impl<D> Order<D> {
     }
 }
 
-/// With so few free blocks the collector is at work. Zones set blocks aside on top of that: they
-/// count as used here.
+/// With this few free blocks the collector works. Blocks set aside by zones count as used.
 fn few_blocks(ftl: &Ftl) -> u32 {
     let geometry = ftl.geometry();
     let share = (f64::from(geometry.blocks()) * ftl.config().gc_threshold).ceil() as u32;
@@ -554,7 +554,7 @@ impl Batch {
 
     fn write(&mut self, device: &mut Device, now: Nanos, page: u32) -> Result<Nanos, DeviceError> {
         let mut now = now;
-        // Some protocols take each page once in a transaction.
+        // Some protocols take each page once per transaction.
         if self.written.len() == BATCH_PAGES || self.written.contains(&page) {
             now = self.end(device, now)?;
         }

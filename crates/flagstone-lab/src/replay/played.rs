@@ -1,4 +1,4 @@
-//! A script as transactions that clients run: each page that it reads or writes is one record.
+//! A script as client transactions: each page that it reads or writes is one record.
 
 use super::Script;
 use crate::driver::Source;
@@ -15,7 +15,7 @@ pub struct Played<'a> {
 }
 
 impl<'a> Played<'a> {
-    /// From the script's first transaction on.
+    /// Starts with the script's first transaction.
     pub fn new(script: &'a Script) -> Self {
         Played {
             script,
@@ -24,7 +24,7 @@ impl<'a> Played<'a> {
         }
     }
 
-    /// Whether transactions that were rolled back in the recording are rolled back here as well.
+    /// Sets whether transactions that were rolled back in the recording are rolled back here.
     #[must_use]
     pub fn with_recorded_aborts(self, recorded_aborts: bool) -> Self {
         Played {

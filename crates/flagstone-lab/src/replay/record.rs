@@ -1,4 +1,4 @@
-//! The result of a run: one record, one JSON object, whatever prints it.
+//! The result of a run: one record, one JSON object.
 
 use super::{InputName, Setup};
 use crate::driver::{Counted, Load};
@@ -23,14 +23,14 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Of these samples; all zero if there are none.
+    /// Computed from samples; all zero if there are none.
     pub fn of(samples: &[u64]) -> Latency {
         if samples.is_empty() {
             return Latency::default();
         }
         let mut sorted = samples.to_vec();
         sorted.sort_unstable();
-        // The smallest sample that so many of a thousand do not exceed (nearest rank).
+        // The smallest sample with the given fraction of samples not above it (nearest rank).
         let rank = |per_mille: usize| sorted[(sorted.len() * per_mille).div_ceil(1000).max(1) - 1];
         let sum: u128 = sorted.iter().map(|&ns| u128::from(ns)).sum();
         Latency {
@@ -42,10 +42,10 @@ impl Latency {
     }
 }
 
-/// Block erases of the measured window.
+/// Block erases in the measured window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
 pub struct Erases {
-    /// All of them.
+    /// Total.
     pub total: u64,
     /// Of the block with the fewest.
     pub min: u32,
@@ -54,7 +54,7 @@ pub struct Erases {
 }
 
 impl Erases {
-    /// From what each block had before and has after.
+    /// From the counts of each block before and after.
     pub fn between(before: &[u32], after: &[u32]) -> Erases {
         let each = || before.iter().zip(after).map(|(b, a)| a - b);
         Erases {
@@ -75,7 +75,7 @@ pub struct ReplayRecord {
     pub protocol: &'static str,
     /// The form as printed instead of the repaired one.
     pub as_published: bool,
-    /// Settings of the protocol, as far as they were given.
+    /// Explicit settings of the protocol.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
     /// The device.
@@ -86,13 +86,13 @@ pub struct ReplayRecord {
     pub trace_sha256: Option<String>,
     /// How far transactions overlapped.
     pub isolation: &'static str,
-    /// Extra aborts.
+    /// Fraction of additional aborts.
     pub abort_ratio: f64,
-    /// How full the device was.
+    /// Fraction of the device that was filled.
     pub fill: f64,
-    /// Share of free blocks below which the collector starts.
+    /// Fraction of free blocks below which the collector starts.
     pub gc_threshold: f64,
-    /// Clients of a closed loop; none in an open one.
+    /// Clients of a closed loop; `None` in an open loop.
     pub clients: Option<u32>,
     /// Acceleration of an open loop.
     pub speedup: Option<f64>,
@@ -104,87 +104,85 @@ pub struct ReplayRecord {
     pub transactions_aborted: u64,
     /// The measured window, in virtual time.
     pub virtual_ns: u64,
-    /// Committed transactions a second of virtual time.
+    /// Committed transactions per second of virtual time.
     pub throughput_tps: f64,
-    /// Response time: what a client waits for a transaction that commits, from the end of its last
-    /// one (closed loop) or the arrival (open loop) to the acknowledgement.
+    /// Response time of committed transactions: from the end of the client's last one (closed loop)
+    /// or the arrival (open loop) to the acknowledgement.
     pub response_ns: Latency,
-    /// The same of transactions that only read; all zero if there are none.
+    /// Response time of transactions that only read; all zero if there are none.
     pub reads_response_ns: Latency,
-    /// The same of those that change something.
+    /// Response time of transactions that change something.
     pub writes_response_ns: Latency,
-    /// Transactions committed in each twentieth of the window: it falls as collection sets in.
+    /// Commits in each twentieth of the window; they decrease when collection sets in.
     pub committed_over_time: Vec<u64>,
-    /// Of the response time, what passes until isolation and the protocol let the transaction
-    /// begin.
+    /// Part of the response time: until isolation and the protocol let the transaction begin.
     pub isolation_wait_ns: Latency,
-    /// Of the response time, what passes from the request to commit to the acknowledgement.
+    /// Part of the response time: from the commit request to the acknowledgement.
     pub commit_ns: Latency,
-    /// Open loop: transactions that arrive in a second of virtual time.
+    /// Open loop: arrivals per second of virtual time.
     pub arrivals_tps: Option<f64>,
-    /// Open loop: transactions that have arrived and not ended, as the arrivals of the second
-    /// quarter find them, the mean.
+    /// Open loop: mean number of transactions that have arrived and not ended, as seen by the
+    /// arrivals of the second quarter.
     pub backlog_before: Option<f64>,
-    /// The same of the last quarter.
+    /// The same for the last quarter.
     pub backlog_after: Option<f64>,
-    /// Open loop: whether more arrives than ends ([`Load`]).
+    /// Open loop: whether arrivals exceed completions ([`Load`]).
     pub saturated: Option<bool>,
-    /// Flash operations: kind, then cause.
+    /// Flash operations by kind, then by cause.
     pub flash: BTreeMap<&'static str, Causes>,
-    /// Pages that the host wrote, trims included.
+    /// Pages written by the host, including trims.
     pub host_pages_written: u64,
     /// Pages that the host read.
     pub host_pages_read: u64,
-    /// Pages that were filled beyond the fill before the run, since they are read before they are
-    /// written.
+    /// Pages additionally filled before the run, because they are read before they are written.
     pub pages_filled_for_reads: u64,
-    /// Pages programmed for each page that the host wrote.
+    /// Pages programmed per page that the host wrote.
     pub write_amplification: f64,
-    /// From the choice of each victim to the end of its erase, summed.
+    /// Sum of the times from the choice of each victim to the end of its erase.
     pub gc_ns: u64,
-    /// Victims collected. There are more erases than these where blocks are used that have not been
-    /// erased since the device started.
+    /// Victims collected. There are more erases than that if blocks are used that were not erased
+    /// since the device started.
     pub collections: u64,
-    /// Summary pages programmed; they are among those for mapping.
+    /// Summary pages programmed; included in those for mapping.
     pub summary_pages: u64,
-    /// Pages of data blocks that were left out on account of the cells that they share.
+    /// Pages of data blocks left blank because of shared cells.
     #[serde(skip_serializing_if = "is_zero")]
     pub pages_left_out: u64,
-    /// Time of the collector's flash operations, added up whether or not they overlapped.
+    /// Total time of the collector's flash operations, counting overlaps multiply.
     pub gc_busy_ns: u64,
-    /// Its share in the time of all flash operations.
+    /// Its fraction of the time of all flash operations.
     pub gc_share: f64,
-    /// For how long planes and channels were occupied, and by what.
+    /// How long planes and channels were occupied, by cause.
     pub occupied: Occupied,
-    /// Pages programmed to keep mapping or log, of all that were programmed.
+    /// Fraction of all programs that were for mapping or log.
     pub mapping_write_ratio: f64,
-    /// The most that each structure in memory took.
+    /// Maximum size of each structure in memory.
     pub memory_bytes: BTreeMap<&'static str, u64>,
-    /// A restart after the run, until every committed page can be read.
+    /// Duration of a restart after the run, until every committed page can be read.
     pub recovery_ns: u64,
-    /// Flash pages that it reads.
+    /// Flash pages read by that restart.
     pub recovery_pages_read: u64,
     /// Erases.
     pub erases: Erases,
     /// Version of the program.
     pub version: &'static str,
-    /// What depends on the machine.
+    /// Machine-dependent measurements.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timing: Option<Timing>,
 }
 
-/// What a run took of the machine that it ran on.
+/// Machine-dependent measurements of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Timing {
-    /// Wall-clock time of the run, fill and restart included.
+    /// Wall-clock time of the run, including fill and restart.
     pub wall_s: f64,
-    /// Host pages a second of wall clock in the measured window.
+    /// Host pages per second of wall-clock time in the measured window.
     pub host_pages_per_s: f64,
-    /// The most memory that the process has had; all runs of a process share it.
+    /// Peak memory of the process; all runs of a process share it.
     pub peak_rss_bytes: Option<u64>,
 }
 
-/// The operations of a kind for a cause, by the names of a record.
+/// Number of operations of one kind and cause, from the names in a record.
 pub fn by_cause(record: &ReplayRecord, operation: Operation, cause: Cause) -> u64 {
     record
         .flash
@@ -198,7 +196,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What was set, by name.
+/// The explicit settings, by name.
 pub(crate) fn given<const N: usize>(of: [&Settings; N]) -> BTreeMap<String, String> {
     let given = of.into_iter().flat_map(Settings::given);
     given
@@ -206,7 +204,7 @@ pub(crate) fn given<const N: usize>(of: [&Settings; N]) -> BTreeMap<String, Stri
         .collect()
 }
 
-/// The operations of a run: kind, then cause.
+/// The operations of a run, by kind, then by cause.
 pub fn flash_by_cause(stats: &Stats) -> BTreeMap<&'static str, Causes> {
     let mut causes = vec![
         Cause::Host,
@@ -225,7 +223,7 @@ pub fn flash_by_cause(stats: &Stats) -> BTreeMap<&'static str, Causes> {
 }
 
 impl ReplayRecord {
-    /// All structures in memory that a protocol may have, the names in
+    /// All memory structures that a protocol may have: the names in
     /// [`memory_bytes`](ReplayRecord::memory_bytes).
     pub const STRUCTURES: &[&str] = &[
         "aborted_table",
@@ -319,14 +317,14 @@ impl ReplayRecord {
         }
     }
 
-    /// The record without what depends on the machine: equal for equal configurations.
+    /// The record without machine-dependent fields: equal for equal configurations.
     #[must_use]
     pub fn without_wall_clock(mut self) -> ReplayRecord {
         self.timing = None;
         self
     }
 
-    /// Pages programmed for a cause, for each committed transaction.
+    /// Pages programmed for a cause, per committed transaction.
     pub fn programs_per_transaction(&self, cause: Cause) -> f64 {
         by_cause(self, Operation::Program, cause) as f64 / self.transactions_committed.max(1) as f64
     }
@@ -342,12 +340,12 @@ impl ReplayRecord {
     }
 }
 
-/// The most memory that this process has had, where the system tells.
+/// Peak memory of this process, if the system reports it.
 pub(super) fn peak_rss_bytes() -> Option<u64> {
     memory_of("self", "VmHWM:")
 }
 
-/// Bytes that the system says of the memory of a process, in a line of its status that begins so.
+/// A memory figure of a process in bytes, from the status line that begins with `what`.
 pub(crate) fn memory_of(process: &str, what: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(what))?;

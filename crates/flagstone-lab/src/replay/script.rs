@@ -1,5 +1,5 @@
-//! What a replay plays: transactions with the logical pages that they read and write, whether they
-//! came from a trace or from a generator.
+//! The input of a replay: transactions with the logical pages that they read and write, from a
+//! trace or from a generator.
 
 use crate::trace::{Op, Trace};
 use rustc_hash::FxHashMap;
@@ -23,50 +23,48 @@ pub struct Transaction {
 pub struct Script {
     transactions: Vec<Transaction>,
     pages: Vec<u32>,
-    /// Logical pages that are used: all are below it.
+    /// Upper limit of the logical pages used.
     pub logical_pages: u32,
-    /// Whether the reads of a transaction are made together, as those of one request are, and not
-    /// one after the other.
+    /// Whether the reads of a transaction are parallel, like those of one request, not sequential.
     pub reads_together: bool,
 }
 
 /// A trace that a device cannot play.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ScriptError {
-    /// The trace's pages and the device's do not divide.
+    /// Neither page size of trace and device divides the other.
     #[error(
         "the trace has pages of {trace} bytes, the device of {device}: one must be a multiple of \
          the other"
     )]
     PageSizes {
-        /// Bytes of a page of the trace.
+        /// Page size of the trace.
         trace: u32,
-        /// Bytes of a page of the device.
+        /// Page size of the device.
         device: u32,
     },
-    /// The trace addresses more than the device has.
+    /// The trace addresses more pages than the device has.
     #[error(
         "the trace uses {needed} logical pages of {page_bytes} bytes, the device has {available}: \
          use a larger one (--device) or a shorter trace"
     )]
     TooLarge {
-        /// Logical pages that the trace uses.
+        /// Number of logical pages that the trace uses.
         needed: u64,
-        /// Bytes of one.
+        /// The page size.
         page_bytes: u32,
-        /// Logical pages of the device.
+        /// Number of logical pages of the device.
         available: u32,
     },
 }
 
 impl Script {
-    /// The transactions of a trace, for a device of this page size. A page of the trace becomes as
-    /// many pages of the device as it takes; pages of a trace that are smaller share one. What a
-    /// transaction changes several times is written or trimmed once, as the last change was, when
-    /// it commits.
+    /// The transactions of a trace, for a device of this page size. A trace page maps to as many
+    /// device pages as it needs; smaller trace pages share one. If a transaction changes a page
+    /// several times, only the last change (write or trim) is made, at commit.
     ///
     /// # Errors
-    /// Page sizes that do not divide.
+    /// Neither page size divides the other.
     pub fn from_trace(trace: &Trace, page_bytes: u32) -> Result<Script, ScriptError> {
         let (per_page, shared_by) = page_ratio(trace.page_bytes, page_bytes)?;
         let mut script = Script {
@@ -77,7 +75,7 @@ impl Script {
         for (at, event) in trace.events.iter().enumerate() {
             events[event.transaction as usize].push(at);
         }
-        // By page, the last list of pages that it went to: lists are numbered.
+        // For each page, the number of the last list of pages that contains it.
         let mut listed: Vec<u32> = Vec::new();
         let mut list = 0_u32;
         for own in events.iter().filter(|own| !own.is_empty()) {
@@ -127,7 +125,7 @@ impl Script {
         Ok(script)
     }
 
-    /// Adds a transaction. Pages of its writes and trims are distinct.
+    /// Adds a transaction. Pages of its writes and trims must be distinct.
     pub fn push(
         &mut self,
         start_ns: u64,
@@ -152,8 +150,8 @@ impl Script {
         });
     }
 
-    /// So many transactions: the first ones, or all of them over and over, one pass beginning where
-    /// the one before it ended.
+    /// A script of `transactions` transactions: the first ones, or all of them repeatedly; each
+    /// pass continues the times of the previous one.
     #[must_use]
     pub fn with_length(&self, transactions: usize) -> Script {
         let mut script = Script {
@@ -196,10 +194,10 @@ impl Script {
         first
     }
 
-    /// Checks that a device of so many logical pages can play it.
+    /// Checks that a device with `available` logical pages can play it.
     ///
     /// # Errors
-    /// Says how many it would need.
+    /// Names the required number of pages.
     pub fn fits(&self, page_bytes: u32, available: u32) -> Result<(), ScriptError> {
         if self.logical_pages <= available {
             return Ok(());
@@ -216,7 +214,7 @@ impl Script {
         &self.transactions
     }
 
-    /// What playing it takes, about, in the unit of [`effort`](crate::effort).
+    /// Approximate cost of playing it, in the unit of [`effort`](crate::effort).
     pub fn effort(&self) -> u64 {
         self.pages.len() as u64 * crate::effort::REPLAYED
     }
@@ -248,7 +246,7 @@ impl Script {
     }
 }
 
-/// Pages of the device for one of the trace, and pages of the trace that share one of the device.
+/// Device pages per trace page, and trace pages per device page.
 pub(crate) fn page_ratio(trace: u32, device: u32) -> Result<(u32, u32), ScriptError> {
     match (trace, device) {
         (trace, device) if trace >= device && trace % device == 0 => Ok((trace / device, 1)),
@@ -340,7 +338,7 @@ mod tests {
 
         let small = presets().iter().find(|device| device.name == "small");
         let device = small.expect("a preset");
-        // 64 KiB, the pages on as many planes.
+        // 64 KiB, with each page on another plane.
         let pages: Vec<u32> = (0..16).collect();
         let response = |reads_together| {
             let mut script = Script {

@@ -1,5 +1,5 @@
-//! The times of each transaction of replays, as a Parquet file: for a distribution, or for what
-//! happens in a run, where a record has means and percentiles.
+//! The times of each transaction of replays, as a Parquet file: for distributions or the course of
+//! a run, where a record only has means and percentiles.
 
 use crate::driver::Counted;
 use crate::output::{Output, OutputError, Why};
@@ -12,8 +12,8 @@ use parquet::schema::parser::parse_message_type;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// The columns: a row is a transaction that committed, in the order in which they did. Times are
-/// nanoseconds; `ended_ns` counts from the begin of the run.
+/// The columns. A row is a committed transaction, in commit order. Times are in nanoseconds;
+/// `ended_ns` counts from the begin of the run.
 const SCHEMA: &str = "message flagstone_latencies {
     REQUIRED BYTE_ARRAY protocol (STRING);
     REQUIRED INT64 seed;
@@ -75,7 +75,7 @@ fn column<T: DataType>(
     column.close()
 }
 
-/// Writes the times of runs, a row group each. Equal runs give equal bytes.
+/// Writes the times of runs, one row group per run. Equal runs give equal bytes.
 ///
 /// # Errors
 /// The file cannot be written.

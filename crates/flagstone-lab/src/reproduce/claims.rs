@@ -1,26 +1,26 @@
-//! What the papers publish, as data: a file of claims for each paper, and one rule of tolerance for
-//! each kind of claim.
+//! The papers' claims as data: one file of claims per paper, and one tolerance rule per kind of
+//! claim.
 //!
-//! A claim says what is published and where; its rules say which figures of which experiment are
-//! held against that. `flagstone reproduce` judges them ([`super::verdict`]).
+//! A claim states what is published and where; its rules state which figures of which experiment
+//! are compared with that. `flagstone reproduce` judges them ([`super::verdict`]).
 
 use super::measure::{Expr, Term};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// What kind of statement a claim is.
+/// The kind of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClaimKind {
-    /// One figure over another, so 1.35 is "35 % more".
+    /// A ratio of two figures: 1.35 means "35 % more".
     Ratio,
     /// An absolute figure.
     Value,
-    /// Series in this order.
+    /// The order of series.
     Order,
-    /// How a series goes over a sweep.
+    /// The trend of a series over a sweep.
     Trend,
-    /// Where two series cross.
+    /// The crossing of two series.
     Cross,
 }
 
@@ -37,13 +37,13 @@ impl ClaimKind {
     }
 }
 
-/// A published figure, or the two ends of a range.
+/// A published figure or range.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Figure {
     /// One number.
     One(f64),
-    /// From, to.
+    /// Lower and upper end.
     Range([f64; 2]),
 }
 
@@ -57,11 +57,11 @@ impl Figure {
     }
 }
 
-/// All that a claim publishes.
+/// Everything that a claim publishes.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Published {
-    /// One figure or range; with `at`, two figures at two points.
+    /// One figure or range; with `at`, it applies to two points.
     Figure(Figure),
     /// Figures at the points of `at`.
     List(Vec<f64>),
@@ -69,34 +69,34 @@ pub enum Published {
     Named(BTreeMap<String, Figure>),
 }
 
-/// What is measured for a claim: one expression, several, or one for each published name.
+/// What to measure for a claim: one expression, several, or one per published name.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum Measures {
     /// One.
     One(Expr),
-    /// One for each published point; or several, each held against the one published figure.
+    /// One per published point; or several, each compared with the one published figure.
     Many(Vec<Expr>),
-    /// By the published names.
+    /// One per published name.
     Named(BTreeMap<String, Expr>),
 }
 
-/// How measured figures are held against a claim. Which keys a rule has depends on the claim's
-/// kind; a claim may have several rules, all of which have to hold.
+/// A comparison of measured figures with a claim. Which keys a rule has depends on the claim's
+/// kind. All rules of a claim must hold.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rule {
-    /// The figure of the paper's experiments that names refer to.
+    /// The figure of the paper's experiments that contains the named series.
     pub figure: String,
     /// Ratio, value: what to measure.
     pub measure: Option<Measures>,
-    /// Order: from the lowest to the highest. `a~b` are comparable, `a|b` are in any order.
+    /// Order: from lowest to highest. `a~b` are comparable, `a|b` are in any order.
     pub order: Vec<String>,
     /// Trend: series that rise from end to end.
     pub rises: Vec<String>,
     /// Trend: series that fall from end to end.
     pub falls: Vec<String>,
-    /// Trend: series that stay as they are.
+    /// Trend: series that stay constant.
     pub flat: Vec<String>,
     /// Trend: series that never fall.
     pub never_falls: Vec<String>,
@@ -108,9 +108,9 @@ pub struct Rule {
     pub rises_from: BTreeMap<String, f64>,
     /// Trend: series that are highest at this point of the sweep.
     pub peak: BTreeMap<String, f64>,
-    /// Cross: the first is below the second before the crossing, and above it behind.
+    /// Cross: the first series is below the second before the crossing, and above it afterwards.
     pub cross: Option<[String; 2]>,
-    /// Cross: the two are equal from there on (within the tolerance for comparable series).
+    /// Cross: the two are equal from there on, within the tolerance for comparable series.
     pub converge: bool,
     /// Order: points (`series@x`) that a protocol supports.
     pub present: Vec<Expr>,
@@ -119,8 +119,8 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// What it says of the way of series over the sweep: each series, the words for it, and the
-    /// point of the sweep that they are about.
+    /// The rule's trends: each series, the words for its trend, and the point of the sweep that it
+    /// refers to.
     pub fn trends(&self) -> Vec<(&str, &'static str, Option<f64>)> {
         let lists = [
             (&self.rises, "rises"),
@@ -147,7 +147,7 @@ impl Rule {
         all
     }
 
-    /// Every point and series of the figure that it names.
+    /// Every point and series of the figure that the rule names.
     pub fn terms(&self) -> Vec<Term> {
         let mut exprs: Vec<Expr> = match &self.measure {
             None => Vec::new(),
@@ -170,7 +170,7 @@ impl Rule {
 pub struct Claim {
     /// `paper.figure.what`.
     pub id: String,
-    /// What kind of statement it is.
+    /// The kind of statement.
     pub kind: ClaimKind,
     /// The published figures, if it has any.
     pub published: Option<Published>,
@@ -179,7 +179,7 @@ pub struct Claim {
     /// Names of the published points.
     #[serde(default)]
     pub at: Vec<String>,
-    /// Where the paper says it.
+    /// The place in the paper.
     #[serde(rename = "where")]
     pub place: String,
     /// What is compared.
@@ -224,7 +224,7 @@ impl Claim {
         }
     }
 
-    /// What does not fit together.
+    /// Checks the claim for inconsistencies.
     fn check(&self) -> Result<(), String> {
         let fail = |what: &str| Err(format!("claim {}: {what}", self.id));
         if self.rule.is_empty() {
@@ -268,7 +268,7 @@ struct ClaimFile {
     claim: Vec<Claim>,
 }
 
-/// Reads a file of claims.
+/// Parses a file of claims.
 ///
 /// # Errors
 /// Line and reason.
@@ -278,7 +278,7 @@ pub fn parse(text: &str) -> Result<Vec<Claim>, String> {
     Ok(file.claim)
 }
 
-/// Tolerances: see `claims/tolerances.toml`, which is the only source of these numbers.
+/// Tolerances. `claims/tolerances.toml` is the only source of these numbers.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -341,12 +341,12 @@ pub struct CrossTolerance {
 }
 
 impl Tolerances {
-    /// The shipped ones.
+    /// The shipped tolerances.
     pub fn shipped() -> Tolerances {
         toml::from_str(include_str!("../../claims/tolerances.toml")).expect("a shipped file")
     }
 
-    /// Why the tolerance of a kind is what it is.
+    /// The reason for the tolerance of a kind.
     pub fn reason(&self, kind: ClaimKind) -> &str {
         match kind {
             ClaimKind::Ratio => &self.ratio.reason,

@@ -1,5 +1,5 @@
-//! Makes runs on some threads and keeps each result in a file of its own, so that a campaign that
-//! was stopped goes on where it was.
+//! Executes runs on several threads and stores each result in a file of its own, so that stopped
+//! work can be resumed.
 
 use super::engine::{Library, Outcome, Run};
 use crate::effort::Effort;
@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A result as it is kept.
+/// A stored result.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     settings: serde_json::Value,
@@ -20,49 +20,49 @@ struct Kept {
     outcome: Outcome,
 }
 
-/// What happened to a run.
+/// An event of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunEvent {
-    /// It starts.
+    /// The run starts.
     Started,
-    /// It is over.
+    /// The run is complete.
     Done,
-    /// Its result was there already.
+    /// The result already existed.
     Found,
 }
 
-/// Where results of runs are kept.
+/// Storage for results of runs.
 pub(crate) trait Keeping: Sync {
-    /// The result of this very run, if it is kept.
+    /// The stored result of a run, if there is one.
     ///
     /// # Errors
-    /// Something is in its place that is not to be made again in silence.
+    /// An invalid file is in its place that must not be replaced silently.
     fn find(&self, run: &Run) -> Result<Option<Outcome>, String>;
 
-    /// Keeps a result.
+    /// Stores a result.
     ///
     /// # Errors
     /// It cannot be written.
     fn keep(&self, run: &Run, outcome: &Outcome) -> Result<(), String>;
 }
 
-/// Makes all runs that `folder` has no result of. `watch` hears of each event.
+/// Executes all runs without a result in `folder`. `watch` receives each event.
 ///
 /// # Errors
-/// The first run that failed, or a folder that cannot be written. Results made until then are kept.
+/// The first run that failed, or the folder cannot be written. Earlier results are kept.
 pub fn execute(
     runs: &BTreeMap<String, Run>,
     jobs: usize,
     folder: &Path,
     watch: &(dyn Fn(&Run, RunEvent) + Sync),
 ) -> Result<BTreeMap<String, Outcome>, String> {
-    // Before a folder is made: what cannot be run leaves nothing behind.
+    // Before creating a folder: runs that are not possible leave nothing behind.
     runs.values().try_for_each(Run::ready)?;
     make_folder(folder).map_err(unwritten)?;
     all(runs, jobs, &Folder(folder), watch)
 }
 
-/// Makes all runs of which nothing is kept.
+/// Executes all runs without a stored result.
 ///
 /// # Errors
 /// As [`execute`].
@@ -107,7 +107,7 @@ pub(crate) fn all(
         .num_threads(jobs.max(1))
         .build()
         .map_err(|error| error.to_string())?;
-    // One run after the other is handed out, so that a long one does not hold up others behind it.
+    // Hand out one run at a time, so that a long one does not delay others after it.
     pool.install(|| {
         let mut list: Vec<(&String, &Run)> = runs.iter().collect();
         list.sort_by_cached_key(|(_, run)| run.starts_from());
@@ -118,7 +118,7 @@ pub(crate) fn all(
     })
 }
 
-/// What each run takes, by its hash, which is planned here. What several start from is filled once.
+/// The cost of each run by its hash, which is added to the plan. Shared fills count once.
 fn planned<'a>(runs: &'a BTreeMap<String, Run>, effort: &Effort) -> BTreeMap<&'a String, u64> {
     let mut filled = BTreeSet::new();
     let one = |(hash, run): (&'a String, &Run)| {
@@ -134,7 +134,7 @@ fn planned<'a>(runs: &'a BTreeMap<String, Run>, effort: &Effort) -> BTreeMap<&'a
     runs.iter().map(one).collect()
 }
 
-/// The result of a run that `folder` has, and nothing if it has none.
+/// The stored result of a run in `folder`, if there is one.
 pub(crate) fn kept(run: &Run, folder: &Path) -> Option<Outcome> {
     Folder(folder).find(run).ok()?
 }
@@ -143,7 +143,7 @@ fn unwritten(error: OutputError) -> String {
     format!("{error}; results are kept there, name a folder that can be written, with room")
 }
 
-/// Results of `reproduce` in a folder. One that is not of this very run is made again.
+/// Results of `reproduce` in a folder. A result of another run is replaced.
 struct Folder<'a>(&'a Path);
 
 impl Folder<'_> {
@@ -223,7 +223,7 @@ mod tests {
             "serializable is refused: {all:?}"
         );
         assert!(all.contains(&Some(40.0)));
-        // What is damaged is made again; the rest is taken as it is.
+        // A damaged result is recomputed; others are used.
         let one = runs.keys().next().unwrap();
         fs::write(folder.join(format!("{one}.json")), "{").unwrap();
         let second = execute(&runs, 1, folder, &watch).unwrap();

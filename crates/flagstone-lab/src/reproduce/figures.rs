@@ -1,9 +1,9 @@
-//! Experiments as data: a TOML file for each paper, in which each figure says what is swept, which
-//! series there are and what is measured.
+//! Experiments as data: one TOML file per paper, in which each figure defines a sweep, series and a
+//! metric.
 //!
-//! A point of a figure is one run: the paper's `setting`, then `quick` or `full`, then what the
-//! figure, the series and the point of the sweep set, each over the ones before. Equal settings are
-//! one run, whichever figures they are in.
+//! A point of a figure is one run. Its settings are the paper's `setting`, then `quick` or `full`,
+//! then those of the figure, the series and the point, each overriding earlier ones. Points with
+//! equal settings, in any figures, share one run.
 
 use super::engine::{Run, RunError, Settings};
 use super::measure::{Data, Point, Term};
@@ -14,10 +14,10 @@ use std::fmt;
 use std::ops::Range;
 use toml::{Table, Value};
 
-/// How large the runs are.
+/// The size of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Shorter windows, scaled devices: a few minutes for everything.
+    /// Shorter windows and scaled devices: a few minutes in total.
     Quick,
     /// The papers' sizes.
     Full,
@@ -41,37 +41,37 @@ pub struct Experiment {
     pub paper: String,
     /// Its title.
     pub title: String,
-    /// Authors, venue, year.
+    /// Authors, venue and year.
     pub cite: String,
-    /// What the paper leaves open and is set here, a sentence each.
+    /// What the paper leaves open and this file decides, one sentence each.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// What holds for all of its runs.
+    /// Common settings of all runs.
     pub setting: Table,
-    /// What `--quick` changes.
+    /// Settings for `--quick`.
     #[serde(default)]
     pub quick: Table,
-    /// What `--full` changes.
+    /// Settings for `--full`.
     #[serde(default)]
     pub full: Table,
-    /// Its figures and tables.
+    /// Figures and tables.
     pub figure: Vec<Spec>,
-    /// What lies over all of these, for some of the runs; a file has none.
+    /// Settings that override all others in some of the runs; not in files.
     #[serde(skip)]
     pub over: Vec<Over>,
 }
 
-/// Settings that lie over those of a figure, its series and its sweep, in the runs that have all
-/// of certain others.
+/// Settings that override those of a figure, its series and its sweep, in runs that match a
+/// condition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Over {
-    /// What a run must have; a list is any of its values.
+    /// Settings that a run must have; a list stands for any of its values.
     pub only: Table,
-    /// What it then gets.
+    /// The overriding settings.
     pub set: Table,
 }
 
-/// Whether a table has all that another one asks for.
+/// Whether a table has all settings of another one.
 fn has(table: &Table, asked: &Table) -> bool {
     asked
         .iter()
@@ -86,14 +86,14 @@ fn has(table: &Table, asked: &Table) -> bool {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// Such as `fig7`.
+    /// Its id, such as `fig7`.
     pub id: String,
-    /// What it shows.
+    /// Its title.
     pub title: String,
-    /// Where it is in the paper.
+    /// Its place in the paper.
     #[serde(rename = "where")]
     pub place: String,
-    /// What is measured: a metric of the engine, see [`super::engine`].
+    /// The metric of the engine, see [`super::engine`].
     pub metric: String,
     /// Label of the y axis, with its unit.
     pub y: String,
@@ -101,16 +101,16 @@ pub struct Spec {
     pub x: Axis,
     /// The series.
     pub series: Axis,
-    /// What it sets besides.
+    /// Settings of the figure.
     #[serde(default)]
     pub set: Table,
-    /// What `--quick` changes for it alone.
+    /// Settings of the figure for `--quick`.
     #[serde(default)]
     pub quick: Table,
-    /// What `--full` changes for it alone.
+    /// Settings of the figure for `--full`.
     #[serde(default)]
     pub full: Table,
-    /// The point that is 1: all others are divided by it.
+    /// The point that all others are divided by.
     pub normalise: Option<String>,
     /// Bars or lines.
     pub chart: Chart,
@@ -119,27 +119,27 @@ pub struct Spec {
     pub log: bool,
 }
 
-/// How a figure is drawn.
+/// How to draw a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Chart {
-    /// A group of bars for each point of the sweep.
+    /// One group of bars per point of the sweep.
     Bars,
-    /// A line for each series.
+    /// One line per series.
     Lines,
 }
 
-/// What an axis or the series run over: values of one key, or named points that set several.
+/// The values of an axis or of the series: of one key, or named points that set several keys.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Axis {
-    /// What it is, with its unit.
+    /// Label, with unit.
     pub label: String,
-    /// The key that the values are given to; dots lead into tables.
+    /// The key that gets the values; dots lead into tables.
     pub key: Option<String>,
     /// The values.
     pub values: Vec<Value>,
-    /// Points with a name of their own.
+    /// Named points.
     pub points: Vec<Named>,
 }
 
@@ -149,12 +149,12 @@ pub struct Axis {
 pub struct Named {
     /// Its name.
     pub name: String,
-    /// What it sets.
+    /// Its settings.
     pub set: Table,
 }
 
 impl Axis {
-    /// Names and settings of its points.
+    /// Names and settings of the points.
     fn steps(&self) -> Vec<(String, Table)> {
         let of = |value: &Value| {
             let mut table = Table::new();
@@ -170,7 +170,7 @@ impl Axis {
     }
 }
 
-/// A value without the quotes.
+/// A value without quotes.
 pub(crate) fn word(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -179,7 +179,7 @@ pub(crate) fn word(value: &Value) -> String {
     }
 }
 
-/// Gives a key a value; dots lead into tables.
+/// Sets the value of a key; dots lead into tables.
 pub(crate) fn put(table: &mut Table, key: &str, value: Value) {
     match key.split_once('.') {
         None => {
@@ -196,7 +196,7 @@ pub(crate) fn put(table: &mut Table, key: &str, value: Value) {
     }
 }
 
-/// Lays one table over another.
+/// Merges `over` into `under`, overriding existing values.
 pub(crate) fn lay(under: &mut Table, over: &Table) {
     for (key, value) in over {
         match (under.get_mut(key), value) {
@@ -208,7 +208,7 @@ pub(crate) fn lay(under: &mut Table, over: &Table) {
     }
 }
 
-/// One point of a figure: which run, and which of its metrics.
+/// A point of a figure: its run, and the metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
     /// The series.
@@ -222,7 +222,7 @@ pub struct Cell {
 }
 
 impl Experiment {
-    /// Reads a file of experiments, and checks every setting in it.
+    /// Parses a file of experiments, and checks all settings.
     ///
     /// # Errors
     /// What is wrong, and where.
@@ -254,7 +254,7 @@ impl Experiment {
     /// The points of a figure, series by series.
     ///
     /// # Errors
-    /// A setting that no engine knows.
+    /// A setting is unknown to every engine.
     pub fn cells(&self, spec: &Spec, mode: Mode) -> Result<Vec<Cell>, RunError> {
         let mut cells = Vec::new();
         for (series, of_series) in spec.series.steps() {
@@ -289,7 +289,7 @@ impl Experiment {
 }
 
 impl Spec {
-    /// The figure's data, from the metrics of the runs.
+    /// The data of a figure, from the metrics of the runs.
     pub fn data(&self, cells: &[Cell], metric: &dyn Fn(&Cell) -> Option<f64>) -> Data {
         let mut data = Data::default();
         let mut places: BTreeMap<&str, usize> = BTreeMap::new();
@@ -327,14 +327,14 @@ impl Spec {
     }
 }
 
-/// Why a file of experiments is refused.
+/// Why a file of experiments is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseError {
     /// What is wrong.
     pub why: String,
-    /// What was probably meant.
+    /// A suggested correction.
     pub help: Option<String>,
-    /// Where: bytes of the text.
+    /// Byte range in the text.
     pub at: Option<Range<usize>>,
     /// The same as line and column, from 1.
     place: Option<(usize, usize)>,
@@ -356,7 +356,7 @@ impl ParseError {
         }
     }
 
-    /// The parser names a wrong key between backquotes, and then those that there are.
+    /// The parser names a wrong key between backquotes, and then lists the valid ones.
     pub(crate) fn of_toml(text: &str, error: &toml::de::Error) -> ParseError {
         let message = error.message();
         let mut names = message.split('`').skip(1).step_by(2);
@@ -373,7 +373,7 @@ impl ParseError {
 }
 
 impl ParseError {
-    /// Where it is and what is wrong, without what was probably meant.
+    /// Place and reason, without the suggestion.
     pub fn without_help(&self) -> String {
         match self.place {
             Some((line, column)) => format!("line {line}, column {column}: {}", self.why),
@@ -393,7 +393,7 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// The bytes of one of several parts of the text that begin with the same line.
+/// The byte range of the `nth` part of the text that begins with the line `head`.
 pub(crate) fn section(text: &str, head: &str, nth: usize) -> Range<usize> {
     let starts = |(at, _): &(usize, &str)| *at == 0 || text[..*at].ends_with('\n');
     let mut heads = text.match_indices(head).filter(starts).map(|(at, _)| at);
@@ -401,7 +401,7 @@ pub(crate) fn section(text: &str, head: &str, nth: usize) -> Range<usize> {
     start..heads.next().unwrap_or(text.len())
 }
 
-/// The first use of a word in a part of a text, comments aside.
+/// The first occurrence of a word in a part of a text, ignoring comments.
 pub(crate) fn find(text: &str, part: Range<usize>, word: &str) -> Option<Range<usize>> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let mut at = part.start;
@@ -487,7 +487,7 @@ series = { key = "protocol", values = ["aw", "scc"] }
         let (error, at) = wrong("\"scc\"", "\"sccc\"");
         assert!(error.contains("did you mean `scc`"), "{error}");
         assert_eq!(at, "sccc");
-        // Of two figures, the one that is wrong.
+        // Of two figures, the wrong one is reported.
         let more = TEXT.split_once("[[figure]]").unwrap().1;
         let text = format!("{TEXT}[[figure]]{}", more.replace("\"aw\"", "\"awe\""));
         let error = Experiment::parse(&text).unwrap_err();

@@ -1,9 +1,9 @@
 //! Expressions of claims and rules: `lighttx@strict`, `afc / bpcc`, `4.0`.
 //!
-//! `series@x` is a point of a figure; a series alone is its mean over the sweep, which for a figure
-//! with one point is that point. `a / b` divides, `a - b` is what b has less, `1 - a / b` what a
-//! saves of b; `mean of a / b` divides at each point and takes the mean, as "60 percent less on
-//! average" does; `peak of a` is where on the axis a is highest; a number is itself.
+//! `series@x` is a point of a figure; a series alone is its mean over the sweep, or its only point.
+//! `a / b` divides, `a - b` subtracts, and `1 - a / b` is the fraction that a saves compared with
+//! b. `mean of a / b` divides at each point and averages, as in "60 percent less on average". `peak
+//! of a` is the position of a's maximum on the axis. A number is itself.
 
 use serde::{Deserialize, Deserializer};
 use std::fmt;
@@ -13,7 +13,7 @@ use std::fmt;
 pub struct Term {
     /// The series.
     pub series: String,
-    /// The value of the sweep, as in the figure's file.
+    /// The point of the sweep, as written in the figure's file.
     pub at: Option<String>,
 }
 
@@ -22,15 +22,15 @@ pub struct Term {
 pub enum Expr {
     /// A point or a mean.
     Term(Term),
-    /// One over another.
+    /// A ratio.
     Over(Term, Term),
-    /// The mean of one over another, point by point: names of two series.
+    /// The mean ratio over all points of two series.
     MeanOver(String, String),
-    /// One less another.
+    /// A difference.
     Less(Term, Term),
-    /// One less the first over the second.
+    /// The fraction saved: 1 minus the ratio.
     Saved(Term, Term),
-    /// Where a series is highest.
+    /// The position of a series' maximum.
     Peak(Term),
     /// A number.
     Number(f64),
@@ -51,8 +51,7 @@ impl Term {
 }
 
 impl Term {
-    /// Whether this is the point of a sweep that is written so, or one of the series that it names
-    /// as a whole.
+    /// Whether this refers to the point with this name; a whole series refers to all of its points.
     pub(super) fn is_at(&self, name: &str) -> bool {
         let Some(at) = &self.at else { return true };
         let wanted: Option<f64> = at.parse().ok();
@@ -61,7 +60,7 @@ impl Term {
 }
 
 impl Expr {
-    /// Reads an expression.
+    /// Parses an expression.
     ///
     /// # Errors
     /// Says what is not one.
@@ -94,7 +93,7 @@ impl Expr {
         }
     }
 
-    /// The points that it names.
+    /// The terms in it.
     pub fn terms(&self) -> Vec<Term> {
         let whole = |series: &String| Term {
             series: series.clone(),
@@ -139,27 +138,26 @@ impl<'de> Deserialize<'de> for Expr {
     }
 }
 
-/// A point of a figure: the value of the sweep as it is written, as a number if it is one, and what
-/// was measured there.
+/// A point of a figure: its name, its numeric position if it has one, and the measured value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// As it is written.
+    /// The name, as in the file.
     pub name: String,
-    /// Its place on the axis; the position in the sweep where it is no number.
+    /// Position on the axis; the index in the sweep if the name is not a number.
     pub x: f64,
-    /// What was measured; nothing where a protocol does not support it.
+    /// The measured value; `None` if the protocol does not support the point.
     pub y: Option<f64>,
 }
 
 /// The data of a figure.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Data {
-    /// Series by name, in the figure's order, each with the points of the sweep.
+    /// The series in the figure's order, each with the points of the sweep.
     pub series: Vec<(String, Vec<Point>)>,
 }
 
 impl Data {
-    /// The points of the sweep as they are written, in their order.
+    /// The names of the sweep's points, in order.
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for point in self.series.iter().flat_map(|(_, points)| points) {
@@ -189,7 +187,7 @@ impl Data {
         }
     }
 
-    /// What an expression comes to.
+    /// The value of an expression.
     pub fn eval(&self, expr: &Expr) -> Option<f64> {
         match expr {
             Expr::Number(number) => Some(*number),
@@ -217,7 +215,7 @@ impl Data {
 pub(super) mod tests {
     use super::*;
 
-    /// A figure from numbers.
+    /// Data from numbers.
     pub(in crate::reproduce) fn data(xs: &[f64], series: &[(&str, &[f64])]) -> Data {
         let points = |ys: &[f64]| {
             let point = |(x, y): (&f64, &f64)| Point {

@@ -9,9 +9,9 @@
 //!      verdicts              holds, direction holds, differs                   verdict, report
 //! ```
 //!
-//! [`sensitivity`] makes the same runs with what the papers leave open set otherwise.
+//! [`sensitivity`] repeats the runs with other values of settings that the papers leave open.
 //!
-//! Adding an experiment is adding to a file; only a new kind of run needs code, in [`engine`].
+//! To add an experiment, add to a file; only new kinds of runs need code, in [`engine`].
 
 pub mod claims;
 pub mod engine;
@@ -54,20 +54,20 @@ const EXPERIMENTS: [&str; 5] = [
 /// Claims and experiments.
 #[derive(Debug, Clone)]
 pub struct Catalogue {
-    /// What is published.
+    /// The published claims.
     pub claims: Vec<Claim>,
-    /// What is run.
+    /// The experiments.
     pub experiments: Vec<Experiment>,
-    /// How far figures may be apart.
+    /// Allowed deviations.
     pub tolerances: Tolerances,
 }
 
-/// A figure that was measured.
+/// A measured figure.
 #[derive(Debug, Clone)]
 pub struct Measured {
     /// The paper's key.
     pub paper: String,
-    /// What it is.
+    /// Its specification.
     pub spec: Spec,
     /// Its points.
     pub cells: Vec<Cell>,
@@ -75,23 +75,23 @@ pub struct Measured {
     pub data: Data,
 }
 
-/// A claim that was judged.
+/// A judged claim.
 #[derive(Debug, Clone)]
 pub struct Judged {
-    /// What is published.
+    /// The claim.
     pub claim: Claim,
-    /// What came of it.
+    /// The judgement.
     pub judgement: Judgement,
     /// The verdict under each seed.
     pub seeds: Vec<Verdict>,
-    /// Wall-clock time of the runs that it rests on.
+    /// Wall-clock time of the runs on which it is based.
     pub seconds: f64,
 }
 
-/// Everything that was measured and judged.
+/// All measurements and judgements.
 #[derive(Debug, Clone)]
 pub struct Results {
-    /// How large the runs were.
+    /// The size of the runs.
     pub mode: Mode,
     /// Figures, in the papers' order.
     pub figures: Vec<Measured>,
@@ -100,11 +100,11 @@ pub struct Results {
 }
 
 impl Results {
-    /// The results of several seeds as one: the figures of the first, and claims with the verdicts
-    /// of all.
+    /// Merges the results of several seeds: figures are those of the first seed, and claims have
+    /// the verdicts of all.
     ///
     /// # Panics
-    /// Without a result, or if they are not of the same claims.
+    /// If `all` is empty, or if the results have different claims.
     pub fn across(all: Vec<Results>) -> Results {
         let mut all = all.into_iter();
         let mut results = all.next().expect("a seed");
@@ -123,7 +123,7 @@ impl Results {
     }
 }
 
-/// What to run and to judge.
+/// Selected figures and claims.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     claims: BTreeSet<String>,
@@ -132,12 +132,12 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Its claims.
+    /// The selected claims.
     pub fn claims(&self) -> &BTreeSet<String> {
         &self.claims
     }
 
-    /// Only these of its claims, with all of its figures.
+    /// Restricts the claims to `claims`; keeps all figures.
     #[must_use]
     pub(crate) fn only(&self, claims: &BTreeSet<String>) -> Selection {
         Selection {
@@ -146,7 +146,7 @@ impl Selection {
         }
     }
 
-    /// The papers of its figures and claims.
+    /// The papers of the selection.
     pub fn papers(&self) -> Vec<String> {
         let of_claims = self.claims.iter().filter_map(|id| id.split('.').next());
         let papers = self.figures.iter().map(|(paper, _)| paper.as_str());
@@ -154,7 +154,7 @@ impl Selection {
         papers.into_iter().map(str::to_string).collect()
     }
 
-    /// Its figures (`paper.figure`) and claims.
+    /// The selected figures (`paper.figure`) and claims.
     pub fn names(&self) -> Vec<String> {
         let figures = self.figures.iter();
         let mut names: Vec<String> = figures.map(|(paper, id)| format!("{paper}.{id}")).collect();
@@ -166,10 +166,10 @@ impl Selection {
 }
 
 impl Catalogue {
-    /// What comes with the program.
+    /// The shipped catalogue.
     ///
     /// # Panics
-    /// Files that do not fit together; tests read them all.
+    /// The shipped files are inconsistent; tests read all of them.
     pub fn shipped() -> Catalogue {
         let claims = CLAIMS.map(|text| claims::parse(text).expect("a shipped file"));
         let experiments = EXPERIMENTS.map(|text| Experiment::parse(text).expect("a shipped file"));
@@ -180,7 +180,7 @@ impl Catalogue {
         }
     }
 
-    /// The same, with another seed in all of its runs.
+    /// A copy of the catalogue in which all runs use `seed`.
     #[must_use]
     pub fn seeded(&self, seed: u32) -> Catalogue {
         let mut seeded = self.clone();
@@ -194,14 +194,14 @@ impl Catalogue {
         seeded
     }
 
-    /// Takes an experiment in place of the shipped one of the same paper, or besides them.
+    /// Adds an experiment, replacing the shipped one of the same paper.
     pub fn add(&mut self, experiment: Experiment) {
         self.experiments
             .retain(|other| other.paper != experiment.paper);
         self.experiments.push(experiment);
     }
 
-    /// Papers, figures (`paper.figure`) and claims that can be asked for.
+    /// The names that can be selected: papers, figures (`paper.figure`) and claims.
     pub fn names(&self) -> Vec<String> {
         let mut names = vec!["all".to_string()];
         for experiment in &self.experiments {
@@ -216,10 +216,10 @@ impl Catalogue {
         names
     }
 
-    /// What some names select: papers, figures with or without their paper, claims, `all`.
+    /// Selects by names: papers, figures with or without their paper, claims, `all`.
     ///
     /// # Errors
-    /// A name that selects nothing, with the one that was probably meant.
+    /// A name selects nothing; suggests a similar one.
     pub fn select<S: AsRef<str>>(&self, names: &[S]) -> Result<Selection, String> {
         let mut selection = Selection::default();
         for name in names.iter().map(AsRef::as_ref) {
@@ -232,7 +232,7 @@ impl Catalogue {
                     let figures = figures.map(|id| (claim.paper().to_string(), id.to_string()));
                     selection.figures.extend(figures);
                 }
-                // Figures without an experiment have claims all the same.
+                // Figures without an experiment still have claims.
                 for id in claim.figures() {
                     if name == id || name == format!("{}.{id}", claim.paper()) {
                         found = true;
@@ -266,7 +266,7 @@ impl Catalogue {
                 ));
             }
         }
-        // Figures bring the claims that rest on nothing else.
+        // Figures also select claims that depend only on them.
         for claim in &self.claims {
             let paper = claim.paper().to_string();
             let has = |id: &&str| selection.figures.contains(&(paper.clone(), id.to_string()));
@@ -277,7 +277,7 @@ impl Catalogue {
         Ok(selection)
     }
 
-    /// As [`Catalogue::select`], but a claim brings no others that rest on the same figures.
+    /// Like [`Catalogue::select`], but a claim does not select others that depend on its figures.
     ///
     /// # Errors
     /// As [`Catalogue::select`].
@@ -295,19 +295,19 @@ impl Catalogue {
         Ok(selection)
     }
 
-    /// The figures that a selection needs, each with its points.
+    /// The figures of a selection, each with its points.
     ///
     /// # Panics
-    /// Settings that no engine knows: [`Experiment::parse`] has checked them.
+    /// A setting is unknown to every engine, which [`Experiment::parse`] has checked.
     pub fn plan(&self, selection: &Selection, mode: Mode) -> Vec<(String, Spec, Vec<Cell>)> {
         let plan = self.try_plan(selection, mode);
         plan.expect("it was checked when it was read")
     }
 
-    /// The same of experiments whose settings were changed after they had been checked.
+    /// Like `plan`, for experiments whose settings were changed after the check.
     ///
     /// # Errors
-    /// A setting that cannot be.
+    /// A setting is invalid.
     pub fn try_plan(
         &self,
         selection: &Selection,
@@ -326,7 +326,7 @@ impl Catalogue {
         Ok(plan)
     }
 
-    /// Judges the claims of a selection by the outcomes of the plan's runs.
+    /// Judges the claims of a selection from the results of the plan's runs.
     pub fn judge(
         &self,
         selection: &Selection,
@@ -387,7 +387,7 @@ impl Catalogue {
     }
 }
 
-/// The runs of a plan by their names, each once.
+/// The distinct runs of a plan, by name.
 pub fn runs(plan: &[(String, Spec, Vec<Cell>)]) -> BTreeMap<String, Run> {
     let cells = plan.iter().flat_map(|(_, _, cells)| cells);
     cells
@@ -433,7 +433,7 @@ mod tests {
             (selection.claims.len(), selection.figures.len())
         };
         assert_eq!(count(&["lighttx.fig7.npc"]), (3, 1));
-        // A figure brings the claims that rest on nothing else.
+        // A figure selects the claims that depend only on it.
         assert_eq!(count(&["lighttx.fig17"]), (1, 1));
         assert_eq!(count(&["lighttx.fig10"]), (0, 1));
         let without_10 = count(&["lighttx.fig9"]).0;
@@ -444,7 +444,7 @@ mod tests {
         let (all, _) = count(&["all"]);
         assert_eq!(all, catalogue.claims.len());
         assert_eq!(count(&["fig19", "lighttx.fig19"]), count(&["fig19"]));
-        // Alone, a claim brings no others; what else is named brings its own.
+        // Alone, a claim selects no others; other names select their own claims.
         let alone = |names: &[&str]| {
             let selection = catalogue.select_alone(names).unwrap();
             (selection.claims.len(), selection.figures.len())

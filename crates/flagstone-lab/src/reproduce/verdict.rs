@@ -1,37 +1,37 @@
-//! From measured figures to a verdict.
+//! Derives verdicts from measured figures.
 //!
-//! *holds*: the direction is the published one and the figure is within the tolerance of its kind.
-//! *direction holds*: the direction only. *differs*: neither. *not measured*: no experiment has run
-//! that would tell. A claim with several parts is as good as the worst of them. Under several seeds
-//! there is a fifth one, *tie*: some seeds have the published direction, and others do not.
+//! *holds*: the direction is as published and the figure is within the tolerance of its kind.
+//! *direction holds*: only the direction. *differs*: neither. *not measured*: no experiment was run
+//! that could decide. The verdict of a claim is the worst of its parts. With several seeds there is
+//! also *tie*: the direction is as published under some seeds but not under others.
 
 use super::claims::{Claim, ClaimKind, Figure, Measures, Rule, Tolerances};
 use super::measure::{Data, Expr, Point};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What came of a claim, from the worst to the best.
+/// The verdict on a claim, from worst to best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Verdict {
-    /// Nothing was measured that would tell.
+    /// Nothing relevant was measured.
     #[serde(rename = "not measured")]
     NotMeasured,
-    /// It is not so.
+    /// The claim does not hold.
     #[serde(rename = "differs")]
     Differs,
-    /// It is so under some seeds, and not under others.
+    /// The direction is as published under some seeds but not under others.
     #[serde(rename = "tie")]
     Tie,
-    /// It is so, but not as much, or more.
+    /// The claim holds in direction only.
     #[serde(rename = "direction holds")]
     Direction,
-    /// It is so.
+    /// The claim holds.
     #[serde(rename = "holds")]
     Holds,
 }
 
 impl Verdict {
-    /// All verdicts, the best first.
+    /// All verdicts, best first.
     pub const ALL: [Verdict; 5] = [
         Verdict::Holds,
         Verdict::Direction,
@@ -40,7 +40,7 @@ impl Verdict {
         Verdict::NotMeasured,
     ];
 
-    /// The words for it.
+    /// The name in results.
     pub const fn name(self) -> &'static str {
         match self {
             Verdict::NotMeasured => "not measured",
@@ -51,8 +51,8 @@ impl Verdict {
         }
     }
 
-    /// What the verdicts of several seeds come to: the worst of them, but a tie where only some
-    /// have the published direction. `None` without a seed.
+    /// Combines the verdicts of several seeds: the worst, or a tie if the direction is as published
+    /// under some seeds but not under others. `None` if `seeds` is empty.
     pub fn across(seeds: &[Verdict]) -> Option<Verdict> {
         let (worst, best) = (seeds.iter().min()?, seeds.iter().max()?);
         if *worst == Verdict::Differs && *best >= Verdict::Direction {
@@ -68,45 +68,45 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// One part of a claim, judged.
+/// A judged part of a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
-    /// What was measured, as an expression.
+    /// The measured expression.
     pub what: String,
-    /// The same, where it is the figure that is held against a published one.
+    /// The expression, if its value is compared with a published figure.
     pub expr: Option<Expr>,
-    /// What is published, or asked for, in words.
+    /// The published or required result, as text.
     pub published: String,
-    /// What would hold, in words.
+    /// The accepted results, as text.
     pub accepted: String,
-    /// What came out, in words.
+    /// The measured result, as text.
     pub measured: String,
-    /// The figure, if it is one.
+    /// The value, if it is a single number.
     pub value: Option<f64>,
-    /// Measured over published, less one.
+    /// Ratio of measured to published, minus 1.
     pub deviation: Option<f64>,
-    /// How it ended.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// A claim, judged.
+/// The judgement on a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judgement {
     /// The parts.
     pub parts: Vec<Part>,
-    /// The worst of them.
+    /// The worst verdict of the parts.
     pub verdict: Verdict,
 }
 
 impl Judgement {
-    /// The deviation that is farthest from nought.
+    /// The deviation with the largest absolute value.
     pub fn deviation(&self) -> Option<f64> {
         let deviations = self.parts.iter().filter_map(|part| part.deviation);
         deviations.max_by(|a, b| a.abs().total_cmp(&b.abs()))
     }
 }
 
-/// Judges a claim; `data` gives the data of a figure, if it was measured.
+/// Judges a claim; `data` returns the data of a figure, if it was measured.
 pub fn judge(
     claim: &Claim,
     tolerances: &Tolerances,
@@ -146,7 +146,7 @@ fn unmeasured(what: &str) -> Part {
     }
 }
 
-/// A number as a person would write it.
+/// Formats a number for reading.
 pub fn number(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
@@ -191,7 +191,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Ratios and absolute figures: each measure against its published figure.
+    /// Ratios and absolute figures: compares each measure with its published figure.
     fn figures(&self, rule: &Rule) -> Vec<Part> {
         let points = self.claim.points();
         let pairs: Vec<(&Expr, &Figure)> = match rule.measure.as_ref() {
@@ -215,12 +215,12 @@ impl Judge<'_> {
     fn figure(&self, rule: &Rule, expr: &Expr, published: Figure) -> Part {
         let (low, high) = published.ends();
         let ratio = self.claim.kind == ClaimKind::Ratio;
-        // The ends of what holds, and of what still has the right direction.
+        // The range that holds, and the range with the right direction.
         let ((from, to), (least, most)) = if ratio {
             let tolerance = &self.tolerances.ratio;
             let room = |end: f64| (tolerance.floor + tolerance.share * end.ln().abs()).exp();
             let mut accepted = (low / room(low), high * room(high));
-            // No tolerance reaches to the other side of 1, unless 1 is what is published.
+            // No tolerance extends across 1, unless 1 is published.
             let side = match (low, high) {
                 (low, _) if low > 1.0 => (1.0, f64::INFINITY),
                 (_, high) if high < 1.0 => (0.0, 1.0),
@@ -253,7 +253,7 @@ impl Judge<'_> {
         };
         part.measured = number(value) + &unit;
         part.value = Some(value);
-        // From the nearest end of the range; inside it there is no deviation.
+        // Relative to the nearest end of the range; within the range there is no deviation.
         let nearest = value.clamp(low, high);
         part.deviation = (nearest != 0.0).then(|| value / nearest - 1.0);
         part.verdict = if (from..=to).contains(&value) {
@@ -291,7 +291,7 @@ impl Judge<'_> {
         parts
     }
 
-    /// Groups of series, the lowest first.
+    /// Groups of series, lowest first.
     fn order(&self, rule: &Rule) -> Part {
         let wanted = rule.order.join(" < ");
         let mut part = Part {
@@ -311,7 +311,7 @@ impl Judge<'_> {
         if means.iter().any(|(_, group)| group.is_empty()) {
             return part;
         }
-        // Nought everywhere is in every order, and says nothing: there was nothing to measure.
+        // If all values are zero, any order holds and nothing was measured.
         let mut all = means.iter().flat_map(|(_, group)| group);
         if all.all(|mean| *mean == 0.0) {
             part.measured = "nought everywhere".into();
@@ -361,7 +361,7 @@ impl Judge<'_> {
         groups.iter().map(of).collect()
     }
 
-    /// The values at each point where every group has one; only for series without a point.
+    /// The values at each point where every group has one; only for whole series.
     fn rows(&self, groups: &[(bool, Vec<Expr>)]) -> Vec<Vec<(bool, Vec<f64>)>> {
         let at = |name: &str| {
             self.row(groups, &|expr| match expr {
@@ -429,7 +429,7 @@ impl Judge<'_> {
         part
     }
 
-    /// Whether a series rises (`sign` 1) or falls (-1) from end to end, and never goes back.
+    /// Whether a series rises (`sign` 1) or falls (-1) overall, and never reverses.
     fn monotone(&self, points: &[(f64, f64)], sign: f64, may_stay: bool) -> Verdict {
         let step = self.tolerances.trend.step;
         let change = |a: f64, b: f64| sign * (b / a - 1.0);
@@ -449,7 +449,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Highest at a point: it holds there, and its neighbours still have the direction.
+    /// A maximum at a point holds; at a neighbouring point the direction holds.
     fn peak(&self, points: &[(f64, f64)], peak: f64) -> Verdict {
         let best = (0..points.len()).max_by(|&a, &b| points[a].1.total_cmp(&points[b].1));
         let wanted = points.iter().position(|(x, _)| *x == peak);
@@ -529,8 +529,8 @@ impl Judge<'_> {
     }
 }
 
-/// Where the first series comes to lie above the second, for good, by straight lines between the
-/// points; they hold the sweep and the logarithm of first over second.
+/// Where the first series finally rises above the second, by linear interpolation. `pairs` has the
+/// position in the sweep and the logarithm of the ratio of first to second.
 fn crossing(pairs: &[(f64, f64)]) -> Option<f64> {
     let at = (1..pairs.len())
         .rev()
@@ -548,7 +548,7 @@ fn ends(values: &[f64]) -> (f64, f64) {
     (low, high)
 }
 
-/// Whether no group is below one that comes before it, by more than `slack`.
+/// Whether no group is lower than an earlier one by more than `slack`.
 fn in_order(row: &[(bool, Vec<f64>)], slack: f64) -> bool {
     row.windows(2).all(|pair| {
         let (_, high) = ends(&pair[0].1);

@@ -1,4 +1,4 @@
-//! Each kind of claim comes out as each of its verdicts, from data made for it.
+//! Each kind of claim with each of its verdicts, from made-up data.
 
 use super::claims::{Claim, Tolerances, parse};
 use super::measure::Data;
@@ -12,7 +12,7 @@ fn claim(kind: &str, rest: &str) -> Claim {
     parse(&(head + rest)).unwrap().remove(0)
 }
 
-/// That `a` over `b` is so much.
+/// The claim that the ratio of `a` to `b` is `published`.
 fn ratio(published: f64) -> Claim {
     let rule = "rule = [{ figure = \"f\", measure = \"a / b\" }]";
     claim("ratio", &format!("published = {published}\n{rule}"))
@@ -54,7 +54,7 @@ fn a_ratio_has_a_direction_and_a_size() {
     ] {
         assert_eq!(verdict(&less, &quotient(value)), wanted, "{value}");
     }
-    // A small effect holds only on its own side of 1; "the same" may be on either.
+    // A small effect holds only on its own side of 1; equality may be on either side.
     let slight = ratio(1.015);
     assert_eq!(verdict(&slight, &quotient(1.001)), Holds);
     assert_eq!(verdict(&slight, &quotient(0.999)), Differs);
@@ -125,10 +125,10 @@ fn an_order_holds_at_every_point_or_on_average() {
         ([[1.0, 1.0], [1.0, 1.0], [3.0, 0.9]], Direction),
         ([[1.0, 1.0], [1.0, 1.0], [0.9, 0.9]], Differs),
         ([[1.0, 1.0], [1.0, 1.0], [nan, nan]], NotMeasured),
-        // Nought is in every order; of one that is more there is something to tell.
+        // Zeros are in any order; a single larger value makes the order meaningful.
         ([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]], NotMeasured),
         ([[0.0, 0.0], [0.0, 0.0], [0.0, 1.0]], Holds),
-        // A tie the wrong way round is no order.
+        // A tie in the wrong direction is not an order.
         ([[1.0, 1.0], [1.0, 1.0], [0.99, 0.99]], Differs),
     ] {
         assert_eq!(of(&order, series), wanted, "{series:?}");

@@ -1,6 +1,6 @@
-//! How fast a store commits on a file system, beside the floor: the same bytes as one write to a
-//! file that is there already, and a sync. Both are measured in turns of a few hundred commits, so
-//! that what the machine does meanwhile meets both.
+//! Commit throughput of a store on a file system, compared with a floor: the same bytes as one
+//! write to an existing file, plus a sync. Both are measured alternately, a few hundred commits at
+//! a time, so that other load on the machine affects both equally.
 
 use flagstone::units::Lpn;
 use flagstone_store::{MEDIUM_PAGE_BYTES, OpenOptions, PageStore, StoreError};
@@ -11,39 +11,39 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Commits of a turn.
+/// Commits per turn.
 const TURN: u32 = 200;
-/// Bytes of the file that the floor writes to.
+/// Size of the file that the floor writes to.
 const FLOOR_BYTES: usize = 16 << 20;
 
 /// The task of a bench.
 #[derive(Debug, Clone)]
 pub struct StoreBench {
-    /// A folder on the file system to measure.
+    /// The folder of the file system to measure.
     pub folder: PathBuf,
-    /// How the store is made.
+    /// Options of the store.
     pub options: OpenOptions,
-    /// Pages that the store holds.
+    /// Number of pages in the store.
     pub pages: u32,
-    /// Pages of a commit.
+    /// Pages per commit.
     pub pages_a_commit: u32,
-    /// Commits that are measured, after half as many that are not.
+    /// Commits to measure, after half as many for warm-up.
     pub commits: u32,
-    /// Seed of the pages.
+    /// Seed for choosing pages.
     pub seed: u64,
 }
 
-/// How long commits took.
+/// Latencies of commits.
 #[derive(Debug, Clone, Default)]
 pub struct Times(Vec<Duration>);
 
 impl Times {
-    /// Commits a second.
+    /// Commits per second.
     pub fn rate(&self) -> f64 {
         self.0.len() as f64 / self.0.iter().sum::<Duration>().as_secs_f64()
     }
 
-    /// The time that this share of the commits does not exceed.
+    /// The latency at quantile `share`.
     pub fn at(&self, share: f64) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -52,26 +52,26 @@ impl Times {
     }
 }
 
-/// What was measured. Times are those of the machine.
+/// The measurements, in wall-clock time.
 #[derive(Debug, Clone)]
 pub struct BenchTimes {
     /// Commits of the store.
     pub store: Times,
-    /// The floor.
+    /// The same commits on the floor.
     pub floor: Times,
-    /// Reads of a page each, at random.
+    /// Random reads of one page each.
     pub reads: Times,
-    /// Bytes that the store wrote to its medium, a commit.
+    /// Bytes that the store wrote to its medium per commit.
     pub bytes_a_commit: f64,
-    /// Syncs, a commit.
+    /// Syncs per commit.
     pub syncs_a_commit: f64,
-    /// Bytes of the store in the end.
+    /// Final size of the store in bytes.
     pub bytes: u64,
-    /// How long it took to open it again, after its close.
+    /// Time to reopen the store after its close.
     pub opened: Duration,
 }
 
-/// Removes its files when it is dropped.
+/// Removes the benchmark's files when dropped.
 struct Files(PathBuf);
 
 impl Files {
@@ -86,17 +86,17 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // Files that stay are in the way of the next bench only, which says so.
+        // Leftover files only affect the next benchmark, which reports them.
         let _ = fs::remove_file(self.store());
         let _ = fs::remove_file(self.floor());
     }
 }
 
 impl StoreBench {
-    /// Measures. `progress` hears of the commits that were made.
+    /// Measures. `progress` receives the number of commits made.
     ///
     /// # Errors
-    /// There are files of another bench in the folder, or the system refuses.
+    /// Files of another benchmark are in the folder, or a system call fails.
     pub fn run(&self, progress: &mut dyn FnMut(u64)) -> Result<BenchTimes, StoreError> {
         fs::create_dir_all(&self.folder).map_err(|error| io("making the folder", error))?;
         let files = Files(self.folder.clone());
@@ -186,7 +186,7 @@ impl StoreBench {
         Ok(times)
     }
 
-    /// A file that is written and durable, so that a sync has its bytes alone to wait for.
+    /// A file that is written and synced, so that a later sync only waits for new bytes.
     fn floor(&self, path: &Path) -> Result<File, StoreError> {
         let make = || {
             let file = File::create_new(path)?;

@@ -1,5 +1,5 @@
-//! Stores of pages that are compacted, so that they become smaller and grow again. Before that a
-//! client may trim the pages with the highest numbers, without which a store can be smaller.
+//! Compaction of page stores, after which they grow again. Before that a client may trim the pages
+//! with the highest numbers, so that the store can shrink.
 
 use super::harness::{Done, Life, Run, failed};
 use super::model::{Model, Places, Writes, bytes_of};
@@ -10,16 +10,16 @@ use flagstone_store::StoreError;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// For the dice by which a store is compacted.
+/// Seed modifier for compactions.
 const COMPACTING: u64 = 0xc03b << 40;
 
-/// In half of the runs the store is compacted now and then. This has dice of its own.
+/// In half of the runs, compacts the store from time to time. Uses random numbers of its own.
 pub(super) struct Compactor {
     dice: Option<Pcg64Mcg>,
 }
 
 impl Compactor {
-    /// For the life of a run that begins with the write of number `tag`.
+    /// For a life that begins with write number `tag`.
     pub(super) fn of(seed: u64, tag: u64) -> Compactor {
         let mut dice = Pcg64Mcg::seed_from_u64(seed ^ COMPACTING);
         let is_one = dice.random_range(0..2) == 0;
@@ -28,7 +28,7 @@ impl Compactor {
         }
     }
 
-    /// Whether the store is compacted now, and the page from which on all are trimmed before.
+    /// Whether to compact the store now, and from which page on to trim before.
     pub(super) fn is_due(&mut self, pages: Places) -> Option<Option<u32>> {
         let dice = self.dice.as_mut()?;
         if dice.random_range(0..10) > 0 {
@@ -40,7 +40,7 @@ impl Compactor {
 }
 
 impl Run<Pages> {
-    /// Compacts the store, once the live transactions were rolled back and pages were trimmed.
+    /// Rolls back live transactions, trims pages if requested, and compacts the store.
     pub(super) fn compact(
         &mut self,
         store: &mut Pair,
@@ -87,8 +87,8 @@ impl Run<Pages> {
         Ok(())
     }
 
-    /// Trims half of the pages of a store in which something found no room, and writes to a few of
-    /// them again. Both find room.
+    /// After a lack of room: trims half of the pages and rewrites a few of them. Both must find
+    /// room.
     pub(super) fn relieve(
         &mut self,
         store: &mut Pair,

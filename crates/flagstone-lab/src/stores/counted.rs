@@ -1,6 +1,6 @@
-//! Counts what the bound of a store's space costs, and what collecting in steps is good for.
-//! Nothing is timed: a store in memory is filled, and then its pages are overwritten at random.
-//! Equal tasks give equal figures.
+//! Counts the cost of a store's space bound, and the benefit of collecting in steps. Nothing is
+//! timed: a store in memory is filled, then its pages are overwritten at random. Equal tasks give
+//! equal counts.
 
 use flagstone::units::Lpn;
 use flagstone_store::medium::Memory;
@@ -11,38 +11,38 @@ use rand_pcg::Pcg64Mcg;
 /// The task of a count.
 #[derive(Debug, Clone)]
 pub struct Count {
-    /// How the store is made; its `space` is the bound.
+    /// Options of the store; `space` is the bound.
     pub options: OpenOptions,
-    /// Pages that the store holds.
+    /// Number of pages in the store.
     pub pages: u32,
-    /// Pages of a commit.
+    /// Pages per commit.
     pub pages_a_commit: u32,
-    /// How many times all pages are overwritten before counting begins, and then again.
+    /// How many times all pages are overwritten as warm-up, and then again while counting.
     pub rounds: u32,
-    /// Whether the store is idle until it has nothing left to do, each time that so many pages were
-    /// written: what is moved then counts as written, and no commit has it.
+    /// After each such number of written pages, calls `idle` until nothing is left to do. Pages
+    /// moved then count as written, but not for any commit.
     pub idle_after: Option<u32>,
-    /// Seed of the pages.
+    /// Seed for choosing pages.
     pub seed: u64,
 }
 
-/// What was counted.
+/// The counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Counted {
-    /// Bytes of the store, for each byte that its pages hold, in the end.
+    /// Final size of the store per byte of its pages.
     pub size: f64,
-    /// Pages written to the medium, marks included, for each page that was given.
+    /// Pages written to the medium, including marks, per page written by the client.
     pub written: f64,
-    /// Blocks that were collected.
+    /// Blocks collected.
     pub collections: u64,
-    /// Syncs, a commit.
+    /// Syncs per commit.
     pub syncs: f64,
-    /// Pages that were written to the medium by each commit and the writes before it, ascending.
+    /// Pages written to the medium by each commit and the writes before it, ascending.
     by_commit: Vec<u32>,
 }
 
 impl Counted {
-    /// Pages that this share of the commits does not exceed.
+    /// The number of pages at quantile `share`.
     pub fn at(&self, share: f64) -> u32 {
         let last = self.by_commit.len().saturating_sub(1);
         let at = (last as f64 * share) as usize;
@@ -51,10 +51,10 @@ impl Counted {
 }
 
 impl Count {
-    /// Counts. `progress` hears of the commits that were made.
+    /// Counts. `progress` receives the number of commits made.
     ///
     /// # Errors
-    /// The options are wrong.
+    /// The options are invalid.
     pub fn run(&self, progress: &mut dyn FnMut(u64)) -> Result<Counted, StoreError> {
         let mut store = PageStore::on(Box::new(Memory::default()), &self.options)?;
         super::bench::fill(&mut store, self.pages)?;
@@ -89,7 +89,7 @@ impl Count {
         })
     }
 
-    /// Has the store be idle after the commit of this number, if it is to be.
+    /// Calls `idle` after commit `number`, if it is due.
     fn rest(&self, store: &mut PageStore, number: u64) -> Result<(), StoreError> {
         let pages = (number + 1) * u64::from(self.pages_a_commit);
         let is_time = |after: u32| pages % u64::from(after) < u64::from(self.pages_a_commit);
@@ -97,7 +97,7 @@ impl Count {
         Ok(())
     }
 
-    /// Commits of a half.
+    /// Number of commits in each half.
     pub fn commits(&self) -> u64 {
         u64::from(self.pages) * u64::from(self.rounds) / u64::from(self.pages_a_commit)
     }
@@ -145,7 +145,7 @@ mod tests {
         assert!(counts[2].written > 1.0 && counts[0].collections > 0);
         let (steps, whole) = (count(1.5, false), count(1.5, true));
         assert_eq!(steps, count(1.5, false));
-        // A whole collection copies what a block has of live pages in one commit.
+        // A whole collection copies the live pages of a block in one commit.
         assert!(
             whole.at(1.0) > 2 * steps.at(0.999),
             "{}, {}",
@@ -162,7 +162,7 @@ mod tests {
             count.run(&mut |_| ()).expect("a store in memory")
         });
         assert_eq!((steps.at(0.5), idle.at(0.5)), (2, 1));
-        // A page, and now and then the summary of a block or the mark of the next one.
+        // One page, and occasionally the summary of a block or the mark of the next one.
         assert_eq!(idle.at(0.98), 1);
         assert!(idle.written > steps.written && idle.written < 1.2 * steps.written);
     }

@@ -1,6 +1,6 @@
-//! Room that is given back while a transaction is live that a collection has just made room for. A
-//! block may be discarded only once its erase is durable: until then its old pages are what a cut
-//! leaves, and some protocols erase blocks long before they wait for that.
+//! Discards while a transaction is live for which a collection has just made room. A block may be
+//! discarded only when its erase is durable: until then a cut may leave its old pages, and some
+//! protocols erase blocks long before they wait for that.
 
 use super::pair::Pair;
 use flagstone_store::StoreError;
@@ -8,10 +8,10 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::cell::Cell;
 
-/// For the dice by which a store discards.
+/// Seed modifier for discards.
 const DISCARDING: u64 = 0xd15c << 40;
 
-/// What a store may be in the middle of.
+/// An operation during which a medium may lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
     Discard,
@@ -19,16 +19,16 @@ pub(super) enum Work {
 }
 
 thread_local! {
-    /// What this thread is in the middle of.
+    /// The current operation of this thread.
     static UNDER_WAY: Cell<Option<Work>> = const { Cell::new(None) };
 }
 
-/// Whether this thread is in the middle of some work: a run has one thread.
+/// Whether this thread is in such an operation; each run has one thread.
 pub(super) fn is_under_way(work: Work) -> bool {
     UNDER_WAY.get() == Some(work)
 }
 
-/// Carries some work out.
+/// Runs `carry_out` and marks the thread as doing `work` meanwhile.
 pub(super) fn under_way<T>(work: Work, carry_out: impl FnOnce() -> T) -> T {
     UNDER_WAY.set(Some(work));
     let done = carry_out();
@@ -36,16 +36,16 @@ pub(super) fn under_way<T>(work: Work, carry_out: impl FnOnce() -> T) -> T {
     done
 }
 
-/// In a third of the runs the store discards after writes that collect, one time in two. This has
-/// dice of its own, so that the clients do the same with it and without.
+/// In a third of the runs, discards after every other write that collects. Uses random numbers of
+/// its own, so that clients behave the same with and without it.
 pub(super) struct Discarder {
     dice: Option<Pcg64Mcg>,
-    /// Collections that it has seen.
+    /// Number of collections seen.
     collections: u64,
 }
 
 impl Discarder {
-    /// For the life of a run that begins with the write of number `tag`.
+    /// For a life that begins with write number `tag`.
     pub(super) fn of(seed: u64, tag: u64) -> Discarder {
         let mut dice = Pcg64Mcg::seed_from_u64(seed ^ DISCARDING);
         let is_one = dice.random_range(0..3) == 0;
@@ -55,7 +55,7 @@ impl Discarder {
         }
     }
 
-    /// Follows a write. Returns how often room was given back.
+    /// Called after a write. Returns how often room was given back.
     pub(super) fn step(&mut self, pair: &mut Pair) -> Result<u64, StoreError> {
         let collections = pair.store().device().stats().collections;
         let has_collected = std::mem::replace(&mut self.collections, collections) != collections;

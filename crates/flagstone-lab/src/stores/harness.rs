@@ -1,10 +1,10 @@
-//! The crash harness of stores: what runs have in common, whatever their stores hold. Clients use a
-//! store on a medium, copies of the medium are cut on the way, and what a cut leaves is opened and
-//! held against what may be there. Some of these stores are used and cut again. What a store holds
-//! is a [`World`]: pages, or tables in them.
+//! The crash harness of stores: the common part of all runs. Clients use a store on a medium.
+//! Copies of the medium made meanwhile are cut, and what a cut leaves is opened and compared with
+//! the allowed states. Some of these stores are used and cut again. The contents of a store are a
+//! [`World`]: pages, or tables in them.
 //!
-//! After a cut a store may hold a range of states: not older than the last commit that was
-//! acknowledged, and not newer than the last one that had begun.
+//! After a cut a store may hold one of several states: at least the last acknowledged commit, and
+//! at most the last commit that had begun.
 
 use super::on_chip::{Landed, OnChip};
 use super::wide::WideTally;
@@ -18,46 +18,46 @@ use std::collections::VecDeque;
 use std::ops::{AddAssign, Range};
 use std::sync::{Arc, Mutex};
 
-/// Cuts of one run, at most: those of stores that were cut before multiply.
+/// Maximum number of cuts per run: those of stores that were cut before multiply.
 const CUTS_MAX: u64 = 300;
 
-/// A result, or a violation.
+/// A result, or the description of a violation.
 pub(super) type Done<T> = Result<T, String>;
 
-/// The counts of runs.
+/// Counts over runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoreTally {
     /// Power cuts.
     pub cuts: u64,
-    /// Of them, those of a store that had been cut before.
+    /// Cuts of a store that had been cut before.
     pub cuts_again: u64,
     /// Transactions that were committed.
     pub committed: u64,
-    /// Blocks that were collected.
+    /// Blocks collected.
     pub collections: u64,
-    /// Pages that stores of pages moved while they were idle.
+    /// Pages that page stores moved in idle time.
     pub moved: u64,
-    /// Times that stores of pages gave room back right after a collection, in a transaction.
+    /// Discards of page stores right after a collection, during a transaction.
     pub discards: u64,
-    /// Times that stores of pages were compacted and became smaller.
+    /// Compactions that made a page store smaller.
     pub shrunk: u64,
-    /// Blocks by which stores of pages grew.
+    /// Blocks by which page stores grew.
     pub grown: u64,
-    /// Times that a snapshot was held against what was committed when it was taken.
+    /// Comparisons of a snapshot with the state at the time it was taken.
     pub snapshots: u64,
-    /// Commits that were under way together with another one.
+    /// Commits in flight together with another one.
     pub grouped: u64,
-    /// Times that commits found no room.
+    /// Commits that found no room.
     pub refused: u64,
-    /// What was found beside the medium, of runs with a simulated chip there.
+    /// Findings on the simulated chip beside the medium, for runs with one.
     pub on_chip: Landed,
     /// What wide runs have drawn.
     pub wide: WideTally,
-    /// Pages that were never written, and were looked at.
+    /// Never-written pages that were read.
     pub empties: u64,
-    /// Cuts after which something else was there than had been acknowledged.
+    /// Cuts after which the store did not hold an allowed state.
     pub violations: u64,
-    /// The first of them.
+    /// The first violation.
     pub first: Option<String>,
 }
 
@@ -81,24 +81,24 @@ impl AddAssign for StoreTally {
     }
 }
 
-/// The contents of the stores of a run, and how they are used.
+/// The contents of a run's stores, and how clients use them.
 pub(super) trait World: Sized {
-    /// The contents that are committed at a moment.
+    /// The committed contents at one moment.
     type State: Clone + Default;
 
-    /// Steps of the clients in a new store, and in one that was cut.
+    /// Number of client steps in a new store, and in one that was cut.
     const STEPS: [Range<u32>; 2];
 
-    /// The world of a run. Of so many operations of the medium, one is looked at.
+    /// Draws the world of a run, and `n`: one in `n` medium operations is examined.
     fn draw(id: &StoreRunId, dice: &mut Pcg64Mcg) -> (Self, u32);
 
-    /// Which of so many unsynced sectors land.
+    /// Draws which of `pending` unsynced sectors are written.
     fn landing(pending: u64, dice: &mut Pcg64Mcg) -> Landing;
 
-    /// Writes to a new store until it collects, with dice of its own. Returns what it holds then.
+    /// Writes to a new store until it collects, with its own random numbers. Returns its contents.
     fn fill(run: &mut Run<Self>, media: &Media) -> Done<Self::State>;
 
-    /// Opens the store of a life, lets clients use it, and holds it against the newest state.
+    /// Opens the store of a life, lets clients use it, and compares it with the newest state.
     fn live(
         run: &mut Run<Self>,
         life: &mut Life<Self::State>,
@@ -106,7 +106,7 @@ pub(super) trait World: Sized {
         dice: &mut Pcg64Mcg,
     ) -> Done<()>;
 
-    /// Cuts a copy of the medium. Of the states that may be there, it may leave out some.
+    /// Cuts a copy of the medium. May exclude some of the allowed states.
     fn cut(
         run: &mut Run<Self>,
         medium: &Recorded,
@@ -117,7 +117,7 @@ pub(super) trait World: Sized {
         Ok(medium.cut(landing))
     }
 
-    /// The chip that a cut leaves beside a medium which was cut at an operation.
+    /// Cuts the chip beside a medium that was cut at operation `at`.
     fn cut_chip(run: &mut Run<Self>, chip: &OnChip, at: u64, left: &Recorded) -> Done<OnChip> {
         let _ = (run, at, left);
         Ok(chip.clone())
@@ -127,16 +127,16 @@ pub(super) trait World: Sized {
     fn recover(run: &mut Run<Self>, left: &Media, may: May<Self::State>) -> Done<Arc<Self::State>>;
 }
 
-/// The states that may be there.
+/// The states that are allowed.
 pub(super) struct May<S> {
-    /// The oldest first.
+    /// Oldest first.
     pub(super) states: Vec<Arc<S>>,
-    /// Commits that a store which says that it was closed has counted, at least.
+    /// Minimum commit count of a store that is marked as closed.
     commits: u64,
 }
 
 impl<S> May<S> {
-    /// A store that says that it was closed has counted all that was acknowledged.
+    /// Checks that a store marked as closed has counted every acknowledged commit.
     pub(super) fn counted(&self, info: &StoreInfo) -> Done<()> {
         match info.closed == Some(true) && info.life.commits < self.commits {
             true => Err(format!(
@@ -148,18 +148,18 @@ impl<S> May<S> {
     }
 }
 
-/// The same at a moment: states by their numbers, and commits as in [`May`].
+/// Allowed states at one moment, as numbers, and the minimum commit count as in [`May`].
 #[derive(Debug, Clone, Copy, Default)]
 struct Right {
     between: (u64, u64),
     commits: u64,
 }
 
-/// A copy of the medium, and what may be there.
+/// A copy of the medium, and the allowed states.
 struct Moment {
     medium: Recorded,
     right: Right,
-    /// The operation that the chip beside it is at, if there is one.
+    /// The current operation of the chip beside it, if there is one.
     on_chip: Option<u64>,
 }
 
@@ -173,25 +173,25 @@ impl Moment {
     }
 }
 
-/// A medium, and perhaps a simulated chip beside it.
+/// A medium, and optionally a simulated chip beside it.
 pub(super) struct Media {
     pub(super) medium: Recorded,
     pub(super) chip: Option<OnChip>,
 }
 
-/// A medium from one cut to the next, and what is known of it.
+/// A medium from one cut to the next, and what is known about it.
 pub(super) struct Life<S> {
     pub(super) media: Media,
-    /// Cuts in a row that may still follow.
+    /// Maximum number of further cuts in a row.
     depth: u32,
-    /// States after commits, as far as a copy of the medium that is not cut yet may hold them.
+    /// States after commits, as far as uncut copies of the medium may still hold them.
     states: VecDeque<Arc<S>>,
-    /// The number of the first of them, and of the last one whose commit was acknowledged.
+    /// The number of the first state, and of the last one whose commit was acknowledged.
     first: u64,
     acknowledged: u64,
-    /// Commits that the store had counted when it was opened, and those after that.
+    /// The store's commit count at its opening, and the commits since then.
     counted: u64,
-    /// Copies of the medium that are to be cut.
+    /// Copies of the medium to cut.
     moments: Arc<Mutex<Vec<Moment>>>,
     right: Arc<Mutex<Right>>,
 }
@@ -210,14 +210,14 @@ impl<S> Life<S> {
         }
     }
 
-    /// Copies the medium at one of so many of its operations.
+    /// Copies the medium at one in `every` of its operations.
     fn watch(&self, every: u32, mut dice: Pcg64Mcg) {
         let (moments, right) = (Arc::clone(&self.moments), Arc::clone(&self.right));
         let chip = self.media.chip.clone();
         let watcher = move |medium: &Recorded| {
             if dice.random_range(0..every) == 0 {
                 let mut moments = moments.lock().expect("one thread");
-                // More of them are never cut, and a compaction has thousands of operations.
+                // Further copies would never be cut, and a compaction has thousands of operations.
                 if (moments.len() as u64) < CUTS_MAX {
                     let right = *right.lock().expect("one thread");
                     moments.push(Moment::of(medium, chip.as_ref(), right));
@@ -227,24 +227,24 @@ impl<S> Life<S> {
         self.media.medium.watch(Some(Box::new(watcher)));
     }
 
-    /// Leaves out the copies of the first opening: a store that is being made holds nothing that
+    /// Discards the copies made during the first opening: a store under creation holds no data that
     /// could be lost.
     pub(super) fn leave_out_opening(&self) {
         self.take_moments();
     }
 
-    /// The store was opened, and has counted so many commits.
+    /// Records that the store was opened, with its commit count.
     pub(super) fn opened(&mut self, commits: u64) {
         self.counted = commits;
         self.changed();
     }
 
-    /// Whether no cut was before it.
+    /// Whether no cut has happened yet.
     pub(super) fn is_first(&self, depth: u32) -> bool {
         self.depth == depth
     }
 
-    /// The copies that were made since it was called last.
+    /// The copies made since the last call.
     fn take_moments(&self) -> Vec<Moment> {
         std::mem::take(&mut *self.moments.lock().expect("one thread"))
     }
@@ -256,12 +256,12 @@ impl<S> Life<S> {
         }
     }
 
-    /// Tells the watcher that other states may be there.
+    /// Tells the watcher the new allowed states.
     fn changed(&self) {
         *self.right.lock().expect("one thread") = self.right();
     }
 
-    /// The states that may be there now.
+    /// The currently allowed states.
     pub(super) fn may(&self) -> May<S> {
         self.may_at(self.right())
     }
@@ -278,22 +278,22 @@ impl<S> Life<S> {
         self.states.back().expect("there is one").clone()
     }
 
-    /// A commit begins that leads to a state. Returns the number of that.
+    /// Begins a commit that leads to `state`. Returns the state's number.
     pub(super) fn ask(&mut self, state: S) -> u64 {
         self.states.push_back(Arc::new(state));
         self.changed();
         self.right().between.1
     }
 
-    /// A commit was acknowledged. It `counts` if it surely changes something: one that does not may
-    /// leave no trace.
+    /// Records an acknowledged commit. `counts` says whether it surely changes something; a commit
+    /// without changes may leave no trace.
     pub(super) fn acknowledge(&mut self, number: u64, counts: bool) {
         self.acknowledged = self.acknowledged.max(number);
         self.counted += u64::from(counts);
         self.changed();
     }
 
-    /// Takes back the states from a number on: their commits failed.
+    /// Removes the states from number `from` on, whose commits failed.
     pub(super) fn lose(&mut self, from: u64) -> Done<()> {
         let acknowledged = self.acknowledged;
         if acknowledged >= from {
@@ -307,23 +307,23 @@ impl<S> Life<S> {
     }
 }
 
-/// Names the call that has failed.
+/// Adds the name of the failed call to an error.
 pub(super) fn failed(what: &str) -> impl Fn(StoreError) -> String + '_ {
     move |error| format!("{what}: {error}")
 }
 
-/// A run that is being carried out.
+/// A run in progress.
 pub(super) struct Run<W> {
     pub(super) id: StoreRunId,
     pub(super) world: W,
     pub(super) tally: StoreTally,
-    /// The number of the last write, of which its bytes follow.
+    /// The number of the last write, which determines its bytes.
     pub(super) tag: u64,
     every: u32,
 }
 
-/// Carries a run out, with a simulated chip beside the medium if asked for. A panic of a store is a
-/// violation like any other.
+/// Executes a run, with a simulated chip beside the medium if requested. A panic of a store counts
+/// as a violation.
 pub(super) fn carry_out<W: World>(id: &StoreRunId, on_chip: bool) -> StoreTally {
     let mut dice = Pcg64Mcg::seed_from_u64(id.seed);
     let (world, every) = W::draw(id, &mut dice);
@@ -350,7 +350,7 @@ pub(super) fn carry_out<W: World>(id: &StoreRunId, on_chip: bool) -> StoreTally 
 }
 
 impl<W: World> Run<W> {
-    /// A run that another campaign carries out.
+    /// A run that another campaign executes.
     pub(super) fn of(id: &StoreRunId, world: W) -> Run<W> {
         Run {
             id: *id,
@@ -366,7 +366,7 @@ impl<W: World> Run<W> {
         self.tally.first.get_or_insert(what);
     }
 
-    /// Uses a store, with cuts on the way. The error is a violation that ends it.
+    /// Uses a store, with cuts in between. The error is a violation that ends the run.
     fn go_on(&mut self, mut life: Life<W::State>, steps: u32, dice: &mut Pcg64Mcg) -> Done<()> {
         life.watch(self.every, Pcg64Mcg::seed_from_u64(dice.random()));
         let ended = W::live(self, &mut life, steps, dice);
@@ -374,7 +374,7 @@ impl<W: World> Run<W> {
         ended
     }
 
-    /// Cuts all copies that were made since the last look.
+    /// Cuts all copies that were made since the last call.
     pub(super) fn look(&mut self, life: &Life<W::State>, dice: &mut Pcg64Mcg) {
         for moment in life.take_moments() {
             self.cut(&moment, life, dice);
@@ -382,7 +382,7 @@ impl<W: World> Run<W> {
         life.media.chip.iter().for_each(OnChip::forget);
     }
 
-    /// The same after a commit, and now and then with a cut of the medium as it is now.
+    /// Like `look`; sometimes it also cuts the current medium.
     pub(super) fn look_after_commit(&mut self, life: &mut Life<W::State>, dice: &mut Pcg64Mcg) {
         self.look(life, dice);
         if dice.random_range(0..4) == 0 {
@@ -396,7 +396,7 @@ impl<W: World> Run<W> {
         }
     }
 
-    /// Cuts the medium as it is now so many times.
+    /// Cuts the current medium `times` times.
     pub(super) fn cut_now(&mut self, life: &Life<W::State>, times: u32, dice: &mut Pcg64Mcg) {
         let Media { medium, chip } = &life.media;
         let now = Moment::of(medium, chip.as_ref(), life.right());
@@ -405,7 +405,7 @@ impl<W: World> Run<W> {
         }
     }
 
-    /// Cuts a copy, opens what is left, and holds it against the states that may be there.
+    /// Cuts a copy, opens what is left, and compares it with the allowed states.
     fn cut(&mut self, moment: &Moment, life: &Life<W::State>, dice: &mut Pcg64Mcg) {
         let Moment { medium, right, .. } = moment;
         if self.tally.cuts >= CUTS_MAX {

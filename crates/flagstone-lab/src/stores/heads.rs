@@ -1,10 +1,10 @@
-//! Damaged superblocks: stores with a drawn history, left as a killed process, a cut or a close
-//! leaves them, one of whose superblocks (seldom both) is lost. What opens has to hold what was
-//! committed, and has to say at a check what is damaged; else the opening is an error. A repair has
-//! everything, or says that something is lost.
+//! Damaged superblocks: random histories end with a killed process, a cut or a close, and then one
+//! superblock (rarely both) is lost. If the store opens, it must hold the committed data, and its
+//! check must report the damage; otherwise the opening must fail. A repair must restore everything,
+//! or report that something is lost.
 //!
-//! The control puts back the whole medium as it was earlier: nothing can find that out, so the
-//! campaign has to.
+//! Control: the whole medium is replaced by an earlier version of itself. No store can detect that,
+//! so the campaign must.
 
 use super::model::{Model, Places, Writes, bytes_of};
 use crate::campaign::caught;
@@ -19,45 +19,45 @@ use std::fmt;
 use std::ops::AddAssign;
 use std::path::Path;
 
-/// One in so many damaged stores is repaired as well: that takes files.
+/// One in this many damaged stores is repaired as well, which needs files.
 const REPAIRS: u32 = 4;
 
-/// One in so many stores loses both superblocks.
+/// One in this many stores loses both superblocks.
 const BOTH: u32 = 10;
 
-/// The task of a campaign.
+/// The task of a superblock campaign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadCampaign {
     /// The commit protocol.
     pub protocol: Kind,
     /// Whether the stores are encrypted.
     pub encrypted: bool,
-    /// Whether the medium is not damaged, and what it was earlier: the control.
+    /// Control: replace the medium by an earlier version instead of damaging it.
     pub aged: bool,
-    /// Damaged stores, or a few more: each history is damaged several times.
+    /// Minimum number of damaged stores: each history is damaged several times.
     pub damages: u64,
-    /// Seed of everything.
+    /// Seed of the campaign.
     pub seed: u64,
 }
 
-/// What a campaign has done and found.
+/// Results of a campaign.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HeadTally {
     /// Damaged stores.
     pub damaged: u64,
-    /// Of them, those that opened, with everything.
+    /// Damaged stores that opened with all data.
     pub opened: u64,
-    /// Those whose opening was an error.
+    /// Damaged stores that failed to open.
     pub refused: u64,
-    /// Those that were repaired, with everything.
+    /// Damaged stores that were repaired with all data.
     pub repaired: u64,
-    /// Those whose repair said that something is lost, or that it cannot be done.
+    /// Repairs that reported a loss, or failed.
     pub unrepaired: u64,
-    /// Those whose superblocks knew different numbers of blocks.
+    /// Stores whose two superblocks had different numbers of blocks.
     pub grown: u64,
-    /// Those with other contents than were committed, or with damage that nothing tells of.
+    /// Stores with other contents than were committed, or with unreported damage.
     pub violations: u64,
-    /// The first of them.
+    /// The first violation.
     pub first: Option<String>,
 }
 
@@ -74,7 +74,7 @@ impl AddAssign for HeadTally {
     }
 }
 
-/// What becomes of a superblock.
+/// How a superblock is damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Damage {
     Zeros,
@@ -82,15 +82,15 @@ enum Damage {
     Noise(u64),
     /// One bit of its record is flipped.
     Flip(usize),
-    /// The other copy lies over it.
+    /// It is overwritten with the other copy.
     Other,
-    /// The medium refuses to read it.
+    /// Reads of it fail.
     Refused,
-    /// None: the medium is what it was earlier.
+    /// Control: the medium is an earlier version of itself.
     Aged,
 }
 
-/// A damage, and the copy that has it, or both copies.
+/// A damage, and the copy or copies that it affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Case {
     damage: Damage,
@@ -107,7 +107,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// The place and the bytes of a field of a superblock.
+/// The byte range of a superblock's field.
 fn field(name: &str) -> std::ops::Range<usize> {
     let record = flagstone_store::LAYOUTS
         .iter()
@@ -120,7 +120,7 @@ fn field(name: &str) -> std::ops::Range<usize> {
     at..at + bytes
 }
 
-/// A number in a superblock.
+/// The number in a field of a superblock.
 fn said(head: &[u8], copy: usize, name: &str) -> u64 {
     let mut word = [0; 8];
     let bytes = &head[copy * MEDIUM_PAGE_BYTES..][field(name)];
@@ -128,7 +128,7 @@ fn said(head: &[u8], copy: usize, name: &str) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// The copy that counts.
+/// The newer copy.
 fn newest(head: &[u8]) -> usize {
     usize::from(said(head, 1, "SEQUENCE") > said(head, 0, "SEQUENCE"))
 }
@@ -153,7 +153,7 @@ impl Case {
         Case { damage, copy, both }
     }
 
-    /// A medium of its own with this damage.
+    /// A copy of the medium with this damage.
     fn on(&self, left: &Recorded) -> Recorded {
         let mut bytes = left.to_vec();
         let copies = if self.both {
@@ -183,14 +183,14 @@ impl Case {
             }
             Damage::Flip(bit) => bytes[here + bit / 8] ^= 1 << (bit % 8),
             Damage::Other => bytes.copy_within(other..other + MEDIUM_PAGE_BYTES, here),
-            // In a file a bad sector is noise.
+            // In a file a bad sector is replaced by noise.
             Damage::Refused => bytes[page].fill(0xbd),
             Damage::Aged => {}
         }
     }
 }
 
-/// A history that is being made.
+/// A history in progress.
 struct Run<'a> {
     task: &'a HeadCampaign,
     folder: &'a Path,
@@ -198,21 +198,21 @@ struct Run<'a> {
     places: Places,
     dice: Pcg64Mcg,
     model: Model,
-    /// What was left before, for the control.
+    /// An earlier version of the medium, for the control.
     older: Option<Recorded>,
     tag: u64,
     tally: HeadTally,
 }
 
 impl HeadCampaign {
-    /// Carries the campaign out; `progress` hears of damaged stores as they are looked at.
+    /// Executes the campaign. `progress` receives the number of damaged stores examined.
     ///
     /// # Errors
-    /// There is no folder for the files of repairs.
+    /// The folder for files of repairs cannot be created.
     pub fn run(&self, progress: &dyn Fn(u64)) -> std::io::Result<HeadTally> {
         let folder = tempfile::tempdir()?;
         let mut tally = HeadTally::default();
-        // Each history is damaged at least once, unless its store fails before.
+        // Each history is damaged at least once, unless its store fails before that.
         for number in 0..self.damages {
             if tally.damaged >= self.damages {
                 break;
@@ -225,7 +225,7 @@ impl HeadCampaign {
         Ok(tally)
     }
 
-    /// One history, from its seed alone.
+    /// Runs one history, determined by its seed.
     fn one(&self, folder: &Path, seed: u64) -> HeadTally {
         let mut dice = Pcg64Mcg::seed_from_u64(seed);
         let mut options = OpenOptions::default().with_protocol(self.protocol);
@@ -268,7 +268,7 @@ fn failed(what: &str) -> impl Fn(StoreError) -> String + '_ {
 }
 
 impl Run<'_> {
-    /// Commits to a store in a few lives, and damages what they leave.
+    /// Commits to a store over a few lives, and damages the medium after each.
     fn live(&mut self) -> Result<(), String> {
         let mut medium = Recorded::default();
         for _ in 0..self.dice.random_range(1..4) {
@@ -280,7 +280,7 @@ impl Run<'_> {
                     self.damage(&medium.cut(Landing::Nothing));
                 }
             }
-            // As a close leaves it, or a process that is killed, or a cut.
+            // After a close, a killed process, or a cut.
             let left = match self.dice.random_range(0..3) {
                 0 => {
                     store.close().map_err(failed("close"))?;
@@ -314,7 +314,7 @@ impl Run<'_> {
             };
             match written {
                 Ok(()) => _ = writes.insert(at, (!trims).then_some(self.tag)),
-                // The protocol does not take this page now.
+                // The protocol cannot accept this page now.
                 Err(StoreError::Device(
                     DeviceError::Conflict { .. } | DeviceError::WrittenTwice { .. },
                 )) => {}
@@ -326,7 +326,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Damages what was left, once, and looks at it in all ways.
+    /// Damages the medium once, and examines it in all ways.
     fn damage(&mut self, left: &Recorded) {
         let older;
         let mut left = left;
@@ -354,7 +354,7 @@ impl Run<'_> {
         }
     }
 
-    /// Opens a damaged store: for reading, with a check, and for writing.
+    /// Opens a damaged store: read-only, with a check, and for writing.
     fn open(&mut self, left: &Recorded, case: Case) -> Result<(), String> {
         let reading = self.options.clone().reading().uncached();
         let opened = PageStore::on(Box::new(case.on(left)), &reading);

@@ -1,9 +1,9 @@
-//! A process that is killed while it commits, again and again, on a real file.
+//! A process that is repeatedly killed while it commits to a real file.
 //!
-//! The *worker* commits transactions and says after each that it has. The *verifier* kills it at a
-//! drawn moment, opens the store, and holds it against what the transactions up to the last one
-//! there have written. What the kernel was given survives a process: this tests what power cuts do
-//! not, that is locks, files that are made, and openings after all of it.
+//! The *worker* commits transactions and reports each one. The *verifier* kills it at a random
+//! moment, opens the store, and compares it with the result of all transactions up to the last one
+//! found. Writes that reached the kernel survive the process, so this tests what power cuts do not:
+//! locks, created files, and repeated openings.
 
 use super::StoreSubject;
 use super::kill_tables::{self, Rows};
@@ -16,10 +16,10 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-/// Pages that transactions write, behind the one that counts them.
+/// Pages that transactions write, after the page with the counter.
 const PAGES: u32 = 2_000;
 
-/// What a transaction writes: pages, all with its number.
+/// The pages that transaction `number` writes, all with its number.
 fn writes(number: u64) -> impl Iterator<Item = Lpn> {
     let mut dice = Pcg64Mcg::seed_from_u64(number);
     let count = [1, 2, 3, 8, 60][dice.random_range(0..5)];
@@ -34,22 +34,22 @@ fn number_in(store: &mut PageStore, page: &mut [u8], at: Lpn) -> Result<u64, Sto
     Ok(word.unwrap_or(0))
 }
 
-/// Mistakes of a worker, which a verifier must find.
+/// Deliberate mistakes of a worker that a verifier must detect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mistakes {
-    /// It says that it has committed a transaction while it commits the one before.
+    /// It reports a transaction while it still commits the previous one.
     pub early: bool,
-    /// It keeps memory at each transaction.
+    /// It leaks memory in each transaction.
     pub leaks: bool,
 }
 
-/// Bytes that a worker that leaks keeps at each transaction.
+/// Bytes leaked per transaction.
 const LEAK_BYTES: usize = 1 << 18;
 
-/// Commits transactions until it is killed, or until no process reads its output any more.
+/// Commits transactions until it is killed, or until its output is closed.
 ///
 /// # Errors
-/// The store refuses.
+/// The store fails.
 pub fn work(path: &Path, subject: StoreSubject, mistakes: Mistakes) -> Result<(), StoreError> {
     if subject == StoreSubject::Tables {
         return kill_tables::work(path, mistakes);
@@ -86,20 +86,20 @@ pub fn work(path: &Path, subject: StoreSubject, mistakes: Mistakes) -> Result<()
     }
 }
 
-/// The store as a verifier knows it.
+/// The verifier's model of the store.
 #[derive(Debug)]
 pub struct Verifier {
     subject: StoreSubject,
     rows: Rows,
-    /// The number that each page must have.
+    /// The expected number of each page.
     numbers: Vec<u64>,
-    /// The last transaction that was found.
+    /// The last transaction found.
     last: u64,
     dice: Pcg64Mcg,
 }
 
 impl Verifier {
-    /// For a store that is new.
+    /// For a new store.
     pub fn new(subject: StoreSubject, seed: u64) -> Verifier {
         Verifier {
             subject,
@@ -110,17 +110,17 @@ impl Verifier {
         }
     }
 
-    /// The last transaction that was found.
+    /// The last transaction found.
     pub fn last(&self) -> u64 {
         self.last
     }
 
-    /// Kills a worker after a drawn time, and returns the last transaction that it has called
-    /// committed. The time begins with the process, so that it may die while it opens the store, or
-    /// with the first transaction that it acknowledges.
+    /// Kills a worker after a random time. Returns the last transaction that it reported. The time
+    /// starts with the process, so that it may die while it opens the store, or with the first
+    /// reported transaction.
     ///
     /// # Errors
-    /// The system refuses.
+    /// A system call fails.
     pub fn kill(&mut self, mut worker: Child) -> io::Result<u64> {
         let (from_first, micros) = match self.dice.random_range(0..4) {
             0 => (false, self.dice.random_range(0..3_000)),
@@ -137,7 +137,7 @@ impl Verifier {
         worker.kill()?;
         worker.wait()?;
         out.read_to_end(&mut said)?;
-        // Threads may say that they have committed in another order than they did.
+        // Threads may report commits in another order than they committed.
         let words = said.as_chunks::<8>().0.iter();
         Ok(words
             .map(|word| u64::from_le_bytes(*word))
@@ -145,11 +145,11 @@ impl Verifier {
             .unwrap_or(0))
     }
 
-    /// Opens the store and holds it against the transactions up to the last one there, which must
-    /// not be older than `said`.
+    /// Opens the store and compares it with all transactions up to the last one found, which must
+    /// be at least `said`.
     ///
     /// # Errors
-    /// The store does not open. The inner error is what is wrong in it.
+    /// The store does not open. The inner error describes wrong contents.
     pub fn verify(&mut self, path: &Path, said: u64) -> Result<Result<(), String>, StoreError> {
         if !path.exists() && said == 0 {
             return Ok(Ok(()));
@@ -190,7 +190,7 @@ impl Verifier {
     }
 }
 
-/// The process of a worker, as far as it is used.
+/// Pipes the output of a worker process to the verifier.
 pub fn listening(command: &mut std::process::Command) -> &mut std::process::Command {
     command.stdin(Stdio::null()).stdout(Stdio::piped())
 }

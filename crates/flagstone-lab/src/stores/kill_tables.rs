@@ -1,7 +1,7 @@
-//! The transactions on tables of a process that is killed again and again, and what they leave.
+//! Table transactions of a process that is repeatedly killed, and their verification.
 //!
-//! Several threads commit, and their commits share flushes. Each transaction takes the next number,
-//! from a counter in a table of its own. What a transaction does follows from its number.
+//! Several threads commit, and their commits share flushes. Each transaction takes the next number
+//! from a counter in its own table. The number determines what the transaction does.
 
 use super::kill::Mistakes;
 use flagstone_store::tables::{Store, TableKind, TableMut, WriteTx};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Threads of a worker.
+/// Number of threads in a worker.
 const THREADS: usize = 3;
 const KEYS: u32 = 1_500;
 const TABLES: [(&str, TableKind); 3] = [
@@ -20,13 +20,13 @@ const TABLES: [(&str, TableKind); 3] = [
     ("second", TableKind::Ordered),
     ("third", TableKind::Hashed),
 ];
-/// The table with the number of the last transaction, and its key.
+/// The table and key of the last transaction's number.
 const COUNTER: (&str, &[u8]) = ("counter", b"last");
 
-/// A change of a row: its table, its key, and the bytes of its value, or nothing for a removal.
+/// A change of a row: table, key, and value; `None` for a removal.
 type Change = (usize, Vec<u8>, Option<Vec<u8>>);
 
-/// The changes of the transaction with a number.
+/// The changes of transaction `number`.
 fn changes(number: u64) -> Vec<Change> {
     let mut dice = Pcg64Mcg::seed_from_u64(number);
     let count = [1, 2, 3, 8, 60][dice.random_range(0..5)];
@@ -57,11 +57,10 @@ fn apply(tx: &mut WriteTx, number: u64) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Commits transactions by several threads until it is killed, or until no process reads its output
-/// any more.
+/// Commits transactions in several threads until it is killed, or until its output is closed.
 ///
 /// # Errors
-/// The store refuses.
+/// The store fails.
 pub(super) fn work(path: &Path, mistakes: Mistakes) -> Result<(), StoreError> {
     let store = Store::with(path, &OpenOptions::default())?;
     let say = |number: u64| {
@@ -72,11 +71,11 @@ pub(super) fn work(path: &Path, mistakes: Mistakes) -> Result<(), StoreError> {
     commit(&store, THREADS, mistakes, &say)
 }
 
-/// Commits transactions by so many threads until `say`, which hears of each that was acknowledged,
-/// says that nobody listens any more.
+/// Commits transactions in `threads` threads until `say` returns `false`. `say` receives the number
+/// of each acknowledged transaction.
 ///
 /// # Errors
-/// The store refuses.
+/// The store fails.
 pub(super) fn commit(
     store: &Store,
     threads: usize,
@@ -87,7 +86,7 @@ pub(super) fn commit(
     let commit_on = |store: Store| {
         let (mut kept, mut number) = (Vec::new(), 0);
         loop {
-            // Pages of what may be this thread's turn are read before it, beside other threads.
+            // Prefetch what may be this thread's next transaction, in parallel to other threads.
             for (table, key, _) in changes(number + threads as u64) {
                 let _ = store.prefetch(TABLES[table].0, &[key]);
             }
@@ -114,13 +113,13 @@ pub(super) fn commit(
     })
 }
 
-/// The tables after the transactions so far.
+/// The tables after all transactions so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rows(BTreeMap<(usize, Vec<u8>), Vec<u8>>);
 
 impl Rows {
-    /// Opens the store and holds it against the transactions up to the last one there, which must
-    /// not be older than `least`. Returns its number.
+    /// Opens the store and compares it with all transactions up to the last one found, which must
+    /// be at least `least`. Returns that transaction's number.
     pub(super) fn verify(
         &mut self,
         path: &Path,
@@ -131,7 +130,7 @@ impl Rows {
         self.verify_in(&store, last, least)
     }
 
-    /// Makes the changes of a transaction.
+    /// Applies the changes of transaction `number`.
     pub(super) fn follow(&mut self, number: u64) {
         for (table, key, value) in changes(number) {
             match value {
@@ -141,7 +140,7 @@ impl Rows {
         }
     }
 
-    /// As [`Rows::verify`], for a store that is open.
+    /// Like [`Rows::verify`], for an open store.
     pub(super) fn verify_in(
         &mut self,
         store: &Store,

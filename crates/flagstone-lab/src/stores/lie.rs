@@ -1,4 +1,4 @@
-//! Media that do not do what they say, and a mistake of tables: the controls of a campaign.
+//! Media that lie, and deliberate mistakes of stores: the controls of campaigns.
 
 use super::discards::{Work, is_under_way};
 use flagstone_store::MEDIUM_PAGE_BYTES;
@@ -9,59 +9,57 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How a medium lies.
+/// The lie or mistake of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lie {
-    /// It does not.
+    /// None.
     None,
     /// A sync makes nothing durable.
     Syncs,
-    /// A sync makes nothing durable that follows nothing but marks of blocks.
+    /// A sync after writes of block marks only makes nothing durable.
     SyncsOfMarks,
-    /// A sync makes nothing durable that follows the tables which a close leaves.
+    /// A sync after writes of a close's tables makes nothing durable.
     SyncsOfTables,
-    /// The superblock stays as it was when the store was made.
+    /// The superblock keeps its initial contents.
     Superblocks,
-    /// Pages read with the checksum that they should have.
+    /// Reads fix the checksum of each page.
     Checksums,
-    /// Each superblock says that the store was closed.
+    /// Each superblock is marked as closed.
     Closed,
-    /// A sync makes nothing durable while room is given back.
+    /// A sync during a discard makes nothing durable.
     Discards,
-    /// A sync makes nothing durable while a store is compacted: it is cut before what was moved, or
-    /// its superblock, is durable.
+    /// A sync during a compaction makes nothing durable: the file is truncated before moved data,
+    /// or the superblock, is durable.
     Compactions,
-    /// The medium does not lie. A store that is compacted forgets trims before the versions are
-    /// gone that they hide.
+    /// No lie of the medium. A compaction forgets trims although the old versions that they hide
+    /// still exist.
     OldVersions,
-    /// The medium does not lie. Pages that a transaction over tables gave back stay free when it is
-    /// rolled back.
+    /// No lie of the medium. Pages freed by a table transaction stay free after its rollback.
     FreedPages,
-    /// The medium does not lie. A table that is being dropped loses first the pages that lead to
-    /// the others.
+    /// No lie of the medium. A dropped table's inner pages are freed before the pages that they
+    /// reference.
     DroppedRoots,
-    /// The medium does not lie. A table whose root gets a lower page is led to by its old one.
+    /// No lie of the medium. When a table's root moves to a lower page, the catalog keeps the old
+    /// one.
     MovedRoots,
-    /// The medium does not lie. Of the programs that have landed on it, the chip beside it is not
-    /// given the last one.
+    /// No lie of the medium. The chip beside it is not told of the last landed program.
     Landings,
-    /// The medium does not lie. A store that grows does so before a root names the blocks that its
-    /// mapping table gets.
+    /// No lie of the medium. A store grows before a root names the blocks that its mapping table
+    /// gets.
     Roots,
-    /// The medium does not lie. A restart takes damage of what was durable for what a power cut has
-    /// torn: a control of runs with rot.
+    /// No lie of the medium. A restart takes damage of durable data for a torn write: a control of
+    /// runs with rot.
     Horizon,
-    /// The medium does not lie. A last page that has a sum in the place of what it would say of
-    /// what was durable is written, although no other page of its transaction says as much: a
-    /// control of runs with rot.
+    /// No lie of the medium. A last page with a sum in place of its horizon is written although no
+    /// other page of its transaction has the horizon: a control of runs with rot.
     Sums,
-    /// The medium does not lie. It holds an older store, and the two stores have no identity that
-    /// tells their pages apart.
+    /// No lie of the medium. It holds an older store, and neither store has an identity that
+    /// distinguishes their pages.
     Identities,
 }
 
 impl Lie {
-    /// All of them, with the name that commands use.
+    /// All lies, with their command names.
     pub const ALL: [(Lie, &'static str); 18] = [
         (Lie::None, "none"),
         (Lie::Syncs, "syncs"),
@@ -83,31 +81,31 @@ impl Lie {
         (Lie::Identities, "identities"),
     ];
 
-    /// The name that commands use.
+    /// The command name.
     pub fn name(self) -> &'static str {
         let mut all = Lie::ALL.iter();
         all.find(|(lie, _)| *lie == self).expect("all are named").1
     }
 
-    /// By the name that commands use.
+    /// The lie with this command name.
     pub fn by_name(name: &str) -> Option<Lie> {
         let mut all = Lie::ALL.iter();
         all.find(|(_, other)| *other == name).map(|(lie, _)| *lie)
     }
 }
 
-/// A medium that lies. The handle to what is below it stays with the campaign.
+/// A lying medium. The campaign keeps a handle to the medium below.
 pub(super) struct Lying {
     below: Recorded,
     lie: Lie,
-    /// Whether anything but marks was written since the last sync.
+    /// Whether anything except marks was written since the last sync.
     wrote_pages: AtomicBool,
-    /// Whether the last write was one of tables of a close.
+    /// Whether the last write was one of a close's tables.
     wrote_tables: AtomicBool,
     pages_per_block: u64,
-    /// Of the times that it is asked for room, it has none after those that these dice say.
+    /// Random numbers that decide which requests for room fail.
     refuses: Option<Mutex<Pcg64Mcg>>,
-    /// Bytes of room, once there is a store.
+    /// Maximum size in bytes, once there is a store.
     end: Option<u64>,
 }
 
@@ -124,17 +122,17 @@ impl Lying {
         }
     }
 
-    /// A medium that has room for so many bytes, or has no end.
+    /// Limits the size of the medium to `end` bytes; `None` for no limit.
     pub(super) fn ending_at(self, end: Option<u64>) -> Lying {
         Lying { end, ..self }
     }
 
-    /// Whether a range is behind the end.
+    /// Whether a range extends beyond the limit.
     fn is_beyond(&self, end: u64) -> bool {
         self.end.is_some_and(|most| end > most) && self.has_blocks()
     }
 
-    /// A medium that has no room now and then, half of the times that a store is to grow.
+    /// Makes half of the requests of a growing store for room fail.
     pub(super) fn refusing(self, seed: u64) -> Lying {
         let dice = Pcg64Mcg::seed_from_u64(seed ^ self.below.operations());
         Lying {
@@ -143,12 +141,12 @@ impl Lying {
         }
     }
 
-    /// What it lies about.
+    /// The medium below.
     pub(super) fn below(&self) -> Recorded {
         self.below.clone()
     }
 
-    /// Whether a superblock says that the store has blocks.
+    /// Whether a superblock has a nonzero block count.
     fn has_blocks(&self) -> bool {
         let mut pages = [0; 2 * MEDIUM_PAGE_BYTES];
         let read = self.below.read_at(0, &mut pages);
@@ -157,7 +155,7 @@ impl Lying {
         read.is_ok() && pages.chunks_exact(MEDIUM_PAGE_BYTES).any(has)
     }
 
-    /// The identity of the store, by its superblocks.
+    /// The identity of the store, from its superblocks.
     fn identity(&self) -> u64 {
         let mut pages = [0; 2 * MEDIUM_PAGE_BYTES];
         let read = self.below.read_at(0, &mut pages);
@@ -170,7 +168,7 @@ impl Lying {
         u64::from_le_bytes(*bytes.expect("it is longer"))
     }
 
-    /// Gives a page the checksum that it should have. `place` is its number on the medium.
+    /// Fixes the checksum of a page. `place` is its number on the medium.
     fn correct(&self, page: &mut [u8], place: u64) {
         let (stride, in_data) = (self.pages_per_block + 1, place.wrapping_sub(2));
         let in_block = in_data % stride;
@@ -185,7 +183,7 @@ impl Lying {
     }
 }
 
-/// Where a field of a record begins.
+/// Offset of a field in a record.
 fn place(record: &str, field: &str) -> usize {
     let mut records = flagstone_store::LAYOUTS.iter();
     let record = records.find(|layout| layout.path.ends_with(record));
@@ -194,8 +192,8 @@ fn place(record: &str, field: &str) -> usize {
     found.expect("the record has it").1
 }
 
-/// Whether a write is one of tables of a close, which are of no block: the highest bit of the
-/// generation of their pages says so.
+/// Whether a write is one of a close's tables. Their pages belong to no block, which the highest
+/// bit of their generation shows.
 fn is_of_tables(bytes: &[u8]) -> bool {
     let Some(page) = bytes.first_chunk::<MEDIUM_PAGE_BYTES>() else {
         return false;
@@ -204,12 +202,12 @@ fn is_of_tables(bytes: &[u8]) -> bool {
     page[trailer + place("::trailer", "GENERATION") + 7] & 0x80 != 0
 }
 
-/// A superblock that says that its store was closed.
+/// A copy of a superblock that is marked as closed.
 fn closed(superblock: &[u8]) -> Vec<u8> {
     let place = |field| place("::superblock", field);
     let (mut bytes, end) = (superblock.to_vec(), place("CRC"));
     bytes[place("CLOSED")] = 1;
-    // The sum over bytes and a number, which are the last four here.
+    // The checksum over the bytes and a number, here the last four bytes.
     let (before, last) = bytes[..end].split_last_chunk().expect("it is longer");
     let sum = flagstone_store::page_sum(before, u32::from_le_bytes(*last), 0);
     bytes[end..end + 4].copy_from_slice(&sum.to_le_bytes());
@@ -229,7 +227,7 @@ impl Medium for Lying {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let is_superblock = offset < 2 * MEDIUM_PAGE_BYTES as u64;
         if is_superblock && self.lie == Lie::Superblocks {
-            // The last one that is written when a store is made.
+            // The last superblock that creation writes.
             let mut first = [0; 8];
             self.below.read_at(0, &mut first)?;
             if first != [0; 8] {
@@ -263,7 +261,7 @@ impl Medium for Lying {
     }
 
     fn reserve(&self, bytes: u64) -> io::Result<()> {
-        // A new store has its first superblock, of no blocks, before it asks for room.
+        // A new store writes its first superblock, without blocks, before it reserves room.
         let is_new = !self.has_blocks();
         let refuses = |dice: &Mutex<Pcg64Mcg>| {
             let mut dice = dice.lock().expect("one thread");
@@ -278,7 +276,7 @@ impl Medium for Lying {
         self.below.reserve(bytes)
     }
 
-    /// A sparse medium becomes longer without room.
+    /// A sparse medium grows without needing room.
     fn lengthen(&self, bytes: u64) -> io::Result<()> {
         if self.is_thin() {
             return self.below.lengthen(bytes);

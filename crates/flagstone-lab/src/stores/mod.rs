@@ -1,13 +1,13 @@
-//! Power cuts under stores: transactions on a medium of which any subset of the sectors that were
-//! not synced may land.
+//! Power cuts under stores: transactions on a medium where any subset of the unsynced sectors may
+//! survive a cut.
 //!
-//! A run is a [`StoreRunId`]: the same word gives the same run on every machine. A run draws a
-//! store, lets a few clients write, and keeps copies of the medium on the way, at a write or a
-//! sync. Each copy is cut: a drawn landing of its sectors is opened as a store again, and has to
-//! hold what was acknowledged, with or without the transaction whose commit was under way. Some of
-//! these stores are written to and cut again.
+//! A run is a [`StoreRunId`]: equal ids give equal runs on every machine. A run draws a store, lets
+//! a few clients write, and meanwhile copies the medium at writes and syncs. Each copy is cut: with
+//! a random outcome for its sectors it is opened as a store, and must hold the acknowledged data,
+//! with or without the transaction whose commit was in flight. Some of these stores are written to
+//! and cut again.
 //!
-//! Where a campaign finds nothing, it must find the [`Lie`]s.
+//! Campaigns that find nothing must still detect the [`Lie`]s.
 //!
 //! ```
 //! use flagstone::commit::Kind;
@@ -62,13 +62,13 @@ use std::fmt;
 use std::str::FromStr;
 use tables::Tables;
 
-/// Whether this program can encrypt stores.
+/// Whether this program supports encrypted stores.
 pub const ENCRYPTS: bool = cfg!(feature = "encryption");
 
-/// Runs that are handed out together: few at first, so that a small campaign is small.
+/// Number of runs per batch: few at first, so that a small campaign stays small.
 const BATCH: std::ops::RangeInclusive<usize> = 8..=64;
 
-/// What a store holds while its power is cut.
+/// The contents of the stores of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreSubject {
     /// Pages.
@@ -78,7 +78,7 @@ pub enum StoreSubject {
 }
 
 impl StoreSubject {
-    /// The word that run ids begin with.
+    /// The first word of run ids.
     fn word(self) -> &'static str {
         match self {
             StoreSubject::Pages => "store",
@@ -86,7 +86,7 @@ impl StoreSubject {
         }
     }
 
-    /// Whether a control is one of runs with this subject.
+    /// Whether `lie` is a control for runs with this subject.
     pub fn has(self, lie: Lie) -> bool {
         match lie {
             Lie::Horizon | Lie::Sums => false,
@@ -102,28 +102,28 @@ impl StoreSubject {
     }
 }
 
-/// A run, which depends on nothing else.
+/// A run, fully determined by this id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreRunId {
     /// What the store holds.
     pub subject: StoreSubject,
     /// The commit protocol of the store.
     pub protocol: Kind,
-    /// How the medium lies.
+    /// The lie of the medium.
     pub lie: Lie,
-    /// Whether the store is written to before the run until it collects. Over tables there is then
-    /// little room as well, and many tables, and processes end.
+    /// Whether the store is filled before the run until it collects. Runs over tables then also
+    /// have little room and many tables, and processes end.
     pub filled: bool,
-    /// Whether the store grows during the run: what it holds lies wide apart, or it may take much
-    /// room before it collects. Runs over tables do not say so; their stores grow as they come.
+    /// Whether the store grows during the run: its pages are far apart, or it may take much room
+    /// before it collects. Not used by runs over tables, whose stores always grow.
     pub grows: bool,
-    /// Whether more is drawn than in other runs: settings, clients, groups of commits, large
-    /// transactions, closes, failing media, and copies of whole stores. Runs with a chip beside the
-    /// medium have none of it.
+    /// Whether further things are drawn: settings, clients, groups of commits, large transactions,
+    /// closes, failing media, and copies of whole stores. Not for runs with a chip beside the
+    /// medium.
     pub wide: bool,
-    /// Whether the store is encrypted. A program without encryption knows no such runs.
+    /// Whether the store is encrypted. Programs without encryption have no such runs.
     pub encrypted: bool,
-    /// Cuts in a row, at most.
+    /// Maximum number of cuts in a row.
     pub depth: u32,
     /// Seed of everything else.
     pub seed: u64,
@@ -209,7 +209,7 @@ impl FromStr for StoreRunId {
 }
 
 impl StoreRunId {
-    /// Carries the run out.
+    /// Executes the run.
     pub fn run(&self) -> StoreTally {
         match self.subject {
             StoreSubject::Pages => carry_out::<Pages>(self, false),
@@ -217,8 +217,8 @@ impl StoreRunId {
         }
     }
 
-    /// Carries the run out with the same store on a simulated chip beside it: both are cut at the
-    /// same operations, and what restarts find has to be the same. Runs over tables have none.
+    /// Executes the run with the same store on a simulated chip beside the medium: both are cut at
+    /// the same operations, and restarts must find the same. Not available for tables.
     pub fn run_on_chip(&self) -> StoreTally {
         match self.subject {
             StoreSubject::Pages => carry_out::<Pages>(self, !self.wide),
@@ -226,13 +226,13 @@ impl StoreRunId {
         }
     }
 
-    /// Gives a store its key, if the run is about an encrypted one.
+    /// Adds the key to the options if the run uses an encrypted store.
     fn lock(&self, options: &mut OpenOptions) {
         lock(self.encrypted, options);
     }
 }
 
-/// Gives a store its key, if it is to be encrypted.
+/// Adds the key to the options if `encrypted`.
 fn lock(encrypted: bool, options: &mut OpenOptions) {
     #[cfg(feature = "encryption")]
     if encrypted {
@@ -249,17 +249,17 @@ pub struct StoreCampaign {
     pub subject: StoreSubject,
     /// The commit protocol.
     pub protocol: Kind,
-    /// How the medium lies: for controls.
+    /// The lie of the medium, for controls.
     pub lie: Lie,
     /// Whether the stores are encrypted.
     pub encrypted: bool,
-    /// Whether there is a simulated chip beside each medium, see [`StoreRunId::run_on_chip`].
+    /// Whether each medium has a simulated chip beside it, see [`StoreRunId::run_on_chip`].
     pub on_chip: bool,
-    /// So many cuts, or a few more.
+    /// Minimum number of cuts.
     pub cuts: u64,
-    /// Cuts in a row, at most.
+    /// Maximum number of cuts in a row.
     pub depth: u32,
-    /// Seed of everything.
+    /// Seed of the campaign.
     pub seed: u64,
     /// Stop at the first violation instead of counting all.
     pub stop_early: bool,
@@ -268,20 +268,20 @@ pub struct StoreCampaign {
 /// What a campaign found.
 pub type StoreFindings = campaign::Findings<StoreRunId, StoreTally>;
 
-/// Whether a new store with the protocol is large for what the clients of a run write, and collects
-/// nothing unless it is filled before.
+/// Whether a new store with the protocol is so large for the writes of a run that it never collects
+/// unless filled before.
 fn begins_large(protocol: Kind) -> bool {
     let format = protocol.info().format;
     format.persist_map || format.logs > 0
 }
 
-/// Whether a store can have the protocol, and keeps transactions with it.
+/// Whether the protocol suits stores and keeps transactions.
 pub fn suits(protocol: Kind) -> bool {
     protocol.info().atomic && !protocol.info().reprograms
 }
 
 impl StoreCampaign {
-    /// Carries the campaign out; `progress` hears of cuts as they are done.
+    /// Executes the campaign. `progress` receives the number of cuts.
     pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> StoreFindings {
         let ids = (0..).map(|number| StoreRunId {
             subject: self.subject,

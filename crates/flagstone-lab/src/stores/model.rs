@@ -1,4 +1,4 @@
-//! The contents that a store has to hold: pages with marks that no two writes share.
+//! The expected contents of a store: pages whose bytes identify the write.
 
 use flagstone::commit::DeviceError;
 use flagstone::units::Lpn;
@@ -7,13 +7,13 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
 
-/// The number of a write, of which its bytes follow.
+/// The number of a write, which determines its bytes.
 pub(super) type Tag = u64;
 
-/// The writes of a transaction, trims as nothing.
+/// The writes of a transaction; `None` is a trim.
 pub(super) type Writes = BTreeMap<u32, Option<Tag>>;
 
-/// The pages that clients write to: so many, each so far from the one before.
+/// The pages that clients write to: `count` pages at equal distances.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Places {
     pub(super) count: u32,
@@ -21,12 +21,12 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// The number of one of them.
+    /// The page number of place `index`.
     pub(super) fn at(self, index: u32) -> u32 {
         index * self.apart
     }
 
-    /// Some that no client writes to: between them, just behind them, and far away.
+    /// Pages that no client writes to: between the places, just after them, and far away.
     pub(super) fn never_written(self) -> impl Iterator<Item = u32> {
         let end = self.at(self.count - 1) + 1;
         let between = (self.apart > 1).then_some(1);
@@ -34,17 +34,17 @@ impl Places {
         between.into_iter().chain(behind)
     }
 
-    /// One of them by dice.
+    /// A random place.
     pub(super) fn draw(self, dice: &mut Pcg64Mcg) -> u32 {
         self.at(dice.random_range(0..self.count))
     }
 }
 
-/// For the dice by which trims come in bulk.
+/// Seed modifier for bulk trims.
 const SWEEPS: u64 = 0x5eeb << 40;
 
-/// The pages that a client trims beside the one of the write with this number. In half of the runs
-/// some trims come in bulk. This has dice of its own: clients do the same with it and without.
+/// The pages that a client trims in addition to write number `tag`. In half of the runs some trims
+/// come in bulk. Uses random numbers of its own: clients behave the same with and without it.
 pub(super) fn swept(seed: u64, tag: Tag, pages: Places) -> Vec<u32> {
     let sweeps = Pcg64Mcg::seed_from_u64(seed ^ SWEEPS).random_bool(0.5);
     let mut dice = Pcg64Mcg::seed_from_u64(seed ^ SWEEPS ^ tag << 8);
@@ -75,7 +75,7 @@ pub(super) fn bytes_of(tag: Tag) -> Vec<u8> {
 }
 
 impl Model {
-    /// As it is after these writes.
+    /// The contents after `writes`.
     pub(super) fn with(&self, writes: &Writes) -> Model {
         let mut pages = self.pages.clone();
         for (&at, &tag) in writes {
@@ -87,22 +87,22 @@ impl Model {
         Model { pages }
     }
 
-    /// The write that a page holds.
+    /// The number of the write that a page holds.
     pub(super) fn tag(&self, at: u32) -> Option<Tag> {
         self.pages.get(&at).copied()
     }
 
-    /// The pages from one on that hold something.
+    /// The nonempty pages from `first` on.
     pub(super) fn held_from(&self, first: u32) -> impl Iterator<Item = u32> + '_ {
         self.pages.range(first..).map(|(&at, _)| at)
     }
 
-    /// Holds a store against it. The error says what differs first.
+    /// Compares a store with the model. The error describes the first difference.
     pub(super) fn compare(&self, store: &mut PageStore, pages: Places) -> Result<(), String> {
         self.compare_by(pages, |at, page| store.read(None, at, page))
     }
 
-    /// Compares the model with pages that `read` gives.
+    /// Compares the model with pages returned by `read`.
     pub(super) fn compare_by(
         &self,
         pages: Places,

@@ -1,12 +1,12 @@
-//! What the media of runs hold before their store is made: nothing, an older store, or noise.
+//! The initial contents of a run's medium: nothing, an older store, or noise.
 //!
-//! An older store is made by the clients of the run as well, with other draws and other contents.
-//! It counts its openings and erases as the store of the run does, so that only the identity tells
-//! the pages of the two apart. Its superblocks are zeroed, as a user does who makes a new store
-//! there. Its marks are zeroed or written over, as the making of a store does that is cut before
-//! its superblock is there: a store is not made over marks of another one.
+//! The older store is created by the clients of the run as well, with other draws and other
+//! contents. It counts openings and erases like the run's store, so that only the identity
+//! distinguishes their pages. Its superblocks are zeroed, as a user does before creating a new
+//! store there. Its marks are zeroed or overwritten, as by a creation that is cut before its
+//! superblock is written: no store is created over marks of another one.
 //!
-//! This has dice of its own, so that the clients do the same whatever the medium holds.
+//! Uses random numbers of its own, so that clients behave the same whatever the medium holds.
 
 use super::harness::{Done, Life, Media, Run, World};
 use super::tight::Tight;
@@ -16,20 +16,20 @@ use flagstone_store::medium::Recorded;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// For the dice of what a medium holds, for the seed of an older store, and for one of another
+/// Seed modifiers: for the initial contents, for the older store, and for an older store of another
 /// shape.
 const HOLDS: u64 = 0x01de << 40;
 const OLDER: u64 = 0x01d1 << 40;
 const SHAPED: u64 = 0x5a9e << 40;
 const SPARSE: u64 = 0x59a2 << 40;
 
-/// Contents of an older store begin behind this one.
+/// Write numbers of an older store start after this one.
 const OLDER_TAG: u64 = 1 << 32;
 
-/// Bytes of noise at most.
+/// Maximum number of bytes of noise.
 const NOISE_MAX: usize = 4 << 20;
 
-/// What a medium holds.
+/// The initial contents of a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Held {
     Nothing,
@@ -41,7 +41,7 @@ enum Held {
 }
 
 impl StoreRunId {
-    /// What the medium of the run holds before there is a store, and dice for what that is.
+    /// The initial contents of the run's medium, and random numbers to create them.
     fn held(&self) -> (Held, Pcg64Mcg) {
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ HOLDS);
         let held = match dice.random_range(0..8) {
@@ -54,12 +54,12 @@ impl StoreRunId {
         (held, dice)
     }
 
-    /// Whether making a store takes the word: the medium is not blank.
+    /// Whether creating a store needs `force`: the medium is not blank.
     pub(super) fn forces(&self) -> bool {
         self.held().0 != Held::Nothing
     }
 
-    /// Whether the medium is sparse, as a file with holes: half of the wide runs.
+    /// Whether the medium is sparse, like a file with holes: in half of the wide runs.
     pub(super) fn is_sparse(&self) -> bool {
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ SPARSE);
         match Tight::of(self) {
@@ -68,7 +68,7 @@ impl StoreRunId {
         }
     }
 
-    /// What the identity of the stores of the run is made of.
+    /// The identity seed of the run's stores.
     pub(super) fn identity(&self) -> u64 {
         match self.lie {
             Lie::Identities => 0,
@@ -77,8 +77,8 @@ impl StoreRunId {
     }
 }
 
-/// The identity of the stores of a run with a seed: neighbours have nothing in common, by the
-/// finaliser of splitmix64.
+/// The identity seed for run seed `seed`: hashed with the finaliser of splitmix64, so that adjacent
+/// seeds differ everywhere.
 pub(super) fn identity_of(seed: u64) -> u64 {
     let mut word = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -120,8 +120,7 @@ fn filled<W: World>(id: &StoreRunId) -> Done<Recorded> {
     Ok(Recorded::with(&bytes))
 }
 
-/// What the medium of an older store holds, which has the shape that a seed gives to one of the
-/// run.
+/// The medium of an older store. `shape` is the seed that determines its shape.
 fn older<W: World>(id: &StoreRunId, shape: u64, dice: &mut Pcg64Mcg) -> Done<Vec<u8>> {
     let lie = match id.lie {
         Lie::Identities => Lie::Identities,
@@ -141,8 +140,8 @@ fn older<W: World>(id: &StoreRunId, shape: u64, dice: &mut Pcg64Mcg) -> Done<Vec
         true => W::fill(&mut run, &media).map_err(wrong)?,
         false => W::State::default(),
     };
-    // It lives longer than the store of the run, so that there is something of it wherever that
-    // store gets to.
+    // It lives longer than the run's store, so that there are old contents wherever that store
+    // grows to.
     let steps = 2 * dice.random_range(W::STEPS[0].clone());
     let mut life = Life::new(media, state, 1);
     W::live(&mut run, &mut life, steps, dice).map_err(wrong)?;

@@ -1,5 +1,5 @@
-//! The simulated chip beside the medium of a run: the same clients work on a store over each, and
-//! both are cut at the same operation, with the same landing.
+//! A simulated chip beside the medium of a run: the same clients use a store on each, and both are
+//! cut at the same operation, with the same outcome.
 //!
 //! ```text
 //!   clients ──┬── PageStore ── Listening ── flash on a medium ── Recorded ──cut──> left ── restart
@@ -7,13 +7,14 @@
 //!             └── PageStore ── Cutting ──── PowerCut ── Chip ──────┴───cut──────> chip ── restart
 //! ```
 //!
-//! The store on the medium does each call first. The store on the chip does it next, and has to
-//! issue the same programs, erases and syncs, with the same bytes. A copy of the medium that is to
-//! be cut knows how many operations had been issued, so the chip is copied at that one, too. What
-//! of the operations in flight has landed is read off the medium that the cut left: its marks say
-//! which erases have, its pages which programs have, and which are torn.
+//! The store on the medium executes each call first. The store on the chip follows, and must issue
+//! the same programs, erases and syncs, with the same bytes. A copy of the medium made for a cut
+//! knows the number of operations issued, and the chip is copied at the same operation. The outcome
+//! of operations in flight is read from the cut medium: its marks tell which erases have landed,
+//! its pages which programs have landed or are torn.
 //!
-//! A close ends what is in flight. The chip is then switched off and on with what the medium holds.
+//! A close completes everything in flight. The chip is then power-cycled with the state of the
+//! medium.
 
 mod again;
 
@@ -31,47 +32,47 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// An operation, as two stores are compared by.
+/// An operation, in the form used for comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
-    /// A page, and a sum over its bytes.
+    /// A page, and a checksum of its bytes.
     Program(Ppn, u64),
     Erase(Pbn),
     Sync,
     Grow(u32),
 }
 
-/// By block: its erases of an opening, by their numbers in that opening.
+/// Per block: the sequence numbers of its erases in this opening.
 type Erases = BTreeMap<Pbn, Vec<u32>>;
 
-/// The chip at an operation.
+/// The chip at one operation.
 #[derive(Clone)]
 struct Moment {
     power: PowerCut,
     erases: Erases,
-    /// The number that the opening has on the medium, if it writes anything.
+    /// The opening's number on the medium, if it writes anything.
     opening: u32,
 }
 
-/// What was found of the operations in flight at cuts.
+/// Outcomes of operations in flight at cuts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Landed {
-    /// Cuts after which both were compared.
+    /// Cuts after which both stores were compared.
     pub cuts: u64,
-    /// Openings by the tables of a close, of which all but numbers was compared.
+    /// Openings from a close's tables, compared in everything but numbers.
     pub by_tables: u64,
     /// Operations in flight that had landed.
     pub all: u64,
     /// Operations in flight that had not.
     pub nothing: u64,
-    /// Programs in flight that were torn.
+    /// Torn programs.
     pub torn: u64,
-    /// Pages that were written over and held what they had held before, whole.
+    /// Overwritten pages whose old contents were complete again.
     pub older: u64,
 }
 
 impl Landed {
-    /// Adds what was found in another run.
+    /// Adds the counts of another run.
     pub(super) fn add(&mut self, other: &Landed) {
         self.cuts += other.cuts;
         self.by_tables += other.by_tables;
@@ -85,32 +86,32 @@ impl Landed {
 struct State {
     /// The chip, once the size of the store is known.
     now: Option<Moment>,
-    /// Erases of this opening.
+    /// Number of erases in this opening.
     erased: u32,
-    /// What the newest mark of the medium says, as the last opening that read the marks found it.
+    /// Contents of the medium's newest mark at the last opening that read the marks.
     says: Option<SaidAtErase>,
-    /// Operations that were issued to the flash of the medium, and of the chip.
+    /// Number of operations issued to the flash of the medium, and to the chip.
     issued: u64,
     followed: u64,
-    /// Operations of the medium that the chip has not seen yet.
+    /// Operations of the medium that the chip still has to follow.
     ahead: VecDeque<Event>,
-    /// The blocks that the medium had after each growth that the chip has not seen yet.
+    /// Block counts after growths of the medium that the chip still has to follow.
     grown: VecDeque<u32>,
-    /// Operations at which the chip is to be copied, and the copies.
+    /// Operations at which to copy the chip, and the copies.
     wanted: BTreeSet<u64>,
     taken: BTreeMap<u64, Moment>,
-    /// The first difference between the two.
+    /// The first difference between the two stores.
     differs: Option<String>,
-    /// Openings by the tables of a close.
+    /// Openings from a close's tables.
     by_tables: u64,
 }
 
-/// A handle to a chip beside a medium. Its copies are of the same chip.
+/// A handle to a chip beside a medium. Clones refer to the same chip.
 #[derive(Clone)]
 pub(super) struct OnChip(Arc<Mutex<State>>);
 
 impl OnChip {
-    /// A chip that is made with the first opening.
+    /// A chip that is created at the first opening.
     pub(super) fn blank() -> OnChip {
         OnChip::with(None)
     }
@@ -135,36 +136,36 @@ impl OnChip {
         self.0.lock().expect("no thread panics here")
     }
 
-    /// The operation that the flash of the medium is at. The chip will be copied at that one.
+    /// The current operation of the medium's flash, at which the chip will be copied.
     pub(super) fn mark(&self) -> u64 {
         let state = &mut *self.state();
         state.wanted.insert(state.issued);
         state.issued
     }
 
-    /// Forgets the copies that were made.
+    /// Discards the copies.
     pub(super) fn forget(&self) {
         let state = &mut *self.state();
         state.wanted.clear();
         state.taken.clear();
     }
 
-    /// An opening by the tables of a close has found what is on the chip.
+    /// Records an opening from a close's tables, whose findings match the chip.
     pub(super) fn opened_by_tables(&self) {
         self.state().by_tables += 1;
     }
 
-    /// Such openings since this was called last.
+    /// The number of such openings since the last call.
     pub(super) fn take_by_tables(&self) -> u64 {
         std::mem::take(&mut self.state().by_tables)
     }
 
-    /// Notes a difference between what the two stores do.
+    /// Records a difference between the two stores.
     pub(super) fn note(&self, what: impl FnOnce() -> String) {
         self.state().differs.get_or_insert_with(what);
     }
 
-    /// What the two stores have done differently, if anything.
+    /// The recorded difference, if there is one.
     pub(super) fn same(&self) -> Result<(), String> {
         let state = self.state();
         match (&state.differs, state.ahead.front()) {
@@ -174,7 +175,7 @@ impl OnChip {
         }
     }
 
-    /// A new opening of the medium begins, which is as large as this.
+    /// Begins a new opening of the medium, with its size.
     pub(super) fn opens(&self, glance: Option<&Glance>, geometry: &Geometry, most: u32) {
         let state = &mut *self.state();
         let opening = glance.map_or(0, Glance::openings) + 1;
@@ -183,7 +184,7 @@ impl OnChip {
             None => {
                 let mut roomy = *geometry;
                 roomy.blocks_per_plane = most.max(2 * geometry.blocks());
-                // Pages that are not whole are cheap to copy one by one.
+                // An odd page size, so that each page is copied separately.
                 roomy.page_bytes += 1;
                 let chip = Chip::new(roomy, timing(), geometry.spare_bytes as usize);
                 state.now = Some(Moment {
@@ -195,7 +196,7 @@ impl OnChip {
         }
     }
 
-    /// A flash that tells of what it is given before it does it.
+    /// Wraps a flash so that each operation is recorded before it is executed.
     pub(super) fn listen(&self, below: Box<dyn Flash>) -> Box<dyn Flash> {
         Box::new(Listening {
             below,
@@ -203,7 +204,7 @@ impl OnChip {
         })
     }
 
-    /// The chip, of which a store sees so many blocks.
+    /// The chip's flash, limited to the blocks of `geometry`.
     pub(super) fn flash(&self, geometry: Geometry) -> Box<dyn Flash> {
         Box::new(Cutting {
             chip: self.clone(),
@@ -211,10 +212,10 @@ impl OnChip {
         })
     }
 
-    /// The store was closed: the chip is switched off and on. What has landed is on the medium.
+    /// Called after a close: power-cycles the chip. The medium shows what has landed.
     pub(super) fn closed(&self, medium: &Recorded, options: &OpenOptions) -> Result<(), String> {
         let mut state = self.state();
-        // The close of a store on a medium waits for what is to be believed by the next opening.
+        // The close of a store on a medium waits for everything that the next opening relies on.
         state.ahead.retain(|event| *event != Event::Sync);
         let (issued, followed) = (state.issued, state.followed);
         let wanted: Vec<u64> = state.wanted.range(followed..=issued).copied().collect();
@@ -234,8 +235,7 @@ impl OnChip {
         Ok(())
     }
 
-    /// The chip as a cut at an operation leaves it, if what a cut of the medium has left says what
-    /// has landed.
+    /// The chip after a cut at an operation, if the cut medium shows which operations have landed.
     pub(super) fn cut(
         &self,
         at: u64,
@@ -256,7 +256,7 @@ impl OnChip {
     }
 }
 
-/// So that instants are those of a medium, which only counts operations.
+/// Zero times, so that instants equal those of a medium, which only counts operations.
 fn timing() -> Timing {
     Timing {
         read: Nanos::ZERO,
@@ -276,7 +276,7 @@ impl Moment {
         }
     }
 
-    /// Cuts the power, with what has landed on a medium.
+    /// Cuts the power with the outcome seen on a medium.
     fn cut(
         self,
         left: &Recorded,
@@ -286,8 +286,8 @@ impl Moment {
         let cannot = |error| format!("the medium cannot be looked at: {error}");
         let glance = Glance::at(Box::new(left.clone()), options).map_err(cannot)?;
         let ops = self.power.in_flight();
-        // By block: how many of its erases of this opening were safe, or came before an operation,
-        // and how many have landed.
+        // Per block: how many of its erases in this opening were complete or came before an
+        // operation, and how many have landed.
         let mut eras: BTreeMap<Pbn, (usize, usize)> = BTreeMap::new();
         let geometry = *self.power.geometry();
         let none = Vec::new();
@@ -332,11 +332,11 @@ impl Moment {
                 Change::Program(at) => {
                     let (era, landed) = eras[&geometry.block_of(at)];
                     match (era.cmp(&landed), &glance) {
-                        // Its block was erased after it.
+                        // Its block was erased later.
                         (std::cmp::Ordering::Less, _) => Left::All,
                         (std::cmp::Ordering::Equal, Some(glance)) => {
                             match glance.page(at).map_err(cannot)? {
-                                // What it held before is whole again: see `again`.
+                                // It holds its previous contents again: see `again`.
                                 Shown::Whole if again.note(&self.power, glance, at)? => {
                                     Left::Nothing
                                 }
@@ -351,7 +351,7 @@ impl Moment {
             });
         }
         if lie == Lie::Landings {
-            // Pages of a block that was erased later say nothing.
+            // Pages of a block that was erased later do not count.
             let counts = |(op, left): &(&Change, &mut Left)| {
                 let is_page = matches!(**op, Change::Program(at)
                     if eras[&geometry.block_of(at)].0 == eras[&geometry.block_of(at)].1);
@@ -375,11 +375,10 @@ impl Moment {
     }
 }
 
-/// Bytes of the spare area of a page of a store that says what was durable: with the number of an
-/// erase in the last one.
+/// Size of the spare area of a page with a horizon; its last field is the number of an erase.
 const WITH_STATEMENT: usize = 34;
 
-/// A program as a number, but for the count of erases: the chip has one of its own.
+/// A checksum of a program, without the erase count: the chip counts erases separately.
 fn sum(data: &[u8], spare: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     let end = WITH_STATEMENT - statement::ERASE.len();
@@ -388,7 +387,7 @@ fn sum(data: &[u8], spare: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The flash of the medium, in front of which operations are counted.
+/// The flash of the medium; records operations.
 struct Listening {
     below: Box<dyn Flash>,
     chip: OnChip,
@@ -431,7 +430,7 @@ impl Flash for Listening {
         self.below.erase_saying(now, block, number, says)
     }
 
-    /// The chip keeps no marks, and is told.
+    /// The chip stores no marks, so this is passed on.
     fn said_at_erase(&self) -> Option<SaidAtErase> {
         let says = self.below.said_at_erase();
         self.chip.state().says.clone_from(&says);
@@ -452,7 +451,7 @@ impl Flash for Listening {
     }
 }
 
-/// The chip, of which a store sees the first blocks: those that its medium has.
+/// The chip, limited to its first blocks: those that the medium has.
 struct Cutting {
     chip: OnChip,
     geometry: Geometry,
@@ -463,7 +462,7 @@ impl Cutting {
         act(self.chip.state().now.as_mut().expect("it was opened"))
     }
 
-    /// Counts an operation, which has to be the one that the medium was given.
+    /// Counts an operation, which must equal that of the medium.
     fn follow(&self, event: Event) {
         let state = &mut *self.chip.state();
         state.take_if_wanted();
@@ -498,7 +497,7 @@ impl Flash for Cutting {
         data: &mut [u8],
         spare: &mut [u8],
     ) -> Result<Read, FlashError> {
-        // A medium does not wait for what was asked of it before.
+        // A medium does not wait for earlier requests.
         let done = now;
         match self.moment(|chip| chip.power.read(now, at, data, spare)) {
             Ok(read) => Ok(Read { done, ..read }),
@@ -538,7 +537,7 @@ impl Flash for Cutting {
 
     fn sync(&mut self, now: Nanos, until: Nanos) -> Result<Nanos, FlashError> {
         self.follow(Event::Sync);
-        // A cut of the medium in the midst of a sync is one of a chip that has not waited yet.
+        // A cut during a sync of the medium corresponds to a chip before the wait.
         self.chip.state().take_if_wanted();
         self.moment(|chip| chip.power.sync(now, until))
     }
@@ -558,7 +557,7 @@ impl Flash for Cutting {
     fn grow(&mut self, blocks: u32) -> Result<(), FlashError> {
         self.follow(Event::Grow(blocks));
         self.chip.state().take_if_wanted();
-        // The medium may have had no room.
+        // The medium may have lacked room.
         let grown = self.chip.state().grown.pop_front();
         let blocks = grown.unwrap_or(self.geometry.blocks());
         let has = self.moment(|chip| chip.power.geometry().blocks());

@@ -1,4 +1,4 @@
-//! Pages of a store: a few clients write and trim, commit and abort; readers look at snapshots.
+//! Runs over pages: a few clients write, trim, commit and abort; readers use snapshots.
 
 use super::StoreRunId;
 use super::compacting::Compactor;
@@ -21,46 +21,46 @@ use rand_pcg::Pcg64Mcg;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Writes of a transaction that fills a store, and how many there are at most. Where their pages
-/// lie is drawn with dice of their own.
+/// Writes per transaction when a store is filled, and the maximum number of writes. Their pages are
+/// drawn with random numbers of their own.
 const FILL_WRITES: u32 = 16;
 const FILL_MAX: u32 = 4_000;
 const FILL: u64 = 0xf111 << 40;
 
-/// Pages by which a store may be larger than twice what it needs.
+/// A store may exceed twice its need by this many pages.
 const PAGES_MORE: u32 = 4_096;
 
-/// Pages of a transaction that is larger than what waits for the medium at once.
+/// A transaction with more pages exceeds the number of pages buffered for the medium.
 const LARGE: u32 = 256;
 
-/// For the dice by which a store grows.
+/// Seed modifier for growth.
 const GROWTH: u64 = 0x9703 << 40;
 
-/// For the dice by which a store is idle.
+/// Seed modifier for idle work.
 const IDLENESS: u64 = 0x1d1e << 40;
 
-/// The store of a run, and how it is used.
+/// The store of a run, and how clients use it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pages {
     pub(super) pages_per_block: u32,
     /// Pages that clients write to.
     pub(super) pages: Places,
-    /// How much room the store takes before it collects, see [`OpenOptions::space`].
+    /// Space bound of the store, see [`OpenOptions::space`].
     pub(super) space: f64,
-    /// The most writes of a transaction.
+    /// Maximum number of writes per transaction.
     writes: u32,
     pub(super) clients: usize,
-    /// Whether the medium has no room now and then.
+    /// Whether requests for room sometimes fail.
     refuses: bool,
-    /// What else is drawn, of a wide run.
+    /// Further draws of a wide run.
     pub(super) wide: Option<Wide>,
-    /// The end of the medium, if it is near.
+    /// The limit of the medium, if there is one.
     pub(super) tight: Option<Tight>,
 }
 
 impl Pages {
-    /// Has the store grow, by dice of its own: pages with high numbers come at any time, or old
-    /// versions get more room than there is.
+    /// Makes the store grow: high page numbers occur at any time, or old versions get more room
+    /// than there is. Uses random numbers of its own.
     fn grow(&mut self, seed: u64) {
         let mut dice = Pcg64Mcg::seed_from_u64(seed ^ GROWTH);
         match dice.random_range(0..3) {
@@ -70,7 +70,7 @@ impl Pages {
         self.refuses = dice.random_range(0..3) == 0;
     }
 
-    /// Has clients write to about as many pages as a tight medium has room for.
+    /// Lets clients write to about as many pages as a tight medium can hold.
     fn be_tight(&mut self) {
         let (Some(tight), Some(wide)) = (self.tight, &mut self.wide) else {
             return;
@@ -81,7 +81,7 @@ impl Pages {
         self.writes = self.writes.max(30);
     }
 
-    /// No store of the run has more blocks, of those that begin small.
+    /// Maximum number of blocks of the run's stores, if they begin small.
     fn most_blocks(&self) -> u32 {
         let lies = f64::from(self.pages.count * self.pages.apart);
         let holds = f64::from(self.pages.count) * self.space;
@@ -90,14 +90,14 @@ impl Pages {
     }
 }
 
-/// Readers of snapshots, with dice of their own: runs do the same with them and without.
+/// Readers of snapshots. They use random numbers of their own: runs behave the same without them.
 struct Readers {
     open: Vec<(SnapshotId, Model)>,
     dice: Pcg64Mcg,
 }
 
 impl Readers {
-    /// One takes a snapshot, ends, or reads.
+    /// A reader takes a snapshot, ends, or reads.
     fn step(&mut self, pair: &mut Pair, model: &Model, pages: Places) -> Result<u64, String> {
         if !self.open.is_empty() && self.dice.random_range(0..8) == 0 {
             let at = self.dice.random_range(0..self.open.len());
@@ -111,7 +111,7 @@ impl Readers {
             }
         }
         let (mut compared, store) = (0, pair.store());
-        // Some end because their room is needed.
+        // Some snapshots end because their room is needed.
         let ftl = store.device().ftl();
         self.open
             .retain(|&(id, _)| ftl.snapshot_slot(id, Lpn(0)).is_some());
@@ -127,8 +127,8 @@ impl Readers {
     }
 }
 
-/// In a third of the runs the store is idle now and then, and collects ahead, or gives room back.
-/// This has dice of its own, so that the clients do the same with it and without.
+/// In a third of the runs the store is sometimes idle, and collects ahead or gives room back. Uses
+/// random numbers of its own, so that clients behave the same with and without it.
 struct Idler {
     dice: Option<Pcg64Mcg>,
 }
@@ -164,7 +164,7 @@ pub(super) struct LiveTx {
 }
 
 impl Run<Pages> {
-    /// The options of its stores, without a key and with it.
+    /// The options of the run's stores, without and with the key.
     fn options(&self) -> [OpenOptions; 2] {
         let mut options = OpenOptions::default().with_protocol(self.id.protocol);
         options.pages_per_block = self.world.pages_per_block;
@@ -212,8 +212,8 @@ impl Run<Pages> {
         closed.map_err(failed("close"))
     }
 
-    /// A store that says that it was closed has lost nothing of what it wrote before it said so, be
-    /// it of use or not: neither tables for the next opening nor pages that nobody refers to.
+    /// Checks that a store marked as closed lost nothing that it wrote before, even if unused:
+    /// neither tables for the next opening nor unreferenced pages.
     fn closed_whole(&self, left: &Recorded) -> Done<()> {
         let [_, locked] = self.options();
         let mut reading = locked.uncached();
@@ -230,7 +230,7 @@ impl Run<Pages> {
         }
     }
 
-    /// Copies of a whole store hold what it holds.
+    /// Checks that copies of a whole store have its contents.
     fn hold_copies(&mut self, medium: &Recorded, state: &Model) -> Done<()> {
         let [_, locked] = self.options();
         whole::hold(medium, &locked, |copy| {
@@ -242,9 +242,9 @@ impl Run<Pages> {
         Ok(())
     }
 
-    /// One client writes a page, or several that it has left.
+    /// One client performs one or several of its remaining writes.
     fn write(&mut self, store: &mut Pair, live: &mut LiveTx, dice: &mut Pcg64Mcg) -> Done<()> {
-        // The pages of a large transaction come together.
+        // The pages of a large transaction are written together.
         let at_once = if live.left > LARGE { live.left } else { 8 };
         for _ in 0..dice.random_range(1..=live.left.min(at_once)) {
             live.left -= 1;
@@ -266,11 +266,11 @@ impl Run<Pages> {
                         }
                     }
                 }
-                // The protocol does not take this page now: another one will do.
+                // The protocol cannot accept this page now: another one will do.
                 Err(StoreError::Device(
                     DeviceError::Conflict { .. } | DeviceError::WrittenTwice { .. },
                 )) => {}
-                // Old versions that transactions still need fill a store that cannot grow.
+                // A store that cannot grow is full of old versions that transactions still need.
                 Err(StoreError::Full(_)) => {
                     self.tally.refused += 1;
                     live.left = 0;
@@ -324,7 +324,7 @@ impl Run<Pages> {
                 store.compare()?;
                 let info = store.store().info();
                 life.may().counted(&info)?;
-                // What an opening that wrote nothing has found stays as it is.
+                // An opening that wrote nothing leaves the closed mark unchanged.
                 if wrote && info.closed != Some(true) {
                     return Err("it was closed, and does not say so".into());
                 }
@@ -364,7 +364,7 @@ impl Run<Pages> {
             let number = life.ask(life.newest().with(&writes));
             match store.commit(tx) {
                 Ok(()) => run.tally.committed += 1,
-                // What finds no room is rolled back, and nothing of it is there.
+                // A commit that finds no room is rolled back without a trace.
                 Err(StoreError::Full(_)) => {
                     run.tally.refused += 1;
                     life.lose(number)?;
@@ -374,7 +374,7 @@ impl Run<Pages> {
                 }
                 Err(error) => return Err(failed("commit")(error)),
             }
-            // A transaction that wrote nothing may leave no trace.
+            // A transaction without writes may leave no trace.
             life.acknowledge(number, !writes.is_empty());
             wrote |= !writes.is_empty();
             run.look_after_commit(life, dice);
@@ -432,7 +432,7 @@ impl World for Pages {
     fn fill(run: &mut Run<Pages>, media: &Media) -> Done<Model> {
         let mut dice = Pcg64Mcg::seed_from_u64(run.id.seed ^ FILL);
         let mut model = Model::default();
-        // The medium ends where it does once it is filled.
+        // The limit of the medium applies only after filling.
         let tight = run.world.tight.take();
         let opened = run.open(media);
         run.world.tight = tight;
@@ -446,7 +446,7 @@ impl World for Pages {
             let mut writes = Writes::new();
             for _ in 0..FILL_WRITES {
                 let at = run.world.pages.draw(&mut dice);
-                // Under some protocols a transaction writes a page once.
+                // Under some protocols a transaction can write a page only once.
                 if writes.contains_key(&at) {
                     continue;
                 }
@@ -476,7 +476,7 @@ impl World for Pages {
         }
         let lived = run.live(life, steps, dice);
         match lived {
-            // It says so, and a cut of what it has left shows that nothing else has happened.
+            // The failure was reported, and a cut of the medium shows that nothing else happened.
             Err(what) if run.world.wide.is_some() && was_told(&what) => {
                 run.tally.wide.failures += 1;
                 run.look(life, dice);

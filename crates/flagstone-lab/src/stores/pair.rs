@@ -1,5 +1,5 @@
-//! A store of a run, and the same store on a simulated chip beside it, if the run has one: each
-//! call goes to both, and both have to answer alike.
+//! A store of a run, and if the run has one, the same store on a simulated chip: each call goes to
+//! both, and both must give the same answer.
 
 use super::discards::{Work, under_way};
 use super::lie::Lying;
@@ -10,26 +10,26 @@ use flagstone_store::medium::Recorded;
 use flagstone_store::{Glance, OpenOptions, PageStore, StoreError};
 use std::fmt::{Debug, Display};
 
-/// A store on a medium, and perhaps the one on a chip.
+/// A store on a medium, and optionally the one on a chip.
 pub(super) struct Pair {
     store: PageStore,
     beside: Option<(PageStore, OnChip)>,
 }
 
 impl Pair {
-    /// Opens a store on a medium, which may lie.
+    /// Opens only the store on a medium, which may lie.
     pub(super) fn alone(medium: Lying, options: &OpenOptions) -> Result<Pair, StoreError> {
         let store = PageStore::on(Box::new(medium), options)?;
         let beside = None;
         Ok(Pair { store, beside })
     }
 
-    /// Opens both. The options have no key; with one, those of the medium are `locked`. The chip
-    /// has room for a store of so many blocks.
+    /// Opens both. `options` has no key; the store on the medium uses `locked`. The chip has room
+    /// for a store of `most` blocks.
     ///
-    /// Tables that a close has left are not on the chip. What an opening finds by them is held
-    /// against what the chip has, and then the store on the medium is opened once more, without
-    /// them. So both go on from what is in their blocks.
+    /// The chip lacks the tables that a close leaves. The result of an opening from tables is
+    /// compared with the chip, and then the store on the medium is reopened without them. So both
+    /// continue from the contents of their blocks.
     pub(super) fn open(
         medium: impl Fn() -> Lying,
         chip: &OnChip,
@@ -42,7 +42,7 @@ impl Pair {
             by_tables = Some(PageStore::on(Box::new(medium()), locked)?);
             without = without.uncached();
         }
-        // What a store keeps beside its flash is not looked at on the chip.
+        // What a store keeps beside its flash is ignored on the chip.
         let nothing = || Box::new(Recorded::default());
         let twin = |geometry| {
             chip.opens(glance.as_ref(), &geometry, most);
@@ -62,7 +62,7 @@ impl Pair {
         Ok(Pair { store, beside })
     }
 
-    /// The store on the medium, to look at.
+    /// The store on the medium, for inspection.
     pub(super) fn store(&mut self) -> &mut PageStore {
         &mut self.store
     }
@@ -77,7 +77,7 @@ impl Pair {
             let other = call(twin);
             let said = |answer: &Result<T, StoreError>| match answer {
                 Ok(value) => format!("{value:?}"),
-                // Why there is no room is another question on a chip.
+                // Why there is no room differs on a chip.
                 Err(StoreError::Full(_)) => "full".into(),
                 Err(error) => error.to_string(),
             };
@@ -101,8 +101,8 @@ impl Pair {
         self.both("idle", |store| store.idle(pages))
     }
 
-    /// Not where there is a chip: which blocks were ever erased, a medium says and a chip does not.
-    /// Returns how many bytes were given back.
+    /// Discards room, unless there is a chip: only a medium knows which blocks were ever erased.
+    /// Returns the number of bytes given back.
     pub(super) fn discard(&mut self) -> Result<u64, StoreError> {
         match self.beside {
             None => under_way(Work::Discard, || self.store.discard()),
@@ -110,7 +110,7 @@ impl Pair {
         }
     }
 
-    /// Nor this, for the same reason. Returns how many bytes the medium has lost.
+    /// Compacts, unless there is a chip (see `discard`). Returns the number of bytes removed.
     pub(super) fn compact(&mut self) -> Result<u64, StoreError> {
         match self.beside {
             None => under_way(Work::Compaction, || self.store.compact()),
@@ -141,14 +141,14 @@ impl Pair {
         }
     }
 
-    /// Closes both. The chip is switched off, and has what has landed on the medium.
+    /// Closes both. The chip is power-cycled with what has landed on the medium.
     pub(super) fn close(
         mut self,
         medium: &Recorded,
         options: &OpenOptions,
     ) -> Result<Result<(), StoreError>, String> {
-        // A store that was not written to ends nothing when it is closed. What the twin has written
-        // to its medium says nothing of that.
+        // A close without writes finishes no blocks. What the twin has written to its own medium
+        // does not matter.
         if self.beside.is_some()
             && self.store.medium_stats().bytes > 0
             && let Err(error) = self.both("ending blocks", PageStore::end_blocks)
@@ -164,7 +164,7 @@ impl Pair {
         Ok(closed)
     }
 
-    /// Holds what a restart has found on the medium against what one has found on the chip.
+    /// Compares what a restart has found on the medium with what one has found on the chip.
     pub(super) fn compare(&mut self) -> Result<(), String> {
         match &mut self.beside {
             Some((twin, chip)) => {
@@ -175,7 +175,7 @@ impl Pair {
         }
     }
 
-    /// The same, and the number of the next transaction, which begins. To go on with neither.
+    /// Like `compare`, and begins a transaction to compare its number. Ends use of both stores.
     pub(super) fn compare_at_last(&mut self) -> Result<(), String> {
         self.compare()?;
         let Some((twin, _)) = &mut self.beside else {
@@ -189,12 +189,12 @@ impl Pair {
     }
 }
 
-/// How the numbers of two restarts compare.
+/// How the numbers of two restarts are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Numbers {
-    /// They are the same.
+    /// They must be equal.
     Equal,
-    /// Tables count what is on no page any more: the first has higher ones, or the same.
+    /// Tables also count what is on no page any more: the first may have higher numbers.
     NotBefore,
 }
 
@@ -204,8 +204,8 @@ fn differ<T: Debug>(what: impl Display, here: &T, there: &T) -> Result<(), Strin
     ))
 }
 
-/// Holds what two restarts have found against one another: the size, where each page lies and what
-/// it holds, the state of each block and how many live pages it has, and the last write sequence.
+/// Compares the findings of two restarts: size, address and contents of each page, state and live
+/// pages of each block, and the last write sequence.
 fn same(here: &mut PageStore, there: &mut PageStore, numbers: Numbers) -> Result<(), String> {
     let checked = there.device().check();
     checked.map_err(|what| format!("on the chip: {what}"))?;
@@ -229,8 +229,8 @@ fn same(here: &mut PageStore, there: &mut PageStore, numbers: Numbers) -> Result
     }
     for block in (0..blocks).map(Pbn) {
         let of = |ftl: &Ftl| (ftl.block_state(block), ftl.live_in(block));
-        // Tables have a block as written whose only pages were never to be durable, and which is
-        // blank on the chip: it is erased before it is used in either case.
+        // Tables list a block as written whose only pages never became durable; on the chip it is
+        // blank. Either way it is erased before it is used.
         let is_like = numbers == Numbers::NotBefore && ftl.live_in(block) == 0;
         if of(ftl) != of(other) && !(is_like && other.live_in(block) == 0) {
             return differ(format!("block {block}"), &of(ftl), &of(other));
@@ -264,7 +264,7 @@ fn same(here: &mut PageStore, there: &mut PageStore, numbers: Numbers) -> Result
     Ok(())
 }
 
-/// What a page holds, or why it cannot be read.
+/// The contents of a page, or why it cannot be read.
 fn read<'a>(store: &mut PageStore, at: Lpn, into: &'a mut [u8]) -> Result<&'a [u8], String> {
     match store.read(None, at, into) {
         Ok(bytes) => Ok(&into[..bytes.unwrap_or(0)]),

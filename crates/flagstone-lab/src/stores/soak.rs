@@ -1,5 +1,5 @@
-//! A store that is used for a long time: workers that commit and are killed or stop, compactions
-//! that are killed too, backups, and a verifier after each.
+//! Soak test of a store: workers that commit until killed or stopped, compactions that are killed
+//! too, backups, and verification after each.
 //!
 //! ```text
 //!   cycle    worker commits ── killed, or stops ──> verify ──> check ──┐
@@ -7,9 +7,8 @@
 //!              └── backup, verified ── compaction, or killed in one <──┘
 //! ```
 //!
-//! Besides losses, a soak looks for growth without end. It compares the memory of a worker in its
-//! first moments and in its last, and the bytes of the store in the first half of the soak and in
-//! the second.
+//! In addition to losses, a soak detects unbounded growth: of a worker's memory between its
+//! beginning and its end, and of the store between the first and the second half of the soak.
 
 use super::StoreSubject;
 use super::kill::Verifier;
@@ -25,70 +24,70 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// Between two samples of the memory of a worker.
+/// Interval of samples of a worker's memory.
 const EVERY: Duration = Duration::from_millis(50);
-/// A worker runs so long, one of four.
+/// Run time of every fourth worker.
 const LONG: Duration = Duration::from_secs(60);
-/// A worker that runs shorter than this says nothing about memory.
+/// Workers with a shorter run time are ignored for memory growth.
 const SHORT: Duration = Duration::from_secs(1);
-/// Memory or file may become larger by this factor and by these bytes.
+/// Allowed growth of memory or file: this factor plus these bytes.
 const SLACK_FACTOR: f64 = 1.25;
 const SLACK_BYTES: u64 = 8 << 20;
 
-/// The mistakes that a soak makes if it is told to, and must find.
+/// Deliberate mistakes that a soak can make, and must detect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SoakControl {
-    /// Nothing is wrong.
+    /// No mistake.
     None,
-    /// Workers keep memory at each transaction.
+    /// Workers leak memory in each transaction.
     Leak,
-    /// The store becomes an older copy of itself once.
+    /// The store is once replaced by an older copy of itself.
     Lost,
 }
 
 impl SoakControl {
-    /// All of them, with the name that commands use.
+    /// All controls, with their command names.
     pub const ALL: [(SoakControl, &'static str); 3] = [
         (SoakControl::None, "none"),
         (SoakControl::Leak, "leak"),
         (SoakControl::Lost, "lost"),
     ];
 
-    /// By the name that commands use.
+    /// The control with this command name.
     pub fn by_name(name: &str) -> Option<SoakControl> {
         let mut all = SoakControl::ALL.iter();
         all.find(|(_, other)| *other == name).map(|(it, _)| *it)
     }
 }
 
-/// A soak: how long, and of what.
+/// Settings of a soak.
 #[derive(Debug, Clone)]
 pub struct Soak {
-    /// A folder of its own: `soak.flag` and `backup.flag` are made there.
+    /// A folder for `soak.flag` and `backup.flag`.
     pub folder: PathBuf,
-    /// The program that is a worker if it is called with `store kill --worker FILE`, and compacts a
-    /// store if it is called with `store compact FILE`.
+    /// A program that acts as a worker if called as `store kill --worker FILE`, and compacts a
+    /// store if called as `store compact FILE`.
     pub program: PathBuf,
-    /// How long it takes.
+    /// Duration of the soak.
     pub time: Duration,
-    /// Seed of everything but the clock.
+    /// Seed of everything except the clock.
     pub seed: u64,
-    /// The mistake that is made.
+    /// The mistake to make.
     pub control: SoakControl,
 }
 
-/// Why a soak could not be carried out.
+/// Why a soak could not be completed.
 #[derive(Debug, Error)]
 pub enum SoakError {
-    /// The system refused.
+    /// A system call failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The store refused.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// The counts and findings of a soak.
+/// Counts and findings of a soak.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SoakReport {
@@ -98,24 +97,24 @@ pub struct SoakReport {
     pub stops: u64,
     /// Transactions that were committed.
     pub transactions: u64,
-    /// Compactions that ended.
+    /// Completed compactions.
     pub compactions: u64,
     /// Compactions that were killed.
     pub compactions_killed: u64,
-    /// Backups, each of which was verified.
+    /// Backups, all verified.
     pub backups: u64,
-    /// The most bytes of the store, in the first half of the time and in the second.
+    /// Maximum size of the store, in the first and in the second half of the time.
     pub file_bytes: [u64; 2],
-    /// The memory of workers that ran longer than a second: soon after the start, and in the end;
-    /// of the one that grew most.
+    /// Memory of the worker that grew most, among those that ran longer than a second: soon after
+    /// its start, and at its end.
     pub memory_bytes: [u64; 2],
     /// Workers whose memory was sampled long enough.
     pub workers_sampled: u64,
-    /// The first thing that was wrong.
+    /// The first problem found.
     pub wrong: Option<String>,
 }
 
-/// Whether something is larger than it may have become.
+/// Whether a value has grown more than allowed.
 fn has_grown([before, after]: [u64; 2]) -> bool {
     after as f64 > before as f64 * SLACK_FACTOR + SLACK_BYTES as f64
 }
@@ -125,10 +124,10 @@ impl Soak {
         self.folder.join("soak.flag")
     }
 
-    /// Carries it out; `progress` hears how much of the time has passed.
+    /// Executes the soak. `progress` receives the elapsed time.
     ///
     /// # Errors
-    /// The system or the store refuses. What is wrong with the store is in the report.
+    /// A system call or the store fails. Wrong contents of the store are in the report.
     pub fn run(&self, progress: &dyn Fn(Duration)) -> Result<SoakReport, SoakError> {
         let begin = Instant::now();
         let (store, copy) = (self.store(), self.folder.join("backup.flag"));
@@ -195,8 +194,8 @@ impl Soak {
         Ok(report)
     }
 
-    /// Lets a worker use the store for a drawn time, and kills or stops it. Returns the last
-    /// transaction that it has called committed.
+    /// Lets a worker use the store for a random time, then kills or stops it. Returns the last
+    /// transaction that it reported.
     fn use_store(
         &self,
         begin: Instant,
@@ -209,7 +208,7 @@ impl Soak {
             .arg(self.store());
         command.args((self.control == SoakControl::Leak).then_some("--leak"));
         let mut worker = super::kill::listening(&mut command).spawn()?;
-        // Some work long, which is where memory would grow.
+        // Some workers run long, so that memory growth can show.
         let life = match dice.random_range(0..4) {
             0 => (self.time / 8).min(LONG),
             1 => Duration::from_millis(dice.random_range(0..50)),
@@ -246,7 +245,7 @@ impl Soak {
         Ok(said.load(Ordering::Relaxed))
     }
 
-    /// Samples the memory of a worker while it lives.
+    /// Samples the memory of a worker while it runs.
     fn sample(&self, worker: &Child, life: Duration, report: &mut SoakReport) {
         let (start, mut early, mut late) = (Instant::now(), 0, 0);
         while start.elapsed() < life {
@@ -286,7 +285,7 @@ impl Soak {
     }
 }
 
-/// Keeps the last number that a worker has said, until it is told that this is enough.
+/// Stores the last number that a worker reported, until `is_enough` is set.
 fn listen(mut from: impl Read, said: &AtomicU64, is_enough: &AtomicU64) {
     let mut word = [0; 8];
     while is_enough.load(Ordering::Relaxed) == 0 && from.read_exact(&mut word).is_ok() {
@@ -294,12 +293,12 @@ fn listen(mut from: impl Read, said: &AtomicU64, is_enough: &AtomicU64) {
     }
 }
 
-/// Whether a folder has no store of an earlier soak in it.
+/// Whether a folder has no store of an earlier soak.
 pub fn is_fresh(folder: &Path) -> bool {
     !folder.join("soak.flag").exists() && !folder.join("backup.flag").exists()
 }
 
-/// Opens the store of a soak and says what it is.
+/// Opens the store of a soak and describes it.
 ///
 /// # Errors
 /// As [`PageStore::open`].

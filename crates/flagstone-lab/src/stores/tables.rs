@@ -1,6 +1,6 @@
-//! Tables of a store: transactions with savepoints on several tables of both kinds, commits that
-//! share a flush, and readers of snapshots. A snapshot shows a state that may have been there when
-//! it was taken, and shows the same each time.
+//! Runs over tables: transactions with savepoints on several tables of both kinds, commits that
+//! share a flush, and readers of snapshots. A snapshot must show a state that could have existed
+//! when it was taken, and always the same one.
 //!
 //! ```text
 //!   tables.rs    what clients and readers do
@@ -33,7 +33,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use wide::Wide;
 
-/// Tables that clients use, with the kind that each has whenever it is there.
+/// Tables that clients use, with their kinds.
 const TABLES: [(&str, TableKind); 4] = [
     ("apples", TableKind::Ordered),
     ("brooks", TableKind::Ordered),
@@ -44,7 +44,7 @@ const TABLES: [(&str, TableKind); 4] = [
     ),
 ];
 
-/// A key out of few: short, long, alike in front, or so long that only a hashed table takes it.
+/// One of a few keys: short, long, with a common prefix, or too long for an ordered table.
 fn key(dice: &mut Pcg64Mcg, kind: TableKind) -> Vec<u8> {
     let number = dice.random_range(0..300u32);
     match dice.random_range(0..8) {
@@ -56,7 +56,7 @@ fn key(dice: &mut Pcg64Mcg, kind: TableKind) -> Vec<u8> {
     }
 }
 
-/// A reader: its snapshot, and what it may see; one state, once it has looked.
+/// A reader: its snapshot, and the allowed states; one state after its first look.
 struct Reader {
     tx: ReadTx,
     may_see: Vec<Arc<State>>,
@@ -68,12 +68,12 @@ pub(super) struct Tables {
     crowd: Option<Crowd>,
     wide: Option<Wide>,
     scatter: Option<Scatter>,
-    /// The end of the medium, if it is near.
+    /// The limit of the medium, if there is one.
     tight: Option<Tight>,
 }
 
 impl Tables {
-    /// Stores without a crowd.
+    /// Stores without crowding.
     pub(super) fn plain(pages_per_block: u32) -> Tables {
         Tables {
             pages_per_block,
@@ -86,13 +86,13 @@ impl Tables {
 }
 
 impl Tables {
-    /// Whether the medium has no room now and then.
+    /// Whether the medium sometimes lacks room.
     fn may_be_full(&self) -> bool {
         self.crowd.is_some() || self.tight.is_some()
     }
 }
 
-/// Commits that are under way: their state's number, and whether they surely change something.
+/// Commits in flight: the number of their state, and whether they surely change something.
 type Waiting = Vec<(u64, bool, Commit)>;
 
 impl Run<Tables> {
@@ -150,8 +150,8 @@ impl Run<Tables> {
             .is_some_and(|crowd| crowd.once_in(times))
     }
 
-    /// Waits for all commits that are under way, the last one first or the first one first. Those
-    /// that find no room never were, nor those behind them. Says whether there are such.
+    /// Waits for all commits in flight, in forward or reverse order. Commits that find no room, and
+    /// later ones, never happened. Returns whether there are such.
     fn wait(&mut self, waiting: &mut Waiting, life: &mut Life<State>) -> Done<bool> {
         self.tally.grouped += waiting.len().saturating_sub(1) as u64;
         if waiting.len().is_multiple_of(2) {
@@ -173,8 +173,8 @@ impl Run<Tables> {
         Ok(true)
     }
 
-    /// Waits for all commits, in a crowded run now and then while a transaction is live: a commit
-    /// that finds no room takes it along.
+    /// Waits for all commits; in a crowded run sometimes during a live transaction, which fails
+    /// together with a commit that finds no room.
     fn wait_beside(
         &mut self,
         store: &Store,
@@ -202,7 +202,7 @@ impl Run<Tables> {
         }
     }
 
-    /// A reader takes a snapshot, ends, or looks.
+    /// A reader takes a snapshot, ends, or reads.
     fn read(
         &mut self,
         store: &Store,
@@ -308,7 +308,7 @@ impl Run<Tables> {
                 }
             }
             10..15 => {
-                // Mostly of keys that are there.
+                // Mostly existing keys.
                 if let Some((there, _)) = rows.range(key.clone()..).next() {
                     key = there.clone();
                 }
@@ -360,7 +360,7 @@ impl Run<Tables> {
         if run.world.crowd.is_none() {
             life.leave_out_opening();
         }
-        // Whether an open store can be opened for reading is no matter here: cuts will tell.
+        // Ignore whether an open store can be opened read-only: cuts will tell.
         let info = run.info(&life.media.medium);
         life.opened(info.map_or(0, |info| info.life.commits));
         let medium = life.media.medium.clone();
@@ -376,7 +376,7 @@ impl Run<Tables> {
                 Some(wide) => {
                     run.tally.moved += wide.idle(&store)?;
                     if wide.compacts() {
-                        // It waits for all commits, so that those without room are lost by it.
+                        // This waits for all commits, so commits without room are lost by it.
                         run.wait(&mut waiting, life)?;
                         store.compact().map_err(failed("while it is compacted"))?;
                         run.tally.wide.compactions += 1;
@@ -402,17 +402,17 @@ impl Run<Tables> {
             run.change_rows(&mut tx, &mut after)?;
             let rolls_back = dice.random_range(0..8) == 0;
             if rolls_back && run.world.wide.as_mut().is_none_or(Wide::rolls_back) {
-                // It waits for all commits, so that those without room are lost by it.
+                // This waits for all commits, so commits without room are lost by it.
                 drop(tx);
                 run.wait(&mut waiting, life)?;
                 continue;
             }
-            // One that changes nothing may leave no trace.
+            // A commit without changes may leave no trace.
             let counts = after != *before;
             let number = life.ask(after);
             let commit = match tx.commit_later() {
-                // It fails alone, unless those that it waited for have failed: they had found room,
-                // and it is gone since.
+                // It fails alone, unless commits that it waited for have failed: they had found
+                // room, which was gone later.
                 Err(StoreError::Full(_)) if run.world.may_be_full() => {
                     life.lose(number)?;
                     run.tally.refused += 1;
@@ -423,7 +423,7 @@ impl Run<Tables> {
             };
             run.tally.committed += 1;
             waiting.push((number, counts, commit));
-            // Now and then several commits are under way, and share a flush.
+            // Sometimes several commits are in flight, and share a flush.
             let under_way = waiting.len();
             run.tally.wide.group = run.tally.wide.group.max(under_way as u64);
             let waits = match &mut run.world.wide {
@@ -480,7 +480,7 @@ impl World for Tables {
     }
 
     fn fill(run: &mut Run<Tables>, media: &Media) -> Done<State> {
-        // The medium ends where it does once it is filled.
+        // The limit of the medium applies only after filling.
         let tight = run.world.tight.take();
         let filled = run.fill(&media.medium);
         run.world.tight = tight;
@@ -500,7 +500,7 @@ impl World for Tables {
         let lived = run.live(life, steps, dice);
         run.world.crowd.iter().for_each(Crowd::give_room);
         match lived {
-            // As over pages: a cut shows that nothing else has happened.
+            // As for pages: a cut shows that nothing else happened.
             Err(what) if run.world.wide.is_some() && was_told(&what) => {
                 run.tally.wide.failures += 1;
                 run.look(life, dice);
@@ -511,8 +511,8 @@ impl World for Tables {
         }
     }
 
-    /// Now and then the process ends where the copy was made, another one opens the store, and the
-    /// power is cut under that. What the other one has read must stay.
+    /// Sometimes the process ends where the copy was made, another one opens the store, and the
+    /// power is cut during that. What the other process has read must remain.
     fn cut(
         run: &mut Run<Tables>,
         medium: &Recorded,
@@ -523,7 +523,7 @@ impl World for Tables {
             return Ok(medium.cut(landing));
         }
         let medium = medium.snapshot();
-        // The medium fails for the process that ends.
+        // The medium fails for the ending process.
         medium.fail_at(None);
         may.counted(&run.info(&medium)?)?;
         let opened = run.open(&medium);
@@ -539,7 +539,7 @@ impl World for Tables {
         let copied = copied.map(|_| left.snapshot());
         may.counted(&run.info(left)?)?;
         if run.is_crowded_once_in(3) {
-            // A store opened for reading shows what an opening to write finds then.
+            // A store opened read-only shows the state that a later writing opening must find.
             let opened = run.open_with(&left.snapshot(), &run.options().reading());
             let store = opened.map_err(failed("it does not open for reading"))?;
             may.states = vec![seen(&store, &may.states)?];

@@ -21,7 +21,7 @@ fn task(subject: StoreSubject, protocol: Kind, lie: Lie, cuts: u64) -> StoreCamp
         protocol,
         lie,
         encrypted: false,
-        // A control of runs with a chip beside their medium.
+        // A control for runs with a chip beside the medium.
         on_chip: lie == Lie::Landings,
         cuts,
         depth: 3,
@@ -56,7 +56,7 @@ fn cuts_lose_nothing_under_any_protocol_that_a_store_can_have() {
     let (mut protocols, mut discards) = (0, 0);
     for &protocol in Kind::ALL.iter().filter(|&&protocol| suits(protocol)) {
         protocols += 1;
-        // A dozen runs: stores of three grow, and half of those that begin large are filled.
+        // A dozen runs: three stores grow, and half of those that begin large are filled.
         let findings = campaign(protocol, Lie::None, 1_300);
         assert_eq!(findings.violations, [], "{protocol}");
         assert!(findings.work.cuts_again > 50, "{findings:?}");
@@ -77,7 +77,7 @@ fn cuts_lose_nothing_of_tables() {
     assert!(tally.collections > 0 && tally.refused > 0, "{findings:?}");
 }
 
-/// Runs of so many seeds, in which a few kinds of draws have to come.
+/// Runs of `seeds` seeds, in which certain kinds of draws must occur.
 fn wide_runs(of: &str, seeds: u64, kinds: fn(&StoreTally) -> Vec<u64>) {
     let mut tally = StoreTally::default();
     for seed in 0..seeds {
@@ -119,7 +119,7 @@ fn each_kind_of_wide_draw_comes_over_tables_and_loses_nothing() {
     });
 }
 
-/// A lie is found, by a run that its id repeats and that holds without the lie.
+/// Asserts that a lie is detected by a run that its id repeats, and that passes without the lie.
 fn finds(subject: StoreSubject, protocol: Kind, (lie, name): (Lie, &str)) {
     let findings = campaign_over(subject, protocol, lie, 20_000);
     let (id, what) = findings.violations.first().expect(name);
@@ -147,7 +147,7 @@ fn lies_are_found_over_tables_as_well() {
 #[test]
 fn every_lie_of_a_medium_is_found() {
     for lie in lies_of(StoreSubject::Pages) {
-        // SEAL does not rely on erases: no landing of marks has ever harmed it.
+        // SEAL does not rely on erases: no outcome for marks has ever harmed it.
         let protocol = match lie.0 {
             Lie::SyncsOfMarks | Lie::Discards => Kind::Scc,
             Lie::Roots => Kind::SealR,
@@ -257,8 +257,8 @@ fn a_run_id_is_whole_or_refused() {
     }
 }
 
-/// A statement named a block as open that was full when the newest root was written and had no
-/// durable summary. The restart did not read it, for the root had its pages, and took it for blank.
+/// Regression: the horizon named as open a block that was full at the newest root and had no
+/// durable summary. The restart did not read it, as the root had its pages; it took it for blank.
 #[test]
 fn a_block_that_a_restart_need_not_read_is_not_taken_for_blank() {
     for id in [
@@ -270,8 +270,8 @@ fn a_block_that_a_restart_need_not_read_is_not_taken_for_blank() {
     }
 }
 
-/// A cut tears a summary; the next opening programs it again, and the next cut leaves the first
-/// one, whole. The campaign took it for the second one.
+/// Regression: a cut tears a summary, the next opening rewrites it, and the next cut leaves the
+/// first one intact. The campaign took that for the second one.
 #[test]
 fn a_torn_summary_that_is_whole_after_the_next_cut_is_seen_beside_the_chip() {
     for seed in [2_654_436_001_u64, 2_654_436_315] {

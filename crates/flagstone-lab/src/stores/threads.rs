@@ -1,6 +1,6 @@
-//! Several threads commit to one store while copies of its medium are cut, as a power cut or a kill
-//! leaves it. What is acknowledged before a copy is made has to be there, and of the rest a prefix
-//! in the order of the commits. It is no campaign: threads come in another order each time.
+//! Several threads commit to one store while copies of its medium are cut, as by a power cut or a
+//! kill. Commits acknowledged before a copy must be there, and a prefix of the later ones in commit
+//! order. Not a repeatable campaign: the order of threads varies.
 
 use super::kill::Mistakes;
 use super::kill_tables::{Rows, commit};
@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const THREADS: usize = 8;
 const PAGES_PER_BLOCK: u32 = 32;
 
-/// What was done.
+/// Results.
 #[derive(Debug, Default)]
 struct Seen {
     copies: u64,
-    /// Copies that had more than had been acknowledged when they were made.
+    /// Copies with more commits than were acknowledged when they were made.
     ahead: u64,
     acknowledged: u64,
-    /// The first that was wrong.
+    /// The first violation.
     wrong: Option<String>,
 }
 
@@ -32,14 +32,13 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Has threads commit until so many copies were cut and opened, or one was wrong.
+/// Lets threads commit until `copies` copies were cut and opened, or one was wrong.
 fn run(lie: Lie, mistakes: Mistakes, copies: u64, seed: u64) -> Result<Seen, StoreError> {
     let medium = Recorded::default();
     let lying = Lying::new(medium.clone(), lie, PAGES_PER_BLOCK);
     let store = Store::on(Box::new(lying), &options())?;
     let (acknowledged, ends) = (AtomicU64::new(0), AtomicBool::new(false));
-    // Commits are acknowledged in another order than that of their numbers, but one is durable only
-    // with all before it.
+    // Commits are acknowledged out of order, but a durable commit implies all earlier ones.
     let say = |number| {
         acknowledged.fetch_max(number, Ordering::SeqCst);
         !ends.load(Ordering::SeqCst)
@@ -65,7 +64,7 @@ fn run(lie: Lie, mistakes: Mistakes, copies: u64, seed: u64) -> Result<Seen, Sto
     Ok(seen)
 }
 
-/// Cuts copies of a medium, one after the other, and opens what is left.
+/// Cuts copies of a medium, one by one, and opens what is left.
 fn cut_copies(medium: &Recorded, acknowledged: &AtomicU64, copies: u64, seed: u64) -> Seen {
     let mut dice = Pcg64Mcg::seed_from_u64(seed);
     let (mut rows, mut last, mut seen) = (Rows::default(), 0, Seen::default());
@@ -77,7 +76,7 @@ fn cut_copies(medium: &Recorded, acknowledged: &AtomicU64, copies: u64, seed: u6
         }
         let copy = medium.snapshot();
         let landing = match dice.random_range(0..3) {
-            // A process that is killed leaves all that it has written.
+            // All writes of a killed process are there.
             0 => Landing::Everything,
             _ => Landing::draw(copy.pending(), dice.random_range(0..8), dice.random()),
         };

@@ -1,25 +1,25 @@
-//! Media with a fixed end that is near: a store on one is full now and then. Half of them are
-//! sparse. In a third of the wide runs, and of the runs with rot, with dice of their own.
+//! Media with a small size limit, on which a store is sometimes full. Half of them are sparse. In a
+//! third of the wide runs and of the runs with rot, with random numbers of their own.
 
 use super::StoreRunId;
 use flagstone_store::MEDIUM_PAGE_BYTES;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// A mark that makes these dice others than those of the run.
+/// Seed modifier of tight media.
 const DICE: u64 = 0x7197 << 40;
 
-/// Blocks of a new store.
+/// Number of blocks of a new store.
 const FIRST_BLOCKS: u64 = 16;
 
-/// What is drawn for a run on a medium with a near end.
+/// The draws for a run on a tight medium.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tight {
     pub(super) pages_per_block: u32,
-    /// Blocks of a store, at most: those of a new one and a few.
+    /// Maximum number of blocks of a store: those of a new one and a few more.
     blocks: u64,
     pub(super) is_sparse: bool,
-    /// Pages that clients write to: about as many as there is room for.
+    /// Number of pages that clients write to: about as many as fit.
     pub(super) count: u32,
 }
 
@@ -36,12 +36,12 @@ impl Tight {
         is_one.then_some(tight)
     }
 
-    /// As [`Tight::draw`], for a run in which it is drawn.
+    /// Like [`Tight::draw`], for runs in which it is drawn.
     pub(super) fn of(id: &StoreRunId) -> Option<Tight> {
         Tight::draw(id.seed).filter(|_| id.wide)
     }
 
-    /// Bytes where the medium ends, of a store with blocks of so many pages.
+    /// Size limit of the medium in bytes.
     pub(super) fn end(&self, pages_per_block: u32) -> u64 {
         let pages = 2 + self.blocks * (u64::from(pages_per_block) + 1);
         pages * MEDIUM_PAGE_BYTES as u64

@@ -1,5 +1,5 @@
-//! What works on a whole store that is not damaged: a backup, a repair and a compaction each have
-//! to leave a store that holds the same, whatever the life and the cut before. They work on files.
+//! Whole-store operations on undamaged stores: backup, repair and compaction must each leave a
+//! store with the same contents, whatever happened before. They work on files.
 
 use super::harness::{Done, failed};
 use flagstone_store::OpenOptions;
@@ -8,11 +8,11 @@ use flagstone_store::tools::{Hints, backup, compact, repair};
 use std::fs;
 use std::path::Path;
 
-/// Copies that [`hold`] makes.
+/// Number of copies that [`hold`] makes.
 pub(super) const COPIES: u64 = 3;
 
-/// Backs the store on a medium up, repairs it and compacts it, and has `same` hold what each of
-/// these has made against what it is to hold. The store may be one that was not closed.
+/// Backs up, repairs and compacts the store on a medium, and lets `same` check the contents of each
+/// result. The store may not have been closed.
 pub(super) fn hold(
     medium: &Recorded,
     options: &OpenOptions,

@@ -1,7 +1,7 @@
-//! What runs draw that have `wide` in their ids, with dice of their own: settings of a store that
-//! nobody uses often, many clients, transactions that are larger than what waits for the medium,
-//! frequent closes and idle work, and a medium that fails at some operation. It is here and not
-//! with the other draws so that runs without it stay as they are.
+//! Additional draws of runs with `wide` in their ids, with random numbers of their own: unusual
+//! settings of a store, many clients, transactions that exceed the buffer for the medium, frequent
+//! closes and idle work, and a medium that fails at some operation. Separate from other draws, so
+//! that runs without `wide` stay the same.
 
 use super::pages::Pages;
 use flagstone_store::OpenOptions;
@@ -9,38 +9,38 @@ use flagstone_store::medium::Recorded;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// A mark that makes these dice others than those of the run.
+/// Seed modifier of wide runs.
 const DICE: u64 = 0x31de << 40;
 
-/// The text of an error of a medium that fails because it was told to.
+/// Error text of a medium that was told to fail.
 const TOLD: &str = "as it was told to";
 
-/// What was drawn wide, to be counted.
+/// Counts of wide draws.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WideTally {
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Of them, those whose store has blocks of more than 32 pages.
+    /// Runs whose store has blocks of more than 32 pages.
     pub large_blocks: u64,
-    /// Of them, those with more than three clients.
+    /// Runs with more than three clients.
     pub many_clients: u64,
-    /// Of them, those whose store begins with more room than it needs.
+    /// Runs whose store begins with more room than it needs.
     pub roomy: u64,
-    /// Of them, those whose store collects whole blocks.
+    /// Runs whose store collects whole blocks.
     pub whole: u64,
-    /// Of them, those on a sparse medium.
+    /// Runs on a sparse medium.
     pub sparse: u64,
-    /// Transactions of more pages than wait for the medium at once.
+    /// Transactions with more pages than are buffered for the medium.
     pub large: u64,
-    /// Closes on the way, of all runs.
+    /// Closes during all runs.
     pub closes: u64,
-    /// Times that tables were given the lowest pages.
+    /// Compactions of tables.
     pub compactions: u64,
     /// Media that failed.
     pub failures: u64,
-    /// Copies of whole stores that were held against the model.
+    /// Copies of whole stores that were compared with the model.
     pub copies: u64,
-    /// Of commits under way together, the most.
+    /// Maximum number of commits in flight together.
     pub group: u64,
 }
 
@@ -67,24 +67,24 @@ pub(super) struct Wide {
     pub(super) bytes: u64,
     pub(super) whole_collections: bool,
     pub(super) uncached: bool,
-    /// Pages of its large transactions; nothing in most runs, which are dear otherwise.
+    /// Pages per large transaction; `None` in most runs, which would be slow otherwise.
     pub(super) large: Option<u32>,
-    /// One step in so many closes the store.
+    /// One in this many steps closes the store.
     pub(super) closes: u32,
-    /// Operations of the medium from each opening until it fails.
+    /// Operations of the medium after each opening until it fails.
     pub(super) fails_after: Option<u64>,
-    /// After one in so many cuts, copies of the whole store are made.
+    /// After one in this many cuts, copies of the whole store are made.
     copies: Option<u64>,
 }
 
-/// In a fourth of the runs copies of whole stores are made, after one in so many cuts.
+/// In a fourth of the runs, whole stores are copied after one in this many cuts.
 pub(super) fn draw_copies(dice: &mut Pcg64Mcg) -> Option<u64> {
     (dice.random_range(0..4) == 0).then(|| dice.random_range(20..80))
 }
 
 impl Wide {
-    /// Draws, and changes the stores of a run. Says of how many operations one is looked at more
-    /// rarely than else.
+    /// Draws, and changes the run's stores. Returns the factor by which fewer operations are
+    /// examined.
     pub(super) fn draw(seed: u64, pages: &mut Pages) -> u32 {
         let mut dice = Pcg64Mcg::seed_from_u64(seed ^ DICE);
         pages.pages_per_block = [17, 48, 64, 64, 100, 128, 128, 128][dice.random_range(0..8)];
@@ -102,7 +102,7 @@ impl Wide {
         if dice.random_range(0..3) == 0 {
             wide.fails_after = Some(dice.random_range(2..50));
         }
-        // A heavy tail: few runs have such transactions, and few of these are very large.
+        // Heavy-tailed: few runs have such transactions, and few of these are very large.
         if dice.random_range(0..12) == 0 {
             let most = [400, 400, 400, 1_200, 3_000][dice.random_range(0..5)];
             wide.large = Some(dice.random_range(270..=most));
@@ -117,7 +117,7 @@ impl Wide {
         }
     }
 
-    /// Whether copies are made after a cut.
+    /// Whether copies are made after cut number `cut`.
     pub(super) fn copies_after(&self, cut: u64) -> bool {
         self.copies.is_some_and(|every| cut % every == 1)
     }
@@ -137,13 +137,13 @@ impl Wide {
     }
 }
 
-/// Whether an error comes of a medium that was told to fail.
+/// Whether an error comes from a medium that was told to fail.
 pub(super) fn was_told(what: &str) -> bool {
     what.contains(TOLD)
 }
 
-/// A medium that was told to fail works again when this is dropped: a store that is dropped after
-/// it must not go on as if nothing had happened.
+/// When dropped, makes a medium that was told to fail work again: a store dropped after this must
+/// not continue as if nothing had happened.
 pub(super) struct Heals(pub(super) Recorded);
 
 impl Drop for Heals {

@@ -1,9 +1,9 @@
-//! The file of a sweep, and the tasks that it comes to.
+//! The file of a sweep, and its tasks.
 //!
-//! `[setting]` has what all runs have, with the keys of an experiment file. Each `[[axis]]` varies
-//! one key, or several by named points. Without `[sample]` all axes make a grid. With it, axes that
-//! have a range are sampled together. Each value of an axis that has a list is tried at each point
-//! of the sample, so that all protocols are compared at the same points.
+//! `[setting]` has the common settings of all runs, with the keys of an experiment file. Each
+//! `[[axis]]` varies one key, or several through named points. Without `[sample]` the axes form a
+//! grid. With it, axes with ranges are sampled together. Each value of an axis with a list is
+//! combined with each point of the sample, so that all protocols are compared at the same points.
 
 use super::Task;
 use super::map::Better;
@@ -15,25 +15,25 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use toml::{Table, Value};
 
-/// Tasks of one sweep, at most: more is a mistake in a file.
+/// Maximum number of tasks per sweep: more indicate a mistake in the file.
 const TASKS_MAX: u64 = 1_000_000;
 
 /// A sweep: its file, and its tasks.
 #[derive(Debug, Clone)]
 pub struct Sweep {
-    /// What it is, in a line.
+    /// Description in one line.
     pub title: String,
-    /// What is varied.
+    /// The varied settings.
     pub axes: Vec<Axis>,
-    /// The sample, if it is no grid.
+    /// The sample; `None` for a grid.
     pub sample: Option<SampleSpec>,
-    /// How the map is drawn, if the file says so.
+    /// How to draw the map, if the file says so.
     pub map: Option<MapSpec>,
-    /// The tasks, in the order of the axes, the last one fastest.
+    /// The tasks, in the order of the axes; the last one varies fastest.
     pub tasks: Vec<Task>,
 }
 
-/// The file as it is written.
+/// The format of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -44,27 +44,27 @@ struct File {
     map: Option<MapSpec>,
 }
 
-/// One setting that is varied: by a list, by a range, or by named points that set several keys.
+/// A varied setting: by a list, a range, or named points that set several keys.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Axis {
-    /// What results and maps call it; the key if left out.
+    /// Its name in results and maps; the key by default.
     pub name: String,
-    /// The key that is varied; dots lead into tables.
+    /// The varied key; dots lead into tables.
     pub key: String,
     /// Its values.
     pub values: Vec<Value>,
-    /// A range: its lower end.
+    /// The lower end of a range.
     pub from: Option<f64>,
-    /// Its upper end.
+    /// The upper end of a range.
     pub to: Option<f64>,
-    /// How many values of the range a grid has, both ends among them.
+    /// Number of values of the range in a grid, including both ends.
     pub steps: Option<u32>,
-    /// Whether the range is gone through by factors and not by differences.
+    /// Whether the range is divided by factors, not differences.
     pub log: bool,
-    /// Whether its values are whole numbers.
+    /// Whether the values are integers.
     pub whole: bool,
-    /// Points with names of their own.
+    /// Named points.
     pub points: Vec<Named>,
 }
 
@@ -72,9 +72,9 @@ pub struct Axis {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SampleSpec {
-    /// How many points it has; powers of two fill the space most evenly.
+    /// Number of points; powers of two fill the space most evenly.
     pub points: u32,
-    /// Another seed gives another sample.
+    /// Different seeds give different samples.
     #[serde(default = "one")]
     pub seed: u32,
 }
@@ -83,29 +83,29 @@ fn one() -> u32 {
     1
 }
 
-/// How a map is drawn: the axes across and down, the competitors, and the metric.
+/// How to draw a map: horizontal and vertical axis, competitors, and metric.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MapSpec {
-    /// The axis across.
+    /// The horizontal axis.
     pub x: String,
-    /// The axis down.
+    /// The vertical axis.
     pub y: String,
-    /// The axis of those that compete; `protocol`, `stack` or `index` if left out.
+    /// The axis of the competitors; by default `protocol`, `stack` or `index`.
     pub of: Option<String>,
-    /// The metric by which they do; several may be added, `a+b`.
+    /// The metric; several can be added, `a+b`.
     #[serde(default = "rate")]
     pub metric: String,
-    /// Which figure is better.
+    /// Whether higher or lower is better.
     #[serde(default)]
     pub better: Better,
-    /// How far behind the first, as a share, a tie still is, where there is one seed.
+    /// With a single seed: relative distance from the best up to which a result ties.
     #[serde(default = "tenth")]
     pub margin: f64,
 }
 
 impl Default for MapSpec {
-    /// Throughput, with the margin that `flagstone compare` has for it.
+    /// Throughput, with the margin of `flagstone compare`.
     fn default() -> MapSpec {
         MapSpec {
             x: String::new(),
@@ -131,14 +131,14 @@ impl Axis {
         Some((self.from?, self.to?))
     }
 
-    /// Names it by its key, if it has no name.
+    /// Uses the key as name if there is no name.
     pub(crate) fn name_by_key(&mut self) {
         if self.name.is_empty() {
             self.name.clone_from(&self.key);
         }
     }
 
-    /// What is wrong with it.
+    /// Describes what is wrong with the axis.
     pub(crate) fn wrong(&self) -> Option<String> {
         let given = [
             !self.values.is_empty(),
@@ -175,7 +175,7 @@ impl Axis {
         }
     }
 
-    /// Its values, or the ends of its range, in words.
+    /// Its values, or the ends of its range, as text.
     pub fn bounds(&self) -> String {
         match self.range() {
             Some((from, to)) => format!("{from} to {to}"),
@@ -186,23 +186,23 @@ impl Axis {
         }
     }
 
-    /// The value so far along the range, from 0 to 1.
+    /// The value at position `share` of the range, from 0 to 1.
     pub fn along(&self, share: f64) -> Value {
         let (from, to) = self.range().expect("it has a range");
         let value = match (self.log, self.whole) {
             (true, _) => from * (to / from).powf(share),
             (false, false) => from + (to - from) * share,
-            // Each whole number gets the same part of a sample.
+            // Each integer gets an equal part of a sample.
             (false, true) => return Value::Integer((from + (to - from) * share).round() as i64),
         };
         match self.whole {
             true => Value::Integer(value.round() as i64),
-            // Enough digits for any setting, and few enough to be read.
+            // Enough digits for any setting, but still readable.
             false => Value::Float(format!("{value:.6e}").parse().expect("a number")),
         }
     }
 
-    /// The value that a coordinate of a sample stands for.
+    /// The value for a coordinate of a sample.
     fn sampled(&self, unit: f64) -> Value {
         match (self.whole && !self.log, self.range()) {
             (true, Some((from, to))) => {
@@ -213,8 +213,8 @@ impl Axis {
         }
     }
 
-    /// The value that a coordinate of a sample stands for, and what it sets. Of a list, one value
-    /// more is that nothing is set.
+    /// The value for a coordinate of a sample, and its settings. A list has an additional value for
+    /// which nothing is set.
     pub(crate) fn at_unit(&self, unit: f64) -> (Value, Table) {
         if self.range().is_some() {
             return self.setting(self.sampled(unit));
@@ -232,7 +232,7 @@ impl Axis {
         (value, table)
     }
 
-    /// Names and settings of the points of a grid.
+    /// Names and settings of the points in a grid.
     pub(crate) fn steps(&self) -> Vec<(Value, Table)> {
         if !self.points.is_empty() {
             let named = self.points.iter();
@@ -247,7 +247,7 @@ impl Axis {
                 (0..steps).map(|nth| self.along(share(nth))).collect()
             }
         };
-        // Whole numbers that are near to each other fall together.
+        // Adjacent values may round to the same integer.
         values.dedup();
         values
             .into_iter()
@@ -257,7 +257,7 @@ impl Axis {
 }
 
 impl Sweep {
-    /// Reads the file of a sweep, and checks every task.
+    /// Parses the file of a sweep, and checks every task.
     ///
     /// # Errors
     /// What is wrong, and where.
@@ -300,17 +300,17 @@ impl Sweep {
         Ok(sweep)
     }
 
-    /// The axis of a name.
+    /// The axis with this name.
     ///
     /// # Errors
-    /// There is none, and which was probably meant.
+    /// There is none, with a similar name.
     pub fn axis(&self, name: &str) -> Result<&Axis, String> {
         let names: Vec<&str> = self.axes.iter().map(|axis| axis.name.as_str()).collect();
         let found = self.axes.iter().find(|axis| axis.name == name);
         found.ok_or_else(|| crate::nearest::no_such("axis", name, &names))
     }
 
-    /// The name of the axis of those that compete.
+    /// The name of the competitors' axis.
     ///
     /// # Errors
     /// There is none.
@@ -330,10 +330,10 @@ impl Sweep {
         })
     }
 
-    /// Whether a map can be drawn so.
+    /// Checks whether a map can be drawn.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why it cannot.
     pub fn check_map(&self, map: &MapSpec) -> Result<(), String> {
         let of = self.contenders(map)?;
         let (x, y) = (&self.axis(&map.x)?.name, &self.axis(&map.y)?.name);
@@ -352,7 +352,7 @@ impl Sweep {
     }
 }
 
-/// All tasks. A place that is named twice is one task.
+/// All tasks. Identical points give one task.
 fn tasks(
     setting: &Table,
     axes: &[Axis],

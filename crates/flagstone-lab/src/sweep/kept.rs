@@ -1,5 +1,5 @@
-//! Result files of tasks: whole or not at all, found again by a later sweep, and never believed
-//! when they are torn, changed or another task's.
+//! Result files of tasks: written atomically, found by later sweeps, and refused if they are torn,
+//! changed or belong to another task.
 
 use super::{Sweep, Task};
 use crate::output::{Output, make_folder};
@@ -14,17 +14,17 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// What a task came to.
+/// The result of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tasked {
     /// Metrics by name.
     Metrics(BTreeMap<String, f64>),
-    /// The protocol does not do what was asked, and says so.
+    /// The protocol refused, with its message.
     Refused(String),
 }
 
-/// A result as it is kept: one JSON object.
+/// A stored result: one JSON object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {
@@ -32,24 +32,24 @@ pub struct Kept {
     pub task: String,
     /// Version of the program.
     pub version: String,
-    /// The settings with all defaults.
+    /// All settings, including defaults.
     pub settings: serde_json::Value,
-    /// What it came to.
+    /// The result.
     pub result: Tasked,
-    /// Checksum of this file with nothing in this place.
+    /// Checksum of this file with this field empty.
     pub sha256: String,
 }
 
-/// Why a result file is not taken.
+/// Why a result file is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum KeptError {
-    /// It is no result.
+    /// It is not a result.
     #[error("it is torn, or no result of a sweep: {0}")]
     Torn(String),
-    /// It was a result, and is not what was written.
+    /// It is a result, but was modified.
     #[error("it was changed after it was written: its checksum does not fit")]
     Changed,
-    /// It is one of another task.
+    /// It belongs to another task.
     #[error("it is the result of another task, {0}")]
     Foreign(String),
 }
@@ -82,15 +82,15 @@ impl Kept {
         hex(&Sha256::digest(blank.text()))
     }
 
-    /// The bytes of its file.
+    /// The contents of the file.
     pub fn bytes(&self) -> Vec<u8> {
         self.text().into_bytes()
     }
 
-    /// The result of a run from the bytes of a file.
+    /// Parses the result file of a run.
     ///
     /// # Errors
-    /// A file that is not what was written for this very run.
+    /// The file is not what was written for this run.
     pub fn read(bytes: &[u8], run: &Run) -> Result<Kept, KeptError> {
         let kept: Result<Kept, _> = serde_json::from_slice(bytes);
         let kept = kept.map_err(|error| KeptError::Torn(error.to_string()))?;
@@ -119,7 +119,7 @@ impl Kept {
     }
 }
 
-/// Results of a sweep in a folder.
+/// A folder of results.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -155,12 +155,11 @@ impl Keeping for Folder {
     }
 }
 
-/// Runs all tasks of a sweep that `folder` has no result of, and gives the results in the order of
-/// the sweep. `watch` hears of each event.
+/// Runs all tasks of a sweep without a result in `folder`. Returns the results in sweep order.
+/// `watch` receives each event.
 ///
 /// # Errors
-/// A file in place of a result that is not whole; the first run that failed. Results made until
-/// then are kept.
+/// An invalid result file, or the first run that failed. Earlier results are kept.
 pub fn run(
     sweep: &Sweep,
     threads: usize,
@@ -175,7 +174,7 @@ pub fn run(
     runs.values().try_for_each(Run::ready)?;
     make_folder(folder).map_err(|error| format!("{error}; name another folder"))?;
     let keeping = Folder(folder.into());
-    // What cannot be used is said before hours are spent.
+    // Report unusable files before spending hours.
     for run in runs.values() {
         keeping.find(run)?;
     }

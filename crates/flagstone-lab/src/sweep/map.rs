@@ -1,10 +1,10 @@
-//! Which protocol wins where: a map over two axes of a sweep, with ties drawn as ties.
+//! Maps of the winning protocols over two axes of a sweep, including ties.
 //!
-//! A *place* of a sweep has the tasks that differ in the competitor and the seed alone. The best
-//! figure of a place is first. Others tie with it as in `flagstone compare`: where their ranges
-//! over the seeds overlap, or, with one seed, where they are within a margin of it. A cell of the
-//! map has all places with the same two coordinates. There those win that are first or tied at most
-//! of its places.
+//! A *place* of a sweep consists of the tasks that differ only in competitor and seed. The best
+//! figure of a place is first. Others tie with it as in `flagstone compare`: if their ranges over
+//! the seeds overlap, or, with one seed, if they are within a margin. A cell of the map has all
+//! places with the same two coordinates. Its winners are those that are first or tied at most
+//! places.
 
 use super::{Axis, Kept, MapSpec, Sweep, Task};
 use crate::reproduce::word;
@@ -12,61 +12,61 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::Value;
 
-/// Parts that a sampled axis is cut into, where its file does not say `steps`.
+/// Number of parts of a sampled axis, if its file does not set `steps`.
 const PARTS: u32 = 5;
 
-/// Which figure is better.
+/// Whether higher or lower figures are better.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
-    /// The higher one, as of throughput.
+    /// Higher, as for throughput.
     #[default]
     Higher,
-    /// The lower one, as of a latency.
+    /// Lower, as for latency.
     Lower,
 }
 
-/// One side of a map.
+/// An axis of a map.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Side {
     /// The axis.
     pub name: String,
-    /// Its values, or the parts that its range is cut into, in order.
+    /// Its values, or the parts of its range, in order.
     pub values: Vec<String>,
 }
 
 /// One cell of a map.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MapCell {
-    /// How many places it has.
+    /// Number of places.
     pub places: usize,
-    /// The protocols that win at most of them: several, if they tie. The best mean is first.
+    /// The winners at most places; several if they tie. The best mean comes first.
     pub winners: Vec<String>,
-    /// The mean of each contender over the places and seeds; nothing where it has no figure.
+    /// The mean of each competitor over places and seeds; `None` if it has no figure.
     pub means: Vec<(String, Option<f64>)>,
 }
 
-/// The winners of each cell.
+/// A map.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Map {
-    /// The side across.
+    /// The horizontal axis.
     pub across: Side,
-    /// The side down.
+    /// The vertical axis.
     pub down: Side,
-    /// Those that compete, in the order of their axis.
+    /// The competitors, in the order of their axis.
     pub contenders: Vec<String>,
     /// Cells, row by row.
     pub cells: Vec<MapCell>,
 }
 
-/// The figures of one place: for each competitor, a figure for each seed.
+/// The figures of one place: per competitor, one figure per seed.
 type Place = BTreeMap<usize, Vec<f64>>;
 
 impl Map {
     /// The map of a sweep's results, which are in the order of its tasks.
     ///
     /// # Errors
-    /// A map that the sweep does not have the axes for, or a metric that no run has.
+    /// The sweep lacks the axes, or no run has the metric.
     pub fn of(sweep: &Sweep, spec: &MapSpec, results: &[Kept]) -> Result<Map, String> {
         sweep.check_map(spec)?;
         let of = sweep.contenders(spec)?;
@@ -85,8 +85,8 @@ impl Map {
                 continue;
             };
             found = true;
-            // A row that commits nothing, or does not keep up with the arrivals, is never first,
-            // and neither is one that keeps no transaction together.
+            // A run that commits nothing, cannot keep up with arrivals, or does not keep
+            // transactions atomic never wins.
             let commits = kept.metric("committed") != Some(0.0);
             let keeps_up = kept.metric("saturated") != Some(1.0);
             if commits && keeps_up && task.run().is_atomic() {
@@ -150,7 +150,7 @@ fn cell(spec: &MapSpec, names: &[String], places: &BTreeMap<String, Place>) -> M
     }
 }
 
-/// The first of a place and those that tie with it.
+/// The first one of a place, and those that tie with it.
 fn winners(spec: &MapSpec, place: &Place) -> Vec<usize> {
     let mean = |figures: &[f64]| figures.iter().sum::<f64>() / figures.len() as f64;
     let mut order: Vec<(usize, f64)> = place
@@ -190,16 +190,16 @@ impl Better {
     }
 }
 
-/// The values of an axis as a map has them.
+/// The values of an axis on a map.
 struct Coordinates<'a> {
     axis: &'a Axis,
     values: Vec<String>,
-    /// Of a sampled axis, how many parts it has.
+    /// Number of parts, for a sampled axis.
     parts: Option<u32>,
 }
 
 impl Coordinates<'_> {
-    /// The place of a task along the axis.
+    /// The position of a task on the axis.
     fn place(&self, task: &Task) -> usize {
         let value = &task.at[&self.axis.name];
         match self.parts {
@@ -238,7 +238,7 @@ impl Sweep {
         })
     }
 
-    /// The place of a task: all that is varied but the competitor and the seed.
+    /// The place of a task: all varied settings except competitor and seed.
     fn without(&self, task: &Task, of: &str) -> String {
         let is_seed = |name: &str| {
             let mut axes = self.axes.iter();
@@ -252,7 +252,7 @@ impl Sweep {
 }
 
 impl Axis {
-    /// In which of so many parts of its range a value is.
+    /// The part of the range that contains a value.
     fn part(&self, value: &Value, parts: u32) -> u32 {
         let number = value.as_float().or(value.as_integer().map(|n| n as f64));
         let number = number.unwrap_or(f64::NAN);

@@ -1,4 +1,4 @@
-//! Sweeps: one configuration varied over several settings, by a grid or by a Sobol sample.
+//! Sweeps: one configuration with several varied settings, as a grid or a Sobol sample.
 //!
 //! ```text
 //!   FILE.toml     what all runs have, what is varied        file
@@ -10,13 +10,13 @@
 //!     Map         which protocol wins where                 map
 //! ```
 //!
-//! A sweep speaks the language of experiment files ([`crate::reproduce::engine`]): a task is one
-//! run of an engine. Tasks share nothing, so that any of them can be run alone, on another machine
-//! as well. [`Task::from_json`] reads one, [`Task::result`] runs it, and [`Kept::bytes`] are its
-//! file.
+//! A sweep uses the keys of experiment files ([`crate::reproduce::engine`]): a task is one run of
+//! an engine. Tasks are independent, so any of them can run alone, also on another machine.
+//! [`Task::from_json`] parses one, [`Task::result`] runs it, and [`Kept::bytes`] is the contents of
+//! its file.
 //!
-//! A result depends on the task and the program alone. It has no times of the machine in it, so
-//! that equal tasks give equal files, on any machine and in any order.
+//! A result depends only on task and program. It contains no machine times, so equal tasks give
+//! equal files, on any machine and in any order.
 //!
 //! ```
 //! use flagstone_lab::sweep::{Sweep, Task};

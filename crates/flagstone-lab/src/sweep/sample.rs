@@ -1,20 +1,19 @@
-//! Sobol samples: points that fill a cube of many dimensions evenly, from a seed.
+//! Sobol samples: points that fill a multi-dimensional cube evenly, from a seed.
 //!
-//! The sequence is that of Joe and Kuo with Owen's scrambling, as `sobol_burley` has it. A
-//! scrambled sequence has no point at the corner of the cube, and another seed gives another sample
-//! that is as even. A point is a function of its number, its dimension and the seed, and nothing is
-//! kept.
+//! The sequence is Joe and Kuo's with Owen's scrambling, from the crate `sobol_burley`. A scrambled
+//! sequence has no point at the corner of the cube, and each seed gives another, equally even
+//! sample. A point is a function of its number, its dimension and the seed; there is no state.
 
-/// Points of one sample, at most: so far the sequence is even.
+/// Maximum number of points per sample: the sequence is even up to here.
 pub const SAMPLE_MAX: u32 = 1 << 16;
 
-/// Dimensions of one sample, at most.
+/// Maximum number of dimensions per sample.
 pub(crate) const DIMENSIONS_MAX: usize = sobol_burley::NUM_DIMENSIONS as usize;
 
 /// A coordinate of a point, from 0 to less than 1.
 ///
 /// # Panics
-/// A point of [`SAMPLE_MAX`] or more, a dimension that the sequence does not have.
+/// The point is [`SAMPLE_MAX`] or more, or the sequence lacks the dimension.
 pub fn unit(point: u32, dimension: usize, seed: u32) -> f64 {
     assert!(point < SAMPLE_MAX, "point {point} of a sample");
     let dimension = u32::try_from(dimension).expect("few dimensions");
@@ -36,7 +35,7 @@ mod tests {
                 assert!(hit.iter().all(|hit| *hit), "{dimension} {seed}");
             }
         }
-        // The control: a sample that is drawn anew each time leaves some empty.
+        // Control: independent random samples leave some parts empty.
         let mut hit = [false; 64];
         for point in 0..64 {
             hit[(unit(0, 0, point) * 64.0) as usize] = true;

@@ -1,4 +1,4 @@
-//! One task of a sweep: a configuration as plain data, with the name of its result.
+//! A task of a sweep: a configuration as plain data, with the name of its result.
 
 use crate::reproduce::engine::{Library, Run, RunError, Settings};
 use crate::sweep::Kept;
@@ -7,42 +7,42 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 use toml::{Table, Value};
 
-/// One task: the settings of a run, and where it is in its sweep.
+/// A task: the settings of a run, and its place in the sweep.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Task {
-    /// The name of its result: a hash of the settings, of what the run reads, and of the program.
+    /// The name of its result: a hash of the settings, the run's input, and the program.
     pub hash: String,
-    /// What the sweep varies, by the names of its axes.
+    /// Values of the varied settings, by axis name.
     pub at: BTreeMap<String, Value>,
-    /// All settings, as an experiment file would have them.
+    /// All settings, as in an experiment file.
     pub settings: Table,
     #[serde(skip)]
     run: Run,
 }
 
-/// Why something is no task.
+/// Why something is not a valid task.
 #[derive(Debug, Error)]
 pub enum TaskError {
-    /// It is no JSON, or not that of a task.
+    /// It is not JSON, or not in a task's format.
     #[error("this is no task: {0}")]
     Form(#[from] serde_json::Error),
-    /// Its settings cannot be run.
+    /// Its settings are invalid.
     #[error("the settings of the task cannot be run: {0}")]
     Settings(#[from] RunError),
-    /// Another program, or one that reads another trace, has named it.
+    /// The hash is from another program, or one that reads another trace.
     #[error(
         "the task is called {named} and would be {own} here: another version of the program made \
          it, or another trace; make the list of tasks anew"
     )]
     Foreign {
-        /// How it is called.
+        /// The given name.
         named: String,
-        /// How it would be called.
+        /// The name computed here.
         own: String,
     },
 }
 
-/// A task as it is written down.
+/// The stored format of a task.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -53,10 +53,10 @@ struct Written {
 }
 
 impl Task {
-    /// The task of these settings.
+    /// The task with these settings.
     ///
     /// # Errors
-    /// A setting that no engine knows.
+    /// A setting is unknown to every engine.
     pub fn new(settings: Table, at: BTreeMap<String, Value>) -> Result<Task, RunError> {
         let run = Settings(settings.clone()).run()?;
         Ok(Task {
@@ -67,10 +67,11 @@ impl Task {
         })
     }
 
-    /// A task from its JSON, `{"hash": …, "at": {…}, "settings": {…}}`, as [`Task::json`] gives it.
+    /// Parses a task from JSON, `{"hash": …, "at": {…}, "settings": {…}}`, as written by
+    /// [`Task::json`].
     ///
     /// # Errors
-    /// What is wrong with it, and that its hash is not the one that it has here.
+    /// The task is invalid, or its hash differs here.
     pub fn from_json(text: &str) -> Result<Task, TaskError> {
         let written: Written = serde_json::from_str(text)?;
         let task = Task::new(written.settings, written.at)?;
@@ -88,7 +89,7 @@ impl Task {
         serde_json::to_string(self).expect("a task is plain data")
     }
 
-    /// The run that it is.
+    /// The run of the task.
     pub fn run(&self) -> &Run {
         &self.run
     }
@@ -98,25 +99,24 @@ impl Task {
         format!("{}.json", self.hash)
     }
 
-    /// Runs it. `library` keeps what tasks share; [`Library::new`] with 1 is one for a task alone.
+    /// Runs the task. `library` keeps what tasks share; use [`Library::new`] with 1 for a single
+    /// task.
     ///
     /// # Errors
-    /// An input that is missing, a device that stops. That a protocol refuses what is asked is a
-    /// result.
+    /// The input is missing, or the device fails. A protocol's refusal is a result, not an error.
     pub fn result(&self, library: &Library) -> Result<Kept, String> {
         self.run.ready()?;
         Ok(Kept::new(&self.run, self.run.outcome(library)?))
     }
 
-    /// The value that an axis has there, as a file writes it; nothing for an axis that there is
-    /// not.
+    /// The task's value on an axis, as written in a file; empty for an unknown axis.
     pub fn value(&self, axis: &str) -> String {
         self.at
             .get(axis)
             .map_or(String::new(), crate::reproduce::word)
     }
 
-    /// Where it is in its sweep, in words.
+    /// Describes its place in the sweep.
     pub fn place(&self) -> String {
         let each = self.at.iter();
         let each = each.map(|(name, value)| format!("{name} {}", crate::reproduce::word(value)));

@@ -1,4 +1,4 @@
-//! Sweeps of moments: the same bytes whoever makes them, damage that is found, maps, wrong files.
+//! Short sweeps: identical bytes whoever runs them, detected damage, maps, invalid files.
 
 use super::*;
 use crate::reproduce::execute::RunEvent;
@@ -79,7 +79,7 @@ fn a_grid_has_a_task_for_each_place_and_each_can_be_run_alone() {
     let many = tempfile::tempdir().unwrap();
     made(&sweep, 3, many.path());
     assert_eq!(files(one.path()), files(many.path()));
-    // A worker elsewhere has the text of a task and nothing else.
+    // A worker elsewhere only has the text of a task.
     let task = Task::from_json(&sweep.tasks[7].json()).unwrap();
     assert_eq!(task, sweep.tasks[7]);
     let alone = task
@@ -102,7 +102,7 @@ fn what_is_there_is_not_run_again_and_what_is_not_whole_is_named() {
     fs::remove_file(&lost).unwrap();
     assert_eq!(made(&sweep, 2, folder.path()).1, 1, "only what is missing");
     assert_eq!(files(folder.path()), before);
-    // The controls: each kind of damage is found, and nothing is overwritten.
+    // Controls: each kind of damage is detected, and nothing is overwritten.
     let whole = fs::read(&lost).unwrap();
     let text = String::from_utf8(whole.clone()).unwrap();
     let changed = text.replacen("\"throughput_tps\": ", "\"throughput_tps\": 1", 1);
@@ -153,7 +153,7 @@ fn a_sample_varies_ranges_together_and_goes_over_lists_at_each_point() {
             .chunks(3)
             .all(|three| three.iter().all(|one| *one == three[0]))
     );
-    // One in each eighth of the range.
+    // One point in each eighth of the range.
     let mut hit = [false; 8];
     ratios
         .iter()

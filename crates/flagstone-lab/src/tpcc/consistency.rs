@@ -7,20 +7,20 @@ use super::session::{AccessMode, Columns, Error, Session, Statement};
 pub struct Condition {
     /// Its number, clause 3.3.2.*n*.
     pub number: u32,
-    /// What holds.
+    /// The condition in words.
     pub title: &'static str,
-    /// It holds of a fresh population only: deliveries end it.
+    /// Whether it only holds for a fresh population: deliveries violate it.
     pub initially: bool,
-    /// Counts what violates it.
+    /// Counts violations.
     pub query: Statement,
 }
 
-/// What a check of a condition found.
+/// The result of checking a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The condition.
     pub condition: &'static Condition,
-    /// Warehouses, districts, customers, orders or lines of which it does not hold.
+    /// Number of warehouses, districts, customers, orders or lines that violate it.
     pub violations: i64,
 }
 
@@ -33,7 +33,7 @@ pub enum When {
     Used,
 }
 
-/// Checks all conditions that have to hold, each in a transaction of its own.
+/// Checks all applicable conditions, each in a transaction of its own.
 pub fn check(session: &mut impl Session, when: When) -> Result<Vec<Finding>, Error> {
     let due = |condition: &&Condition| when == When::Populated || !condition.initially;
     CONDITIONS
@@ -54,7 +54,7 @@ fn check_one(session: &mut impl Session, condition: &'static Condition) -> Resul
     })
 }
 
-/// Joins a customer with the amounts of delivered lines.
+/// Joins customers with the amounts of delivered lines.
 macro_rules! delivered {
     () => {
         "LEFT JOIN (SELECT o_w_id, o_d_id, o_c_id, sum(ol_amount) AS charged FROM orders \
@@ -64,7 +64,7 @@ macro_rules! delivered {
     };
 }
 
-/// Joins a customer with the amounts of payments.
+/// Joins customers with the amounts of payments.
 macro_rules! paid {
     () => {
         "LEFT JOIN (SELECT h_c_w_id, h_c_d_id, h_c_id, sum(h_amount) AS paid FROM history \
@@ -84,7 +84,7 @@ macro_rules! conditions {
     };
 }
 
-/// The conditions by number. In all of them `IS DISTINCT FROM` is written out, for SQLite's sake.
+/// The conditions by number. `IS DISTINCT FROM` is spelled out, because SQLite lacks it.
 pub static CONDITIONS: [Condition; 12] = conditions! {
     1 "a warehouse's takings are the sum of its districts'":
         "SELECT count(*) FROM warehouse \

@@ -1,17 +1,16 @@
-//! Finding a customer by last name (clauses 2.5.2.2 and 2.6.2.2), which Payment and Order-Status
-//! do.
+//! Finds a customer by last name (clauses 2.5.2.2 and 2.6.2.2), for Payment and Order-Status.
 
 use super::input::Customer;
 use super::session::{Columns, Error, Session, Statement};
 
-/// The customers of a name in order of their first names.
+/// The customers with a last name, ordered by first name.
 pub static BY_NAME: Statement = Statement {
     name: "customer by name",
     sql: "SELECT c_id FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_last = $3 \
           ORDER BY c_first, c_id",
 };
 
-/// The customer's number. Of several with one name it is the middle one, rounded up.
+/// The customer's number. Among several with the same name, the middle one, rounded up.
 pub fn customer_id(
     session: &mut impl Session,
     warehouse: i64,

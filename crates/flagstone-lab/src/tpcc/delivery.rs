@@ -11,20 +11,20 @@ pub static OLDEST: Statement = Statement {
           ORDER BY no_o_id LIMIT 1",
 };
 
-/// Takes it out of the undelivered.
+/// Removes it from the undelivered orders.
 pub static TAKE: Statement = Statement {
     name: "delivery take",
     sql: "DELETE FROM new_order WHERE no_w_id = $1 AND no_d_id = $2 AND no_o_id = $3",
 };
 
-/// Enters the carrier.
+/// Sets the carrier.
 pub static ORDER: Statement = Statement {
     name: "delivery order",
     sql: "UPDATE orders SET o_carrier_id = $1 WHERE o_w_id = $2 AND o_d_id = $3 AND o_id = $4 \
           RETURNING o_c_id",
 };
 
-/// Dates the lines.
+/// Sets the delivery date of the lines.
 pub static LINES: Statement = Statement {
     name: "delivery lines",
     sql: "UPDATE order_line SET ol_delivery_d = $1 \
@@ -38,10 +38,10 @@ pub static CUSTOMER: Statement = Statement {
           WHERE c_w_id = $2 AND c_d_id = $3 AND c_id = $4",
 };
 
-/// The delivered orders, by district; a district without an undelivered one is passed over.
+/// The delivered orders, by district; districts without an undelivered one are skipped.
 pub type Delivered = Vec<(i64, i64)>;
 
-/// Delivers inside an open transaction.
+/// Delivers within an open transaction.
 pub fn delivery(
     session: &mut impl Session,
     input: &Delivery,
@@ -65,8 +65,8 @@ pub fn delivery(
     Ok(delivered)
 }
 
-/// Another delivery may take the order between the two statements where the isolation lets
-/// them see different states; then the next one is the oldest.
+/// If the isolation level lets the two statements see different states, another delivery may take
+/// the order in between; then the next one is the oldest.
 fn take_oldest(session: &mut impl Session, w: i64, d: i64) -> Result<Option<i64>, Error> {
     loop {
         let Some(row) = session.query_opt(&OLDEST, &[w, d].map(Value::Int))? else {

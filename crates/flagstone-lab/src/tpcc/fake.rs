@@ -1,22 +1,22 @@
-//! A session for tests that answers by a function and writes down what it is asked.
+//! A test session that answers by a function and records its calls.
 
 use super::session::{AccessMode, Error, Row, Session, Statement, Value};
 
 type Answer<'a> = dyn FnMut(&'static Statement, &[Value]) -> Vec<Row> + 'a;
 
-/// The session; `log` has each statement's name with its parameters.
+/// The session.
 pub(super) struct Fake<'a> {
     answer: Box<Answer<'a>>,
-    /// How many rows a statement changes; one by default.
+    /// Number of rows that a statement changes; one by default.
     pub changed: fn(&'static Statement, &[Value]) -> u64,
-    /// Statements that fail with a conflict when they are asked for the first times.
+    /// Statements that fail with a conflict when they are first executed.
     pub conflicts: Vec<&'static str>,
-    /// Everything asked for, in order; begin, commit and rollback under these names.
+    /// All calls with parameters, in order; including begin, commit and rollback.
     pub log: Vec<(&'static str, Vec<Value>)>,
 }
 
 impl<'a> Fake<'a> {
-    /// A session that answers queries by `answer`.
+    /// A session that answers queries with `answer`.
     pub(super) fn new(answer: impl FnMut(&'static Statement, &[Value]) -> Vec<Row> + 'a) -> Self {
         let changed = |_: &'static Statement, _: &[Value]| 1;
         Fake {

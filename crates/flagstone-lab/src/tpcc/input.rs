@@ -1,9 +1,9 @@
-//! What terminals ask for: the input data of the five transactions (clauses 2.4.1 to 2.8.1).
+//! Input data of the five transactions (clauses 2.4.1 to 2.8.1), as entered at terminals.
 
 use super::random::{Constants, Random, last_name};
 use super::{DISTRICTS, Scale};
 
-/// A terminal: its own warehouse and district, and the scale and constants that all share.
+/// A terminal: its own warehouse and district, and the common scale and constants.
 #[derive(Debug, Clone, Copy)]
 pub struct Terminal {
     /// The database's size.
@@ -16,7 +16,7 @@ pub struct Terminal {
     pub district: i64,
 }
 
-/// How a customer is named.
+/// How a customer is identified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Customer {
     /// By number.
@@ -34,7 +34,7 @@ pub struct NewOrder {
     pub district: i64,
     /// Customer.
     pub customer: i64,
-    /// Lines, 5 to 15. Once in a hundred orders the last line's item does not exist.
+    /// Lines, 5 to 15. In one of a hundred orders the last line's item does not exist.
     pub lines: Vec<Line>,
 }
 
@@ -43,7 +43,7 @@ pub struct NewOrder {
 pub struct Line {
     /// Item.
     pub item: i64,
-    /// Warehouse that supplies it; the home warehouse but for one line in a hundred.
+    /// Supplying warehouse; the home warehouse except for one line in a hundred.
     pub supplier: i64,
     /// Quantity.
     pub quantity: i64,
@@ -52,17 +52,17 @@ pub struct Line {
 /// Input of Payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payment {
-    /// Warehouse that is paid.
+    /// Warehouse that receives the payment.
     pub warehouse: i64,
-    /// District that is paid.
+    /// District that receives the payment.
     pub district: i64,
-    /// The customer's warehouse, another one in 15 of 100 payments.
+    /// The customer's warehouse; a different one in 15 of 100 payments.
     pub customer_warehouse: i64,
     /// The customer's district.
     pub customer_district: i64,
     /// Customer.
     pub customer: Customer,
-    /// Cents.
+    /// Amount in cents.
     pub amount: i64,
 }
 
@@ -93,13 +93,13 @@ pub struct StockLevel {
     pub warehouse: i64,
     /// District.
     pub district: i64,
-    /// Stock below it counts as low.
+    /// Stock below this counts as low.
     pub threshold: i64,
 }
 
 impl Terminal {
-    /// The terminal of the client of this number: clients take warehouses in turn, and
-    /// districts as they come round again.
+    /// The terminal of client number `client`: clients are assigned to warehouses in turn, and then
+    /// to districts in turn.
     pub fn of_client(client: u32, scale: Scale, constants: Constants) -> Self {
         let client = i64::from(client);
         Terminal {
@@ -202,7 +202,7 @@ impl Terminal {
         random.nurand(1_023, self.constants.customer, 1, self.scale.customers)
     }
 
-    /// Any warehouse but the terminal's own; that one where there is no other.
+    /// Any warehouse except the terminal's own, unless there is no other.
     fn other_warehouse(&self, random: &mut Random) -> i64 {
         if self.scale.warehouses == 1 {
             return self.warehouse;
@@ -227,7 +227,7 @@ mod tests {
         (terminal, Random::new(5, Stream::Client(1)))
     }
 
-    /// How many of 20,000 draws fulfil a condition, in percent.
+    /// Percentage of 20,000 draws that satisfy a condition.
     fn share<T>(mut draw: impl FnMut() -> T, holds: impl Fn(&T) -> bool) -> f64 {
         (0..20_000).filter(|_| holds(&draw())).count() as f64 / 200.0
     }

@@ -1,28 +1,27 @@
 //! The initial population of clause 4.3.3, as a stream of rows for each table and warehouse.
 //!
-//! Every table, warehouse and district has a random stream of its own. So orders and their lines
-//! agree without being generated together, and rows do not depend on the order in which they are
-//! made.
+//! Every table, warehouse and district has its own random stream. So orders and their lines agree
+//! without being generated together, and rows do not depend on the order of generation.
 
 use super::random::{Constants, Random, Stream, last_name};
 use super::schema::{self, TABLES, Table};
 use super::session::{Error, Row, Session, Value};
 use super::{DISTRICTS, Scale};
 
-/// A database that can be filled.
+/// A database that can be populated.
 pub trait Loader: Session {
-    /// Runs a statement that is none of a transaction, outside a transaction.
+    /// Runs a statement outside of a transaction that is not one of a transaction.
     fn define(&mut self, sql: &str) -> Result<(), Error>;
 
     /// Adds rows to a table in one transaction and returns how many.
     fn load(&mut self, table: &Table, rows: &mut dyn Iterator<Item = Row>) -> Result<u64, Error>;
 
-    /// Brings a filled database into the state of one that has been running: statistics are
-    /// gathered, and what the load left to be done later is done now.
+    /// Brings a loaded database into the state of one that has been running: gathers statistics,
+    /// and does work that the load deferred.
     fn finish_load(&mut self) -> Result<(), Error>;
 }
 
-/// The tables' numbers in [`Stream::Table`]. `Counts` holds the numbers of order lines.
+/// Table numbers in [`Stream::Table`]. `Counts` is for the numbers of order lines.
 #[derive(Clone, Copy)]
 enum Part {
     Item,
@@ -36,7 +35,7 @@ enum Part {
     Counts,
 }
 
-/// What fixes a population.
+/// What determines a population.
 #[derive(Debug, Clone, Copy)]
 pub struct Population {
     /// Its size.
@@ -47,8 +46,8 @@ pub struct Population {
     pub now: i64,
 }
 
-/// Creates the tables, fills and indexes them. Tables of these names must not exist.
-/// `progress` is told the table and the rows loaded so far, [`Scale::rows`] being expected.
+/// Creates, fills and indexes the tables, which must not exist. `progress` receives the table and
+/// the number of rows loaded so far; [`Scale::rows`] are expected.
 pub fn load(
     loader: &mut impl Loader,
     population: &Population,
@@ -74,7 +73,7 @@ pub fn load(
 }
 
 impl Population {
-    /// The warehouses by which a table is loaded; a single 0 for tables that have none.
+    /// The warehouses by which a table is loaded; a single 0 for tables without warehouses.
     pub fn parts_of(&self, table: &Table) -> std::ops::RangeInclusive<i64> {
         match table.name {
             "item" | "flagstone_population" => 0..=0,
@@ -82,7 +81,7 @@ impl Population {
         }
     }
 
-    /// The rows of a table that belong to a warehouse.
+    /// The rows of a table for a warehouse.
     pub fn rows(&self, table: &Table, w: i64) -> Box<dyn Iterator<Item = Row> + '_> {
         match table.name {
             "item" => Box::new(self.items()),
@@ -165,7 +164,7 @@ impl Population {
         let (now, names) = (self.now, self.scale.last_name_max());
         let constant = Constants::load(self.seed).last_name;
         (1..=self.scale.customers).map(move |c| {
-            // The first thousand have each name once.
+            // The first thousand customers have each name once.
             let name = match c {
                 ..=1_000 => c - 1,
                 _ => random.nurand(255, constant, 0, names),
@@ -194,7 +193,7 @@ impl Population {
         })
     }
 
-    /// The numbers of lines of a district's orders.
+    /// Number of lines in each of a district's orders.
     fn line_counts(&self, w: i64, d: i64) -> impl Iterator<Item = i64> + use<> {
         let mut random = self.random(Part::Counts, w, d);
         (1..=self.scale.customers).map(move |_| random.uniform(5, 15))
@@ -246,7 +245,7 @@ impl Population {
     }
 }
 
-/// What every customer has paid before the load, in cents.
+/// Every customer's payments before the load, in cents.
 const FIRST_PAYMENT: i64 = 10_00;
 
 fn row<const N: usize>(values: [i64; N]) -> Row {
@@ -264,7 +263,7 @@ fn address(random: &mut Random) -> [Value; 5] {
     ]
 }
 
-/// The table that marks a complete load; here so that reading it back is beside writing it.
+/// Reads back the table that marks a complete load.
 pub fn population_of(session: &mut impl Session) -> Result<(Scale, i64), Error> {
     use super::session::{Columns, Statement};
     static POPULATION: Statement = Statement {

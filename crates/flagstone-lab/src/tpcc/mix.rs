@@ -1,5 +1,5 @@
-//! The mix: a client draws transactions from a shuffled deck, runs each to its end, and tries again
-//! where another one was in the way.
+//! The mix: a client draws transactions from a shuffled deck, runs each to completion, and retries
+//! after conflicts.
 
 use super::input::{Delivery, NewOrder, OrderStatus, Payment, StockLevel, Terminal};
 use super::random::{Random, Stream};
@@ -13,16 +13,16 @@ pub enum TransactionKind {
     NewOrder,
     /// Take a payment.
     Payment,
-    /// Look at a customer's last order.
+    /// Query a customer's last order.
     OrderStatus,
     /// Deliver ten orders.
     Delivery,
-    /// Count what is low.
+    /// Count items with low stock.
     StockLevel,
 }
 
 impl TransactionKind {
-    /// All of them, with their cards in a deck of a hundred (clause 5.2.3 asks for at least
+    /// All kinds, with their number of cards in a deck of a hundred (clause 5.2.3 requires at least
     /// 43 % Payment and 4 % of each of the last three).
     pub const DECK: [(TransactionKind, usize); 5] = [
         (TransactionKind::NewOrder, 45),
@@ -43,19 +43,19 @@ impl TransactionKind {
         }
     }
 
-    /// The deck's shares as a text, `New-Order 45, …`.
+    /// The shares in the deck as text, `New-Order 45, …`.
     pub fn mix() -> String {
         let cards = TransactionKind::DECK.map(|(kind, cards)| format!("{} {cards}", kind.name()));
         cards.join(", ")
     }
 }
 
-/// A deck of cards, dealt to the end and shuffled again (clause 5.2.4.2).
+/// A deck of cards, dealt to the end and then reshuffled (clause 5.2.4.2).
 #[derive(Debug, Clone, Default)]
 pub struct Deck(Vec<TransactionKind>);
 
 impl Deck {
-    /// The next card.
+    /// Deals the next card.
     pub fn deal(&mut self, random: &mut Random) -> TransactionKind {
         if self.0.is_empty() {
             for (kind, cards) in TransactionKind::DECK {
@@ -82,22 +82,22 @@ pub enum Request {
     StockLevel(StockLevel),
 }
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// Committed, or rolled back because of an unused item.
+    /// Committed; otherwise rolled back because of an unused item.
     pub committed: bool,
-    /// Attempts before it that had to be rolled back because another transaction was in the way.
+    /// Earlier attempts that were rolled back because of conflicts.
     pub conflicts: u64,
-    /// Districts of a Delivery that had nothing to deliver.
+    /// Districts in which a Delivery found nothing to deliver.
     pub passed_over: u64,
 }
 
-/// Attempts after which a request is given up: something is wrong then.
+/// Maximum number of attempts of a request; more indicate an error.
 pub const ATTEMPTS: u64 = 1_000;
 
 impl Request {
-    /// The input that a terminal makes up for a transaction.
+    /// Draws the input of a transaction at a terminal.
     pub fn draw(kind: TransactionKind, terminal: &Terminal, random: &mut Random) -> Request {
         match kind {
             TransactionKind::NewOrder => Request::NewOrder(terminal.new_order(random)),
@@ -108,7 +108,7 @@ impl Request {
         }
     }
 
-    /// Which transaction it is.
+    /// The kind of transaction.
     pub fn kind(&self) -> TransactionKind {
         match self {
             Request::NewOrder(_) => TransactionKind::NewOrder,
@@ -119,7 +119,7 @@ impl Request {
         }
     }
 
-    /// Runs it as a transaction of its own, again after each conflict. `now` is in microseconds
+    /// Runs it as a transaction of its own, and retries after conflicts. `now` is in microseconds
     /// since 1970.
     pub fn run(&self, session: &mut impl Session, now: i64) -> Result<Completion, Error> {
         let mut conflicts = 0;
@@ -137,7 +137,7 @@ impl Request {
                     conflicts += 1;
                 }
                 Err(error) => {
-                    // The first error is the one to report; the connection may be gone.
+                    // Report the first error; the connection may be gone.
                     let _ = session.rollback();
                     return Err(error);
                 }
@@ -178,7 +178,7 @@ impl Request {
     }
 }
 
-/// A client: a terminal with its stream of random quantities and its deck.
+/// A client: a terminal with its own random stream and deck.
 #[derive(Debug, Clone)]
 pub struct Client {
     terminal: Terminal,
@@ -187,7 +187,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// The client of this number; the seed fixes all that it will ask for.
+    /// Client number `number`; the seed determines all its requests.
     pub fn new(number: u32, seed: u64, terminal: Terminal) -> Self {
         Client {
             terminal,
@@ -196,23 +196,23 @@ impl Client {
         }
     }
 
-    /// What it asks for next.
+    /// Its next request.
     pub fn next_request(&mut self) -> Request {
         let kind = self.deck.deal(&mut self.random);
         Request::draw(kind, &self.terminal, &mut self.random)
     }
 }
 
-/// What has been counted of one kind of transaction.
+/// Counts for one kind of transaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     /// Committed.
     pub committed: u64,
-    /// Rolled back by an unused item.
+    /// Rolled back because of an unused item.
     pub rolled_back: u64,
-    /// Attempts rolled back by a conflict.
+    /// Attempts rolled back because of a conflict.
     pub conflicts: u64,
-    /// Districts that a Delivery passed over.
+    /// Districts skipped by Deliveries.
     pub passed_over: u64,
 }
 

@@ -1,8 +1,8 @@
-//! TPC-C: the transactions that recordings are made of.
+//! TPC-C: the transactions of which recordings are made.
 //!
-//! A driver after the TPC Benchmark C standard specification, revision 5.11, cited here as
-//! `[TPC-C] clause`. It exists to make a database change its pages the way an order-entry system
-//! does, not to be a benchmark result. It leaves the specification in these points:
+//! A driver after the TPC Benchmark C standard specification, revision 5.11, cited here as `[TPC-C]
+//! clause`. Its purpose is to make a database change its pages like an order-entry system, not to
+//! produce benchmark results. It departs from the specification in these points:
 //!
 //! - Money is in cents and rates are in ten-thousandths, both as integers, and dates are
 //!   microseconds since 1970: exact and the same in every engine.
@@ -40,23 +40,23 @@ pub mod consistency;
 #[cfg(test)]
 mod fake;
 
-/// How large a database is. Only [`Scale::standard`] is the specification's; a smaller one
-/// keeps its proportions and serves tests and small traces.
+/// The size of a database. Only [`Scale::standard`] conforms to the specification; smaller ones
+/// keep its proportions, for tests and small traces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
     /// Warehouses, at least 1.
     pub warehouses: i64,
-    /// Customers of each of a warehouse's ten districts, and initially as many orders.
+    /// Customers per district, and initial number of orders per district.
     pub customers: i64,
-    /// Items, and a stock entry of each in every warehouse.
+    /// Number of items; each warehouse has a stock entry for each.
     pub items: i64,
 }
 
-/// Districts of a warehouse.
+/// Districts per warehouse.
 pub const DISTRICTS: i64 = 10;
 
 impl Scale {
-    /// The specification's cardinalities (clause 1.2.1): 3,000 customers a district, 100,000 items.
+    /// The specified cardinalities (clause 1.2.1): 3,000 customers per district, 100,000 items.
     pub fn standard(warehouses: i64) -> Self {
         Scale {
             warehouses,
@@ -65,7 +65,7 @@ impl Scale {
         }
     }
 
-    /// The oldest order of a district that is still undelivered after the load; 2,101 of 3,000.
+    /// The oldest order of a district that is undelivered after the load; 2,101 of 3,000.
     pub fn first_undelivered(&self) -> i64 {
         self.customers * 7 / 10 + 1
     }
@@ -75,7 +75,7 @@ impl Scale {
         self.customers.min(1_000) - 1
     }
 
-    /// Rows that [`load::load`] writes, order lines at their expected count of ten an order.
+    /// Rows that [`load::load`] writes, assuming ten lines per order.
     pub fn rows(&self) -> u64 {
         let districts = self.warehouses * DISTRICTS;
         let orders = districts * self.customers;

@@ -32,7 +32,7 @@ pub static ORDER: Statement = Statement {
           VALUES ($1, $2, $3, $4, $5, $6, $7)",
 };
 
-/// Enters it among the undelivered.
+/// Adds it to the undelivered orders.
 pub static UNDELIVERED: Statement = Statement {
     name: "new-order undelivered",
     sql: "INSERT INTO new_order (no_o_id, no_d_id, no_w_id) VALUES ($1, $2, $3)",
@@ -60,7 +60,7 @@ macro_rules! take_stock {
     };
 }
 
-/// Takes an item out of stock; one statement for each district, which has a column of its own.
+/// Takes an item out of stock. One statement per district, which has a column of its own.
 pub static STOCK: [Statement; 10] = take_stock!("01" "02" "03" "04" "05" "06" "07" "08" "09" "10");
 
 /// Enters a line.
@@ -70,7 +70,7 @@ pub static LINE: Statement = Statement {
           ol_quantity, ol_amount, ol_dist_info) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
 };
 
-/// What the terminal shows of an entered order.
+/// What the terminal displays about an entered order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entered {
     /// The order's number.
@@ -79,9 +79,9 @@ pub struct Entered {
     pub last_name: String,
     /// The customer's credit, `GC` or `BC`.
     pub credit: String,
-    /// Each line's item name, stock left, brand (`true`) or generic, and amount in cents.
+    /// Each line's item name, remaining stock, brand (`true`) or generic, and amount in cents.
     pub lines: Vec<EnteredLine>,
-    /// All lines with discount and taxes, in cents.
+    /// Total of all lines with discount and taxes, in cents.
     pub total: i64,
 }
 
@@ -90,15 +90,15 @@ pub struct Entered {
 pub struct EnteredLine {
     /// The item's name.
     pub name: String,
-    /// The supplier's stock afterwards.
+    /// The supplier's remaining stock.
     pub stock: i64,
-    /// Both item and stock entry are original.
+    /// Whether both item and stock entry are original.
     pub brand: bool,
     /// Cents.
     pub amount: i64,
 }
 
-/// Enters an order inside an open transaction. `None` asks for it to be rolled back: the last
+/// Enters an order within an open transaction. `None` means that it must be rolled back: the last
 /// line's item does not exist.
 pub fn new_order(
     session: &mut impl Session,

@@ -25,7 +25,7 @@ pub static LINES: Statement = Statement {
           WHERE ol_w_id = $1 AND ol_d_id = $2 AND ol_o_id = $3",
 };
 
-/// What the terminal shows.
+/// What the terminal displays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// The customer's number.
@@ -36,11 +36,11 @@ pub struct Status {
     pub order: i64,
     /// Its carrier, if it is delivered.
     pub carrier: Option<i64>,
-    /// Lines of it.
+    /// Number of its lines.
     pub lines: usize,
 }
 
-/// Reads inside an open transaction.
+/// Runs the queries within an open transaction.
 pub fn order_status(session: &mut impl Session, input: &OrderStatus) -> Result<Status, Error> {
     let (w, d) = (input.warehouse, input.district);
     let customer = customer_id(session, w, d, &input.customer)?;

@@ -1,23 +1,23 @@
-//! Payment (clause 2.5): a customer pays; customer, district and warehouse take note.
+//! Payment (clause 2.5): a customer pays; updates customer, district and warehouse.
 
 use super::customer::customer_id;
 use super::input::Payment;
 use super::session::{Columns, Error, Session, Statement, Value};
 
-/// Adds to the warehouse's takings.
+/// Adds to the warehouse's year-to-date total.
 pub static WAREHOUSE: Statement = Statement {
     name: "payment warehouse",
     sql: "UPDATE warehouse SET w_ytd = w_ytd + $1 WHERE w_id = $2 RETURNING w_name",
 };
 
-/// Adds to the district's takings.
+/// Adds to the district's year-to-date total.
 pub static DISTRICT: Statement = Statement {
     name: "payment district",
     sql: "UPDATE district SET d_ytd = d_ytd + $1 WHERE d_w_id = $2 AND d_id = $3 RETURNING d_name",
 };
 
-/// Credits the customer. Those of bad credit also get a note in their data, of which the
-/// first 500 characters are kept.
+/// Credits the customer. For bad credit also adds a note to the data, of which the first 500
+/// characters are kept.
 pub static CUSTOMER: Statement = Statement {
     name: "payment customer",
     sql: "UPDATE customer SET c_balance = c_balance - $1, c_ytd_payment = c_ytd_payment + $1, \
@@ -27,7 +27,7 @@ pub static CUSTOMER: Statement = Statement {
           RETURNING c_first, c_last, c_credit, c_balance, substr(c_data, 1, 200)",
 };
 
-/// Writes the payment down.
+/// Records the payment.
 pub static HISTORY: Statement = Statement {
     name: "payment history",
     sql: "INSERT INTO history \
@@ -35,7 +35,7 @@ pub static HISTORY: Statement = Statement {
           VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
 };
 
-/// What the terminal shows of a payment.
+/// What the terminal displays about a payment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paid {
     /// The customer's number.
@@ -46,13 +46,13 @@ pub struct Paid {
     pub last_name: String,
     /// The customer's credit, `GC` or `BC`.
     pub credit: String,
-    /// Cents, afterwards.
+    /// New balance in cents.
     pub balance: i64,
     /// The first 200 characters of the data of a customer with bad credit.
     pub data: Option<String>,
 }
 
-/// Pays inside an open transaction.
+/// Pays within an open transaction.
 pub fn payment(session: &mut impl Session, input: &Payment, now: i64) -> Result<Paid, Error> {
     let Payment {
         warehouse: w,

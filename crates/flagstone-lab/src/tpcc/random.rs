@@ -1,5 +1,5 @@
-//! The specification's random quantities: NURand, strings, last names, and one stream for each user
-//! of randomness, so that a seed fixes what each client asks for.
+//! The specification's random quantities: NURand, strings, last names, and one stream per user of
+//! randomness, so that a seed determines each client's requests.
 
 use rand::{RngExt, SeedableRng, seq::SliceRandom};
 use rand_pcg::Pcg64Mcg;
@@ -8,14 +8,14 @@ use rand_pcg::Pcg64Mcg;
 #[derive(Debug, Clone)]
 pub struct Random(Pcg64Mcg);
 
-/// Which stream of a seed: independent users take different ones.
+/// A stream of a seed: independent users take different streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// The constants of [`Constants::load`].
     Load,
     /// The constants of [`Constants::run`].
     Run,
-    /// A table's rows that belong to a warehouse (0 for items) and a district (0 for none).
+    /// A table's rows of a warehouse (0 for items) and a district (0 for none).
     Table(u8, i64, i64),
     /// A client.
     Client(u32),
@@ -32,7 +32,7 @@ impl Random {
                 (2 << 56) | (u64::from(table) << 48) | ((warehouse as u64) << 8) | district as u64
             }
         };
-        // The generator's own seeding mixes; multiplying keeps neighbouring streams far apart.
+        // The generator's seeding mixes bits; multiplying keeps adjacent streams far apart.
         Random(Pcg64Mcg::seed_from_u64(
             seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         ))
@@ -43,7 +43,7 @@ impl Random {
         self.0.random_range(low..=high)
     }
 
-    /// True once in a hundred times `percent`.
+    /// Returns `true` with a probability of `percent` percent.
     pub fn percent(&mut self, percent: i64) -> bool {
         self.uniform(1, 100) <= percent
     }
@@ -75,7 +75,7 @@ impl Random {
         self.digits(4, 4) + "11111"
     }
 
-    /// Data of an item or a stock entry: every tenth contains `ORIGINAL` somewhere (clause
+    /// Data of an item or stock entry: one in ten contains `ORIGINAL` at a random position (clause
     /// 4.3.3.1).
     pub fn data(&mut self) -> String {
         let mut data = self.letters(26, 50);
@@ -102,12 +102,12 @@ impl Random {
 /// The mark of original items.
 pub const ORIGINAL: &str = "ORIGINAL";
 
-/// The formula of clause 2.1.6 with its two random numbers given, of which A bounds the first.
+/// The formula of clause 2.1.6 with its two random numbers given; A bounds the first.
 fn nurand(c: i64, x: i64, y: i64, within_a: i64, within_range: i64) -> i64 {
     ((within_a | within_range) + c) % (y - x + 1) + x
 }
 
-/// The run-time constants C of NURand, one for each A (clause 2.1.6).
+/// The run-time constants C of NURand, one per A (clause 2.1.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Constants {
     /// For customers' last names, A = 255.
@@ -145,7 +145,7 @@ impl Constants {
     }
 }
 
-/// Whether the constants for last names of load and run may be this far apart (clause 2.1.6.1).
+/// Whether the last-name constants of load and run may differ by this (clause 2.1.6.1).
 pub fn allowed_delta(delta: i64) -> bool {
     (65..=119).contains(&delta) && delta != 96 && delta != 112
 }

@@ -1,7 +1,7 @@
 //! The nine tables of clause 1.3, the indexes that the transactions need, and a tenth table that
-//! remembers how the database was populated.
+//! records how the database was populated.
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnKind {
     /// A small number, up to 32767.
@@ -31,7 +31,7 @@ impl ColumnKind {
     }
 }
 
-/// A table: its columns in the order in which rows are loaded, and its indexes.
+/// A table: its columns in load order, and its indexes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Table {
     /// Its name.
@@ -45,7 +45,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// `CREATE TABLE`, without keys: they come after the rows.
+    /// `CREATE TABLE` without keys, which are added after the rows.
     pub fn create(&self) -> String {
         let columns: Vec<String> = self
             .columns
@@ -55,7 +55,7 @@ impl Table {
         format!("CREATE TABLE {} ({})", self.name, columns.join(", "))
     }
 
-    /// The statements that index a filled table.
+    /// The statements that create the indexes of a filled table.
     pub fn create_indexes(&self) -> Vec<String> {
         let primary = self
             .primary_key
@@ -163,7 +163,7 @@ pub const NEW_ORDER: Table = Table {
     indexes: &[],
 };
 
-/// Orders; `order` itself is a word of SQL.
+/// Orders; `order` itself is an SQL keyword.
 pub const ORDERS: Table = Table {
     name: "orders",
     columns: &[
@@ -239,7 +239,7 @@ pub const STOCK: Table = Table {
     indexes: &[],
 };
 
-/// How the database was populated; not of the specification.
+/// How the database was populated; not part of the specification.
 pub const POPULATION: Table = Table {
     name: "flagstone_population",
     columns: &[

@@ -1,10 +1,10 @@
-//! What a transaction needs of a database: a few verbs, one statement type, one value type.
+//! What a transaction needs from a database: a few operations, a statement type, a value type.
 //!
-//! The transactions are written against [`Session`] alone. Statements are constants in SQL that
-//! PostgreSQL and SQLite both take: parameters are `$1`, `$2`, … and first occur in that order,
-//! because SQLite numbers them by first occurrence.
+//! The transactions only use [`Session`]. Statements are constants in SQL that both PostgreSQL and
+//! SQLite accept: parameters are `$1`, `$2`, … and first occur in that order, because SQLite
+//! numbers them by first occurrence.
 
-/// A statement, prepared once in each session.
+/// A statement, prepared once per session.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Statement {
     /// A unique name, for messages and as the key of prepared statements.
@@ -51,7 +51,7 @@ impl From<Option<i64>> for Value {
 /// A row of a result or of a table.
 pub type Row = Vec<Value>;
 
-/// What a transaction is going to do.
+/// What a transaction will do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessMode {
     /// Read one consistent state.
@@ -63,23 +63,23 @@ pub enum AccessMode {
 /// Why a statement or a transaction failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Another transaction was in the way; roll back and try again.
+    /// Conflict with another transaction; roll back and try again.
     #[error("{statement}: in conflict with another transaction: {message}")]
     Conflict {
         /// The statement's name.
         statement: String,
-        /// What the database says.
+        /// The database's message.
         message: String,
     },
-    /// The database refused a statement or the connection is gone.
+    /// The database refused a statement, or the connection is gone.
     #[error("{statement}: {message}")]
     Database {
         /// The statement's name.
         statement: String,
-        /// What the database says.
+        /// The database's message.
         message: String,
     },
-    /// An answer is not what the statement asks for: not a database that [`super::load`] filled.
+    /// An unexpected answer: not a database filled by [`super::load`].
     #[error("{statement}: {message}; is this a TPC-C database of the expected size?")]
     Answer {
         /// The statement's name.
@@ -87,13 +87,13 @@ pub enum Error {
         /// What is wrong with the answer.
         message: String,
     },
-    /// The database's size makes no sense.
+    /// The scale of the database is invalid.
     #[error("{0}")]
     Scale(String),
 }
 
 impl Error {
-    /// An answer of the wrong form.
+    /// The error for an answer of the wrong form.
     pub fn answer(statement: &Statement, message: impl Into<String>) -> Self {
         Error::Answer {
             statement: statement.name.to_owned(),
@@ -107,13 +107,13 @@ pub trait Session {
     /// Starts a transaction.
     fn begin(&mut self, access: AccessMode) -> Result<(), Error>;
 
-    /// Commits it. After an error the transaction is gone.
+    /// Commits the transaction. After an error the transaction is gone.
     fn commit(&mut self) -> Result<(), Error>;
 
-    /// Rolls it back; also the way out after any error inside the transaction.
+    /// Rolls the transaction back; also required after any error within it.
     fn rollback(&mut self) -> Result<(), Error>;
 
-    /// Runs a statement and returns the number of rows that it changed.
+    /// Runs a statement and returns the number of rows changed.
     fn execute(&mut self, statement: &'static Statement, params: &[Value]) -> Result<u64, Error>;
 
     /// Runs a statement and returns all rows of its result.
@@ -142,7 +142,7 @@ pub trait Session {
             .ok_or_else(|| Error::answer(statement, format!("no row for {params:?}")))
     }
 
-    /// Runs a statement that has to change exactly one row.
+    /// Runs a statement that must change exactly one row.
     fn execute_one(
         &mut self,
         statement: &'static Statement,
@@ -158,7 +158,7 @@ pub trait Session {
     }
 }
 
-/// The columns of a row, taken one after another with their types checked.
+/// The columns of a row, read one by one with type checks.
 pub struct Columns {
     statement: &'static Statement,
     rest: std::vec::IntoIter<Value>,

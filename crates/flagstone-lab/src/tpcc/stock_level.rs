@@ -9,7 +9,7 @@ pub static DISTRICT: Statement = Statement {
     sql: "SELECT d_next_o_id FROM district WHERE d_w_id = $1 AND d_id = $2",
 };
 
-/// Counts the items of a range of orders of which less than the threshold is left.
+/// Counts items in a range of orders with stock below the threshold.
 pub static LOW: Statement = Statement {
     name: "stock-level low",
     sql: "SELECT count(DISTINCT s_i_id) FROM order_line \
@@ -18,7 +18,7 @@ pub static LOW: Statement = Statement {
           AND s_quantity < $5",
 };
 
-/// Counts inside an open transaction.
+/// Counts within an open transaction.
 pub fn stock_level(session: &mut impl Session, input: &StockLevel) -> Result<i64, Error> {
     let (w, d) = (input.warehouse, input.district);
     let row = session.query_one(&DISTRICT, &[w, d].map(Value::Int))?;

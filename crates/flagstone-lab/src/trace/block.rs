@@ -1,4 +1,4 @@
-//! Importers for block traces: what a disk was asked for, without a word about transactions.
+//! Importers for block traces, which list requests to a disk without any transactions.
 //!
 //! ```text
 //! format   line                                                        time            address
@@ -9,14 +9,13 @@
 //! ```
 //!
 //! Each request becomes a transaction of its own: an event for each page that it touches, all at
-//! the request's time, and a commit. Where a format has flushes and [`CommitAt::Flush`] is asked
-//! for, the writes and trims of a volume between two flushes are one transaction instead, which the
-//! flush commits. Reads stay transactions of their own. Requests are put in the order of their
-//! times (how many were not is reported), in constant memory. Pages are numbered densely by volume
-//! and address: only pages that a read or a write touches get a number, so that a trace of a large
-//! disk fits a small simulated device. A trim counts for pages that are wholly inside it and that
-//! have a number; others it could not change. Of a page that is written in part, the rest is read
-//! first.
+//! the request's time, and a commit. With [`CommitAt::Flush`], and a format that has flushes, the
+//! writes and trims of a volume between two flushes form one transaction instead, committed by the
+//! flush. Reads stay transactions of their own. Requests are sorted by time in constant memory (the
+//! number out of order is reported). Pages are numbered densely by volume and address: only pages
+//! touched by a read or write get a number, so a trace of a large disk fits a small simulated
+//! device. A trim covers pages that are entirely inside it and have a number. Before a page is
+//! written in part, it is read.
 
 pub mod blkparse;
 mod collect;
@@ -34,40 +33,40 @@ use std::path::PathBuf;
 
 use super::input::ImportError;
 
-/// What a transaction is made of.
+/// What forms a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CommitAt {
-    /// Each request is one.
+    /// Each request.
     #[default]
     Request,
-    /// The writes and trims of a volume between two flushes are one. A write that is flushed with
-    /// its own data (FUA) ends one as well. What follows the last flush is left out: no request
-    /// waited until it was durable.
+    /// The writes and trims of a volume between two flushes. A write flushed with its own data
+    /// (FUA) ends a transaction as well. Requests after the last flush are left out: no later
+    /// request made them durable.
     Flush,
 }
 
 impl CommitAt {
-    /// Each with its name on the command line.
+    /// Each with its command-line name.
     pub const ALL: [(CommitAt, &'static str); 2] =
         [(CommitAt::Request, "request"), (CommitAt::Flush, "flush")];
 }
 
-/// What all block importers need to know.
+/// Options of all block importers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockOptions {
-    /// Bytes of a page; requests are cut at its multiples. A power of two from 512 to 1 MiB.
+    /// Page size in bytes; requests are split at page boundaries. A power of two from 512 to 1 MiB.
     pub page_bytes: u32,
-    /// The longest read or write, in bytes: a longer one is taken for a misread line.
+    /// Maximum length of a read or write, in bytes: a longer one is treated as a misread line.
     pub max_request_bytes: u64,
-    /// Take any rate of requests. Otherwise one that no device serves, or that leaves it idle for
-    /// more than a quarter of an hour between requests, is taken for a wrong time unit.
+    /// Accept any request rate. Otherwise a rate that no device can serve, or of less than one
+    /// request per quarter of an hour, is treated as a wrong time unit.
     pub any_rate: bool,
-    /// What a transaction is made of: formats without flushes have requests only.
+    /// What forms a transaction. Formats without flushes support requests only.
     pub commit_at: CommitAt,
-    /// Take a write of a part of a page as one of the page. Otherwise what is left of the page is
-    /// read first, as a host does whose pages are larger than the request.
+    /// Treat a partial page write as a write of the whole page. Otherwise the page is read first,
+    /// as by a host with larger pages than the request.
     pub whole_pages: bool,
-    /// The folder of the temporary file that a large input is sorted in; the system's without one.
+    /// Folder of the temporary file for sorting large inputs; the system's folder if `None`.
     pub folder: Option<PathBuf>,
 }
 
@@ -87,7 +86,7 @@ impl BlockOptions {
     /// Checks the page size.
     ///
     /// # Errors
-    /// [`ImportError::Whole`] if it is not one that is allowed.
+    /// [`ImportError::Whole`] if it is not allowed.
     pub fn check(&self) -> Result<(), ImportError> {
         if !self.page_bytes.is_power_of_two() || !(512..=1 << 20).contains(&self.page_bytes) {
             return Err(ImportError::Whole(format!(
@@ -99,26 +98,26 @@ impl BlockOptions {
     }
 }
 
-/// What an import saw, and what it left out.
+/// Counts of an import, including what was left out.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BlockReport {
     /// Requests that became transactions, or parts of them.
     pub requests: u64,
     /// Flushes that ended transactions.
     pub flushes: u64,
-    /// Requests and lines that did not, by reason.
+    /// Skipped requests and lines, by reason.
     pub skipped: BTreeMap<&'static str, u64>,
-    /// Writes of which a page is written in part.
+    /// Writes with a partially written page.
     pub in_part: u64,
-    /// Requests that came before one of an earlier time.
+    /// Requests that came before one with an earlier time.
     pub out_of_order: u64,
-    /// The number of the last line if it was cut short, and skipped.
+    /// The number of the last line if it was truncated and therefore skipped.
     pub cut_line: Option<u64>,
-    /// From the first request to the last, in nanoseconds.
+    /// Nanoseconds from the first request to the last.
     pub duration_ns: u64,
-    /// Times that differ.
+    /// Number of distinct times.
     pub times: u64,
-    /// Requests a second over the duration, if that is not 0 and each request has its own time.
+    /// Requests per second, if the duration is not 0 and each request has its own time.
     pub requests_per_s: Option<f64>,
 }
 

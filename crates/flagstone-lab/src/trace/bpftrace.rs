@@ -1,5 +1,5 @@
-//! The importer for what [`script`] prints: accesses to PostgreSQL's buffers become a trace with
-//! reads.
+//! The importer for the output of [`script`]: converts accesses to PostgreSQL's buffers into a
+//! trace with reads.
 //!
 //! ```text
 //! line                                                     becomes
@@ -9,14 +9,14 @@
 //! C TIME PID, A TIME PID                                   Commit, Abort
 //! ```
 //!
-//! A backend runs one transaction at a time, so a process id names it. `MarkBufferDirty` knows the
-//! buffer only; what lies in it is what was last read into it, which is pinned and so cannot change
-//! in between. Each processor has a queue of its own, so lines are sorted by their times first.
+//! A backend runs one transaction at a time, so its process id identifies it. `MarkBufferDirty`
+//! reports only the buffer. Its page is the last one read into it, which is pinned and cannot
+//! change meanwhile. Each processor has its own queue, so lines are first sorted by time.
 //!
-//! Not the same writes as in the log ([`super::waldump`]): pages that a reader prunes, and what a
-//! transaction does to catalogues, are its own here. Hint bits are writes in neither. Only the main
-//! fork is taken. Temporary tables lie in buffers of their own, with negative numbers, and are left
-//! out. A transaction that touches no page is none.
+//! The writes differ from those in the log ([`super::waldump`]): they include pages pruned by
+//! readers, and a transaction's changes of catalogues. Hint bits count as writes in neither. Only
+//! the main fork is imported. Temporary tables are in separate buffers with negative numbers and
+//! are left out. Transactions that touch no page are left out.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -28,7 +28,7 @@ use super::check::MAX_COUNT;
 use super::input::{ImportError, Line, Lines};
 use super::{Event, Op, Relation, Trace};
 
-/// The bpftrace program that prints these lines, for a server's executable.
+/// The bpftrace program that prints these lines, for a given server executable.
 pub fn script(server: &Path) -> String {
     let server = server.display();
     format!(
@@ -49,28 +49,28 @@ END {{ clear(@fork); clear(@block); clear(@space); clear(@base); clear(@file); }
     )
 }
 
-/// How to import.
+/// Options of the import.
 #[derive(Debug, Clone)]
 pub struct ReadOptions {
-    /// Bytes of a page of the server, its `block_size`.
+    /// The server's page size, its `block_size`.
     pub page_bytes: u32,
-    /// Names to use for relations, by `tablespace/database/file`.
+    /// Names for relations, by `tablespace/database/file`.
     pub relation_names: BTreeMap<String, String>,
 }
 
-/// What an import saw, and what it left out.
+/// Counts of an import, including what was left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProbeReport {
-    /// Lines about a transaction or a page.
+    /// Lines that concern a transaction or a page.
     pub lines: u64,
-    /// Events that bpftrace says it lost, because they were not taken fast enough.
+    /// Events that bpftrace reports as lost because they were not read fast enough.
     pub lost: u64,
-    /// What was left out, by what it is.
+    /// Skipped lines, by reason.
     skipped: BTreeMap<&'static str, u64>,
 }
 
 impl ProbeReport {
-    /// What was skipped and how often, in words; only what occurred.
+    /// Reasons for skipping that occurred, with counts.
     pub fn skipped(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.skipped.iter().map(|(what, count)| (*what, *count))
     }
@@ -103,7 +103,7 @@ impl ProbeReport {
 /// Tablespace, database and file number, then the block.
 type PageKey = ([u32; 3], u32);
 
-/// A page in the order of first appearance, or what is no page of the trace.
+/// Page number of accesses outside the main fork, which are not part of the trace.
 const OTHER_FORK: u32 = u32::MAX;
 const TEMPORARY: u32 = u32::MAX - 1;
 
@@ -122,11 +122,11 @@ struct Raw {
     what: What,
 }
 
-/// Reads what [`script`] printed.
+/// Imports the output of [`script`].
 ///
 /// # Errors
-/// [`ImportError`], with the line: the input cannot be read, a line is not the script's, or no
-/// transaction that touches a page ends in it.
+/// [`ImportError`], with the line: the input cannot be read, a line is not from the script, or it
+/// contains no complete transaction that touches a page.
 pub fn import(
     reader: impl BufRead,
     options: &ReadOptions,
@@ -170,7 +170,7 @@ fn parse(
             report.skip("last line, cut short", 1);
             break;
         }
-        // What bpftrace itself says: how many probes, what it lost, what is left in its maps.
+        // Messages of bpftrace itself: number of probes, lost events, contents of maps.
         let ours = match line.text.split(' ').next() {
             Some("S" | "R" | "D" | "C" | "A") => true,
             Some("Lost") => {
@@ -230,14 +230,14 @@ fn event(line: &Line<'_>, pages: &mut Pages) -> Option<Raw> {
     })
 }
 
-/// A transaction: what it did, in its order, and when.
+/// A transaction: its accesses in order, and their times.
 #[derive(Default)]
 struct Slot {
     accesses: Vec<(u64, Op, u32)>,
     end: Option<(u64, Op)>,
 }
 
-/// Sorts accesses by transaction; only those that touch a page and end are left.
+/// Groups accesses by transaction; keeps those that touch a page and end.
 fn assemble(raw: &[Raw], report: &mut ProbeReport) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
     let mut open: HashMap<u32, usize> = HashMap::default();
@@ -245,7 +245,7 @@ fn assemble(raw: &[Raw], report: &mut ProbeReport) -> Vec<Slot> {
     for raw in raw {
         let access = match raw.what {
             What::Start => {
-                // One that was open never said that it ended.
+                // The end of a transaction that was still open is missing.
                 open.insert(raw.process, slots.len());
                 slots.push(Slot::default());
                 continue;
@@ -290,7 +290,7 @@ fn assemble(raw: &[Raw], report: &mut ProbeReport) -> Vec<Slot> {
     slots
 }
 
-/// Dense numbers for pages and transactions, and all events in the order of their times.
+/// Assigns dense numbers to pages and transactions, and sorts all events by time.
 fn number(slots: &[Slot], list: &[PageKey], options: &ReadOptions) -> Result<Trace, ImportError> {
     if slots.is_empty() {
         return Err(ImportError::Whole(
@@ -334,7 +334,7 @@ fn number(slots: &[Slot], list: &[PageKey], options: &ReadOptions) -> Result<Tra
             .extend(accesses.map(|(time, op, page)| (*time, number, *op, numbers[*page as usize])));
         events.extend(slot.end.map(|(time, op)| (time, number, op, 0)));
     }
-    // Stable: within a transaction the order is right already.
+    // Stable: within a transaction the order is already right.
     events.sort_by_key(|event| event.0);
     let zero = events[0].0;
     let mut transactions: Vec<Option<u32>> = vec![None; slots.len()];
@@ -372,7 +372,7 @@ mod tests {
         }
     }
 
-    /// Two processes, their lines out of order as two processors would print them.
+    /// Two processes, with lines out of order as printed by two processors.
     const SAMPLE: &str = "\
 Attaching 7 probes...
 S 100 7
@@ -414,7 +414,7 @@ Lost 3 events
                 (5, 1, Op::Read, 0),
                 (8, 1, Op::Read, 2),
                 (10, 0, Op::Write, 1),
-                // Page 8 is in buffer 40, whoever read it in.
+                // Page 8 is in buffer 40, whichever process read it.
                 (15, 1, Op::Write, 1),
                 (90, 0, Op::Commit, 0),
                 (100, 1, Op::Abort, 0),

@@ -1,21 +1,21 @@
-//! What makes a trace whole: the rules that a reader of it may rely on, checked event by event.
+//! The rules for valid traces, checked event by event.
 
 use rustc_hash::FxHashMap as HashMap;
 use thiserror::Error;
 
 use super::{Event, Trace};
 
-/// The most pages, and the most transactions, that a trace may have: its files keep both in signed
-/// columns of 32 bits, so that nothing that reads them has to know about unsigned ones.
+/// Maximum number of pages and of transactions in a trace: its files store both in signed 32-bit
+/// columns, so that readers need no unsigned types.
 pub const MAX_COUNT: u32 = i32::MAX as u32;
 
-/// The first rule that a trace breaks. Rows are events, counted from 0.
+/// The first rule that a trace violates. Rows are events, counted from 0.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Flaw {
-    /// A number of the trace as a whole is out of bounds.
+    /// A property of the whole trace is out of bounds.
     #[error("{0}")]
     Head(String),
-    /// Time runs backwards.
+    /// A time is earlier than the previous one.
     #[error("row {row}: time {time_ns} ns is before the {previous_ns} ns of the row before it")]
     Backwards {
         /// The event.
@@ -25,7 +25,7 @@ pub enum Flaw {
         /// The time of the event before it.
         previous_ns: u64,
     },
-    /// A page that the trace does not have.
+    /// A page number is too large.
     #[error("row {row}: page {page} is beyond the {pages} pages of the trace")]
     Page {
         /// The event.
@@ -35,7 +35,7 @@ pub enum Flaw {
         /// The number of pages.
         pages: u32,
     },
-    /// A transaction that the trace does not have.
+    /// A transaction number is too large.
     #[error("row {row}: transaction {transaction} is beyond the {transactions} of the trace")]
     Transaction {
         /// The event.
@@ -45,7 +45,7 @@ pub enum Flaw {
         /// The number of transactions.
         transactions: u32,
     },
-    /// Transactions are not numbered in the order in which they first appear.
+    /// Transactions are not numbered in order of first appearance.
     #[error(
         "row {row}: transaction {transaction} appears before {expected}: transactions are numbered \
          from 0 in the order of their first event"
@@ -58,7 +58,7 @@ pub enum Flaw {
         /// The number that the next new transaction should have.
         expected: u32,
     },
-    /// A transaction goes on after its end.
+    /// A transaction has events after its end.
     #[error("row {row}: transaction {transaction} goes on after its commit or abort")]
     Ended {
         /// The event.
@@ -79,24 +79,24 @@ pub enum Flaw {
     },
 }
 
-/// Checks events one by one, as they are read or written: memory grows with the transactions that
-/// are open, and not with the events.
+/// Checks events one by one, as they are read or written. Memory grows with the number of open
+/// transactions, not with the number of events.
 #[derive(Debug, Default)]
 pub struct Checker {
     row: usize,
     previous_ns: u64,
-    /// Where each open transaction began.
+    /// The first row of each open transaction.
     open: HashMap<u32, usize>,
     transactions: u32,
-    /// The largest page and where it first occurs.
+    /// The largest page, and its first row.
     largest: Option<(u32, usize)>,
 }
 
 impl Checker {
-    /// Takes the next event.
+    /// Checks the next event.
     ///
     /// # Errors
-    /// The [`Flaw`] that it is.
+    /// The [`Flaw`] of the event.
     pub fn see(&mut self, event: &Event) -> Result<(), Flaw> {
         let row = self.row;
         let (time_ns, transaction) = (event.time_ns, event.transaction);
@@ -133,22 +133,22 @@ impl Checker {
         Ok(())
     }
 
-    /// The events that it took.
+    /// Number of events checked.
     pub fn events(&self) -> usize {
         self.row
     }
 
-    /// The transactions that began.
+    /// Number of transactions begun.
     pub fn transactions(&self) -> u32 {
         self.transactions
     }
 
-    /// The pages up to the largest that occurs.
+    /// Number of pages, up to the largest one that occurs.
     pub fn pages(&self) -> u32 {
         self.largest.map_or(0, |(page, _)| page + 1)
     }
 
-    /// Checks what only the end tells, and the numbers of pages and transactions.
+    /// Checks what is only known at the end, and the numbers of pages and transactions.
     ///
     /// # Errors
     /// The first [`Flaw`] found.
@@ -176,8 +176,8 @@ impl Checker {
 }
 
 impl Trace {
-    /// Checks that times never fall, pages and transactions are within bounds, transactions are
-    /// numbered in order, and each ends exactly once with its last event.
+    /// Checks that times never decrease, pages and transactions are within bounds, transactions are
+    /// numbered in order, and each ends exactly once, with its last event.
     ///
     /// # Errors
     /// The first [`Flaw`] found.
@@ -198,7 +198,7 @@ impl Trace {
         checker.finish(self.pages, self.transactions)
     }
 
-    /// Checks what is not in the events.
+    /// Checks everything outside of the events.
     pub(super) fn validate_head(&self) -> Result<(), Flaw> {
         let head = |problem: String| Err(Flaw::Head(problem));
         if self.page_bytes == 0 {

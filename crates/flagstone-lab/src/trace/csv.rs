@@ -1,4 +1,4 @@
-//! A trace as comma-separated values, for tools that read nothing better, and back.
+//! Exports a trace as comma-separated values, and imports it again.
 //!
 //! ```text
 //! time_ns,transaction,op,page,relation
@@ -19,11 +19,11 @@ use super::{Event, Op, Relation, Trace};
 /// The first line.
 pub const HEADER: &str = "time_ns,transaction,op,page,relation";
 
-/// Writes all events, each with the relation that its page belongs to as far as it is known.
-/// Commits and aborts have no page. Fields are quoted where RFC 4180 asks for it.
+/// Writes all events, each with the relation of its page if known. Commits and aborts have no page.
+/// Fields are quoted as RFC 4180 requires.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub fn write(trace: &Trace, mut out: impl Write) -> io::Result<()> {
     let mut ends = Vec::with_capacity(trace.relations.len());
     let mut end = 0;
@@ -56,11 +56,11 @@ pub fn write(trace: &Trace, mut out: impl Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Reads what [`write()`] wrote: gives the events to `sink`, in order, and returns the trace
-/// without its events. The text does not say how many bytes a page has.
+/// Reads the output of [`write()`]: passes the events to `sink` in order, and returns the trace
+/// without events. The text does not contain the page size.
 ///
 /// # Errors
-/// [`ImportError`], and those of `sink`.
+/// [`ImportError`], and errors of `sink`.
 pub fn import(
     reader: impl BufRead,
     page_bytes: u32,
@@ -130,7 +130,7 @@ pub fn import(
     })
 }
 
-/// The first and the last page that occurs of each relation; one without a name has pages of none.
+/// First and last page of each relation; pages without a name belong to none.
 #[derive(Default)]
 struct Relations(HashMap<String, (u32, u32)>);
 
@@ -169,7 +169,7 @@ impl Relations {
     }
 }
 
-/// The fields of a line some of which are quoted, as RFC 4180 has it.
+/// The fields of a line with quoted fields, as in RFC 4180.
 pub(super) fn split(line: &str, delimiter: Delimiter) -> Vec<String> {
     let ends = |char: char| match delimiter {
         Delimiter::Char(delimiter) => char == delimiter,

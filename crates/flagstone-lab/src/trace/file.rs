@@ -1,4 +1,4 @@
-//! The trace file: Parquet, a row an event, with the rest of the trace in its key-value metadata.
+//! The trace file: Parquet with one row per event, and the rest of the trace as key-value metadata.
 //!
 //! ```text
 //! time_ns      INT64              nanoseconds since the first event, never falling
@@ -7,7 +7,7 @@
 //! page         INT32              dense from 0; 0 for commit and abort
 //! ```
 //!
-//! `docs/trace-format.md` is for users who read or write such files with other tools: keep it true.
+//! `docs/trace-format.md` documents this for users of other tools: keep it up to date.
 
 mod read;
 #[cfg(test)]
@@ -36,14 +36,14 @@ use crate::inputs;
 use crate::output::{Draft, Output, OutputError, Why};
 pub use read::{read, read_bytes};
 
-/// The version of the format, in the metadata as `flagstone.version`. A reader refuses others.
+/// Format version, in the metadata as `flagstone.version`. Readers refuse other versions.
 pub const VERSION: u32 = 1;
 
-/// Events of one row group.
+/// Events per row group.
 const ROW_GROUP: usize = 1 << 20;
 
-/// Values that are given to Parquet at once: a multiple of its own batches, so that pages end where
-/// they would if it had all values.
+/// Number of values passed to Parquet at once: a multiple of its own batches, so that page
+/// boundaries are the same as if all values were passed at once.
 const BATCH: usize = 1 << 14;
 
 const SCHEMA: &str = "message flagstone_trace {
@@ -53,7 +53,7 @@ const SCHEMA: &str = "message flagstone_trace {
     REQUIRED INT32 page;
 }";
 
-/// Keys of the metadata.
+/// Metadata keys.
 mod key {
     pub(super) const FORMAT: &str = "flagstone.format";
     pub(super) const VERSION: &str = "flagstone.version";
@@ -61,7 +61,7 @@ mod key {
     pub(super) const PAGES: &str = "flagstone.pages";
     pub(super) const TRANSACTIONS: &str = "flagstone.transactions";
     pub(super) const RELATIONS: &str = "flagstone.relations";
-    /// Followed by the name of the entry.
+    /// Prefix of an entry's name.
     pub(super) const PROVENANCE: &str = "flagstone.provenance.";
     /// The value of [`FORMAT`].
     pub(super) const TRACE: &str = "trace";
@@ -78,19 +78,19 @@ pub struct FileError {
     pub problem: Problem,
 }
 
-/// What is wrong with a trace file.
+/// Why a trace file cannot be used.
 #[derive(Debug, Error)]
 pub enum Problem {
-    /// The operating system refused.
+    /// A system call failed.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// It cannot be written there.
+    /// The output cannot be written.
     #[error("cannot be written: {0}")]
     Output(Why),
-    /// It ends before what it says is in it.
+    /// The file is truncated.
     #[error("cut short: it ends before its contents do; copy or make it again")]
     Cut,
-    /// It is damaged.
+    /// The file is damaged.
     #[error("a damaged Parquet file, copy or make it again: {0}")]
     Damaged(String),
     /// It is Parquet, but not a trace that this version reads.
@@ -104,7 +104,7 @@ pub enum Problem {
         /// What is wrong with it.
         what: String,
     },
-    /// The events break a rule of traces.
+    /// The events violate a rule of traces.
     #[error("{0}")]
     Flaw(#[from] Flaw),
 }
@@ -124,7 +124,7 @@ impl From<OutputError> for Problem {
     }
 }
 
-/// What a reader says that wanted more bytes than there are.
+/// Whether a reader's error means that the file ends too early.
 fn is_early_end(cause: &(dyn std::error::Error + 'static)) -> bool {
     let cause = cause.downcast_ref::<io::Error>();
     cause.is_some_and(|cause| cause.kind() == io::ErrorKind::UnexpectedEof)
@@ -144,11 +144,10 @@ impl From<ParquetError> for Problem {
     }
 }
 
-/// Writes `trace`. The same trace gives the same bytes.
+/// Writes `trace`. Equal traces give equal bytes.
 ///
 /// # Errors
-/// [`Problem::Flaw`] if the trace breaks a rule that its readers rely on, [`Problem::Output`]
-/// otherwise.
+/// [`Problem::Flaw`] if the trace violates a rule, [`Problem::Output`] otherwise.
 pub fn write(trace: &Trace, output: &Output) -> Result<(), FileError> {
     let write = || -> Result<(), Problem> {
         trace.validate()?;
@@ -162,28 +161,28 @@ pub fn write(trace: &Trace, output: &Output) -> Result<(), FileError> {
     write().map_err(|problem| problem.of(output.path()))
 }
 
-/// How much time goes into a small file.
+/// Compression effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
-    /// Always as much as [`write()`] spends.
+    /// Maximum, as in [`write()`].
     Small,
-    /// Less for a trace of more than one row group.
+    /// Less for a trace with more than one row group.
     Fast,
 }
 
-/// Writes a trace whose events come one by one, in constant memory.
+/// Writes a trace whose events arrive one by one, in constant memory.
 pub struct Writer<'a> {
     output: &'a Output,
     effort: Effort,
-    /// There once a row group is full.
+    /// Created when the first row group is full.
     parquet: Option<SerializedFileWriter<Draft>>,
-    /// Those of the next row group.
+    /// Events of the next row group.
     events: Vec<Event>,
     checker: Checker,
 }
 
 impl<'a> Writer<'a> {
-    /// A trace without events that goes to `output`.
+    /// Starts a trace without events that will be written to `output`.
     pub fn new(output: &'a Output, effort: Effort) -> Writer<'a> {
         Writer {
             output,
@@ -194,7 +193,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Takes the next event.
+    /// Adds the next event.
     ///
     /// # Errors
     /// [`Problem::Flaw`] or [`Problem::Output`].
@@ -203,8 +202,8 @@ impl<'a> Writer<'a> {
             .map_err(|problem| problem.of(self.output.path()))
     }
 
-    /// Writes what `head` says beside its events, and gives the file its name. Returns the number
-    /// of events.
+    /// Writes the metadata of `head`, and renames the file to its final name. Returns the number of
+    /// events.
     ///
     /// # Errors
     /// [`Problem::Flaw`] or [`Problem::Output`].
@@ -264,7 +263,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// What a failure to write means: no input is damaged.
+/// Converts a write error: no input is damaged.
 fn unwritten(error: ParquetError) -> Problem {
     match Problem::from(error) {
         Problem::Io(error) => Problem::Output(Why::Io(error)),
@@ -304,7 +303,7 @@ fn column<T: DataType>(
     column.close()
 }
 
-/// The metadata: what a trace says beside its events.
+/// The metadata: everything in a trace except its events.
 fn entries(trace: &Trace) -> Result<Vec<KeyValue>, Problem> {
     let relations = serde_json::to_string(&trace.relations).map_err(io::Error::from)?;
     let entry = |key: &str, value: &dyn Display| KeyValue::new(key.into(), value.to_string());
@@ -328,7 +327,7 @@ fn properties(level: i32) -> Result<WriterProperties, Problem> {
         .set_created_by("flagstone".to_string())
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(level)?))
         .set_statistics_enabled(EnabledStatistics::Chunk)
-        // Numbers that grow by little or jump about: no dictionary helps, differences do.
+        // These numbers increase slowly or jump: dictionaries do not help, differences do.
         .set_dictionary_enabled(false)
         .set_column_encoding(column("time_ns"), Encoding::DELTA_BINARY_PACKED)
         .set_column_encoding(column("transaction"), Encoding::DELTA_BINARY_PACKED)
@@ -337,7 +336,7 @@ fn properties(level: i32) -> Result<WriterProperties, Problem> {
         .build())
 }
 
-/// The SHA-256 of a file's bytes, in hexadecimal: what results name a trace by.
+/// The SHA-256 of a file in hexadecimal, by which results identify a trace.
 ///
 /// # Errors
 /// [`Problem::Io`] if the file cannot be read.

@@ -1,4 +1,4 @@
-//! What a trace is like, in numbers: how many transactions, how large they are, where they write.
+//! Statistics of a trace: number and size of transactions, and the relations that they access.
 
 mod table;
 
@@ -8,24 +8,24 @@ use serde::Serialize;
 
 use super::{Op, Trace};
 
-/// A trace in numbers. Its JSON form is what `flagstone trace info --json` prints.
+/// Statistics of a trace. `flagstone trace info --json` prints the JSON form.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Info {
-    /// Transactions.
+    /// Number of transactions.
     pub transactions: u64,
-    /// Those that committed.
+    /// Committed transactions.
     pub commits: u64,
-    /// Those that were rolled back.
+    /// Rolled back transactions.
     pub aborts: u64,
-    /// Those that wrote and trimmed nothing.
+    /// Transactions without writes and trims.
     pub read_only: u64,
-    /// The most that were open at once.
+    /// Maximum number of concurrently open transactions.
     pub open_at_once_max: u64,
-    /// Bytes of a page.
+    /// Page size in bytes.
     pub page_bytes: u32,
-    /// Distinct pages.
+    /// Number of distinct pages.
     pub pages: u64,
-    /// Events, commits and aborts included.
+    /// Number of events, including commits and aborts.
     pub events: u64,
     /// Page reads.
     pub reads: u64,
@@ -33,24 +33,24 @@ pub struct Info {
     pub writes: u64,
     /// Page trims.
     pub trims: u64,
-    /// From the first event to the last, in nanoseconds.
+    /// Nanoseconds from the first event to the last.
     pub duration_ns: u64,
-    /// Distinct pages a transaction, over all transactions.
+    /// Distinct pages per transaction, over all transactions.
     pub distinct_pages: Spread,
-    /// Distinct pages that a transaction writes or trims, over all transactions.
+    /// Distinct pages written or trimmed per transaction, over all transactions.
     pub distinct_pages_written: Spread,
-    /// Block references (reads, writes and trims) a transaction, over all transactions.
+    /// Block references (reads, writes and trims) per transaction, over all transactions.
     pub block_references: Spread,
-    /// Relations in the order of their pages.
+    /// Relations in page order.
     pub relations: Vec<RelationInfo>,
-    /// What the import skipped, and how often.
+    /// What the import skipped, with counts.
     pub skipped: BTreeMap<String, u64>,
     /// Where the trace came from.
     pub provenance: BTreeMap<String, String>,
 }
 
-/// How a number is spread over transactions. Percentiles are by nearest rank: always a value that
-/// occurs.
+/// Distribution of a number over transactions. Percentiles use the nearest rank, so they are always
+/// occurring values.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Spread {
     /// The mean.
@@ -61,27 +61,27 @@ pub struct Spread {
     pub p90: u64,
     /// The 99th percentile.
     pub p99: u64,
-    /// The largest.
+    /// The maximum.
     pub max: u64,
 }
 
-/// A relation's part in a trace.
+/// Statistics of a relation in a trace.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RelationInfo {
     /// Its name.
     pub name: String,
     /// Its pages in the trace.
     pub pages: u64,
-    /// Their share in all pages.
+    /// Fraction of all pages.
     pub page_share: f64,
     /// Block references to it.
     pub references: u64,
-    /// Their share in all block references.
+    /// Fraction of all block references.
     pub reference_share: f64,
 }
 
 impl Spread {
-    /// Of these values; all 0 if there are none.
+    /// Computed from values; all 0 if there are none.
     pub fn of(mut values: Vec<u64>) -> Spread {
         values.sort_unstable();
         let Some(max) = values.last().copied() else {
@@ -101,7 +101,7 @@ impl Spread {
 }
 
 impl Info {
-    /// Counts a trace that is valid.
+    /// Computes the statistics of a valid trace.
     pub fn of(trace: &Trace) -> Info {
         let count = |op: Op| trace.events.iter().filter(|event| event.op == op).count() as u64;
         let [reads, writes, trims, commits, aborts] = Op::ALL.map(count);
@@ -148,14 +148,14 @@ struct ByTransaction {
     distinct: Vec<u64>,
 }
 
-/// For each transaction, how many events of the wanted kind it has and of how many pages.
+/// Number of wanted events and distinct pages, for each transaction.
 fn pages_by_transaction(trace: &Trace, wanted: impl Fn(Op) -> bool) -> ByTransaction {
     let events = || trace.events.iter().filter(|event| wanted(event.op));
     let mut references = vec![0_u64; trace.transactions as usize];
     for event in events() {
         references[event.transaction as usize] += 1;
     }
-    // All pages in one array, those of a transaction side by side; `next` is where its next goes.
+    // All pages in one array, grouped by transaction; `next` has each transaction's next index.
     let mut next = Vec::with_capacity(references.len());
     let mut total = 0;
     for count in &references {
@@ -183,7 +183,7 @@ fn pages_by_transaction(trace: &Trace, wanted: impl Fn(Op) -> bool) -> ByTransac
 fn open_at_once(trace: &Trace) -> u64 {
     let (mut begun, mut open, mut most) = (0, 0, 0);
     for event in &trace.events {
-        // Transactions are numbered in the order of their first event.
+        // Transactions are numbered by their first event.
         if event.transaction == begun {
             begun += 1;
             open += 1;
@@ -203,7 +203,7 @@ fn relations(trace: &Trace) -> Vec<RelationInfo> {
         end += relation.pages;
         ends.push(end);
     }
-    // References beyond the last relation are of none.
+    // References beyond the last relation belong to none.
     let mut references = vec![0_u64; ends.len() + 1];
     let mut total = 0;
     for event in trace.events.iter().filter(|event| !event.op.ends()) {

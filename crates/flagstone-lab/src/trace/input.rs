@@ -1,7 +1,7 @@
-//! What every importer reads from: a file or standard input, plain, gzip or zstd, line by line.
+//! Input of all importers: a file or standard input, plain, gzip or zstd, read line by line.
 //!
-//! The compression is told by the first bytes, never by the name. The bytes are hashed on their way
-//! in, so that a trace can say exactly which file it was made from.
+//! The compression is detected from the first bytes, not from the name. The bytes are hashed while
+//! reading, so that a trace can identify its source file.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -15,19 +15,19 @@ use thiserror::Error;
 use super::Event;
 use super::file::FileError;
 
-/// The longest line that is read, in bytes: a commit record may list a great many invalidations,
-/// and a binary file without line ends should not fill the memory.
+/// Maximum line length in bytes: a commit record may list very many invalidations, but a binary
+/// file without line ends must not fill the memory.
 pub const MAX_LINE_BYTES: usize = 64 << 20;
 
 /// Why an import failed.
 #[derive(Debug, Error)]
 pub enum ImportError {
-    /// The input could not be read; `line` is the one that was being read.
+    /// The input could not be read.
     #[error("line {line}: cannot read the input: {source}")]
     Read {
-        /// Counted from 1.
+        /// The line being read, counted from 1.
         line: u64,
-        /// What the operating system or the decompressor said.
+        /// The error of the operating system or the decompressor.
         source: io::Error,
     },
     /// A line that the format does not allow.
@@ -40,7 +40,7 @@ pub enum ImportError {
         /// The start of the line.
         excerpt: String,
     },
-    /// The input as a whole cannot be a trace of that kind.
+    /// The input as a whole is not valid for this importer.
     #[error("{0}")]
     Whole(String),
     /// The temporary file of a large input cannot be written or read.
@@ -51,7 +51,7 @@ pub enum ImportError {
     File(#[from] Box<FileError>),
 }
 
-/// Takes the events of a trace in their order.
+/// Receives the events of a trace in order.
 pub type EventSink<'a> = &'a mut dyn FnMut(Event) -> Result<(), ImportError>;
 
 /// Something to import from.
@@ -65,7 +65,7 @@ struct Seen {
     bytes: u64,
 }
 
-/// What was read from an [`Input`], as it lies on disk (compressed if it was).
+/// Identifies the bytes read from an [`Input`], as stored on disk (possibly compressed).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprint {
     /// SHA-256 in hexadecimal.
@@ -76,7 +76,7 @@ pub struct Fingerprint {
 
 impl Input {
     /// Opens `path`, or standard input for `-`. `watch` may wrap the raw bytes, for a progress bar;
-    /// it is told their number where it is known.
+    /// it receives their number if known.
     pub fn open(
         path: &Path,
         watch: impl FnOnce(Box<dyn Read>, Option<u64>) -> Box<dyn Read>,
@@ -96,7 +96,7 @@ impl Input {
         Input::new(watch(Box::new(file), length))
     }
 
-    /// Reads from `raw`, and decompresses where its first bytes say gzip or zstd.
+    /// Reads from `raw`, and decompresses if its first bytes are those of gzip or zstd.
     pub fn new(raw: impl Read + 'static) -> io::Result<Input> {
         let seen = Rc::new(RefCell::new(Seen {
             hash: Sha256::new(),
@@ -109,7 +109,7 @@ impl Input {
                 seen: seen.clone(),
             },
         );
-        // `fill_buf` may return fewer bytes than the magic has, from a pipe: read on until it is
+        // From a pipe, `fill_buf` may return fewer bytes than the magic has: read until they are
         // there.
         let mut magic = Vec::new();
         (&mut raw).take(4).read_to_end(&mut magic)?;
@@ -131,7 +131,7 @@ impl Input {
         Ok(Input { reader, seen })
     }
 
-    /// Reads what is left and says what the whole input was.
+    /// Reads the rest, and returns the fingerprint of the whole input.
     pub fn finish(mut self) -> io::Result<Fingerprint> {
         io::copy(&mut self.reader, &mut io::sink())?;
         drop(self.reader);
@@ -159,7 +159,7 @@ impl BufRead for Input {
     }
 }
 
-/// What to do about an input that is none of the forms that are read.
+/// Advice for an unsupported input format.
 fn unread(magic: &[u8]) -> Option<String> {
     let packed = |what: &str, with: &str| {
         format!(
@@ -206,7 +206,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         })
 }
 
-/// Lines with their numbers. A line is text as far as it is UTF-8; other bytes become `U+FFFD`.
+/// Numbered lines of text. Bytes that are not UTF-8 become `U+FFFD`.
 pub(crate) struct Lines<R> {
     reader: R,
     buffer: Vec<u8>,
@@ -218,9 +218,9 @@ pub(crate) struct Lines<R> {
 pub(crate) struct Line<'a> {
     /// Counted from 1.
     pub number: u64,
-    /// What it says.
+    /// The text.
     pub text: &'a str,
-    /// Whether a line end follows; only the last line of a file that was cut short has none.
+    /// Whether a line end follows; only the last line of a truncated file has none.
     pub ended: bool,
 }
 
@@ -234,12 +234,12 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The number of the line last read.
+    /// The number of the last line read.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The next line, or nothing at the end.
+    /// The next line; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Line<'_>>, ImportError> {
         self.buffer.clear();
         self.number += 1;
@@ -270,7 +270,7 @@ impl<R: BufRead> Lines<R> {
             }
         }
         let text = match std::str::from_utf8(&self.buffer) {
-            // An editor of another system may have marked the text as UTF-8.
+            // Some editors mark text as UTF-8 with a byte order mark.
             Ok(text) if self.number == 1 => text.strip_prefix('\u{feff}').unwrap_or(text),
             Ok(text) => text,
             Err(_) => {
@@ -286,7 +286,7 @@ impl<R: BufRead> Lines<R> {
     }
 }
 
-/// The fields of a text between blanks, and their number: the fields beyond `N` are counted only.
+/// The fields of a text separated by blanks, and their number; fields beyond `N` are only counted.
 pub(crate) fn words<const N: usize>(text: &str) -> ([&str; N], usize) {
     let (mut words, mut count) = ([""; N], 0);
     let bytes = text.as_bytes();
@@ -315,7 +315,7 @@ pub(crate) fn number(text: &str) -> Option<u64> {
     let mut digits = text.bytes().map(|byte| byte.wrapping_sub(b'0'));
     match text.len() {
         0 => None,
-        // No number of so many digits is too large.
+        // No number with this few digits overflows.
         1..=19 => digits.try_fold(0, |sum, digit| {
             (digit <= 9).then(|| sum * 10 + u64::from(digit))
         }),
@@ -324,7 +324,7 @@ pub(crate) fn number(text: &str) -> Option<u64> {
 }
 
 impl Line<'_> {
-    /// What was read of a part of this line; if nothing was, the error that the part is none.
+    /// Passes on a value parsed from this line; if it is `None`, returns the error `problem`.
     pub(crate) fn read<T>(
         &self,
         part: &str,
@@ -334,7 +334,7 @@ impl Line<'_> {
         read.ok_or_else(|| self.wrong(format!("`{part}` is no {what}")))
     }
 
-    /// The error that this line is wrong.
+    /// An error for this line.
     pub(crate) fn wrong(&self, problem: impl Into<String>) -> ImportError {
         ImportError::Line {
             line: self.number,
@@ -344,7 +344,7 @@ impl Line<'_> {
     }
 }
 
-/// The start of a line, short enough for a message and without control characters.
+/// The beginning of a line, short enough for a message and without control characters.
 fn excerpt(text: &str) -> String {
     let short: String = text
         .chars()

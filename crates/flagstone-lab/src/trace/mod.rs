@@ -1,9 +1,8 @@
-//! A trace: what transactions did to pages, in the order in which it was seen.
+//! A trace: page accesses of transactions, in the order of recording.
 //!
-//! The types are here, and replay needs nothing else. The rest in the order in which a trace is
-//! used: it comes from [`waldump`], [`bpftrace`] or [`block`] through [`input`], with [`notes`] on
-//! what was met there. It is kept in a [`file`](mod@file). It is looked at with [`info`] and
-//! exported with [`csv`].
+//! This module has the types, which are all that replay needs. A trace is imported by [`waldump`],
+//! [`bpftrace`] or [`block`] through [`input`], with [`notes`] about the import. It is stored in a
+//! [`file`](mod@file), described by [`info`] and exported by [`csv`].
 
 pub mod block;
 pub mod bpftrace;
@@ -18,14 +17,14 @@ pub mod waldump;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What one event does.
+/// The operation of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Op {
     /// A page was read.
     Read,
     /// A page was changed; several changes of one page by one transaction may follow each other.
     Write,
-    /// A page was given back.
+    /// A page was trimmed.
     Trim,
     /// The transaction committed; its last event.
     Commit,
@@ -34,7 +33,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Every operation, in the order in which they are declared.
+    /// All operations, in declaration order.
     pub const ALL: [Op; 5] = [Op::Read, Op::Write, Op::Trim, Op::Commit, Op::Abort];
 
     /// Its name in files: `read`, `write`, `trim`, `commit` or `abort`.
@@ -74,7 +73,7 @@ pub struct Event {
 
 #[cfg(test)]
 impl Event {
-    /// An event by its time, its transaction, what happened and its page.
+    /// An event from time, transaction, operation and page.
     pub(crate) fn of((time_ns, transaction, op, page): (u64, u32, Op, u32)) -> Event {
         Event {
             time_ns,
@@ -85,13 +84,13 @@ impl Event {
     }
 }
 
-/// A named range of dense pages: a relation of the database, or a volume of a block trace. Trace
-/// files have it in this form.
+/// A named range of dense pages: a relation of the database, or a volume of a block trace. Stored
+/// in trace files in this form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Relation {
-    /// Its name, for example `1663/5/16396` or a table's name where it is known.
+    /// Its name, for example `1663/5/16396`, or a table's name if known.
     pub name: String,
-    /// Pages of it that occur in the trace.
+    /// Number of its pages that occur in the trace.
     pub pages: u32,
 }
 
@@ -100,24 +99,23 @@ pub struct Relation {
 pub struct Trace {
     /// Bytes of one page, for example 8192 for PostgreSQL.
     pub page_bytes: u32,
-    /// Distinct pages: every event's page is below it.
+    /// Number of distinct pages: every event's page is below this.
     pub pages: u32,
-    /// Transactions: every event's transaction is below it.
+    /// Number of transactions: every event's transaction is below this.
     pub transactions: u32,
-    /// Relations in the order in which their pages are numbered, as far as they are known.
+    /// Known relations, in the order in which their pages are numbered.
     pub relations: Vec<Relation>,
-    /// The events, in recorded order; times never fall.
+    /// The events in recorded order; times never decrease.
     pub events: Vec<Event>,
-    /// Where it came from: command, source, date, skipped records and so on.
+    /// Origin: command, source, date, skipped records and so on.
     pub provenance: BTreeMap<String, String>,
 }
 
-/// What the provenance of a trace of blocks says of reads: those of a transaction are of one
-/// request.
+/// Provenance entry of block traces: the reads of a transaction are one request.
 pub(crate) const READS: (&str, &str) = ("reads", "those of a request are made together");
 
 impl Trace {
-    /// Whether the reads of a transaction are made together, and not one after the other.
+    /// Whether the reads of a transaction are parallel, not sequential.
     pub fn reads_together(&self) -> bool {
         let (key, value) = READS;
         self.provenance.get(key).is_some_and(|says| says == value)

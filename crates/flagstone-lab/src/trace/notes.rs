@@ -1,9 +1,8 @@
-//! What is kept and said of an import beside its trace: the command that made it, and what was
-//! skipped or met with.
+//! Notes about an import besides its trace: the command, and what was skipped or noticed.
 
 use super::{block, waldump};
 
-/// What an import of pg_waldump's output skipped or met with, a line each.
+/// Notes on an import of pg_waldump's output, one per line.
 pub fn of_waldump(report: &waldump::WalReport) -> Vec<String> {
     let skipped = report.skipped();
     let mut notes: Vec<String> = skipped
@@ -35,7 +34,7 @@ pub fn of_waldump(report: &waldump::WalReport) -> Vec<String> {
     notes
 }
 
-/// What an import of a block trace skipped or met with, a line each.
+/// Notes on an import of a block trace, one per line.
 pub fn of_block(report: &block::BlockReport) -> Vec<String> {
     let mut notes = Vec::new();
     let seconds = report.duration_ns as f64 / 1e9;
@@ -70,7 +69,7 @@ pub fn of_block(report: &block::BlockReport) -> Vec<String> {
     notes
 }
 
-/// The command as it could be typed again, of this program's name.
+/// The command of this process in a form that can be typed again.
 pub fn command_line(program: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
     let mut words = std::env::args();

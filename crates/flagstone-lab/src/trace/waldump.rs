@@ -1,4 +1,4 @@
-//! The importer for `pg_waldump`: PostgreSQL's write-ahead log as text becomes a trace.
+//! The importer for `pg_waldump`: converts the text of PostgreSQL's write-ahead log into a trace.
 //!
 //! ```text
 //! record                       becomes
@@ -9,22 +9,21 @@
 //! any, tx 0                    nothing: no transaction did it (counted)
 //! ```
 //!
-//! **Time.** Only commit and abort records carry a time. It is taken before the record finds its
-//! place in the log, so it may run backwards a little: an event's time is the largest seen so far.
-//! The records between two ends are spread evenly between their times. Records before the first end
-//! get its time, which is the trace's zero. Records after the last end get the time of the last
-//! one.
+//! **Time.** Only commit and abort records have a time. It is taken before the record's position in
+//! the log is determined, so it may run backwards slightly: an event's time is the largest seen so
+//! far. Records between two ends are spread evenly between their times. Records before the first
+//! end get its time, which is the trace's zero; those after the last end get its time.
 //!
 //! **Subtransactions** that were released are part of their transaction: its commit record lists
 //! them. A subtransaction that was rolled back writes an abort record of its own. The text does not
 //! say to which transaction it belonged, so it becomes an aborted transaction of its own.
 //!
-//! **Forks.** Only the main fork is taken unless [`WalOptions::forks`] says otherwise. The free
-//! space map changes without log records. The visibility map is named when a bit is set but not
+//! **Forks.** Only the main fork is imported unless [`WalOptions::forks`] says otherwise. The free
+//! space map changes without log records. The visibility map is logged when a bit is set but not
 //! when it is cleared. So the text shows an arbitrary part of the changes of either, and their
-//! pages would distort the counts of pages a transaction. They are counted.
+//! pages would distort the page counts of transactions. Skipped references are counted.
 //!
-//! **Reads** are in no log. A trace from here holds none.
+//! **Reads** are not logged, so the trace has none.
 
 mod assemble;
 pub mod record;
@@ -37,28 +36,27 @@ use super::input::{ImportError, Lines};
 use assemble::Assembler;
 use record::{Control, Fork};
 
-/// Which forks of a relation become pages of the trace.
+/// Which forks of a relation are imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Forks {
     /// The main fork; references to the others are counted and skipped.
     #[default]
     Main,
-    /// All of them, each a relation of its own, named as PostgreSQL names its file: `16396_vm`.
+    /// All forks. Each is a relation of its own, named like PostgreSQL's file: `16396_vm`.
     All,
 }
 
-/// How to import.
+/// Options of the import.
 #[derive(Debug, Clone)]
 pub struct WalOptions {
-    /// Bytes of a page of the server, its `block_size`.
+    /// The server's page size, its `block_size`.
     pub page_bytes: u32,
-    /// Which forks to take.
+    /// Which forks to import.
     pub forks: Forks,
-    /// Keep transactions that never end, as aborted at the end of the log, instead of dropping
-    /// them.
+    /// Keep unfinished transactions, as aborted at the end of the log, instead of dropping them.
     pub keep_unfinished: bool,
-    /// Names to use for relations: from `1663/5/16396` (tablespace, database, file) to a table's
-    /// name. The server knows them (`pg_class.relfilenode`), the log does not.
+    /// Names for relations: from `1663/5/16396` (tablespace, database, file) to a table's name. The
+    /// server knows them (`pg_class.relfilenode`), the log does not.
     pub relation_names: BTreeMap<String, String>,
 }
 
@@ -73,42 +71,42 @@ impl Default for WalOptions {
     }
 }
 
-/// What an import saw, and what it left out.
+/// Counts of an import, including what was left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WalReport {
     /// Records read.
     pub records: u64,
     /// Records of no transaction (`tx: 0`) that change pages, skipped.
     pub records_without_transaction: u64,
-    /// Their block references.
+    /// Block references of those records.
     pub references_without_transaction: u64,
-    /// Block references to other forks than the main one, by transactions, skipped: by fork.
+    /// Skipped block references by transactions to forks other than the main one, by fork.
     pub references_to_forks: BTreeMap<&'static str, u64>,
     /// Records of resource managers that are not PostgreSQL's own, by name. Their block references
-    /// are taken as every other's.
+    /// are imported like others.
     pub unknown_managers: BTreeMap<String, u64>,
     /// Transactions that never end.
     pub unfinished_transactions: u64,
-    /// Their block references.
+    /// Block references of those transactions.
     pub unfinished_references: u64,
-    /// Whether those were kept, as aborted, and not dropped.
+    /// Whether those were kept as aborted, not dropped.
     pub unfinished_kept: bool,
     /// Subtransactions that became part of their transaction.
     pub folded_subtransactions: u64,
-    /// Times that were earlier than one before them.
+    /// Number of times earlier than a previous one.
     pub times_backwards: u64,
-    /// By how much at most, in microseconds.
+    /// The largest such difference, in microseconds.
     pub times_backwards_max_us: u64,
-    /// The number of the last line if it was cut short, and skipped.
+    /// The number of the last line if it was truncated and therefore skipped.
     pub cut_line: Option<u64>,
     /// Messages of `pg_waldump` among its records, for example about the end of the log.
     pub messages: u64,
-    /// The last of them.
+    /// The last such message.
     pub last_message: String,
 }
 
 impl WalReport {
-    /// What was skipped and how often, in words; only what occurred.
+    /// Reasons for skipping that occurred, with counts.
     pub fn skipped(&self) -> Vec<(String, u64)> {
         let mut skipped = vec![
             (
@@ -175,12 +173,12 @@ impl WalReport {
     }
 }
 
-/// Reads the text that `pg_waldump` prints, with or without `--bkp-details`.
+/// Imports the output of `pg_waldump`, with or without `--bkp-details`.
 ///
 /// # Errors
-/// [`ImportError`], with the line: the input cannot be read, a line is not `pg_waldump`'s, or no
-/// transaction ends in it. A last line without its end is skipped and reported, for the output may
-/// have been cut while it was written.
+/// [`ImportError`], with the line: the input cannot be read, a line is not from `pg_waldump`, or no
+/// transaction ends. A last line without a line end is skipped and reported, as the output may have
+/// been truncated.
 pub fn import(
     reader: impl BufRead,
     options: &WalOptions,
@@ -191,7 +189,7 @@ pub fn import(
     };
     let mut assembler = Assembler::new(options);
     let mut lines = Lines::new(reader);
-    // The transaction of the last record, for the lines of `--bkp-details` that follow it.
+    // The transaction of the last record, for following lines of `--bkp-details`.
     let mut current = None;
     while let Some(line) = lines.next()? {
         if !line.ended {
@@ -276,7 +274,7 @@ pub fn import(
     Ok((trace, report))
 }
 
-/// Takes the block references of one line; how many there were, or what is wrong.
+/// Processes the block references of a line. Returns their number.
 fn references(
     text: &str,
     xid: u32,

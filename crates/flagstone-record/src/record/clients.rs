@@ -1,4 +1,4 @@
-//! The clients of a recording: a thread and a connection each, until the limit or the first error.
+//! The clients of a recording, each a thread with a connection, up to the limit or an error.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,18 +14,18 @@ use flagstone_lab::tpcc::mix::{Client, Counts};
 use flagstone_lab::tpcc::random::Constants;
 use flagstone_lab::tpcc::session::Error;
 
-/// What the clients did.
+/// The result of a run of all clients.
 pub(super) struct Run {
     pub(super) counts: Counts,
     pub(super) elapsed: Duration,
 }
 
-/// What the clients share.
+/// The state that the clients share.
 struct Shared {
     stop: AtomicBool,
-    /// Transactions that were begun.
+    /// The number of transactions begun.
     begun: AtomicU64,
-    /// Transactions that have ended.
+    /// The number of transactions ended.
     ended: AtomicU64,
     failure: Mutex<Option<(u32, Error)>>,
     limit: Limit,
@@ -33,7 +33,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Whether a client may begin another transaction.
+    /// Whether a client may begin another transaction; if so, it is counted.
     fn go_on(&self) -> bool {
         let within_limit = match self.limit {
             Limit::Time(time) => self.started.elapsed() < time,
@@ -52,7 +52,7 @@ impl Shared {
     }
 }
 
-/// Connects all clients, then runs them. Between the two `start` says that the recording begins.
+/// Connects all clients, then calls `start`, which begins the recording, and then runs them.
 pub(super) fn run<T>(
     config: &Config,
     options: &Options,
@@ -118,7 +118,7 @@ pub(super) fn run<T>(
     }
 }
 
-/// One client's thread.
+/// The loop of one client's thread.
 fn serve(shared: &Shared, number: u32, mut client: Client, mut session: PostgresSession) -> Counts {
     let mut counts = Counts::default();
     while shared.go_on() {

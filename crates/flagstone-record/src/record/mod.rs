@@ -1,4 +1,4 @@
-//! Recording: TPC-C against a running PostgreSQL, and a trace of what it did to the pages.
+//! Recording: runs TPC-C on a PostgreSQL server and makes a trace of the page accesses.
 //!
 //! ```text
 //! settings ─ population ─ CHECKPOINT, start ─ clients ─ end ─ pg_waldump start..end ─ trace
@@ -6,7 +6,7 @@
 //! with reads:               connect, probes ─ clients ─ end ─ what bpftrace saw ────── trace
 //! ```
 //!
-//! The one part of the project that reads the clock: the transactions enter dates, and a run may
+//! Of the whole project, only this part reads the clock: TPC-C stores dates in rows, and a run may
 //! be limited by time.
 
 mod clients;
@@ -36,119 +36,119 @@ use source::Source;
 use flagstone_lab::trace::input::ImportError;
 use flagstone_lab::trace::{Op, Trace, bpftrace, waldump};
 
-/// When the clients stop.
+/// The condition on which clients stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// After this time; transactions that are under way are finished.
+    /// After this time. Transactions in progress are finished.
     Time(Duration),
-    /// After this many transactions of all kinds, rolled back ones included.
+    /// After this many transactions of all kinds, including those rolled back.
     Transactions(u64),
 }
 
-/// What to record.
+/// The options of a recording.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
-    /// The server and database: `postgres://user@host/database` or `host=… user=… dbname=…`.
+    /// The server and database: `postgres://user@host/database`, or `host=… user=… dbname=…`.
     pub url: String,
-    /// Populate the database first with this many warehouses; it must not hold the tables yet.
+    /// Populate the database first with this many warehouses. Its tables must not exist yet.
     pub load: Option<i64>,
-    /// Clients, each with a connection of its own.
+    /// The number of clients. Each has a connection of its own.
     pub clients: u32,
-    /// When they stop.
+    /// The condition on which clients stop.
     pub limit: Limit,
-    /// Fixes the population and what each client asks for.
+    /// The seed of the population and of the clients' requests.
     pub seed: u64,
-    /// How far the transactions are kept apart.
+    /// The isolation level of the transactions.
     pub isolation: Isolation,
     /// Record reads as well, with bpftrace instead of the log.
     pub reads: bool,
-    /// `pg_waldump`, where it is not found by itself.
+    /// The path of `pg_waldump`, if it is not in one of the usual places.
     pub waldump: Option<PathBuf>,
-    /// The data directory, where the server does not tell it.
+    /// The path of the data directory, if the server does not tell it.
     pub pgdata: Option<PathBuf>,
 }
 
-/// Told how a recording gets on.
+/// Receives the progress of a recording.
 pub(crate) trait Observer: Sync {
-    /// `loaded` of about `expected` rows are in; `table` is next.
+    /// `loaded` of about `expected` rows have been inserted; `table` is filled next.
     fn loading(&self, table: &str, loaded: u64, expected: u64);
     /// The clients have run this many transactions.
     fn running(&self, transactions: u64, elapsed: Duration);
     /// Another step begins.
     fn step(&self, what: &str);
-    /// Something about the server makes the recording less than it could be.
+    /// A setting of the server makes the recording less complete than it could be.
     fn advice(&self, text: &str);
 }
 
-/// Why there is no recording.
+/// Why a recording failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordError {
-    /// The connection string makes no sense.
+    /// The connection string is invalid.
     #[error(
         "the connection string does not name a server: {0}; write postgres://user@host:port/database \
          or `host=/run/postgresql user=… dbname=…`"
     )]
     Url(String),
-    /// The server does not answer or does not let us in.
+    /// The server does not answer, or refuses the connection.
     #[error("no connection with {server} as {user}: {message}")]
     Connect {
-        /// Host and port.
+        /// Host and port of the server.
         server: String,
-        /// The user.
+        /// The name of the user.
         user: String,
-        /// What went wrong.
+        /// The message of the server or of the connection.
         message: String,
     },
-    /// The database holds no population.
+    /// The database has no TPC-C population.
     #[error("the database holds no TPC-C population of this driver ({0}); add --load")]
     NotPopulated(Error),
-    /// The tables are already there.
+    /// The tables exist already.
     #[error(
         "the tables cannot be made: {0}; leave out --load to use what is there, or give an empty \
          database"
     )]
     Load(Error),
-    /// A transaction failed otherwise than by a conflict.
+    /// A transaction failed for a reason other than a conflict.
     #[error("client {client}: {error}{hint}", hint = hint(.error))]
     Client {
-        /// The client's number.
+        /// The number of the client.
         client: u32,
-        /// What went wrong.
+        /// The error of the transaction.
         error: Error,
     },
-    /// Another statement failed.
+    /// A statement outside the transactions failed.
     #[error("{0}{hint}", hint = hint(.0))]
     Session(Error),
-    /// The log cannot be read.
+    /// The write-ahead log cannot be read.
     #[error(transparent)]
     Wal(#[from] WalError),
     /// The server cannot be traced.
     #[error(transparent)]
     Probes(#[from] ProbeError),
-    /// A program's text cannot be imported.
+    /// The output of a program cannot be imported.
     #[error("{program}'s output: {error}")]
     Import {
-        /// The program that printed it.
+        /// The program that printed the output.
         program: &'static str,
-        /// What is wrong with it.
+        /// The error in the output.
         error: ImportError,
     },
-    /// The database is not as it should be after the run.
+    /// The database violates consistency conditions after the run.
     #[error("after the run the database violates {0}; the trace is not of a sound TPC-C run")]
     Inconsistent(String),
-    /// There is nothing between start and end.
+    /// The log is empty between the start and the end of the run.
     #[error("the log holds no transaction between {0} and {1}: is this the server's own log?")]
     Empty(Lsn, Lsn),
 }
 
-// By hand: derived, they would name the cause as a source, which is in the message already.
+// Not derived, because derived code would give the cause as a source and print it twice.
 impl From<Error> for RecordError {
     fn from(error: Error) -> Self {
         RecordError::Session(error)
     }
 }
 
-/// What to do about a statement that was refused, where it can be said.
+/// What the user can do about a statement that the server refused, or an empty string.
 fn hint(error: &Error) -> &'static str {
     let Error::Database { statement, message } = error else {
         return "";
@@ -164,31 +164,31 @@ fn hint(error: &Error) -> &'static str {
     }
 }
 
-/// What an import saw, and what it left out.
+/// What an import read, and what it skipped.
 #[derive(Debug, Clone)]
 pub(crate) enum Import {
-    /// Of the log.
+    /// The report on an import of the log.
     Log(waldump::WalReport),
-    /// Of what bpftrace printed.
+    /// The report on an import of bpftrace's output.
     Probes(bpftrace::ProbeReport),
 }
 
-/// A recording.
+/// A finished recording.
 #[derive(Debug, Clone)]
 pub(crate) struct Recording {
-    /// The trace, its provenance filled in.
+    /// The trace, with its provenance.
     pub trace: Trace,
-    /// What the importer skipped.
+    /// What the import read and skipped.
     pub import: Import,
-    /// What the clients did.
+    /// The number of transactions by kind.
     pub counts: Counts,
-    /// Size of the database.
+    /// The scale of the database.
     pub scale: Scale,
     /// How long the clients ran.
     pub elapsed: Duration,
 }
 
-/// Records. `command` is the command line, for the provenance.
+/// Makes a recording. `command` is the command line, which the provenance contains.
 pub(crate) fn record(
     options: &Options,
     command: &str,
@@ -268,7 +268,7 @@ fn no_connection(config: &Config, error: &Error) -> RecordError {
     }
 }
 
-/// The population that is there or is made now, and the constants for a run on it.
+/// Makes or finds the population. Returns its scale, and the constants for a run on it.
 fn population(
     session: &mut PostgresSession,
     options: &Options,
@@ -313,7 +313,7 @@ fn check(session: &mut PostgresSession, when: When) -> Result<(), RecordError> {
     Err(RecordError::Inconsistent(violated.join(", ")))
 }
 
-/// Microseconds since 1970.
+/// The time in microseconds since 1970.
 fn now() -> i64 {
     let since = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -321,7 +321,7 @@ fn now() -> i64 {
     since.as_micros() as i64
 }
 
-/// Others may have used the server at the same time: more commits are in the trace than ours.
+/// Warns if the trace has more commits than the clients made: others used the server as well.
 fn warn_of_strangers(trace: &Trace, counts: &Counts, reads: bool, observer: &dyn Observer) {
     let commits = trace
         .events

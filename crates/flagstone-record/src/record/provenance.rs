@@ -1,4 +1,4 @@
-//! What a recording says of itself in the trace's metadata.
+//! The provenance of a recording, which is kept in the metadata of the trace.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use crate::server::Server;
 use flagstone_lab::tpcc::Scale;
 use flagstone_lab::tpcc::mix::{Counts, TransactionKind};
 
-/// What is known after a run, for the provenance.
+/// The facts known after a run that the provenance is made of.
 pub(super) struct Facts<'a> {
     pub(super) config: &'a Config,
     pub(super) server: &'a Server,
     pub(super) scale: Scale,
-    /// What the source says of itself.
+    /// Facts that the source of the trace adds.
     pub(super) notes: BTreeMap<&'static str, String>,
     pub(super) elapsed: Duration,
     pub(super) date: String,
 }
 
 impl Facts<'_> {
-    /// The entries of the trace's metadata.
+    /// The entries for the metadata of the trace.
     pub(super) fn provenance(
         &self,
         options: &Options,
@@ -64,13 +64,13 @@ impl Facts<'_> {
     }
 }
 
-/// A command line as it may be stored: a connection string with a password is left out.
+/// A command line that may be stored: a connection string with a password is left out.
 fn without_password(command: &str, url: &str, config: &Config) -> String {
     const LEFT_OUT: &str = "(a connection with a password)";
     match config.get_password() {
         None => command.to_owned(),
         Some(_) if command.contains(url) => command.replace(url, LEFT_OUT),
-        // Quoted in a way that was not foreseen: better none of it.
+        // The string is quoted in an unexpected way, so leave out the whole command line.
         Some(_) => format!("flagstone trace record postgres --url {LEFT_OUT} …"),
     }
 }

@@ -1,4 +1,4 @@
-//! Where a recording's trace comes from: the server's log, or what a tracer sees.
+//! Sources of a trace: the server's log, or the events that a tracer reports.
 
 use std::collections::BTreeMap;
 
@@ -9,32 +9,32 @@ use crate::server::{self, Lsn, Server};
 use crate::wal::Wal;
 use flagstone_lab::trace::{Trace, bpftrace, waldump};
 
-/// A source that has all it needs.
+/// A source whose requirements have been checked.
 pub(super) enum Source {
-    /// The log, which has writes.
+    /// The write-ahead log, which contains only writes.
     Log(Wal),
-    /// bpftrace, which sees reads as well.
+    /// bpftrace, which reports reads as well.
     Probes(Probes),
 }
 
 /// A source while the clients run.
 pub(super) enum Watch {
-    /// The log, from here on.
+    /// The log, from this position on.
     Log(Wal, Lsn),
-    /// A tracer.
+    /// A running tracer.
     Probes(Running),
 }
 
-/// What came of it.
+/// The result of a recording.
 pub(super) struct Watched {
     pub(super) trace: Trace,
     pub(super) import: Import,
-    /// For the provenance.
+    /// Facts for the provenance.
     pub(super) notes: BTreeMap<&'static str, String>,
 }
 
 impl Source {
-    /// Looks for whatever can be missing, before an hour is spent.
+    /// Checks the requirements of the source before the run, which may take an hour.
     pub(super) fn find(server: &Server, options: &Options) -> Result<Self, RecordError> {
         let data = options.pgdata.as_deref();
         Ok(match options.reads {
@@ -43,7 +43,7 @@ impl Source {
         })
     }
 
-    /// From here on everything is recorded.
+    /// Begins the recording. All later accesses are in it.
     pub(super) fn start(
         self,
         session: &mut PostgresSession,
@@ -72,7 +72,7 @@ impl Source {
 }
 
 impl Watch {
-    /// Ends the recording and makes it a trace.
+    /// Ends the recording and makes a trace of it.
     pub(super) fn read(
         self,
         session: &mut PostgresSession,

@@ -1,4 +1,4 @@
-//! What needs no server, and one run on a server where `FLAGSTONE_TEST_POSTGRES` names one.
+//! Tests without a server, and a run on the one that `FLAGSTONE_TEST_POSTGRES` names.
 
 use super::*;
 use flagstone_lab::tpcc::consistency::CONDITIONS;
@@ -60,7 +60,7 @@ fn a_refused_checkpoint_says_whom_to_grant_what() {
     );
 }
 
-/// Breaks each condition; `w_id = 1` and district 1 exist in every population.
+/// Statements that each break one condition; `w_id = 1` and district 1 exist in any population.
 const BREAKAGES: [(u32, &str); 11] = [
     (1, "UPDATE warehouse SET w_ytd = w_ytd + 1 WHERE w_id = 1"),
     (
@@ -107,7 +107,7 @@ const BREAKAGES: [(u32, &str); 11] = [
     ),
 ];
 
-/// Populates a small database in a schema of its own, records, and checks that the checks check.
+/// Populates a small database in a schema of its own, records a run, and tests the checks.
 #[test]
 fn a_run_on_a_server_keeps_the_conditions_and_becomes_a_trace() {
     let Ok(url) = std::env::var("FLAGSTONE_TEST_POSTGRES") else {
@@ -219,7 +219,7 @@ fn run_in(url: &str, schema: &str, isolation: Isolation) {
     check(&mut session, When::Used).unwrap();
 }
 
-/// A broken condition is noticed; what broke it is undone.
+/// Asserts that a broken condition is noticed, then undoes the change.
 fn notices(session: &mut PostgresSession, number: u32, breakage: &str) {
     let condition = CONDITIONS
         .iter()

@@ -1,4 +1,4 @@
-//! A database that is kept in one way, its clients, and what is measured of them.
+//! One benchmark database, kept by one engine: its clients and the measurements taken on it.
 
 use crate::disk::Counters;
 use crate::engine::Engine;
@@ -8,27 +8,27 @@ use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Transactions of one way before it is the turn of the next.
+/// Transactions that one engine runs before the next engine takes its turn.
 const ROUND: u64 = 100;
 
-/// A client with a connection of its own.
+/// A benchmark client, which has its own connection.
 pub(super) trait Client: Send {
-    /// Carries out the next transaction to its end.
+    /// Runs the client's next transaction until it has ended.
     fn transaction(&mut self) -> Result<(), Failure>;
 }
 
-/// One database, and what was measured on it.
+/// A database under test, and the measurements taken on it.
 pub(super) struct Lane {
     pub(super) engine: Engine,
     pub(super) path: PathBuf,
-    /// Whether what it writes is recorded, and not timed.
+    /// Whether the writes of this database are recorded; if so, nothing is timed.
     is_recorded: bool,
-    /// Keeps the database open while clients come and go.
+    /// A connection that stays open, so that the database stays open when clients are replaced.
     pub(super) db: Connection,
     pub(super) clients: Vec<Box<dyn Client>>,
-    /// How long each transaction took.
+    /// The duration of each transaction.
     pub(super) times: Vec<Duration>,
-    /// How long all took together.
+    /// Wall-clock time of all transactions.
     pub(super) wall: Duration,
     pub(super) disk: Counters,
 }
@@ -47,14 +47,14 @@ impl Lane {
         })
     }
 
-    /// Another connection, which waits while others write.
+    /// Opens another connection, which waits up to a minute while others write.
     pub(super) fn connect(&self) -> Result<Connection, Failure> {
         let db = open(self.engine, &self.path, self.is_recorded)?;
         db.busy_timeout(Duration::from_secs(60))?;
         Ok(db)
     }
 
-    /// The files of the database: its own, and those that a journal adds.
+    /// The database file and its side files (`-journal`, `-wal`, `-shm`).
     fn files(&self) -> Result<Vec<PathBuf>, Failure> {
         let name = self.path.file_name().unwrap_or_default();
         let folder = self.path.parent().unwrap_or(Path::new("."));
@@ -72,7 +72,7 @@ impl Lane {
         Ok(files)
     }
 
-    /// Bytes of all its files.
+    /// The size of all files of the database, in bytes.
     pub(super) fn bytes(&self) -> Result<u64, Failure> {
         let mut bytes = 0;
         for file in self.files()? {
@@ -81,12 +81,12 @@ impl Lane {
         Ok(bytes)
     }
 
-    /// Closes the database and takes its files away.
+    /// Closes the database and deletes its files.
     pub(super) fn remove(self) -> Result<(), Failure> {
         let files = self.files()?;
         drop(self);
         for file in files {
-            // The log of a database goes when it is closed.
+            // SQLite deletes the write-ahead log when the last connection closes.
             if file.exists() {
                 std::fs::remove_file(file)?;
             }
@@ -94,7 +94,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Has all clients carry out so many transactions together.
+    /// Divides `transactions` among the clients, which run concurrently.
     fn round(&mut self, transactions: u64) -> Result<(), Failure> {
         let start = Instant::now();
         let count = self.clients.len() as u64;
@@ -131,7 +131,7 @@ impl Lane {
     }
 }
 
-/// Opens a database, to be timed or to be recorded.
+/// Opens a database with `engine`, through the recording VFS if `is_recorded`.
 fn open(engine: Engine, path: &Path, is_recorded: bool) -> Result<Connection, Failure> {
     let db = match is_recorded {
         true => nand::open(engine, path)?,
@@ -141,7 +141,7 @@ fn open(engine: Engine, path: &Path, is_recorded: bool) -> Result<Connection, Fa
     Ok(db)
 }
 
-/// One way after the other carries out so many transactions, recorded. Returns what was.
+/// Runs and records `transactions` transactions on each lane, one lane after the other.
 pub(super) fn record(
     lanes: &mut [Lane],
     name: &str,
@@ -166,7 +166,7 @@ pub(super) fn record(
     Ok(traces)
 }
 
-/// All ways in turn, some transactions each, until each has had its number.
+/// Measures all lanes in turn, [`ROUND`] transactions at a time, until all have finished.
 pub(super) fn measure(
     lanes: &mut [Lane],
     name: &str,

@@ -1,11 +1,11 @@
-//! `flagstone-sqlite bench`: the same statements on each way of keeping a database, in turn, on one
-//! file system.
+//! `flagstone-sqlite bench`: runs the same statements with each engine (a store, or a journal mode
+//! of SQLite), in turn, on one file system.
 //!
-//! The ways take turns in short rounds, so that whatever else the machine does meets all of them.
-//! Times are those of this machine and this run: what carries over are their ratios.
+//! Engines take turns in short rounds, so that other load on the machine affects all of them alike.
+//! The times hold for this machine and this run only; the ratios carry over.
 //!
-//! [`rows`] and [`tpcc`] are the clients, [`lane`] runs them and measures, [`virtual_time`] has
-//! them recorded and played on simulated NAND, [`report`] prints.
+//! [`rows`] and [`tpcc`] are the clients, [`lane`] runs and measures them, [`virtual_time`] records
+//! them and plays the recording on simulated NAND, [`report`] prints the results.
 
 mod lane;
 mod report;
@@ -64,12 +64,12 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What clients do.
+/// What the clients of a benchmark do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Workload {
-    /// Statements on one table of rows.
+    /// Reads and updates of one table of rows.
     Rows(Mix),
-    /// The transactions of TPC-C, on tables of their own.
+    /// The transactions of TPC-C, in a database of its own.
     Tpcc,
 }
 
@@ -84,7 +84,7 @@ impl Workload {
     ];
 }
 
-/// What a list names, in its order.
+/// Parses a comma-separated list into the values it names, in the order of the list.
 fn named<T: Copy>(
     what: &str,
     known: &[(T, &'static str)],
@@ -141,14 +141,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Databases of each of the ways, which are made when they are needed.
+/// The databases of all engines, each created when a workload first needs it.
 struct Databases<'a> {
     engines: &'a [(Engine, &'static str)],
     folder: &'a Path,
-    /// Whether what is written to them is recorded, and not timed.
+    /// Whether writes to these databases are recorded; if so, nothing is timed.
     are_recorded: bool,
     of_rows: Vec<Lane>,
-    /// They are of one workload, which takes them away.
+    /// Databases for TPC-C. The workload that uses them removes them.
     of_tpcc: Vec<Lane>,
 }
 
@@ -167,7 +167,7 @@ impl<'a> Databases<'a> {
         }
     }
 
-    /// Those of a workload, filled, with its clients.
+    /// The databases for a workload, filled and with its clients.
     fn lanes(&mut self, workload: Workload, args: &Args) -> Result<&mut [Lane], Failure> {
         let lanes = match workload {
             Workload::Rows(mix) => {
@@ -190,7 +190,7 @@ impl<'a> Databases<'a> {
         Ok(lanes)
     }
 
-    /// Makes a database for each of the ways, and fills it.
+    /// Creates and fills a database for each engine. `what` begins the file names.
     fn fill(
         &self,
         what: &str,

@@ -1,4 +1,4 @@
-//! What was measured, as a table or as JSON.
+//! Prints the measurements of a benchmark as a table or as JSON.
 
 use super::Args;
 use super::lane::Lane;
@@ -7,7 +7,7 @@ use crate::nand::Played;
 use flagstone_terminal::{Failure, say};
 use serde_json::json;
 
-/// What was measured on one database under one workload.
+/// Measurements of one database under one workload.
 pub(super) struct Row {
     workload: &'static str,
     threads: u32,
@@ -80,12 +80,12 @@ impl Row {
     }
 }
 
-/// A number, or a dash.
+/// Formats a number, or a dash for `None`.
 fn or_dash(value: Option<f64>, digits: usize) -> String {
     value.map_or("-".into(), |value| format!("{value:.digits$}"))
 }
 
-/// What the workloads came to in virtual time.
+/// Prints the results of the workloads on simulated NAND.
 fn print_played(rows: &[Row], args: &Args) {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);
@@ -124,7 +124,7 @@ fn print_played(rows: &[Row], args: &Args) {
     );
 }
 
-/// Prints all rows.
+/// Prints the rows of all workloads.
 pub(super) fn print(rows: &[Row], args: &Args) {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);

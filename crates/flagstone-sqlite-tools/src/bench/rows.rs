@@ -1,4 +1,4 @@
-//! Clients that read and change random rows of one table.
+//! Clients that read and update random rows of one table.
 
 use super::Args;
 use super::lane::{Client, Lane};
@@ -8,40 +8,40 @@ use rand_pcg::Pcg64Mcg;
 use rusqlite::Connection;
 
 const VALUE_BYTES: usize = 100;
-/// Bytes of a row in a database, with what surrounds it.
+/// Bytes that a row takes in a database, including overhead.
 const ROW_BYTES: u64 = 118;
-/// Rows of a page of 4096 bytes.
+/// Rows in a page of 4096 bytes.
 const ROWS_A_PAGE: u64 = 4096 / ROW_BYTES;
-/// Rows that a transaction changes while a database is aged.
+/// Rows updated by each transaction that ages a database.
 const ROWS_AGEING: u64 = 100;
-/// Rows that a transaction appends while a database is filled: some 100 megabytes.
+/// Rows appended by each transaction that fills a database: some 100 megabytes.
 const ROWS_FILLED: u64 = 1_000_000;
-/// Rows that a transaction of the bulk load appends.
+/// Rows appended by each transaction of the bulk load.
 const ROWS_APPENDED: u64 = 100;
-/// Rows that a transaction reads.
+/// Rows read by each transaction that reads.
 const ROWS_READ: u64 = 10;
 
-/// What a client of rows does.
+/// The mix of transactions that a client runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mix {
-    /// So many random rows are updated in each transaction.
+    /// Each transaction updates this many random rows.
     Update(u64),
-    /// Nine of ten transactions read ten rows, one updates one.
+    /// Nine of ten transactions read ten random rows, the tenth updates one.
     Mixed,
-    /// Ten random rows are read.
+    /// Each transaction reads ten random rows.
     Read,
-    /// A hundred rows are appended.
+    /// Each transaction appends a hundred rows.
     Load,
 }
 
-/// A client with its choices.
+/// A client and its random generator.
 struct Rows {
     db: Connection,
     mix: Mix,
     dice: Pcg64Mcg,
-    /// Rows that are there from the begin.
+    /// Rows that the table had when the client was created.
     rows: u64,
-    /// The next row to append, and how many rows the clients append by turns.
+    /// The next row identifier to append, and the step between the identifiers of one client.
     next: u64,
     step: u64,
 }
@@ -56,7 +56,7 @@ fn rows(args: &Args) -> u64 {
     args.megabytes * 1_000_000 / ROW_BYTES
 }
 
-/// Fills a database, and ages it if that is asked for.
+/// Fills a database, and ages it if the arguments ask for that.
 pub(super) fn fill(lane: &mut Lane, args: &Args) -> Result<(), Failure> {
     let db = &lane.db;
     let bar = progress_bar(rows(args), &format!("filling {}", lane.engine.name()));
@@ -66,7 +66,7 @@ pub(super) fn fill(lane: &mut Lane, args: &Args) -> Result<(), Failure> {
         let mut insert = db.prepare("INSERT INTO t (id, v) VALUES (?1, ?2)")?;
         for id in 0..rows(args) {
             insert.execute((id, value(&mut dice).as_slice()))?;
-            // A log, and what a transaction keeps in memory, stay small so.
+            // Short transactions keep the log and the memory of a transaction small.
             if (id + 1) % ROWS_FILLED == 0 {
                 db.execute_batch("COMMIT; BEGIN")?;
                 bar.inc(ROWS_FILLED);
@@ -76,7 +76,7 @@ pub(super) fn fill(lane: &mut Lane, args: &Args) -> Result<(), Failure> {
     db.execute_batch("COMMIT")?;
     bar.finish_and_clear();
     if args.aged {
-        // Choices of its own: SQLite does not write a row that is what it was.
+        // A seed of its own: SQLite does not write a row whose value does not change.
         let mut client = client(lane.connect()?, Mix::Update(ROWS_AGEING), u32::MAX, args)?;
         for _ in 0..2 * rows(args) / ROWS_A_PAGE / ROWS_AGEING {
             client.transaction()?;
@@ -85,7 +85,7 @@ pub(super) fn fill(lane: &mut Lane, args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The clients of a database.
+/// Creates the clients of a database.
 pub(super) fn clients(lane: &Lane, mix: Mix, args: &Args) -> Result<Vec<Box<dyn Client>>, Failure> {
     let one = |number| Ok(Box::new(client(lane.connect()?, mix, number, args)?) as Box<dyn Client>);
     (0..args.threads).map(one).collect()

@@ -1,5 +1,5 @@
-//! TPC-C on SQLite: the tables, the transactions and the consistency conditions of the recordings
-//! of PostgreSQL, over a connection to a database.
+//! TPC-C on SQLite. Tables, transactions and consistency conditions are those of the PostgreSQL
+//! recordings, run over a connection to a database.
 
 use super::Args;
 use super::lane::{Client, Lane};
@@ -15,14 +15,14 @@ use flagstone_terminal::Failure;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, ToSql, params_from_iter};
 
-/// The date of the load and of all transactions, microseconds since 1970: equal runs enter equal
-/// rows.
+/// The date of the load and of all transactions, in microseconds since 1970. It is constant, so
+/// that equal runs insert equal rows.
 const NOW: i64 = 1_700_000_000_000_000;
 
-/// A connection as a session of TPC-C.
+/// A SQLite connection as a TPC-C [`Session`].
 struct SqliteSession(Connection);
 
-/// A value on its way to SQLite.
+/// A value as a parameter of a SQLite statement.
 struct Sent<'a>(&'a Value);
 
 impl ToSql for Sent<'_> {
@@ -35,7 +35,7 @@ impl ToSql for Sent<'_> {
     }
 }
 
-/// What SQLite says of a statement. If another connection writes, that is a conflict.
+/// Translates an error of SQLite. A database locked by another connection is a conflict.
 fn failure(statement: &str, error: &rusqlite::Error) -> Error {
     let (statement, message) = (statement.to_owned(), error.to_string());
     match error.sqlite_error_code() {
@@ -73,7 +73,7 @@ impl Session for SqliteSession {
     fn begin(&mut self, access: AccessMode) -> Result<(), Error> {
         match access {
             AccessMode::ReadOnly => self.simple("begin", "BEGIN"),
-            // Two readers that both go on to write would stand in each other's way.
+            // Two deferred transactions that both read and then write would block each other.
             AccessMode::ReadWrite => self.simple("begin", "BEGIN IMMEDIATE"),
         }
     }
@@ -83,7 +83,7 @@ impl Session for SqliteSession {
     }
 
     fn rollback(&mut self) -> Result<(), Error> {
-        // SQLite has rolled back by itself after some errors.
+        // After some errors SQLite has already rolled back.
         match self.0.is_autocommit() {
             true => Ok(()),
             false => self.simple("rollback", "ROLLBACK"),
@@ -146,7 +146,7 @@ impl Loader for SqliteSession {
     }
 }
 
-/// A terminal at its work.
+/// A TPC-C terminal.
 struct AtTerminal {
     session: SqliteSession,
     client: mix::Client,
@@ -159,7 +159,7 @@ impl Client for AtTerminal {
     }
 }
 
-/// Creates and fills the tables.
+/// Creates and populates the tables.
 pub(super) fn fill(lane: &mut Lane, args: &Args) -> Result<(), Failure> {
     let population = Population {
         scale: Scale::standard(args.warehouses.into()),
@@ -174,7 +174,7 @@ pub(super) fn fill(lane: &mut Lane, args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The clients of a database.
+/// Creates the clients of a database.
 pub(super) fn clients(lane: &Lane, args: &Args) -> Result<Vec<Box<dyn Client>>, Failure> {
     let (scale, last_name) = load::population_of(&mut SqliteSession(lane.connect()?))?;
     let constants = Constants::run(args.seed, last_name);
@@ -187,7 +187,7 @@ pub(super) fn clients(lane: &Lane, args: &Args) -> Result<Vec<Box<dyn Client>>, 
     (0..args.threads).map(one).collect()
 }
 
-/// Asks whether the database is still one that TPC-C's conditions hold of (clause 3.3.2).
+/// Checks the consistency conditions of TPC-C (clause 3.3.2) on a database.
 pub(super) fn check(lane: &Lane) -> Result<(), Failure> {
     let findings = consistency::check(&mut SqliteSession(lane.connect()?), When::Used)?;
     match findings.iter().find(|finding| finding.violations > 0) {

@@ -1,4 +1,4 @@
-//! The workloads once more, by one client, recorded and played on simulated NAND.
+//! Runs the workloads again with one client, records them and plays them on simulated NAND.
 
 use super::{Args, Databases, Workload, lane};
 use crate::engine::Engine;
@@ -6,9 +6,9 @@ use crate::nand::{self, Played, Trace};
 use flagstone_terminal::Failure;
 use std::path::Path;
 
-/// Databases whose writes are recorded.
+/// Records workloads on databases of its own.
 pub(super) struct Recorder<'a> {
-    /// As they were asked for, with one client.
+    /// The arguments of the benchmark, with the number of clients set to one.
     args: Args,
     databases: Databases<'a>,
 }
@@ -28,7 +28,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// What a workload comes to, for each of the ways; nothing if that is not asked for.
+    /// Plays a workload on NAND for each engine. Returns nothing if `--nand` is `none`.
     pub(super) fn play(&mut self, workload: Workload, name: &str) -> Result<Vec<Played>, Failure> {
         if self.args.nand == "none" {
             return Ok(Vec::new());
@@ -37,7 +37,7 @@ impl<'a> Recorder<'a> {
         nand::play(&traces, &self.args, self.args.transactions)
     }
 
-    /// Has each of the ways carry a workload out, recorded.
+    /// Runs and records a workload with each engine.
     fn record(&mut self, workload: Workload, name: &str) -> Result<Vec<(Engine, Trace)>, Failure> {
         let lanes = self.databases.lanes(workload, &self.args)?;
         let traces = lane::record(lanes, name, self.args.transactions)?;
@@ -93,7 +93,7 @@ mod tests {
             found.expect("all were recorded").1.syncs() as u64
         };
         assert_eq!(syncs(Engine::Flagstone), TRANSACTIONS);
-        // A sync of its log each, and of log and database at a checkpoint.
+        // Each transaction syncs the log; a checkpoint syncs the log and the database.
         let full = TRANSACTIONS..TRANSACTIONS + 20;
         assert!(
             full.contains(&syncs(Engine::WalFull)),
@@ -105,7 +105,7 @@ mod tests {
             "{}",
             syncs(Engine::WalNormal)
         );
-        // The journal, its head, and the database.
+        // Three syncs for each transaction: the journal, its header, and the database.
         assert_eq!(syncs(Engine::Delete), 3 * TRANSACTIONS);
         let programs = |at: usize| first[at].programs();
         let [store, full, normal, delete] = [0, 1, 2, 3].map(programs);

@@ -1,30 +1,30 @@
-//! What a life in a store may cost, whatever its size.
+//! Bounds on the cost of a life in a store.
 
 use super::life::{Keeping, Life};
 use super::{Row, number};
 
 const MIB: f64 = (1u64 << 20) as f64;
 
-/// A bound of docs/store.md.
+/// A bound that docs/store.md states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bound {
-    /// Bytes to the medium of a life of small commits: 1.1 of those with SQLite's log.
+    /// Bytes that a life of small commits writes: 1.1 times those with SQLite's log.
     Written,
-    /// The file while one transaction changes all: twice what is live, and what it changes.
+    /// File size while a transaction changes everything: twice the live bytes plus the change.
     During,
-    /// The file after VACUUM or a compaction: twice what is live, and a mebibyte.
+    /// File size after VACUUM or a compaction: twice the live bytes plus a mebibyte.
     After,
-    /// Memory: what the same life takes with SQLite's log, the cache of a store, and 32 bytes a
-    /// page that the largest transaction changes.
+    /// Memory: that of the same life with SQLite's log, plus the cache of a store, plus 32 bytes
+    /// for each page that the largest transaction changes.
     Memory,
-    /// Descriptors of each connection to a small database: two. A store that grows has a third one
-    /// while it fills a block with zeros.
+    /// File descriptors: two for each connection to a small database, three for one that grows,
+    /// while the store fills a new block with zeros.
     Descriptors,
-    /// What trimming gives to the medium: a thousandth of what is trimmed, and a page a commit.
+    /// Bytes written by trimming: a thousandth of those trimmed, plus a page for each commit.
     Trimmed,
 }
 
-/// Bytes of the pages that a store keeps in memory at most: the default of its options.
+/// Maximal size of a store's page cache in bytes: the default of its options.
 const CACHE: f64 = 64.0 * MIB;
 
 impl Bound {
@@ -48,7 +48,7 @@ impl Bound {
         }
     }
 
-    /// What was seen and what is the most, if the bound is one for such a life.
+    /// The measured value and its limit, or `None` if the bound does not apply to the life.
     pub(super) fn of(self, row: &Row) -> Option<(f64, f64)> {
         let log = row.log.as_ref();
         match self {

@@ -1,4 +1,4 @@
-//! The lives: what people do with a database file, or with a disk, each in small.
+//! The lives: small models of how people use a database file or a disk.
 
 use super::file_in;
 use crate::disk::Counters;
@@ -17,39 +17,39 @@ use std::time::{Duration, Instant};
 const PAGE: u64 = MEDIUM_PAGE_BYTES as u64;
 const MIB: u64 = 1 << 20;
 
-/// A way of living.
+/// A kind of use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Life {
-    /// A database of a megabyte, changed row by row.
+    /// A database of a megabyte, updated row by row.
     Small,
-    /// A bulk load, of which most is deleted.
+    /// A bulk load, most of which is then deleted.
     Bulk,
-    /// One UPDATE of all rows, of an indexed column.
+    /// One UPDATE of an indexed column in all rows.
     Giant,
-    /// Tables and indexes that come, change and go.
+    /// Tables and indexes that are created, altered and dropped.
     Schema,
-    /// Rows that come from another database and go to another one.
+    /// Rows that are copied from one database and to another.
     Transfer,
-    /// Rows that are inserted at one end and deleted at the other.
+    /// A queue: rows are inserted at one end and deleted at the other.
     Queue,
-    /// A time series of which old rows go.
+    /// A time series whose oldest rows are deleted.
     Series,
-    /// Four threads that write and read.
+    /// A service of four threads that read and write.
     Service,
-    /// A file that is opened, changed and closed, day by day.
+    /// A file that is opened, changed and closed again and again.
     Daily,
-    /// A disk: a file system is made, filled, emptied and trimmed.
+    /// A disk on which a file system is made, filled, emptied and trimmed.
     Disk,
 }
 
-/// How a life is kept.
+/// What keeps the data of a life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Keeping {
-    /// SQLite, with its log.
+    /// SQLite with its write-ahead log.
     Wal,
-    /// In a store.
+    /// A Flagstone store.
     Store,
-    /// SQLite, with a rollback journal: a control.
+    /// SQLite with a rollback journal, as a control.
     Journal,
 }
 
@@ -100,12 +100,12 @@ impl Life {
         }
     }
 
-    /// Whether SQLite can live it with its log.
+    /// Whether SQLite with its log can run this life, for comparison.
     pub(super) fn has_log(self) -> bool {
         self != Life::Disk
     }
 
-    /// Whether it consists of commits of a few rows.
+    /// Whether the life consists of commits of a few rows each.
     pub(super) fn commits_rows(self) -> bool {
         matches!(
             self,
@@ -113,12 +113,12 @@ impl Life {
         )
     }
 
-    /// Whether the database stays small.
+    /// Whether the database stays small during the life.
     pub(super) fn is_small(self) -> bool {
         matches!(self, Life::Small | Life::Queue | Life::Daily)
     }
 
-    /// Whether it ends with VACUUM or a compaction.
+    /// Whether the life ends with VACUUM or a compaction.
     pub(super) fn is_compacted(self) -> bool {
         matches!(
             self,
@@ -127,18 +127,18 @@ impl Life {
     }
 }
 
-/// A life to be lived.
+/// A life to run, and how.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Task {
     pub(super) life: Life,
     pub(super) keeping: Keeping,
     pub(super) times: u64,
     pub(super) seed: u64,
-    /// Whether the bytes count that reach the device below the folder, whoever writes them.
+    /// Whether to count all bytes written to the device that holds the folder, by any process.
     pub(super) of_device: bool,
 }
 
-/// A life that is being lived, and what it has cost so far.
+/// A life that is running, and its cost so far.
 struct Lived {
     task: Task,
     path: PathBuf,
@@ -146,18 +146,17 @@ struct Lived {
     connections: u64,
     descriptors_before: u64,
     descriptors: u64,
-    /// Bytes of rows or blocks that were given.
+    /// Bytes of rows or blocks that the life has written.
     given: u64,
     /// Bytes of the pages that the largest transaction changes.
     changed: u64,
     commits: Vec<Duration>,
-    /// The room of the file and what was live, when the one was largest for the other.
+    /// File size and live bytes, at the moment when their ratio was largest.
     most: [u64; 2],
 }
 
 impl Task {
-    /// Bytes written so far: by this process, or to the device, the journal of its file system
-    /// included.
+    /// Bytes written so far: by this process, or to the device with its file system's journal.
     fn written(self, folder: &Path) -> Result<u64, Failure> {
         if !self.of_device {
             return written();
@@ -169,7 +168,7 @@ impl Task {
         })
     }
 
-    /// Lives it in a folder. Returns what it cost.
+    /// Runs the life in a folder. Returns its cost.
     pub(super) fn live(self, folder: &Path) -> Result<Value, Failure> {
         let mut lived = Lived {
             task: self,
@@ -220,7 +219,7 @@ impl Lived {
         self.task.keeping.engine().connect(&self.path)
     }
 
-    /// How long an opening takes, with the first query.
+    /// The time to open the database and run a first query.
     fn opening(&self) -> Result<Duration, Failure> {
         let began = Instant::now();
         let db = self.open()?;
@@ -228,7 +227,7 @@ impl Lived {
         Ok(began.elapsed())
     }
 
-    /// Looks at the file beside what it holds, and at the descriptors.
+    /// Samples the file size against the live bytes, and the number of open descriptors.
     fn sample(&mut self, db: &Connection) -> Result<(), Failure> {
         self.note(live(db)?)
     }
@@ -236,14 +235,14 @@ impl Lived {
     fn note(&mut self, live: u64) -> Result<(), Failure> {
         let now = [room(&self.path)?, live.max(1)];
         let share = |[room, live]: [u64; 2]| room as f64 / live as f64;
-        // A file of a few pages is none that grows.
+        // In a file of only a few pages the ratio says nothing about growth.
         if now[0] > MIB && share(now) > share(self.most) {
             self.most = now;
         }
         let held = || Ok::<_, Failure>(descriptors()?.saturating_sub(self.descriptors_before));
         let mut most = held()?;
         if most > self.descriptors {
-            // What another thread has open for a moment is not held.
+            // Count again after a moment, to leave out what another thread opens only briefly.
             std::thread::sleep(Duration::from_millis(20));
             most = most.min(held()?);
         }
@@ -276,7 +275,7 @@ impl Lived {
         }))
     }
 
-    /// Carries out one transaction, and says how long it took.
+    /// Runs `work` as one transaction. Returns its duration.
     fn commit(
         &mut self,
         db: &Connection,
@@ -309,7 +308,7 @@ impl Lived {
         Ok(())
     }
 
-    /// Makes a table and loads rows, 5,000 in a transaction.
+    /// Creates a table and inserts `rows` rows, 5,000 in a transaction.
     fn load(&mut self, db: &Connection, rows: u64) -> Result<(), Failure> {
         db.execute_batch("CREATE TABLE t (id INTEGER PRIMARY KEY, v BLOB NOT NULL)")?;
         for first in (0..rows).step_by(5_000) {
@@ -412,7 +411,7 @@ impl Lived {
             self.sample(db)?;
             drop(plain);
             std::fs::remove_file(&other)?;
-            // What has gone to another database is not needed here.
+            // Rows that have been copied to the other database are deleted here.
             self.commit(db, |_, db| {
                 db.execute("DELETE FROM t WHERE id < ?1", [round * rows])?;
                 Ok(())
@@ -515,7 +514,7 @@ impl Lived {
         self.open()
     }
 
-    /// A disk has no log beside it: what it writes is held against what it was given.
+    /// Runs the life of a disk. Without a log, its writes are compared with the bytes given.
     fn disk(&mut self, folder: &Path) -> Result<Value, Failure> {
         let bytes = 64 * MIB * self.task.times;
         let before = self.task.written(folder)?;
@@ -527,7 +526,7 @@ impl Lived {
             lived.commits.push(began.elapsed());
             lived.note(disk.pages().info().pages * PAGE)
         };
-        // A file system is made: a few blocks here and there.
+        // Make a file system: write a few blocks all over the disk.
         for at in (0..bytes).step_by(4 << 20) {
             disk.write(at, &[1; 4096])?;
             self.given += 4096;
@@ -568,7 +567,7 @@ fn pages(db: &Connection) -> Result<u64, Failure> {
     Ok(db.query_row("PRAGMA page_count", [], |row| row.get(0))?)
 }
 
-/// Bytes of what a database holds.
+/// Live bytes of a database.
 fn live(db: &Connection) -> Result<u64, Failure> {
     let free: u64 = db.query_row("PRAGMA freelist_count", [], |row| row.get(0))?;
     Ok((pages(db)? - free) * PAGE)

@@ -1,13 +1,13 @@
-//! `flagstone-sqlite lives`: what a database or a disk costs in ten ways of living, beside SQLite's
-//! write-ahead log, and whether that is within the bounds of docs/store.md.
+//! `flagstone-sqlite lives`: measures the cost of ten kinds of use of a database or disk, compares
+//! it with SQLite's write-ahead log, and checks the bounds of docs/store.md.
 //!
 //! ```text
 //!   this process ──> one process for each life and way of keeping ──> one line of JSON
 //! ```
 //!
-//! Each life is a process of its own, so that the kernel's counts of bytes, memory and descriptors
-//! are of that life alone. [`life`] has the lives, [`bounds`] what they may cost. Times are given
-//! as ratios to those with SQLite's log, of the same run.
+//! Each life runs in a process of its own, so that the kernel's counts of bytes, memory and
+//! descriptors cover that life alone. [`life`] has the lives, [`bounds`] the limits on their cost.
+//! Times are given as ratios to those of SQLite's log in the same run.
 
 mod bounds;
 mod life;
@@ -52,12 +52,12 @@ pub(crate) struct Args {
     keeping: Option<Keeping>,
 }
 
-/// A life, and what it cost.
+/// A life and its cost.
 struct Row {
     life: Life,
     keeping: Keeping,
     costs: Value,
-    /// What the same life cost with SQLite's log, if it was lived so.
+    /// The cost of the same life with SQLite's log, if it has run so.
     log: Option<Value>,
 }
 
@@ -66,13 +66,13 @@ impl Row {
         number(&self.costs, what)
     }
 
-    /// So many times what it was with SQLite's log.
+    /// The ratio of the cost `what` to that with SQLite's log.
     fn of_log(&self, what: &str) -> Option<f64> {
         let log = self.log.as_ref()?;
         Some(self.get(what) / number(log, what))
     }
 
-    /// The bounds that hold for the life, each with what was seen.
+    /// The bounds that apply to the life, each with the measured value and the limit.
     fn bounds(&self) -> Vec<(Bound, f64, f64)> {
         Bound::ALL
             .into_iter()
@@ -186,7 +186,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Lives a life in a process of its own.
+/// Runs a life in a process of its own.
 fn apart(args: &Args, task: &Task) -> Result<Value, Failure> {
     let folder = tempfile::tempdir_in(&args.folder)?;
     let mut command = Command::new(std::env::current_exe()?);
@@ -233,7 +233,7 @@ fn print(rows: &[Row], as_json: bool) {
     );
 }
 
-/// Where the file of a life is.
+/// The path of a life's file in `folder`.
 fn file_in(folder: &Path) -> PathBuf {
     folder.join("life.db")
 }

@@ -1,14 +1,14 @@
-//! The same workloads on the same NAND in virtual time: what programs and erases each way of
-//! keeping a database costs there, and how long the cells last.
+//! The cost of each engine's writes on simulated NAND, in virtual time: programs, erases, and the
+//! lifetime of the cells.
 //!
-//! Each workload is carried out once more by one client, on databases of its own whose writes and
-//! syncs are recorded ([`vfs`] for SQLite's own journals, [`store`] for a store). Then the pages of
-//! each sync are written to a simulated device ([`play()`]). Those of a store have the protocol
-//! `seal`. The others are on a page-mapping FTL with no protocol above it (`plain`), which is what
-//! a drive is. All get chips of one size, filled to the same share.
+//! One client runs each workload again on databases of its own, whose writes and syncs are recorded
+//! ([`vfs`] for SQLite's journal modes, [`store`] for a store). Then the pages of each sync are
+//! written to a simulated device ([`play()`]). The device of a store uses the protocol `seal`; the
+//! others are a page-mapping FTL without a commit protocol (`plain`), as in an ordinary drive. All
+//! devices have equal chips and are filled to the same share.
 //!
-//! What the file system writes for itself is not among the pages, so SQLite's own journals look
-//! better here than they are.
+//! Writes of the file system's own metadata are not recorded, so SQLite's journal modes look better
+//! here than they are.
 
 mod play;
 mod store;
@@ -22,32 +22,32 @@ pub(crate) use play::Played;
 use rusqlite::Connection;
 use std::path::Path;
 
-/// Which file of a database a page is of.
+/// The file of a database to which a page belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Role {
     Database,
     Journal,
 }
 
-/// A page of a file.
+/// A page: its file, and its number in the file.
 type Page = (Role, u32);
 
-/// The pages that each sync made durable, in order.
+/// A recording: the pages that each sync made durable, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     syncs: Vec<Vec<Page>>,
-    /// Pages of the database before the first of them.
+    /// Pages that the database had when recording began.
     begins_with: u32,
 }
 
 impl Trace {
-    /// How many syncs made something durable.
+    /// The number of syncs that made something durable.
     #[cfg(test)]
     pub(crate) fn syncs(&self) -> usize {
         self.syncs.len()
     }
 
-    /// Pages of a file that are needed to hold what was written to it.
+    /// The number of pages that a file needs to hold everything written to it.
     fn pages_of(&self, role: Role) -> u32 {
         let pages = self.syncs.iter().flatten().filter(|page| page.0 == role);
         let needed = pages.map(|page| page.1 + 1).max().unwrap_or(0);
@@ -66,12 +66,12 @@ pub(crate) fn open(engine: Engine, path: &Path) -> Result<Connection, Failure> {
     }
 }
 
-/// Forgets what was recorded of a database so far, but for the pages that it has.
+/// Starts a new recording of a database, which begins with the pages that it has now.
 pub(crate) fn start(engine: Engine, path: &Path) -> Result<(), Failure> {
     take(engine, path).map(|_| ())
 }
 
-/// What was recorded of a database since the last time.
+/// Takes the recording of a database since [`start`].
 pub(crate) fn take(engine: Engine, path: &Path) -> Result<Trace, Failure> {
     match engine {
         Engine::Flagstone => store::take(path),
@@ -79,8 +79,8 @@ pub(crate) fn take(engine: Engine, path: &Path) -> Result<Trace, Failure> {
     }
 }
 
-/// Plays what was recorded under one workload on chips of one size: as large as the largest
-/// database needs.
+/// Plays the recordings of one workload. All devices have chips of one size, chosen so that the
+/// largest database fits.
 pub(crate) fn play(
     traces: &[(Engine, Trace)],
     args: &Args,

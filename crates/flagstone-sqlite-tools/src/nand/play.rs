@@ -1,4 +1,4 @@
-//! Recorded writes on a simulated device, and what they cost there.
+//! Plays recorded writes on a simulated device and measures their cost.
 
 use super::{Role, Trace};
 use crate::engine::Engine;
@@ -9,19 +9,19 @@ use flagstone_lab::device::DeviceSpec;
 use flagstone_lab::steady;
 use flagstone_terminal::Failure;
 
-/// How often each page of a database is written over, at random, before what was recorded: then the
-/// collector is at work.
+/// How many times, on average, the pages of a database are overwritten at random before the
+/// recording is played, so that garbage collection is under way.
 const AGEING: f64 = 1.0;
 
-/// What a workload came to on a device.
+/// The cost of a workload on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Played {
     transactions: u64,
-    /// Pages that the host wrote.
+    /// Pages written by the host.
     host: u64,
     pub(crate) programs: u64,
     pub(crate) erases: u64,
-    /// Erases that the cells of all blocks stand.
+    /// Rated erases of all blocks together.
     rated: u64,
     pages_per_block: u32,
     took: Nanos,
@@ -32,41 +32,41 @@ impl Played {
         count as f64 / self.transactions as f64
     }
 
-    /// Programs, a transaction.
+    /// Programs for each transaction.
     pub(crate) fn programs(&self) -> f64 {
         self.a_transaction(self.programs)
     }
 
-    /// Erases, a thousand transactions.
+    /// Erases for each thousand transactions.
     pub(crate) fn erases(&self) -> f64 {
         self.a_transaction(self.erases) * 1e3
     }
 
-    /// Pages programmed for each that the host wrote.
+    /// Write amplification: pages programmed for each page that the host wrote.
     pub(crate) fn amplification(&self) -> Option<f64> {
         (self.host > 0).then(|| self.programs as f64 / self.host as f64)
     }
 
-    /// Transactions until all blocks have had the erases that their cells are rated for. What fills
-    /// a block is erased in the end: programs say it more exactly than the few erases of a run.
+    /// Transactions until all blocks have had their rated erases. Erases are derived from programs
+    /// (each full block is erased in the end): a run has too few erases to count.
     pub(crate) fn lasts(&self) -> Option<f64> {
         let blocks = self.programs as f64 / f64::from(self.pages_per_block);
         (self.programs > 0).then(|| self.rated as f64 * self.transactions as f64 / blocks)
     }
 
-    /// Transactions a second of virtual time.
+    /// Transactions per second of virtual time.
     pub(crate) fn rate(&self) -> Option<f64> {
         (self.took > Nanos::ZERO).then(|| self.transactions as f64 / (self.took.0 as f64 / 1e9))
     }
 }
 
-/// A device that what was recorded fits.
+/// A device of a size that suits a recording.
 pub(super) struct Fits {
     spec: DeviceSpec,
     logical_pages: u32,
 }
 
-/// The protocol below a database.
+/// The protocol of the device below a database.
 fn kind(engine: Engine) -> Kind {
     match engine {
         Engine::Flagstone => Kind::Seal,
@@ -75,8 +75,8 @@ fn kind(engine: Engine) -> Kind {
 }
 
 impl Fits {
-    /// A device with the chips of another one, and so many blocks that `pages` fill a share of what
-    /// it offers.
+    /// A device with the chips of `spec`, and as many blocks as make `pages` fill the share `fill`
+    /// of its logical pages.
     pub(super) fn new(spec: &DeviceSpec, pages: u32, fill: f64) -> Result<Fits, Failure> {
         let logical_pages = (f64::from(pages.max(1)) / fill).ceil() as u32;
         let mut spec = spec.clone();
@@ -85,7 +85,7 @@ impl Fits {
         let per_block = spec.geometry.planes() * spec.geometry.pages_per_block;
         let raw = f64::from(logical_pages) / (1.0 - spec.config.over_provision);
         let mut blocks = (raw / f64::from(per_block)).ceil() as u32;
-        // What the layer needs for itself does not shrink with a small device.
+        // The FTL's reserve does not shrink with the device: a small one may need more.
         loop {
             spec.geometry.blocks_per_plane = blocks;
             let suits = [Kind::Seal, Kind::Plain]
@@ -103,7 +103,7 @@ impl Fits {
         })
     }
 
-    /// Plays what was recorded, on a device that holds the database and has been written over.
+    /// Fills a device with the database, ages it, and plays the recording on it.
     pub(super) fn play(
         &self,
         engine: Engine,
@@ -123,7 +123,7 @@ impl Fits {
         let began = aged.map_err(|error| Failure::Failed(error.to_string()))?;
         device.reset_stats();
         let mut now = began;
-        // Journals and logs lie in the last pages.
+        // Journals and logs use the last logical pages.
         let journal = self.logical_pages - trace.pages_of(Role::Journal);
         let mut host = 0;
         for pages in &trace.syncs {

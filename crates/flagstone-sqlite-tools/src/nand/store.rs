@@ -1,4 +1,4 @@
-//! Databases in stores whose transactions are recorded: a VFS of its own over the same stores.
+//! Records the transactions of databases in stores, with a VFS of its own over ordinary stores.
 
 use super::{Role, Trace};
 use crate::engine::escaped;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
 const NAME: &str = "flagstone-recorded";
-/// Bytes of a chunk of a database file, which a page of a store holds.
+/// Bytes of a chunk of a database file. A page of a store holds one chunk.
 const CHUNK: u64 = 4096;
 
 static TRACES: Mutex<Option<HashMap<PathBuf, Trace>>> = Mutex::new(None);
@@ -20,13 +20,13 @@ fn traces() -> MutexGuard<'static, Option<HashMap<PathBuf, Trace>>> {
     TRACES.lock().unwrap_or_else(|held| held.into_inner())
 }
 
-/// A database in a store, and what its live transaction has written.
+/// A database in a store, and the writes of its live transaction.
 struct Recorded {
     path: PathBuf,
     file: StoreFile,
     cut: Cut,
     chunks: Vec<u64>,
-    /// Pages that the device was given before this transaction.
+    /// Pages that had been written to the device before this transaction.
     before: u64,
 }
 
@@ -35,8 +35,8 @@ impl Recorded {
         self.file.store().device().request_stats().pages_written
     }
 
-    /// The pages of the transaction that has just committed. The device says how many there were:
-    /// a first chunk that differs in its counters only is not among them.
+    /// The pages of the transaction that has just committed. The device tells how many it was
+    /// given: a first chunk that differs only in its change counters is not written.
     fn pages(&mut self) -> Result<Vec<super::Page>, Trouble> {
         let now = self.given();
         let given = now - std::mem::replace(&mut self.before, now);
@@ -72,7 +72,7 @@ impl Bytes for Recorded {
     fn write(&mut self, at: u64, data: &[u8]) -> Result<(), Trouble> {
         self.file.write(at, data)?;
         let chunk = at / CHUNK;
-        // The first chunk waits for the commit, and is written once.
+        // The first chunk is written only at commit, so it is counted once.
         if chunk != 0 || !self.chunks.contains(&0) {
             self.chunks.push(chunk);
         }
@@ -113,7 +113,7 @@ impl Bytes for Recorded {
     }
 }
 
-/// Stores in files, recorded.
+/// A backing of stores in files that records.
 struct Recording;
 
 impl Backing for Recording {
@@ -152,7 +152,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, Failure> {
     Ok(Connection::open_with_flags(uri, flags)?)
 }
 
-/// What was recorded since the last time.
+/// Takes the recording since the last call.
 pub(super) fn take(path: &Path) -> Result<Trace, Failure> {
     let path = path.canonicalize()?;
     let mut traces = traces();

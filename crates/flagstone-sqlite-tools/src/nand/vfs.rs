@@ -1,6 +1,6 @@
-//! A VFS over SQLite's own one that records which pages of a database, of its journal and of its
-//! log are written, and when they are synced. Its syncs do nothing else, since its
-//! files are not kept.
+//! A VFS on top of SQLite's `unix` VFS. It records which pages of a database, of its journal and of
+//! its log are written, and when they are synced. Nothing is really synced, since the files are
+//! discarded afterwards.
 #![allow(unsafe_code, reason = "SQLite calls, and is called, through C")]
 
 use super::{Role, Trace};
@@ -18,13 +18,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 const NAME: &CStr = c"recorded";
-/// Bytes of a page of the disk.
+/// Bytes of a page of the simulated disk.
 const PAGE: u64 = 4096;
 
-/// A database, as it is written.
+/// The recording of one database.
 #[derive(Default)]
 struct Written {
-    /// What was written and not synced, by file.
+    /// Pages that have been written since the last sync, by file.
     dirty: BTreeSet<super::Page>,
     trace: Trace,
 }
@@ -35,7 +35,7 @@ fn all() -> MutexGuard<'static, Option<HashMap<PathBuf, Written>>> {
     ALL.lock().unwrap_or_else(|held| held.into_inner())
 }
 
-/// Does something with what is recorded of a database.
+/// Calls `act` with the recording of a database.
 fn with<T>(database: &Path, act: impl FnOnce(&mut Written) -> T) -> T {
     let mut all = all();
     let known = all.get_or_insert_default();
@@ -60,14 +60,14 @@ impl Written {
         }
     }
 
-    /// The file has no more than so many bytes.
+    /// A file has been truncated to `bytes` bytes.
     fn cut(&mut self, role: Role, bytes: u64) {
         self.dirty
             .retain(|page| page.0 != role || u64::from(page.1) * PAGE < bytes);
     }
 }
 
-/// A file of this VFS. The file of the one below follows, at [`BELOW`].
+/// A file of this VFS. The file object of the VFS below follows it in memory, at [`BELOW`].
 #[repr(C)]
 struct File {
     base: sqlite3_file,
@@ -77,7 +77,7 @@ struct File {
 
 const BELOW: usize = size_of::<File>().next_multiple_of(16);
 
-/// The file of the VFS below.
+/// The file object of the VFS below.
 ///
 /// # Safety
 /// `file` is one that [`open`] made.
@@ -86,7 +86,7 @@ unsafe fn below(file: *mut sqlite3_file) -> *mut sqlite3_file {
     unsafe { file.cast::<u8>().add(BELOW).cast() }
 }
 
-/// The role and the database of a file.
+/// The role of a file, and the path of its database.
 ///
 /// # Safety
 /// As [`below`].
@@ -98,7 +98,7 @@ unsafe fn of<'a>(file: *mut sqlite3_file) -> (Role, &'a Path) {
     }
 }
 
-/// Methods that are handed on.
+/// Methods that only call the VFS below.
 macro_rules! hand_on {
     ($($name:ident: $method:ident($($arg:ident: $type:ty),*);)*) => {
         $(unsafe extern "C" fn $name(file: *mut sqlite3_file, $($arg: $type),*) -> c_int {
@@ -193,7 +193,7 @@ static METHODS: sqlite3_io_methods = sqlite3_io_methods {
     xUnfetch: None,
 };
 
-/// The database that a file belongs to, by its name.
+/// The path of the database to which a file belongs, derived from the file's name.
 ///
 /// # Safety
 /// `name` is a string that ends with a zero.
@@ -207,7 +207,7 @@ unsafe fn database_of(name: *const c_char) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(stem.unwrap_or(name)))
 }
 
-/// The VFS that this one is over.
+/// The VFS below this one.
 fn other() -> *mut sqlite3_vfs {
     // SAFETY: SQLite returns a VFS that it knows, or null.
     unsafe { sqlite3_vfs_find(c"unix".as_ptr()) }
@@ -260,7 +260,7 @@ unsafe extern "C" fn delete(_: *mut sqlite3_vfs, name: *const c_char, sync: c_in
     }
 }
 
-/// Makes the VFS known to SQLite, once.
+/// Registers this VFS with SQLite, once.
 fn register() -> Result<(), Failure> {
     static DONE: OnceLock<c_int> = OnceLock::new();
     let code = *DONE.get_or_init(|| {
@@ -295,7 +295,7 @@ pub(super) fn open_recorded(path: &Path) -> Result<Connection, Failure> {
     Ok(Connection::open_with_flags_and_vfs(path, flags, NAME)?)
 }
 
-/// What was recorded since the last time. What was never synced is written in the end.
+/// Takes the recording since the last call. Pages that were never synced come last.
 pub(super) fn take(path: &Path) -> Trace {
     let bytes = std::fs::metadata(path).map_or(0, |meta| meta.len());
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());

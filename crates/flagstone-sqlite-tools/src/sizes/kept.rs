@@ -1,5 +1,5 @@
-//! The ways of keeping rows and pages of which the bytes of a commit are counted: filled, written
-//! twice, and then changed row by row or page by page.
+//! Ways to keep rows and pages, for measuring the bytes that a commit writes. Each is filled,
+//! overwritten twice, and then changed row by row or page by page.
 
 use crate::engine::Engine;
 use crate::process::{files_of, written};
@@ -13,27 +13,27 @@ use rand_pcg::Pcg64Mcg;
 use rusqlite::Connection;
 use std::path::Path;
 
-/// Bytes of the value of a row.
+/// Bytes of a row's value.
 const VALUE_BYTES: usize = 100;
-/// Bytes of a row in a database, with what surrounds it.
+/// Bytes that a row takes in a database, including overhead.
 pub(crate) const ROW_BYTES: u64 = 118;
-/// Rows of a page of 4096 bytes.
+/// Rows in a page of 4096 bytes.
 const ROWS_A_PAGE: u64 = 4096 / ROW_BYTES;
-/// Bytes of a write to a disk.
+/// Bytes of one write to a disk.
 const BLOCK_BYTES: u64 = 4096;
-/// Rows or pages that a commit changes before anything is counted.
+/// Rows or pages that each commit changes while the data is aged.
 const AGEING: u64 = 100;
-/// The table, and its name in SQLite.
+/// The name of the table, also in SQLite.
 const TABLE: &str = "t";
 
-/// How something is kept.
+/// A way to keep rows or pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Rows in SQLite, with its log.
+    /// Rows in SQLite with its write-ahead log.
     Wal,
-    /// Rows in SQLite, on a store.
+    /// Rows in SQLite on a store.
     Sqlite,
-    /// Rows in a table of a store.
+    /// Rows in a table of a store, without SQLite.
     Table,
     /// Blocks of a disk, each flushed.
     Disk,
@@ -55,18 +55,18 @@ impl Way {
         }
     }
 
-    /// Whether several may use it at the same time.
+    /// Whether several clients may use it at the same time.
     pub(super) fn is_shared(self) -> bool {
         self.has_rows()
     }
 
-    /// Whether it keeps rows of SQLite, or the like.
+    /// Whether it keeps rows rather than pages.
     pub(super) fn has_rows(self) -> bool {
         matches!(self, Way::Wal | Way::Sqlite | Way::Table)
     }
 }
 
-/// The task of a count.
+/// A measurement to make.
 pub(super) struct Kept {
     pub(super) way: Way,
     pub(super) megabytes: u64,
@@ -75,37 +75,37 @@ pub(super) struct Kept {
     pub(super) seed: u64,
 }
 
-/// What was counted.
+/// The result of a measurement.
 pub(super) struct Counted {
     /// Bytes that the process wrote.
     pub(super) written: u64,
-    /// Bytes of the pages that the commits changed, where no log is measured beside them.
+    /// Bytes of the pages that the commits changed, if no log is measured for comparison.
     pub(super) given: u64,
-    /// Bytes of all files in the end.
+    /// Bytes of all files at the end.
     pub(super) file: u64,
-    /// Bytes of what is kept.
+    /// Bytes of the rows or pages themselves.
     pub(super) live: u64,
 }
 
-/// One that changes what is kept.
+/// A client that changes rows or pages.
 trait Client: Send {
-    /// Changes so many rows or pages, drawn, in one commit. Returns the bytes of pages that were
-    /// given to a store.
+    /// Changes `count` random rows or pages in one commit. Returns the bytes of the pages that were
+    /// written to a store.
     fn change(&mut self, dice: &mut Pcg64Mcg, count: u64) -> Result<u64, Failure>;
 }
 
 impl Kept {
-    /// Fills, writes twice, and counts.
+    /// Fills the store or database, overwrites it twice, and then measures the commits.
     pub(super) fn count(&self, folder: &Path) -> Result<Counted, Failure> {
         let path = folder.join(self.way.name());
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed);
         let mut clients = self.fill(&path, &mut dice)?;
         let pages = self.megabytes * 1_000_000 / BLOCK_BYTES;
-        // A commit that changes rows drawn among all changes nearly as many pages.
+        // A commit of randomly chosen rows changes nearly as many pages as rows.
         for _ in 0..(2 * pages).div_ceil(AGEING) {
             clients[0].change(&mut dice, AGEING)?;
         }
-        // The first commits of a client are its own: it reads what it has not in its cache.
+        // A client's first commit is not counted: it reads pages into its cache.
         for client in &mut clients {
             client.change(&mut dice, 1)?;
         }
@@ -116,7 +116,7 @@ impl Kept {
         for found in files_of(&path)? {
             file += std::fs::metadata(&found)?.len();
         }
-        // SQLite takes its log away with the last connection.
+        // SQLite deletes its log when the last connection closes.
         drop(clients);
         for found in files_of(&path)? {
             std::fs::remove_file(found)?;
@@ -137,7 +137,7 @@ impl Kept {
         self.megabytes * 1_000_000 / ROW_BYTES
     }
 
-    /// All commits that are counted, by all clients at the same time.
+    /// Runs all counted commits, divided among concurrent clients.
     fn work(&self, clients: &mut [Box<dyn Client>]) -> Result<u64, Failure> {
         let connections = u64::from(self.connections);
         let share =

@@ -1,12 +1,12 @@
-//! `flagstone-sqlite sizes`: what a commit writes at small and at large sizes, beside SQLite's
-//! write-ahead log, and how large the file is.
+//! `flagstone-sqlite sizes`: measures how much a commit writes for small and large databases, and
+//! how large the file is, compared with SQLite's write-ahead log.
 //!
-//! A store is used at a megabyte by one connection as well as at a hundred by several. Whatever its
-//! size, it may write [`BOUND`] times as much as a log does that carries all pages over: SQLite's
-//! own for rows, which is measured here, and two bytes for each byte for what has no log beside it.
+//! A store may hold a megabyte used by one connection, or a hundred megabytes used by several. At
+//! any size it may write at most [`BOUND`] times as much as a log that is checkpointed: for rows
+//! SQLite's own, which is measured here; for pages, where no log exists, two bytes for each byte.
 //!
-//! The bytes are those that the kernel counts for this process, so what others do meanwhile does
-//! not matter. [`kept`] has the ways of keeping rows and pages.
+//! The bytes are those that the kernel counts for this process, so that other processes do not
+//! matter. [`kept`] has the ways to keep rows and pages.
 
 mod kept;
 
@@ -17,10 +17,10 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// A commit may write so many times what a log writes.
+/// A commit may write at most this many times what a log writes.
 const BOUND: f64 = 1.1;
 
-/// What a log writes that is carried over, for each byte that it is given.
+/// Bytes that a checkpointed log writes for each byte that it is given.
 const LOG: f64 = 2.0;
 
 /// Measure what a commit writes at several sizes, beside SQLite's log; exit code 1 above the bound.
@@ -51,16 +51,16 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What was counted.
+/// The result of a measurement.
 struct Row {
     megabytes: u64,
     way: Way,
     connections: u32,
-    /// Bytes that a commit wrote.
+    /// Bytes written per commit.
     written: f64,
-    /// Bytes that a log writes for it, by [`LOG`] or by measurement.
+    /// Bytes per commit that a log writes: measured, or derived from [`LOG`].
     log: f64,
-    /// Bytes of the file, and of what it keeps.
+    /// Bytes of the file, and of the data in it.
     file: u64,
     live: u64,
 }

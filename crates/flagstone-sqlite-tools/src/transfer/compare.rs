@@ -1,20 +1,20 @@
-//! Whether a copy of a database holds what the database holds: the numbers that an application
-//! keeps in its header, its schema, and every row of every table, value by value.
+//! Compares a database with its copy: the numbers that an application keeps in the database header,
+//! the schema, and each row of each table, value by value.
 //!
-//! Rows are read in the order of their table. A row identifier that no column names is not
-//! compared: `VACUUM` may give the rows of such a table others.
+//! Rows are read in the order of their table. Row identifiers without a column of their own are not
+//! compared, because `VACUUM` may change them.
 
 use flagstone_terminal::{Failure, progress_bar};
 use rusqlite::{Connection, Row, Rows, Statement};
 
-/// Numbers of the header that belong to the application.
+/// Settings in the database header that belong to the application.
 const NUMBERS: [&str; 3] = ["user_version", "application_id", "encoding"];
 
-/// Compares a database and its copy, which must be whole by itself too. Returns how many rows they
-/// have.
+/// Compares a database with its copy, and checks the integrity of the copy. Returns the number of
+/// rows.
 ///
 /// # Errors
-/// One cannot be read, or they differ: the message says where.
+/// One of them cannot be read, or they differ; the message says where.
 pub(super) fn compare(source: &Connection, copy: &Connection) -> Result<u64, Failure> {
     let integrity: String = copy.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
     if integrity != "ok" {
@@ -41,7 +41,7 @@ pub(super) fn compare(source: &Connection, copy: &Connection) -> Result<u64, Fai
     Ok(rows)
 }
 
-/// The tables that have rows of their own: those of virtual tables are in tables beside them.
+/// The tables that store rows themselves. Virtual tables store theirs in shadow tables.
 fn tables(db: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut statement = db.prepare(
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0 ORDER BY name",
@@ -54,8 +54,8 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// The statement that reads all that is stored in a table. Columns that are computed when they are
-/// read are left out: they may need functions that only the application has.
+/// The statement that reads all stored values of a table. Columns that are generated on reading are
+/// left out: they may need functions that only the application registers.
 fn rows_of(db: &Connection, table: &str) -> rusqlite::Result<String> {
     const COMPUTED: u32 = 2;
     let sql = "SELECT name FROM pragma_table_xinfo(?1) WHERE hidden <> ?2 ORDER BY cid";
@@ -69,7 +69,7 @@ fn rows_of(db: &Connection, table: &str) -> rusqlite::Result<String> {
     ))
 }
 
-/// Compares what a statement gives on both, and tells of the rows that were equal.
+/// Compares the results of a statement on both databases, and reports equal rows as it goes.
 fn same_rows(
     what: &str,
     sql: &str,
@@ -156,7 +156,7 @@ mod tests {
         assert!(rows > 3, "{rows}");
     }
 
-    /// One difference at a time: each has to be found, or the comparison proves nothing.
+    /// Each kind of difference has to be found, or the comparison would prove nothing.
     #[test]
     fn each_difference_is_found() {
         let changes = [

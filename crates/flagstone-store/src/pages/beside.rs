@@ -1,4 +1,4 @@
-//! What threads beside the holder of a store need of it: where pages are, and errors to hand on.
+//! What other threads need from a store: page addresses, and a way to report errors.
 
 use super::PageStore;
 use crate::error::StoreError;
@@ -10,24 +10,23 @@ use flagstone::ftl::{FtlError, Slot};
 use flagstone::units::{Lpn, SnapshotId, TxId};
 use std::sync::Arc;
 
-/// Where a page was when it was looked up. Any thread may read it there, while others use the
-/// store.
+/// Address of a page at the time of its lookup. Any thread may read the page there while others use
+/// the store.
 pub struct Looked {
     places: Arc<Places>,
     place: Place,
 }
 
 impl Looked {
-    /// Reads the page. Returns how many bytes of `into` it fills, the others are left over; nothing
-    /// if it is not there any more, is damaged, or the medium fails: a read of the store says
-    /// which.
+    /// Reads the page. Returns how many bytes of `into` were filled. Returns `None` if the page has
+    /// moved, is damaged, or the medium fails; a read through the store tells which.
     pub fn read(&self, into: &mut [u8; MEDIUM_PAGE_BYTES]) -> Option<usize> {
-        // What failed is noted, and the store says so from then on.
+        // Failures are recorded, and the store reports them from then on.
         self.places.read_into(&self.place, into).ok().flatten()
     }
 }
 
-/// What a commit has asked of the medium, and what is still to be done.
+/// Medium operations that a commit requested and that are not carried out yet.
 #[derive(Clone)]
 #[must_use = "the commit is durable when this was carried out"]
 pub struct Asked {
@@ -36,24 +35,24 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Does it, and returns when all of it is durable, or the medium fails:
-    /// [`PageStore::outcome`] says which.
+    /// Carries out the operations. Returns when all are durable or the medium has failed;
+    /// [`PageStore::outcome`] tells which.
     pub fn carry_out(self) {
-        // What failed is noted.
+        // Failures are recorded.
         let _ = self.places.carry_out_of(self.epoch);
     }
 }
 
 impl PageStore {
-    /// What threads beside the holder share with this store. From now on what a call asks of the
-    /// medium is done by [`Places::carry_out`].
+    /// The state that other threads share with this store. From now on [`Places::carry_out`]
+    /// performs the medium operations that calls request.
     pub(crate) fn work_apart(&self) -> Arc<Places> {
         self.places.work_apart(true);
         Arc::clone(&self.places)
     }
 
-    /// Looks up where a page is, the last committed version or that of a snapshot; nothing if it
-    /// holds nothing, or if the protocol has no snapshots.
+    /// Looks up a page in the last committed state, or in the snapshot `of`. Returns `None` if the
+    /// page is empty or the protocol has no snapshots.
     ///
     /// # Errors
     /// The snapshot has ended, or the store failed before.
@@ -68,13 +67,13 @@ impl PageStore {
         }))
     }
 
-    /// Sets whether calls from now on leave their work on the medium to the caller, who carries out
-    /// what [`PageStore::asked`] gives. Nothing is durable before that.
+    /// If `leaves` is set, calls from now on leave their medium operations to the caller, who must
+    /// carry out what [`PageStore::asked`] returns. Nothing is durable before that.
     pub fn leave_work(&mut self, leaves: bool) {
         self.places.work_apart(leaves);
     }
 
-    /// What was asked of the medium and not done yet.
+    /// The medium operations that were requested and not carried out yet.
     pub fn asked(&self) -> Asked {
         Asked {
             places: Arc::clone(&self.places),
@@ -82,11 +81,11 @@ impl PageStore {
         }
     }
 
-    /// What became of what others have carried out.
+    /// The result of operations that other threads carried out.
     ///
     /// # Errors
-    /// The medium has failed: whether the last transaction has committed is open until the store is
-    /// opened again.
+    /// The medium has failed. Whether the last transaction committed is unknown until the store is
+    /// reopened.
     pub fn outcome(&mut self) -> Result<(), StoreError> {
         match self.notes.trouble.is_noted() {
             true => Err(self.failed()),
@@ -94,14 +93,13 @@ impl PageStore {
         }
     }
 
-    /// Has the store be let go of as by a process that dies: it is not closed. That is for a store
-    /// that a call has left half changed because it panicked. What was committed is there when it
-    /// is opened again.
+    /// Releases the store without closing it, as if the process had died. Used when a call panicked
+    /// half-way. Committed data is there when the store is opened again.
     pub fn abandon(&mut self) {
         self.notes.abandon();
     }
 
-    /// Whether a page holds nothing, in what was committed last or in a snapshot.
+    /// Whether a page is empty in the last committed state, or in the snapshot `of`.
     ///
     /// # Errors
     /// The snapshot has ended.
@@ -109,8 +107,7 @@ impl PageStore {
         Ok(!matches!(self.slot(of, at)?, Some(Slot::Page(_))))
     }
 
-    /// What the mapping table says of a page, now or for a snapshot; nothing of one beyond the
-    /// device.
+    /// The mapping table's entry for a page, now or in a snapshot. `None` beyond the device.
     fn slot(&self, of: Option<SnapshotId>, at: Lpn) -> Result<Option<Slot>, StoreError> {
         if at.0 >= self.device.pages() {
             return Ok(None);
@@ -123,8 +120,8 @@ impl PageStore {
         slot.map(Some).ok_or(StoreError::SnapshotEnded)
     }
 
-    /// Where the bytes of a page are, the last committed ones or those of a snapshot; nothing if it
-    /// holds none.
+    /// The address of a page in the last committed state, or in the snapshot `of`. `None` if the
+    /// page is empty.
     ///
     /// # Errors
     /// The snapshot has ended, or the store failed before.
@@ -144,7 +141,7 @@ impl PageStore {
         Ok(Some(self.places.place(at, block, number)))
     }
 
-    /// Whether a page of a snapshot is what was committed last.
+    /// Whether a page of a snapshot is still the last committed version.
     pub(crate) fn is_newest(&self, id: SnapshotId, at: Lpn) -> bool {
         let ftl = self.device.ftl();
         at.0 < self.device.pages() && ftl.snapshot_slot(id, at) == Some(ftl.slot(at))
@@ -155,13 +152,13 @@ impl PageStore {
         self.device.ftl().snapshot_slot(id, Lpn(0)).is_some()
     }
 
-    /// Opens a snapshot under its number in a store that was opened again since it was taken, and
-    /// that holds what it showed. Returns `false` if others are open.
+    /// Opens snapshot `id` again after the store was reopened; the store must still hold its state.
+    /// Returns `false` if other snapshots are open.
     pub(crate) fn reopen_snapshot(&mut self, id: SnapshotId) -> bool {
         self.device.reopen_snapshot(id)
     }
 
-    /// Commits a transaction that stands for so many of others.
+    /// Commits a transaction that combines `count` transactions.
     ///
     /// # Errors
     /// As [`PageStore::commit`].
@@ -171,7 +168,7 @@ impl PageStore {
         Ok(())
     }
 
-    /// Says what the medium refused to a thread beside the holder: the store is broken.
+    /// Reports that the medium refused an operation of another thread. The store is broken.
     pub(crate) fn failed(&mut self) -> StoreError {
         let gone = Err::<(), _>(DeviceError::Ftl(FtlError::PowerLost));
         self.translate(gone).expect_err("it is an error")

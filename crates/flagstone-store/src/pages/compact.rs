@@ -1,4 +1,4 @@
-//! A store that gives back the room which it does not need, in place.
+//! Compacts a store in place, so that it gives back room that it does not need.
 
 use super::room::{OPEN_BLOCKS, PAGE};
 use super::{FIRST_BLOCKS, PageStore};
@@ -11,26 +11,25 @@ use flagstone::nand::FlashError;
 use flagstone::units::Pbn;
 use std::sync::Arc;
 
-/// Of a block, the part that is live at least once the store was compacted: where it is less, the
-/// live pages move.
+/// Minimum share of live pages in a block of a compacted store. Live pages of sparser blocks move.
 const DENSE_SHARE: f64 = 0.75;
 
-/// Bytes of a compacted store beside twice what it holds: one that has more gives the room of its
-/// free pages back.
+/// Allowed bytes of a compacted store beyond twice its contents. A larger store gives back the room
+/// of its free pages.
 const ROOM_BESIDE: u64 = 1 << 20;
 
-/// Pages that a store holds at most, for each that may be moved at a time, to be compacted while it
-/// is idle: others wait for that.
+/// Idle work compacts a store that holds at most this many pages for each page it may move. Larger
+/// stores wait until their call allows more.
 pub(crate) const LEISURE: u64 = 64;
 
 impl PageStore {
-    /// Moves what the store holds to the front, so that it has no more blocks than it needs, and
-    /// cuts its file. Returns how many bytes of the file are gone. Pages keep their numbers: a
-    /// store has room for its highest one, so that it stays as large as that one needs.
+    /// Moves live data to the front and truncates the file to the blocks that the store needs.
+    /// Returns the number of bytes removed. Page numbers do not change, and the store keeps room
+    /// for its highest page number.
     ///
-    /// Nothing happens while a transaction lives, while a snapshot shows what has been overwritten
-    /// since, and on a block device, which keeps its size. Stores with another protocol than `seal`
-    /// stay as they are. A power cut at any time leaves all that was committed.
+    /// Does nothing while a transaction is live, while a snapshot shows overwritten pages, and on a
+    /// block device, whose size is fixed. Supported by protocol `seal` only. A power cut at any
+    /// time leaves all committed data.
     ///
     /// ```
     /// # use flagstone::units::Lpn;
@@ -77,8 +76,8 @@ impl PageStore {
         Ok(before - info.bytes)
     }
 
-    /// Compacts the store while nobody asks for anything, if it is larger than it would become by
-    /// what it holds, and holds few pages for each that may be moved.
+    /// Compacts the store in idle time, if compaction would shrink it and it holds few pages for
+    /// each of the `pages` that may move.
     pub(super) fn compact_at_leisure(&mut self, pages: u32) -> Result<(), StoreError> {
         let newest = self.device.ftl().last_seq();
         if self.left_alone_at == newest || !self.can_compact() {
@@ -99,8 +98,8 @@ impl PageStore {
         Ok(())
     }
 
-    /// Gives the medium the room back of all pages that hold nothing, in blocks of which the store
-    /// has to have so many: its last page may have a high number, and the collector needs some.
+    /// Discards the room of all empty pages. The store keeps the number of blocks that it needs:
+    /// its highest page number may be large, and the collector needs some blocks.
     fn give_room_back(&mut self) -> Result<(), StoreError> {
         self.discard()?;
         let geometry = *self.device.geometry();
@@ -108,7 +107,7 @@ impl PageStore {
         for block in (0..geometry.blocks()).map(Pbn) {
             let mark = mark_page(geometry.pages_per_block, block.0);
             let is_free = self.device.ftl().block_state(block) == BlockState::Free;
-            // An encrypted store signs the marks of blocks that were never written.
+            // An encrypted store signs the marks of never-written blocks, so the mark page stays.
             let keeps_mark = self.keyed.has_key();
             let (first, pages) = match places.may_be_written(block, mark) {
                 false if keeps_mark => (mark + 1, geometry.pages_per_block),
@@ -117,7 +116,7 @@ impl PageStore {
                 true => self.blank_in(block),
             };
             if pages > 0 {
-                // Nothing hangs on it: where the medium refuses, the store keeps the room.
+                // A failure is harmless: the store keeps the room.
                 let offset = first * PAGE;
                 let given = places.medium().discard(offset, u64::from(pages) * PAGE);
                 self.has_holes |= given.unwrap_or(false);
@@ -126,8 +125,8 @@ impl PageStore {
         Ok(())
     }
 
-    /// The pages of a block that is being written, or has been ended early, to which nothing was
-    /// written since its erase: the first of them on the medium, and how many.
+    /// The pages of an open or early-ended block that were not written since its erase: the first
+    /// one's place on the medium, and their number.
     fn blank_in(&self, block: Pbn) -> (u64, u32) {
         let (ftl, geometry) = (self.device.ftl(), self.device.geometry());
         let is_blank = |page: u32| {
@@ -143,14 +142,14 @@ impl PageStore {
         (mark + 1 + u64::from(begin), end - begin)
     }
 
-    /// Whether [`PageStore::compact`] can do anything now: no transaction lives, and no snapshot
-    /// shows what was replaced.
+    /// Whether [`PageStore::compact`] can work now: no transaction is live, and no snapshot shows
+    /// replaced pages.
     pub fn can_compact(&self) -> bool {
         let (_, retained) = self.device.ftl().snapshots();
         self.may_write().is_ok() && self.device.live().next().is_none() && retained == 0
     }
 
-    /// Compacts the device to so many blocks. Returns whether it was possible.
+    /// Shrinks the device to `blocks` blocks. Returns whether that was possible.
     fn shrink_to(&mut self, blocks: u32) -> Result<bool, StoreError> {
         let dense = f64::from(self.device.ftl().data_pages_per_block()) * DENSE_SHARE;
         let aim = Aim::new(blocks, dense as u32);
@@ -169,7 +168,7 @@ impl PageStore {
         Ok(is_done)
     }
 
-    /// The fewest blocks that hold what the store holds, and leave its collector what it needs.
+    /// The minimum number of blocks for the store's contents and its collector.
     fn least_blocks(&self) -> u32 {
         let (ftl, geometry) = (self.device.ftl(), self.device.geometry());
         let is_other = |&block: &u32| {
@@ -179,7 +178,7 @@ impl PageStore {
         let others = (0..geometry.blocks()).filter(is_other).count() as u64;
         let holds = self.held().count() as u64 + self.promised;
         let full = holds.div_ceil(ftl.data_pages_per_block().into());
-        // One more: the last of the full ones may not be.
+        // One more, as the last full block may be partly filled.
         let kept = u64::from(ftl.collects_below() + OPEN_BLOCKS + 1);
         let least = (others + full + kept).max(FIRST_BLOCKS.into());
         let (mut low, mut high) = (least as u32, geometry.blocks().max(least as u32));

@@ -1,4 +1,4 @@
-//! A new store: where one may be made, and in which order, so that a cut leaves nothing in between.
+//! Creates stores: where this is allowed, and in an order that survives a power cut.
 
 use super::room::next_blocks;
 use super::{FIRST_BLOCKS, OpenOptions, config, look};
@@ -8,18 +8,18 @@ use crate::identity::Identity;
 use crate::medium::{Medium, SECTOR_BYTES};
 use crate::superblock::{Found, Head, Lifetime, MEDIUM_PAGE_BYTES, Superblock};
 
-/// Where there is no hope any more that a protocol needs but a larger store than was asked for.
+/// Upper limit in blocks when searching for the smallest size that a protocol accepts.
 const SUITABLE_MAX: u32 = 1024;
 
-/// Blocks that lie in so many bytes of a medium.
+/// Number of blocks that fit in `bytes` bytes of a medium.
 pub(super) fn blocks_within(pages_per_block: u32, bytes: u64) -> u32 {
     let first = medium_bytes(pages_per_block, 0);
     let of_block = medium_bytes(pages_per_block, 1) - first;
     u32::try_from(bytes.saturating_sub(first) / of_block).unwrap_or(u32::MAX)
 }
 
-/// Whether the making of a store was cut off: its first superblock is there, and no block was ever
-/// used. Nothing is lost if it is made again.
+/// Whether creation of a store was interrupted: its first superblock exists, and no block was ever
+/// used. Creating it again loses nothing.
 ///
 /// # Errors
 /// The medium fails.
@@ -35,11 +35,11 @@ pub(super) fn is_unfinished(medium: &dyn Medium, head: &Head) -> Result<bool, St
     Ok(used.is_none())
 }
 
-/// Whether a store may be made where `found` was found. A store that was cut off in its making, and
-/// an empty file, are free; other things have to be given up in so many words.
+/// Whether a store may be created where `found` was found. Interrupted creations and empty files
+/// may be replaced; anything else only with `OpenOptions::force`.
 ///
 /// # Errors
-/// It may not. The error says why, and what to do.
+/// Creation is not allowed. The error says why, and what to do.
 fn may_create(medium: &dyn Medium, options: &OpenOptions, found: &Found) -> Result<(), StoreError> {
     let refuse = |why: &str| Err(StoreError::NotAStore(why.into()));
     let is_empty = medium.bytes().doing("asking for the length")? == 0;
@@ -62,10 +62,10 @@ fn may_create(medium: &dyn Medium, options: &OpenOptions, found: &Found) -> Resu
     )
 }
 
-/// How many blocks a new store is to have.
+/// The initial number of blocks of a new store.
 ///
 /// # Errors
-/// No store can have these options.
+/// The options are invalid for any store.
 pub(super) fn shape(options: &OpenOptions) -> Result<u32, StoreError> {
     let info = options.protocol.info();
     if info.reprograms {
@@ -103,14 +103,14 @@ pub(super) fn shape(options: &OpenOptions) -> Result<u32, StoreError> {
     Ok(blocks)
 }
 
-/// Makes a store where `found` was found.
+/// Creates a store where `found` was found.
 ///
-/// The first superblock has no blocks and is durable before anything else is written, so that a cut
-/// leaves an empty file, a store that is to be made again, or a store. The second one follows once
+/// The first superblock lists no blocks and is durable before anything else is written. So a cut
+/// leaves an empty file, an interrupted creation, or a store. The second superblock follows once
 /// the room is durable.
 ///
 /// # Errors
-/// There is something else, the options are wrong, or the medium fails.
+/// Something else is there, the options are invalid, or the medium fails.
 pub(super) fn create(
     medium: &dyn Medium,
     options: &OpenOptions,
@@ -141,20 +141,20 @@ pub(super) fn create(
     let identity = superblock.identity;
     let writing = "writing the superblock";
     if found.head.is_none() && medium.bytes().doing("asking for the length")? > 0 {
-        // Nothing is given up where there is no room.
+        // Reserve first: nothing is overwritten unless there is room.
         medium.reserve(bytes).doing("reserving room for a store")?;
         let blank = [0; 2 * MEDIUM_PAGE_BYTES];
         medium.write_at(0, &blank).doing(writing)?;
         medium.sync().doing(writing)?;
     }
     superblock.begin(medium).doing(writing)?;
-    // One that begins small takes its room as it is written to.
+    // A store of minimal size takes its room as it is written.
     let making = match blocks == FIRST_BLOCKS {
         true => medium.lengthen(bytes),
         false => medium.reserve(bytes),
     };
     making.doing("reserving room for a store")?;
-    // As far as a store that has lost a superblock looks for blocks.
+    // Clear marks as far as the recovery of a lost superblock looks for blocks.
     let there = blocks_in(
         medium.bytes().doing("asking for the length")?,
         options.pages_per_block,
@@ -169,7 +169,7 @@ pub(super) fn create(
         0..blocks.max(doubted),
     )
     .doing("clearing marks of an older store")?;
-    // The superblock must not speak of room that a cut takes away.
+    // The superblock must not count room that a cut could take away.
     medium.sync().doing("making the room of a store durable")?;
     superblock.write(medium).doing(writing)?;
     Ok(Head {

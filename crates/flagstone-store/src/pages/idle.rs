@@ -1,4 +1,4 @@
-//! Work that a store does while it is idle, when the program that holds it calls for that.
+//! Work that a store does in idle time, when its program calls for it.
 
 use super::PageStore;
 use crate::error::StoreError;
@@ -10,30 +10,28 @@ use flagstone::nand::FlashError;
 use flagstone::units::Pbn;
 use std::sync::Arc;
 
-/// The share of its blocks that a store has free once there is nothing left to do, beyond those
-/// that its collector keeps free anyway.
+/// Idle work frees one block in this many, beyond those that the collector keeps free anyway.
 const FREE_SHARE: u32 = 16;
 
-/// So many at least.
+/// Minimum number of these free blocks.
 const FREE_LEAST: u32 = 4;
 
-/// Of the share of a store that its bound lets be live, the part that a block may have live to be
-/// collected then. So the store still grows to its bound.
+/// Share of the pages of a block that may be live for idle collection, relative to the store's live
+/// share at its bound. Leaves the store able to grow to its bound.
 const LIVE_SHARE: f64 = 0.75;
 
 impl PageStore {
-    /// Collects old versions ahead of need, and moves at most so many pages for that. Returns how
-    /// many it has moved: none if there is nothing left to do. Commits that follow move no pages
-    /// until a sixteenth of the store has been written. What is moved early may be overwritten
-    /// soon, so that more is written in all (docs/store.md has both figures). Stores with another
-    /// protocol than `seal` or `seal-r` do nothing.
+    /// Collects old versions ahead of need, moving at most `pages` pages. Returns the number of
+    /// pages moved; 0 means that nothing is left to do. Later commits move no pages until a
+    /// sixteenth of the store has been written. Pages moved early may be overwritten soon, so the
+    /// total bytes written increase (docs/store.md has both figures). Does nothing under protocols
+    /// other than `seal` and `seal-r`.
     ///
-    /// Once there is nothing to collect, a store that is larger than it would become by what it
-    /// holds is compacted ([`PageStore::compact`]), if it holds at most 64 pages for each that may
-    /// be moved.
+    /// When there is nothing to collect, a store that compaction would shrink is compacted
+    /// ([`PageStore::compact`]), if it holds at most 64 pages for each of `pages`.
     ///
-    /// A program calls it from time to time, with a few hundred pages, when it has nothing else to
-    /// do; a thread that shares the store may do so as well.
+    /// Call it from time to time, with a few hundred pages, when the program is idle; or from
+    /// another thread that shares the store.
     ///
     /// ```
     /// # use flagstone::units::Lpn;
@@ -45,7 +43,7 @@ impl PageStore {
     /// #     store.commit(tx)?;
     /// # }
     /// while store.idle(256)? > 0 {
-    ///     // There may be something else to do by now.
+    ///     // Check for other work here.
     /// }
     /// # Ok::<(), flagstone_store::StoreError>(())
     /// ```
@@ -65,11 +63,10 @@ impl PageStore {
         Ok(moved)
     }
 
-    /// Erases the blocks that hold nothing that counts, and gives the medium their room back, and
-    /// that of the last blocks to which nothing was ever written: a hole in a file, a discard of a
-    /// block device. The store stays as large as it is, and no data
-    /// is moved. Returns how many bytes were given back: none where the medium cannot. A file that
-    /// writes to that room later has to find it again.
+    /// Erases blocks without live data and gives their room back to the medium, with that of
+    /// never-written blocks at the end: a hole in a file, a discard on a block device. The store
+    /// keeps its size, and no data moves. Returns the number of bytes given back; 0 if the medium
+    /// cannot discard. Later writes to a file must find that room again.
     ///
     /// # Errors
     /// The store was opened for reading, or the medium fails.

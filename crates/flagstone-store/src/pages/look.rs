@@ -1,4 +1,4 @@
-//! What a store is and holds, whether it is whole, and what an opening must not believe.
+//! Describes and checks stores, and detects superblocks and tables that an opening must not trust.
 
 use super::room::next_blocks;
 use super::{OpenOptions, PageStore};
@@ -13,88 +13,86 @@ use flagstone::layout::get;
 use flagstone::units::{Lpn, Pbn, SnapshotId};
 use std::path::Path;
 
-/// What a store is and holds.
+/// Properties and contents of a store.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StoreInfo {
     /// The commit protocol.
     pub protocol: Kind,
-    /// Pages of a block.
+    /// Pages per block.
     pub pages_per_block: u32,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Of them, those that hold nothing.
+    /// Number of blocks that are free.
     pub free_blocks: u32,
-    /// Openings that wrote to it, before this one.
+    /// Number of writing openings before this one.
     pub openings: u32,
-    /// Whether it was closed when this opening found it: nothing if it is of a version that does
-    /// not say. One that was not closed needed recovery, which the opening has carried out.
+    /// Whether the store had been closed when this handle opened it; `None` if its format version
+    /// does not record that. If not closed, this opening has run recovery.
     pub closed: Option<bool>,
-    /// Whether the tables that the last close has left spared this opening the reading of the
-    /// blocks.
+    /// Whether this opening used the tables that the last close left, and did not read the blocks.
     pub resumed: bool,
-    /// What was done to it in its life, this opening included.
+    /// Counters over the life of the store, including this opening.
     pub life: Lifetime,
-    /// How often its blocks were erased: the least, the median, the most. After a crash a block
-    /// that is not full counts as the mean of the others.
+    /// Erase counts of its blocks: minimum, median, maximum. After a crash a block that is not full
+    /// counts as the mean of the others.
     pub erases: [u32; 3],
     /// Bytes of the medium that the store uses.
     pub bytes: u64,
-    /// Pages that hold something.
+    /// Pages that hold data.
     pub pages: u64,
-    /// Bytes of tables in memory.
+    /// Bytes of the tables in memory.
     pub memory: u64,
 }
 
-/// What a check of a whole store has found.
+/// The result of a check of a whole store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CheckReport {
-    /// Pages that were read.
+    /// Number of pages read.
     pub pages: u64,
-    /// Those that cannot be read.
+    /// Pages that cannot be read.
     pub unreadable: Vec<Lpn>,
-    /// Books that do not agree, and what is damaged beside pages.
+    /// Inconsistencies in the metadata, and damage other than to pages.
     pub wrong: Vec<String>,
-    /// Pages of the medium that nothing refers to and that have a wrong checksum. Writes that a
-    /// power cut tore are like this. In a store that was always closed they are damage, and are
-    /// in `wrong` as well.
+    /// Unreferenced pages of the medium with a wrong checksum. A power cut leaves such pages by
+    /// tearing writes. In a store that was always closed they are damage, and are in `wrong` too.
     pub torn: u64,
 }
 
-/// Where a page lies, and what its spare area says.
+/// Address and spare area of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PageFacts {
     /// The page.
     pub at: Lpn,
-    /// Bytes that it has; nothing if it cannot be read.
+    /// Length in bytes. `None` if the page cannot be read.
     pub bytes: Option<usize>,
-    /// The block in which its current version lies.
+    /// The block of the current version.
     pub block: u32,
-    /// Its place there.
+    /// The page's index in that block.
     pub page_in_block: u32,
-    /// The write sequence: every write of a page takes the next.
+    /// The write sequence: each page write takes the next number.
     pub sequence: Option<u64>,
-    /// The transaction, where the protocol writes it down and it still counts.
+    /// The transaction, if the protocol records it and the record is still valid.
     pub transaction: Option<u64>,
-    /// Pages of that transaction, in the last of them.
+    /// Number of pages of that transaction, stored in its last page.
     pub pages_of_transaction: Option<u64>,
     /// The spare area; empty if the page cannot be read.
     pub spare: Vec<u8>,
 }
 
 impl CheckReport {
-    /// Whether all is well.
+    /// Whether no damage was found.
     pub fn is_well(&self) -> bool {
         self.unreadable.is_empty() && self.wrong.is_empty()
     }
 }
 
-/// Holds the head of a store against its medium.
+/// Compares the head of a store with its medium.
 ///
 /// # Errors
-/// The medium ends before the store does, or the superblock that counts has been lost.
+/// The medium is shorter than the store, or the newest superblock was lost.
 pub(crate) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreError> {
     let superblock = &head.superblock;
     let (pages, blocks) = (superblock.pages_per_block, superblock.blocks);
@@ -109,11 +107,11 @@ pub(crate) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
              repair` salvages what can be read"
         )));
     }
-    // The newer one may also be one of which the write was lost: then both look right. A medium of
-    // a fixed size may hold a later life of the store, of which an older copy was put back.
+    // A lost superblock write leaves both superblocks valid, but old. And a medium of a fixed size
+    // may hold a later life of the store, if an older copy was put back over it.
     let may_have_grown = medium.most().is_none();
     if head.may_be_older() || may_have_grown {
-        // A store that is new has at most the blocks of one growth behind it; none has a mark.
+        // A new store has at most one growth's blocks beyond its end, all without marks.
         let end = match head.damaged {
             Some(_) => blocks_in(has, pages),
             None => blocks_in(has, pages).min(blocks.saturating_add(next_blocks(pages, blocks))),
@@ -125,8 +123,8 @@ pub(crate) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
             return Err(newest_is_lost());
         }
     }
-    // Blocks that are left of a larger store are empty. If one is not, the store grew again, and
-    // the writes of both superblocks since then were lost.
+    // Blocks left over from a larger store are empty. If one is not, the store grew again, and the
+    // writes of both superblocks since then were lost.
     let left = blocks..superblock.left.min(blocks_in(has, pages));
     if highest_page(medium, pages, left, superblock.identity)
         .doing("reading a page")?
@@ -137,10 +135,9 @@ pub(crate) fn doubt_head(medium: &dyn Medium, head: &Head) -> Result<(), StoreEr
     Ok(())
 }
 
-/// Holds the pages on a medium against those that a device has, where the superblock may be an
-/// older one: a store may have grown for pages with higher numbers, without using its new blocks
-/// yet. Such pages are passed over by a recovery. All blocks are read, if the medium is long enough
-/// for that.
+/// Compares the pages on a medium with those of the device, for a superblock that may be old. The
+/// store may have grown for pages with higher numbers, and not have used its new blocks yet.
+/// Recovery would ignore such pages. Reads all blocks if the medium is long enough.
 ///
 /// # Errors
 /// There are pages beyond the device, or the medium fails.
@@ -162,13 +159,13 @@ pub(super) fn doubt_pages(
     }
 }
 
-/// Looks whether a medium without superblocks is blank indeed.
+/// Verifies that a medium without superblocks is really blank.
 ///
 /// # Errors
-/// There are blocks of a store whose superblocks are gone.
+/// There are blocks of a store whose superblocks are lost.
 pub(crate) fn doubt_blank(medium: &dyn Medium) -> Result<(), StoreError> {
     let has = medium.bytes().doing("asking for the length")?;
-    // As much as a new store takes, in which there is a mark if there is any.
+    // The room of a new store: if there are marks, one lies within it.
     let end = (has / MEDIUM_PAGE_BYTES as u64).min(mark_page(128, super::FIRST_BLOCKS));
     for place in mark_page(128, 0)..end {
         let bytes = signed_mark(medium, place).doing("looking for an older store")?;
@@ -183,12 +180,12 @@ pub(crate) fn doubt_blank(medium: &dyn Medium) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Threads that ask for what an opening reads. A request is a call of the system that takes half as
-/// long as a read, so that one thread alone keeps two reads under way.
+/// Threads that request read-ahead for an opening. A request is a system call that takes half as
+/// long as a read, so one thread alone keeps two reads in flight.
 pub(super) const ASKING: u32 = 4;
 
-/// Asks for what an opening reads of some of the blocks, those of one of the threads: their marks
-/// and first pages, and before that the summary of the block before.
+/// Requests read-ahead for one thread's share of the blocks: marks and first pages, and before each
+/// the summary of the previous block.
 pub(super) fn expect_marks(expecting: &Expecting, superblock: &Superblock, thread: u32) {
     let (pages, blocks) = (superblock.pages_per_block, superblock.blocks);
     for block in (thread..=blocks).step_by(ASKING as usize) {
@@ -197,10 +194,10 @@ pub(super) fn expect_marks(expecting: &Expecting, superblock: &Superblock, threa
     }
 }
 
-/// Holds the marks that an opening has read against the superblock.
+/// Compares the marks that an opening has read with the superblock.
 ///
 /// # Errors
-/// One is of an opening that the superblock does not know.
+/// A mark belongs to an opening that the superblock does not know.
 pub(super) fn doubt_marks(notes: &Notes) -> Result<(), StoreError> {
     match notes.damage().newer.is_empty() {
         true => Ok(()),
@@ -208,10 +205,10 @@ pub(super) fn doubt_marks(notes: &Notes) -> Result<(), StoreError> {
     }
 }
 
-/// Whether an opening that has read the blocks knows what each of them holds.
+/// Verifies that an opening knows the contents of every block it has read.
 ///
 /// # Errors
-/// A mark is damaged. A cut tears none: its block holds pages that cannot be told.
+/// A mark is damaged, so pages of its block cannot be identified. A power cut tears no marks.
 pub(super) fn doubt_damaged_marks(notes: &Notes) -> Result<(), StoreError> {
     match notes.damage().marks.first() {
         None => Ok(()),
@@ -231,7 +228,7 @@ fn newest_is_lost() -> StoreError {
 }
 
 impl PageStore {
-    /// What the store is and holds.
+    /// Describes the store.
     pub fn info(&self) -> StoreInfo {
         let ftl = self.device.ftl();
         let geometry = self.device.geometry();
@@ -256,7 +253,7 @@ impl PageStore {
         }
     }
 
-    /// Where a page lies and what its spare area says; nothing for a page that holds nothing.
+    /// Address and spare area of a page. `None` if the page is empty.
     pub fn facts(&self, at: Lpn) -> Option<PageFacts> {
         let ftl = self.device.ftl();
         let Slot::Page(place) = (at.0 < self.device.pages()).then(|| ftl.slot(at))? else {
@@ -268,7 +265,7 @@ impl PageStore {
         if bytes.is_none() {
             spare.clear();
         }
-        // Only SEAL has the transaction at a place of its own.
+        // Only SEAL has a field for the transaction.
         let field = |name: &str| {
             let is_seal = matches!(self.opened.superblock.protocol, Kind::Seal | Kind::SealR);
             let mut layouts = flagstone::commit::LAYOUTS.iter();
@@ -292,7 +289,7 @@ impl PageStore {
         })
     }
 
-    /// Goes on with the counters of an older store, whose contents this one has.
+    /// Continues the counters of an older store, whose contents this store has.
     pub(crate) fn go_on_counting(&mut self, older: Lifetime) {
         *self.notes.before() = Lifetime {
             carried: true,
@@ -303,7 +300,7 @@ impl PageStore {
         stats.commits = 0;
     }
 
-    /// Reads everything and compares the books. It changes nothing.
+    /// Reads everything and checks the metadata for consistency. Changes nothing.
     ///
     /// # Errors
     /// The medium fails.
@@ -311,8 +308,7 @@ impl PageStore {
         self.check_with(&mut |_| ())
     }
 
-    /// As [`PageStore::check`]; `progress` hears of the pages that were read since it was called
-    /// last.
+    /// Like [`PageStore::check`]. `progress` receives the number of pages read since its last call.
     ///
     /// # Errors
     /// As [`PageStore::check`].
@@ -345,7 +341,7 @@ impl PageStore {
         Ok(report)
     }
 
-    /// Compares the books, and says what was found damaged beside pages. It reads no page.
+    /// Checks the metadata, and reports known damage other than to pages. Reads no page.
     pub(crate) fn check_books(&self) -> Result<CheckReport, StoreError> {
         self.is_well()?;
         let mut report = CheckReport::default();
@@ -386,7 +382,7 @@ impl PageStore {
         Ok(report)
     }
 
-    /// The pages that hold something in a snapshot, in ascending order.
+    /// The pages that hold data in a snapshot, in ascending order.
     pub(crate) fn held_in(&self, id: SnapshotId) -> Result<Vec<Lpn>, StoreError> {
         let ftl = self.device.ftl();
         let mut held = Vec::new();
@@ -408,8 +404,8 @@ impl PageStore {
         self.keyed.clone()
     }
 
-    /// Pages of the medium that nothing refers to and that have a wrong checksum, but for those of
-    /// blocks whose mark is damaged.
+    /// Number of unreferenced pages with a wrong checksum, ignoring blocks in `but`, whose marks
+    /// are damaged.
     fn torn(&self, but: &[u32]) -> u64 {
         let (ftl, geometry) = (self.device.ftl(), self.device.geometry());
         let mut torn = 0;

@@ -1,4 +1,4 @@
-//! How a store is opened: what can be set, and the defaults.
+//! Options for opening a store, and their defaults.
 
 use super::config;
 use crate::error::StoreError;
@@ -7,50 +7,48 @@ use flagstone::ftl::{Config, Mistake};
 use flagstone::mistakes::Mistaken;
 use std::path::Path;
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct OpenOptions {
-    /// Whether to make a store where there is none: in a file that is missing or empty, of length
-    /// 0. Anything else that is no store is refused, and stays as it is.
+    /// Create a store if the file is missing or empty (length 0). Anything else that is not a store
+    /// is refused and left unchanged.
     pub create: bool,
-    /// Whether to make a store as well where something else is, which is lost: a file that is not
-    /// empty, or a block device, which is never empty. A store that is there is opened and not
-    /// replaced. It has no effect without `create`.
+    /// Also create a store over other contents, which are lost: a nonempty file, or a block device,
+    /// which is never empty. An existing store is opened, not replaced. No effect without `create`.
     pub force: bool,
-    /// Whether to read only. Several may do so at once.
+    /// Open read-only. Several handles may do so at once.
     pub read_only: bool,
-    /// Whether to read from the medium what the system has in its cache, as a check wants it.
+    /// Read from the medium, bypassing the system's cache, as checks need.
     pub uncached: bool,
-    /// Whether to open what is left where the medium refuses to read some of its sectors. The store
-    /// is only read then: a transaction whose pages are refused may look as if it had not
-    /// committed.
+    /// Open what is left if the medium refuses to read some sectors. The store is then read-only. A
+    /// transaction with unreadable pages may look uncommitted.
     pub salvage: bool,
-    /// The commit protocol of a new store: any that does not reprogram pages.
+    /// Commit protocol of a new store: any that does not reprogram pages.
     pub protocol: Kind,
-    /// Pages of a block of a new store, from 16 to 128.
+    /// Pages per block of a new store, from 16 to 128.
     pub pages_per_block: u32,
-    /// Bytes of a new store to begin with, as far as it needs no more. It grows from there.
+    /// Initial bytes of a new store, unless it needs more. It grows from there.
     pub bytes: u64,
-    /// How much room a store takes, as a multiple of what it holds, before it collects blocks that
-    /// hold old versions instead of growing; at least 1.1.
+    /// Maximum size of a store as a multiple of its contents; at least 1.1. At that size it
+    /// collects blocks with old versions instead of growing.
     pub space: f64,
-    /// Bytes of memory for pages, of a store that threads share (`SharedPages`); others have none.
+    /// Bytes of page cache of a store that threads share (`SharedPages`). Other stores have none.
     pub cache: u64,
-    /// What the identity of a new store is made of; nothing for the random source of the system. It
-    /// is for those who must get the same bytes each time: two stores with one identity on one
-    /// medium, one after the other, are not told apart. 0 makes a store without an identity, as
-    /// older versions of the format made them.
+    /// Seed for the identity of a new store; `None` uses the system's random source. For callers
+    /// that need the same bytes each time: two stores with the same identity, created one after the
+    /// other on one medium, cannot be told apart. 0 creates a store without an identity, like older
+    /// versions of the format.
     #[doc(hidden)]
     pub identity: Option<u64>,
-    /// Whether a block is collected as a whole by the commit that needs its room, and not in steps
-    /// ahead of it. With it one can see what steps are good for.
+    /// Collect a block entirely within the commit that needs its room, not in steps ahead of it.
+    /// Shows the benefit of steps.
     #[doc(hidden)]
     pub whole_collections: bool,
-    /// A rule that is left out on purpose, in builds that can.
+    /// A rule to omit on purpose, in builds that support mistakes.
     #[doc(hidden)]
     pub mistake: Mistaken<Mistake>,
-    /// The key of a store that is encrypted. A new store is encrypted with it.
+    /// Key of an encrypted store. A new store is encrypted with it.
     #[cfg(feature = "encryption")]
     pub key: Option<crate::Key>,
 }
@@ -78,7 +76,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Options to open a store that is there.
+    /// Options to open an existing store.
     pub fn existing() -> OpenOptions {
         OpenOptions {
             create: false,
@@ -87,7 +85,7 @@ impl OpenOptions {
         }
     }
 
-    /// As these, to make a store as well where something else is: see [`OpenOptions::force`].
+    /// Also creates a store over other contents, see [`OpenOptions::force`].
     #[must_use]
     pub fn forced(self) -> OpenOptions {
         OpenOptions {
@@ -97,7 +95,7 @@ impl OpenOptions {
         }
     }
 
-    /// As these, for reading only.
+    /// Opens read-only.
     #[must_use]
     pub fn reading(self) -> OpenOptions {
         OpenOptions {
@@ -108,7 +106,7 @@ impl OpenOptions {
         }
     }
 
-    /// As these, reading from the medium and not from the system's cache.
+    /// Reads from the medium, not from the system's cache.
     #[must_use]
     pub fn uncached(self) -> OpenOptions {
         OpenOptions {
@@ -117,7 +115,7 @@ impl OpenOptions {
         }
     }
 
-    /// As these, for reading what is left where the medium refuses to read some of its sectors.
+    /// Reads what is left if the medium refuses to read some sectors, see [`OpenOptions::salvage`].
     #[must_use]
     pub fn salvaging(self) -> OpenOptions {
         OpenOptions {
@@ -126,7 +124,7 @@ impl OpenOptions {
         }
     }
 
-    /// Whether they can be, for any store.
+    /// Validates the options that concern any store.
     ///
     /// # Errors
     /// The bound of the room cannot be kept.
@@ -140,14 +138,14 @@ impl OpenOptions {
         }
     }
 
-    /// Whether an opening makes a store in a file, which is missing or empty.
+    /// Whether an opening would create a store at `path`: the file is missing or empty.
     pub(crate) fn would_make(&self, path: &Path) -> bool {
         let is_free =
             std::fs::metadata(path).map_or(true, |meta| meta.is_file() && meta.len() == 0);
         self.create && !self.read_only && is_free
     }
 
-    /// The settings of the translation layer.
+    /// Translation layer settings.
     pub(super) fn config(&self) -> Config {
         let mut config = config();
         config.works_ahead = !self.whole_collections;
@@ -163,7 +161,7 @@ impl OpenOptions {
         false
     }
 
-    /// As these, with the key of others.
+    /// These options with the key of `other`.
     pub(crate) fn with_key_of(self, other: &OpenOptions) -> OpenOptions {
         #[cfg(feature = "encryption")]
         return OpenOptions {
@@ -177,7 +175,7 @@ impl OpenOptions {
         }
     }
 
-    /// As these, with another protocol for a new store.
+    /// These options with `protocol` for a new store.
     #[must_use]
     pub fn with_protocol(self, protocol: Kind) -> OpenOptions {
         OpenOptions { protocol, ..self }

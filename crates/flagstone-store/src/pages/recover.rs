@@ -1,21 +1,20 @@
-//! A store whose medium had no room for a write, though it had promised it: a file system that
-//! copies on write (btrfs), a thin volume. The medium is well, and the disk is full.
+//! Handles a write that found no room although the medium had reserved it: on a copy-on-write file
+//! system (btrfs) or a thin volume. The medium works, but the disk is full.
 //!
-//! What the store has in memory is more than what is durable then: it may name pages that were not
-//! written. So the store is opened again over the same medium, within the call that failed or the
-//! one that finds out, and its holder goes on with what is durable. What was in flight is judged by
-//! what the opening finds, as after a power cut: a transaction whose pages are all there has
-//! committed, and any other one has not. What the opening finds is made durable before it is
-//! believed.
+//! At that point the tables in memory are ahead of the medium: they may name pages that were not
+//! written. So the store reopens itself over the same medium, within the failed call or the call
+//! that discovers the failure, and continues from the durable state. As after a power cut, the
+//! opening decides about transactions in flight: one whose pages are all there has committed, any
+//! other has not. What the opening finds is made durable before it is trusted.
 //!
 //! ```text
 //!   write: no room ──> writes stop ──> live transactions are read into memory ──> the opening
 //!                                      ──> the call fails: full, or its commit is found there
 //! ```
 //!
-//! A live transaction goes on: its pages are in memory, and are written once more when the next
-//! call of it writes. Each page is read back before the opening, and has to be what the transaction
-//! has written last by its length and checksum. If one is not, the store is broken, as it is by any
+//! Live transactions continue: their pages are kept in memory, and written again by the
+//! transaction's next write. Before the opening each page is read back, and must match the length
+//! and checksum of the transaction's last write. If one does not, the store is broken, as after any
 //! other failure of its medium.
 
 use super::PageStore;
@@ -32,32 +31,32 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-/// What a store does after a write that has found no room.
+/// What a store does after a write has found no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AtNoRoom {
-    /// It is broken until its holder opens it again.
+    /// The store is broken until its holder reopens it.
     Breaks,
-    /// It opens itself again. Live transactions are lost.
+    /// The store reopens itself. Live transactions are lost.
     Recovers,
-    /// It opens itself again. Live transactions go on.
+    /// The store reopens itself. Live transactions continue.
     Rescues,
 }
 
-/// The length and the checksum of a page; nothing for one that was trimmed.
+/// Length and checksum of a page; `None` for a trimmed page.
 type Sum = Option<(usize, u32)>;
 
-/// What is known of a live transaction, so that it can go on.
+/// State of a live transaction, needed to continue it.
 #[derive(Debug, Default)]
 pub(super) struct Live {
-    /// Its number in the device, which was opened again since it began; nothing if that knows
-    /// nothing of it yet.
+    /// The transaction's number in the reopened device; `None` if that does not know the
+    /// transaction yet.
     in_device: Option<TxId>,
     sums: FxHashMap<Lpn, Sum>,
-    /// The page that is being written, and what the transaction had written to it before.
+    /// The page being written, and what the transaction had written to it before.
     doubtful: Option<(Lpn, Option<Sum>)>,
-    /// Whether the opening has found that page as it was being written.
+    /// Whether the opening has found the new contents of that page.
     has_last: bool,
-    /// Pages that the device does not have any more.
+    /// Pages that the device no longer has.
     rescued: BTreeMap<Lpn, Option<Box<[u8]>>>,
 }
 
@@ -66,9 +65,9 @@ fn sum_of(page: Option<&[u8]>) -> Sum {
 }
 
 impl PageStore {
-    /// Sets what becomes of the store after a write that has found no room where room was promised:
-    /// whether it opens itself again, or is broken until its holder does so. Whether live
-    /// transactions go on if `rescues`.
+    /// Sets how the store reacts to a write that finds no room where room was reserved. With
+    /// `recovers` it reopens itself, otherwise it is broken until its holder reopens it. With
+    /// `rescues` live transactions continue.
     pub(crate) fn recover_from_no_room(&mut self, recovers: bool, rescues: bool) {
         let is_able = matches!(self.opened.superblock.protocol, Kind::Seal | Kind::SealR);
         self.at_no_room = match (recovers && is_able && !self.read_only, rescues) {
@@ -80,13 +79,13 @@ impl PageStore {
         self.places.recover_from_no_room(recovers);
     }
 
-    /// Has the store be broken by a write that has found no room where room was promised, until it
-    /// is opened again: for a holder that opens it again itself ([`PageStore::has_lost_room`]).
+    /// Makes the store broken after a write that finds no room where room was reserved, until it is
+    /// reopened: for holders that reopen it themselves ([`PageStore::has_lost_room`]).
     pub fn break_at_no_room(&mut self) {
         self.recover_from_no_room(false, false);
     }
 
-    /// Notes a transaction that has begun.
+    /// Registers a transaction that has begun.
     pub(super) fn note_begun(&mut self, tx: TxId) {
         if self.at_no_room == AtNoRoom::Rescues {
             let in_device = Some(tx);
@@ -98,8 +97,8 @@ impl PageStore {
         }
     }
 
-    /// Notes what a transaction is about to write to a page; nothing if it trims it. It is doubtful
-    /// until [`PageStore::note_written`].
+    /// Records what a transaction is about to write to a page; `None` for a trim. The page is
+    /// doubtful until [`PageStore::note_written`].
     pub(super) fn note_write(&mut self, tx: TxId, at: Lpn, page: Option<&[u8]>) {
         if let Some(live) = self.live.get_mut(&tx) {
             let before = live.sums.insert(at, sum_of(page));
@@ -107,8 +106,8 @@ impl PageStore {
         }
     }
 
-    /// Notes what became of the write of a page. One that found no room has succeeded if the
-    /// transaction has it in memory now.
+    /// Records the result of a page write. A write that found no room has succeeded if the reopened
+    /// store holds the page for the transaction.
     pub(super) fn note_written(
         &mut self,
         tx: TxId,
@@ -118,7 +117,7 @@ impl PageStore {
             return done;
         };
         let Some((at, before)) = live.doubtful.take() else {
-            // The store was opened again meanwhile, and found out.
+            // The store was reopened meanwhile, which decided the outcome.
             return match live.has_last {
                 true => Ok(()),
                 false => done,
@@ -133,7 +132,7 @@ impl PageStore {
         done
     }
 
-    /// The number that a transaction has in the device, which gets what it does not have of it.
+    /// The transaction's number in the device. First writes the pages that the device lacks.
     pub(super) fn number_to_write(&mut self, tx: TxId) -> Result<TxId, StoreError> {
         let Some(live) = self.live.get(&tx) else {
             return Ok(tx);
@@ -164,14 +163,14 @@ impl PageStore {
                 None => self.trim_in_device(number, at)?,
             }
         }
-        // All of them: what fails before keeps all of them in memory.
+        // Clear all at once: an earlier failure keeps all of them in memory.
         if let Some(live) = self.live.get_mut(&tx) {
             live.rescued.clear();
         }
         Ok(number)
     }
 
-    /// What a transaction reads of a page that is only in memory; nothing if the device knows.
+    /// The transaction's version of a page that is only in memory. `None` if the device has it.
     pub(super) fn read_rescued(&self, tx: TxId, at: Lpn, into: &mut [u8]) -> Option<Option<usize>> {
         let page = self.live.get(&tx)?.rescued.get(&at)?;
         Some(page.as_ref().map(|page| {
@@ -180,13 +179,13 @@ impl PageStore {
         }))
     }
 
-    /// The number of a transaction for reading: nothing if the device knows nothing of it.
+    /// The transaction's number for reading; `None` if the device does not know the transaction.
     pub(super) fn number_to_read(&self, tx: Option<TxId>) -> Option<TxId> {
         let tx = tx?;
         self.live.get(&tx).map_or(Some(tx), |live| live.in_device)
     }
 
-    /// A transaction is over. Returns the number that it has in the device.
+    /// Ends a transaction. Returns its number in the device.
     pub(super) fn end_live(&mut self, tx: TxId) -> Option<TxId> {
         match self.live.remove(&tx) {
             Some(live) => live.in_device,
@@ -194,19 +193,19 @@ impl PageStore {
         }
     }
 
-    /// Opens the store again if another thread has found no room for what this store asked of it.
+    /// Reopens the store if another thread has found no room for this store's writes.
     pub(crate) fn mend(&mut self) {
         if self.places.waits_for_room() {
             let _ = self.take_failure();
         }
     }
 
-    /// What the medium has refused, as an error: the store is broken, or was opened again.
+    /// Turns a refusal of the medium into an error. The store is broken or was reopened.
     pub(super) fn take_failure(&mut self) -> StoreError {
         let Some((what, error)) = self.notes.trouble.take() else {
             return match (&self.broken, &self.no_room) {
                 (Some(why), _) => StoreError::Broken(why.clone()),
-                // Another call has found out.
+                // Another call has discovered it.
                 (None, Some(why)) => StoreError::Full(why.clone()),
                 (None, None) => StoreError::Broken(String::new()),
             };
@@ -214,7 +213,7 @@ impl PageStore {
         let why = format!("{what}: {error}");
         if self.at_no_room != AtNoRoom::Breaks && is_no_room(&error) {
             let places = Arc::clone(&self.places);
-            // Nobody goes on with what was asked for before it is thrown away, or known to be lost.
+            // Until pending writes are discarded or known to be lost, no other thread may write.
             let _no_writes = places.stop_writing();
             match self.open_again(&places) {
                 Ok(()) => {
@@ -231,7 +230,7 @@ impl PageStore {
         StoreError::io(what, error)
     }
 
-    /// Opens the store again over the same medium, while nobody writes to it.
+    /// Reopens the store over the same medium. No other thread writes meanwhile.
     fn open_again(&mut self, places: &Arc<Places>) -> Result<(), StoreError> {
         self.rescue()?;
         places.forgive_misreads(false);
@@ -296,7 +295,7 @@ impl PageStore {
                 let Some(before) = before else {
                     return Err(lost(at));
                 };
-                // The device has not taken it.
+                // The device has not accepted the write.
                 live.has_last = false;
                 let Some(before) = before else {
                     live.sums.remove(&at);
@@ -314,8 +313,8 @@ impl PageStore {
         Ok(())
     }
 
-    /// Reads a page as a transaction of the device has it, or as it was committed last, whichever
-    /// has this sum: a commit that failed may have ended the transaction, with its pages in place.
+    /// Reads the version of a page that has this sum: the transaction's own or the committed one. A
+    /// failed commit may have ended the transaction with its pages in place.
     fn page_with(
         &mut self,
         tx: Option<TxId>,
@@ -351,8 +350,8 @@ impl PageStore {
         Ok(())
     }
 
-    /// Whether the store holds what a transaction has written that was being committed when the
-    /// store was opened again: then it has committed.
+    /// Whether the reopened store holds everything that the transaction wrote. The transaction was
+    /// being committed, so it has then committed.
     pub(super) fn has_all_of(&mut self, tx: TxId) -> bool {
         let Some(live) = self.live.remove(&tx) else {
             return false;
@@ -367,16 +366,15 @@ impl PageStore {
         has_all
     }
 
-    /// Whether a write may be tried now: there may be no room still that there was none of.
+    /// Whether a write may be tried: if room ran out before, checks for room again.
     pub(super) fn may_write_now(&mut self) -> Result<(), StoreError> {
         self.mend();
         self.may_write()?;
         self.wait_for_room()
     }
 
-    /// Refuses to write as long as the medium has no room for one page. It is asked by writing the
-    /// older of the two superblocks in its place once more: so each attempt costs one write, and
-    /// not one more opening.
+    /// Refuses writes while the medium lacks room for one page. The test rewrites the older
+    /// superblock in place, so an attempt costs one write and no further opening.
     fn wait_for_room(&mut self) -> Result<(), StoreError> {
         if !self.is_short {
             return Ok(());
@@ -390,7 +388,7 @@ impl PageStore {
             .and_then(|()| medium.write_at(place, &page));
         match probed {
             Err(error) if is_no_room(&error) => Err(StoreError::Full(no_room_yet(&error))),
-            // Another failure will show at the next write.
+            // Any other failure will show at the next write.
             _ => {
                 self.is_short = false;
                 Ok(())

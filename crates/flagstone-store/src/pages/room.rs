@@ -1,5 +1,5 @@
-//! How much room a store takes: it grows while its bound allows that, and the last blocks of one
-//! that cannot grow any more are not for new pages.
+//! Room of a store: it grows while its bound allows, and a store that cannot grow any more keeps
+//! its last blocks from new pages.
 
 use super::{FIRST_BLOCKS, PageStore};
 use crate::error::StoreError;
@@ -12,52 +12,52 @@ use flagstone::units::{Lpn, Nanos, Pbn};
 /// Bytes of a page of the medium.
 pub(super) const PAGE: u64 = MEDIUM_PAGE_BYTES as u64;
 
-/// Of the pages that the bound of a store leaves dead, the part that the blocks of the collector
-/// have dead at least, however few these blocks are. With the default bound a quarter of their
-/// pages is dead then, and a page that is overwritten costs the move of at most one other.
+/// Minimum share of dead pages in the collector's blocks, relative to the dead share that the
+/// store's bound gives. Holds however few these blocks are. With the default bound a quarter of
+/// their pages is dead, so an overwritten page costs at most one move of another page.
 const DEAD_SHARE: f64 = 0.75;
 
-/// Blocks that are being written, one by the host and one by the collector: their pages are not
-/// collected.
+/// Open blocks: one of the host and one of the collector. Their pages are not collected.
 pub(super) const OPEN_BLOCKS: u32 = 2;
 
-/// Blocks that a store which cannot grow keeps from new pages, beside those that its collector
-/// keeps free anyway. Of the latter two may be being written, and one has to gain a page whenever a
-/// block is collected: without them a full store could not even overwrite a page.
+/// Blocks that a store which cannot grow keeps from new pages, beyond those that the collector
+/// keeps free. Two of the latter may be open, and each collection must gain a page: without this
+/// slack a full store could not even overwrite a page.
 const SLACK_BLOCKS: u32 = 1;
 
-/// The share of a store that these blocks are at most: that of a small one with the default bound.
+/// Maximum share of a store for these blocks: that of a small store with the default bound.
 const SLACK_SHARE: f64 = 1.0 / 3.0;
 
-/// The part of these blocks that stays free of transactions that overwrite pages. The collector
-/// goes on with it: a transaction that leaves it alone finds room for its commit.
+/// The part of these blocks that overwriting transactions must leave free. The collector continues
+/// with it, so that a transaction always finds room for its commit.
 const COLLECTOR_SHARE: f64 = 2.0 / 3.0;
 
-/// Pages of a medium that cannot become larger, for each one that may hold something: with fewer,
-/// each overwritten page costs the moves of many.
+/// Minimum number of pages, on a medium that cannot grow, for each page that may hold data. With
+/// fewer, each overwritten page costs many moves.
 const LEAST_SPACE: f64 = 1.1;
 
-/// How many times its bound a store may take while snapshots are open, and pages that it may take
-/// anyway: blocks with pages of theirs are not collected. Beyond that the oldest snapshots end.
+/// With open snapshots a store may take this many times its bound, and at least the following
+/// number of pages: blocks with pages of snapshots are not collected. Beyond that the oldest
+/// snapshots end.
 const SNAPSHOT_ROOM: f64 = 2.0;
 const SNAPSHOT_PAGES: f64 = 8192.0;
 
-/// The least share of its room that a store fills with the pages of live transactions. When they
-/// commit, what they have replaced is collected, and it fills the room with less.
+/// Minimum share of its room that a store fills with pages of live transactions. After their commit
+/// the replaced versions are collected, and the share falls.
 const FILL_UNCOMMITTED: f64 = 0.8;
 
-/// A store in which live transactions have more than this share of the room grows in small steps.
+/// A store in which live transactions hold more than this share of the room grows in small steps.
 const LARGE_SHARE: f64 = 1.0 / 16.0;
 
-/// Blocks that a store with `blocks` of them grows by at a time: an eighth, and a mebibyte or eight
-/// blocks at least.
+/// Number of blocks by which a store of `blocks` blocks grows: an eighth, and at least a mebibyte
+/// and eight blocks.
 pub(super) fn next_blocks(pages_per_block: u32, blocks: u32) -> u32 {
     (blocks / 8).max((256 / pages_per_block).clamp(2, 8))
 }
 
 impl PageStore {
-    /// Sees to it that a page can be written: one beyond the store, or one that takes room which it
-    /// has not taken yet, may need a larger one.
+    /// Grows the store if needed to write page `at`: it may lie beyond the store, or, with
+    /// `is_new`, take room that it did not have.
     pub(super) fn make_room_at(&mut self, at: Lpn, is_new: bool) -> Result<(), StoreError> {
         self.reach(at)?;
         if is_new {
@@ -66,9 +66,9 @@ impl PageStore {
         self.make_room()
     }
 
-    /// Grows the store until it has a page. Where it can be sparse, it takes no room for that: it
-    /// has blocks then which are not given out until it grows into them ([`PageStore::grow_by`]).
-    /// Elsewhere it grows at once, and takes none if there is no room for all of that.
+    /// Grows the store until it contains page `at`. A sparse store takes no room for that: its new
+    /// blocks are not allocated until it grows into them ([`PageStore::grow_by`]). Any other store
+    /// grows at once, or not at all if the room is insufficient.
     fn reach(&mut self, at: Lpn) -> Result<(), StoreError> {
         while at.0 >= self.device.pages() {
             let geometry = self.device.geometry();
@@ -85,10 +85,9 @@ impl PageStore {
         Ok(())
     }
 
-    /// Grows the store by blocks that are not given out yet, where it can be sparse. Returns how
-    /// many it has more.
+    /// Adds blocks that are not allocated yet, if the store can be sparse. Returns their number.
     fn lengthen_by(&mut self, more: u32) -> Result<u32, StoreError> {
-        // The marks that an encrypted store signs would take room in the new blocks.
+        // In an encrypted store the signed marks of new blocks would take room.
         if !self.may_be_sparse() || self.keyed.has_key() {
             return self.lengthen(more);
         }
@@ -101,13 +100,13 @@ impl PageStore {
         grown
     }
 
-    /// Whether blocks may have no room. A root would name some of them for the mapping table.
+    /// Whether blocks may lack room. Not under protocols whose roots name blocks for the mapping
+    /// table.
     fn may_be_sparse(&self) -> bool {
         self.opened.superblock.protocol == Kind::Seal
     }
 
-    /// Takes room for blocks that the store has already, and gives them out. Returns how many
-    /// these are: all or none.
+    /// Reserves room for existing blocks and allocates them. Returns their number: all or none.
     fn give_out_more(&mut self, blocks: u32) -> u32 {
         let (geometry, first) = (
             *self.device.geometry(),
@@ -117,7 +116,7 @@ impl PageStore {
         let bytes = u64::from(blocks) * u64::from(geometry.pages_per_block + 1) * PAGE;
         let medium = self.places.medium();
         if let Err(error) = medium.take(offset, bytes) {
-            // What was taken until the medium had no more. Nothing hangs on it.
+            // Discard the part that was reserved before the medium ran out. A failure is harmless.
             let _ = medium.discard(offset, bytes);
             *self.notes.refused() = Some(error.to_string());
             return 0;
@@ -127,17 +126,16 @@ impl PageStore {
         blocks
     }
 
-    /// Keeps the last blocks of a sparse store, to which nothing was ever written, from being given
-    /// out: the medium has no room for them.
+    /// Withholds the last, never-written blocks of a sparse store from allocation: the medium may
+    /// have no room for them.
     pub(super) fn find_blocks_without_room(&mut self) {
         if !self.read_only && self.may_be_sparse() && self.places.medium().is_thin() {
             self.device.give_out(self.end_of_written());
         }
     }
 
-    /// Gives the room back of the last blocks to which nothing was ever written, where the store
-    /// can be sparse, but for those that the collector keeps free. Returns how many bytes these
-    /// are.
+    /// Discards the never-written blocks at the end, if the store can be sparse, except those that
+    /// the collector keeps free. Returns the number of bytes.
     pub(super) fn give_unwritten_back(&mut self) -> u64 {
         let (ftl, unwritten) = (self.device.ftl(), self.end_of_written());
         let end = ftl.blocks_with_room();
@@ -150,7 +148,7 @@ impl PageStore {
         }
         let mark = |block| mark_page(self.device.geometry().pages_per_block, block);
         let (offset, bytes) = (mark(first) * PAGE, (mark(end) - mark(first)) * PAGE);
-        // Nothing hangs on it: where the medium refuses, the store keeps the room.
+        // A failure is harmless: the store keeps the room.
         if !self.places.medium().discard(offset, bytes).unwrap_or(false) {
             return 0;
         }
@@ -159,8 +157,8 @@ impl PageStore {
         bytes
     }
 
-    /// The block behind the last one to which anything may have been written, and behind those that
-    /// a new store has.
+    /// The block after the last one that may have been written, and at least the block count of a
+    /// new store.
     fn end_of_written(&self) -> u32 {
         let geometry = *self.device.geometry();
         let mark = |block: u32| mark_page(geometry.pages_per_block, block);
@@ -169,9 +167,8 @@ impl PageStore {
         last.map_or(FIRST_BLOCKS.min(geometry.blocks()), |last| last + 1)
     }
 
-    /// Asks the device for something that takes room, in a store that grows where that is wanting:
-    /// versions of a live transaction cannot be collected, and it was not known how many it would
-    /// have.
+    /// Runs a device request that takes room, and grows the store if room is lacking: versions of a
+    /// live transaction cannot be collected, and their number was not known in advance.
     pub(super) fn with_room<T>(
         &mut self,
         mut ask: impl FnMut(&mut Device, Nanos) -> Result<T, DeviceError>,
@@ -185,7 +182,7 @@ impl PageStore {
         }
     }
 
-    /// Grows the store if little is left and what it holds is not to be crowded any more.
+    /// Grows the store if little room is left and its bound allows it.
     pub(super) fn make_room(&mut self) -> Result<(), StoreError> {
         if (self.is_thin || self.has_holes) && thin::is_short(self.places.medium()) {
             return Err(StoreError::Full(
@@ -198,13 +195,13 @@ impl PageStore {
         if ftl.free_blocks() <= ftl.collects_below() {
             let (open, retained) = ftl.snapshots();
             let live = ftl.live_pages() as f64;
-            // What snapshots keep from being collected is no reason to grow as long as other blocks
-            // are worth it.
+            // Pages retained by snapshots do not justify growth as long as other blocks are worth
+            // collecting.
             let is_held_up = open > 0
                 && ftl.fewest_live().is_none_or(|pages| {
                     f64::from(pages) > self.fill * f64::from(ftl.data_pages_per_block())
                 });
-            // Of the room for dead pages, those of live transactions get less.
+            // Live transactions get a smaller share of the room for dead pages.
             let uncommitted = self.device.uncommitted() as f64;
             let spared = uncommitted * (1.0 - self.fill / self.fill.max(FILL_UNCOMMITTED));
             let live = live - retained as f64 - spared;
@@ -234,13 +231,13 @@ impl PageStore {
         1.0 - (1.0 - self.fill) * DEAD_SHARE
     }
 
-    /// Pages of the blocks that the collector chooses among once it works: all blocks but those
-    /// that it keeps free and those that are being written.
+    /// Number of pages among which the collector selects: all blocks except those that it keeps
+    /// free and open ones.
     ///
-    /// The share of these pages that is live decides what a victim costs. In a large store nearly
-    /// all blocks are among them. In a store of 16 blocks most blocks are not: if its pages filled
-    /// two thirds of all blocks, each victim would be nearly all live, and each commit would move a
-    /// whole block or two.
+    /// The live share of these pages determines the cost of a victim. In a large store nearly all
+    /// blocks are among them. In a store of 16 blocks most are not: if live pages filled two thirds
+    /// of all blocks, each victim would be nearly all live, and each commit would move a whole
+    /// block or two.
     fn collected_pages(&self) -> f64 {
         let ftl = self.device.ftl();
         let others = u64::from(ftl.collects_below() + OPEN_BLOCKS);
@@ -248,11 +245,10 @@ impl PageStore {
         self.in_service.saturating_sub(others) as f64
     }
 
-    /// Sees to it that a page can be written that was never written before: pages that are
-    /// overwritten leave an old version to collect, and such a page leaves none. So the last blocks
-    /// are not for them.
+    /// Finds room for a page that was never written. An overwritten page leaves an old version to
+    /// collect, but a new page leaves none, so the last blocks are not for new pages.
     fn make_room_for_more(&mut self) -> Result<(), StoreError> {
-        // There is room for what was promised.
+        // Room was found for promised pages before.
         if self.promised > 0 {
             self.promised -= 1;
             return Ok(());
@@ -270,21 +266,23 @@ impl PageStore {
         Ok(())
     }
 
-    /// What snapshots keep is no reason to refuse or to grow: before anything is refused they end.
+    /// Retained versions are no reason to refuse or to grow: snapshots end before anything is
+    /// refused.
     fn has_room_for_more(&self) -> bool {
         let ftl = self.device.ftl();
         let short = ftl.free_blocks() <= ftl.collects_below();
         !short || self.live_but_old() + self.kept_of(self.in_service) < self.in_service
     }
 
-    /// Live pages, but for old versions that snapshots hold.
+    /// Number of live pages, without old versions that snapshots hold.
     fn live_but_old(&self) -> u64 {
         let ftl = self.device.ftl();
         let (_, retained) = ftl.snapshots();
         ftl.live_pages() - retained as u64
     }
 
-    /// Of so many pages in service, those that are kept from new pages where there is no more room.
+    /// Number of pages, out of `in_service`, that are kept from new pages when the store cannot
+    /// grow.
     fn kept_of(&self, in_service: u64) -> u64 {
         let ftl = self.device.ftl();
         let kept = ftl.collects_below() + SLACK_BLOCKS;
@@ -292,7 +290,7 @@ impl PageStore {
         kept.min((in_service as f64 * SLACK_SHARE) as u64)
     }
 
-    /// Whether a page takes room that it has not taken yet: it was never written, or it was trimmed
+    /// Whether a write of this page takes additional room: it was never written, or it was trimmed
     /// with others.
     pub(crate) fn is_new(&self, at: Lpn) -> bool {
         self.is_blank(at) || self.device.ftl().shares_list(at)
@@ -303,9 +301,9 @@ impl PageStore {
         at.0 >= self.device.pages() || self.device.ftl().slot(at) == Slot::Empty
     }
 
-    /// Sees to it that live transactions find room for so many pages beside what they have written:
-    /// `new` that hold nothing, and `again` that are overwritten or trimmed, none of them above
-    /// `highest`. This holds until something else is written or asked for.
+    /// Ensures room for the live transactions beyond what they have written: `new` pages that hold
+    /// nothing yet, and `again` pages to overwrite or trim, none above `highest`. Holds until
+    /// something else is written or requested.
     ///
     /// # Errors
     /// [`StoreError::Full`] if there is no such room, and as [`PageStore::write`].
@@ -323,12 +321,12 @@ impl PageStore {
                 )));
             }
         }
-        // Protocols forget pages that were trimmed: such a page is a new one then.
+        // Protocols forget trimmed pages, so a trimmed page counts as new.
         self.promised = new + again;
         Ok(())
     }
 
-    /// Whether there is such room already.
+    /// Whether such room exists already.
     pub(crate) fn has_room_for(&mut self, pages: u64, highest: Lpn) -> bool {
         let has = self.would_find_room(pages, 0, highest);
         if has {
@@ -337,12 +335,13 @@ impl PageStore {
         has
     }
 
-    /// Pages that so many trims of one transaction take at most.
+    /// Maximum number of pages that `trims` trims of one transaction take.
     pub(crate) fn pages_of_trims(&self, trims: usize) -> u64 {
         self.device.pages_of_trims(trims as u64)
     }
 
-    /// Pages that a transaction may overwrite or trim without more room, if none is live.
+    /// Number of pages that a transaction may overwrite or trim without more room, if no other is
+    /// live.
     pub(crate) fn room_for_again(&self) -> u64 {
         let kept = (self.kept_of(self.in_service) as f64 * COLLECTOR_SHARE) as u64;
         self.in_service.saturating_sub(self.live_but_old() + kept)
@@ -361,8 +360,8 @@ impl PageStore {
         live + kept < self.in_service
     }
 
-    /// Pages that can hold something at once for ever, where the medium has an end that is known:
-    /// what transactions and the collector need is left.
+    /// Maximum number of pages that can permanently hold data, if the medium has a known end: its
+    /// pages minus those that transactions and the collector need.
     pub fn most_pages(&self) -> Option<u64> {
         let blocks = self.most_blocks?;
         let ftl = self.device.ftl();
@@ -378,12 +377,11 @@ impl PageStore {
         let data = ftl.data_blocks_with(fits).unwrap_or(has);
         let room = u64::from(data) * u64::from(of_block);
         let left = (room as f64 / LEAST_SPACE) as u64;
-        // One of them, with one beside it that it changes, has to fit as a transaction.
+        // One of these pages, and one other that it changes, must fit as a transaction.
         Some(left.min(room.saturating_sub(self.kept_of(room) + 3)))
     }
 
-    /// Has room for so many pages that hold something at once for ever: grows at once as far as
-    /// they need it.
+    /// Reserves room for `pages` pages that hold data permanently, by growing at once.
     ///
     /// # Errors
     /// [`StoreError::Full`] if the medium has no such room, and as [`PageStore::write`].
@@ -409,7 +407,7 @@ impl PageStore {
         }
     }
 
-    /// Pages that may hold something.
+    /// Number of pages that may hold data.
     pub(super) fn in_service(&self) -> u64 {
         let ftl = self.device.ftl();
         let out = |block| matches!(ftl.block_state(block), BlockState::Bad | BlockState::Meta);
@@ -417,13 +415,13 @@ impl PageStore {
         blocks.count() as u64 * u64::from(ftl.data_pages_per_block())
     }
 
-    /// Blocks that the store grows by at a time.
+    /// Number of blocks by which the store grows next.
     pub(super) fn next_blocks(&self) -> u32 {
         let (ftl, geometry) = (self.device.ftl(), self.device.geometry());
         next_blocks(geometry.pages_per_block, ftl.blocks_with_room())
     }
 
-    /// Grows the store by as many blocks as there is room for. Returns how many that were.
+    /// Grows the store as far as there is room. Returns the number of added blocks.
     fn grow_as_far_as_it_goes(&mut self) -> Result<u32, StoreError> {
         let mut more = self.next_blocks();
         while more > 0 {
@@ -435,8 +433,7 @@ impl PageStore {
         Ok(0)
     }
 
-    /// Gives `more` blocks out which the store has, or grows by so many. Returns how many these
-    /// are, of the former perhaps fewer.
+    /// Allocates up to `more` existing blocks, or grows by `more`. Returns the number of blocks.
     fn grow_by(&mut self, more: u32) -> Result<u32, StoreError> {
         let ftl = self.device.ftl();
         match ftl.geometry().blocks() - ftl.blocks_with_room() {

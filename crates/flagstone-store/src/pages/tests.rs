@@ -1,5 +1,4 @@
-//! Transactions on a medium that is cut at every operation, and stores that grow, fail, or are not
-//! there.
+//! Transactions on a medium that is cut at every operation; stores that grow, fail, or are missing.
 
 use super::*;
 use crate::medium::{Landing, Memory, Recorded};
@@ -15,7 +14,7 @@ fn small(protocol: Kind) -> OpenOptions {
     }
 }
 
-/// Numbers that look like chance, the same in every run.
+/// Deterministic pseudo-random numbers.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -28,10 +27,10 @@ impl Dice {
     }
 }
 
-/// What the pages hold; nothing for one that cannot be read.
+/// Contents of pages; `None` for an unreadable page.
 pub(crate) type Pages = BTreeMap<u32, Option<Vec<u8>>>;
 
-/// A call is refused, and says so much.
+/// Asserts that `done` is an error whose message contains `what`.
 #[track_caller]
 pub(crate) fn assert_says<T>(done: Result<T, StoreError>, what: &str) {
     let said = done.err().expect("it is refused").to_string();
@@ -46,13 +45,13 @@ pub(crate) fn contents(store: &mut PageStore) -> Pages {
 }
 
 impl PageStore {
-    /// Gives a page its bytes, in a transaction of its own.
+    /// Writes `data` to a page in a transaction of its own.
     #[track_caller]
     pub(crate) fn put(&mut self, at: u32, data: &[u8]) {
         self.put_all(at..at + 1, data);
     }
 
-    /// Gives pages the same bytes, in one transaction.
+    /// Writes `data` to all of `pages` in one transaction.
     #[track_caller]
     pub(crate) fn put_all(&mut self, pages: Range<u32>, data: &[u8]) {
         let tx = self.begin().expect("it begins");
@@ -62,7 +61,7 @@ impl PageStore {
         self.commit(tx).expect("it commits");
     }
 
-    /// What a page holds, no bytes if it holds nothing; nothing if it cannot be read.
+    /// The contents of a page: empty if it holds nothing, `None` if it cannot be read.
     #[track_caller]
     pub(crate) fn page(&mut self, at: u32) -> Option<Vec<u8>> {
         let mut page = vec![0; PageStore::PAGE_BYTES];
@@ -74,7 +73,7 @@ impl PageStore {
     }
 }
 
-/// A transaction of a few pages, drawn, and what the store holds after it.
+/// A random transaction of a few pages, and the contents of the store after it.
 fn transaction(store: &mut PageStore, dice: &mut Dice, pages: &Pages) -> (TxId, Pages) {
     let mut after = pages.clone();
     let tx = store.begin().expect("it begins");
@@ -92,9 +91,9 @@ fn transaction(store: &mut PageStore, dice: &mut Dice, pages: &Pages) -> (TxId, 
     (tx, after)
 }
 
-/// Cuts the power at every operation of the medium while transactions run, in several ways, and
-/// returns how many cuts there were and how many left something else than the state before or
-/// after the transaction in doubt.
+/// Cuts the power at every operation of the medium during random transactions, in several ways.
+/// Returns the number of cuts, and how many of them left neither the state before nor after the
+/// transaction in flight.
 pub(crate) fn cut(options: &OpenOptions, transactions: usize, lies: bool) -> (u64, u64) {
     let medium = Recorded::default();
     let mut store = PageStore::on(Box::new(medium.clone()), options).expect("a store");
@@ -106,7 +105,7 @@ pub(crate) fn cut(options: &OpenOptions, transactions: usize, lies: bool) -> (u6
     for _ in 0..transactions {
         let (tx, after) = transaction(&mut store, &mut dice, &pages);
         let is_kept = dice.below(8) > 0;
-        // What a cut leaves just before each operation of the commit, and just after it.
+        // Checks what a cut leaves just before and just after each operation of the commit.
         let mut look = |medium: &Recorded, allowed: &[&Pages]| {
             let seed = cuts;
             for landing in [
@@ -199,7 +198,7 @@ fn a_store_grows_and_what_it_holds_bounds_it() {
         }
         assert!(store.check().expect("it can be read").is_well());
     }
-    // One transaction that is larger than the store.
+    // A transaction that is larger than the initial store.
     let medium = Memory::default();
     let mut store = PageStore::on(Box::new(medium), &small(Kind::Seal)).expect("a store");
     store.put_all(0..20_000, &page);
@@ -218,7 +217,7 @@ fn a_medium_that_fails_is_named_and_what_was_acknowledged_is_there() {
         let medium = medium.snapshot();
         let mut store =
             PageStore::on(Box::new(medium.clone()), &small(Kind::Seal)).expect("a store");
-        // The first transaction also gives blocks of the earlier life their summaries.
+        // The first transaction also writes summaries for blocks of the earlier opening.
         let (tx, after) = transaction(&mut store, &mut dice, &after);
         store.commit(tx).expect("it commits");
         medium.fail_at(Some(medium.operations() + later));
@@ -238,7 +237,7 @@ fn a_medium_that_fails_is_named_and_what_was_acknowledged_is_there() {
         );
         assert!(matches!(store.begin(), Err(StoreError::Broken(_))));
         medium.fail_at(None);
-        // Nor is it closed as if nothing had happened.
+        // A close must fail as well.
         assert!(matches!(store.close(), Err(StoreError::Broken(_))));
         let mut store = PageStore::on(Box::new(medium), &small(Kind::Seal)).expect("a store");
         assert!(store.check().expect("it can be read").is_well());
@@ -299,7 +298,7 @@ mod used;
 
 #[test]
 fn stores_grow_to_the_sizes_that_the_documents_name() {
-    /// Bytes of a store, in thousands of millions.
+    /// Maximum size of a store, in gigabytes.
     fn most(protocol: Kind, pages_per_block: u32) -> f64 {
         let options = OpenOptions {
             pages_per_block,
@@ -308,7 +307,7 @@ fn stores_grow_to_the_sizes_that_the_documents_name() {
         let store = PageStore::on(Box::new(Memory::default()), &options).expect("a store");
         let ftl = store.device().ftl();
         let has = ftl.geometry().blocks();
-        // The computation that a store makes before it grows, for larger and larger ones.
+        // Evaluates the check that a store makes before it grows, by bisection over the size.
         let (mut fits, mut none) = (0, u32::MAX / pages_per_block - has);
         assert!(ftl.why_not_grow(none).is_some() || none == fits);
         while none - fits > 1 {
@@ -321,8 +320,8 @@ fn stores_grow_to_the_sizes_that_the_documents_name() {
         crate::flash::medium_bytes(pages_per_block, has + fits) as f64 / 1e9
     }
     for protocol in Kind::ALL.iter().filter(|kind| !kind.info().reprograms) {
-        // As docs/store.md says: a root that lists pages of the mapping table fits a block, and one
-        // that lists blocks as well. The others: 2^31 pages, or 2^24 blocks.
+        // As in docs/store.md: a root that lists pages of the mapping table must fit a block, and
+        // so must one that lists blocks. Other protocols: 2^31 pages, or 2^24 blocks.
         let wanted = match protocol.info().name {
             "aw" | "mhl-m" => [518.3, 57.3],
             "seal-r" | "lighttx" | "mhl-d" => [205.0, 5.0],
@@ -346,7 +345,7 @@ fn a_narrow_bound_leaves_the_collector_room() {
         let mut dice = Dice(3);
         for round in 0..3_000u32 {
             let tx = store.begin().expect("it begins");
-            // All pages once, then some again and again.
+            // All pages once, then a few of them repeatedly.
             for step in 0..4 {
                 let at = match round < 200 {
                     true => round * 4 + step,

@@ -1,5 +1,5 @@
-//! Which tables a store has, and where. The first page says that the store holds tables and where
-//! the catalog is: a tree like those of tables, from names to records.
+//! The catalog of tables. The first page marks the store as one of tables and points to the
+//! catalog: a tree like those of tables, from names to records.
 
 use crate::error::StoreError;
 use crate::shared::PageBytes;
@@ -9,7 +9,7 @@ use flagstone::layout::{Layout, get, put};
 use flagstone::units::Lpn;
 
 layout! {
-    /// The first page of a store that holds tables.
+    /// The first page of a store of tables.
     pub tables_head: 32 => {
         MAGIC:   16, "Flagstone tables";
         VERSION: 2,  "2, or 3 while tables are being dropped; 1 where an entry of a leaf has a \
@@ -38,13 +38,13 @@ layout! {
 /// Records that this module keeps.
 pub(super) const LAYOUTS: [Layout; 2] = [tables_head::RECORD, table_record::RECORD];
 
-/// What the first page of a store that holds tables begins with.
+/// The first bytes of the first page of a store of tables.
 pub const MAGIC: &[u8; 16] = b"Flagstone tables";
-/// The version of the format of tables; docs/store-format.md has it.
+/// The version of the table format, see docs/store-format.md.
 pub const VERSION: u64 = 2;
-/// The version while tables are being dropped: programs that know nothing of that must not write.
+/// The version while tables are being dropped. Programs that do not know it must not write.
 const WHILE_DROPPING: u64 = 3;
-/// The oldest version that is read. Whatever writes to a store of that makes it one of [`VERSION`].
+/// The oldest readable version. Any write upgrades such a store to [`VERSION`].
 const OLDEST: u64 = 1;
 
 /// The page of the head.
@@ -52,13 +52,13 @@ pub(super) const HEAD: Lpn = Lpn(0);
 /// The root of the catalog of a new store.
 pub(super) const FIRST_ROOT: Lpn = Lpn(1);
 
-/// How a table keeps its keys. It is fixed when the table is made.
+/// How a table orders its keys. Fixed when the table is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TableKind {
-    /// In the order of their bytes: it has ranges, prefixes, a first and a last key.
+    /// In byte order: supports ranges, prefixes, first and last key.
     Ordered = 1,
-    /// By a hash: keys of any length, in no order that means anything.
+    /// By a hash: keys of any length, in no meaningful order.
     Hashed = 2,
 }
 
@@ -71,17 +71,17 @@ impl std::fmt::Display for TableKind {
     }
 }
 
-/// The bit of a record's kind that says that the table is being dropped.
+/// The bit in a record's kind that marks a table as being dropped.
 const DROPPED: u64 = 0x80;
 
-/// What the catalog says of a table.
+/// The catalog's record of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) kind: TableKind,
-    /// Whether it was dropped, and has pages still.
+    /// Whether the table was dropped but still has pages.
     pub(super) is_dropped: bool,
     pub(super) root: Root,
-    /// Keys, if that is known.
+    /// Number of keys, if known.
     pub(super) keys: Option<u64>,
 }
 
@@ -129,21 +129,21 @@ impl Record {
     }
 }
 
-/// What the first page of a store that holds tables says.
+/// Contents of the first page of a store of tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     /// The root of the catalog.
     pub(super) catalog: Root,
-    /// Tables of the catalog that are being dropped.
+    /// Number of tables in the catalog that are being dropped.
     pub(super) dropped: u32,
-    /// Whether pages may be left to which no table leads.
+    /// Whether pages may be left that no table references.
     pub(super) has_left: bool,
-    /// Whether it is of an older version than what this program writes.
+    /// Whether the head has an older version than this program writes.
     pub(super) is_older: bool,
 }
 
-/// The first page of a store whose catalog has this root, with `dropped` tables that are being
-/// dropped. With `has_left`, pages may be left to which no table leads.
+/// Encodes the first page: catalog root, number of tables being dropped, and whether pages may be
+/// left that no table references (`has_left`).
 pub(super) fn head(root: Root, dropped: u32, has_left: bool) -> PageBytes {
     let mut page = [0; tables_head::SIZE];
     page[tables_head::MAGIC].copy_from_slice(MAGIC);
@@ -156,7 +156,7 @@ pub(super) fn head(root: Root, dropped: u32, has_left: bool) -> PageBytes {
     page[..].into()
 }
 
-/// What the first page says; nothing if it is not that of a store that holds tables.
+/// Decodes the first page. `None` if the store does not hold tables.
 pub(super) fn parse_head(page: &[u8]) -> Result<Option<Head>, StoreError> {
     if page.len() < tables_head::SIZE || page[tables_head::MAGIC] != MAGIC[..] {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! The pages of a write transaction: those that it changed, those that it read, and the way back to
-//! its savepoints.
+//! The pages of a write transaction: changed pages, pages it has read, and undo data for
+//! savepoints.
 
 use super::space::Space;
 use crate::error::StoreError;
@@ -13,10 +13,10 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 const PAGE: usize = PageStore::PAGE_BYTES;
-/// Pages that were read and are kept at hand. The cache below keeps them longer.
+/// Maximum number of read pages kept here. The cache below keeps them longer.
 const AT_HAND: usize = 1024;
 
-/// A page as the transaction has it; nothing if it gave it back.
+/// The transaction's version of a page; `None` if the transaction freed it.
 type Own = Option<PageBytes>;
 
 /// The pages of a write transaction.
@@ -26,11 +26,11 @@ pub(super) struct Changed {
     read: RefCell<FxHashMap<Lpn, PageBytes>>,
     pub(super) space: Space,
     layers: Vec<Layer>,
-    /// What failed below, since errors of trees cannot carry it.
+    /// The failure of a lower layer, since errors of trees cannot carry it.
     trouble: Option<StoreError>,
 }
 
-/// The way back to a savepoint: pages as they were, and how far free pages had been taken.
+/// Undo data of a savepoint: earlier page contents, and a position in the log of free pages.
 struct Layer {
     pages: FxHashMap<Lpn, Option<Own>>,
     mark: usize,
@@ -42,7 +42,7 @@ fn missing(at: Lpn) -> StoreError {
     ))
 }
 
-/// A page that a tree names, from what was read of it.
+/// The bytes of a page that a tree references. An empty page is damage.
 pub(super) fn whole(at: Lpn, page: Option<PageBytes>) -> Result<PageBytes, StoreError> {
     page.ok_or_else(|| missing(at))
 }
@@ -59,23 +59,23 @@ impl Changed {
         }
     }
 
-    /// What a tree's error stands for.
+    /// The store error behind a tree's error.
     pub(super) fn explain(&mut self, error: IndexError) -> StoreError {
         self.trouble.take().unwrap_or(StoreError::Index(error))
     }
 
-    /// Whether the transaction has pages of its own.
+    /// Whether the transaction has changed pages.
     pub(super) fn has_changed(&self) -> bool {
         !self.own.is_empty()
     }
 
-    /// Gives a page its bytes, so that a savepoint can take them back.
+    /// Sets the contents of a page, such that a savepoint can undo it.
     pub(super) fn set(&mut self, at: Lpn, page: Own) {
         self.note(at);
         self.own.insert(at, page);
     }
 
-    /// Keeps what a page was before a change, for the newest savepoint.
+    /// Saves the contents of a page before a change, for the newest savepoint.
     fn note(&mut self, at: Lpn) {
         if let Some(layer) = self.layers.last_mut() {
             let own = &self.own;
@@ -84,7 +84,7 @@ impl Changed {
         }
     }
 
-    /// Makes a savepoint. Returns how many there are.
+    /// Makes a savepoint. Returns the number of savepoints.
     pub(super) fn push(&mut self) -> usize {
         self.layers.push(Layer {
             pages: FxHashMap::default(),
@@ -93,7 +93,7 @@ impl Changed {
         self.layers.len()
     }
 
-    /// Makes all as it was at a savepoint, which stays: there are as many as it was the last of.
+    /// Restores the state at savepoint `count`. It stays, as the last one.
     pub(super) fn back_to(&mut self, count: usize) {
         for layer in self.layers.drain(count - 1..).rev() {
             for (at, was) in layer.pages {
@@ -108,10 +108,10 @@ impl Changed {
         self.push();
     }
 
-    /// Forgets a savepoint and those after it. What was done stays.
+    /// Forgets savepoint `count` and later ones. Changes stay.
     pub(super) fn forget(&mut self, count: usize) {
-        // The way back to the savepoint before leads through these: a page goes back to what the
-        // oldest of them has.
+        // Their undo data merges into that of the previous savepoint. The oldest saved version of a
+        // page wins.
         for layer in self.layers.split_off(count - 1) {
             let Some(before) = self.layers.last_mut() else {
                 continue;
@@ -122,7 +122,7 @@ impl Changed {
         }
     }
 
-    /// Ends the transaction and gives what it changes. Free pages are as it left them.
+    /// Ends the transaction. Returns its turn, its changes, and the free pages as it left them.
     pub(super) fn finish(self) -> (Turn, Changes, Space) {
         let born = self.space.born();
         let mut changes = Changes::new();
@@ -211,7 +211,7 @@ impl Nodes for &mut Changed {
     fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
         let page = self.fetch(at)?;
         self.note(at);
-        // The copies at hand and below stay as they are: the first change makes one of its own.
+        // Shared copies stay unchanged: the first change makes a private copy.
         self.read.get_mut().remove(&at);
         let own = self.own.entry(at).or_insert(None);
         if own.is_none() {

@@ -1,5 +1,5 @@
-//! Typed keys and values as bytes. Keys are in the order of their bytes when their bytes are, so
-//! that ranges of typed keys are ranges of a table.
+//! Encodes typed keys and values as bytes. The bytes of keys sort like the keys, so that ranges of
+//! typed keys are ranges of a table.
 //!
 //! | a key | its bytes |
 //! |---|---|
@@ -17,22 +17,21 @@ use crate::error::StoreError;
 use std::marker::PhantomData;
 use std::ops::Bound;
 
-/// A type whose values are bytes in a table.
+/// A type that can be stored in a table.
 pub trait Codec: Sized {
-    /// Appends the bytes of a value.
+    /// Appends the encoded value.
     fn encode(&self, into: &mut Vec<u8>);
 
-    /// The value with these bytes; nothing if there is none.
+    /// Decodes a value. `None` if the bytes encode none.
     fn decode(bytes: &[u8]) -> Option<Self>;
 }
 
-/// A type of keys: the bytes of its values are in the order of the values.
+/// A key type: its encoded values sort like the values.
 pub trait KeyCodec: Codec {
-    /// Appends the bytes of a value as a part of a longer key: no value's bytes begin with those of
-    /// another one.
+    /// Appends the value as part of a longer key. No encoded value is a prefix of another one.
     fn encode_part(&self, into: &mut Vec<u8>);
 
-    /// The value that bytes begin with, and the bytes behind it.
+    /// Decodes the value at the start of `bytes`. Also returns the remaining bytes.
     fn decode_part(bytes: &[u8]) -> Option<(Self, &[u8])>;
 }
 
@@ -101,7 +100,7 @@ impl KeyCodec for bool {
     }
 }
 
-/// Appends bytes so that what follows cannot be taken for more of them.
+/// Appends escaped bytes and an end mark, so that the next part cannot be taken for more of them.
 fn encode_ended(bytes: &[u8], into: &mut Vec<u8>) {
     for &byte in bytes {
         into.push(byte);
@@ -222,7 +221,7 @@ impl<T: KeyCodec> KeyCodec for Option<T> {
     }
 }
 
-/// A value that takes all of the bytes.
+/// Decodes a value that must use all of the bytes.
 fn whole<T: KeyCodec>(bytes: &[u8]) -> Option<T> {
     let (value, rest) = T::decode_part(bytes)?;
     rest.is_empty().then_some(value)
@@ -269,7 +268,7 @@ fn bytes_of(value: &impl Codec) -> Vec<u8> {
     bytes
 }
 
-/// A value of a type, from its bytes.
+/// Decodes a stored value of a table. The error names table and key.
 fn read<T: Codec>(table: &str, key: &[u8], bytes: &[u8]) -> Result<T, StoreError> {
     T::decode(bytes).ok_or_else(|| {
         let kind = std::any::type_name::<T>();
@@ -280,7 +279,7 @@ fn read<T: Codec>(table: &str, key: &[u8], bytes: &[u8]) -> Result<T, StoreError
     })
 }
 
-/// A table whose keys and values have types: of a snapshot, unless the type says otherwise.
+/// A table with typed keys and values: of a snapshot, unless type parameter `T` says otherwise.
 pub struct Typed<K, V, T = Table> {
     table: T,
     types: PhantomData<fn(K) -> V>,
@@ -290,7 +289,7 @@ impl<K: KeyCodec, V: Codec, S: Source> Typed<K, V, Table<S>> {
     /// The value of a key, if it has one.
     ///
     /// # Errors
-    /// As [`Table::get`], or the bytes are no such value.
+    /// As [`Table::get`], or the bytes do not decode as `V`.
     pub fn get(&self, key: &K) -> Result<Option<V>, StoreError> {
         let key = bytes_of(key);
         let found = self.table.get(&key)?;
@@ -299,7 +298,7 @@ impl<K: KeyCodec, V: Codec, S: Source> Typed<K, V, Table<S>> {
             .transpose()
     }
 
-    /// The pairs whose keys lie in a range, by ascending key; with `rev`, by descending key.
+    /// The pairs with keys in a range, in ascending order; with `rev`, in descending order.
     ///
     /// # Errors
     /// The table is hashed.
@@ -319,7 +318,7 @@ impl<K: KeyCodec, V: Codec, S: Source> Typed<K, V, Table<S>> {
         self.table.iter().map(move |pair| typed(&name, pair))
     }
 
-    /// The table of bytes below.
+    /// The underlying table of bytes.
     pub fn bytes(&self) -> &Table<S> {
         &self.table
     }
@@ -337,7 +336,7 @@ impl<K: KeyCodec, V: Codec> Typed<K, V, TableMut<'_>> {
     /// The value of a key, if it has one.
     ///
     /// # Errors
-    /// As [`TableMut::get`], or the bytes are no such value.
+    /// As [`TableMut::get`], or the bytes do not decode as `V`.
     pub fn get(&self, key: &K) -> Result<Option<V>, StoreError> {
         let key = bytes_of(key);
         let found = self.table.get(&key)?;
@@ -346,7 +345,7 @@ impl<K: KeyCodec, V: Codec> Typed<K, V, TableMut<'_>> {
             .transpose()
     }
 
-    /// Gives a key a value. Returns whether it had one.
+    /// Sets the value of a key. Returns whether it had one.
     ///
     /// # Errors
     /// As [`TableMut::insert`].
@@ -354,7 +353,7 @@ impl<K: KeyCodec, V: Codec> Typed<K, V, TableMut<'_>> {
         self.table.insert(&bytes_of(key), &bytes_of(value))
     }
 
-    /// Takes a key and its value away. Returns whether it was there.
+    /// Removes a key and its value. Returns whether the key existed.
     ///
     /// # Errors
     /// As [`TableMut::insert`].
@@ -364,7 +363,7 @@ impl<K: KeyCodec, V: Codec> Typed<K, V, TableMut<'_>> {
 }
 
 impl<S: Source> Table<S> {
-    /// The table with types for its keys and values.
+    /// Adds types for keys and values to the table.
     ///
     /// ```
     /// use flagstone_store::Store;
@@ -391,7 +390,7 @@ impl<S: Source> Table<S> {
 }
 
 impl<'a> TableMut<'a> {
-    /// The table with types for its keys and values, as [`Table::typed`].
+    /// Adds types for keys and values to the table, as [`Table::typed`].
     pub fn typed<K: KeyCodec, V: Codec>(self) -> Typed<K, V, TableMut<'a>> {
         let types = PhantomData;
         Typed { table: self, types }
@@ -403,7 +402,7 @@ mod tests {
     use super::*;
     use std::fmt::Debug;
 
-    /// Values in their order, of which each is what it was, and is in order as bytes.
+    /// Asserts that sorted values survive encoding, and that their bytes sort alike.
     fn assert_ordered<T: KeyCodec + PartialOrd + Debug>(values: &[T]) {
         for pair in values.windows(2) {
             assert!(pair[0] < pair[1], "{pair:?}");

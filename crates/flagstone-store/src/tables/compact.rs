@@ -1,9 +1,9 @@
-//! Tables that become smaller: nodes that deletions have left nearly empty are merged, and pages
-//! get the lowest numbers. A store has room for its highest page, so that tables of which most was
-//! deleted take what they took before, until their last pages have moved.
+//! Compaction of tables: merges nodes that deletions left nearly empty, and moves pages to the
+//! lowest numbers. A store has room for its highest page, so until the last pages have moved,
+//! tables keep their size however many rows were deleted.
 //!
-//! Nodes and pages move in transactions of their own, a few at a time, each of which leads to all
-//! tables as any other does. Others read and write between them.
+//! Nodes and pages move in small transactions of their own. Each of them leaves all tables
+//! complete, and other transactions run between them.
 
 use super::Mistake;
 use super::catalog::Record;
@@ -17,22 +17,23 @@ use flagstone::index::prefix_bptree::{ByteTree, MergeFrom, Root};
 use flagstone::index::{IndexError, Result as IndexResult};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Nodes that one transaction reads and pages that it writes, about. A value moves at once.
+/// Approximate number of nodes that one transaction reads and of pages that it writes. A value
+/// moves as a whole.
 const STEP: usize = 512;
 
-/// Idle work compacts tables that have `SPARSE_SHARE` times the pages that they need and
-/// `SPARSE_BESIDE` more. A tree to which keys come in any order has 1.45 times what it needs.
+/// Idle work compacts tables that have more than `SPARSE_SHARE` times the pages they need plus
+/// `SPARSE_BESIDE`. A tree filled in random order has 1.45 times what it needs.
 const SPARSE_SHARE: f64 = 1.75;
 const SPARSE_BESIDE: u64 = 64;
 
-/// Rows that are removed for each page of a store, at least, before idle work counts nodes again.
+/// Idle work counts nodes again once at least this many rows per page of the store were removed.
 const REMOVED_SHARE: u64 = 4;
 
-/// Where the next part begins: a table, nothing for the first of them, and a place in its tree.
+/// Where the next step begins: a table (`None` for the first one), and a place in its tree.
 type Next<F> = (Option<String>, F);
 
-/// Carries out a part in a tree, from a place on, and takes what it costs off the last argument.
-/// Returns where to begin next; nothing at the end of the tree.
+/// Runs one step in a tree from the given place, and subtracts its cost from the last argument.
+/// Returns where to continue; `None` at the end of the tree.
 type Part<F> = fn(&mut ByteTree<&mut Changed>, F, &mut usize) -> IndexResult<Option<F>>;
 
 fn merge(
@@ -48,21 +49,20 @@ fn lower(
     from: Vec<u8>,
     left: &mut usize,
 ) -> IndexResult<Option<Vec<u8>>> {
-    // A page that moves is taken and given back: the end stays while the part lasts.
+    // A moved page is taken and the old one freed, so the end is constant during a step.
     let end = tree.nodes().space.used();
     tree.lower(end, &from, left)
 }
 
 impl Store {
-    /// Merges nodes of tables that deletions have left nearly empty, and gives the pages that
-    /// tables hold the lowest numbers, by transactions of its own between those of others. Then it
-    /// gives the room back that the store does not need any more
-    /// ([`SharedPages::compact`](crate::SharedPages::compact)). Pages that are taken meanwhile may
-    /// stay where they are, and so does a value that is larger than the room of a store that is
-    /// full. Returns how many pages there are from the first to the highest one.
+    /// Merges table nodes that deletions left nearly empty, and moves pages of tables to the lowest
+    /// numbers, in transactions of its own between those of others. Then gives room back to the
+    /// medium ([`SharedPages::compact`](crate::SharedPages::compact)). Pages allocated meanwhile
+    /// may stay in place, and so does a value that is larger than the free room of a full store.
+    /// Returns the number of pages up to the highest one.
     ///
     /// # Errors
-    /// As [`Store::write`] and [`WriteTx::commit`]. What has moved until then has.
+    /// As [`Store::write`] and [`WriteTx::commit`]. Steps committed before the error stay.
     pub fn compact(&self) -> Result<u64, StoreError> {
         if !self.is_mistaken(Mistake::MergesNothing) {
             self.in_parts(merge)?;
@@ -75,7 +75,7 @@ impl Store {
         Ok(u64::from(end.0))
     }
 
-    /// Goes through all tables, a part of them in a transaction.
+    /// Runs `act` over all tables, in steps of one transaction each.
     fn in_parts<F: Clone + Default + PartialEq>(&self, act: Part<F>) -> Result<(), StoreError> {
         let (mut next, mut most) = (Some(Next::default()), STEP);
         while let Some(from) = next.clone() {
@@ -83,10 +83,10 @@ impl Store {
             let rest = tx.carry_out(from.clone(), most, act)?;
             match tx.commit() {
                 Ok(()) => (next, most) = (rest, STEP.min(2 * most)),
-                // A store that is full has room for a few at a time.
+                // A full store has room for small steps only.
                 Err(StoreError::Full(_)) if most > 1 => most /= 2,
-                // Not for the pages of a large value, which stay where they are, nor for a node
-                // that merges, at which the rest would begin again.
+                // Skip the place: the pages of a large value, which stay in place, or a merging
+                // node, at which the rest would begin again.
                 Err(StoreError::Full(_)) => next = rest.filter(|rest| *rest != from),
                 Err(error) => return Err(error),
             }
@@ -94,8 +94,8 @@ impl Store {
         Ok(())
     }
 
-    /// Compacts the store while nobody asks for anything, if its tables are sparse and it holds few
-    /// pages for each of `pages`. Returns how many pages were given back.
+    /// Compacts the store in idle time, if its tables are sparse and it holds few pages for each of
+    /// `pages`. Returns how many pages were given back.
     pub(super) fn compact_at_leisure(&self, pages: u32) -> Result<u32, StoreError> {
         let (newest, can_compact) = self.pages().with(|store| {
             let newest = store.device().ftl().last_seq();
@@ -128,8 +128,8 @@ impl Store {
         Ok(u32::try_from(holds.saturating_sub(left)).unwrap_or(u32::MAX))
     }
 
-    /// Whether the nodes of all tables need far fewer pages than they have. Damaged tables are not
-    /// sparse: they are left as they are.
+    /// Whether all tables together have far more nodes than they need. Damaged tables do not count
+    /// as sparse and are left unchanged.
     fn has_sparse_tables(&self) -> Result<bool, StoreError> {
         let nodes = self.read().and_then(|read| read.nodes());
         match nodes {
@@ -145,7 +145,7 @@ fn is_sparse(pages: u64, needed: u64) -> bool {
 }
 
 impl ReadTx {
-    /// The number of nodes of all tables and of the catalog, and of pages that these need.
+    /// The number of nodes of all tables and the catalog, and the number of pages that they need.
     fn nodes(&self) -> Result<(u64, u64), StoreError> {
         let Some(catalog) = &self.catalog else {
             return Ok((0, 0));
@@ -161,12 +161,12 @@ impl ReadTx {
     }
 }
 
-/// What idle work knows of the tables.
+/// What idle work remembers about the tables.
 #[derive(Debug)]
 pub(super) struct Leisure {
-    /// The newest number of a program when the tables were looked at last.
+    /// The number of the newest program when the tables were last examined.
     left_alone_at: AtomicU64,
-    /// Rows that were removed since their nodes were counted; many while these never were.
+    /// Rows removed since nodes were counted; a large number if they never were.
     removed: AtomicU64,
 }
 
@@ -179,11 +179,11 @@ impl Default for Leisure {
     }
 }
 
-/// Rows removed before a store was opened.
+/// Assumed number of removed rows when a store is opened.
 const UNKNOWN: u64 = 1 << 62;
 
 impl Leisure {
-    /// A row was removed.
+    /// Records that a row was removed.
     pub(super) fn has_removed(&self) {
         self.removed.fetch_add(1, Ordering::Relaxed);
     }
@@ -196,7 +196,7 @@ impl Leisure {
         self.left_alone_at.store(newest, Ordering::Relaxed);
     }
 
-    /// Whether more than `rows` rows were removed since this was the case.
+    /// Whether more than `rows` rows were removed since this was last true.
     fn counts_after(&self, rows: u64) -> bool {
         let counts = self.removed.load(Ordering::Relaxed) > rows;
         if counts {
@@ -207,8 +207,8 @@ impl Leisure {
 }
 
 impl WriteTx {
-    /// Carries out a part in some of the tables, and in the catalog after the last one. Returns
-    /// where the next part begins; nothing after the catalog.
+    /// Runs one step over some of the tables, and over the catalog after the last one. Returns
+    /// where the next step begins; `None` after the catalog.
     fn carry_out<F: Default>(
         &mut self,
         (table, from): Next<F>,

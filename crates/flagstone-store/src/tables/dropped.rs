@@ -1,15 +1,15 @@
 //! Tables that are being dropped. The transaction that drops a large table marks its record in the
-//! catalog, which takes no page that was not taken before. Then its pages go, a few in a
-//! transaction, so that a store that is full has room for each of these; and last the record.
+//! catalog, which allocates no page. Later transactions free its pages, a few in each, so that even
+//! a full store has room for them. The last one removes the record.
 //!
-//! Damaged pages go like the others. Pages that only they led to are left then, and the head says
-//! so, until they have gone as well: they are what no table leads to, once all other tables can be
-//! read. A store that is closed before that goes on with it when it is opened again.
+//! Damaged pages are freed like others. Pages that only they referenced are left over, and the head
+//! records that. Once all other tables can be read, every page that no table references is freed.
+//! If the store is closed before that, the next opening continues.
 //!
-//! Pages go before those that lead to them. A page that the tree leads to and that holds nothing
-//! has gone. This is all that has to be known after a crash, since no page is taken meanwhile: a
-//! transaction that begins to write first ends what is being dropped. If no page has gone yet, and
-//! commits are under way whose tickets were not waited for, it leaves that to a later transaction.
+//! Pages are freed before those that reference them. A referenced page that is empty has been freed
+//! already. No page is allocated meanwhile, so nothing else must be known after a crash: a writing
+//! transaction finishes pending drops first. If no page was freed yet, and commits with unwaited
+//! tickets are in flight, it leaves the drop to a later transaction.
 
 use super::Mistake;
 use super::catalog::{HEAD, Record, head};
@@ -21,23 +21,23 @@ use super::write::{give_all, put_record};
 use crate::error::StoreError;
 use flagstone::index::prefix_bptree::{ByteTree, Felled, Root};
 
-/// Pages that go in one transaction, at most.
+/// Maximum number of pages freed in one transaction.
 const STEP: usize = 512;
 
-/// How far the dropping of tables has come.
+/// Progress of pending drops.
 struct Step {
     catalog: Root,
-    /// Tables that are being dropped.
+    /// Number of tables that are being dropped.
     dropped: u32,
-    /// Whether pages may be left to which no table leads.
+    /// Whether pages may be left that no table references.
     has_left: bool,
-    /// Whether they cannot be told, since a table is damaged.
+    /// Whether these cannot be determined, since a table is damaged.
     cannot_sweep: bool,
 }
 
 impl Inner {
-    /// Ends what is being dropped. No turn is taken, no other thread writes, and all commits are
-    /// durable: a commit must not share a transaction with a step, or it would fail with it.
+    /// Finishes pending drops. Requires that this thread writes and all commits are durable: a
+    /// commit must not share a transaction with a step, or it would fail with it.
     pub(super) fn finish_drops(&self, mine: &mut Writer) -> Result<(), StoreError> {
         let mut most = STEP;
         debug_assert!(self.pages.has_no_open_group());
@@ -76,8 +76,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Lets the next pages go, and the record with the last ones; or, if no table is being dropped,
-    /// pages that no table leads to. Returns how it stands once the step is committed.
+    /// Frees the next pages, and the record with the last ones. If no table is being dropped, frees
+    /// pages that no table references. Returns the state after the step is committed.
     fn step(&self, changed: &mut Changed, mine: &Writer, most: usize) -> Result<Step, StoreError> {
         let mut step = Step {
             catalog: mine.catalog,
@@ -96,7 +96,7 @@ impl Inner {
                 step.cannot_sweep = false;
             }
         } else if step.dropped > 0 {
-            // The head counts what the catalog does not have.
+            // Correct the head, which counts tables that the catalog lacks.
             step.dropped = 0;
         } else {
             let roots = all.iter().map(|(_, record)| record.root);
@@ -114,7 +114,7 @@ impl Inner {
         Ok(step)
     }
 
-    /// Pages of a table that is being dropped, `most` of them at most, which can go next.
+    /// At most `most` pages of a dropped table that can be freed next.
     pub(super) fn next_pages(
         &self,
         changed: &mut Changed,

@@ -1,6 +1,6 @@
-//! Records of a hashed table. Its tree has hashes of keys for keys, eight bytes each, and behind a
-//! hash all records whose keys have it, one after the other. So a key can have any length, and two
-//! keys with one hash are told apart.
+//! Records of a hashed table. The keys of its tree are 8-byte hashes, and the value of a hash holds
+//! all records whose keys have that hash, in sequence. So keys can have any length, and keys with
+//! the same hash are told apart.
 //!
 //! ```text
 //!   | bytes of the key 4 | bytes of the value 4 | key | value |   and so on
@@ -28,14 +28,14 @@ pub(super) fn hash(key: &[u8]) -> [u8; 8] {
     twox_hash::XxHash3_64::oneshot(key).to_be_bytes()
 }
 
-/// A record: where its key and its value are.
+/// A record: the positions of its key and its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) key: Range<usize>,
     pub(super) value: Range<usize>,
 }
 
-/// The records behind a hash. They end early where they make no sense.
+/// The records of a hash. Stops at the first invalid one.
 pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = Place> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -47,12 +47,12 @@ pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = Place> + '_ {
     })
 }
 
-/// Where the value of a key is among the records behind its hash.
+/// The position of a key's value in the records of its hash.
 pub(super) fn find(bytes: &[u8], key: &[u8]) -> Option<Place> {
     records(bytes).find(|place| bytes[place.key.clone()] == *key)
 }
 
-/// How many records lie behind a hash; nothing if bytes are left, or a key has another hash.
+/// The number of records of a hash. `None` if bytes are left, or a key has another hash.
 pub(super) fn count(hash_of_all: &[u8], bytes: &[u8]) -> Option<u64> {
     let (mut count, mut end) = (0, 0);
     for place in records(bytes) {
@@ -64,7 +64,7 @@ pub(super) fn count(hash_of_all: &[u8], bytes: &[u8]) -> Option<u64> {
     (count > 0 && end == bytes.len()).then_some(count)
 }
 
-/// The records behind a hash after a key got a value, or lost it.
+/// The records of a hash after `key` is set to `value`, or removed.
 pub(super) fn change(bytes: &[u8], key: &[u8], value: Option<&[u8]>) -> Vec<u8> {
     let mut changed = Vec::with_capacity(bytes.len());
     for place in records(bytes) {
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(value(&bytes, b"one"), Some(b"more".to_vec()));
         assert_eq!(records(&bytes).count(), 2);
         assert_eq!(value(&bytes, b"two"), None);
-        // The function stays on the medium: it must give what it gave.
+        // Stored data depends on this function: its results must never change.
         assert_eq!(hash(b"key"), XXH3_OF_KEY);
     }
 

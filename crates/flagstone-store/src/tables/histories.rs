@@ -1,4 +1,4 @@
-//! Histories of tables, drawn and played on a map as well. One that fails shrinks to a short one.
+//! Random histories of tables, compared with a map. A failing history is shrunk to a short one.
 
 use super::*;
 use crate::error::StoreError;
@@ -33,7 +33,7 @@ fn step() -> impl Strategy<Value = Step> {
     let table = 0..3u8;
     let key = 0..200u16;
     prop_oneof![
-        // Lengths around those at which values leave their leaf.
+        // Lengths around the sizes at which values leave their leaf.
         20 => (table.clone(), key.clone(), prop_oneof![0..40u16, 900..2100u16, 4000..9000u16])
             .prop_map(|(table, key, len)| Step::Insert(table, key, len)),
         10 => (table.clone(), key.clone()).prop_map(|(table, key)| Step::Remove(table, key)),
@@ -57,7 +57,7 @@ fn name(table: u8) -> (String, TableKind) {
 
 fn key(key: u16) -> Vec<u8> {
     match key % 3 {
-        // A few that only their bytes tell apart in a hashed table.
+        // A few keys with equal hashes.
         _ if key < 6 => tests::COLLIDING[usize::from(key / 2)][usize::from(key % 2)].to_vec(),
         0 => key.to_be_bytes().to_vec(),
         1 => format!("a prefix that many share/{key:03}").into_bytes(),
@@ -184,7 +184,7 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Resu
     }
 }
 
-/// Holds a snapshot against what was committed when it was taken.
+/// Compares a snapshot with the committed state when it was taken.
 fn holds(read: &ReadTx, state: &State) -> Result<(), String> {
     let say = |error: StoreError| error.to_string();
     let names: Vec<_> = read.tables().map_err(say)?;
@@ -207,7 +207,7 @@ fn holds(read: &ReadTx, state: &State) -> Result<(), String> {
     Ok(())
 }
 
-/// Plays histories; the shortest that fails.
+/// Plays random histories. Returns the shortest one that fails.
 fn shortest_failure(mistaken: Option<Mistake>, cases: u32) -> Option<(Vec<Step>, String)> {
     let config = Config {
         cases,

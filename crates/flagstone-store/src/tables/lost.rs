@@ -1,7 +1,7 @@
-//! Keys that are lost with damaged pages: which they are, and tables that go on without them.
+//! Keys that are lost with damaged pages: finding them, and continuing without them.
 //!
-//! Pages that only a lost page led to are found by what is left: if all tables can be read, they
-//! are the pages that no table leads to.
+//! Pages that only a lost page referenced are found by exclusion: if all tables can be read, they
+//! are the pages that no table references.
 
 use super::catalog::{HEAD, Record, TableKind};
 use super::changed::Changed;
@@ -15,23 +15,23 @@ use flagstone::units::Lpn;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Keys of a table that cannot be read, since a page of it is damaged: all that it had in a range,
-/// or one whose value is lost.
+/// Keys of a table that cannot be read because a page is damaged: all keys in a range, or one key
+/// whose value is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostKeys {
     /// The table.
     pub table: String,
-    /// Its kind. The range of a hashed table is one of hashes of keys.
+    /// The kind of the table. The range of a hashed table is one of hashes.
     pub kind: TableKind,
     /// The first key that may be lost.
     pub from: Vec<u8>,
-    /// The first key behind those that may be lost; nothing if there is none.
+    /// The first key after those that may be lost; `None` if there is none.
     pub to: Option<Vec<u8>>,
 }
 
 impl LostKeys {
-    /// The key whose value is lost, if it is one.
+    /// The key, if exactly one value is lost.
     pub fn one(&self) -> Option<&[u8]> {
         let to = self.to.as_deref()?;
         (to.strip_prefix(&self.from[..]) == Some(&[0])).then_some(&self.from)
@@ -46,7 +46,7 @@ impl LostKeys {
         }
     }
 
-    /// Of a key whose value is lost.
+    /// The loss of one key's value.
     pub(super) fn of_value(table: &str, kind: TableKind, key: Vec<u8>) -> Self {
         let behind = [&key, &[0][..]].concat();
         LostKeys::new(table, kind, key, Some(behind))
@@ -80,7 +80,7 @@ impl fmt::Display for LostKeys {
     }
 }
 
-/// What a tree has lost, in the order in which it is given up, and the pages.
+/// The losses in a tree, in the order in which they are given up, and its pages.
 fn lost_of(changed: &mut Changed, root: Root) -> Result<(Vec<Lost>, Vec<Lpn>), StoreError> {
     let found = ByteTree::over(&mut *changed, root)?.lost();
     found.map_err(|error| changed.explain(error))
@@ -96,8 +96,8 @@ fn keys_of(name: &str, kind: TableKind, lost: &[Lost]) -> Vec<LostKeys> {
     lost.iter().map(keys).collect()
 }
 
-/// Gives back pages that none of these trees leads to, `most` of them at most. Returns how many
-/// went; nothing if they cannot be told, since a node of a tree is lost.
+/// Frees at most `most` pages that none of these trees references. Returns how many were freed;
+/// `None` if they cannot be determined, since a tree node is lost.
 pub(super) fn sweep(
     changed: &mut Changed,
     roots: impl IntoIterator<Item = Root>,
@@ -120,13 +120,12 @@ pub(super) fn sweep(
 }
 
 impl TableMut<'_> {
-    /// Has the table go on without the keys that cannot be read, since pages of it are damaged.
-    /// Returns which keys these are, in their order: what the table had of them is gone. It reads
-    /// all pages of the table.
+    /// Drops the keys that cannot be read because pages are damaged, so that the table can be used
+    /// without them. Returns the lost keys in order. Reads all pages of the table.
     ///
     /// # Errors
-    /// The medium fails, or the damage is of another kind: the transaction has to be rolled back,
-    /// or to a savepoint.
+    /// The medium fails, or the damage is of another kind. The transaction must be rolled back, or
+    /// to a savepoint.
     pub fn give_up_lost(&mut self) -> Result<Vec<LostKeys>, StoreError> {
         self.tx.may_go_on()?;
         let (name, kind) = (self.name.clone(), self.record.kind);
@@ -143,10 +142,10 @@ impl TableMut<'_> {
 }
 
 impl WriteTx {
-    /// Takes what is lost out of the tree of a table.
+    /// Removes what is lost from the tree of a table.
     fn give_up(&mut self, record: Record) -> Result<(Record, Vec<Lost>), StoreError> {
         let (lost, pages) = lost_of(self.changed_mut(), record.root)?;
-        // What it leads to and holds nothing is not to be taken for anything else.
+        // Empty pages that the tree references must not be allocated for anything else.
         self.claim(&pages);
         let changed = self.changed_mut();
         let mut tree = ByteTree::over(&mut *changed, record.root)?;
@@ -164,8 +163,8 @@ impl WriteTx {
         ))
     }
 
-    /// As [`sweep`], over all tables as the transaction has them. What cannot be told now is left
-    /// to a later transaction.
+    /// Like the function [`sweep`], over all tables of the transaction. If pages cannot be
+    /// determined now, a later transaction does it.
     pub(super) fn sweep(&mut self) -> Result<(), StoreError> {
         let mut all = records(&self.catalog()?)?;
         all.retain(|(name, _)| !self.open.contains_key(&**name));
@@ -179,12 +178,12 @@ impl WriteTx {
 }
 
 impl Store {
-    /// Has the tables of a store go on without what is lost: a store to which only those pages were
-    /// copied that could be read. Returns the keys that are lost, and what else is. If the catalog
-    /// is damaged, tables are as they were.
+    /// Repairs the tables of a store into which only readable pages were copied: drops what is
+    /// lost. Returns the lost keys, and descriptions of other losses. If the catalog is damaged,
+    /// tables stay unchanged.
     ///
     /// # Errors
-    /// The medium fails, or damage of another kind.
+    /// The medium fails, or the damage is of another kind.
     pub(crate) fn mend(&self) -> Result<(Vec<LostKeys>, Vec<String>), StoreError> {
         let mut tx = self.begin_to_write(true)?;
         let catalog = tx.catalog;
@@ -223,7 +222,7 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Has pages that hold nothing, and to which tables lead, hold something that is no node.
+    /// Marks referenced pages that are empty as used, with contents that are not a node.
     fn claim(&mut self, pages: &[Lpn]) {
         let changed = self.changed_mut();
         for &at in pages {

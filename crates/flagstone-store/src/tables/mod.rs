@@ -1,7 +1,7 @@
 //! Tables: named maps from byte strings to byte strings, in transactions.
 //!
-//! A [`Store`] is a file with any number of tables. Any number of threads read snapshots of it, and
-//! one at a time writes:
+//! A [`Store`] is a file with any number of tables. Any number of threads read snapshots, and one
+//! thread at a time writes:
 //!
 //! ```
 //! use flagstone_store::Store;
@@ -25,8 +25,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A table is a tree of the library (`prefix-bptree`), in pages that all tables of a store share.
-//! A transaction changes copies of pages in memory. Its commit is one transaction of the store.
+//! A table is a tree of type `prefix-bptree`. All tables of a store share its pages. A transaction
+//! changes copies of pages in memory. Its commit is one transaction of the page store.
 
 mod catalog;
 mod changed;
@@ -58,16 +58,16 @@ pub use store::Store;
 pub use table_mut::TableMut;
 pub use write::{Commit, Savepoint, WriteTx};
 
-/// Mistakes that a build for tests can make on purpose: controls, which campaigns must find.
+/// Deliberate mistakes of test builds: controls that campaigns must detect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mistake {
-    /// Pages that a transaction gave back stay free when it is rolled back.
+    /// Pages freed by a transaction stay free after its rollback.
     FreedStaysFree,
-    /// A table that is being dropped loses first the pages that lead to the others.
+    /// A dropped table's inner pages are freed before the pages that they reference.
     DropsRootFirst,
-    /// A table whose root gets a lower page is led to by its old one.
+    /// The catalog keeps the old root when a table's root moves to a lower page.
     MovesRootUnnamed,
-    /// A compaction leaves nodes as sparse as deletions have left them.
+    /// Compaction leaves sparse nodes as they are.
     MergesNothing,
 }
 

@@ -1,4 +1,4 @@
-//! Pairs of a table one by one, from both ends.
+//! Iterates over the pairs of a table, from both ends.
 
 use super::catalog::TableKind;
 use super::hashed;
@@ -13,16 +13,16 @@ use std::ops::{self, Bound, RangeBounds};
 /// A key and its value.
 pub type Pair = (Vec<u8>, Value);
 
-/// What lies behind a key of a tree.
+/// The value of a key in a tree.
 type Found = FoundValue<PageBytes>;
 
-/// An entry of a tree: a key, or the hash of one, and what lies behind it.
+/// An entry of a tree: a key or its hash, and the value.
 type Entry = (Vec<u8>, Found);
 
-/// A range of keys: `from..to`, `from..=to`, `from..`, `..to`, `..=to`, `..`, or two bounds, of
-/// anything that is bytes.
+/// A range of keys: `from..to`, `from..=to`, `from..`, `..to`, `..=to`, `..`, or two bounds. Keys
+/// are anything that converts to bytes.
 pub trait KeyRange {
-    /// Its ends.
+    /// The bounds of the range.
     fn ends(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>);
 }
 
@@ -58,27 +58,27 @@ impl KeyRange for ops::RangeFull {
 
 /// Iterates over pairs of a table, by ascending key.
 ///
-/// Where a page of the table is damaged it gives a [`StoreError::Lost`], which names the keys that
-/// cannot be read, and goes on behind them. After any other error it gives nothing more.
+/// At a damaged page it yields a [`StoreError::Lost`], which names the unreadable keys, and
+/// continues after them. After any other error it ends.
 pub struct Range<S> {
     table: Table<S>,
-    /// The keys that are left lie between these.
+    /// Bounds of the keys that are left.
     low: Bound<Vec<u8>>,
     high: Bound<Vec<u8>>,
     front: Option<Cursor<PageBytes>>,
     back: Option<Cursor<PageBytes>>,
-    /// Of a hashed table: records behind one hash that are left, from either end.
+    /// Hashed tables: remaining records of the current hash, at either end.
     ahead: VecDeque<Pair>,
     behind: VecDeque<Pair>,
     is_over: bool,
 }
 
-/// The first key that can be behind a key.
+/// The smallest key greater than `key`.
 fn behind(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// Makes a key an open end.
+/// Makes `key` an excluded bound.
 fn exclude(end: &mut Bound<Vec<u8>>, key: &[u8]) {
     match end {
         Bound::Excluded(end) => {
@@ -103,7 +103,7 @@ impl<S: Source> Range<S> {
         }
     }
 
-    /// Whether a key is not before the low end.
+    /// Whether a key is at or above the low bound.
     fn is_above(&self, key: &[u8]) -> bool {
         match &self.low {
             Bound::Unbounded => true,
@@ -112,7 +112,7 @@ impl<S: Source> Range<S> {
         }
     }
 
-    /// Whether a key is not behind the high end.
+    /// Whether a key is at or below the high bound.
     fn is_below(&self, key: &[u8]) -> bool {
         match &self.high {
             Bound::Unbounded => true,
@@ -121,7 +121,7 @@ impl<S: Source> Range<S> {
         }
     }
 
-    /// The next entry of the tree: its key, which replaces `key`, and its value.
+    /// The next entry of the tree: writes its key to `key` and returns its value.
     fn next_entry(&mut self, key: &mut Vec<u8>) -> Result<Option<Found>, StoreError> {
         let walk = &self.table.walk;
         if self.front.is_none() {
@@ -135,7 +135,7 @@ impl<S: Source> Range<S> {
         walk.next(self.front.as_mut().expect("it was put there"), key)
     }
 
-    /// The last entry of the tree that is left, as [`Range::next_entry`].
+    /// The last remaining entry of the tree, like [`Range::next_entry`].
     fn previous_entry(&mut self, key: &mut Vec<u8>) -> Result<Option<Found>, StoreError> {
         let walk = &self.table.walk;
         if self.back.is_none() {
@@ -178,7 +178,7 @@ impl<S: Source> Range<S> {
         }
     }
 
-    /// The last entry in the range that is left.
+    /// The last remaining entry in the range.
     fn step_back(&mut self) -> Result<Option<Entry>, StoreError> {
         loop {
             let mut key = Vec::new();
@@ -204,8 +204,8 @@ impl<S: Source> Range<S> {
         }
     }
 
-    /// The keys that damage is about: those at a cursor that is at no entry, or `key`, whose value
-    /// cannot be read.
+    /// The keys lost by damage: those at a cursor that points at no entry, or `key`, whose value is
+    /// unreadable.
     fn lost(
         &self,
         cursor: Option<&Cursor<PageBytes>>,
@@ -221,7 +221,7 @@ impl<S: Source> Range<S> {
         })
     }
 
-    /// Whether keys lie before the low end, all of them.
+    /// Whether all lost keys lie before the low bound.
     fn is_before(&self, lost: &LostKeys) -> bool {
         let Some(to) = &lost.to else {
             return false;

@@ -1,5 +1,5 @@
-//! Reading a table: by a snapshot, which never changes and does not wait, or within a write
-//! transaction, which sees its own changes.
+//! Reads tables: in a snapshot, which never changes and does not wait, or in a write transaction,
+//! which sees its own changes.
 
 use super::catalog::{HEAD, Record, TableKind, parse_head};
 use super::changed::whole;
@@ -37,12 +37,12 @@ impl Images for Snapshot {
     }
 }
 
-/// What tables are read from: a [`Snapshot`], or the pages of a write transaction.
+/// A source of table pages: a [`Snapshot`], or the pages of a write transaction.
 pub trait Source: Images<Page = PageBytes, Error = StoreError> + Clone {}
 
 impl<T: Images<Page = PageBytes, Error = StoreError> + Clone> Source for T {}
 
-/// A value. It is not copied from the page where it lies, which it keeps in memory.
+/// A value. It refers to its page in memory and is not copied.
 #[derive(Clone)]
 pub struct Value {
     held: FoundValue<PageBytes>,
@@ -61,7 +61,7 @@ impl Value {
 }
 
 impl fmt::Debug for Value {
-    /// The bytes of the value, and not those of its page.
+    /// Shows the bytes of the value only, not of its page.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Value")
             .field(&self.escape_ascii().to_string())
@@ -98,7 +98,7 @@ impl From<Value> for Vec<u8> {
     }
 }
 
-/// A table to read: of a snapshot, unless the type says otherwise.
+/// A readable table: of a snapshot, unless type parameter `S` says otherwise.
 #[derive(Clone)]
 pub struct Table<S = Snapshot> {
     name: Arc<str>,
@@ -107,11 +107,11 @@ pub struct Table<S = Snapshot> {
     pub(super) walk: Walk<S>,
 }
 
-/// Keys whose pages are read side by side before they get values: the pages are to stay in memory
-/// until then.
+/// Number of keys whose pages are read in parallel before the keys are set: the pages must stay in
+/// the cache until then.
 pub(super) const SIDE_BY_SIDE: usize = 256;
 
-/// The tree of a record.
+/// The tree of a table or catalog.
 pub(super) fn walk<S: Source>(source: S, root: Root) -> Result<Walk<S>, StoreError> {
     Ok(Walk::new(source, PageStore::PAGE_BYTES, root)?)
 }
@@ -127,12 +127,12 @@ impl<S: Source> Table<S> {
         })
     }
 
-    /// Its name.
+    /// The name of the table.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its kind.
+    /// The kind of the table.
     pub fn kind(&self) -> TableKind {
         self.kind
     }
@@ -162,8 +162,8 @@ impl<S: Source> Table<S> {
         Ok(self.get(key)?.is_some())
     }
 
-    /// The values of several keys, in their order. Pages that are not in memory are read side by
-    /// side.
+    /// The values of several keys, in the order of `keys`. Pages that are not in memory are read in
+    /// parallel.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -188,7 +188,7 @@ impl<S: Source> Table<S> {
         Ok(found.into_iter().zip(keys).map(value).collect())
     }
 
-    /// Reads the leaves on which some keys lie, those of the first keys if there are many.
+    /// Reads the leaves of the first of `keys` into the cache.
     pub(super) fn prefetch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<(), StoreError> {
         let keys = keys.iter().take(SIDE_BY_SIDE).map(AsRef::as_ref);
         let hashes: Vec<[u8; 8]>;
@@ -203,8 +203,8 @@ impl<S: Source> Table<S> {
         fetched.map_err(in_table(&self.name, None))
     }
 
-    /// The number of keys. It is known if nothing was inserted or removed since the store was
-    /// closed; else this counts them, which reads the nodes of the table.
+    /// The number of keys. It is stored at a close. If keys were inserted or removed since then,
+    /// all nodes of the table are read to count them.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -232,13 +232,13 @@ impl<S: Source> Table<S> {
         Ok(self.iter().next().transpose()?.is_none())
     }
 
-    /// All pairs: by ascending key, or in any order if the table is hashed. It steps from both
-    /// ends, so that `rev` gives them the other way round.
+    /// All pairs: in ascending key order, or in any order if the table is hashed. Double-ended, so
+    /// `rev` reverses the order.
     pub fn iter(&self) -> Range<S> {
         Range::new(self, Bound::Unbounded, Bound::Unbounded)
     }
 
-    /// The pairs whose keys lie in a range, by ascending key.
+    /// The pairs with keys in a range, in ascending order.
     ///
     /// # Errors
     /// The table is hashed.
@@ -248,14 +248,14 @@ impl<S: Source> Table<S> {
         Ok(Range::new(self, low, high))
     }
 
-    /// The pairs whose keys begin with some bytes, by ascending key.
+    /// The pairs whose keys begin with `prefix`, in ascending order.
     ///
     /// # Errors
     /// The table is hashed.
     pub fn prefix(&self, prefix: &[u8]) -> Result<Range<S>, StoreError> {
         self.must_be_ordered()?;
-        // The first key behind all of them: the last byte that can be is counted up, and those
-        // behind it fall away.
+        // The first key after the prefix: increments the last byte that is not 255 and cuts off
+        // those after it.
         let kept = prefix.iter().rposition(|&byte| byte < u8::MAX);
         let end = match kept {
             None => Bound::Unbounded,
@@ -298,8 +298,7 @@ impl<S: Source> Table<S> {
     }
 }
 
-/// A key as errors show it: what is no printable letter is escaped, and the end of a long one is
-/// left out.
+/// A key as shown in errors: non-printable bytes are escaped, and long keys are truncated.
 pub(super) fn shown(key: &[u8]) -> String {
     const MOST: usize = 64;
     let text = key[..key.len().min(MOST)].escape_ascii().to_string();
@@ -309,7 +308,7 @@ pub(super) fn shown(key: &[u8]) -> String {
     }
 }
 
-/// Says of an error in which table and at which key it came up.
+/// Adds table and key to an error.
 pub(super) fn in_table(name: &str, key: Option<&[u8]>) -> impl FnOnce(StoreError) -> StoreError {
     move |error| StoreError::Table {
         table: name.to_string(),
@@ -318,7 +317,7 @@ pub(super) fn in_table(name: &str, key: Option<&[u8]>) -> impl FnOnce(StoreError
     }
 }
 
-/// The root of the catalog; nothing if the store holds nothing at all.
+/// The root of the catalog. `None` if the store is empty.
 fn root(head: Option<PageBytes>) -> Result<Option<Root>, StoreError> {
     let Some(head) = head else { return Ok(None) };
     match parse_head(&head)? {
@@ -329,16 +328,16 @@ fn root(head: Option<PageBytes>) -> Result<Option<Root>, StoreError> {
     }
 }
 
-/// What the first readers of a snapshot have found, for those after them.
+/// What readers of a snapshot have found, cached for later readers.
 #[derive(Default)]
 struct Noted {
-    /// The root of the catalog; nothing if the store holds nothing.
+    /// The root of the catalog; `None` if the store is empty.
     catalog: OnceLock<Option<Root>>,
-    /// Tables that were asked for.
+    /// Records of tables that were opened.
     tables: RwLock<Vec<(Arc<str>, Record)>>,
 }
 
-/// Tables of which a snapshot keeps the records.
+/// Maximum number of records cached per snapshot.
 const NOTED: usize = 64;
 
 impl Noted {
@@ -355,8 +354,8 @@ impl Noted {
     }
 }
 
-/// A read transaction: the tables as they were when it began. It waits for no writer and holds
-/// none up.
+/// A read transaction: the tables as they were when it began. It never waits for writers and never
+/// blocks them.
 #[derive(Clone)]
 pub struct ReadTx {
     pub(super) catalog: Option<Walk<Snapshot>>,
@@ -378,10 +377,10 @@ impl ReadTx {
         })
     }
 
-    /// A table.
+    /// Opens a table.
     ///
     /// # Errors
-    /// There is none of this name, or a page is damaged.
+    /// No table has this name, or a page is damaged.
     pub fn table(&self, name: &str) -> Result<Table, StoreError> {
         match (self.record(name)?, &self.catalog) {
             (Some((name, record)), Some(catalog)) => {
@@ -399,7 +398,7 @@ impl ReadTx {
         Ok(self.record(name)?.map(|(_, record)| record.kind))
     }
 
-    /// What the catalog says of a table that is not being dropped.
+    /// The catalog record of a table that is not being dropped.
     fn record(&self, name: &str) -> Result<Option<(Arc<str>, Record)>, StoreError> {
         let Some(catalog) = &self.catalog else {
             return Ok(None);
@@ -435,7 +434,7 @@ impl ReadTx {
     }
 }
 
-/// All records of a catalog, those of tables that are being dropped among them.
+/// All records of a catalog, including tables that are being dropped.
 pub(super) fn records<S: Source>(catalog: &Walk<S>) -> Result<Vec<(String, Record)>, StoreError> {
     let (mut cursor, mut name, mut all) = (catalog.seek(b"")?, Vec::new(), Vec::new());
     while let Some(record) = catalog.next(&mut cursor, &mut name)? {
@@ -446,7 +445,7 @@ pub(super) fn records<S: Source>(catalog: &Walk<S>) -> Result<Vec<(String, Recor
     Ok(all)
 }
 
-/// The error for a table that there is not.
+/// The error for a missing table.
 pub(super) fn no_table(name: &str, tables: &[(String, TableKind)]) -> StoreError {
     let names: Vec<String> = tables.iter().map(|(name, _)| format!("`{name}`")).collect();
     let there = match &names[..] {

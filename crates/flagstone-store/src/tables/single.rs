@@ -1,20 +1,20 @@
-//! Calls of a store that are transactions of their own, and pages that are read before a turn.
+//! Store calls that are transactions of their own, and reading pages ahead of a writer's turn.
 //!
-//! Transactions that write take turns. What one of them reads from the medium in its turn, all
-//! others wait for. So these calls read the leaves that they are about to change before they wait
-//! for the turn, by a snapshot: threads then wait for the medium side by side.
+//! Write transactions take turns. While one reads from the medium in its turn, all others wait. So
+//! these calls read the leaves that they will change before they wait for the turn, through a
+//! snapshot: threads then wait for the medium in parallel.
 //!
-//! What was read so only lies in the cache. That has the newest version of a page: a commit that
-//! changes the page replaces it there. In the turn each page is asked for as ever, and is read from
-//! the medium if it is not there.
+//! These reads only fill the cache, which always has the newest version of a page: a commit that
+//! changes the page replaces it there. In its turn the transaction requests each page as usual, and
+//! reads it from the medium if it is no longer cached.
 
 use super::store::Store;
 use super::table_mut::TableMut;
 use crate::error::StoreError;
 
 impl Store {
-    /// Reads the pages that a transaction is going to change before it waits for its turn: those on
-    /// which some keys of a table lie. It changes no answer, and no writer waits for it.
+    /// Reads pages into the cache before a transaction waits for its turn: those with the given
+    /// keys of a table. Has no effect on results, and does not block writers.
     ///
     /// ```
     /// # let folder = tempfile::tempdir()?;
@@ -29,7 +29,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// As [`Store::read`]. That there is no such table yet is none.
+    /// As [`Store::read`]. A missing table is no error.
     pub fn prefetch<K: AsRef<[u8]>>(&self, table: &str, keys: &[K]) -> Result<(), StoreError> {
         match self.read()?.table(table) {
             Ok(read) => read.prefetch(keys),
@@ -38,8 +38,8 @@ impl Store {
         }
     }
 
-    /// Prefetches for a transaction that follows at once. What fails here fails there again, which
-    /// says at which key; but for a snapshot that ended before its time, which is no matter there.
+    /// Prefetches for a transaction that follows at once. Errors are ignored here: the transaction
+    /// repeats the read and names the key. Only a snapshot that ended early does not recur.
     fn look_ahead<K: AsRef<[u8]>>(&self, table: &str, keys: &[K]) {
         let _ = self.prefetch(table, keys);
     }
@@ -56,8 +56,8 @@ impl Store {
         Ok(done)
     }
 
-    /// Gives a key of a table a value, in a transaction of its own, which is durable when this
-    /// returns. An ordered table is made if there is none. Returns whether the key had a value.
+    /// Sets the value of a key in a transaction of its own, which is durable when this returns.
+    /// Creates an ordered table if there is none. Returns whether the key had a value.
     ///
     /// # Errors
     /// As [`Store::write`], as [`TableMut::insert`], or as
@@ -67,8 +67,8 @@ impl Store {
         self.alone(table, |table| table.insert(key, value))
     }
 
-    /// Takes a key of a table and its value away, as [`Store::insert`] gives it one, and makes no
-    /// table. Returns whether the key was there.
+    /// Removes a key and its value, in a transaction of its own like [`Store::insert`]. Creates no
+    /// table. Returns whether the key existed.
     ///
     /// # Errors
     /// As [`Store::insert`].
@@ -83,8 +83,8 @@ impl Store {
         Ok(was)
     }
 
-    /// Adds to a counter as [`TableMut::add`] does, in a transaction of its own as
-    /// [`Store::insert`], and returns what it is then.
+    /// Adds to a counter as [`TableMut::add`] does, in a transaction of its own like
+    /// [`Store::insert`]. Returns the new count.
     ///
     /// # Errors
     /// As [`TableMut::add`] and [`Store::insert`].
@@ -93,10 +93,9 @@ impl Store {
         self.alone(table, |table| table.add(key, by))
     }
 
-    /// Replaces the value of a key by what follows from it, in a transaction of its own as
-    /// [`Store::insert`]: `change` gets the value, if the key has one, and gives the next one, or
-    /// nothing if the key is to have none. No other transaction comes between. Returns whether the
-    /// key had a value.
+    /// Updates the value of a key atomically, in a transaction of its own like [`Store::insert`].
+    /// `change` gets the current value, if any, and returns the new one, or `None` to remove the
+    /// key. No other transaction runs in between. Returns whether the key had a value.
     ///
     /// # Errors
     /// As [`Store::insert`].
@@ -116,11 +115,11 @@ impl Store {
         })
     }
 
-    /// Gives several keys of a table their values, all in one transaction as [`Store::insert`].
+    /// Sets the values of several keys of a table, in one transaction like [`Store::insert`].
     ///
     /// # Errors
     /// As [`Store::write`], as [`TableMut::insert_all`], or as
-    /// [`WriteTx::commit`](super::WriteTx::commit): all keys have their values, or none.
+    /// [`WriteTx::commit`](super::WriteTx::commit). All keys get their values, or none.
     pub fn insert_all<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         table: &str,

@@ -1,6 +1,6 @@
-//! Which pages of a store are free. A page that holds nothing is free: the mapping table of the
-//! store says so, in the transaction that changes it, so that nothing else has to be kept on the
-//! medium. Free pages with low numbers are taken first, since a store has room for its highest one.
+//! Tracks the free pages of a store. An empty page is free: the store's mapping table shows that,
+//! and changes in the same transaction, so the medium needs no other record. Free pages with low
+//! numbers are taken first, since a store has room for its highest page.
 
 use super::Mistake;
 use crate::error::StoreError;
@@ -8,15 +8,15 @@ use flagstone::mistakes::Mistaken;
 use flagstone::units::Lpn;
 use std::collections::BTreeSet;
 
-/// Pages of a store end here.
+/// Upper limit of page numbers.
 const PAGES_MAX: u32 = 1 << 30;
 
-/// Free pages, and what the live transaction did to them.
+/// Free pages, and the live transaction's changes to them.
 #[derive(Debug)]
 pub(super) struct Space {
-    /// No page from here on is taken.
+    /// No page from this number on is taken.
     next: u32,
-    /// Free pages below.
+    /// Free pages below `next`.
     free: BTreeSet<Lpn>,
     steps: Vec<Step>,
     mistaken: Mistaken<Mistake>,
@@ -29,10 +29,10 @@ enum Step {
 }
 
 impl Space {
-    /// The free pages of a store in which these, in ascending order, hold something.
+    /// The free pages of a store, given its nonempty pages `held` in ascending order.
     ///
     /// # Errors
-    /// The store is damaged: one of them is a page that is never taken.
+    /// The store is damaged: one of `held` has a number that is never allocated.
     pub(super) fn new(held: &[Lpn], mistaken: Mistaken<Mistake>) -> Result<Space, StoreError> {
         if let Some(last) = held.last().filter(|last| last.0 >= PAGES_MAX) {
             return Err(StoreError::Damaged(format!(
@@ -53,12 +53,12 @@ impl Space {
         })
     }
 
-    /// Pages that can still be taken.
+    /// Number of pages that can still be taken.
     pub(super) fn left(&self) -> u32 {
         PAGES_MAX - self.next + self.free.len() as u32
     }
 
-    /// The number of all pages that there can be.
+    /// Maximum number of pages in a store.
     pub(super) fn most(&self) -> u32 {
         PAGES_MAX
     }
@@ -68,7 +68,7 @@ impl Space {
         Lpn(self.next)
     }
 
-    /// Where the pages that are used would end, had they the lowest numbers.
+    /// The end of the used pages if they had the lowest numbers.
     pub(super) fn used(&self) -> Lpn {
         Lpn(self.next - self.free.len() as u32)
     }
@@ -92,7 +92,7 @@ impl Space {
         page.0 >= self.next || self.free.contains(&page)
     }
 
-    /// Takes this page, if it is free. Returns whether it was.
+    /// Takes `page` if it is free. Returns whether it was.
     pub(super) fn claim(&mut self, page: Lpn) -> bool {
         if page.0 >= PAGES_MAX || !self.is_free(page) {
             return false;
@@ -104,13 +104,13 @@ impl Space {
         true
     }
 
-    /// Pages that are taken and not among `used`.
+    /// Taken pages that are not among `used`.
     pub(super) fn lost(&self, used: &BTreeSet<Lpn>) -> Vec<Lpn> {
         let is_lost = |page: &Lpn| !used.contains(page) && !self.free.contains(page);
         (0..self.next).map(Lpn).filter(is_lost).collect()
     }
 
-    /// Gives a page back.
+    /// Frees a page.
     pub(super) fn give(&mut self, page: Lpn) {
         let is_new = page.0 < self.next && self.free.insert(page);
         let may_be = self.mistaken.is(Mistake::FreedStaysFree);
@@ -118,12 +118,12 @@ impl Space {
         self.steps.push(Step::Gave(page));
     }
 
-    /// A moment of the live transaction, for [`Space::undo_to`].
+    /// A position in the undo log of the live transaction, for [`Space::undo_to`].
     pub(super) fn mark(&self) -> usize {
         self.steps.len()
     }
 
-    /// Undoes what was done since a moment.
+    /// Undoes all changes since a mark.
     pub(super) fn undo_to(&mut self, mark: usize) {
         for step in self.steps.drain(mark..).rev() {
             match step {
@@ -137,15 +137,15 @@ impl Space {
         }
     }
 
-    /// Has no free pages at the end of those that may be taken. While a step can be undone, the end
-    /// stays where that step found it.
+    /// Lowers `next` past free pages at the end. While a change can be undone, `next` stays where
+    /// that change found it.
     fn draw_in(&mut self) {
         while self.next > 0 && self.free.remove(&Lpn(self.next - 1)) {
             self.next -= 1;
         }
     }
 
-    /// Pages that held nothing when the live transaction began, among those that it took.
+    /// Pages that the live transaction took and that were empty when it began.
     pub(super) fn born(&self) -> BTreeSet<Lpn> {
         let (mut born, mut seen) = (BTreeSet::new(), BTreeSet::new());
         for &step in &self.steps {
@@ -157,14 +157,14 @@ impl Space {
         born
     }
 
-    /// Ends the live transaction: what it did stays.
+    /// Ends the live transaction: its changes stay.
     pub(super) fn keep(&mut self) {
         self.steps.clear();
         self.draw_in();
     }
 
-    /// Checks that each page is free, or used once: `used` are the pages that were reached. With
-    /// `has_left` there may be others that are taken.
+    /// Checks that each page is either free, or used once: `used` lists the pages that were
+    /// reached. With `has_left` other pages may be taken too.
     ///
     /// # Errors
     /// Names a page that is used twice, used and free, or lost.
@@ -189,7 +189,7 @@ impl Space {
 mod tests {
     use super::*;
 
-    /// Fails if the number of free pages below is any that a damaged store says.
+    /// Fails if a damaged store can determine the number of free pages below `next`.
     #[test]
     fn a_page_that_is_never_taken_is_damage() {
         let new = |last: u32| {

@@ -1,4 +1,4 @@
-//! A store of tables: opening it, and the turn of writers.
+//! A store of tables: opening it, and the turns of writers.
 
 use super::Mistake;
 use super::catalog::{FIRST_ROOT, HEAD, Head, Record, head, parse_head};
@@ -21,14 +21,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// A store of tables. A clone is the same store, so that each thread can have one.
+/// A store of tables. Clones refer to the same store, so that each thread can have one.
 #[derive(Clone)]
 pub struct Store(Arc<Inner>);
 
 pub(super) struct Inner {
     pub(super) pages: SharedPages,
     writer: Mutex<Place>,
-    /// The thread that used the transaction last which has the writer, by its number.
+    /// Number of the thread that last used the writing transaction.
     writing: AtomicU64,
     is_free: Condvar,
     is_read_only: bool,
@@ -36,38 +36,38 @@ pub(super) struct Inner {
     pub(super) leisure: Leisure,
 }
 
-/// What writers hand to each other.
+/// State that each writer hands to the next one.
 pub(super) struct Writer {
     pub(super) catalog: Root,
-    /// Tables of it that are being dropped.
+    /// Number of tables that are being dropped.
     pub(super) dropped: u32,
-    /// Whether a table that is being dropped, or was, has damaged pages, as the first page says:
-    /// those that only they led to are still to be given back.
+    /// Whether a dropped table has damaged pages, as the first page says: pages that only those
+    /// referenced must still be freed.
     pub(super) has_left: bool,
-    /// Whether this opening has found that they cannot be told, since another table is damaged.
+    /// Whether this opening cannot determine those pages, since another table is damaged.
     pub(super) cannot_sweep: bool,
-    /// Whether the first page is of an older version: the next commit writes it anew.
+    /// Whether the first page has an older version: the next commit rewrites it.
     pub(super) is_older: bool,
-    /// Groups of transactions that had found no room ([`Turn::failures`]) when the rest was read.
+    /// The count of failed groups ([`Turn::failures`]) when the rest was read.
     pub(super) failures: u64,
-    /// Numbers of keys that the catalog does not have: it gets them when the store is closed.
+    /// Key counts that the catalog lacks. A close writes them.
     pub(super) counts: BTreeMap<Arc<str>, u64>,
-    /// There while no transaction has it.
+    /// Present while no transaction has taken it.
     pub(super) space: Option<Space>,
 }
 
-/// Where the writer is.
+/// Where the writer state is.
 enum Place {
-    /// No transaction writes.
+    /// No transaction is writing.
     Here(Writer),
-    /// A transaction has it.
+    /// A transaction has taken it.
     Away,
-    /// A thread has panicked that had it: nobody knows any more which pages are free.
+    /// A thread panicked while it had it: which pages are free is unknown.
     Lost,
 }
 
-/// The writer, for who has it. One that is dropped without [`Held::give_back`], as a panic does, is
-/// lost: those that wait for it hear of that.
+/// The writer state, held by a transaction. If it is dropped without [`Held::give_back`], as by a
+/// panic, the state is lost, and waiting threads get an error.
 pub(super) struct Held {
     inner: Arc<Inner>,
     /// Present until it is given back.
@@ -75,7 +75,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Waits for the writer.
+    /// Waits for the writer state.
     fn take(inner: &Arc<Inner>) -> Result<Held, StoreError> {
         let place = inner.writer.lock().expect("no thread panics here");
         if matches!(*place, Place::Away) && inner.writing.load(Ordering::SeqCst) == thread_number()
@@ -89,7 +89,7 @@ impl Held {
         Ok(held.expect("it was waited for"))
     }
 
-    /// The writer, unless somebody has it.
+    /// Takes the writer state if it is free.
     fn if_free(inner: &Arc<Inner>) -> Result<Option<Held>, StoreError> {
         Held::of(
             inner,
@@ -116,7 +116,7 @@ impl Held {
         }
     }
 
-    /// Lets the next one write.
+    /// Gives the state back and wakes the next writer.
     pub(super) fn give_back(mut self) {
         if let Some(writer) = self.writer.take() {
             self.put(Place::Here(writer));
@@ -149,14 +149,14 @@ impl DerefMut for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // In a process that was forked nobody else writes, and the lock may be held for ever.
+        // In a forked process no other thread writes, and the lock may be held forever.
         if self.writer.take().is_some() && self.inner.pages.is_ours() {
             self.put(Place::Lost);
         }
     }
 }
 
-/// The number of this thread: another one for each, from 1.
+/// A unique number of this thread, from 1.
 fn thread_number() -> u64 {
     static THREADS: AtomicU64 = AtomicU64::new(0);
     thread_local! {
@@ -166,8 +166,8 @@ fn thread_number() -> u64 {
 }
 
 impl Inner {
-    /// Waits for all commits, and ends what is being dropped. A writer that there is does so when
-    /// its transaction begins, or the one after it.
+    /// Waits for all commits, and finishes pending drops. If a transaction is writing, it is left
+    /// to that transaction's beginning, or to a later one.
     pub(super) fn finish_drops_if_free(self: &Arc<Inner>) -> Result<(), StoreError> {
         self.pages.must_be_ours()?;
         let Some(mut mine) = Held::if_free(self)? else {
@@ -178,12 +178,12 @@ impl Inner {
         done
     }
 
-    /// Notes that this thread uses the transaction that has the writer.
+    /// Records that this thread uses the writing transaction.
     pub(super) fn is_used(&self) {
         self.writing.store(thread_number(), Ordering::SeqCst);
     }
 
-    /// A turn to write, for who has the writer: after all commits so far if that is asked for.
+    /// Takes a turn to write. With `waits` it waits for all earlier commits.
     fn turn(&self, writer: &mut Writer, waits: bool) -> Result<Turn, StoreError> {
         if waits {
             let _ = self.pages.wait_for_all();
@@ -194,13 +194,13 @@ impl Inner {
         }
         let turn = self.pages.turn()?;
         if turn.failures() != writer.failures {
-            // Transactions before this one are gone, and what they left in memory with them.
+            // Earlier transactions failed, so the state they left in memory is invalid.
             self.look_again(&turn, writer)?;
         }
         Ok(turn)
     }
 
-    /// Reads from the newest pages what writers hand to each other.
+    /// Rereads the writer state from the newest pages.
     pub(super) fn look_again(&self, turn: &Turn, writer: &mut Writer) -> Result<(), StoreError> {
         let head = turn.read(HEAD)?;
         let head = head.as_deref().map(parse_head).transpose()?.flatten();
@@ -209,14 +209,14 @@ impl Inner {
         (writer.catalog, writer.is_older) = (head.catalog, head.is_older);
         (writer.dropped, writer.has_left) = (head.dropped, head.has_left);
         writer.counts.clear();
-        // No group is under way: all that were have failed.
+        // No group is in flight: all have failed.
         writer.space = Some(Space::new(&self.pages.held(), self.mistaken)?);
         writer.failures = turn.failures();
         Ok(())
     }
 
-    /// Waits for all commits and brings numbers of keys into the catalog. If that fails they are
-    /// counted another time.
+    /// Waits for all commits and writes key counts into the catalog. If that fails, keys are
+    /// counted again later.
     fn end(&mut self) -> Result<(), StoreError> {
         let Ok(place) = self.writer.get_mut() else {
             return Ok(());
@@ -237,7 +237,7 @@ impl Drop for Inner {
 }
 
 fn write_counts(mut writer: Writer, turn: Turn) -> Result<(), StoreError> {
-    // What is being dropped has pages that look free, and are not to be taken.
+    // Pages of dropped tables look free but must not be taken.
     if turn.failures() != writer.failures || writer.dropped > 0 {
         return Ok(());
     }
@@ -263,23 +263,23 @@ fn write_counts(mut writer: Writer, turn: Turn) -> Result<(), StoreError> {
 }
 
 impl Store {
-    /// Opens a store in a file or on a block device, and makes one if there is none.
+    /// Opens a store in a file or on a block device. Creates one if there is none.
     ///
     /// # Errors
-    /// Something else is there, another process or handle has it open, or the system refuses.
+    /// Something else is there, another process or handle has it open, or a system call fails.
     pub fn open(path: impl AsRef<Path>) -> Result<Store, StoreError> {
         Store::with(path, &OpenOptions::default())
     }
 
-    /// Opens a store as [`Store::open`], with options.
+    /// Like [`Store::open`], with options.
     ///
     /// # Errors
-    /// As there, or the options cannot be.
+    /// As [`Store::open`], or the options are invalid.
     pub fn with(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Store, StoreError> {
         let path = path.as_ref();
         let right = Mistaken::default();
         if options.protocol != OpenOptions::default().protocol && options.would_make(path) {
-            // Not all protocols can have tables. One that cannot leaves no file.
+            // Some protocols do not support tables. Fail before a file is created.
             let small = OpenOptions {
                 bytes: 0,
                 ..options.clone()
@@ -290,7 +290,7 @@ impl Store {
         store.map_err(|error| error.at(path))
     }
 
-    /// Has commits join a group whether or not they find room beside it.
+    /// Makes commits join a group without checking for room.
     #[cfg(test)]
     pub(super) fn ask_for_no_room(&self) {
         self.0.pages.ask_for_no_room();
@@ -304,10 +304,10 @@ impl Store {
         Store::mistaken(medium, options, Mistaken::default())
     }
 
-    /// As [`Store::on`], with a mistake made on purpose, if this build has mistakes.
+    /// Like [`Store::on`], with a deliberate mistake, in builds that support mistakes.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Store::on`].
     #[doc(hidden)]
     pub fn mistaken(
         medium: Box<dyn Medium>,
@@ -358,7 +358,7 @@ impl Store {
                 is_older: false,
             });
         }
-        // A store that is only read, and that holds nothing, has no writer.
+        // An empty store that is read-only has no writer.
         let writer = found.map_or(Place::Lost, |head| {
             Place::Here(Writer {
                 catalog: head.catalog,
@@ -382,7 +382,7 @@ impl Store {
         })))
     }
 
-    /// Begins to read the tables as they are: what is durable now. It waits for no writer.
+    /// Begins to read the current durable state of the tables. Does not wait for writers.
     ///
     /// # Errors
     /// The store failed before, or a page is damaged.
@@ -390,18 +390,18 @@ impl Store {
         ReadTx::new(self.0.pages.snapshot()?)
     }
 
-    /// Begins to write. Transactions that write take turns: this waits until the one before has
-    /// committed or was rolled back. A transaction may be handed to another thread; it counts as
-    /// one of that thread once its tables are used there.
+    /// Begins to write. Write transactions take turns: this waits until the previous one was
+    /// committed or rolled back. A transaction may move to another thread; it belongs to that
+    /// thread once its tables are used there.
     ///
     /// # Errors
-    /// The store was opened for reading, or failed before. Or this thread is in a write transaction
-    /// already ([`StoreError::Nested`]).
+    /// The store is read-only, or failed before. Or this thread already has a write transaction
+    /// ([`StoreError::Nested`]).
     pub fn write(&self) -> Result<WriteTx, StoreError> {
         self.begin_to_write(false)
     }
 
-    /// As [`Store::write`]; `alone` with no commit under way: what finds no room fails by itself.
+    /// Like [`Store::write`]. With `alone` no commit is in flight: a lack of room fails it alone.
     pub(super) fn begin_to_write(&self, alone: bool) -> Result<WriteTx, StoreError> {
         match self.0.is_read_only {
             true => Err(StoreError::ReadOnly),
@@ -423,12 +423,12 @@ impl Store {
         !matches!(*place, Place::Here(_))
     }
 
-    /// The pages below.
+    /// The underlying pages.
     pub(crate) fn pages(&self) -> &SharedPages {
         &self.0.pages
     }
 
-    /// Begins to write, after all commits so far if that is asked for.
+    /// Begins to write. With `waits` it waits for all earlier commits.
     fn begin(&self, waits: bool) -> Result<WriteTx, StoreError> {
         self.0.pages.must_be_ours()?;
         let mut mine = Held::take(&self.0)?;
@@ -447,12 +447,12 @@ impl Store {
         ))
     }
 
-    /// Closes the store, if this is the last handle of it: all commits are durable then. Dropping
-    /// it does the same, but the error is lost. Readers that are left keep the file open.
+    /// Closes the store if this is its last handle: all commits are then durable. Dropping it does
+    /// the same, but the error is lost. Open readers keep the file open.
     ///
     /// # Errors
-    /// The medium fails, or a commit that was not waited for is lost: its group found no room. All
-    /// other commits are there when the store is opened again.
+    /// The medium fails, or an unwaited commit is lost because its group found no room. All other
+    /// commits are there when the store is opened again.
     pub fn close(self) -> Result<(), StoreError> {
         let Some(mut inner) = Arc::into_inner(self.0) else {
             return Ok(());
@@ -463,12 +463,12 @@ impl Store {
         ended.and(pages.close())
     }
 
-    /// Collects old versions ahead of need, for a program or a thread that has nothing else to do:
-    /// see [`PageStore::idle`](crate::PageStore::idle). It moves at most `pages` pages, and returns
-    /// how many: none if nothing is left to do. A commit that comes meanwhile waits for it. Once
+    /// Collects old versions ahead of need, in idle time: see
+    /// [`PageStore::idle`](crate::PageStore::idle). Moves at most `pages` pages and returns how
+    /// many; 0 means that nothing is left to do. A commit that arrives meanwhile waits for it. When
     /// there is nothing to collect, tables from which many rows were removed are compacted
-    /// ([`Store::compact`]), if the store holds at most 64 times `pages` and no transaction or
-    /// commit is under way; then it returns how many pages that gave back.
+    /// ([`Store::compact`]), if the store holds at most 64 times `pages` pages and no transaction
+    /// or commit is in flight. It then returns the number of pages given back.
     ///
     /// # Errors
     /// The store was opened for reading, or the medium fails.
@@ -479,18 +479,18 @@ impl Store {
         }
     }
 
-    /// Checks all tables, at the turn of a writer: order and fill of their nodes, and that each
-    /// page is used once or free. It reads everything.
+    /// Checks all tables, in a writer's turn: order and fill of their nodes, and that each page is
+    /// used once or free. Reads all nodes.
     ///
     /// # Errors
-    /// Says what does not hold, and in which table.
+    /// Describes the inconsistency and names the table.
     pub fn check(&self) -> Result<(), String> {
         let say = |error: StoreError| error.to_string();
         let mut tx = self.begin(false).map_err(say)?;
         tx.check()
     }
 
-    /// The number of pages that hold something.
+    /// The number of nonempty pages.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.0.pages.held().len()

@@ -1,4 +1,4 @@
-//! A table in a write transaction: changes of it, and what it has in between.
+//! A table in a write transaction: changing and reading it.
 
 use super::catalog::{Record, TableKind};
 use super::hashed;
@@ -21,7 +21,7 @@ pub struct TableMut<'a> {
 }
 
 impl TableMut<'_> {
-    /// The table as it is now in the transaction, to read.
+    /// A readable view of the table as the transaction sees it.
     ///
     /// # Errors
     /// The record of the table is damaged.
@@ -29,12 +29,12 @@ impl TableMut<'_> {
         Table::new(&self.name, self.record, self.tx.changed())
     }
 
-    /// Its name.
+    /// The name of the table.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its kind.
+    /// The kind of the table.
     pub fn kind(&self) -> TableKind {
         self.record.kind
     }
@@ -55,7 +55,7 @@ impl TableMut<'_> {
         Ok(self.view()?.iter())
     }
 
-    /// The pairs whose keys lie in a range, as [`Table::range`].
+    /// The pairs with keys in a range, as [`Table::range`].
     ///
     /// # Errors
     /// The table is hashed.
@@ -63,8 +63,8 @@ impl TableMut<'_> {
         self.view()?.range(range)
     }
 
-    /// The number of keys. If it is not known since the store was not closed, this counts them,
-    /// and the transaction remembers it.
+    /// The number of keys. If it is not known because the store was not closed, this counts the
+    /// keys, and the transaction caches the number.
     ///
     /// # Errors
     /// A page of the table is damaged, or the medium fails.
@@ -89,16 +89,16 @@ impl TableMut<'_> {
         self.view()?.is_empty()
     }
 
-    /// Gives a key a value. Returns whether it had one.
+    /// Sets the value of a key. Returns whether it had one.
     ///
     /// # Errors
     /// The key or the value is too long: nothing has changed. Or a page is damaged, or the medium
-    /// fails: the transaction has to be rolled back, or to a savepoint.
+    /// fails: the transaction must be rolled back, or to a savepoint.
     pub fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
         self.change(key, Some(value))
     }
 
-    /// Takes a key and its value away. Returns whether it was there.
+    /// Removes a key and its value. Returns whether the key existed.
     ///
     /// # Errors
     /// As [`TableMut::insert`].
@@ -110,11 +110,11 @@ impl TableMut<'_> {
         Ok(was)
     }
 
-    /// Gives several keys their values, in the order of the keys, which is faster than any other:
-    /// the pages on which they lie are read side by side.
+    /// Sets the values of several keys, in key order, which is the fastest order. Their pages are
+    /// read in parallel.
     ///
     /// # Errors
-    /// As [`TableMut::insert`]. The error names the key; those before it have their values.
+    /// As [`TableMut::insert`]. The error names the key; earlier keys have their values.
     pub fn insert_all<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &mut self,
         pairs: &[(K, V)],
@@ -124,7 +124,7 @@ impl TableMut<'_> {
         for some in order.chunks(SIDE_BY_SIDE) {
             let keys: Vec<&[u8]> = some.iter().map(|&i| pairs[i].0.as_ref()).collect();
             if keys.len() > 1 {
-                // What fails here fails again below, where it is known at which key.
+                // Errors are ignored here: the same error recurs below, where the key is known.
                 let _ = self.view()?.prefetch(&keys);
             }
             for &i in some {
@@ -134,11 +134,11 @@ impl TableMut<'_> {
         Ok(())
     }
 
-    /// Adds to a counter and returns what it is then. A counter is a value of eight bytes, a
-    /// little-endian number; a key without a value counts from 0.
+    /// Adds to a counter and returns the new count. A counter is an 8-byte little-endian number; a
+    /// key without a value counts from 0.
     ///
     /// # Errors
-    /// The value has not eight bytes, the sum does not fit, or as [`TableMut::insert`].
+    /// The value does not have 8 bytes, the sum overflows, or as [`TableMut::insert`].
     pub fn add(&mut self, key: &[u8], by: i64) -> Result<i64, StoreError> {
         let wrong = |why: String| in_table(&self.name, Some(key))(StoreError::Options(why));
         let before = match self.get(key)? {
@@ -162,10 +162,10 @@ impl TableMut<'_> {
         Ok(after)
     }
 
-    /// Takes all keys away, those that cannot be read as well.
+    /// Removes all keys, including unreadable ones.
     ///
     /// # Errors
-    /// The medium fails: the transaction has to be rolled back, or to a savepoint.
+    /// The medium fails: the transaction must be rolled back, or to a savepoint.
     pub fn clear(&mut self) -> Result<(), StoreError> {
         self.tx.may_go_on()?;
         let root = self.record.root;
@@ -219,7 +219,7 @@ impl TableMut<'_> {
         Ok(was)
     }
 
-    /// Changes the tree of the table at `place`, for the sake of `key`.
+    /// Changes the tree of the table at `place`. Errors name `key`.
     fn change_tree(
         &mut self,
         key: &[u8],
@@ -254,7 +254,7 @@ impl TableMut<'_> {
         self.tx.open.insert(self.name.clone(), Some(self.record));
     }
 
-    /// An operation failed half-way.
+    /// Handles an operation that failed half-way.
     pub(super) fn spoil(&mut self, error: StoreError, key: Option<&[u8]>) -> StoreError {
         let key_text = key.map_or(String::new(), |key| format!(", key `{}`", shown(key)));
         self.tx.spoilt = Some(format!("table `{}`{key_text}: {error}", self.name));

@@ -1,4 +1,4 @@
-//! Tests of tables: what transactions, savepoints and snapshots promise.
+//! Tests of tables: guarantees of transactions, savepoints and snapshots.
 
 mod compacting;
 mod dropping;
@@ -17,7 +17,7 @@ fn store() -> Store {
     Store::on(Box::new(Memory::default()), &OpenOptions::default()).expect("a new store")
 }
 
-/// A table as it is now.
+/// The current state of a table.
 #[track_caller]
 fn table_of(store: &Store, name: &str) -> Table {
     let read = store.read().expect("a snapshot");
@@ -114,7 +114,7 @@ fn iterators_go_both_ways_within_any_bounds() {
     ] {
         for from in bounds(low) {
             for to in bounds(high) {
-                // A map panics where a range is empty in this way.
+                // A map panics at such an empty range.
                 let is_in = |&&n: &&u16| {
                     let above = match from {
                         Bound::Included(low) => n >= low,
@@ -134,7 +134,7 @@ fn iterators_go_both_ways_within_any_bounds() {
                     table.range(range).expect("it is ordered")
                 };
                 assert_eq!(keys(range()), expected);
-                // From both ends in turn, until they meet.
+                // From both ends alternately, until they meet.
                 let (mut both, mut ends) = (range(), (Vec::new(), Vec::new()));
                 while let Some(front) = both.next() {
                     ends.0.extend(keys(std::iter::once(front)));
@@ -257,15 +257,15 @@ fn values_have_any_length_and_their_pages_come_back() {
     }
 }
 
-/// Two keys with one hash each: the second was computed from the first by turning XXH3 round, which
-/// for keys of four to eight bytes is a bijection for each length.
+/// Pairs of keys with equal hashes. The second key was computed from the first by inverting XXH3,
+/// which is a bijection for keys of each length from 4 to 8 bytes.
 pub(super) const COLLIDING: [[&[u8]; 2]; 3] = [
     [b"alike", &[194, 228, 203, 92, 151, 29, 235, 157]],
     [b"other", &[144, 208, 146, 248, 254, 178, 11, 218]],
     [b"four", &[239, 86, 166, 196, 103, 119, 147, 204]],
 ];
 
-/// Fails if a change of a key takes the records of other keys of its hash along, or finds them.
+/// Fails if changing a key affects or finds the records of other keys with the same hash.
 #[test]
 fn keys_of_one_hash_share_a_place_and_nothing_else() {
     let store = store();
@@ -446,7 +446,7 @@ fn calls_that_are_transactions_of_their_own_do_what_transactions_do() {
     let found = pairs(table.iter());
     let found: Vec<(&[u8], &[u8])> = found.iter().map(|(k, v)| (&k[..], &v[..])).collect();
     assert_eq!(found, wanted);
-    // Threads: none of their updates comes between another one's look and its change.
+    // Threads: no update comes between another thread's read and its write.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! Write transactions: one at a time, each seeing what those before it did, whole or not at all.
+//! Write transactions: one at a time. Each sees all earlier ones, and is atomic.
 
 use super::Mistake;
 use super::catalog::{HEAD, Record, TableKind, head};
@@ -18,65 +18,64 @@ use std::sync::{Arc, Weak};
 
 const ZERO: Nanos = Nanos::ZERO;
 
-/// The longest name of a table, in bytes.
+/// Maximum length of a table name, in bytes.
 pub(super) const NAME_MAX: usize = 255;
 
-/// Savepoints that this process has made, in all transactions of all stores: each has a number of
-/// its own, so that none is taken for one of another transaction.
+/// Savepoints made by this process, in all transactions of all stores. Each has its own number, so
+/// that a savepoint of another transaction is detected.
 static SAVEPOINTS: AtomicU64 = AtomicU64::new(0);
 
-/// Pages of a table up to which it is dropped in the transaction that says so.
+/// Maximum number of pages of a table that is dropped within its own transaction.
 const AT_ONCE: usize = 32;
 
-/// The tables of a transaction that it has opened: nothing, or a record that says so, for one that
-/// it dropped.
+/// Tables that a transaction has opened. `None`, or a record marked as dropped, for a table that it
+/// dropped.
 type Open = BTreeMap<Arc<str>, Option<Record>>;
 
-/// A write transaction. It sees its own changes, and those of all transactions before it. To drop
-/// it rolls it back.
+/// A write transaction. It sees its own changes, and those of all earlier transactions. Dropping it
+/// rolls it back.
 pub struct WriteTx {
     inner: Arc<Inner>,
     /// Present until the transaction ends.
     pub(super) changed: Option<Changed>,
     writer: Option<Held>,
     pub(super) catalog: Root,
-    /// Tables that are being dropped, once the catalog is written.
+    /// Number of tables being dropped, once the catalog is written.
     dropped: u32,
-    /// Whether pages may be left to which no table leads.
+    /// Whether pages may be left that no table references.
     pub(super) has_left: bool,
     pub(super) open: Open,
     savepoints: Vec<(u64, Open, Root)>,
     pub(super) spoilt: Option<String>,
-    /// Numbers of keys after the commit.
+    /// Key counts after the commit.
     counts: Vec<(Arc<str>, Option<u64>)>,
 }
 
-/// A moment of a write transaction to which it can be rolled back.
+/// A state of a write transaction to which it can be rolled back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Savepoint(u64);
 
-/// A commit that may not be durable yet. One that is dropped becomes durable with a later one that
-/// is waited for, or when the store is closed. If it is lost,
-/// [`Store::close`](super::Store::close) says so.
+/// A commit that may not be durable yet. If it is dropped, it becomes durable with a later commit
+/// that is waited for, or when the store is closed. If it is lost,
+/// [`Store::close`](super::Store::close) reports that.
 #[must_use = "a commit is durable when it was waited for"]
 pub struct Commit {
     ticket: Ticket,
-    /// The store, if it has pages to give back after the commit. A commit keeps no store open.
+    /// The store, if pages must be freed after the commit. A commit keeps no store open.
     drops: Option<Weak<Inner>>,
 }
 
 impl Commit {
-    /// Waits until the commit is durable. Commits before it are durable then, too. Pages of tables
-    /// that it has dropped are given back, unless another transaction writes: that is left to the
-    /// next one then.
+    /// Waits until the commit is durable. Earlier commits are then durable, too. Frees the pages of
+    /// tables that it dropped, unless another transaction writes; the next one then does.
     ///
     /// # Errors
-    /// The medium fails: whether the transaction has committed is open until the store is opened
-    /// again.
+    /// The medium fails: whether the transaction has committed is unknown until the store is
+    /// reopened.
     pub fn wait(self) -> Result<(), StoreError> {
         self.ticket.wait()?;
         if let Some(inner) = self.drops.and_then(|inner| inner.upgrade()) {
-            // The table is dropped, whatever becomes of its pages now.
+            // The table is dropped, even if freeing its pages fails now.
             let _ = inner.finish_drops_if_free();
         }
         Ok(())
@@ -111,7 +110,7 @@ impl WriteTx {
         self.inner.mistaken.is(mistake)
     }
 
-    /// Notes that a row was removed, for idle work.
+    /// Records a removed row, for idle work.
     pub(super) fn has_removed(&self) {
         self.inner.leisure.has_removed();
     }
@@ -123,13 +122,13 @@ impl WriteTx {
         }
     }
 
-    /// What the transaction has of a table.
+    /// The transaction's record of a table.
     pub(super) fn record(&self, name: &str) -> Result<Option<Record>, StoreError> {
         let found = self.any_record(name)?;
         Ok(found.filter(|record| !record.is_dropped))
     }
 
-    /// As [`WriteTx::record`], also of a table that is being dropped.
+    /// Like [`WriteTx::record`], including tables that are being dropped.
     fn any_record(&self, name: &str) -> Result<Option<Record>, StoreError> {
         if let Some(&open) = self.open.get(name) {
             return Ok(open);
@@ -149,16 +148,16 @@ impl WriteTx {
         super::read::walk(self.changed(), self.catalog)
     }
 
-    /// Opens a table, and makes an ordered one if there is none of this name.
+    /// Opens a table. Creates an ordered one if there is none of this name.
     ///
     /// # Errors
-    /// The name is no name for a table, a page is damaged, or the medium fails.
+    /// The name is invalid, a page is damaged, or the medium fails.
     pub fn table(&mut self, name: &str) -> Result<TableMut<'_>, StoreError> {
         self.inner.is_used();
         self.open(name, None)
     }
 
-    /// Opens a table of a kind, and makes one if there is none of this name.
+    /// Opens a table of kind `kind`. Creates one if there is none of this name.
     ///
     /// # Errors
     /// As [`WriteTx::table`], or the table is of another kind.
@@ -184,7 +183,7 @@ impl WriteTx {
             (Some(record), _) => record,
             (None, kind) => {
                 if let Some(dropped) = self.any_record(name)? {
-                    // Its record makes way for another one.
+                    // Its record is replaced by the new table's.
                     let freed = free_tree(self.changed_mut(), dropped.root);
                     let has_lost = freed.map_err(in_table(name, None))?;
                     self.open.insert(name.into(), None);
@@ -244,18 +243,18 @@ impl WriteTx {
         Ok(all.into_iter().collect())
     }
 
-    /// Drops a table with all that it holds. The pages of a large one go after the commit, a few
-    /// at a time, so that others are not kept waiting: [`WriteTx::commit`] and [`Commit::wait`]
-    /// see to it, or the next write transaction. Damaged pages of the table go like the others.
+    /// Drops a table with its contents. The pages of a large table are freed after the commit, a
+    /// few at a time, so that others do not wait: by [`WriteTx::commit`] and [`Commit::wait`], or
+    /// by the next write transaction. Damaged pages of the table are freed like others.
     ///
     /// # Errors
-    /// There is none of this name, the catalog is damaged, or the medium fails.
+    /// No table has this name, the catalog is damaged, or the medium fails.
     pub fn drop_table(&mut self, name: &str) -> Result<(), StoreError> {
         self.may_go_on()?;
         let Some(record) = self.record(name)? else {
             return Err(no_table(name, &self.tables()?));
         };
-        // No other transaction knows of a table that was made in this one.
+        // No other transaction knows a table that was created in this one.
         let is_known = self.catalog()?.get(name.as_bytes())?.is_some();
         let pages = self.changed_mut();
         let used = pages_of(pages, record.root).map_err(in_table(name, None))?;
@@ -282,8 +281,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Makes a savepoint. Savepoints nest: to roll back to one takes those back that were made
-    /// after it.
+    /// Makes a savepoint. Savepoints nest: rolling back to one discards later ones.
     pub fn savepoint(&mut self) -> Savepoint {
         let id = SAVEPOINTS.fetch_add(1, Ordering::Relaxed);
         let open = self.open.clone();
@@ -306,12 +304,12 @@ impl WriteTx {
         })
     }
 
-    /// Undoes all that was done since a savepoint. The savepoint stays, and the transaction can go
-    /// on even if an operation since then failed half-way.
+    /// Undoes all changes since a savepoint. The savepoint stays valid, and the transaction can
+    /// continue even if an operation since then failed half-way.
     ///
     /// # Errors
-    /// The savepoint is one of another transaction, was released, or is gone since an older one was
-    /// rolled back to.
+    /// The savepoint belongs to another transaction, was released, or an older one was rolled back
+    /// to.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), StoreError> {
         let at = self.find(savepoint)?;
         self.savepoints.truncate(at + 1);
@@ -322,7 +320,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Forgets a savepoint, and those made after it. What was done since stays.
+    /// Forgets a savepoint and later ones. Changes since then stay.
     ///
     /// # Errors
     /// As [`WriteTx::rollback_to`].
@@ -337,13 +335,13 @@ impl WriteTx {
     ///
     /// # Errors
     /// The store is full: nothing has changed. Or the medium fails: whether the transaction has
-    /// committed is open until the store is opened again.
+    /// committed is unknown until the store is reopened.
     pub fn commit(self) -> Result<(), StoreError> {
         self.commit_later()?.wait()
     }
 
-    /// Commits. The next transaction sees it at once; snapshots, and what is left after a crash,
-    /// have it when it is durable.
+    /// Commits without waiting. The next transaction sees the changes at once. Snapshots see them,
+    /// and they survive a crash, once the commit is durable.
     ///
     /// # Errors
     /// As [`WriteTx::commit`].
@@ -371,7 +369,7 @@ impl WriteTx {
             Ok(_) => {
                 space.keep();
                 (writer.catalog, writer.dropped) = (self.catalog, self.dropped);
-                // What was damaged may be gone.
+                // Damage may have been removed.
                 writer.cannot_sweep &= changes_nothing;
                 writer.has_left = self.has_left;
                 writer.is_older &= changes_nothing;
@@ -390,17 +388,17 @@ impl WriteTx {
         committed.map(|ticket| Commit { ticket, drops })
     }
 
-    /// Rolls the transaction back, as dropping it does, and returns when the commits that it may
-    /// have read are durable: what it found is so, also after a crash.
+    /// Rolls the transaction back, as dropping it does. Returns when all commits that it may have
+    /// read are durable: what it has read also holds after a crash.
     ///
     /// # Errors
     /// The medium fails, or one of those commits found no room: what the transaction has read may
-    /// not be. Nothing of the transaction itself is left.
+    /// not hold. The transaction itself leaves no changes.
     pub fn rollback(mut self) -> Result<(), StoreError> {
         self.undo()
     }
 
-    /// Undoes everything, gives the writer back, and waits for the commits before this one.
+    /// Undoes all changes, gives the writer state back, and waits for earlier commits.
     fn undo(&mut self) -> Result<(), StoreError> {
         let (Some(changed), Some(mut writer)) = (self.changed.take(), self.writer.take()) else {
             return Ok(());
@@ -412,11 +410,11 @@ impl WriteTx {
             turn, mut space, ..
         } = changed;
         space.undo_to(0);
-        // Nothing is added to a group: it is done when the group is, or at once.
+        // An empty set of changes adds nothing to a group: it completes with the group, or at once.
         let before = turn.commit(Changes::new());
         writer.space = Some(space);
         writer.give_back();
-        // A thread that panics does not become the one that writes the group.
+        // A panicking thread must not become the one that writes the group.
         if std::thread::panicking() {
             return Ok(());
         }
@@ -433,7 +431,7 @@ impl WriteTx {
         let mut used = vec![HEAD];
         let catalog = ("the catalog".to_string(), self.catalog, None);
         let (dropped, all): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, r)| r.is_dropped);
-        // Tables are still being dropped here only if the store was opened to be read.
+        // Tables are still being dropped here only if the store was opened read-only.
         for (name, record) in dropped {
             let inner = Arc::clone(&self.inner);
             let left = inner.next_pages(self.changed_mut(), record, usize::MAX);
@@ -462,8 +460,8 @@ impl WriteTx {
         self.changed().space.check(used, self.has_left)
     }
 
-    /// Brings the records of changed tables into the catalog. Their numbers of keys are not written
-    /// before the store is closed: that would be a page more for each transaction.
+    /// Writes the records of changed tables into the catalog. Key counts are written only when the
+    /// store is closed: otherwise each transaction would write another page.
     fn write_catalog(&mut self) -> Result<(), StoreError> {
         let open = std::mem::take(&mut self.open);
         for (name, record) in &open {
@@ -501,8 +499,8 @@ fn hashed_keys(tree: &Walk<&Changed>) -> Result<u64, String> {
     Ok(keys)
 }
 
-/// Gives a table another record in the catalog, or none. Returns the root of the catalog, which the
-/// caller brings into the head.
+/// Sets or removes the record of a table in the catalog. Returns the root of the catalog, which the
+/// caller writes into the head.
 pub(super) fn put_record(
     changed: &mut Changed,
     catalog: Root,
@@ -519,13 +517,13 @@ pub(super) fn put_record(
 }
 
 impl Drop for WriteTx {
-    /// Rolls back as [`WriteTx::rollback`], unless the transaction has committed.
+    /// Rolls back like [`WriteTx::rollback`], unless the transaction was committed.
     fn drop(&mut self) {
         let _ = self.undo();
     }
 }
 
-/// A new tree without keys.
+/// Creates an empty tree.
 pub(super) fn empty_tree(pages: &mut Changed) -> Result<Root, StoreError> {
     let mut nodes = &mut *pages;
     let made = nodes.take().and_then(|at| {
@@ -535,17 +533,17 @@ pub(super) fn empty_tree(pages: &mut Changed) -> Result<Root, StoreError> {
     made.map_err(|error| pages.explain(error))
 }
 
-/// All pages of a tree that can be found.
+/// All reachable pages of a tree.
 fn pages_of(pages: &mut Changed, root: Root) -> Result<Felled, StoreError> {
     let mut tree = ByteTree::over(&mut *pages, root)?;
     let used = tree.fell(usize::MAX, &|_| false);
     let mut used = used.map_err(|error| pages.explain(error))?;
-    // What a damaged tree leads to may be free.
+    // Pages referenced by a damaged tree may be free.
     used.pages.retain(|&at| !pages.space.is_free(at));
     Ok(used)
 }
 
-/// Gives pages back.
+/// Frees pages.
 pub(super) fn give_all(mut pages: &mut Changed, used: Vec<Lpn>) -> Result<(), StoreError> {
     for at in used {
         let given = pages.give(ZERO, at);
@@ -554,8 +552,8 @@ pub(super) fn give_all(mut pages: &mut Changed, used: Vec<Lpn>) -> Result<(), St
     Ok(())
 }
 
-/// Gives back all pages of a tree that can be found. Returns whether there may be others, since a
-/// page is damaged.
+/// Frees all reachable pages of a tree. Returns whether other pages may be left, since a page is
+/// damaged.
 pub(super) fn free_tree(pages: &mut Changed, root: Root) -> Result<bool, StoreError> {
     let used = pages_of(pages, root)?;
     give_all(pages, used.pages)?;

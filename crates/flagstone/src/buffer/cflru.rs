@@ -34,7 +34,7 @@ struct Cflru {
     pages: Vec<Page>,
     window_max: usize,
     window_len: usize,
-    /// The frame of the window that was used last.
+    /// The most recently used frame of the window.
     edge: Option<FrameId>,
     /// Clean frames of the window, by last access.
     clean: BTreeSet<(u64, FrameId)>,
@@ -74,7 +74,7 @@ impl Cflru {
         self.fill_window();
     }
 
-    /// The frames next to the window enter it, as long as it has room.
+    /// Extends the window by adjacent frames while it has room.
     fn fill_window(&mut self) {
         while self.window_len < self.window_max {
             let next = match self.edge {
@@ -168,7 +168,7 @@ mod tests {
     use super::super::history;
     use super::*;
 
-    /// Frames with their dirty bits, the least recently used first.
+    /// Frames with their dirty bits, least recently used first.
     struct Naive {
         pages: Vec<(FrameId, bool)>,
         window: usize,

@@ -24,7 +24,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
 };
 
 struct Clock {
-    /// Rounds that the page in each frame can wait; nothing in a free frame.
+    /// The count of the page in each frame; `None` for a free frame.
     rounds: Vec<Option<u8>>,
     rounds_max: u8,
     hand: usize,
@@ -55,7 +55,7 @@ impl Policy for Clock {
     }
 
     fn victim(&mut self, may: &mut dyn FnMut(FrameId) -> bool) -> Option<FrameId> {
-        // Frames in a row that neither could go nor had a round left to lose.
+        // Consecutive frames that could not be evicted and had no count left to lose.
         let mut passed = 0;
         while passed < self.rounds.len() {
             let frame = FrameId(self.hand as u32);
@@ -80,7 +80,7 @@ mod tests {
     use super::super::history;
     use super::*;
 
-    /// Pages that are there, by frame, with their rounds; a hand that looks for the next one.
+    /// Cached pages by frame, with their counts, and a hand that searches for the next one.
     struct Naive {
         pages: Vec<(FrameId, u8)>,
         last: Option<FrameId>,

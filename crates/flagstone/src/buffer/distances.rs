@@ -1,24 +1,24 @@
-//! Stack distances: how many other pages were used since a page was used last (Mattson's stack).
+//! Stack distances (Mattson): how many other pages were used since the last use of a page.
 //!
-//! A page that is hit at distance d would have been a hit in an LRU list of d or more frames, and a
-//! miss in a shorter one. Pages stay in the stack after they left the pool, so that distances
-//! beyond the pool's present size are known too: these are the *ghosts*. A tree of counts over the
-//! instants of last use makes a distance the difference of two sums.
+//! A page hit at distance d would have been a hit in an LRU list of d or more frames, and a miss in
+//! a shorter one. Pages stay in the stack after leaving the pool, so distances beyond the pool's
+//! size are known too: these are the *ghosts*. A distance is the difference of two sums in a tree
+//! that counts pages by time of last use.
 
 use crate::units::Lpn;
 use rustc_hash::FxHashMap;
 
 const NONE: u32 = u32::MAX;
 
-/// The last pages used, at most so many.
+/// The most recently used pages, up to a limit.
 pub(super) struct Stack {
     depth: usize,
-    /// The page used at each instant, if it was not used again since.
+    /// The page used at each instant, if that was its last use.
     used: Vec<u32>,
     /// Sums over `used`: a Fenwick tree.
     counts: Vec<u32>,
     instants: FxHashMap<Lpn, u32>,
-    /// No page of the stack was used before.
+    /// Instants below this one hold no page.
     oldest: usize,
     /// The next instant.
     next: usize,
@@ -41,7 +41,7 @@ impl Stack {
         self.instants.len()
     }
 
-    /// The page is used: it becomes the first of the stack. The last goes if there are too many.
+    /// Puts a used page on top of the stack. Drops the last page if the stack exceeds its limit.
     pub(super) fn push(&mut self, page: Lpn) {
         self.take(page);
         if self.next == self.used.len() {
@@ -57,7 +57,7 @@ impl Stack {
         }
     }
 
-    /// Takes a page out; its distance, from 1, if it was there.
+    /// Removes a page. Returns its distance, from 1, if the page was in the stack.
     pub(super) fn take(&mut self, page: Lpn) -> Option<usize> {
         let instant = self.instants.remove(&page)? as usize;
         let (total, before) = (self.len() + 1, self.sum(instant));
@@ -66,7 +66,7 @@ impl Stack {
         Some(total - before)
     }
 
-    /// Pages used before an instant.
+    /// Number of pages last used before an instant.
     fn sum(&self, instant: usize) -> usize {
         let (mut at, mut sum) = (instant, 0);
         while at > 0 {
@@ -82,7 +82,7 @@ impl Stack {
         self.add(instant, 1);
     }
 
-    /// Adds to the count of an instant; `u32::MAX` takes one away.
+    /// Adds `count` to an instant; `u32::MAX` subtracts 1.
     fn add(&mut self, instant: usize, count: u32) {
         let mut at = instant + 1;
         while at < self.counts.len() {
@@ -91,7 +91,7 @@ impl Stack {
         }
     }
 
-    /// Closes the gaps between the instants. At least half of them are gaps.
+    /// Renumbers instants without gaps. At least half of them are gaps.
     fn renumber(&mut self) {
         let pages: Vec<u32> = self.used.drain(..).filter(|&page| page != NONE).collect();
         self.used.resize(self.counts.len() - 1, NONE);

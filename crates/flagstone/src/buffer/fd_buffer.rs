@@ -51,14 +51,14 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
 
 struct FdBuffer {
     links: Links,
-    /// C, then D.
+    /// Pools C and D.
     sides: [Side; 2],
     pages: Vec<Page>,
     histograms: Histograms,
     accesses: usize,
-    /// Where D's size should be.
+    /// Target size of D.
     target: usize,
-    /// How many pages D may have now.
+    /// Current maximum size of D.
     limit: usize,
     read_cost: Nanos,
     write_cost: Nanos,
@@ -93,8 +93,8 @@ impl Histograms {
         }
     }
 
-    /// The size of D that costs least, the nearest to `now` among equals. What misses and evictions
-    /// cost is a constant less what hits save, and the constant does not matter.
+    /// The size of D with the least cost; among equals, the nearest to `now`. The cost of misses
+    /// and evictions is a constant minus the savings by hits; the constant is ignored.
     fn best(&self, now: usize, read_cost: Nanos, write_cost: Nanos) -> usize {
         let frames = self.clean_reads.len();
         let clean_reads: u64 = self.clean_reads.iter().map(|&hits| u64::from(hits)).sum();
@@ -158,8 +158,8 @@ pub(super) fn start(frames: usize, settings: &Settings) -> Result<Box<dyn Policy
 }
 
 impl FdBuffer {
-    /// An access to a page, in the pool or not, that leaves it clean or dirty: what it says about
-    /// other sizes.
+    /// Learns from an access to a page, cached or not, what other pool sizes would have done.
+    /// `dirty` is the state after the access.
     fn learn(&mut self, page: Lpn, write: bool, dirty: bool) {
         let histograms = &mut self.histograms;
         let [c, d] = &mut self.sides;

@@ -1,7 +1,7 @@
-//! For tests: long random histories, played on two pools that should choose the same victims.
+//! Test helper: random histories on two pools that should choose the same victims.
 //!
-//! One pool has the policy, the other a naive model of it that implements the same trait with
-//! vectors and searches. A mirror of both keeps the books of the pool, naively as well.
+//! One pool uses the policy, the other a naive model that implements the same trait with vectors
+//! and searches. A mirror tracks the expected state of both pools, naively as well.
 
 use super::Policy;
 use super::Pool;
@@ -9,7 +9,7 @@ use crate::dice::Dice;
 use crate::units::Lpn;
 use std::collections::BTreeMap;
 
-/// Frames of the pools that the histories are played on.
+/// Pool sizes in frames.
 pub(super) const FRAMES: [usize; 6] = [1, 2, 3, 10, 33, 100];
 
 /// Plays random histories on pools of several sizes. `pair` makes a policy and its model.
@@ -22,7 +22,7 @@ pub(super) fn assert_same(pair: &dyn Fn(usize) -> [Box<dyn Policy>; 2]) {
     }
 }
 
-/// The control: a wrong model must be told from the policy.
+/// Control: a wrong model must differ from the policy.
 pub(super) fn assert_different(pair: &dyn Fn(usize) -> [Box<dyn Policy>; 2]) {
     let is_found = |&frames: &usize| (0..6).any(|seed| play(seed, frames, pair(frames)).is_some());
     let found = FRAMES.iter().filter(|frames| is_found(frames)).count();
@@ -43,8 +43,7 @@ struct Game {
     scan: u32,
 }
 
-/// The first step at which the pools choose different victims, if there is one. All else that goes
-/// wrong panics.
+/// Returns the first step at which the pools choose different victims. Panics on any other error.
 fn play(seed: u64, frames: usize, policies: [Box<dyn Policy>; 2]) -> Option<u64> {
     let mut game = Game {
         dice: Dice(seed),
@@ -76,7 +75,7 @@ fn play(seed: u64, frames: usize, policies: [Box<dyn Policy>; 2]) -> Option<u64>
 }
 
 impl Game {
-    /// One step; whether the pools agree.
+    /// Runs one step. Returns whether the pools agree.
     fn go(&mut self) -> bool {
         let some = self.some();
         match (self.dice.pick(40), some) {
@@ -125,7 +124,7 @@ impl Game {
                             self.held(a).dirty = false;
                             self.both(|pool| pool.set_dirty(a, false));
                         }
-                        // The owner may change its mind, and ask again.
+                        // The owner may abandon the choice, and ask again.
                         if !self.dice.one_in(10) {
                             let dirty = self.mirror.remove(&a).expect("chosen").dirty;
                             self.both(|pool| {
@@ -162,8 +161,8 @@ impl Game {
         true
     }
 
-    /// What each pool would evict. Neither may choose a pinned page, or one that is refused, or
-    /// none if there is one.
+    /// The victim of each pool. No pool may choose a pinned or refused page, or none if there is an
+    /// eligible one.
     fn choose(&mut self) -> [Option<Lpn>; 2] {
         let (mirror, epoch) = (&self.mirror, self.step / 64);
         let refused = |at: Lpn| {

@@ -1,11 +1,11 @@
-//! Lists of frames, threaded through one flat array: a frame is in one list at a time, so that
-//! moving it to another costs the same in a pool of any size.
+//! Lists of frames, linked through one flat array. A frame is in one list at a time, so moving it
+//! takes constant time.
 
 use super::FrameId;
 
 const NONE: u32 = u32::MAX;
 
-/// The neighbours of each frame in the list that it is in.
+/// The neighbours of each frame in its list.
 #[derive(Debug, Clone)]
 pub(super) struct Links {
     links: Vec<(u32, u32)>,
@@ -60,7 +60,7 @@ impl Links {
         known(self.links[frame.index()].0)
     }
 
-    /// The frame behind this one, towards the back.
+    /// The frame after this one, towards the back.
     pub(super) fn behind(&self, frame: FrameId) -> Option<FrameId> {
         known(self.links[frame.index()].1)
     }

@@ -1,4 +1,4 @@
-//! LRU: the page that was not accessed for the longest time goes.
+//! LRU: evicts the least recently used page.
 //!
 //! Source      older than papers on flash; the pool of [FlagCommit] §5.1 and [MixSL] §5
 //! Idea        One list in the order of the last access. Clean or dirty makes no difference.
@@ -61,7 +61,7 @@ mod tests {
     #[derive(Default)]
     struct Naive {
         frames: Vec<FrameId>,
-        /// A wrong model: a hit that reads does not count.
+        /// A wrong model: read hits do not count.
         is_wrong: bool,
     }
 

@@ -41,7 +41,7 @@ mod pool;
 #[cfg(test)]
 mod tests;
 
-// A policy each.
+// One module per policy.
 mod lru;
 mod cflru;
 mod cfdc;
@@ -118,10 +118,10 @@ macro_rules! policies {
         }
 
         impl PolicyKind {
-            /// A policy for a pool of so many frames.
+            /// A policy for a pool of `frames` frames.
             ///
             /// # Errors
-            /// A setting that it does not have, or a value that makes no sense.
+            /// An unknown setting, or an invalid value.
             pub fn start(
                 self,
                 frames: usize,

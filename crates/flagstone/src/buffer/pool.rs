@@ -1,5 +1,4 @@
-//! The frames of the pool: which page is where, which pages are dirty or pinned, and counters of
-//! hits and evictions.
+//! The frames of the pool: page lookup, dirty and pinned pages, and counters of hits and evictions.
 
 use super::FrameId;
 use super::Policy;
@@ -8,18 +7,18 @@ use crate::settings::Settings;
 use crate::units::Lpn;
 use rustc_hash::FxHashMap;
 
-/// Pages that left the pool because a policy chose them.
+/// Pages evicted by choice of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Evictions {
-    /// They were clean when they were chosen.
+    /// Pages that were clean when chosen.
     pub clean: u64,
-    /// They had to be written out.
+    /// Pages that had to be written out.
     pub dirty: u64,
 }
 
 impl Evictions {
-    /// Clean and dirty ones.
+    /// Clean and dirty evictions.
     pub fn all(&self) -> u64 {
         self.clean + self.dirty
     }
@@ -37,21 +36,21 @@ impl Evictions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PoolStats {
-    /// Accesses for reading that found their page.
+    /// Reads that found their page.
     pub read_hits: u64,
-    /// Accesses for reading that did not.
+    /// Reads that missed.
     pub read_misses: u64,
-    /// Accesses for writing that found their page.
+    /// Writes that found their page.
     pub write_hits: u64,
-    /// Accesses for writing that did not.
+    /// Writes that missed.
     pub write_misses: u64,
     /// Evictions that made room for a page to be read.
     pub evicted_for_reads: Evictions,
     /// Evictions that made room for a page to be written.
     pub evicted_for_writes: Evictions,
-    /// Evictions whose room no page took: several came before one insertion, or none came after.
+    /// Evictions whose frame stayed free: several before one insertion, or none after them.
     pub evicted_ahead: Evictions,
-    /// Pages that their owner removed although no choice had named them.
+    /// Pages that their owner removed without choosing them as victims.
     pub dropped: u64,
     /// Frames that a choice passed over because they were pinned.
     pub passed_pinned: u64,
@@ -62,7 +61,7 @@ pub struct PoolStats {
 }
 
 impl PoolStats {
-    /// Accesses there were.
+    /// All accesses.
     pub fn accesses(&self) -> u64 {
         self.hits() + self.read_misses + self.write_misses
     }
@@ -89,7 +88,7 @@ impl PoolStats {
 #[derive(Debug)]
 struct Frame<T> {
     page: Lpn,
-    /// None in a free frame.
+    /// `None` in a free frame.
     value: Option<T>,
     dirty: bool,
     pins: u32,
@@ -111,12 +110,12 @@ pub struct Pool<T> {
     free: Vec<FrameId>,
     at: FxHashMap<Lpn, FrameId>,
     policy: Box<dyn Policy>,
-    /// The last choice, and whether it was dirty then.
+    /// The last chosen victim, and whether it was dirty then.
     chosen: Option<(FrameId, bool)>,
-    /// The page chosen last, if it was written out since and the policy has not been told. To the
-    /// policy the write is part of the eviction, unless the page stays after all.
+    /// The last chosen page, if it was written out since and the policy was not told. For the
+    /// policy that write is part of the eviction, unless the page stays after all.
     written: Option<FrameId>,
-    /// The last eviction whose room no page has taken yet.
+    /// The last eviction whose frame is still free: whether it was dirty.
     room: Option<bool>,
     stats: PoolStats,
 }
@@ -146,8 +145,8 @@ impl<T> Pool<T> {
         }
     }
 
-    /// An access. A hit is told to the policy. A hit for writing makes the frame dirty. A miss is
-    /// only counted.
+    /// Accesses a page. A hit is reported to the policy, and makes the frame dirty if `write` is
+    /// set. A miss is only counted.
     pub fn get(&mut self, at: Lpn, write: bool) -> Option<&mut T> {
         self.tell_written();
         let stats = &mut self.stats;
@@ -171,17 +170,17 @@ impl<T> Pool<T> {
         held.value.as_mut()
     }
 
-    /// The page's value, without an access: neither counted nor told to the policy.
+    /// The page's value, without an access: not counted, and not reported to the policy.
     pub fn peek(&self, at: Lpn) -> Option<&T> {
         self.frames[self.at.get(&at)?.index()].value.as_ref()
     }
 
-    /// As [`Pool::peek`], to be changed. It does not make the frame dirty.
+    /// Like [`Pool::peek`], but mutable. Does not make the frame dirty.
     pub fn peek_mut(&mut self, at: Lpn) -> Option<&mut T> {
         self.frames[self.at.get(&at)?.index()].value.as_mut()
     }
 
-    /// Whether the page is there.
+    /// Whether the page is in the pool.
     pub fn contains(&self, at: Lpn) -> bool {
         self.at.contains_key(&at)
     }
@@ -191,7 +190,7 @@ impl<T> Pool<T> {
         self.at.len()
     }
 
-    /// Whether there are none.
+    /// Whether the pool has no pages.
     pub fn is_empty(&self) -> bool {
         self.at.is_empty()
     }
@@ -201,16 +200,16 @@ impl<T> Pool<T> {
         self.capacity
     }
 
-    /// Whether a page has to go before another one comes.
+    /// Whether a page must be removed before another is inserted.
     pub fn is_full(&self) -> bool {
         self.at.len() == self.capacity
     }
 
-    /// The page to evict; nothing if there is none. It is never a pinned page, and never one for
+    /// Chooses the page to evict; `None` if there is none. Never chooses a pinned page, or one for
     /// which `may` is false. (Without steal, `may` is false for dirty pages of live transactions.)
     ///
-    /// It stays until it is removed. [`Pool::remove`] of the page that was chosen last, and not
-    /// accessed since, counts as an eviction, clean or dirty as the page was when it was chosen.
+    /// The page stays until it is removed. [`Pool::remove`] of the last chosen page, if not
+    /// accessed since, counts as an eviction: clean or dirty, as the page was when chosen.
     pub fn victim(&mut self, may: &mut dyn FnMut(Lpn, &T) -> bool) -> Option<Lpn> {
         self.tell_written();
         let (frames, stats) = (&self.frames, &mut self.stats);
@@ -236,7 +235,7 @@ impl<T> Pool<T> {
         Some(held.page)
     }
 
-    /// A page comes in; it is dirty if it comes for a write.
+    /// Inserts a page, which is dirty if `write` is set.
     ///
     /// # Panics
     /// The pool is full (evict first), or has the page.
@@ -273,7 +272,7 @@ impl<T> Pool<T> {
         self.policy.inserted(frame, at, write);
     }
 
-    /// Takes a page out, chosen by [`Pool::victim`] or not.
+    /// Removes a page, whether chosen by [`Pool::victim`] or not.
     ///
     /// # Panics
     /// The page is pinned.
@@ -299,10 +298,10 @@ impl<T> Pool<T> {
         value
     }
 
-    /// Says that a page differs from the one on flash, or that it was written out.
+    /// Marks a page as dirty, or as clean after it was written out.
     ///
     /// # Panics
-    /// The page is not there.
+    /// The page is not in the pool.
     pub fn set_dirty(&mut self, at: Lpn, dirty: bool) {
         self.tell_written();
         let frame = self.frame(at);
@@ -318,54 +317,54 @@ impl<T> Pool<T> {
         }
     }
 
-    /// The page that was chosen and written out stays for now.
+    /// Tells the policy that the chosen page was written out but stays for now.
     fn tell_written(&mut self) {
         if let Some(frame) = self.written.take() {
             self.policy.marked(frame, false);
         }
     }
 
-    /// Whether the page is there and has to be written out.
+    /// Whether the page is in the pool and dirty.
     pub fn is_dirty(&self, at: Lpn) -> bool {
         self.at
             .get(&at)
             .is_some_and(|frame| self.frames[frame.index()].dirty)
     }
 
-    /// Keeps a page from being evicted, until it is unpinned as often.
+    /// Pins a page. A pinned page is not evicted until each pin is removed.
     ///
     /// # Panics
-    /// The page is not there.
+    /// The page is not in the pool.
     pub fn pin(&mut self, at: Lpn) {
         let frame = self.frame(at);
         self.frames[frame.index()].pins += 1;
     }
 
-    /// Takes one pin away.
+    /// Removes one pin.
     ///
     /// # Panics
-    /// The page is not there, or not pinned.
+    /// The page is not in the pool, or not pinned.
     pub fn unpin(&mut self, at: Lpn) {
         let frame = self.frame(at);
         let pins = &mut self.frames[frame.index()].pins;
         *pins = pins.checked_sub(1).expect("a pin for each unpin");
     }
 
-    /// Pins that the page has; none if it is not there.
+    /// Number of pins of the page; 0 if it is not in the pool.
     pub fn pins(&self, at: Lpn) -> u32 {
         self.at
             .get(&at)
             .map_or(0, |frame| self.frames[frame.index()].pins)
     }
 
-    /// All pages in the order of the frames, which the same history makes the same.
+    /// All pages, in frame order, which is deterministic.
     pub fn iter(&self) -> impl Iterator<Item = (Lpn, &T)> + '_ {
         self.frames
             .iter()
             .filter_map(|held| Some((held.page, held.value.as_ref()?)))
     }
 
-    /// The pages that have to be written out, in the order of the frames.
+    /// The dirty pages, in frame order.
     pub fn dirty(&self) -> impl Iterator<Item = (Lpn, &T)> + '_ {
         self.frames
             .iter()
@@ -384,7 +383,7 @@ impl<T> Pool<T> {
         self.room = None;
     }
 
-    /// Takes over the counters of another pool, whose place this one takes.
+    /// Adopts the counters of another pool, which this one replaces.
     pub(crate) fn restore_stats(&mut self, stats: PoolStats) {
         self.stats = stats;
     }

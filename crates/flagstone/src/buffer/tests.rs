@@ -1,4 +1,4 @@
-//! The pool's books, and what tells the policies apart.
+//! The pool's counters, and differences between the policies.
 
 use super::*;
 use crate::dice::Dice;
@@ -7,7 +7,7 @@ fn pool(frames: usize, kind: PolicyKind) -> Pool<u32> {
     Pool::new(frames, kind, &Settings::new())
 }
 
-/// An access of a caller that writes back; whether it was a hit.
+/// An access of a write-back caller. Returns whether it was a hit.
 fn access(pool: &mut Pool<u32>, at: Lpn, write: bool) -> bool {
     if pool.get(at, write).is_some() {
         return true;
@@ -57,14 +57,14 @@ fn evictions_are_counted_by_what_they_made_room_for_and_as_they_were_when_chosen
         let mut pool = pool(2, kind);
         access(&mut pool, Lpn(0), true);
         access(&mut pool, Lpn(1), true);
-        // `access` writes the victim out before it removes it, which makes it no clean eviction.
+        // `access` cleans the victim before it removes it; the eviction still counts as dirty.
         access(&mut pool, Lpn(2), false);
         access(&mut pool, Lpn(3), true);
         let stats = *pool.stats();
         assert_eq!((stats.read_misses, stats.write_misses), (1, 3));
         assert_eq!(stats.evicted_for_reads, Evictions { clean: 0, dirty: 1 });
         assert_eq!(stats.evicted_for_writes.all(), 1);
-        // Evictions that nobody takes the room of, and a page that its owner drops.
+        // Evictions whose frames stay free, and a page that its owner drops.
         for _ in 0..2 {
             let victim = pool.victim(&mut |_, _| true).expect("a page");
             pool.remove(victim);
@@ -161,8 +161,8 @@ fn a_full_pool_takes_no_page() {
     pool.insert(Lpn(4), 4, false);
 }
 
-/// Pages of a hot set that are still there after a scan: 100 frames, 40 pages that were accessed
-/// five times each, then as many pages once as there are frames.
+/// Number of hot pages left after a scan: 100 frames, 40 pages accessed five times each, then as
+/// many other pages as there are frames, once each.
 fn left_after_scan(kind: PolicyKind, hot_write: bool) -> usize {
     let mut pool = pool(100, kind);
     for round in 0..5 {
@@ -184,10 +184,10 @@ fn a_scan_sweeps_out_what_a_policy_does_not_protect() {
             .map(move |&kind| left_after_scan(kind, hot_write))
     };
     // Order of the registry: lru, cflru, cfdc, fd-buffer, clock.
-    // A hot set that is only read: the count of the clock alone tells it from the scan.
+    // A read-only hot set: only the clock's counts distinguish it from the scan.
     assert_eq!(left(false).collect::<Vec<_>>(), [0, 0, 0, 0, 40]);
-    // A hot set that was written: whoever takes clean pages first keeps it. The window of CFLRU is
-    // ten pages: nine of them stay, and in the tenth place the scan passes through.
+    // A written hot set: policies that evict clean pages first keep it. CFLRU's window has ten
+    // pages: nine of them stay, and the scan passes through the tenth place.
     assert_eq!(left(true).collect::<Vec<_>>(), [0, 9, 40, 40, 40]);
 }
 

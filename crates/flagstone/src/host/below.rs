@@ -1,5 +1,4 @@
-//! The device below the host. It is of one of two kinds: its transactions own pages, or they share
-//! them.
+//! The device below the host. There are two kinds: transactions own pages, or share them.
 
 use super::HostError;
 use super::log::{LogPages, Tape};
@@ -10,15 +9,15 @@ use crate::units::{Lpn, Nanos, TxId};
 
 /// How a page of the pool is written.
 pub(super) enum As {
-    /// In this transaction of the device.
+    /// In this device transaction.
     In(TxId),
-    /// In no transaction: it counts once it is on flash.
+    /// Outside of transactions: valid once it is on flash.
     Apart,
-    /// As a version in which these records are pending.
+    /// As a page version with these pending records.
     Listing(Vec<Pending>),
 }
 
-/// The same call of either kind of device.
+/// Makes the same call on either kind of device.
 macro_rules! either {
     ($below:expr, $device:ident => $what:expr) => {
         match $below {
@@ -37,24 +36,24 @@ pub(super) enum Below {
     /// Its transactions own pages.
     Pages {
         device: Box<Device>,
-        /// The transaction in which pages are written that no transaction of the host owns. Its
-        /// commit is a wait for these pages.
+        /// A device transaction for pages that no host transaction owns. Its commit waits for these
+        /// pages.
         apart: Option<TxId>,
     },
     /// Its transactions share pages.
     Records {
         device: Box<RecordDevice>,
-        /// The log's master, while transactions are in doubt: the device takes no page until they
-        /// are decided.
+        /// The log's master page while transactions are in doubt: until they are resolved the
+        /// device accepts no pages.
         held: Option<(Lpn, Vec<u8>)>,
         in_doubt: bool,
-        /// When all pages written so far are durable, and all flags set.
+        /// When all pages written so far are durable and all flags are set.
         safe_at: Nanos,
     },
 }
 
 impl Below {
-    /// A device on which the host's transactions are transactions.
+    /// A page device: each host transaction is a device transaction.
     pub(super) fn pages(device: Device) -> Below {
         let device = Box::new(device);
         Below::Pages {
@@ -80,7 +79,7 @@ impl Below {
         Ok(())
     }
 
-    /// Decides the transactions in doubt: the log says which have committed.
+    /// Resolves the transactions in doubt: the log tells which have committed.
     pub(super) fn resolve(&mut self, now: Nanos, tape: &Tape) -> Result<Nanos, HostError> {
         let Below::Records {
             device,
@@ -99,7 +98,7 @@ impl Below {
         }
     }
 
-    /// Reads a page in a transaction of the device, or as it is committed.
+    /// Reads a page in a device transaction, or its committed version.
     pub(super) fn read(
         &mut self,
         now: Nanos,
@@ -149,7 +148,7 @@ impl Below {
         }
     }
 
-    /// Waits at `now` for the pages that were written, where no commit of their own does.
+    /// Waits until written pages are durable, unless their own commit waits for that.
     pub(super) fn wait_for_pages(&mut self, now: Nanos) -> Result<Nanos, HostError> {
         match self {
             Below::Pages { device, apart } => {
@@ -163,7 +162,7 @@ impl Below {
         }
     }
 
-    /// Whether a transaction of the host can write, as far as the device's numbers go.
+    /// Fails when ids or write sequences are nearly used up.
     pub(super) fn has_numbers(&self, last: TxId) -> Result<(), DeviceError> {
         let numbers = either!(self, device => {
             spare_numbers(device.ftl(), last.max(device.last_tx()))
@@ -171,7 +170,7 @@ impl Below {
         Ok(numbers?)
     }
 
-    /// Makes a transaction of the host one of the device. Gives its identifier there.
+    /// Begins a device transaction for a host transaction. Returns its device identifier.
     pub(super) fn begin(&mut self, now: Nanos, tx: TxId) -> Result<TxId, DeviceError> {
         match self {
             Below::Pages { device, .. } => device.begin_more(now),
@@ -179,7 +178,7 @@ impl Below {
         }
     }
 
-    /// Commits a transaction of the device; nothing if it waits for its group.
+    /// Commits a device transaction. `None` if it waits for its group.
     pub(super) fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Option<Nanos>, DeviceError> {
         match self {
             Below::Pages { device, .. } => device.commit(now, tx),

@@ -30,7 +30,7 @@ impl Stack {
         force.chain(others).collect()
     }
 
-    /// Its recovery manager.
+    /// The stack's recovery manager.
     pub const fn manager(self) -> &'static ManagerInfo {
         match self {
             Stack::Force(_) => &force::INFO,
@@ -48,7 +48,7 @@ impl Stack {
         }
     }
 
-    /// The protocol of its device; what a device of records is filled under, too, is the control.
+    /// The protocol of the page device; for stacks on record devices, that of the control.
     pub fn below(self) -> Kind {
         match self {
             Stack::Force(kind) => kind,
@@ -56,7 +56,7 @@ impl Stack {
         }
     }
 
-    /// The protocol of its device, if that commits records.
+    /// The protocol of the stack's device, if it commits records.
     pub fn record_kind(self) -> Option<RecordKind> {
         match self {
             Stack::CfcEx => Some(RecordKind::CfcEx),
@@ -102,7 +102,7 @@ pub struct ManagerInfo {
     pub name: &'static str,
     /// Its settings.
     pub settings: &'static [Setting],
-    /// Whether the settings have values that they can have.
+    /// Validates the settings.
     pub(super) check: fn(&Settings) -> Result<(), BadSetting>,
 }
 
@@ -125,29 +125,29 @@ pub struct HostConfig {
     pub frames: usize,
     /// The policy that chooses which page leaves the pool.
     pub policy: PolicyKind,
-    /// Its settings.
+    /// Settings of the policy.
     pub policy_settings: Settings,
     /// Settings that the recovery manager declares ([`ManagerInfo::settings`]).
     pub settings: Settings,
-    /// The unit that is locked; nothing for the stack's default.
+    /// The unit of locking; `None` for the stack's default.
     pub granularity: Option<Granularity>,
-    /// Whether a changed page is written at once, and not when it is evicted or committed.
+    /// Whether a changed page is written at once (write-through), not at eviction or commit.
     pub write_through: bool,
-    /// Pages of the log, at the end of the device.
+    /// Number of log pages, at the end of the device.
     pub log_pages: u32,
-    /// Force, with `steal`, above a protocol that takes each page once in a transaction: pages that
-    /// stay in the pool until commit from the start. A page that is changed again after it was
-    /// written out joins them.
+    /// For force with `steal` on a protocol that takes each page once per transaction: pages that
+    /// initially stay in the pool until commit. A page that is changed again after it was written
+    /// out is added.
     pub kept: Vec<Lpn>,
-    /// Whether pages of live transactions may be written out. By default they may be if the
-    /// protocol takes a page more than once in a transaction.
+    /// Whether pages of live transactions may be written out. The default is yes if the protocol
+    /// takes a page more than once per transaction.
     pub steal: Option<bool>,
-    /// A mistake made on purpose: only for controls.
+    /// A deliberate mistake, for controls only.
     pub mistake: Mistaken<Mistake>,
 }
 
 mistakes! {
-    /// Mistakes of a database that tests and campaigns make on purpose: each control must find a
+    /// Deliberate mistakes of a database in tests and campaigns: each control must find a
     /// violation.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Mistake {
@@ -186,7 +186,7 @@ mistakes! {
 }
 
 impl Mistake {
-    /// Whether a stack can make it.
+    /// Whether `stack` can make this mistake.
     pub fn is_of(self, stack: Stack) -> bool {
         match self {
             Mistake::EarlyAcknowledgement => true,
@@ -198,7 +198,7 @@ impl Mistake {
         }
     }
 
-    /// What the device does wrong for it, if it is the device's.
+    /// The corresponding mistake of the record device, if there is one.
     pub(super) fn of_device(self) -> Option<RecordMistake> {
         match self {
             Mistake::PendingOnly => Some(RecordMistake::PendingOnly),
@@ -229,24 +229,24 @@ impl Default for HostConfig {
 }
 
 impl HostConfig {
-    /// With one more setting of the recovery manager.
+    /// Adds a setting of the recovery manager.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl ToString) -> HostConfig {
         self.settings.set(name, value);
         self
     }
 
-    /// Without the settings that the stack's recovery manager does not have.
+    /// Removes settings that the stack's recovery manager does not have.
     #[must_use]
     pub fn keep_those_of(mut self, stack: Stack) -> HostConfig {
         self.settings = self.settings.keep_those_of(stack.manager());
         self
     }
 
-    /// The least pages that the log of a stack takes; 0 for a stack that keeps none.
+    /// Minimum number of log pages of a stack; 0 if the stack has no log.
     ///
     /// # Errors
-    /// A setting that the stack does not have, or a value that it cannot have.
+    /// A setting that the stack does not have, or an invalid value.
     pub fn log_pages_min(&self, stack: Stack, page_bytes: usize) -> Result<u32, HostError> {
         match (stack, stack.record_kind()) {
             (_, Some(kind)) => Ok(flag_ex::log_pages_min(kind, &self.settings, page_bytes)?),
@@ -255,7 +255,7 @@ impl HostConfig {
         }
     }
 
-    /// How the device below `cfc-ex` or `afc-ex` is set up.
+    /// Options of the device below `cfc-ex` or `afc-ex`.
     ///
     /// # Errors
     /// As [`HostConfig::log_pages_min`].
@@ -263,10 +263,10 @@ impl HostConfig {
         Ok(flag_ex::record_options(kind, &self.settings)?)
     }
 
-    /// Checks the settings, as far as they do not depend on the device.
+    /// Validates the settings that do not depend on the device.
     ///
     /// # Errors
-    /// Names the setting that is wrong, and the values that it may have.
+    /// Names the invalid setting and its valid values.
     pub fn check(&self, stack: Stack) -> Result<(), HostError> {
         let fail = |what: String| Err(HostError::Config(what));
         if self.frames < 2 {

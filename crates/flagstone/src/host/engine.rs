@@ -1,5 +1,5 @@
-//! The engine carries out the decisions of recovery managers ([`Manager`]), and counts. It alone
-//! has the device, and knows when each step is done.
+//! The engine executes the decisions of recovery managers ([`Manager`]) and counts operations. Only
+//! the engine uses the device, and knows when each step completes.
 
 use super::below::Below;
 use super::config::Mistake;
@@ -15,10 +15,10 @@ use crate::page::Page;
 use crate::units::{Lpn, Nanos, TxId};
 use std::collections::BTreeSet;
 
-/// A place among the transactions of the device.
+/// A slot for a live transaction on the device.
 pub(super) const PLACE: Resource = Resource::Device;
 
-/// A device, the host's memory above it, and the manager that decides what moves between them.
+/// A device, the host's memory, and the manager that decides what is moved between them.
 pub(super) struct Engine {
     pub(super) memory: Memory,
     pub(super) device: Below,
@@ -32,12 +32,12 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Whether a transaction can write: what the device can be read for goes on beyond that.
+    /// Fails when ids or write sequences are nearly used up; reads still work.
     pub(super) fn has_numbers(&self) -> Result<(), HostError> {
         Ok(self.device.has_numbers(self.memory.last_tx)?)
     }
 
-    /// Brings a database back after a restart. Returns when it is ready.
+    /// Recovers a database after a restart. Returns when it is ready.
     pub(super) fn start(
         opened: Opened,
         config: &HostConfig,
@@ -91,7 +91,7 @@ impl Engine {
         self.memory.config.mistake.is(mistake)
     }
 
-    /// Brings a page into the pool. Returns when it is there; nothing if no frame can be emptied.
+    /// Loads a page into the pool. Returns when it arrives; `None` if no frame can be emptied.
     pub(super) fn fetch(
         &mut self,
         now: Nanos,
@@ -167,7 +167,7 @@ impl Engine {
         }
     }
 
-    /// Begins a transaction on the device, where a place for it is free.
+    /// Begins a transaction on the device if it has a free slot.
     fn enter(&mut self, now: Nanos, tx: TxId) -> Result<(), HostError> {
         if let Some(mode) = self.manager.place() {
             self.memory.locks.give(tx, PLACE, mode);
@@ -177,7 +177,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes the log durable up to here.
+    /// Makes the log durable up to `to`.
     fn force(&mut self, now: Nanos, to: Lsn) -> Result<Nanos, HostError> {
         match self.manager.log_mut() {
             Some(log) => log.force(&mut self.device, now, to),
@@ -185,7 +185,7 @@ impl Engine {
         }
     }
 
-    /// Writes the log if its buffer is full. No caller waits for that.
+    /// Writes the log if its buffer is full. Callers do not wait for that.
     fn spill(&mut self, now: Nanos) -> Result<(), HostError> {
         if let Some(log) = self.manager.log_mut()
             && log.is_buffer_full()
@@ -196,7 +196,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a transaction that has the lock may go on to change a record.
+    /// Whether a transaction that holds the lock may change a record.
     pub(super) fn admit(
         &mut self,
         now: Nanos,
@@ -210,8 +210,7 @@ impl Engine {
         }
     }
 
-    /// Changes a record. Its page has been fetched. If the answer is not `Done`, nothing was
-    /// changed.
+    /// Changes a record of a fetched page. Nothing was changed unless the answer is `Done`.
     pub(super) fn update(
         &mut self,
         now: Nanos,
@@ -264,12 +263,13 @@ impl Engine {
         Ok(Step::Done((), now))
     }
 
-    /// Commits. `Waits` with the transaction in `Phase::Committing`: it waits for its group.
+    /// Commits. Returns `Waits`, with the transaction in `Phase::Committing`, if it waits for its
+    /// group.
     pub(super) fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
         let step = match self.manager.commit(&mut self.memory, now, tx)? {
             Commit::Refused(step) => return Ok(step),
             Commit::Nothing => {
-                // It may have begun on the device for a page that it then could not write.
+                // It may have begun on the device for a page that then could not be written.
                 if let Some(on_device) = self.manager.on_device(tx) {
                     self.device.abort(now, on_device)?;
                 }
@@ -293,7 +293,7 @@ impl Engine {
         })
     }
 
-    /// Returns when the commit is durable; nothing if it waits for its group on the device.
+    /// Returns when the commit is durable; `None` if it waits for its group on the device.
     fn commit_by(
         &mut self,
         now: Nanos,
@@ -330,7 +330,7 @@ impl Engine {
         Ok(Some(done))
     }
 
-    /// Makes the commits durable that wait for each other, and ends their transactions.
+    /// Makes the waiting group of commits durable, and ends their transactions.
     fn write_group(&mut self, now: Nanos) -> Result<(), HostError> {
         let Some(to) = self.manager.group() else {
             return Ok(());
@@ -342,8 +342,8 @@ impl Engine {
         self.manager.group_written(done)
     }
 
-    /// Commits that waited for their group, with the instant of each. The group is written if its
-    /// time is up, or with `flush`.
+    /// Commits that waited for their group, each with its instant. The group is written if its time
+    /// is up, or with `flush`.
     pub(super) fn acknowledged(
         &mut self,
         now: Nanos,
@@ -363,12 +363,12 @@ impl Engine {
         Ok(all)
     }
 
-    /// When commits stop waiting for their group.
+    /// When the group must be written.
     pub(super) fn group_deadline(&self) -> Option<Nanos> {
         self.manager.deadline().or(self.device.deadline())
     }
 
-    /// Rolls back. Returns when that is over.
+    /// Rolls back. Returns when the roll-back is complete.
     pub(super) fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
         let mut now = now;
         for at in self.manager.writes_before_abort(&self.memory, tx) {
@@ -392,7 +392,7 @@ impl Engine {
         Ok(now)
     }
 
-    /// Takes the changes of a transaction back along its chain in the log.
+    /// Undoes the changes of a transaction along its chain of log records.
     fn roll_back(&mut self, now: Nanos, last: Lsn) -> Result<Nanos, HostError> {
         let (mut now, mut next, mut record) = (now, last, Vec::new());
         while next != 0 {
@@ -408,7 +408,7 @@ impl Engine {
         Ok(now)
     }
 
-    /// Takes a change back on its page. Returns when it is done.
+    /// Undoes a change of a page. Returns when done.
     fn undo(&mut self, now: Nanos, entry: &LogRecord<'_>) -> Result<Nanos, HostError> {
         let here = self.memory.pool.contains(entry.page);
         let fetched = self.fetch(now, entry.page, true)?;
@@ -429,7 +429,7 @@ impl Engine {
     }
 
     /// Takes a checkpoint, after writing out the pages that changed before `older_than`. Returns
-    /// when it counts. No transaction waits for that.
+    /// when the checkpoint is valid. No transaction waits for it.
     fn checkpoint(&mut self, now: Nanos, older_than: Lsn) -> Result<Nanos, HostError> {
         self.write_group(now)?;
         let mut ready = now;
@@ -447,7 +447,7 @@ impl Engine {
         for at in old {
             ready = ready.max(self.clean(now, at)?);
         }
-        // The changes that a checkpoint leaves out must be durable.
+        // Changes that the checkpoint does not list must be durable.
         let start = match self.has(Mistake::EarlyCheckpoint) {
             true => now,
             false => self.device.wait_for_pages(ready)?,
@@ -462,14 +462,14 @@ impl Engine {
         Ok(done)
     }
 
-    /// The youngest live transaction that keeps a changed page in the pool.
+    /// The youngest live transaction with a changed page in the pool.
     pub(super) fn youngest_owner(&self) -> Option<TxId> {
         let frames = self.memory.pool.iter();
         let changed = frames.filter(|(_, frame)| frame.changed != 0);
         changed.filter_map(|(_, frame)| frame.owner).max()
     }
 
-    /// The transaction is over at `when`; its locks go then.
+    /// Ends a transaction at `when`; its locks are released then.
     pub(super) fn end(&mut self, tx: TxId, when: Nanos) {
         self.memory.txs.insert(tx, Phase::Ending);
         self.endings.insert((when, tx));
@@ -487,7 +487,7 @@ impl Engine {
         }
     }
 
-    /// Bytes that a page needs beside its records while one of them is changed.
+    /// Bytes of a page to reserve while one of its records is changed.
     pub(super) fn overhead(&self) -> usize {
         self.manager.overhead()
     }
@@ -513,11 +513,11 @@ impl Engine {
         }
     }
 
-    /// Bytes of each structure in memory, but for the pool.
+    /// Bytes of each structure in memory, except the pool.
     pub(super) fn memory_bytes(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.device.memory();
         all.extend(self.manager.memory());
-        // Each frame says since when it is dirty.
+        // Each frame stores when it became dirty.
         let frames = self.memory.pool.capacity() as u64;
         all.push(("dirty_page_table", frames * size_of::<u64>() as u64));
         all.push(("lock_table", self.memory.locks.memory()));

@@ -1,4 +1,4 @@
-//! Why the host refused, with advice.
+//! Errors of the host, with advice.
 
 use crate::commit::DeviceError;
 use crate::page::PageError;
@@ -6,13 +6,13 @@ use crate::settings::BadSetting;
 use crate::units::{Lpn, TxId};
 use std::fmt;
 
-/// Why the host refused.
+/// Why the host refused a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HostError {
-    /// Settings that do not go together, or do not suit the device.
+    /// Settings that contradict each other or do not suit the device.
     Config(String),
-    /// No such transaction is live, or it has asked to commit.
+    /// No such transaction is live, or it is already committing.
     NoTransaction(TxId),
     /// The page is beyond the host's pages.
     OutOfRange {
@@ -23,31 +23,31 @@ pub enum HostError {
     },
     /// The record is longer than any page can hold.
     RecordTooLong {
-        /// Bytes given.
+        /// Length of the given record.
         bytes: usize,
-        /// Bytes that a record can have.
+        /// Maximum length of a record.
         limit: usize,
     },
     /// The page has no room for the record.
     PageFull {
         /// The page.
         page: Lpn,
-        /// Bytes that the page would take, with the records that live transactions may put back.
+        /// Bytes that the page would need, including records that live transactions may restore.
         needed: usize,
-        /// Bytes of a page.
+        /// Bytes per page.
         page_bytes: usize,
     },
     /// The log is full.
     LogFull {
-        /// Pages of the log.
+        /// Number of log pages.
         pages: u32,
     },
     /// No page in the pool can be written out, and no transaction can be aborted for a frame.
     PoolFull {
-        /// Frames of the pool.
+        /// Number of frames in the pool.
         frames: usize,
     },
-    /// This page of the log does not have what the host wrote there.
+    /// This log page does not contain what the host wrote there.
     LogDamaged(Lpn),
     /// This page is not a page of records.
     PageDamaged(Lpn, PageError),
@@ -119,7 +119,7 @@ impl From<DeviceError> for HostError {
 }
 
 impl HostError {
-    /// A record did not go into a page.
+    /// The error for a record that does not fit into a page.
     pub(super) fn no_room(page: Lpn, error: PageError) -> HostError {
         match error {
             PageError::Full { needed, page_bytes } => HostError::PageFull {

@@ -54,31 +54,31 @@ const FLUSH_ABORTED: Setting = Setting {
            it has changed, as far as `steal` allows that, as a pool would that writes pages soon",
 };
 
-/// Pages that are kept because they were changed again, at the most.
+/// Maximum number of pages that are kept because they were changed again.
 const KEPT: usize = 1 << 16;
 
 /// A live transaction.
 #[derive(Debug, Default)]
 struct Tx {
-    /// Its identifier on the device, once it has one.
+    /// Its identifier on the device, once it has begun there.
     inner: Option<TxId>,
-    /// Pages that it changed, in the order in which it did.
+    /// Changed pages, in order of the first change.
     pages: Vec<Lpn>,
 }
 
 struct Force {
     txs: FxHashMap<TxId, Tx>,
-    /// Transactions that have written pages out, by their identifier on the device.
+    /// Host transactions that have written pages out, by device identifier.
     outer: FxHashMap<TxId, TxId>,
-    /// Transactions that have written a page out, by their identifiers on the device.
+    /// The device transaction that has written out each page.
     writers: FxHashMap<Lpn, TxId>,
-    /// How a place among the transactions of the device is locked, if these are bounded.
+    /// The lock mode of a device slot, if their number is bounded.
     place: Option<Mode>,
     steals: bool,
     flushes_aborted: bool,
-    /// Whether the device takes each page once in a transaction.
+    /// Whether the device takes each page once per transaction.
     takes_once: bool,
-    /// Pages that were changed again after they had been written out; these are not any more.
+    /// Pages that stay in the pool until commit, since they were changed again after a write-out.
     kept: FxHashSet<Lpn>,
 }
 
@@ -116,7 +116,7 @@ pub(super) fn open(
 }
 
 impl Force {
-    /// Asks for a place on the device, unless the transaction has one.
+    /// Requests a device slot, unless the transaction has one.
     fn ask_place(&self, memory: &mut Memory, tx: TxId) -> Admission {
         if self.on_device(tx).is_some() {
             return Admission::Granted;
@@ -127,7 +127,7 @@ impl Force {
         step.map_or(Admission::Enters, Admission::Refused)
     }
 
-    /// The transaction is over on the device.
+    /// Ends a transaction on the device.
     fn leave(&mut self, tx: TxId) -> Vec<Lpn> {
         let ended = self.txs.remove(&tx).unwrap_or_default();
         if let Some(inner) = ended.inner {
@@ -211,7 +211,7 @@ impl Manager for Force {
             let (victim, why) = (tx, Why::WrittenOut);
             return Admission::Refused(Step::Abort { victim, why });
         }
-        // What is written through needs its place before it changes anything.
+        // Write-through needs the slot before anything is changed.
         match memory.config.write_through {
             true => self.ask_place(memory, tx),
             false => Admission::Granted,

@@ -1,4 +1,4 @@
-//! A page in the pool, with marks of its records that are not committed or not on flash.
+//! A page in the pool, with marks for its records that are uncommitted or not on flash.
 
 use super::log::Lsn;
 use crate::page::{Page, SlotNo};
@@ -9,18 +9,18 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(super) struct Frame {
     pub(super) page: Page,
-    /// When it has arrived from the device.
+    /// When the read from the device completes.
     pub(super) ready: Nanos,
-    /// LSN of the first record that changed it since it was last written out; 0 if none did.
+    /// LSN of the first change since the page was last written out; 0 if unchanged.
     pub(super) changed: Lsn,
-    /// The transaction that changed it last.
+    /// The transaction that last changed the page.
     pub(super) owner: Option<TxId>,
-    /// Its records that are not committed or not on flash, if transactions share pages.
+    /// Records that are uncommitted or not on flash, if transactions share pages.
     pub(super) marks: Marks,
 }
 
 impl Frame {
-    /// The page has changed since `since`, or an earlier change.
+    /// Marks the page as changed since `since`, unless it is marked with an earlier change.
     pub(super) fn touch(&mut self, since: Lsn) {
         if self.changed == 0 || since < self.changed {
             self.changed = since;
@@ -41,8 +41,8 @@ pub(super) struct Marks {
 pub(super) struct Mark {
     pub(super) slot: SlotNo,
     pub(super) tx: TxId,
-    /// LSN of the first change that is not on flash; 0 if all are.
+    /// LSN of the first change that is not on flash; 0 if all changes are.
     pub(super) since: Lsn,
-    /// Whether any change is on flash.
+    /// Whether any of its changes is on flash.
     pub(super) flushed: bool,
 }

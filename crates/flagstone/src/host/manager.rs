@@ -1,7 +1,7 @@
-//! The seam between the host's engine and its recovery managers. A manager decides which pages and
-//! log records are written when, and what a restart does with them. The engine carries the
-//! decisions out. A manager sees the memory of the host ([`Memory`], and its log). It has no
-//! device: it can only name the next step.
+//! The interface between the host's engine and its recovery managers. A manager decides when pages
+//! and log records are written, and what a restart does with them. The engine executes these
+//! decisions. A manager sees the host's memory ([`Memory`], and its log) but has no device: it can
+//! only name the next step.
 
 use super::below::{As, Below};
 use super::config::HostConfig;
@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Live,
-    /// It waits for its group.
+    /// The commit waits for its group.
     Committing,
-    /// It is over at the instant at which its locks are released.
+    /// The transaction ends when its locks are released.
     Ending,
 }
 
@@ -32,8 +32,8 @@ pub(super) struct Memory {
     pub(super) config: HostConfig,
     pub(super) last_tx: TxId,
     pub(super) page_bytes: usize,
-    /// The instant of the last call. No later call has an earlier instant. The instants that a call
-    /// waits for lie after it.
+    /// The instant of the last call. Instants of calls never decrease. Calls wait for later
+    /// instants.
     pub(super) clock: Nanos,
 }
 
@@ -50,13 +50,12 @@ impl Memory {
         }
     }
 
-    /// A page that was fetched.
+    /// The frame of a fetched page.
     pub(super) fn frame(&mut self, at: Lpn) -> &mut Frame {
         self.pool.peek_mut(at).expect("it was fetched")
     }
 
-    /// Tells the pool whether a page has changed. Until then an access for a write counts as a
-    /// change.
+    /// Tells the pool whether a page has changed. Until then a write access counts as a change.
     pub(super) fn mark(&mut self, at: Lpn) {
         if let Some(frame) = self.pool.peek(at) {
             let changed = frame.changed != 0;
@@ -64,20 +63,20 @@ impl Memory {
         }
     }
 
-    /// Pages that have changed, with the LSN of the first change, in the order of the frames.
+    /// Changed pages with the LSN of their first change, in frame order.
     pub(super) fn changed(&self) -> impl Iterator<Item = (Lpn, Lsn)> {
         let frames = self.pool.iter().map(|(at, frame)| (at, frame.changed));
         frames.filter(|&(_, since)| since != 0)
     }
 }
 
-/// A database whose device and log are open, and whose recovery comes next.
+/// A database whose device and log are open and whose recovery follows.
 pub(super) struct Opened {
     pub(super) device: Below,
     pub(super) manager: Box<dyn Manager>,
     /// The contents of the log.
     pub(super) tape: Option<Tape>,
-    /// Logical pages for records.
+    /// Number of logical pages for records.
     pub(super) pages: u32,
     /// The highest transaction identifier on the device.
     pub(super) last_tx: TxId,
@@ -87,77 +86,75 @@ pub(super) struct Opened {
 /// Whether a transaction may change a record.
 pub(super) enum Admission {
     Granted,
-    /// Yes, once the transaction has begun on the device.
+    /// Yes, once it has begun on the device.
     Enters,
     Refused(Step<()>),
 }
 
 /// The conditions for writing a page out.
 pub(super) struct WriteBack {
-    /// Not before this instant,
+    /// Not before this instant, and
     pub(super) not_before: Nanos,
-    /// nor before the log is durable up to here.
+    /// not before the log is durable up to here.
     pub(super) log_to: Option<Lsn>,
     pub(super) how: As,
 }
 
-/// Whether the log takes a change.
+/// Whether the log has room for a change.
 pub(super) enum Room {
     Enough,
-    /// There is nothing to change.
+    /// Nothing would be changed.
     Unneeded,
-    /// There is, once the commits that wait for each other are written. Then the manager is asked
-    /// again.
+    /// After the waiting group of commits is written. Then the manager is asked again.
     AfterGroup,
-    /// There is, once a checkpoint has written all pages out.
+    /// After a checkpoint that writes all pages out.
     AfterCheckpoint,
-    /// There is, once this transaction is aborted.
+    /// After this transaction is aborted.
     AfterAbort(TxId),
 }
 
 /// The steps of a commit.
 pub(super) enum Commit {
-    /// The transaction has to wait before anything is done.
+    /// The transaction must wait first.
     Refused(Step<()>),
-    /// It changed nothing.
+    /// The transaction changed nothing.
     Nothing,
-    /// Its record is in the log, and is written with its group: later, or now.
+    /// Its commit record is in the log and is written with its group, now or later.
     Waits,
     WithGroup,
     Steps(CommitSteps),
 }
 
-/// These steps, one after the other.
+/// Steps of a commit, in this order.
 #[derive(Default)]
 pub(super) struct CommitSteps {
-    /// The device has to know the transaction.
+    /// Whether to begin the transaction on the device.
     pub(super) enters: bool,
-    /// Wait until then.
+    /// Wait until this instant.
     pub(super) not_before: Nanos,
-    /// Write these pages, each when the device has taken the one before.
+    /// Write these pages, each when the device has accepted the one before.
     pub(super) pages: Vec<Lpn>,
-    /// Force the log, which commits the transaction. The device's own commit is then not waited
-    /// for.
+    /// Force the log, which commits the transaction. The engine then does not wait for the device's
+    /// own commit.
     pub(super) log_to: Option<Lsn>,
 }
 
-/// The steps of a roll-back.
+/// Steps of a roll-back.
 pub(super) enum RollBack {
     /// The transaction changed nothing.
     Nothing,
-    /// Its changes are out of the frames.
+    /// Its changes were removed from the frames.
     Forgotten,
-    /// Its changes are taken back one by one, the one with this log record first.
+    /// Undo its changes one by one, beginning with this log record.
     From(Lsn),
 }
 
 /// Changes of a page that a restart redoes.
 pub(super) type Redo<'t> = (Lpn, Vec<(Lsn, LogRecord<'t>)>);
 
-/// A recovery manager. The engine has checked the arguments and holds the locks before any of these
-/// is called.
+/// A recovery manager. Before each call the engine has checked the arguments and holds the locks.
 pub(super) trait Manager {
-    /// Bytes that a page needs beside its records while one of them is changed.
+    /// Bytes of a page to reserve while one of its records is changed.
     fn overhead(&self) -> usize {
         0
     }
@@ -172,17 +169,17 @@ pub(super) trait Manager {
         None
     }
 
-    /// How a place among the device's live transactions is locked, if their number is bounded.
+    /// The lock mode of a device slot, if the number of live transactions is bounded.
     fn place(&self) -> Option<Mode> {
         None
     }
 
-    /// The transaction of the device in which a page is read.
+    /// The device transaction in which to read a page.
     fn reads_in(&self, _at: Lpn) -> Option<TxId> {
         None
     }
 
-    /// A page was read.
+    /// Called when a page was read.
     fn loaded(
         &mut self,
         _at: Lpn,
@@ -197,7 +194,7 @@ pub(super) trait Manager {
         true
     }
 
-    /// Transactions that have to begin on the device before a page is written.
+    /// Transactions that must begin on the device before a page is written.
     fn enters(&self, _frame: &Frame) -> Vec<TxId> {
         Vec::new()
     }
@@ -205,29 +202,28 @@ pub(super) trait Manager {
     /// The conditions for writing a changed page out at `now`.
     fn write_back(&mut self, now: Nanos, at: Lpn, frame: &Frame) -> WriteBack;
 
-    /// A page was written out, and is durable at `done` at the earliest.
+    /// Called when a page was written out; it is durable at `done` at the earliest.
     fn written(&mut self, _frame: &mut Frame, _how: &As, _done: Nanos) {}
 
-    /// A transaction has begun on the device, where it has another identifier.
+    /// Called when a transaction has begun on the device, with its identifier there.
     fn entered(&mut self, _tx: TxId, _on_device: TxId) {}
 
-    /// Its identifier on the device, if it has begun there.
+    /// The transaction's identifier on the device, if it has begun there.
     fn on_device(&self, _tx: TxId) -> Option<TxId> {
         None
     }
 
-    /// The host's identifier of a transaction of the device.
+    /// The host's identifier of a device transaction.
     fn of_device(&self, on_device: TxId) -> TxId {
         on_device
     }
 
-    /// Whether a transaction that has the lock may go on to change a record.
+    /// Whether a transaction that holds the lock may change a record.
     fn admit(&mut self, _memory: &mut Memory, _tx: TxId, _rid: Rid) -> Admission {
         Admission::Granted
     }
 
-    /// Whether there is room for a change of a record whose page is in the pool, in the page and in
-    /// the log.
+    /// Whether page and log have room to change a record. Its page is in the pool.
     fn room(
         &mut self,
         memory: &Memory,
@@ -236,12 +232,12 @@ pub(super) trait Manager {
         bytes: Option<&[u8]>,
     ) -> Result<Room, HostError>;
 
-    /// Logs that a transaction begins, if it has to be logged. Says whether it did.
+    /// Logs the beginning of a transaction if necessary. Returns whether it did.
     fn log_begin(&mut self, _tx: TxId) -> Result<bool, HostError> {
         Ok(false)
     }
 
-    /// Changes a record. An error changes nothing.
+    /// Changes a record. On error nothing is changed.
     fn update(
         &mut self,
         memory: &mut Memory,
@@ -250,40 +246,39 @@ pub(super) trait Manager {
         bytes: Option<&[u8]>,
     ) -> Result<(), HostError>;
 
-    /// Commits. After a wait for a lock it is called again.
+    /// Commits. Called again after a wait for a lock.
     fn commit(&mut self, memory: &mut Memory, now: Nanos, tx: TxId) -> Result<Commit, HostError>;
 
-    /// The steps of a commit are done, at `done`.
+    /// Called when the steps of a commit are complete, at `done`.
     fn committed(&mut self, _memory: &mut Memory, _tx: TxId, _done: Nanos) {}
 
-    /// The commits that wait for each other are to be written. Returns up to where the log has to
-    /// be forced.
+    /// Closes the waiting group of commits. Returns the LSN up to which the log must be forced.
     fn group(&mut self) -> Option<Lsn> {
         None
     }
 
-    /// The group is durable.
+    /// Called when the group is durable.
     fn group_written(&mut self, _done: Nanos) -> Result<(), HostError> {
         Ok(())
     }
 
-    /// When the member that joined the group last is durable. It is then not named by
-    /// [`Manager::told`].
+    /// When the member that joined the group last is durable. [`Manager::told`] then does not
+    /// report it.
     fn told_last(&mut self) -> Nanos {
         unreachable!("only a manager with groups answers `WithGroup`")
     }
 
-    /// Members of groups that are written, with the instant of each, since the last call.
+    /// Members of written groups, each with its instant, since the last call.
     fn told(&mut self) -> Vec<(TxId, Nanos)> {
         Vec::new()
     }
 
-    /// When the group has to be written, or asked for.
+    /// When the group must be written, or asked for.
     fn deadline(&self) -> Option<Nanos> {
         None
     }
 
-    /// Pages in the pool that are written out before a transaction is rolled back.
+    /// Cached pages to write out before a transaction is rolled back.
     fn writes_before_abort(&self, _memory: &Memory, _tx: TxId) -> Vec<Lpn> {
         Vec::new()
     }
@@ -291,44 +286,43 @@ pub(super) trait Manager {
     /// Rolls back.
     fn abort(&mut self, memory: &mut Memory, tx: TxId) -> Result<RollBack, HostError>;
 
-    /// Takes a logged change back. Its page has been fetched.
+    /// Undoes a logged change. Its page has been fetched.
     fn undo(&mut self, _memory: &mut Memory, _entry: &LogRecord<'_>) -> Result<(), HostError> {
         Ok(())
     }
 
-    /// All changes of a transaction are taken back.
+    /// Called when all changes of a transaction are undone.
     fn undone(&mut self, _tx: TxId) -> Result<(), HostError> {
         Ok(())
     }
 
-    /// Whether a checkpoint is due. If so, pages that have changed since the record returned may
-    /// stay dirty.
+    /// Whether a checkpoint is due. If so, pages that changed after the returned LSN may stay
+    /// dirty.
     fn checkpoint_due(&self) -> Option<Lsn> {
         None
     }
 
-    /// Pages that are not in the pool and have a change older than `older_than` that is not on
-    /// flash.
+    /// Pages outside the pool with a change older than `older_than` that is not on flash.
     fn absent(&self, _older_than: Lsn) -> Vec<Lpn> {
         Vec::new()
     }
 
-    /// Logs a checkpoint. Returns where it begins, and the oldest record that a restart needs.
+    /// Logs a checkpoint. Returns its start, and the oldest record that a restart needs.
     fn checkpoint(&mut self, _memory: &Memory) -> Result<(Lsn, Lsn), HostError> {
         unreachable!("a manager with a log takes checkpoints")
     }
 
-    /// The changes in the log that a restart redoes, in this order.
+    /// The changes in the log that a restart redoes, in order.
     fn analyse<'t>(&mut self, _tape: &'t Tape) -> Result<Vec<Redo<'t>>, HostError> {
         Ok(Vec::new())
     }
 
-    /// Redoes the changes that a page lacks. The page has been fetched.
+    /// Redoes the changes that a fetched page lacks.
     fn redo(&mut self, _memory: &mut Memory, _changes: Redo<'_>) -> Result<(), HostError> {
         Ok(())
     }
 
-    /// Whether pages that were redone have to be on flash before anything else is logged.
+    /// Whether redone pages must be on flash before anything else is logged.
     fn cleans_redone(&self) -> bool {
         false
     }
@@ -338,8 +332,8 @@ pub(super) trait Manager {
         Ok(None)
     }
 
-    /// Redo and undo are over, and the checkpoint comes next. Pages that have changed since the
-    /// record returned may stay dirty.
+    /// Called after redo and undo, before the checkpoint. Pages that changed after the returned LSN
+    /// may stay dirty.
     fn restarted(&mut self, _memory: &Memory) -> Result<Lsn, HostError> {
         Ok(0)
     }

@@ -1,11 +1,10 @@
-//! The host: a database above the device. It has records in pages, a buffer pool, strict two-phase
-//! locks, and a recovery manager that makes transactions atomic and durable.
+//! The host: a database above the device, with records in pages, a buffer pool, strict two-phase
+//! locking, and a recovery manager that makes transactions atomic and durable.
 //!
-//! It is a state machine without threads. A call says at which instant it is made. The answer is
-//! one of three: the result and when it is there, or that the transaction has to wait, or that a
-//! transaction has to be aborted first ([`Step`]). The caller makes its calls in the order of their
-//! instants. A transaction calls again when its last answer is due; until then other transactions
-//! may call.
+//! A state machine without threads. Each call names its instant. The answer ([`Step`]) is the
+//! result and its instant, or that the transaction must wait, or that a transaction must be aborted
+//! first. Calls are made in ascending order of instants. A transaction makes its next call when its
+//! last answer is due; until then other transactions may call.
 //!
 //! ```text
 //!   Host      arguments, locks, waiting                       this file
@@ -57,7 +56,7 @@ mod log;
 mod manager;
 mod stats;
 
-// A recovery manager each.
+// One module per recovery manager.
 mod flag_ex;
 mod force;
 mod wal;
@@ -84,31 +83,31 @@ use locks::{Grant, Mode, Resource};
 pub(crate) use log::is_log;
 use manager::Phase;
 
-/// Records that the host keeps in pages of its own.
+/// Record layouts of the host's own pages.
 pub const LAYOUTS: &[&[Layout]] = &[log::LAYOUTS, wal::LAYOUTS];
 
 /// A record's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rid {
-    /// Its page.
+    /// The page.
     pub page: Lpn,
-    /// Its slot there.
+    /// The slot in the page.
     pub slot: SlotNo,
 }
 
-/// Why a transaction has to be aborted.
+/// Why a transaction must be aborted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Why {
-    /// It waits in a circle with others and is the youngest of them.
+    /// It is the youngest transaction of a deadlock cycle.
     Deadlock,
     /// No frame can be emptied: dirty pages of live transactions fill the pool. It is the youngest
     /// of these transactions.
     PoolExhausted,
     /// It changes a page that was already written out for it, and the device takes each page once
-    /// in a transaction.
+    /// per transaction.
     WrittenOut,
-    /// The log is full, and it is the oldest that keeps it from being shortened.
+    /// The log is full, and its oldest needed record belongs to this transaction.
     LogFull,
 }
 
@@ -121,7 +120,7 @@ impl Why {
         Why::LogFull,
     ];
 
-    /// The name in results and messages.
+    /// The name used in results and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Why::Deadlock => "deadlock",
@@ -135,16 +134,16 @@ impl Why {
 /// The answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<T> {
-    /// The result, and when it is there.
+    /// The result, and when it is available.
     Done(T, Nanos),
-    /// The transaction waits, and all its further requests wait, too. Ask again once
-    /// [`Host::woken`] names it. If [`Host::acknowledged`] names it instead, its commit is over.
+    /// The transaction waits, and so do its further requests. Ask again once [`Host::woken`] names
+    /// it. If [`Host::acknowledged`] names it instead, its commit is complete.
     Waits,
     /// Nothing was done. Abort the victim, which may be the transaction itself; then ask again.
     Abort {
-        /// Whom to abort.
+        /// The transaction to abort.
         victim: TxId,
-        /// Why.
+        /// The reason.
         why: Why,
     },
 }
@@ -158,8 +157,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts a database from its flash alone, blank or not. All settings have their defaults and
-    /// the time is zero.
+    /// Opens a database from its flash alone, blank or not, with default settings at time zero.
     ///
     /// # Errors
     /// As [`Host::open`].
@@ -176,7 +174,7 @@ impl Host {
         )
     }
 
-    /// Starts a database from its flash alone, blank or not.
+    /// Opens a database from its flash alone, blank or not.
     ///
     /// # Errors
     /// The settings do not suit the device, another stack wrote the device, or the power fails
@@ -208,28 +206,28 @@ impl Host {
         })
     }
 
-    /// When recovery was over.
+    /// When recovery was complete.
     pub fn recovered_at(&self) -> Nanos {
         self.recovered_at
     }
 
-    /// The number of pages for records. The pages of the log lie behind them.
+    /// The number of pages for records. The log's pages follow them.
     pub fn pages(&self) -> u32 {
         self.pages
     }
 
-    /// The longest record, which has a page for itself.
+    /// The maximum length of a record, which then fills a page.
     pub fn record_bytes_max(&self) -> usize {
         let heads = page_head::SIZE + record_head::SIZE + self.engine.overhead();
         let room = self.engine.memory.page_bytes - heads;
         room.min(usize::from(u16::MAX) / 2 - 64)
     }
 
-    /// Starts a transaction. Identifiers ascend. No identifier that is on the flash is used again
+    /// Begins a transaction. Identifiers ascend, and an identifier found on flash is not reused
     /// after a restart.
     ///
     /// # Errors
-    /// None with the stacks there are.
+    /// None with the current stacks.
     pub fn begin(&mut self, now: Nanos) -> Result<TxId, HostError> {
         self.engine.release_due(now);
         let memory = &mut self.engine.memory;
@@ -272,7 +270,7 @@ impl Host {
         wait_for(self.engine.memory.locks.acquire(tx, what, mode))
     }
 
-    /// Brings a page into the pool. If no frame can be emptied, says whom to abort.
+    /// Loads a page into the pool. If no frame can be emptied, names the transaction to abort.
     fn fetch<T>(
         &mut self,
         now: Nanos,
@@ -291,10 +289,10 @@ impl Host {
         }
     }
 
-    /// Reads a page into the pool without a lock, as a search through an index does.
+    /// Reads a page into the pool without a lock, as an index search does.
     ///
     /// # Errors
-    /// The page is beyond the host's, or the device cannot go on.
+    /// The page is beyond the host's pages, or the device cannot continue.
     pub fn touch(&mut self, now: Nanos, tx: TxId, page: Lpn) -> Result<Step<()>, HostError> {
         self.check(now, tx, page)?;
         if self.engine.memory.locks.awaited(tx).is_some() {
@@ -309,7 +307,7 @@ impl Host {
         })
     }
 
-    /// Reads a record into `into`, under a shared lock. Says whether there is one.
+    /// Reads a record into `into` under a shared lock. Returns whether it exists.
     ///
     /// # Errors
     /// As [`Host::touch`].
@@ -331,9 +329,9 @@ impl Host {
         Ok(Step::Done(self.copy(rid, into), ready))
     }
 
-    /// Reads a record as it is now, outside of all transactions and without a lock. It reads
-    /// uncommitted data, so use it only when no transaction is live. Says whether there is a
-    /// record, and when it was read.
+    /// Reads the current version of a record, outside of transactions and without a lock. It may be
+    /// uncommitted, so use this only when no transaction is live. Returns whether the record
+    /// exists, and when it was read.
     ///
     /// # Errors
     /// As [`Host::touch`], or live transactions leave no frame for the page.
@@ -353,7 +351,7 @@ impl Host {
         }
     }
 
-    /// The record of a page that is in the pool.
+    /// Copies a record of a page that is in the pool.
     fn copy(&mut self, rid: Rid, into: &mut Vec<u8>) -> bool {
         self.engine.stats.reads += 1;
         into.clear();
@@ -368,10 +366,10 @@ impl Host {
         record.is_some()
     }
 
-    /// Writes a record, or deletes it, under an exclusive lock.
+    /// Writes or deletes a record under an exclusive lock.
     ///
     /// # Errors
-    /// As [`Host::touch`], or the record is too long, or the page has no room for it. Nothing was
+    /// As [`Host::touch`], or the record is too long, or the page has no room for it. Nothing is
     /// changed then.
     pub fn write(
         &mut self,
@@ -398,13 +396,13 @@ impl Host {
         }
     }
 
-    /// Commits. The answer has the instant from which the transaction survives a power cut. Its
-    /// locks are released then. After `Waits` one of two calls names the transaction. If
-    /// [`Host::woken`] does, ask again. If [`Host::acknowledged`] does, it has committed with its
+    /// Commits. The answer has the instant from which the transaction survives a power cut; its
+    /// locks are released then. After `Waits` one of two calls names the transaction: if
+    /// [`Host::woken`] does, ask again; if [`Host::acknowledged`] does, it has committed with its
     /// group.
     ///
     /// # Errors
-    /// No such transaction, or a device that cannot go on.
+    /// No such transaction, or the device cannot continue.
     pub fn commit(&mut self, now: Nanos, tx: TxId) -> Result<Step<()>, HostError> {
         self.check_live(now, tx)?;
         if self.engine.memory.locks.awaited(tx).is_some() {
@@ -418,11 +416,11 @@ impl Host {
         Ok(step)
     }
 
-    /// Rolls a transaction back, also one that waits. Its locks are released at the instant of the
-    /// answer.
+    /// Rolls a transaction back, even one that waits. Its locks are released at the returned
+    /// instant.
     ///
     /// # Errors
-    /// No such transaction, or one that has committed, or a device that cannot go on.
+    /// No such transaction, or it has committed, or the device cannot continue.
     pub fn abort(&mut self, now: Nanos, tx: TxId) -> Result<Nanos, HostError> {
         self.check_live(now, tx)?;
         let engine = &mut self.engine;
@@ -434,18 +432,17 @@ impl Host {
         Ok(done)
     }
 
-    /// Transactions that have been granted the lock that they waited for, since the last call.
+    /// Transactions that were granted their awaited lock since the last call.
     pub fn woken(&mut self) -> Vec<TxId> {
         std::mem::take(&mut self.engine.woken)
     }
 
-    /// Does the work that is due at `now`: releases the locks of transactions that have ended, and
-    /// commits groups whose time is up. With `flush`, it commits all that wait. Returns the commits
-    /// that are over, each with its instant. Call it at [`Host::deadline`], and after each commit
-    /// that waits.
+    /// Does the work that is due at `now`: releases the locks of ended transactions, and commits
+    /// groups whose time is up; with `flush`, all waiting groups. Returns completed commits, each
+    /// with its instant. Call it at [`Host::deadline`], and after each commit that waits.
     ///
     /// # Errors
-    /// A device that cannot go on.
+    /// The device cannot continue.
     pub fn acknowledged(
         &mut self,
         now: Nanos,
@@ -460,7 +457,7 @@ impl Host {
         Ok(done)
     }
 
-    /// When [`Host::acknowledged`] should be called next, if nothing else is called until then.
+    /// When to call [`Host::acknowledged`] next, if there are no other calls until then.
     pub fn deadline(&self) -> Option<Nanos> {
         let ending = self.engine.endings.first().map(|&(when, _)| when);
         [ending, self.engine.group_deadline()]
@@ -474,13 +471,13 @@ impl Host {
         self.engine.stats()
     }
 
-    /// Sets the counters to zero: the end of a warm-up.
+    /// Resets the counters, at the end of a warm-up.
     pub fn reset_stats(&mut self) {
         self.engine.reset_stats();
     }
 
-    /// Bytes of each structure in memory. The device's structures are included and the frames of
-    /// the buffer pool are not, as in \[FlagCommit] §5.1.
+    /// Bytes of each structure in memory, including the device's and excluding the frames of the
+    /// buffer pool, as in \[FlagCommit] §5.1.
     pub fn memory(&self) -> Vec<(&'static str, u64)> {
         self.engine.memory_bytes()
     }
@@ -494,13 +491,12 @@ impl Host {
         Ok(self.engine.device.erase_ahead(now)?)
     }
 
-    /// Says that no request will be made at an earlier instant; see
-    /// [`Flash::reached`].
+    /// Promises that no later request has an earlier instant; see [`Flash::reached`].
     pub fn reached(&mut self, now: Nanos) {
         self.engine.device.reached(now);
     }
 
-    /// The layer below the device's protocol, to look at.
+    /// The layer below the device's protocol, for inspection.
     pub fn ftl(&self) -> &Ftl {
         self.engine.device.ftl()
     }
@@ -513,13 +509,13 @@ impl Host {
         self.engine.check()
     }
 
-    /// The flash, which is all that a power cut leaves.
+    /// Returns the flash: all that a power cut leaves.
     pub fn into_flash(self) -> Box<dyn Flash> {
         self.engine.device.into_flash()
     }
 }
 
-/// The answer for a transaction that was not granted a lock at once.
+/// The answer for a lock that was not granted at once; `None` if it was.
 fn wait_for<T>(grant: Grant) -> Option<Step<T>> {
     match grant {
         Grant::Granted => None,

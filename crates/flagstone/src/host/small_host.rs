@@ -1,5 +1,5 @@
-//! A small host and its restarts: the one fixture of all tests of hosts. It is no crash harness:
-//! clients that interleave, random cuts and an oracle are in the lab's campaigns.
+//! A small host with restarts: the fixture of all host tests. It is no crash harness: interleaved
+//! clients, random cuts and an oracle are in the lab's campaigns.
 
 use super::{Host, HostConfig, HostError, Rid, Stack, Step};
 use crate::commit::{DeviceError, Options};
@@ -8,12 +8,12 @@ use crate::nand::{Cell, Chip, Cut, Geometry, PowerCut, Shared, small};
 use crate::units::{Lpn, Nanos, TxId};
 use std::collections::BTreeMap;
 
-/// What is in a slot; nothing if there is no record.
+/// The contents of a slot; `None` if it has no record.
 pub(super) type Value = Option<Vec<u8>>;
 
 pub(super) const PAGES: u32 = 20;
 pub(super) const SLOTS: u16 = 6;
-/// Logical pages of the device.
+/// Number of logical pages of the device.
 const LOGICAL: u32 = 60;
 
 pub(super) fn config() -> HostConfig {
@@ -51,7 +51,7 @@ pub(super) struct SmallHost {
     flash: Shared<PowerCut>,
     pub(super) host: Option<Host>,
     pub(super) now: Nanos,
-    /// Cuts that fell into a restart.
+    /// Number of cuts during a restart.
     pub(super) cut_restarts: u32,
 }
 
@@ -94,14 +94,14 @@ impl SmallHost {
         Ok(())
     }
 
-    /// The power will fail with `cut`, counted from now, and what is in flight now has landed. The
-    /// cut may fall into this restart, which writes.
+    /// Arms `cut`, counted from now; operations in flight now have landed. The cut may hit this
+    /// restart, which writes.
     pub(super) fn arm(&mut self, cut: Cut) {
         self.switch_on(1, Some(cut));
     }
 
-    /// Starts again after a power cut, or cuts the power now. If `cut` falls into the restart, that
-    /// is followed by another one, which it does not.
+    /// Restarts after a power cut, or cuts the power now. If `cut` hits the restart, another
+    /// restart without a cut follows.
     pub(super) fn restart(&mut self, cut: Option<Cut>) {
         self.switch_on(6, cut);
     }
@@ -130,7 +130,7 @@ impl SmallHost {
         self.host().begin(now).expect("a transaction can begin")
     }
 
-    /// Writes, with nobody in the way.
+    /// Writes a record without contention.
     pub(super) fn write(&mut self, tx: TxId, rid: Rid, value: Option<&[u8]>) {
         let now = self.now;
         match self.host().write(now, tx, rid, value).expect("it writes") {
@@ -171,7 +171,7 @@ impl SmallHost {
         self.now = self.host().abort(now, tx).expect("it rolls back");
     }
 
-    /// All records, read in a transaction; again after a restart if the power fails meanwhile.
+    /// All records, read in a transaction. Repeated after a restart if the power fails meanwhile.
     pub(super) fn contents(&mut self) -> BTreeMap<Rid, Vec<u8>> {
         loop {
             match self.try_contents() {

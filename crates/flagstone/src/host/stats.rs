@@ -14,7 +14,7 @@ pub struct HostStats {
     pub committed: u64,
     /// Transactions rolled back, whatever the reason.
     pub aborted: u64,
-    /// Pages looked at without a lock.
+    /// Pages read without a lock.
     pub touches: u64,
     /// Records read.
     pub reads: u64,
@@ -22,12 +22,11 @@ pub struct HostStats {
     pub writes: u64,
     /// Data pages read from the device.
     pub pages_read: u64,
-    /// Data pages written to the device, for whatever reason.
+    /// Data pages written to the device, for any reason.
     pub pages_written: u64,
-    /// Of the pages written, those that were evicted while the transaction that changed them last
-    /// was live.
+    /// Data pages evicted while the transaction that last changed them was live.
     pub pages_stolen: u64,
-    /// Data pages read from the device to roll back.
+    /// Data pages read from the device for roll-backs.
     pub pages_read_back: u64,
     /// Checkpoints.
     pub checkpoints: u64,

@@ -1,4 +1,4 @@
-//! Every stack in small scenes. Campaigns of the lab have interleaved clients and power cuts.
+//! Every stack in small scenarios. The lab's campaigns have interleaved clients and power cuts.
 
 use super::small_host::{SmallHost, config, rid};
 use super::{HostConfig, Stack, Step, Why};
@@ -21,7 +21,7 @@ fn a_page_is_dirty_if_it_was_changed_and_not_if_it_was_only_accessed_for_a_write
         }
         small.write(tx, rid(3, 0), Some(b"here"));
         assert!(is_dirty(&mut small), "{stack}");
-        // A mark that is wrong is found.
+        // A wrong mark is detected.
         let pool = &mut small.host().engine.memory.pool;
         pool.set_dirty(rid(3, 0).page, false);
         assert!(small.host().engine.check().is_err(), "{stack}");
@@ -45,7 +45,7 @@ fn a_pool_full_of_pages_that_cannot_be_stolen_costs_the_youngest() {
     small.commit(old);
     assert_eq!(small.contents().len(), 4);
     assert_eq!(small.host().stats().pages_stolen, 0);
-    // Where a page can be stolen, nobody has to go.
+    // With steal, no transaction is aborted.
     let mut small = SmallHost::new(Stack::Force(Kind::Cfc), config());
     let tx = small.begin();
     for page in 0..10 {

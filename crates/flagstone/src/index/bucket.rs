@@ -1,5 +1,5 @@
-//! A bucket page of the hash indexes: records in any order, and the number of the next page of the
-//! bucket. Also the hash function of all hash indexes.
+//! Bucket pages of hash indexes: records in any order, and the number of the bucket's next page.
+//! Also the hash function of all hash indexes.
 
 use super::{Cache, IndexError, Key, Result, Value, damaged};
 use crate::layout;
@@ -20,7 +20,7 @@ layout! {
 /// Records that this module keeps.
 pub(super) const LAYOUTS: &[Layout] = &[bucket_head::RECORD];
 
-/// Spreads keys over 64 bits; the same on every machine (the finaliser of MurmurHash3).
+/// Hashes keys to 64 bits, identically on every machine (the finaliser of MurmurHash3).
 #[inline]
 pub fn hash(key: Key) -> u64 {
     let mut x = key;
@@ -29,8 +29,8 @@ pub fn hash(key: Key) -> u64 {
     x ^ (x >> 33)
 }
 
-/// Which of `buckets` has a key, by its hash: by as many bits as the last bucket's number has, or
-/// one bit less where that bucket is not there yet. The function h of [SAL] §3.1.
+/// The bucket of a hash among `buckets`: its lowest bits, as many as the last bucket's number has,
+/// or one bit less if that bucket does not exist yet. The function h of [SAL] §3.1.
 #[inline]
 pub(super) fn address(hash: u64, buckets: u32) -> u32 {
     let mask = u32::MAX.checked_shr((buckets - 1).leading_zeros());
@@ -43,10 +43,10 @@ pub(super) fn address(hash: u64, buckets: u32) -> u32 {
     }
 }
 
-/// Counts a page of a list that names a next one: no list has more overflow pages than there are.
+/// Counts a page of a list that names a next page: no list has more overflow pages than exist.
 ///
 /// # Errors
-/// It has, so it goes round in a circle.
+/// It has more, so the list is a cycle.
 #[inline]
 pub(super) fn pass(passed: &mut u64, overflow: u64, at: Lpn) -> Result<()> {
     *passed += 1;
@@ -60,11 +60,11 @@ pub(super) fn pass(passed: &mut u64, overflow: u64, at: Lpn) -> Result<()> {
 /// the slot in it, with the value.
 pub(super) type Seat = (Lpn, Option<(usize, Value)>);
 
-/// Searches a list of at most so many overflow pages, from the page `at` on. `find` gives the slot
-/// of the key in a page, and how many keys it has compared.
+/// Searches a list of at most `overflow` overflow pages, starting at page `at`. `find` returns the
+/// slot of the key in a page, and the number of keys compared.
 ///
 /// # Errors
-/// A page cannot be a bucket, the list has no end, or the store cannot go on.
+/// A page is not a bucket, the list is a cycle, or the store cannot continue.
 #[inline]
 pub(super) fn walk(
     (cache, shape): (&mut Cache, Shape),
@@ -92,8 +92,8 @@ pub(super) fn walk(
     }
 }
 
-/// The position of a key among records of `BYTES` bytes. It looks at eight at a time, without a
-/// branch among them, which the compiler turns into vector instructions.
+/// The position of a key among records of `BYTES` bytes. Compares eight at a time without branches,
+/// which the compiler vectorizes.
 #[inline]
 fn position<const BYTES: usize>(records: &[u8], key: Key) -> Option<usize> {
     let same = |record: &[u8; BYTES]| get(record, 0..8) == key;
@@ -108,7 +108,7 @@ fn position<const BYTES: usize>(records: &[u8], key: Key) -> Option<usize> {
     Some(blocks.len() * 8 + slot)
 }
 
-/// How records lie in a bucket page.
+/// Layout of records in a bucket page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     value_bytes: usize,
@@ -123,7 +123,7 @@ impl Shape {
         }
     }
 
-    /// Records of a page.
+    /// Number of records per page.
     pub(super) fn capacity(self) -> usize {
         self.capacity
     }
@@ -140,7 +140,7 @@ impl Shape {
         self.len(page) == self.capacity
     }
 
-    /// The next page of the bucket, with records that found no room here.
+    /// The next page of the bucket, with records that did not fit here.
     pub(super) fn next(self, page: &[u8]) -> Option<Lpn> {
         let next = get(page, bucket_head::NEXT) as u32;
         (next != 0).then_some(Lpn(next))
@@ -154,7 +154,7 @@ impl Shape {
         );
     }
 
-    /// The page before it.
+    /// The previous page.
     pub(super) fn prev(self, page: &[u8]) -> Option<Lpn> {
         let prev = get(page, bucket_head::PREV) as u32;
         (prev != 0).then_some(Lpn(prev))
@@ -172,7 +172,7 @@ impl Shape {
         put(page, bucket_head::TAG, u64::from(tag));
     }
 
-    /// Where a key is.
+    /// The slot of a key.
     #[inline]
     pub(super) fn find(self, page: &[u8], key: Key) -> Option<usize> {
         let records = &page[bucket_head::SIZE..self.at(self.len(page))];
@@ -188,7 +188,7 @@ impl Shape {
         }
     }
 
-    /// The same, and how many keys were looked at.
+    /// The slot of a key, and the number of keys compared.
     #[inline]
     pub(super) fn search(self, page: &[u8], key: Key) -> (Option<usize>, u64) {
         let slot = self.find(page, key);
@@ -218,7 +218,7 @@ impl Shape {
         (0..self.len(page)).map(move |slot| self.record(page, slot))
     }
 
-    /// Gives the key in a slot another value.
+    /// Replaces the value of the key in a slot.
     pub(super) fn replace(self, page: &mut [u8], slot: usize, value: Value) {
         let at = self.at(slot) + 8;
         put(page, at..at + self.value_bytes, value);
@@ -245,10 +245,10 @@ impl Shape {
         put(page, bucket_head::RECORDS, last as u64);
     }
 
-    /// Whether a page could be a bucket.
+    /// Checks whether a page can be a bucket.
     ///
     /// # Errors
-    /// Says why not.
+    /// Says why it cannot.
     pub(super) fn check(self, page: &[u8]) -> Result<(), String> {
         if self.len(page) > self.capacity {
             return Err(format!(
@@ -260,11 +260,10 @@ impl Shape {
         Ok(())
     }
 
-    /// The same, for a page that was read: what says that it has more records than fit is not
-    /// looked at.
+    /// Checks a page that was read, so that an excessive record count is never used.
     ///
     /// # Errors
-    /// It could not be a bucket.
+    /// The page is not a bucket.
     #[inline]
     pub(super) fn check_read(self, page: &[u8], at: Lpn) -> Result<()> {
         self.check(page)

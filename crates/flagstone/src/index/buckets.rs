@@ -1,18 +1,17 @@
-//! The buckets of a hash index that grows by a bucket at a time: the places of their pages, and
-//! their lists of overflow pages. The index itself decides which bucket splits when (`linear`,
-//! `lazy_split`).
+//! Buckets of a hash index that grows by one bucket at a time: page allocation, and lists of
+//! overflow pages. The index itself decides when which bucket splits (`linear`, `lazy_split`).
 //!
 //! ```text
 //!   bucket   0   1   2 3   4 … 7   8 9   10 11   12 13   14 15   16 … 19   …
 //!   run      0   1   2     3       4     5       6       7       8         …
 //! ```
 //!
-//! Pages of buckets come in runs of consecutive pages. There is one for each doubling, from 8
-//! buckets on four, so that at most a fifth of the pages waits for its bucket. A run is never
-//! given back: buckets that come again find their pages there.
+//! Bucket pages are allocated in runs of consecutive pages. From 8 buckets on each doubling has
+//! four runs, so at most a fifth of the pages is unused. A run is never freed: buckets that are
+//! appended again find their pages there.
 //!
-//! A bucket's page is the head of a doubly linked list; behind it are overflow pages, each with a
-//! record at least.
+//! A bucket's page is the head of a doubly linked list; overflow pages follow, each with at least
+//! one record.
 
 use super::bucket::{Shape, walk};
 use super::meta::Meta;
@@ -36,7 +35,7 @@ layout! {
 /// Records that this module keeps.
 pub(super) const LAYOUTS: &[Layout] = &[buckets_head::RECORD];
 
-/// The run of a bucket, the bucket's place in it, and the run's pages.
+/// The run of a bucket, the bucket's place in it, and the run's number of pages.
 fn run_of(bucket: u32) -> (usize, u32, u32) {
     let bits = u32::BITS - bucket.leading_zeros();
     match bits {
@@ -60,15 +59,15 @@ fn run_of(bucket: u32) -> (usize, u32, u32) {
 /// The result of a search for a key in a bucket.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lookup {
-    /// Where it is, and its value.
+    /// Page, slot and value of the record, if it was found.
     pub(super) record: Option<(Lpn, usize, Value)>,
     /// The first page with room, unless the key was found before.
     pub(super) room: Option<Lpn>,
-    /// The last page that was looked at.
+    /// The last page searched.
     pub(super) last: Lpn,
 }
 
-/// Buckets, their pages, and how many records are in them.
+/// Buckets, their pages, and the number of their records.
 pub(super) struct Buckets {
     pub(super) cache: Cache,
     pub(super) shape: Shape,
@@ -76,20 +75,20 @@ pub(super) struct Buckets {
     space: Space,
     /// The first page of each run.
     runs: Vec<Lpn>,
-    /// How many buckets there are.
+    /// Number of buckets.
     pub(super) count: u32,
-    /// The last bucket at the last global split, where an index has those.
+    /// The last bucket at the last global split, for indexes that have those.
     pub(super) cursor: u32,
     pub(super) records: u64,
     pub(super) overflow: u64,
-    /// Overflow pages that may be used again, while buckets are written anew.
+    /// Overflow pages available for reuse while buckets are rewritten.
     spare: Vec<Lpn>,
-    /// Records that came to no bucket with room.
+    /// Records inserted into a bucket without room.
     pub(super) overflow_taken: u64,
 }
 
 impl Buckets {
-    /// The buckets in a store, or one that is empty.
+    /// Opens the buckets in a store, or creates an empty one.
     pub(super) fn open(
         store: Box<dyn BackingStore>,
         info: &'static IndexInfo,
@@ -133,7 +132,7 @@ impl Buckets {
             buckets.runs.push(Lpn(get(run, 0..4) as u32));
         }
         let last = buckets.count.checked_sub(1).ok_or_else(damaged)?;
-        // No number of buckets needs more runs than the greatest one.
+        // The largest possible bucket number bounds the number of runs.
         let possible = run_of(last).0 + 1..run_of(u32::MAX).0 + 2;
         if !possible.contains(&buckets.runs.len()) || buckets.cursor > last {
             return Err(damaged());
@@ -155,8 +154,8 @@ impl Buckets {
         Lpn(self.runs[run].0 + offset)
     }
 
-    /// One more bucket; its number. Its page is not written: one never written reads as zeros,
-    /// which are an empty bucket, and one that was a bucket before was trimmed or will be written.
+    /// Appends a bucket; returns its number. Its page is not written: never-written pages read as
+    /// zeros, an empty bucket, and former bucket pages were trimmed or will be written.
     pub(super) fn append(&mut self) -> Result<u32> {
         let bucket = self.count;
         let (run, _, pages) = run_of(bucket);
@@ -167,7 +166,7 @@ impl Buckets {
         Ok(bucket)
     }
 
-    /// Looks for a key in a bucket, to the end of its list.
+    /// Searches a bucket for a key, to the end of its list.
     #[inline]
     pub(super) fn seek(&mut self, now: Nanos, bucket: u32, key: Key) -> Result<(Lookup, Nanos)> {
         let (shape, first, overflow) = (self.shape, self.page(bucket), self.overflow);
@@ -188,8 +187,8 @@ impl Buckets {
         Ok((Lookup { record, room, last }, now))
     }
 
-    /// Gives a key a value where it was found, or where there is room, or in a new overflow page
-    /// behind the last one.
+    /// Sets the value of a key: where it was found, or where there is room, or in a new overflow
+    /// page after the last one.
     #[inline]
     pub(super) fn put(
         &mut self,
@@ -222,7 +221,7 @@ impl Buckets {
         Ok(now)
     }
 
-    /// Removes a record; an overflow page that is empty then leaves its list.
+    /// Removes a record; an emptied overflow page is unlinked.
     pub(super) fn remove(&mut self, now: Nanos, at: Lpn, slot: usize) -> Result<Nanos> {
         let shape = self.shape;
         let Some(records) = self.records.checked_sub(1) else {
@@ -252,12 +251,12 @@ impl Buckets {
         Ok(self.cache.forget(now, at)?)
     }
 
-    /// Whether [`Buckets::reserve`] finds a page.
+    /// Whether [`Buckets::reserve`] would find a page.
     pub(super) fn has_room(&self) -> bool {
         !self.spare.is_empty() || self.space.left() > 0
     }
 
-    /// Makes sure that rewriting buckets finds so many more overflow pages than they have.
+    /// Ensures that rewriting buckets can use `pages` more overflow pages than they have.
     pub(super) fn reserve(&mut self, pages: usize) -> Result<()> {
         while self.spare.len() < pages {
             self.spare.push(self.space.take()?);
@@ -265,7 +264,7 @@ impl Buckets {
         Ok(())
     }
 
-    /// Takes all records out of a bucket that is to be written anew, in the order of its list.
+    /// Takes all records out of a bucket that will be rewritten, in the order of its list.
     pub(super) fn gather(
         &mut self,
         mut now: Nanos,
@@ -296,7 +295,7 @@ impl Buckets {
         }
     }
 
-    /// Writes a bucket anew with those of `records` that are its own.
+    /// Rewrites a bucket with those of `records` that belong to it.
     pub(super) fn rewrite(
         &mut self,
         mut now: Nanos,
@@ -329,7 +328,7 @@ impl Buckets {
         Ok(now)
     }
 
-    /// Gives back the overflow pages that no bucket needed.
+    /// Frees overflow pages that no bucket needed.
     pub(super) fn release(&mut self, mut now: Nanos) -> Result<Nanos> {
         while let Some(page) = self.spare.pop() {
             self.space.give(page)?;
@@ -338,7 +337,7 @@ impl Buckets {
         Ok(now)
     }
 
-    /// Takes the last bucket away. Its records were gathered.
+    /// Removes the last bucket. Its records were gathered before.
     pub(super) fn drop_last(&mut self, now: Nanos) -> Result<Nanos> {
         self.count -= 1;
         let page = self.page(self.count);
@@ -413,9 +412,9 @@ impl Buckets {
         self.space.check(used)
     }
 
-    /// Whether there are no more records than the load factor allows, which are `most`.
+    /// Whether the records do not exceed `most`, the number that the load factor allows.
     pub(super) fn check_load(&self, load_factor: f64, most: u64) -> Result<(), String> {
-        // A bucket makes room for more than the record that asked for it, but on tiny pages.
+        // Except on tiny pages, a bucket makes room for more than the record that requested it.
         let step = load_factor * self.shape.capacity() as f64;
         if step >= 1.0 && self.records > most {
             let (records, count) = (self.records, self.count);
@@ -427,7 +426,7 @@ impl Buckets {
         Ok(())
     }
 
-    /// How many there are of each.
+    /// Number of buckets, pages and records.
     pub(super) fn figures(&self) -> [(&'static str, f64); 4] {
         [
             ("overflow_taken", self.overflow_taken as f64),

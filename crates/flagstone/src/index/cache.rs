@@ -1,29 +1,29 @@
-//! Pages of an index in memory, over a store, with counters of reads and writes.
+//! A page cache of an index over a store, with counters of reads and writes.
 //!
-//! Nodes that are used one at a time go through the frames ([`Cache::read`], [`Cache::change`],
-//! [`Cache::fill`]). So do nodes that are known to be needed next, which are read side by side
+//! Nodes used one at a time go through the frames ([`Cache::read`], [`Cache::change`],
+//! [`Cache::fill`]). So do nodes known to be needed next, which are read in parallel
 //! ([`Cache::read_together`]). Other requests for many pages bypass the frames
-//! ([`Cache::read_past`], [`Cache::write_past`]): they take no frame, use the copies in frames, and
-//! keep these up to date.
+//! ([`Cache::read_past`], [`Cache::write_past`]): they take no frame, but use and update the copies
+//! in frames.
 
 use super::{BackingError, BackingStore, IndexStats};
 use crate::buffer::{PolicyKind, Pool};
 use crate::settings::Settings;
 use crate::units::{Lpn, Nanos};
 
-/// Frames over a store. All errors are those of the store, which then cannot go on.
+/// Frames over a store. All errors come from the store, which then cannot continue.
 pub(crate) struct Cache {
     store: Box<dyn BackingStore>,
     pool: Pool<Box<[u8]>>,
     policy: (PolicyKind, Settings),
     page_bytes: usize,
-    /// Buffers of frames that went, to be used again.
+    /// Buffers of evicted frames, for reuse.
     spare: Vec<Box<[u8]>>,
     stats: IndexStats,
 }
 
 impl Cache {
-    /// An empty cache of so many frames, at least two.
+    /// An empty cache of `frames` frames, at least two.
     pub(crate) fn new(
         store: Box<dyn BackingStore>,
         frames: usize,
@@ -62,8 +62,8 @@ impl Cache {
         self.pool.victim(&mut |_, _| true)
     }
 
-    /// A dirty page in a frame, to be changed just before it is written out. This does not count as
-    /// an access.
+    /// A dirty page in a frame, for a change just before it is written out. Not counted as an
+    /// access.
     pub(crate) fn dirty_page(&mut self, at: Lpn) -> Option<&mut [u8]> {
         if !self.pool.is_dirty(at) {
             return None;
@@ -83,7 +83,7 @@ impl Cache {
         Ok(done)
     }
 
-    /// A frame for a page that is not there, with any content.
+    /// Frees a buffer for a page that is not cached. Its contents are unspecified.
     fn make_room(&mut self, mut now: Nanos) -> Result<(Box<[u8]>, Nanos), BackingError> {
         while self.pool.is_full() {
             let victim = self.pool.victim(&mut |_, _| true);
@@ -110,7 +110,7 @@ impl Cache {
         self.load(now, at, write)
     }
 
-    /// Reads a page that no frame has.
+    /// Reads a page that is not in a frame.
     fn load(&mut self, now: Nanos, at: Lpn, write: bool) -> Result<Nanos, BackingError> {
         let (mut page, now) = self.make_room(now)?;
         let done = self.store.read(now, at, &mut page)?;
@@ -119,13 +119,13 @@ impl Cache {
         Ok(done)
     }
 
-    /// A page to look at.
+    /// Reads a page.
     #[inline]
     pub(crate) fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos), BackingError> {
         self.read_after(now, at, |_| ())
     }
 
-    /// A page to look at. If it is in no frame, `first` comes before one is taken for it.
+    /// Reads a page. If it is not in a frame, calls `first` before a frame is taken for it.
     #[inline]
     pub(crate) fn read_after(
         &mut self,
@@ -137,7 +137,7 @@ impl Cache {
         Ok((self.pool.peek(at).expect("it was fetched"), done))
     }
 
-    /// A page to change in part; it is dirty from now on.
+    /// A page to modify, which is dirty from now on.
     #[inline]
     pub(crate) fn change(
         &mut self,
@@ -147,7 +147,7 @@ impl Cache {
         self.change_after(now, at, |_| ())
     }
 
-    /// A page to change in part, as in [`Cache::change`], and `first` as in [`Cache::read_after`].
+    /// A page to modify, as in [`Cache::change`]; `first` as in [`Cache::read_after`].
     #[inline]
     pub(crate) fn change_after(
         &mut self,
@@ -159,7 +159,7 @@ impl Cache {
         Ok((self.pool.peek_mut(at).expect("it was fetched"), done))
     }
 
-    /// A page to write anew: zeros, dirty, and not read.
+    /// A page to overwrite: zeros, dirty, and not read from the store.
     pub(crate) fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), BackingError> {
         let mut done = now;
         if self.pool.get(at, true).is_none() {
@@ -172,8 +172,8 @@ impl Cache {
         Ok((page, done))
     }
 
-    /// Pages to look at, in their order: an access each. Those that are in no frame are read side
-    /// by side, and have frames afterwards, as far as there are enough.
+    /// Reads several pages in order, one access each. Missing ones are read in parallel, and are in
+    /// frames afterwards, as far as there are enough.
     pub(crate) fn read_together(
         &mut self,
         now: Nanos,
@@ -210,8 +210,8 @@ impl Cache {
         Ok(done)
     }
 
-    /// Reads pages side by side, one after the other into `into`. What frames have is copied from
-    /// there and not counted as an access.
+    /// Reads pages in parallel and concatenates them in `into`. Copies in frames are used and not
+    /// counted as accesses.
     pub(crate) fn read_past(
         &mut self,
         now: Nanos,
@@ -248,7 +248,7 @@ impl Cache {
         self.stats.coarse_reads += u64::from(pages > 1);
     }
 
-    /// Writes whole pages side by side. Frames that have them get the new content and are clean.
+    /// Writes whole pages in parallel. Frames with these pages get the new contents and are clean.
     pub(crate) fn write_past(
         &mut self,
         now: Nanos,
@@ -277,13 +277,13 @@ impl Cache {
         }
     }
 
-    /// Frees a page that is not needed any more: its frame is free, and the store is told.
+    /// Frees a page that is no longer needed: frees its frame and trims it in the store.
     pub(crate) fn forget(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, BackingError> {
         self.spare.extend(self.pool.remove(at));
         self.store.trim(now, at)
     }
 
-    /// Writes all dirty pages, side by side.
+    /// Writes all dirty pages, in parallel.
     pub(crate) fn write_all(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         let mut dirty: Vec<(Lpn, &[u8])> =
             self.pool.dirty().map(|(at, page)| (at, &**page)).collect();
@@ -300,8 +300,8 @@ impl Cache {
         Ok(done)
     }
 
-    /// Changes how many frames there are, at least two. Frames that remain start anew with the
-    /// policy, as if each had been read once.
+    /// Changes the number of frames, at least two. Remaining pages are handed to a fresh policy, as
+    /// if each had been read once.
     pub(crate) fn resize(&mut self, mut now: Nanos, frames: usize) -> Result<Nanos, BackingError> {
         let frames = frames.max(2);
         while self.pool.len() > frames {
@@ -337,7 +337,7 @@ impl Cache {
         Ok(page)
     }
 
-    /// Key comparisons that the index made.
+    /// Counts key comparisons of the index.
     #[inline]
     pub(crate) fn compared(&mut self, keys: u64) {
         self.stats.comparisons += keys;
@@ -373,7 +373,7 @@ impl Cache {
         self.store.as_mut()
     }
 
-    /// Gives the store back. Dirty pages are lost.
+    /// Returns the store. Dirty pages are lost.
     pub(crate) fn into_store(self) -> Box<dyn BackingStore> {
         self.store
     }

@@ -1,8 +1,8 @@
-//! Pages of an index on a transactional device. Each write is a transaction of the device, or all
-//! writes between begin and commit are one.
+//! Pages of an index on a transactional device. Each write is a device transaction, or all writes
+//! between begin and commit are one.
 //!
-//! The writes of a transaction wait in memory until it commits. Then they go to the device side by
-//! side, and each page goes once, as some protocols demand.
+//! Writes of a transaction are buffered until commit and then issued in parallel. Each page is
+//! written once, as some protocols require.
 
 use super::{BackingError, BackingStore};
 use crate::commit::Device;
@@ -10,7 +10,7 @@ use crate::ftl::Ftl;
 use crate::units::{Lpn, Nanos, TxId};
 use std::collections::BTreeMap;
 
-/// Pages that the transaction has written; nothing for a page that it gave back.
+/// Pages written by the transaction; `None` for a trimmed page.
 type Waiting = BTreeMap<Lpn, Option<Box<[u8]>>>;
 
 /// A device as a store.
@@ -20,7 +20,7 @@ pub struct DeviceStore {
 }
 
 impl DeviceStore {
-    /// All logical pages of a device.
+    /// Uses all logical pages of a device.
     pub fn new(device: Device) -> DeviceStore {
         DeviceStore { device, open: None }
     }
@@ -39,7 +39,7 @@ impl DeviceStore {
         let tx = self.device.begin(now)?;
         let put = self.put_in(now, tx, pages);
         if put.is_err() {
-            // Nothing of it stays. A device that cannot do that cannot go on either.
+            // Roll back. If that fails, the device cannot continue either.
             let _ = self.device.abort(now, tx);
         }
         put
@@ -53,7 +53,7 @@ impl DeviceStore {
     ) -> Result<Nanos, BackingError> {
         let mut done = now;
         for (at, data) in pages {
-            // All are issued at one instant, which spreads them over the parallel units.
+            // Issue all at one instant, which spreads them over the parallel units.
             let taken = match data {
                 Some(data) => self.device.write(now, tx, at, data)?.next,
                 None => self.device.trim(now, tx, at)?.next,
@@ -167,7 +167,7 @@ mod tests {
     use crate::ftl::Config;
     use crate::nand::small;
 
-    /// Wrong where the device still has the transaction: it takes no other, or no other that writes
+    /// Fails if the device still has the transaction: it would refuse others, or others that write
     /// the same page.
     #[test]
     fn pages_that_could_not_be_written_leave_no_transaction_behind() {

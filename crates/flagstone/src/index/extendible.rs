@@ -42,7 +42,7 @@ struct Extendible {
     space: Space,
     shape: Shape,
     depth_max: u32,
-    /// Bits that the directory uses.
+    /// Number of hash bits that the directory uses.
     depth: u32,
     directory: Vec<Lpn>,
     counts: Counts,
@@ -107,7 +107,7 @@ impl Extendible {
         self.directory[(hash(key) & ((1 << self.depth) - 1)) as usize]
     }
 
-    /// Where a key is, or would be.
+    /// The place of a key, or where it would be.
     fn seek(&mut self, now: Nanos, key: Key) -> Result<(Seat, Nanos)> {
         let (shape, first, used) = (self.shape, self.bucket(key), self.space.used());
         let list = (&mut self.cache, shape);
@@ -116,7 +116,7 @@ impl Extendible {
         })
     }
 
-    /// Splits the bucket of a key, which is full, by one more bit.
+    /// Splits the full bucket of a key by one more bit.
     fn split(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         let old = self.bucket(key);
         let new = self.space.take()?;

@@ -1,5 +1,5 @@
-//! Recoverable indexes where the store below fails, and where it is full: what is committed stays
-//! there and can be read, rolling back always works, and deletions make room again.
+//! Recoverable indexes on a store that fails or is full: committed data stays readable, rolling
+//! back always works, and deletions make room again.
 
 use super::model::{Call, asking};
 use super::store::{BackingError, BackingStore};
@@ -11,17 +11,17 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-/// Which call of the store fails.
+/// Selects the call of the store that fails.
 #[derive(Default)]
 struct Plan {
-    /// Calls before it; negative when it has failed.
+    /// Number of calls before it; negative after it has failed.
     left: Cell<i64>,
-    /// A commit that fails is done nevertheless: the mistake that the test must find.
+    /// A failing commit takes effect nevertheless: the mistake that the test must find.
     lies: Cell<bool>,
 }
 
 impl Plan {
-    /// Counts a call, which fails and changes nothing if its time has come.
+    /// Counts a call. If its turn has come, it fails and changes nothing.
     fn answer(&self, store: &mut DeviceStore, now: Nanos, call: Call) -> Result<(), BackingError> {
         self.left.set(self.left.get() - 1);
         if self.left.get() != -1 {
@@ -38,20 +38,20 @@ fn failure() -> BackingError {
     BackingError::Io("this call fails".into())
 }
 
-/// An index, and what is committed in it.
+/// An index, and its committed contents.
 struct History {
     what: String,
     index: Recoverable,
     now: Nanos,
     committed: BTreeMap<Key, Value>,
     dice: Dice,
-    /// Keys are smaller.
+    /// Upper limit of keys.
     keys: u64,
     plan: Rc<Plan>,
 }
 
 impl History {
-    /// A new index in so many pages.
+    /// A new index in `pages` pages.
     fn new(kind: IndexKind, pages: u32, keys: u64, seed: u64) -> History {
         let what = format!("{kind}, {pages} pages, seed {seed}");
         let plan = Rc::new(Plan::default());
@@ -80,7 +80,7 @@ impl History {
         Ok(())
     }
 
-    /// Searches by themselves, and a transaction. An error ends it.
+    /// Searches outside of transactions, then a transaction. An error ends it.
     fn transaction(&mut self) -> Result<()> {
         let mut map = self.committed.clone();
         for _ in 0..self.dice.below(3) {
@@ -112,7 +112,7 @@ impl History {
         Ok(())
     }
 
-    /// A transaction that deletes a key, if there is room for it.
+    /// A transaction that deletes a key, if there is room for that.
     fn delete(&mut self, key: Key) {
         let mut all = || {
             let now = self.index.begin(self.now)?;
@@ -141,7 +141,7 @@ impl History {
         self.now = aborted.unwrap_or_else(|error| panic!("{}: {error}", self.what));
     }
 
-    /// The index has what is committed, and is whole.
+    /// Checks the index, and compares it with the committed contents.
     fn compare(&mut self) {
         self.index.index().check().expect(&self.what);
         let committed = self.committed.clone();
@@ -151,7 +151,7 @@ impl History {
     }
 }
 
-/// Runs a history in which the call of this number fails. Whether there was one.
+/// Runs a history in which call number `call` fails. Returns whether there was such a call.
 fn fails_at(kind: IndexKind, seed: u64, call: i64, lies: bool) -> bool {
     let mut history = History::new(kind, 700, 120, seed);
     history.plan.left.set(call);
@@ -162,7 +162,7 @@ fn fails_at(kind: IndexKind, seed: u64, call: i64, lies: bool) -> bool {
         };
         assert_eq!(error, failure().into(), "{}", history.what);
         if !history.index.is_open() {
-            // What failed was a rollback: it can be opened from its store only.
+            // The failure was in a rollback: only reopening from the store is possible.
             return true;
         }
         history.roll_back();
@@ -183,7 +183,7 @@ fn whichever_call_fails_an_index_has_what_is_committed() {
     }
 }
 
-/// Fills an index until it refuses changes, and goes on for a while.
+/// Fills an index until it refuses changes, and continues for a while.
 fn fill(history: &mut History) -> u32 {
     let mut refused = 0;
     for _ in 0..200 {
@@ -209,7 +209,7 @@ fn a_full_index_has_what_is_committed_and_can_be_emptied() {
                 history.delete(key);
             }
             history.compare();
-            // SAL never gives buckets back, and may need overflow pages to write some anew.
+            // SAL never frees buckets, and may need overflow pages to rewrite some.
             let left = history.committed.len();
             assert!(
                 left == 0 || kind == IndexKind::Sal && left < all.len() / 2,

@@ -1,23 +1,23 @@
-//! Pages of an index as records of a database. Each page of the index is the only record of a page
-//! of the host. So an index operation is recoverable with every recovery manager.
+//! Pages of an index as records of a database. Each index page is the only record of a host page.
+//! So index operations are recoverable with every recovery manager.
 
 use super::{BackingError, BackingStore};
 use crate::ftl::Ftl;
 use crate::host::{Host, HostError, Rid, Step};
 use crate::units::{Lpn, Nanos, TxId};
 
-/// A database as a store, with one client.
+/// A database as a store, used by a single client.
 pub struct HostStore {
     host: Host,
     page_bytes: usize,
     open: Option<TxId>,
-    /// When the last transaction was over. Its locks are held until then.
+    /// When the last transaction ends. Its locks are held until then.
     free_at: Nanos,
     buffer: Vec<u8>,
 }
 
 impl HostStore {
-    /// All pages of a database that are not its log.
+    /// Uses all pages of a database except its log.
     pub fn new(host: Host) -> HostStore {
         HostStore {
             page_bytes: host.record_bytes_max(),
@@ -33,7 +33,7 @@ impl HostStore {
         &mut self.host
     }
 
-    /// Runs a request in the transaction that was begun, or in one of its own.
+    /// Runs a request in the current transaction, or in one of its own.
     fn within(
         &mut self,
         now: Nanos,
@@ -46,7 +46,7 @@ impl HostStore {
         let tx = self.host.begin(now)?;
         let ended = what(self, now, tx).and_then(|done| self.end(done, tx));
         if ended.is_err() {
-            // Nothing of it stays. A database that cannot do that cannot go on either.
+            // Roll back. If that fails, the database cannot continue either.
             if let Ok(done) = self.host.abort(now, tx) {
                 self.free_at = done;
             }
@@ -61,7 +61,7 @@ impl HostStore {
         }
         let done = self.host.acknowledged(now, true)?;
         let mine = done.iter().find(|(other, _)| *other == tx);
-        // The only client waits for no lock, so it waits for its group.
+        // The only client never waits for a lock, so it is waiting for its group.
         self.free_at = mine.expect("a flush ends every commit that waits").1;
         Ok(self.free_at)
     }
@@ -92,7 +92,7 @@ impl BackingStore for HostStore {
         let record = &mut self.buffer;
         let (_, done) = match self.open {
             Some(tx) => done(self.host.read(now, tx, rid, record)?)?,
-            // There is no other client. Only a commit that is not over yet must be kept apart.
+            // There is no other client. Only an unfinished commit must be waited for.
             None => self.host.look(now.max(self.free_at), rid, record)?,
         };
         into[..record.len()].copy_from_slice(record);
@@ -204,7 +204,7 @@ mod tests {
                 let data = [at as u8 + 1; 40];
                 now = store.write(now, &[(Lpn(at), &data)]).expect("written");
             }
-            // Frames with something to write go first.
+            // Frames with dirty pages are evicted first.
             let mut in_turn = |store: &mut HostStore, now: Nanos, from: u32| {
                 (from..from + 6).fold(now, |now, at| {
                     let read = store.read(now, Lpn(at), &mut pages[..bytes]);
@@ -273,8 +273,7 @@ mod tests {
         }
     }
 
-    /// Wrong where the locks of a transaction stay that could not be ended: a lone client waits for
-    /// nobody.
+    /// Fails if the locks of a failed transaction remain: a lone client must never wait.
     #[test]
     fn pages_that_could_not_be_written_leave_no_transaction_behind() {
         for stack in [Stack::Wal, Stack::AfcEx, Stack::Force(Kind::Aw)] {
@@ -289,15 +288,15 @@ mod tests {
         }
     }
 
-    /// A lone client waits for nobody. A transaction that needs more than there is gets an error
-    /// that says so, and the client can go on.
+    /// A lone client never waits. A transaction that exceeds the resources gets an error that says
+    /// so, and the client can continue.
     #[test]
     fn a_transaction_that_is_too_large_is_to_start_again() {
         let mut store = store(Stack::Force(Kind::Scc));
         let now = store
             .write(Nanos::ZERO, &[(Lpn(0), &[1])])
             .expect("written");
-        // Pages of a transaction stay in their frames, of which there are eight.
+        // Pages of a transaction stay in their frames; there are eight.
         let data = [7];
         let pages: Vec<(Lpn, &[u8])> = (0..9).map(|at| (Lpn(at), &data[..])).collect();
         let refused = store.write(now, &pages).unwrap_err();

@@ -1,8 +1,8 @@
-//! The operations since the last flush of an index, in pages of their own. After a restart the
-//! changes in the index's buffers come back from here.
+//! A journal of an index's operations since its last flush, in pages of their own. A restart
+//! replays it to restore the changes in the index's buffers.
 //!
-//! The pages are written in order, and the last one is written again with each operation. So they
-//! belong into a store with transactions. A flush begins a new generation at the first page.
+//! Pages are written in order, and the last one is rewritten with each operation. So they belong in
+//! a store with transactions. A flush starts a new generation at the first page.
 
 use super::store::BackingStore;
 use super::{Key, Result, Value, damaged};
@@ -38,12 +38,12 @@ pub(super) enum Operation {
     Delete(Key),
 }
 
-/// The journal's pages, the first ones of the store.
+/// The journal's pages, which are the first of the store.
 #[derive(Debug)]
 pub(super) struct Journal {
     pages: u32,
     generation: u64,
-    /// The page that is being filled, and how many operations it has.
+    /// The page being filled, and the number of its operations.
     at: u32,
     operations: usize,
     image: Vec<u8>,
@@ -56,10 +56,10 @@ fn per_page(page_bytes: usize) -> usize {
 }
 
 impl Journal {
-    /// Reads the journal: its operations, in order.
+    /// Reads the operations of the journal, in order.
     ///
     /// # Errors
-    /// A page that makes no sense, or a store that cannot go on.
+    /// A page is damaged, or the store cannot continue.
     pub(super) fn load(
         store: &mut dyn BackingStore,
         pages: u32,
@@ -107,12 +107,12 @@ impl Journal {
         Ok((journal, all, now))
     }
 
-    /// How many operations it has.
+    /// Number of operations.
     pub(super) fn len(&self) -> u32 {
         self.at * per_page(self.image.len()) as u32 + self.operations as u32
     }
 
-    /// Whether there is no room for one more operation.
+    /// Whether there is no room for another operation.
     pub(super) fn is_full(&self) -> bool {
         self.at + 1 == self.pages && self.operations == per_page(self.image.len())
     }
@@ -120,7 +120,7 @@ impl Journal {
     /// Adds an operation.
     ///
     /// # Errors
-    /// A store that cannot go on.
+    /// The store cannot continue.
     ///
     /// # Panics
     /// The journal is full.
@@ -152,7 +152,7 @@ impl Journal {
     /// Forgets all operations.
     ///
     /// # Errors
-    /// A store that cannot go on.
+    /// The store cannot continue.
     pub(super) fn clear(&mut self, store: &mut dyn BackingStore, now: Nanos) -> Result<Nanos> {
         (self.at, self.operations) = (0, 0);
         self.generation += 1;

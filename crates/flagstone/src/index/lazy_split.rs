@@ -53,9 +53,9 @@ pub(super) const INFO: IndexInfo = IndexInfo {
 struct LazySplit {
     buckets: Buckets,
     load_factor: f64,
-    /// More records than this append a bucket.
+    /// Above this number of records a bucket is appended.
     most: u64,
-    /// Records on their way from one bucket to four.
+    /// Buffer for records moving from one bucket to four.
     moved: Vec<(Key, Value)>,
     counts: Counts,
 }
@@ -64,9 +64,9 @@ counters! {
     struct Counts {
         global_splits,
         appended,
-        /// Old values that a global split dropped.
+        /// Old values dropped by a global split.
         shadowed,
-        /// Lists looked through, and buckets on the way.
+        /// Lists searched, and buckets searched.
         lists,
         probes,
         longest_list,
@@ -87,7 +87,7 @@ pub(super) fn open(
         counts: Counts::default(),
     };
     index.set_limit();
-    // What is in the store may have been made with another load factor.
+    // The store may have been written with another load factor.
     let mut now = now;
     while index.buckets.records > index.most {
         now = index.append(now)?;
@@ -95,13 +95,13 @@ pub(super) fn open(
     Ok((Box::new(index), now))
 }
 
-/// The bucket behind `bucket` in the lists that it is in.
+/// The bucket that follows `bucket` in its lists.
 #[inline]
 fn older(bucket: u32, cursor: u32) -> Option<u32> {
     (bucket > cursor).then(|| bucket & !(1 << bucket.ilog2()))
 }
 
-/// The buckets that may have a key, the newest first.
+/// The buckets that may contain a key, newest first.
 fn list(key: Key, buckets: u32, cursor: u32) -> impl Iterator<Item = u32> {
     let newest = address(hash(key), buckets);
     std::iter::successors(Some(newest), move |&bucket| older(bucket, cursor))
@@ -113,8 +113,8 @@ impl LazySplit {
         self.most = (places * self.load_factor) as u64;
     }
 
-    /// Looks for a key along its list, up to the first bucket that has it or, if `room` is enough,
-    /// that has room. If there is neither, what it gives ends with the newest bucket's last page.
+    /// Searches a key's list up to the first bucket that has it or, with `room`, that has room. If
+    /// there is neither, the result ends with the newest bucket's last page.
     #[inline]
     fn seek(&mut self, now: Nanos, key: Key, room: bool) -> Result<(Lookup, Nanos)> {
         let mut bucket = address(hash(key), self.buckets.count);
@@ -137,7 +137,7 @@ impl LazySplit {
         Ok((found, now))
     }
 
-    /// Appends a bucket, and splits all that wait if there are enough of them.
+    /// Appends a bucket, and splits all waiting buckets if there are enough.
     fn append(&mut self, now: Nanos) -> Result<Nanos> {
         self.buckets.append()?;
         self.counts.appended += 1;
@@ -194,7 +194,7 @@ impl Index for LazySplit {
     }
 
     fn delete(&mut self, mut now: Nanos, key: Key) -> Result<Nanos> {
-        // Older values further down the list have to go as well.
+        // Older values further down the list must be deleted as well.
         loop {
             let (found, done) = self.seek(now, key, false)?;
             now = done;
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(list(13, 3), [13, 5, 1]);
         assert_eq!(list(9, 3), [9, 1]);
         assert_eq!(list(3, 3), [3]);
-        // Three buckets are the most, for every cursor that there can be.
+        // Three buckets are the maximum, for every possible cursor.
         for cursor in [0, 3, 15, 63, 255, 1023] {
             let lengths = (0..4 * (cursor + 1)).map(|bucket| list(bucket, cursor).len());
             assert_eq!(lengths.max(), Some(3));
@@ -354,7 +354,7 @@ mod tests {
         }
         assert!(figure(index.as_ref(), "shadowed") > 0.0);
         assert_eq!(index.check(), Ok(()));
-        // A deletion finds the old values as well.
+        // A deletion also finds old values.
         for key in 0..9000 {
             now = index.delete(now, key).expect("a good store");
             let (found, done) = index.get(now, key).expect("a good store");
@@ -380,7 +380,7 @@ mod tests {
             now = index.update(now, key, 2).expect("room");
         }
         assert_eq!(counts(index.as_ref()), before);
-        // Of keys that are not there it is an insertion.
+        // For missing keys an update is an insertion.
         now = index.update(now, 5000, 3).expect("room");
         for (key, value) in [(0, Some(2)), (2799, Some(2)), (5000, Some(3)), (5001, None)] {
             assert_eq!(index.get(now, key).expect("a good store").0, value);

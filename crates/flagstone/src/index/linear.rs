@@ -49,11 +49,11 @@ struct Linear {
     buckets: Buckets,
     load_factor: f64,
     contract_below: f64,
-    /// More records than this split a bucket.
+    /// Above this number of records a bucket splits.
     most: u64,
-    /// Fewer than this take a split back.
+    /// Below this number a split is undone.
     least: u64,
-    /// Records on their way from one bucket to two, or back.
+    /// Buffer for records moving from one bucket to two, or back.
     moved: Vec<(Key, Value)>,
     counts: Counts,
 }
@@ -82,7 +82,7 @@ pub(super) fn open(
         counts: Counts::default(),
     };
     index.set_limits();
-    // What is in the store may have been made with another load factor.
+    // The store may have been written with another load factor.
     let mut now = now;
     while index.buckets.records > index.most {
         now = index.split(now)?;
@@ -90,7 +90,7 @@ pub(super) fn open(
     Ok((Box::new(index), now))
 }
 
-/// The bucket that splits so that `bucket` comes into being: it without its highest bit.
+/// The bucket whose split creates `bucket`: `bucket` without its highest bit.
 fn origin(bucket: u32) -> u32 {
     bucket & !(1 << bucket.ilog2())
 }
@@ -101,7 +101,7 @@ impl Linear {
         let count = self.buckets.count;
         self.most = (places(count) * self.load_factor) as u64;
         self.least = if count > 1 {
-            // The last of few buckets may be more than what lies between the two factors.
+            // With few buckets, the last one may exceed the range between the two factors.
             let fit = (places(count - 1) * self.load_factor) as u64;
             ((places(count) * self.contract_below) as u64).min(fit + 1)
         } else {
@@ -114,7 +114,7 @@ impl Linear {
         address(hash(key), self.buckets.count)
     }
 
-    /// Splits the bucket whose turn it is.
+    /// Splits the next bucket in turn.
     fn split(&mut self, now: Nanos) -> Result<Nanos> {
         self.buckets.reserve(1)?;
         let new = self.buckets.append()?;
@@ -131,7 +131,7 @@ impl Linear {
         self.buckets.release(now)
     }
 
-    /// Takes the last split back.
+    /// Undoes the last split.
     fn contract(&mut self, now: Nanos) -> Result<Nanos> {
         self.buckets.reserve(1)?;
         let last = self.buckets.count - 1;
@@ -165,7 +165,7 @@ impl Index for Linear {
             return Ok(now);
         };
         let now = self.buckets.remove(now, at, slot)?;
-        // On a full store a bucket waits until a deletion leaves a page to move it with.
+        // On a full store this waits until a deletion frees a page for the move.
         if self.buckets.records < self.least && self.buckets.has_room() {
             return self.contract(now);
         }
@@ -248,7 +248,7 @@ mod tests {
         let mut most: f64 = 0.0;
         for (i, &key) in keys.iter().enumerate() {
             now = index.insert(now, key, 1).expect("room");
-            // 15 records a page: a bucket more for each 11.25 records.
+            // 15 records per page: one more bucket for each 11.25 records.
             let buckets = ((i + 1) as f64 / 11.25).ceil();
             assert_eq!(figure(index.as_ref(), "buckets"), buckets);
             assert_eq!(figure(index.as_ref(), "splits"), buckets - 1.0);
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(figure(index.as_ref(), "overflow_pages"), 0.0);
         assert_eq!(figure(index.as_ref(), "buckets"), 1.0);
         assert!(figure(index.as_ref(), "contractions") > 100.0);
-        // D2: growing again takes no page beyond those that there were.
+        // D2: growing again takes no additional pages.
         let pages = index.memory();
         for &key in &keys {
             now = index.insert(now, key, 1).expect("room");

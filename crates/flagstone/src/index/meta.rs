@@ -1,6 +1,5 @@
-//! The metadata of an index: free pages, roots, directories. It lies in a chain of pages that
-//! begins at page 0. Pages that have changed since they were last written are written again, side
-//! by side.
+//! The metadata of an index: free pages, roots, directories. It is stored in a chain of pages that
+//! begins at page 0. Changed pages are rewritten in parallel.
 
 use super::space::Space;
 use super::{Cache, IndexError, Result, damaged};
@@ -27,7 +26,7 @@ pub(super) struct Meta {
     name: &'static str,
     value_bytes: usize,
     pages: Vec<Lpn>,
-    /// As they were last written.
+    /// Page images as last written.
     images: Vec<Vec<u8>>,
 }
 
@@ -38,14 +37,14 @@ fn magic(name: &str) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// The metadata of a store, the free pages, and the index's own part; a blank store has none.
+/// The metadata of a store, its free pages, and the index's own part, which a blank store lacks.
 pub(super) type Loaded = (Meta, Space, Option<Vec<u8>>);
 
 impl Meta {
     /// Reads the metadata of an index.
     ///
     /// # Errors
-    /// The store has another index or another size of values, or its pages make no sense.
+    /// The store has another index or another size of values, or its pages are damaged.
     pub(super) fn load(
         cache: &mut Cache,
         name: &'static str,
@@ -105,7 +104,7 @@ impl Meta {
         if bytes.len() < total {
             return damaged(at, "the metadata ends early");
         }
-        // Pages that were needed once and are not now stay in the chain.
+        // Pages that are no longer needed stay in the chain.
         bytes.truncate(total);
         match Space::parse(&bytes, store_pages) {
             Some((space, rest)) => {
@@ -116,11 +115,10 @@ impl Meta {
         }
     }
 
-    /// Writes changed pages, and then what has changed of the free pages and of `own`, the index's
-    /// part.
+    /// Writes changed pages, then changes of the free pages and of `own`, the index's part.
     ///
     /// # Errors
-    /// No room, or a store that cannot go on.
+    /// The store has no room or cannot continue.
     pub(super) fn settle(
         &mut self,
         cache: &mut Cache,
@@ -138,7 +136,7 @@ impl Meta {
             if bytes.len() <= self.pages.len() * room {
                 break;
             }
-            // A free page makes its own list shorter; used only where there is no fresh one.
+            // Taking a free page shortens the list of free pages itself, so prefer a fresh one.
             self.pages
                 .push(space.take_run(1).or_else(|_| space.take())?);
         }
@@ -170,7 +168,7 @@ impl Meta {
         Ok(cache.write_past(now, &pages)?)
     }
 
-    /// Its pages, for checks.
+    /// The pages of the metadata, for checks.
     pub(super) fn pages(&self) -> &[Lpn] {
         &self.pages
     }

@@ -1,9 +1,9 @@
-//! The indexes: from the key of a record to its place, in pages on flash.
+//! Indexes from the key of a record to its place, stored in pages on flash.
 //!
 //! An index keeps its pages in a [`BackingStore`]: on the simulated device, in the host's
 //! transactions, or in a file. A cache keeps some of the pages in memory. An index is a state
-//! machine without threads: a call says at which instant it is made, and the answer says when it is
-//! done.
+//! machine without threads: each call names its instant, and the answer has the instant of
+//! completion.
 //!
 //! ```text
 //!   Recoverable   transactions of several operations, restarts    recoverable.rs
@@ -46,7 +46,7 @@ mod settings;
 mod space;
 mod store;
 
-// An index each.
+// One module per index.
 mod bptree;
 mod bw_delta;
 mod extendible;
@@ -81,7 +81,7 @@ use crate::settings::{BadSetting, registry};
 use crate::units::{Lpn, Nanos};
 use std::fmt;
 
-/// Records that the indexes keep in pages.
+/// Record layouts of all indexes.
 pub const LAYOUTS: &[&[Layout]] = &[
     meta::LAYOUTS,
     space::LAYOUTS,
@@ -107,24 +107,24 @@ pub type Value = u64;
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct IndexInfo {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub name: &'static str,
     /// One line on how it works.
     pub idea: &'static str,
     /// Key of the paper, see docs/papers.md.
     pub paper: &'static str,
-    /// Whether it gives ranges of keys in order.
+    /// Whether it supports ordered ranges.
     pub ordered: bool,
-    /// Whether it keeps changes in memory beyond [`Index::settle`]. Then changes since the last
-    /// [`Index::flush`] survive a restart only if the caller keeps a journal of them.
+    /// Whether it buffers changes in memory beyond [`Index::settle`]. If so, changes since the last
+    /// [`Index::flush`] survive a restart only if the caller journals them.
     pub buffers: bool,
-    /// Its own settings, besides those that all indexes have ([`COMMON`]).
+    /// The index's own settings, in addition to the common ones ([`COMMON`]).
     pub settings: &'static [Setting],
-    /// Settings for tests and campaigns: with these, all operations of the index occur within a few
+    /// Settings for tests and campaigns, under which all operations of the index occur within a few
     /// pages of 256 bytes.
     pub tiny: &'static [(&'static str, &'static str)],
-    /// Page reads and programs for an operation: a search, an insertion, a split or merge. For the
-    /// table of costs in the docs.
+    /// Page reads and programs of a search, an insertion, and a split or merge. For the table of
+    /// costs in the docs.
     pub costs: [&'static str; 3],
 }
 
@@ -147,57 +147,57 @@ pub struct IndexStats {
     pub reads: u64,
     /// Pages written to the store.
     pub writes: u64,
-    /// Requests that read several pages side by side.
+    /// Requests that read several pages in parallel.
     pub coarse_reads: u64,
-    /// Requests that wrote several pages side by side.
+    /// Requests that wrote several pages in parallel.
     pub coarse_writes: u64,
     /// Pages written by these requests.
     pub coarse_pages: u64,
-    /// Key comparisons, a measure of processor time that is the same on every machine.
+    /// Key comparisons: a machine-independent measure of processor time.
     pub comparisons: u64,
     /// Accesses to pages and evictions.
     pub pool: PoolStats,
 }
 
-/// Why an index refused or could not go on.
+/// Why an index refused a request or cannot continue.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum IndexError {
-    /// A setting makes no sense, or two do not go together.
+    /// A setting is invalid, or two settings contradict each other.
     Settings(String),
     /// The store has no free page left.
     Full {
         /// Pages of the store.
         pages: u32,
     },
-    /// A page does not have what the index wrote there.
+    /// A page does not contain what the index wrote there.
     Damaged {
         /// The page.
         at: Lpn,
         /// What is wrong with it.
         why: String,
     },
-    /// A byte string is longer than the index takes.
+    /// A byte string is longer than the index supports.
     TooLong {
         /// Whether it is a key or a value.
         what: &'static str,
-        /// Its bytes.
+        /// Its length.
         bytes: usize,
-        /// Those that there may be.
+        /// The maximum length.
         most: usize,
-        /// Bytes of a page.
+        /// The page size.
         page: usize,
     },
-    /// Ranges were asked of an index without order.
+    /// A range was requested from an unordered index.
     Unordered(&'static str),
     /// The store refused.
     Store(BackingError),
 }
 
-/// What a call of an index gives: most give an answer, and the instant at which it is there.
+/// The result of an index call: usually an answer and the instant of completion.
 pub type Result<T, E = IndexError> = std::result::Result<T, E>;
 
-/// The error of a page that does not have what the index wrote there.
+/// The error for a page that does not contain what the index wrote there.
 fn damaged<T>(at: Lpn, why: impl Into<String>) -> Result<T> {
     let why = why.into();
     Err(IndexError::Damaged { at, why })
@@ -247,22 +247,22 @@ impl From<BackingError> for IndexError {
 
 /// An index from keys to values. A key has at most one value.
 ///
-/// After [`Index::settle`] the pages in the store are a whole structure, which `open` finds. The
-/// value of each key is then as new as the last [`Index::flush`], or newer. Between two calls of
-/// `settle` the pages may be in any state.
+/// After [`Index::settle`] the pages in the store form a complete structure, which `open` finds.
+/// The value of each key is then at least as new as the last [`Index::flush`]. Between calls of
+/// `settle` the pages may be inconsistent.
 pub trait Index {
     /// The description of this index.
     fn info(&self) -> &'static IndexInfo;
 
-    /// Gives a key a value, whether it had one or not. It is done at the instant of the answer. It
-    /// is durable only after a flush.
+    /// Sets the value of a key, whether it had one or not. Complete at the returned instant, but
+    /// durable only after a flush.
     ///
     /// # Errors
-    /// There is no room, or the store cannot go on.
+    /// There is no room, or the store cannot continue.
     fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos>;
 
-    /// Fills an empty index with pairs, in the order of their keys, each once. A tree packs them
-    /// into full nodes, as bulk loads do; others insert one after the other.
+    /// Fills an empty index with pairs, sorted by distinct keys. Trees pack them into full nodes,
+    /// like a bulk load; other indexes insert them one by one.
     ///
     /// # Errors
     /// As [`Index::insert`].
@@ -273,8 +273,8 @@ pub trait Index {
         Ok(now)
     }
 
-    /// Gives a key that has a value a new one. For most indexes this is an insertion. Some save
-    /// work if they know whether a key is new.
+    /// Sets the value of an existing key. For most indexes this is an insertion. Some save work if
+    /// they know whether a key is new.
     ///
     /// # Errors
     /// As [`Index::insert`].
@@ -282,7 +282,7 @@ pub trait Index {
         self.insert(now, key, value)
     }
 
-    /// Removes a key, if it is there.
+    /// Removes a key, if it exists.
     ///
     /// # Errors
     /// As [`Index::insert`].
@@ -291,13 +291,13 @@ pub trait Index {
     /// The value of a key.
     ///
     /// # Errors
-    /// A store that cannot go on.
+    /// The store cannot continue.
     fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)>;
 
-    /// Appends the pairs with `from <= key <= to` to `into`, by ascending key.
+    /// Appends the pairs with `from <= key <= to` to `into`, in ascending key order.
     ///
     /// # Errors
-    /// [`IndexError::Unordered`], or the store cannot go on.
+    /// [`IndexError::Unordered`], or the store cannot continue.
     fn range(
         &mut self,
         now: Nanos,
@@ -309,20 +309,20 @@ pub trait Index {
         Err(IndexError::Unordered(self.info().name))
     }
 
-    /// The index as one of byte strings, if it is one. Both views have the same pairs: numbers are
-    /// stored as byte strings. Use one view only for a store.
+    /// The index as an index of byte strings, if it is one. Both views have the same pairs: numbers
+    /// are stored as byte strings. Use only one view per store.
     fn bytes(&mut self) -> Option<&mut ByteIndex> {
         None
     }
 
-    /// Writes changed pages, and all else that `open` needs to find the structure. Changes in a
-    /// buffer of the index may stay there.
+    /// Writes changed pages, and everything else that `open` needs to find the structure. Buffered
+    /// changes may stay in memory.
     ///
     /// # Errors
     /// As [`Index::insert`].
     fn settle(&mut self, now: Nanos) -> Result<Nanos>;
 
-    /// Brings all changes into the structure and settles.
+    /// Applies all buffered changes and settles.
     ///
     /// # Errors
     /// As [`Index::insert`].
@@ -330,18 +330,18 @@ pub trait Index {
         self.settle(now)
     }
 
-    /// Whether it may take more pages than are free to bring so many changes into the structure,
-    /// each of a key of its own. An index without buffers has brought all in, and says no.
+    /// Whether applying `changes` buffered changes of different keys may take more pages than are
+    /// free. An index without buffers has applied all and returns `false`.
     fn may_lack_room(&self, changes: u32) -> bool {
         let _ = changes;
         false
     }
 
     /// Checks the whole structure: order, fences, reachability, fill, counts, filters, and that
-    /// each page is used once. It reads all pages, without counting.
+    /// each page is used once. Reads all pages, without counting.
     ///
     /// # Errors
-    /// Says what does not hold, and where.
+    /// Describes the inconsistency and its place.
     fn check(&mut self) -> Result<(), String>;
 
     /// The counters.
@@ -353,20 +353,20 @@ pub trait Index {
     /// Bytes of each structure in memory.
     fn memory(&self) -> Vec<(&'static str, u64)>;
 
-    /// Figures of this kind of index, by name: splits, merges, pages that a buffer saved.
+    /// Figures of this kind of index, by name: splits, merges, pages saved by a buffer.
     fn figures(&self) -> Vec<(&'static str, f64)> {
         Vec::new()
     }
 
-    /// The store of its pages.
+    /// The store with the index's pages.
     fn store(&mut self) -> &mut dyn BackingStore;
 
-    /// Gives the store back. Changes since the last settle are lost.
+    /// Returns the store. Changes since the last settle are lost.
     fn into_store(self: Box<Self>) -> Box<dyn BackingStore>;
 }
 
-/// In an implementation of [`Index`]: its description, and the methods that are those of the cache
-/// in the first field. In the other fields is what it counts besides.
+/// Implements the [`Index`] methods that the cache in the first field provides, and the
+/// description. Further fields are the index's own counters.
 macro_rules! of_cache {
     ($($cache:ident).+ $(, $($counts:ident).+)*) => {
         fn info(&self) -> &'static $crate::index::IndexInfo {
@@ -393,7 +393,7 @@ macro_rules! of_cache {
 }
 use of_cache;
 
-/// Declares what an index counts. `figures` gives the counters by the names of the fields.
+/// Declares an index's counters. `figures` returns them by field name.
 macro_rules! counters {
     ($(#[$doc:meta])* $vis:vis struct $name:ident {
         $($(#[$of_field:meta])* $field:ident,)+
@@ -423,11 +423,11 @@ macro_rules! indexes {
         }
 
         impl IndexKind {
-            /// Opens the index that is in a store, or makes an empty one in a blank store.
+            /// Opens the index in a store, or creates an empty one in a blank store.
             ///
             /// # Errors
-            /// The index does not have these settings, the store holds something else, or the store
-            /// cannot go on.
+            /// The settings are invalid, the store holds something else, or the store cannot
+            /// continue.
             pub fn open(
                 self,
                 store: Box<dyn BackingStore>,

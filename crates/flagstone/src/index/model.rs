@@ -1,8 +1,8 @@
-//! For tests: long random histories, played on an index and on a map, which must agree.
+//! Test helper: long random histories, played on an index and on a map, which must agree.
 //!
 //! A history grows the index, changes it, shrinks it to almost nothing and grows it again, so that
-//! whatever it does when it is full or empty happens. Now and then it is checked, compared with
-//! the map in whole, flushed and opened anew from its pages. Campaigns of the lab have
+//! everything that happens in full or empty indexes occurs. From time to time it is checked,
+//! compared with the map, flushed and reopened from its pages. The lab's campaigns have
 //! transactions, roll-backs and power cuts.
 
 use super::{BackingError, Result, Settings, Value};
@@ -14,14 +14,14 @@ use crate::nand::{Geometry, small};
 use crate::units::{Lpn, Nanos};
 use std::collections::BTreeMap;
 
-/// One of the figures that an index has of its own.
+/// One of the index's own figures.
 pub(super) fn figure(index: &dyn Index, name: &str) -> f64 {
     let figures = index.figures();
     let found = figures.iter().find(|(figure, _)| *figure == name);
     found.unwrap_or_else(|| panic!("no figure {name}")).1
 }
 
-/// An empty index in so many pages in memory, by the way to open it.
+/// An empty index in `pages` pages in memory; `open` opens it.
 pub(super) fn blank<I>(
     open: impl FnOnce(Box<dyn BackingStore>, &Settings, Nanos) -> Result<(I, Nanos)>,
     settings: &Settings,
@@ -40,11 +40,11 @@ pub(super) struct History {
     pub(super) page_bytes: usize,
     pub(super) seed: u64,
     pub(super) operations: u64,
-    /// Keys are below it, so that they come again.
+    /// Upper limit of keys, small enough that keys repeat.
     pub(super) keys: u64,
 }
 
-/// What an index does wrong on purpose.
+/// A deliberate defect of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mistake {
     None,
@@ -55,7 +55,7 @@ pub(super) enum Mistake {
 }
 
 impl History {
-    /// One on pages of 256 bytes.
+    /// A history on pages of 256 bytes.
     pub(super) fn of(kind: IndexKind, settings: Settings) -> History {
         History {
             kind,
@@ -67,7 +67,7 @@ impl History {
         }
     }
 
-    /// Plays it.
+    /// Plays the history.
     ///
     /// # Errors
     /// Names the difference, and the operation after which it was found.
@@ -77,7 +77,7 @@ impl History {
         let mut dice = Dice(self.seed);
         for i in 0..self.operations {
             let fail = |what: String| format!("operation {i}, seed {}: {what}", self.seed);
-            // Growing and shrinking by turns, three times in all.
+            // Grows and shrinks alternately, three times in all.
             let phase = i * 6 / self.operations;
             let (insert, delete) = if phase.is_multiple_of(2) {
                 (60, 5)
@@ -97,7 +97,7 @@ impl History {
                     both.delete(key)
                 }
             } else if roll < insert + delete + 10 {
-                // A key that is there, to be updated.
+                // Update an existing key.
                 match both.map.range_mut(key..).next() {
                     Some((_, old)) if is_lost(Mistake::LosesUpdates) => {
                         *old = value;
@@ -123,7 +123,7 @@ impl History {
         both.compare(0..self.keys)
     }
 
-    /// Plays several seeds, and both controls, which must be found.
+    /// Plays several seeds, and both controls, which must be detected.
     pub(super) fn assert_agrees(&self, seeds: u64) {
         for seed in 0..seeds {
             let history = History {
@@ -138,7 +138,7 @@ impl History {
     }
 }
 
-/// An index, and a map with the same pairs. Errors say what of the index is not as in the map.
+/// An index, and a map with the same pairs. Errors describe differences.
 pub(super) struct Mirrored {
     kind: IndexKind,
     settings: Settings,
@@ -214,7 +214,7 @@ impl Mirrored {
         Ok(())
     }
 
-    /// Checks the index, looks up keys, and compares the range of all, if there are ranges.
+    /// Checks the index, looks up keys, and compares the whole range if the index is ordered.
     pub(super) fn compare(&mut self, keys: impl IntoIterator<Item = Key>) -> Result<(), String> {
         self.index.check()?;
         keys.into_iter().try_for_each(|key| self.get(key))?;
@@ -224,7 +224,7 @@ impl Mirrored {
         }
     }
 
-    /// The same index, opened anew from the pages that a flush has left.
+    /// The same index, reopened from the pages that a flush has left.
     pub(super) fn reopen(mut self) -> Result<Mirrored, String> {
         let now = self.index.flush(self.now).map_err(said)?;
         self.index.check()?;
@@ -246,8 +246,7 @@ pub(super) enum Call {
     Abort,
 }
 
-/// A store that asks a test before each call, with the store below: a call that the test refuses is
-/// not done.
+/// A store that consults a test before each call: a call that the test refuses is not executed.
 pub(super) struct Asking<S, F> {
     pub(super) store: S,
     pub(super) ask: F,
@@ -301,7 +300,7 @@ where
     }
 }
 
-/// A blank device with transactions, of so many logical pages, that asks a test.
+/// A blank transactional device with `pages` logical pages that consults a test.
 pub(super) fn asking<F>(pages: u32, ask: F) -> Box<dyn BackingStore>
 where
     F: FnMut(&mut DeviceStore, Nanos, Call) -> Result<(), BackingError> + 'static,
@@ -316,7 +315,7 @@ where
     Box::new(Asking { store, ask })
 }
 
-/// A device with a commit protocol, small enough to be collected often.
+/// A device with a commit protocol, small enough for frequent collections.
 pub(super) fn small_device(kind: Kind) -> Box<dyn BackingStore> {
     let chip = small::chip(Geometry {
         packages_per_channel: 2,
@@ -339,8 +338,8 @@ pub(super) fn small_device(kind: Kind) -> Box<dyn BackingStore> {
     Box::new(DeviceStore::new(device.expect("a blank device")))
 }
 
-/// Ranges of a tree that asks for several leaves at once: they find what those do that ask for one
-/// by one, read no leaf more, and take less time.
+/// Ranges with read-ahead must find the same as ranges that read leaf by leaf, read no additional
+/// leaf, and take less time.
 pub(super) fn assert_reads_ahead(kind: IndexKind) {
     for (keys, levels) in [(20, 1), (400, 2), (3000, 3)] {
         let mut store = small_device(Kind::Plain);
@@ -364,7 +363,7 @@ pub(super) fn assert_reads_ahead(kind: IndexKind) {
             let wanted: Vec<(Key, Value)> = all.iter().copied().filter(within).collect();
             let mut reads = [0; 2];
             for (i, read_ahead) in [1, 8].into_iter().enumerate() {
-                // A memory with nothing in it.
+                // Start with an empty cache.
                 let settings = Settings::new().with("read_ahead", read_ahead);
                 let (mut index, opened) = kind.open(store, &settings, now).expect("a tree");
                 index.reset_stats();
@@ -376,9 +375,9 @@ pub(super) fn assert_reads_ahead(kind: IndexKind) {
                 store = index.into_store();
             }
             let what = format!("{from}..={to} of {keys} reads {reads:?} pages");
-            // A tree that only follows links looks into the leaf behind the last one at times.
+            // A tree that only follows links sometimes reads the leaf after the last one.
             assert!(reads[1] + 1 >= reads[0], "{what}");
-            // The nodes above the leaves, where links lead past them.
+            // Nodes above the leaves, which leaf links bypass.
             let above = if levels < 3 { 0 } else { reads[0].div_ceil(8) };
             assert!(reads[1] <= reads[0] + above, "{what}");
         }

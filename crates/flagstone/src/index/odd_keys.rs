@@ -1,5 +1,5 @@
-//! Histories of keys and values that random ones hardly have: the least and the greatest, runs that
-//! ascend and descend, keys far apart, and trees that are emptied from either end.
+//! Histories of keys and values that are rare among random ones: minimum and maximum, ascending and
+//! descending runs, distant keys, and trees emptied from either end.
 
 use super::model::Mirrored;
 use super::{IndexError, IndexKind, Key, Settings, Value};
@@ -9,11 +9,11 @@ use crate::dice::Dice;
 enum Shape {
     /// Close to the greatest key.
     Greatest,
-    /// Far apart, the least and the greatest among them.
+    /// Distant keys, including the minimum and the maximum.
     FarApart,
     /// Keys of a few bits, at either end.
     Ends,
-    /// One bit each, and their neighbours.
+    /// Keys with one bit set, and their neighbours.
     Bits,
 }
 
@@ -53,7 +53,7 @@ fn change(
     }
 }
 
-/// Compares all keys, and ranges that begin and end at some of them or beside them.
+/// Compares all keys, and ranges that begin and end at some keys or next to them.
 fn look(both: &mut Mirrored, keys: &[Key], dice: &mut Dice) -> Result<(), String> {
     both.compare(keys.iter().copied())?;
     if !both.index.info().ordered {
@@ -77,7 +77,7 @@ fn play(
     seed: u64,
 ) -> Result<(), String> {
     let mut both = match Mirrored::open(kind, settings, page) {
-        // Pages that are too small for the settings.
+        // The pages are too small for the settings.
         Err(IndexError::Settings(_)) => return Ok(()),
         opened => opened.map_err(|error| error.to_string())?,
     };

@@ -1,22 +1,22 @@
-//! An index in a store with transactions. After a restart the operations between begin and commit
-//! are all there, or none is.
+//! An index in a store with transactions. After a restart either all operations between begin and
+//! commit are there, or none.
 //!
-//! Every index becomes recoverable this way. It only has to keep two rules. After a settle its
-//! pages are a whole structure. The value of each key in them is as new as the last flush, or
-//! newer. All pages that an operation writes belong to the transaction of the operation. If an
-//! index keeps changes in a buffer, its operations are journalled as well. A restart repeats them
-//! in order; a change that had already reached the pages is written once more.
+//! Every index becomes recoverable this way if it keeps two rules. After a settle its pages form a
+//! complete structure. The value of each key in them is at least as new as the last flush. All
+//! pages that an operation writes belong to the operation's transaction. If an index buffers
+//! changes, its operations are journalled as well. A restart replays them in order; changes that
+//! had already reached the pages are repeated.
 //!
-//! There is one transaction at a time, and clients take turns. Several side by side would need
-//! locks on keys and pages that transactions share: an index may put keys of two transactions into
-//! one page, and a page belongs to one transaction of the store.
+//! There is one transaction at a time, and clients take turns. Concurrent transactions would need
+//! locks on keys and pages shared by transactions: an index may put keys of two transactions into
+//! one page, but a page belongs to one transaction of the store.
 //!
-//! Byte strings ([`Index::bytes`]) have transactions by the same calls. A change through
-//! [`Recoverable::index`] between begin and commit belongs to the transaction, if the index keeps
-//! no changes in buffers.
+//! Byte strings ([`Index::bytes`]) have transactions through the same calls. A change through
+//! [`Recoverable::index`] between begin and commit belongs to the transaction, if the index does
+//! not buffer changes.
 //!
-//! After a rollback the index is opened anew from its pages, because its memory has changes of the
-//! transaction. The same is done after an error: the index may have stopped in the middle of a
+//! After a rollback the index is reopened from its pages, because its memory has changes of the
+//! transaction. The same happens after an error: the index may have stopped half-way through a
 //! change, even in a search. Until the transaction is rolled back, all other requests are refused.
 
 use super::journal::{Journal, Operation};
@@ -27,18 +27,18 @@ use crate::mistakes::{Mistaken, mistakes};
 use crate::units::{Lpn, Nanos};
 
 mistakes! {
-    /// A rule of transactions that is left out on purpose: campaigns must find a violation.
+    /// A rule of transactions that is omitted on purpose: campaigns must find a violation.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Mistake {
-        /// A commit keeps operations in the journal for whose repetition there may be no room.
+        /// A commit keeps operations in the journal although their replay may lack room.
         RoomNotKept: "room-not-kept",
     }
 }
 
-/// Pages of a journal.
+/// Number of journal pages.
 const JOURNAL_PAGES: u32 = 4;
 
-/// The pages behind the journal.
+/// The pages after the journal.
 struct Behind {
     store: Box<dyn BackingStore>,
     skip: u32,
@@ -141,7 +141,7 @@ impl BackingStore for Behind {
 pub struct Recoverable {
     kind: IndexKind,
     settings: Settings,
-    /// Nothing while it is opened anew, or if that failed.
+    /// `None` while it is reopened, or if that failed.
     index: Option<Box<dyn Index>>,
     journal: Option<Journal>,
     live: bool,
@@ -151,7 +151,7 @@ pub struct Recoverable {
 }
 
 impl Recoverable {
-    /// Starts an index from its store alone, blank or not.
+    /// Opens an index from its store alone, blank or not.
     ///
     /// # Errors
     /// As [`IndexKind::open`], or the store has no transactions.
@@ -176,7 +176,7 @@ impl Recoverable {
             failed: None,
             mistaken: Mistaken::NONE,
         };
-        // A first settle makes the metadata; until it is there the store is as good as blank.
+        // The first settle creates the metadata; until then the store counts as blank.
         now = store.begin(now)?;
         now = recoverable.start(store, now)?;
         now = recoverable.index().settle(now)?;
@@ -202,7 +202,7 @@ impl Recoverable {
         Ok(now)
     }
 
-    /// Whether the index is open. After a rollback in which the store could not go on it is not.
+    /// Whether the index is open. Not after a rollback in which the store failed.
     pub fn is_open(&self) -> bool {
         self.index.is_some()
     }
@@ -218,10 +218,10 @@ impl Recoverable {
     /// Begins a transaction. There is one at a time.
     ///
     /// # Errors
-    /// A store that cannot go on.
+    /// The store cannot continue.
     ///
     /// # Panics
-    /// There is one.
+    /// A transaction is live.
     pub fn begin(&mut self, now: Nanos) -> Result<Nanos> {
         self.sound()?;
         assert!(!self.live, "one transaction at a time");
@@ -230,26 +230,26 @@ impl Recoverable {
         Ok(now)
     }
 
-    /// As [`Index::insert`], in the transaction.
+    /// Like [`Index::insert`], in the transaction.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Index::insert`].
     pub fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.change(now, Operation::Insert(key, value))
     }
 
-    /// As [`Index::update`], in the transaction.
+    /// Like [`Index::update`], in the transaction.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Index::update`].
     pub fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         self.change(now, Operation::Update(key, value))
     }
 
-    /// As [`Index::delete`], in the transaction.
+    /// Like [`Index::delete`], in the transaction.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Index::delete`].
     pub fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
         self.change(now, Operation::Delete(key))
     }
@@ -259,12 +259,12 @@ impl Recoverable {
         self.within(|all| all.do_change(now, operation))
     }
 
-    /// The earlier error in this transaction or in a rollback.
+    /// Returns an earlier error of this transaction or of a rollback.
     fn sound(&self) -> Result<()> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Runs a request in the live transaction, unless that has failed. Keeps an error.
+    /// Runs a request in the live transaction, unless that has failed. Records an error.
     fn within<T>(&mut self, what: impl FnOnce(&mut Recoverable) -> Result<T>) -> Result<T> {
         self.sound()?;
         let outcome = what(self);
@@ -284,14 +284,14 @@ impl Recoverable {
         apply(index.as_mut(), operation, now)
     }
 
-    /// As [`Index::get`]. It sees the changes of the transaction.
+    /// Like [`Index::get`]. Sees the changes of the transaction.
     ///
-    /// A search may change the pages of an index that buffers: a log region is merged because it is
-    /// searched. If no transaction was begun, the search has one of its own, which is rolled back
-    /// if it fails.
+    /// A search may change the pages of a buffering index: searching a log region may merge it.
+    /// Without a transaction the search has one of its own, which is rolled back if the search
+    /// fails.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Index::get`].
     pub fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
         if self.live {
             return self.within(|all| all.index().get(now, key));
@@ -324,10 +324,10 @@ impl Recoverable {
         Ok((value, self.index().store().commit(now)?))
     }
 
-    /// Commits. Durable at the instant of the answer.
+    /// Commits. Durable at the returned instant.
     ///
     /// # Errors
-    /// A store that cannot go on.
+    /// The store cannot continue.
     pub fn commit(&mut self, now: Nanos) -> Result<Nanos> {
         let now = self.within(|all| {
             let now = all.settle(now)?;
@@ -337,10 +337,10 @@ impl Recoverable {
         Ok(now)
     }
 
-    /// Rolls back. The index is opened anew from its pages.
+    /// Rolls back and reopens the index from its pages.
     ///
     /// # Errors
-    /// A store that cannot go on.
+    /// The store cannot continue.
     pub fn abort(&mut self, now: Nanos) -> Result<Nanos> {
         if !self.is_open() {
             self.sound()?;
@@ -355,16 +355,16 @@ impl Recoverable {
     fn start_anew(&mut self, now: Nanos) -> Result<Nanos> {
         let mut store = self.take_store();
         let now = store.abort(now)?;
-        // Reading may write pages out to make room: they belong to a transaction too.
+        // Reading may write pages out to make room: these need a transaction too.
         let now = store.begin(now)?;
         let now = self.start(store, now)?;
         let now = self.settle(now)?;
         Ok(self.index().store().commit(now)?)
     }
 
-    /// Settles. A restart has to find room for the operations of the journal: where there may be
-    /// too little, the index is flushed while it has all of them in its buffers, and the journal is
-    /// empty then. If that finds no room, the transaction is the one that fails.
+    /// Settles. A restart must find room to replay the journal. If there may be too little, the
+    /// index is flushed while its buffers have all operations, which empties the journal. If the
+    /// flush finds no room, this transaction fails.
     fn settle(&mut self, now: Nanos) -> Result<Nanos> {
         let index = self.index.as_mut().expect("it is open");
         match &mut self.journal {
@@ -385,12 +385,12 @@ impl Recoverable {
         store.into_below().expect("it lies behind a journal")
     }
 
-    /// Makes a mistake on purpose from now on.
+    /// Makes a deliberate mistake from now on.
     pub fn make(&mut self, mistaken: Mistaken<Mistake>) {
         self.mistaken = mistaken;
     }
 
-    /// Gives the store back. A transaction that was begun stays live.
+    /// Returns the store. A live transaction stays live.
     pub fn into_store(mut self) -> Box<dyn BackingStore> {
         self.take_store()
     }
@@ -416,7 +416,7 @@ mod tests {
     use std::cell::Cell;
     use std::rc::Rc;
 
-    /// Wrong where the index goes on with what it has in memory of a transaction that is lost.
+    /// Fails if the index keeps changes of a lost transaction in memory.
     #[test]
     fn a_commit_that_failed_is_rolled_back_before_anything_else() {
         for &kind in IndexKind::ALL {

@@ -1,4 +1,4 @@
-//! What all indexes of the registry have in common, besides what histories on each of them show.
+//! Common properties of all registered indexes that histories of single indexes do not cover.
 
 use super::model::History;
 use super::*;
@@ -11,7 +11,7 @@ fn blank() -> Box<dyn BackingStore> {
     Box::new(MemStore::new(256, PAGES))
 }
 
-/// Records by rising key.
+/// Records in ascending key order.
 fn pairs(count: u64) -> Vec<(Key, Value)> {
     (0..count).map(|n| (n * 3 + 1, n + 7)).collect()
 }
@@ -25,7 +25,7 @@ fn filled(kind: IndexKind, count: u64) -> Box<dyn Index> {
     index
 }
 
-/// Wrong where an index takes pages of another one for its own.
+/// Fails if an index accepts pages of another kind.
 #[test]
 fn a_store_is_opened_as_the_index_that_it_holds() {
     for &kind in IndexKind::ALL {
@@ -56,7 +56,7 @@ fn all_indexes_agree_with_a_map() {
     }
 }
 
-/// Wrong where an index is built with a record too few, or out of its order.
+/// Fails if a bulk-loaded index lacks a record, or has them out of order.
 #[test]
 fn an_index_that_is_built_is_as_one_that_was_filled() {
     for &kind in IndexKind::ALL {
@@ -92,7 +92,7 @@ fn an_index_that_is_built_is_as_one_that_was_filled() {
     }
 }
 
-/// Wrong where a counter outlives the end of a warm-up, or a structure is listed twice or empty.
+/// Fails if a counter survives a reset, or a structure is listed twice or empty.
 #[test]
 fn counters_begin_anew_and_memory_is_listed_by_structure() {
     for &kind in IndexKind::ALL {
@@ -101,7 +101,7 @@ fn counters_begin_anew_and_memory_is_listed_by_structure() {
         let names: Vec<&str> = index.memory().iter().map(|part| part.0).collect();
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
         let bytes: u64 = index.memory().iter().map(|part| part.1).sum();
-        // The memory that tiny settings give it is two kibibytes.
+        // The tiny settings give it two kibibytes of memory.
         assert!(
             (1_000..100_000).contains(&bytes),
             "{kind}: {:?}",
@@ -119,7 +119,7 @@ fn counters_begin_anew_and_memory_is_listed_by_structure() {
     }
 }
 
-/// What is said of an index in these pages: nothing if it can be checked and read in whole.
+/// The error of an index with these pages; `None` if it can be checked and read completely.
 fn said_of(kind: IndexKind, images: &[Vec<u8>]) -> Option<IndexError> {
     let mut store = blank();
     for (page, image) in images.iter().enumerate() {
@@ -129,10 +129,10 @@ fn said_of(kind: IndexKind, images: &[Vec<u8>]) -> Option<IndexError> {
         Ok(opened) => opened,
         Err(error) => return Some(error),
     };
-    // It says of more damage than searches meet that it is there, and panics at none.
+    // The check reports more damage than searches encounter, and never panics.
     let _ = index.check();
     let mut read = || {
-        // Those that are there, and one that is not.
+        // Existing keys and a missing one.
         for key in (1..190).step_by(3).chain([0]) {
             index.get(ZERO, key)?;
         }
@@ -142,14 +142,14 @@ fn said_of(kind: IndexKind, images: &[Vec<u8>]) -> Option<IndexError> {
         }
     };
     let said = read().err();
-    // Whoever goes on after an error meets others, and no panic.
+    // Continuing after an error gives further errors, but no panic.
     for key in 0..190 {
         let _ = index.get(ZERO, key);
         let changed = match key % 3 {
             0 => index.delete(ZERO, key + 1),
             _ => index.insert(ZERO, key + 10_000, key),
         };
-        // A tree may have stopped in the middle of a split.
+        // A tree may have stopped half-way through a split.
         if changed.is_err() && kind.info().ordered {
             break;
         }
@@ -157,7 +157,7 @@ fn said_of(kind: IndexKind, images: &[Vec<u8>]) -> Option<IndexError> {
     said
 }
 
-/// Wrong where an index trusts what it reads: a number that leads out of a list panics.
+/// Fails if an index trusts what it reads: an out-of-range number panics.
 #[test]
 fn damaged_pages_of_any_index_are_errors_and_no_panics() {
     for &kind in IndexKind::ALL {
@@ -176,7 +176,7 @@ fn damaged_pages_of_any_index_are_errors_and_no_panics() {
         assert_eq!(said_of(kind, &images), None, "{kind}");
         let (mut refused, mut damages) = (0, BTreeSet::new());
         for page in 0..images.len() {
-            // All of the metadata, and of many other pages not every byte.
+            // Every byte of the metadata, and a sample of other pages.
             let step = if page == 0 { 1 } else { 1 + images.len() / 8 };
             for at in (page % step..256).step_by(step) {
                 let bit = [0x10, 0x01, 0x80][at % 3];
@@ -187,12 +187,12 @@ fn damaged_pages_of_any_index_are_errors_and_no_panics() {
                         refused += 1;
                         damages.insert(at);
                     }
-                    // Metadata of other settings, or of a store that is smaller or full.
+                    // Metadata of other settings, or of a smaller or full store.
                     Some(_) => refused += 1,
                 }
                 images[page][at] ^= bit;
             }
-            // More records than fit, and a next page where there is none.
+            // More records than fit, and a next page that does not exist.
             let whole = std::mem::replace(&mut images[page], vec![0xFF; 256]);
             refused += u32::from(said_of(kind, &images).is_some());
             images[page] = whole;

@@ -1,10 +1,10 @@
-//! The settings that every index has.
+//! Settings common to all indexes.
 
 use super::IndexInfo;
 use crate::buffer::PolicyKind;
 use crate::settings::{BadSetting, Setting, Settings, configurable, settings};
 
-/// Settings that every index has.
+/// Settings common to all indexes.
 pub const COMMON: &[Setting] = settings! {
     memory: "1048576",
         "bytes of memory for pages, and for the index's own buffers where it has any";
@@ -15,15 +15,15 @@ pub const COMMON: &[Setting] = settings! {
 configurable!(IndexInfo, COMMON);
 
 impl Settings {
-    /// Bytes of memory.
+    /// Memory limit in bytes.
     ///
     /// # Errors
-    /// No number.
+    /// Not a number.
     pub fn memory(&self, info: &IndexInfo) -> Result<u64, BadSetting> {
         self.number(info, "memory", 0, 1 << 38)
     }
 
-    /// Bytes of a value.
+    /// Bytes per value.
     ///
     /// # Errors
     /// Not 1 to 8.
@@ -31,10 +31,10 @@ impl Settings {
         self.number(info, "value_bytes", 1, 8)
     }
 
-    /// The policy that chooses the page to evict from memory, with its options.
+    /// The eviction policy of the page cache, with its options.
     ///
     /// # Errors
-    /// No policy of this name.
+    /// There is no policy of this name.
     pub fn buffer(&self, info: &IndexInfo) -> Result<(PolicyKind, Settings), BadSetting> {
         let words: Vec<(&str, PolicyKind)> = PolicyKind::ALL
             .iter()

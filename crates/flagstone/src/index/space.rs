@@ -1,5 +1,4 @@
-//! The pages of a store that an index uses, and those that are free: single pages, and runs of
-//! consecutive ones.
+//! Used and free pages of a store: single pages, and runs of consecutive ones.
 
 use super::{IndexError, Result, damaged};
 use crate::layout;
@@ -23,7 +22,7 @@ pub(super) const LAYOUTS: &[Layout] = &[space_head::RECORD];
 pub(super) struct Space {
     next: u32,
     pages: u32,
-    /// The one freed last is taken first.
+    /// The last freed page is taken first.
     free: Vec<Lpn>,
 }
 
@@ -41,7 +40,7 @@ impl Space {
         IndexError::Full { pages: self.pages }
     }
 
-    /// A page.
+    /// Allocates a page.
     pub(super) fn take(&mut self) -> Result<Lpn> {
         if let Some(page) = self.free.pop() {
             return Ok(page);
@@ -49,7 +48,7 @@ impl Space {
         self.take_run(1)
     }
 
-    /// The first of so many pages with consecutive numbers.
+    /// Allocates `pages` consecutive pages. Returns the first.
     pub(super) fn take_run(&mut self, pages: u32) -> Result<Lpn> {
         let first = self.next;
         let next = first.checked_add(pages).filter(|&next| next <= self.pages);
@@ -57,10 +56,10 @@ impl Space {
         Ok(Lpn(first))
     }
 
-    /// Gives a page back.
+    /// Frees a page.
     ///
     /// # Errors
-    /// It was never taken, or given back already: the page that names it is damaged.
+    /// It was never taken, or is already free: the page that references it is damaged.
     pub(super) fn give(&mut self, page: Lpn) -> Result<()> {
         if page.0 >= self.next || self.used() == 0 {
             return damaged(page, "it is in use and was never taken");
@@ -69,22 +68,22 @@ impl Space {
         Ok(())
     }
 
-    /// Pages that were never used.
+    /// Number of pages that were never used.
     pub(super) fn fresh(&self) -> u32 {
         self.pages.saturating_sub(self.next)
     }
 
-    /// Pages that can still be taken.
+    /// Number of pages that can still be taken.
     pub(super) fn left(&self) -> u32 {
         self.pages.saturating_sub(self.used())
     }
 
-    /// Uses at most so many pages of the store from now on.
+    /// Limits the store to `pages` pages from now on.
     pub(super) fn limit(&mut self, pages: u32) {
         self.pages = self.pages.min(pages);
     }
 
-    /// Pages in use.
+    /// Number of pages in use.
     pub(super) fn used(&self) -> u32 {
         self.next - self.free.len() as u32
     }
@@ -117,7 +116,7 @@ impl Space {
         (self.free.capacity() * size_of::<Lpn>()) as u64
     }
 
-    /// Appends its image.
+    /// Appends the encoded free pages.
     pub(super) fn emit(&self, into: &mut Vec<u8>) {
         let mut head = [0; space_head::SIZE];
         put(&mut head, space_head::NEXT, u64::from(self.next));
@@ -128,7 +127,7 @@ impl Space {
         }
     }
 
-    /// Reads an image, if it makes sense. Returns the bytes behind it as well.
+    /// Decodes free pages, if valid. Also returns the remaining bytes.
     pub(super) fn parse(bytes: &[u8], pages: u32) -> Option<(Space, &[u8])> {
         let (head, rest) = bytes.split_at_checked(space_head::SIZE)?;
         let next = get(head, space_head::NEXT) as u32;

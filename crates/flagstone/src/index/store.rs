@@ -1,4 +1,4 @@
-//! The storage below an index: the trait, and pages in memory as its simplest implementation.
+//! The storage below an index: a trait, and pages in memory as its simplest implementation.
 
 use crate::commit::DeviceError;
 use crate::ftl::{Ftl, FtlError};
@@ -6,29 +6,29 @@ use crate::host::HostError;
 use crate::units::{Lpn, Nanos};
 use std::fmt;
 
-/// Why the store below an index refused or could not go on.
+/// Why the store below an index refused a request or cannot continue.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum BackingError {
-    /// The page is beyond the store's.
+    /// The page is beyond the store's pages.
     OutOfRange {
         /// The page.
         at: Lpn,
-        /// Pages of the store.
+        /// Number of pages in the store.
         pages: u32,
     },
     /// The device below refused.
     Device(DeviceError),
     /// The database below refused.
     Host(HostError),
-    /// The transaction has to be rolled back, and may be tried again. With the reason.
+    /// The transaction must be rolled back and may be retried. With the reason.
     Restart(String),
-    /// A file or block device failed. With the message of the system.
+    /// A file or block device failed. With the system's message.
     Io(String),
 }
 
 impl BackingError {
-    /// Whether the transaction has to be rolled back.
+    /// Whether the transaction must be rolled back.
     pub fn is_restart(&self) -> bool {
         matches!(self, BackingError::Restart(_))
     }
@@ -72,24 +72,24 @@ impl From<HostError> for BackingError {
     }
 }
 
-/// Pages of one size, numbered from 0. A page that was never written reads as zeros.
+/// Pages of one size, numbered from 0. A never-written page reads as zeros.
 ///
-/// A request for several pages is done side by side: all pages start at the same instant, and the
-/// answer is when the last is done.
+/// A request for several pages is parallel: all pages start at the same instant, and the returned
+/// instant is when the last one is done.
 pub trait BackingStore {
-    /// Bytes of a page.
+    /// Bytes per page.
     fn page_bytes(&self) -> usize;
 
     /// The number of pages.
     fn pages(&self) -> u32;
 
-    /// Reads a page into `into`, which has the bytes of one.
+    /// Reads a page into `into`, which has the size of a page.
     ///
     /// # Errors
-    /// There is no such page, or the store cannot go on.
+    /// There is no such page, or the store cannot continue.
     fn read(&mut self, now: Nanos, at: Lpn, into: &mut [u8]) -> Result<Nanos, BackingError>;
 
-    /// Reads several pages side by side, one after the other into `into`.
+    /// Reads several pages in parallel and concatenates them in `into`.
     ///
     /// # Errors
     /// As [`BackingStore::read`].
@@ -106,22 +106,22 @@ pub trait BackingStore {
         Ok(done)
     }
 
-    /// Writes pages side by side, in any order. On a store with transactions they belong to the
-    /// transaction that was begun, or are one of their own.
+    /// Writes pages in parallel, in any order. On a store with transactions they belong to the live
+    /// transaction, or form one of their own.
     ///
     /// # Errors
     /// As [`BackingStore::read`].
     fn write(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, BackingError>;
 
-    /// Says that the content of a page is not needed any more. It may read as zeros or not.
+    /// Declares the contents of a page as no longer needed. It may or may not read as zeros.
     ///
     /// # Errors
     /// As [`BackingStore::read`].
     fn trim(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, BackingError>;
 
-    /// Whether the store has transactions. By default it has none: then [`BackingStore::begin`]
-    /// and [`BackingStore::abort`] do nothing, and [`BackingStore::commit`] makes the pages durable
-    /// that were written.
+    /// Whether the store has transactions. By default it has none: then [`BackingStore::begin`] and
+    /// [`BackingStore::abort`] do nothing, and [`BackingStore::commit`] makes written pages
+    /// durable.
     fn transactional(&self) -> bool {
         false
     }
@@ -129,19 +129,19 @@ pub trait BackingStore {
     /// Begins a transaction. There is one at a time.
     ///
     /// # Errors
-    /// One was begun already, or the store cannot go on.
+    /// A transaction is live, or the store cannot continue.
     fn begin(&mut self, now: Nanos) -> Result<Nanos, BackingError> {
         Ok(now)
     }
 
-    /// Commits: all pages written since the beginning are durable at the instant of the answer.
+    /// Commits: all pages written since the begin are durable at the returned instant.
     ///
     /// # Errors
     /// As [`BackingStore::read`].
     fn commit(&mut self, now: Nanos) -> Result<Nanos, BackingError>;
 
-    /// Rolls back: the pages are as they were when the transaction began. Without a transaction
-    /// nothing is done.
+    /// Rolls back: the pages are as they were when the transaction began. Does nothing without a
+    /// transaction.
     ///
     /// # Errors
     /// As [`BackingStore::read`].
@@ -149,17 +149,17 @@ pub trait BackingStore {
         Ok(now)
     }
 
-    /// The store that this one is a part of.
+    /// The store that contains this one.
     fn below(&mut self) -> Option<&mut dyn BackingStore> {
         None
     }
 
-    /// Gives the store back that this one is a part of.
+    /// Returns the store that contains this one.
     fn into_below(self: Box<Self>) -> Option<Box<dyn BackingStore>> {
         None
     }
 
-    /// The translation layer of a simulated device, to look at.
+    /// The translation layer of a simulated device, for inspection.
     fn ftl(&self) -> Option<&Ftl> {
         None
     }
@@ -173,7 +173,7 @@ pub trait BackingStore {
     }
 }
 
-/// Pages in memory that take no time: for tests, and to measure an index alone.
+/// Pages in memory that take no time, for tests and for measuring an index alone.
 pub struct MemStore {
     page_bytes: usize,
     pages: u32,
@@ -221,7 +221,7 @@ impl BackingStore for MemStore {
         for &(at, data) in pages {
             let start = self.check(at)?;
             if self.bytes.len() < start + self.page_bytes {
-                // A page at a time would copy everything each time.
+                // Growing page by page would copy everything each time.
                 let len = (start + self.page_bytes).max(self.bytes.len() * 2);
                 self.bytes
                     .resize(len.min(self.pages as usize * self.page_bytes), 0);

@@ -28,7 +28,7 @@ pub(super) struct Place {
 pub(super) struct Timeline {
     /// Sorted and not adjacent.
     gaps: VecDeque<Gap>,
-    /// The ends of the first and of the last gap, 0 if there is none: most operations need no more.
+    /// The ends of the first and last gap, 0 if there is none. Most operations need only these.
     first_to: Nanos,
     last_to: Nanos,
     /// The end of the last reservation.
@@ -41,7 +41,7 @@ impl Timeline {
     #[inline]
     pub(super) fn first_fit(&self, ready: Nanos, span: Nanos) -> Place {
         if ready < self.last_to {
-            // In slices, without the iterators of a `VecDeque`, which take longer.
+            // Search slices, because the iterators of `VecDeque` are slower.
             let (front, back) = self.gaps.as_slices();
             let in_front = back.first().is_none_or(|gap| gap.from > ready);
             if in_front && let Some(place) = fit(front, 0, ready, span) {
@@ -130,8 +130,8 @@ impl Timeline {
     }
 }
 
-/// The first place in `gaps`, which are in order; `index` is that of the first of them. Most that
-/// are kept lie before `ready`, so those behind it are counted from the end.
+/// The first place in `gaps`, which are sorted; the first of them has the index `index`. The search
+/// begins at the end, because most gaps end before `ready`.
 #[inline]
 fn fit(gaps: &[Gap], index: usize, ready: Nanos, span: Nanos) -> Option<Place> {
     let mut first = gaps.len();

@@ -52,7 +52,7 @@ impl Timing {
     }
 }
 
-/// When the last change of a block is done, and when all operations called for it are.
+/// When the last change of a block ends, and when all operations called for it have ended.
 #[derive(Debug, Clone, Copy, Default)]
 struct Block {
     changed: Nanos,
@@ -120,7 +120,7 @@ impl Timelines {
         at: Ppn,
         spare_only: bool,
     ) -> Nanos {
-        // Those of pages are far apart in memory; the block is needed anyway.
+        // Try the block first: it is needed anyway; entries of pages are far apart in memory.
         let now = if self.blocks[block.index()].changed > now {
             now.max(self.programmed[at.index()])
         } else {

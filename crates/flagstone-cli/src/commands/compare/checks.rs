@@ -1,5 +1,5 @@
-//! Options that would do nothing beside others: each is refused, so that no user takes a result for
-//! what it is not.
+//! Refuses combinations of options in which one would have no effect, so that no result is mistaken
+//! for another.
 
 use super::Args;
 use crate::commands::{Failure, note};
@@ -10,7 +10,7 @@ use flagstone_lab::closed::Closed;
 use flagstone_lab::replay::Setup;
 use std::cmp::Ordering;
 
-/// What does not go together whatever is compared.
+/// Refuses combinations that are wrong whatever is compared.
 pub(super) fn options(args: &Args) -> Result<(), Failure> {
     let host = &args.host;
     let database = [
@@ -65,7 +65,7 @@ pub(super) fn options(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says what becomes of pages that have another size on the device than in the trace.
+/// Notes how pages are mapped if the trace and the device differ in page size.
 pub(super) fn page_sizes(sizes: Option<(u32, u32)>) {
     let Some((of_trace, of_device)) = sizes else {
         return;
@@ -80,7 +80,7 @@ pub(super) fn page_sizes(sizes: Option<(u32, u32)>) {
     ));
 }
 
-/// What does nothing with these protocols.
+/// Refuses options that have no effect on these protocols.
 pub(super) fn protocols(args: &Args, kinds: &[Kind]) -> Result<(), Failure> {
     if kinds.iter().any(|kind| kind.info().as_published) {
         return Ok(());
@@ -88,8 +88,8 @@ pub(super) fn protocols(args: &Args, kinds: &[Kind]) -> Result<(), Failure> {
     refuse(&[("--as-published", args.as_published)], ONE_FORM)
 }
 
-/// Refuses values that a protocol's settings cannot have. What the protocol refuses by its defaults
-/// as well is left to the run, which leaves the protocol out.
+/// Refuses values that are not allowed for a setting. If the protocol refuses its defaults too, the
+/// run itself reports that and leaves the protocol out.
 pub(super) fn values(setup: &Setup) -> Result<(), Failure> {
     let mut defaults = setup.clone();
     defaults.options.settings = Settings::new();
@@ -100,7 +100,7 @@ pub(super) fn values(setup: &Setup) -> Result<(), Failure> {
     starts.map_err(|error| Failure::Usage(format!("--set: {error}")))
 }
 
-/// The same of settings of a recovery manager and of an eviction policy.
+/// Refuses values that are not allowed for settings of recovery managers and eviction policies.
 pub(super) fn host_values(setup: &Closed) -> Result<(), Failure> {
     let mut defaults = setup.clone();
     (defaults.settings, defaults.policy_settings) = (Settings::new(), Settings::new());
@@ -111,7 +111,7 @@ pub(super) fn host_values(setup: &Closed) -> Result<(), Failure> {
     }
 }
 
-/// What does nothing with these stacks.
+/// Refuses options that have no effect on these stacks.
 pub(super) fn stacks(args: &Args, stacks: &[Stack]) -> Result<(), Failure> {
     let host = &args.host;
     let forms = |stack: &Stack| match stack {
@@ -132,7 +132,7 @@ pub(super) fn stacks(args: &Args, stacks: &[Stack]) -> Result<(), Failure> {
 const ONE_FORM: &str = "makes no difference here: none of these has a form as printed that \
                         differs; leave it out";
 
-/// Refuses the first of these options that was given.
+/// Refuses the first option that was given. `why` explains it.
 fn refuse(options: &[(&str, bool)], why: &str) -> Result<(), Failure> {
     match options.iter().find(|(_, given)| *given) {
         None => Ok(()),

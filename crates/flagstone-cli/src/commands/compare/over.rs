@@ -1,5 +1,5 @@
-//! `flagstone compare --over`: the comparison at each point of a grid, and which protocol wins
-//! where.
+//! `flagstone compare --over`: makes the comparison at each point of a grid, and shows which
+//! protocol wins where.
 
 mod axis;
 mod page;
@@ -21,12 +21,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// A point of the grid: where it is, and what was measured there.
+/// A point of the grid and its measurements.
 struct Point {
-    /// A value for each axis.
+    /// The value on each axis.
     at: Vec<f64>,
     rows: Vec<Row<ReplayRecord>>,
-    /// The protocols that win here: the first, and those that are not clearly behind it.
+    /// The winners: the first protocol, and those that are not clearly behind it.
     winners: Vec<String>,
 }
 
@@ -42,14 +42,14 @@ impl Point {
     }
 }
 
-/// All points, by the first axis and then by the second.
+/// All points of a grid, ordered by the first axis and then by the second.
 struct Grid<'a> {
     axes: &'a [Axis],
     points: Vec<Point>,
     by: Figure,
-    /// Protocols that were measured somewhere, in the order in which they were named.
+    /// The protocols with a measurement at some point, in the order of the arguments.
     protocols: Vec<String>,
-    /// What was compared, in a line.
+    /// Describes what was compared, in one line.
     about: String,
     seeds: u64,
 }
@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         };
         places = places.iter().flat_map(longer).collect();
     }
-    // All arguments are looked at before the first run is made.
+    // Check the arguments of all points before the first run.
     let points: Vec<(Vec<f64>, Args)> = places
         .into_iter()
         .map(|place| (place.clone(), set(args, axes, &place)))
@@ -98,7 +98,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 impl<'a> Grid<'a> {
-    /// Makes the runs of all points. Says what was left out, and whether something failed.
+    /// Makes the runs of all points. Returns what was left out, and whether a run failed.
     fn measure(
         &mut self,
         points: &'a [(Vec<f64>, Args)],
@@ -110,7 +110,7 @@ impl<'a> Grid<'a> {
         for (done, (place, args)) in points.iter().enumerate() {
             let comparison = Comparison::after(args, last.as_ref());
             let comparison = comparison.map_err(|failure| of_point(axes, place, failure))?;
-            // Until their turn comes, the other points are taken to need what this one does.
+            // Each point to come is assumed to take as much effort as this one.
             let to_come = (points.len() - done) as u64;
             match done {
                 0 => {
@@ -153,14 +153,14 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// Where a point is, in words.
+/// Describes the location of a point.
 fn at(axes: &[Axis], place: &[f64]) -> String {
     let each = axes.iter().zip(place);
     let each = each.map(|(axis, value)| format!("{} {value}", axis.setting.name()));
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// A failure, and at which point.
+/// Adds the location of the point to a failure.
 fn of_point(axes: &[Axis], place: &[f64], failure: Failure) -> Failure {
     let with = |text: String| format!("at {}: {text}", at(axes, place));
     match failure {
@@ -201,7 +201,7 @@ fn print(args: &Args, grid: &mut Grid<'_>) {
     text(&grid.verdict());
 }
 
-/// A record a run, with its place on the grid.
+/// Prints a record for each run, with its location on the grid.
 fn for_programs(args: &Args, grid: &Grid<'_>) {
     let of_point = |point: &Point| -> serde_json::Map<String, serde_json::Value> {
         let each = grid.axes.iter().zip(&point.at);
@@ -242,7 +242,7 @@ impl Grid<'_> {
         row.mean(|run| self.by.of(run))
     }
 
-    /// A figure as it is written, with its mark: `*` the first, `~` not clearly behind it.
+    /// A formatted figure with its mark: `*` for the first, `~` for one not clearly behind.
     fn cell(&self, point: &Point, protocol: &str) -> String {
         let Some(row) = point.row(protocol).filter(|row| row.commits()) else {
             return "-".into();
@@ -260,7 +260,7 @@ impl Grid<'_> {
         }
     }
 
-    /// For one axis: a line a value, a column a protocol.
+    /// A table for a grid of one axis: a line for each value, a column for each protocol.
     fn lines(&self, markdown: bool) -> Vec<String> {
         let mut head = vec![self.axes[0].setting.name().to_string()];
         head.extend(self.protocols.iter().cloned());
@@ -273,7 +273,7 @@ impl Grid<'_> {
         table(head, &lines, markdown)
     }
 
-    /// For two axes: the winner at each point.
+    /// A map for a grid of two axes: the winners at each point.
     fn map(&self) -> Winners<'_> {
         let [down, across] = self.axes else {
             unreachable!("a grid has one axis or two")
@@ -323,7 +323,7 @@ impl Grid<'_> {
         }
     }
 
-    /// At how many points each protocol wins.
+    /// Says at how many points each protocol wins.
     fn verdict(&self) -> String {
         let points = self.points.iter();
         let points: Vec<&[String]> = points.map(|point| &point.winners[..]).collect();

@@ -1,10 +1,10 @@
-//! The page of a comparison: one file that needs nothing else.
+//! The HTML page of a comparison: one self-contained file.
 
 use flagstone_lab::chart::escape;
 
 const STYLE: &str = include_str!("page.css");
 
-/// A page with this title and this body.
+/// A page with the title `title` and the body `body`.
 pub(in crate::commands) fn whole(title: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -17,13 +17,13 @@ pub(in crate::commands) fn whole(title: &str, body: &str) -> String {
     )
 }
 
-/// Paragraphs.
+/// Lines as HTML paragraphs.
 pub(in crate::commands) fn paragraphs(lines: &[String]) -> String {
     let each = lines.iter().map(|line| format!("<p>{}</p>\n", prose(line)));
     each.collect()
 }
 
-/// A text in which no option is broken over two lines.
+/// Text as HTML in which option names are not broken across lines.
 pub(in crate::commands) fn prose(text: &str) -> String {
     let words = text.split(' ').map(|word| match word.contains("--") {
         true => format!("<code>{}</code>", escape(word)),
@@ -32,7 +32,7 @@ pub(in crate::commands) fn prose(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// A table of text, of which some cells are HTML already.
+/// A table of plain text, in which some cells are HTML already.
 pub(in crate::commands) fn table(head: &[String], lines: &[Vec<String>]) -> String {
     let row = |tag: &str, cells: &[String]| {
         let cells = cells.iter().map(|cell| format!("<{tag}>{cell}</{tag}>"));
@@ -46,7 +46,7 @@ pub(in crate::commands) fn table(head: &[String], lines: &[Vec<String>]) -> Stri
     )
 }
 
-/// A bar behind a figure, as long as its share of the largest.
+/// A figure with a bar behind it. `share` is the length of the bar, relative to the longest.
 pub(super) fn bar(text: &str, share: f64) -> String {
     format!(
         "<span class=\"bar\" style=\"--share:{:.1}%\">{}</span>",

@@ -1,4 +1,4 @@
-//! What a comparison of protocols prints: its columns, and what a row costs in words.
+//! The output of a comparison of protocols: its columns, and the costs of a row in words.
 
 use super::separation::{self, Advice};
 use super::standing::{Measured, Row, Standing, measured};
@@ -131,7 +131,7 @@ fn kib(bytes: f64) -> String {
     whole((bytes / 1024.0).ceil())
 }
 
-/// Pages programmed or reprogrammed to commit, for each committed transaction.
+/// Pages programmed or reprogrammed in commits, for each committed transaction.
 fn commit_programs(record: &ReplayRecord) -> f64 {
     let reprograms = by_cause(record, Operation::Reprogram, Cause::Commit) as f64;
     record.programs_per_transaction(Cause::Commit)
@@ -142,18 +142,18 @@ fn upkeep(record: &ReplayRecord) -> f64 {
     record.programs_per_transaction(Cause::Mapping) + record.programs_per_transaction(Cause::Log)
 }
 
-/// What a transaction costs under the first two protocols, in words, and what separates the first
-/// from the last.
+/// Describes the cost of a transaction under the first two protocols, and the cause of the
+/// difference between the first and the last.
 pub(super) fn reasons(standing: &Standing<'_, ReplayRecord>, advice: Advice) -> Vec<String> {
     let lines = few_collections(standing).into_iter();
     let lines = lines.chain(standing.contenders().take(2).map(reason));
     lines.chain(separation::lines(standing, advice)).collect()
 }
 
-/// Victims of the collector below which a run says little of collection.
+/// Below this number of collected blocks, a run says little about garbage collection.
 const FEW: f64 = 100.0;
 
-/// Says where hardly anything was collected: a longer run may rank protocols otherwise.
+/// Warns if few blocks were collected, since protocols may rank otherwise in a longer run.
 fn few_collections(standing: &Standing<'_, ReplayRecord>) -> Option<String> {
     let collected = |row: &&Row<ReplayRecord>| row.mean(|run| run.collections as f64);
     let of = |row: &Row<ReplayRecord>| format!("{} {}", row.name(), whole(collected(&row)));

@@ -1,5 +1,5 @@
-//! How the runs of a comparison are made and printed: what came out on stdout, what was not made on
-//! stderr.
+//! Makes the runs of a comparison and prints them: results on stdout, and the runs that were not
+//! made on stderr.
 
 use super::separation::Advice;
 use super::standing::{Measured, Row, Standing};
@@ -17,22 +17,22 @@ use std::fmt::Display;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The runs of one protocol or stack, one a seed, and how they ended.
+/// The runs of one protocol or stack, one for each seed, and how each ended.
 pub(super) struct Outcome<K, R, E> {
     pub of: K,
     pub ended: Vec<Result<R, E>>,
 }
 
 impl<K, R, E> Outcome<K, R, E> {
-    /// Those that were made.
+    /// The runs that were made.
     pub(super) fn runs(&self) -> impl Iterator<Item = &R> {
         self.ended.iter().flatten()
     }
 }
 
-/// Why a run was not made.
+/// The reason why a run was not made.
 pub(super) trait Refusal: Display {
-    /// Whether what was asked for does not go together, as opposed to a run that failed.
+    /// Whether the request itself was invalid, as opposed to a run that failed.
     fn is_refusal(&self) -> bool;
 }
 
@@ -42,8 +42,8 @@ impl Refusal for ReplayError {
     }
 }
 
-/// Makes all runs, on so many threads, or one a core; what comes out is in the order of the
-/// subjects. `takes` says what a run takes, for the user who watches its [`Effort`].
+/// Makes all runs on `threads` threads, or one for each core. Results are in the order of the
+/// subjects. `takes` estimates the effort of a run, for the progress bar ([`Effort`]).
 pub(super) fn run_all<K: Clone + Display + Sync, R: Send, E: Send>(
     subjects: &[K],
     seeds: Seeds,
@@ -64,7 +64,7 @@ pub(super) fn run_all<K: Clone + Display + Sync, R: Send, E: Send>(
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0) as usize);
     let mut ended: Vec<Result<R, E>> = match pool.build() {
         Ok(pool) => pool.install(|| made.collect()),
-        // The process may have no more threads: those of others will do.
+        // If the process cannot start more threads, use those of the current pool.
         Err(_) => made.collect(),
     };
     subjects
@@ -76,18 +76,18 @@ pub(super) fn run_all<K: Clone + Display + Sync, R: Send, E: Send>(
         .collect()
 }
 
-/// How the runs of a kind are printed.
+/// How runs of one kind are printed.
 pub(super) struct Printed<'a, R: 'static> {
     pub columns: &'static [Column<R>],
-    /// All names of structures in memory.
+    /// The names of all structures in memory.
     pub structures: &'a [&'a str],
-    /// What was compared, in lines.
+    /// Describes what was compared, in lines of text.
     pub about: &'a dyn Fn(&R) -> Vec<String>,
-    /// Why the first rows are ahead.
+    /// Explains why the first rows are ahead.
     pub reasons: fn(&Standing<'_, R>, Advice) -> Vec<String>,
 }
 
-/// Prints what was measured, and says what was not; `suits` tells whether a device would do.
+/// Prints measurements and notes failures. `suits` tells whether a device would do.
 pub(super) fn report<K: Display, R: Measured, E: Refusal>(
     args: &Args,
     device: &DeviceSpec,
@@ -133,7 +133,7 @@ pub(super) fn report<K: Display, R: Measured, E: Refusal>(
     })
 }
 
-/// Why runs failed, and the rows to which each reason applies.
+/// The reasons why runs failed, each with the rows to which it applies.
 #[derive(Default)]
 pub(super) struct Failed(Vec<(String, Vec<String>)>);
 
@@ -145,7 +145,7 @@ impl Failed {
         }
     }
 
-    /// Says each reason once: for `all` rows without their names.
+    /// Notes each reason once. If it applies to `all` rows, their names are left out.
     pub(super) fn note(&self, all: usize) {
         for (why, rows) in &self.0 {
             match rows.len() == all && all > 1 {
@@ -201,7 +201,7 @@ fn print<R: Measured>(args: &Args, rows: &[Row<R>], printed: &Printed<'_, R>) {
     }
 }
 
-/// What can be set in a comparison.
+/// The settings that the comparison allows to change.
 fn advice(args: &Args) -> Advice {
     Advice {
         is_stack: args.host.stack.is_some(),
@@ -211,7 +211,7 @@ fn advice(args: &Args) -> Advice {
     }
 }
 
-/// What the figures of a comparison are.
+/// Says what kind of time the figures are.
 fn times(args: &Args) -> String {
     let seeds = match args.seeds {
         Some(count) if count > 1 => format!("means over {count} seeds"),
@@ -220,7 +220,7 @@ fn times(args: &Args) -> String {
     format!("Times and rates are virtual, and {seeds}.")
 }
 
-/// The comparison as a page.
+/// The comparison as an HTML page.
 fn page_of<R: Measured>(args: &Args, rows: &[Row<R>], printed: &Printed<'_, R>) -> String {
     let standing = Standing::of(rows);
     let table = Table::new(printed.columns, &standing);

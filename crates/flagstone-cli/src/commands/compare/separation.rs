@@ -1,36 +1,36 @@
-//! What separates the first row of a comparison from the last, and whether a device is saturated.
+//! Finds the cause of the difference between first and last row, and detects saturated devices.
 //!
-//! In a closed loop a transaction takes a share of the time of all planes, and this time is what
-//! the planes did for the host, the collection and the protocol, what they held, and idle time
-//! ([`Occupied`]). So the difference of two rows is the sum of five differences. Where idle time
-//! has the most of it, something made clients wait, and the waits of a transaction tell what. At an
-//! arrival rate both rows take the same time of the planes a transaction, and its waits alone tell.
+//! In a closed loop each transaction uses a share of the time of all planes. That time consists of
+//! work for the host, for collection and for the protocol, of time held, and of idle time
+//! ([`Occupied`]), so the difference of two rows is the sum of five differences. If idle time has
+//! most of it, clients were waiting, and the waits of transactions give the cause. At a fixed
+//! arrival rate both rows have equal plane time per transaction, and only the waits tell.
 //!
-//! A cause is what has more than half of the difference. There may be none. Where both rows have
-//! the same level of isolation, a wait for it is one for what other transactions read, write and
-//! commit, and what these take longer is the cause, if they do.
+//! The cause is the part with more than half of the difference; there may be none. If both rows
+//! have the same isolation level, waits for isolation result from what other transactions do, so
+//! the cause is looked for in the other parts, if these have grown.
 
 use super::standing::{Measured, Row, Standing};
 use super::table::{millis, whole};
 use flagstone_lab::occupied::Occupied;
 
-/// Share of the time from which on planes or channels are said to be saturated.
+/// Planes or channels are called saturated from this share of the time on.
 const SATURATED: f64 = 0.95;
 
-/// What can be set in the comparison that was made.
+/// The options that this comparison allows to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Advice {
-    /// Whether databases are compared, for which there is no `--over` and no `--isolation`.
+    /// Whether databases are compared, which have neither `--over` nor `--isolation`.
     pub is_stack: bool,
-    /// Whether transactions are drawn, so that their size is a setting.
+    /// Whether transactions are generated, so that their size can be set.
     pub is_drawn: bool,
-    /// Whether one level of isolation was asked for.
+    /// Whether one isolation level was asked for.
     pub isolated: bool,
-    /// Whether transactions are rolled back that were not in the trace.
+    /// Whether transactions are rolled back beyond those in the trace.
     pub aborts: bool,
 }
 
-/// What separates two rows most.
+/// The main cause of the difference between two rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cause {
     Isolation,
@@ -57,7 +57,7 @@ impl Cause {
         }
     }
 
-    /// What makes the difference smaller, if the same command takes it.
+    /// Says which option would reduce the difference, if the same command accepts it.
     fn change(self, advice: Advice) -> Option<&'static str> {
         let Advice {
             is_stack,
@@ -78,10 +78,10 @@ impl Cause {
     }
 }
 
-/// By how much more a transaction takes, a part that has a name.
+/// One part of a difference: nanoseconds for each transaction, its name, and its cause.
 type Part = (f64, &'static str, Cause);
 
-/// Whether a device is saturated, and what separates the first row from the last.
+/// Says whether a device is saturated, and what separates the first row from the last.
 pub(super) fn lines<R: Measured>(standing: &Standing<'_, R>, advice: Advice) -> Vec<String> {
     let mut lines: Vec<String> = saturated(standing).into_iter().collect();
     let (first, last) = (standing.first(), standing.contenders().last());
@@ -110,7 +110,7 @@ fn saturated<R: Measured>(standing: &Standing<'_, R>) -> Option<String> {
     })
 }
 
-/// How much more a transaction takes of the time of planes.
+/// The difference in plane time for each transaction, by what the time was used for.
 fn of_planes<R: Measured>(first: &Row<R>, last: &Row<R>) -> [Part; 5] {
     let more = |of: fn(&Occupied) -> u64| {
         let each = |run: &R| of(run.occupied()) as f64 / run.committed() as f64;
@@ -125,7 +125,7 @@ fn of_planes<R: Measured>(first: &Row<R>, last: &Row<R>) -> [Part; 5] {
     ]
 }
 
-/// How much longer a transaction waits.
+/// The difference in response time for each transaction, by what it waited for.
 fn of_waits<R: Measured>(first: &Row<R>, last: &Row<R>) -> [Part; 3] {
     let more = |of: &dyn Fn(&R) -> f64| last.mean(of) - first.mean(of);
     let [isolation, commit] = [0, 1].map(|nth| more(&|run| run.waits()[nth]));
@@ -141,13 +141,13 @@ fn sum(parts: &[Part]) -> f64 {
     parts.iter().map(|part| part.0).sum()
 }
 
-/// The part that has more than half of the whole.
+/// The part with more than half of the sum.
 fn most(parts: &[Part]) -> Option<&Part> {
     let half = sum(parts) / 2.0;
     parts.iter().find(|part| half > 0.0 && part.0 > half)
 }
 
-/// The cause of a difference, if one has more than half of it.
+/// The cause of the difference, if one part has more than half of it.
 fn cause<R: Measured>(first: &Row<R>, last: &Row<R>) -> Option<Cause> {
     let waits = of_waits(first, last);
     let of_waits = || {
@@ -172,7 +172,7 @@ fn cause<R: Measured>(first: &Row<R>, last: &Row<R>) -> Option<Cause> {
     }
 }
 
-/// The largest part first, with its sign; what rounds to nothing is left out.
+/// Describes the parts, the largest first, with signs. Negligible parts are left out.
 fn told(parts: &mut [Part]) -> String {
     parts.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
     let told = parts.iter().filter(|part| part.0.abs() >= 1e4);
@@ -242,7 +242,7 @@ mod tests {
         outcomes.map(|outcome| row(outcome.ended)).collect()
     }
 
-    /// By how much more of the time of the device a transaction of the second row takes.
+    /// How much more device time a transaction of the second row takes, as a share.
     fn gap([first, last]: &[Row<ReplayRecord>; 2]) -> f64 {
         let rate = |row: &Row<ReplayRecord>| row.mean(Measured::rate);
         rate(first) / rate(last) - 1.0
@@ -252,7 +252,7 @@ mod tests {
         rows(options).try_into().expect("two protocols")
     }
 
-    /// Without what is blamed less than half of the difference is left.
+    /// Without the blamed cause, less than half of the difference must remain.
     #[test]
     fn without_what_is_blamed_the_difference_goes() {
         let small = "--workload uniform --requests 24000 --fill 0.3 --protocols seal,aw";

@@ -1,4 +1,4 @@
-//! `flagstone compare --stack`: the same transactions on databases, side by side.
+//! `flagstone compare --stack`: runs the same transactions on several database stacks.
 
 use super::report::{Outcome, Printed, Refusal, report, run_all};
 use super::separation;
@@ -50,7 +50,7 @@ impl HostArgs {
     }
 }
 
-/// What is played.
+/// The transactions to run.
 enum Kept {
     Trace(Recording),
     Scripts(Input),
@@ -170,7 +170,7 @@ fn closed(
         terms: Terms {
             clients: args.clients.unwrap_or(super::CLIENTS),
             speedup: args.speedup,
-            // Stacks are compared as they are by themselves, on a device whose collector works.
+            // Stacks have their default settings; the device is collecting garbage.
             locks: None,
             steal: None,
             overwrite: true,
@@ -182,7 +182,7 @@ fn closed(
             abort_ratio: args.abort_ratio,
             fill: args.fill.unwrap_or(super::FILL),
             warm_up: args.host.warm_up.unwrap_or(0),
-            // The whole trace.
+            // Replay the whole trace.
             transactions: u64::MAX,
             seed,
             check: false,

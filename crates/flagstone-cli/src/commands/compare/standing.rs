@@ -1,47 +1,47 @@
-//! Which row is ahead, and whether that can be said: ranks, ties, and what does not keep up.
+//! Ranks the rows of a comparison, with ties and rows that do not keep up with the arrivals.
 //!
-//! In a closed loop rows are ranked by the transactions that they commit in a second. At an arrival
-//! rate all rows that keep up commit as many, so they are ranked by the 99th percentile of the
-//! response time.
+//! In a closed loop rows are ranked by committed transactions per second. At an arrival rate all
+//! rows that keep up commit equally many, so they are ranked by the 99th percentile of the response
+//! time.
 //!
-//! Rows tie with the first where their ranges over the seeds overlap. One seed shows no range; then
-//! what is less than [`Figure::margin`] behind is said to be so near that another seed can change
-//! it. A row that does not keep up with the arrivals ranks behind all that do.
+//! A row ties with the first if their ranges over the seeds overlap. A single seed has no range;
+//! then a row less than [`Figure::margin`] behind is reported as so near that another seed could
+//! change the order. Rows that do not keep up with the arrivals rank behind all others.
 
 use flagstone_lab::occupied::Occupied;
 use flagstone_lab::replay::Latency;
 use serde::Serialize;
 
-/// What is compared: one run, of one protocol or stack with one seed.
+/// The result of one run, of one protocol or stack with one seed.
 pub(super) trait Measured: Serialize {
-    /// The protocol or stack.
+    /// The name of the protocol or stack.
     fn name(&self) -> &str;
-    /// Whether it keeps transactions together at all; the control does not.
+    /// Whether transactions are atomic; those of the control are not.
     fn is_atomic(&self) -> bool;
-    /// Transactions that it committed.
+    /// The number of committed transactions.
     fn committed(&self) -> u64;
-    /// These in a second of virtual time.
+    /// Committed transactions per second of virtual time.
     fn rate(&self) -> f64;
-    /// Their response times.
+    /// The response times of the committed transactions.
     fn response(&self) -> &Latency;
-    /// How far transactions may overlap: a level, or what locks are for.
+    /// The isolation level, or what locks protect.
     fn isolation(&self) -> &str;
-    /// Of their response times, the mean wait for isolation and the mean commit, in nanoseconds.
+    /// Mean nanoseconds of a response time spent waiting for isolation, and in the commit.
     fn waits(&self) -> [f64; 2];
-    /// For how long planes and channels were occupied, and by what.
+    /// For how long planes and channels were occupied, and with what.
     fn occupied(&self) -> &Occupied;
-    /// Whether transactions arrive by themselves, and not when their clients are ready.
+    /// Whether this is an open loop: transactions arrive whether or not clients are ready.
     fn is_open(&self) -> bool;
-    /// How many arrive in a second, of an open loop in which they do not arrive at once.
+    /// Arrivals per second in an open loop; `None` if all arrive at once or the loop is closed.
     fn arrivals(&self) -> Option<f64>;
-    /// Whether more arrives than ends.
+    /// Whether transactions arrive faster than they end.
     fn is_saturated(&self) -> bool;
-    /// Leaves out what depends on the machine.
+    /// Removes figures that depend on the machine.
     fn forget_timing(&mut self);
 }
 
-/// A record as [`Measured`]: its fields for the name, for what it committed and for its isolation,
-/// and the name of the control.
+/// Implements [`Measured`] for a record. The arguments name its fields for the name, the number of
+/// commits and the isolation, and the name of the control.
 macro_rules! measured {
     ($record:ty, $name:ident, $committed:ident, $isolation:ident, $control:literal) => {
         impl Measured for $record {
@@ -98,7 +98,7 @@ macro_rules! measured {
 
 pub(super) use measured;
 
-/// The runs of one protocol or stack, one a seed, and at least one.
+/// The runs of one protocol or stack: at least one, one for each seed.
 #[derive(Debug)]
 pub(super) struct Row<R> {
     pub runs: Vec<R>,
@@ -109,17 +109,17 @@ impl<R: Measured> Row<R> {
         self.runs[0].name()
     }
 
-    /// The mean over the seeds.
+    /// The mean of a figure over the seeds.
     pub(super) fn mean(&self, of: impl Fn(&R) -> f64) -> f64 {
         self.runs.iter().map(of).sum::<f64>() / self.runs.len() as f64
     }
 
-    /// Whether it committed something with every seed.
+    /// Whether transactions were committed with every seed.
     pub(super) fn commits(&self) -> bool {
         self.runs.iter().all(|run| run.committed() > 0)
     }
 
-    /// Whether it falls behind the arrivals with any seed.
+    /// Whether the row falls behind the arrivals with some seed.
     pub(super) fn is_saturated(&self) -> bool {
         self.runs.iter().any(R::is_saturated)
     }
@@ -129,12 +129,12 @@ impl<R: Measured> Row<R> {
     }
 }
 
-/// What rows are ranked by.
+/// The figure by which rows are ranked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Figure {
-    /// Transactions committed in a second: in a closed loop.
+    /// In a closed loop: committed transactions per second.
     Rate,
-    /// The 99th percentile of the response time: at an arrival rate.
+    /// At an arrival rate: the 99th percentile of the response time.
     Tail,
 }
 
@@ -146,16 +146,16 @@ impl Figure {
         }
     }
 
-    /// The least and the largest over the seeds.
+    /// The smallest and the largest figure over the seeds.
     pub(super) fn range<R: Measured>(self, row: &Row<R>) -> (f64, f64) {
         let figures = row.runs.iter().map(|run| self.of(run));
         let least = figures.clone().fold(f64::INFINITY, f64::min);
         (least, figures.fold(0.0, f64::max))
     }
 
-    /// The share by which a row has to be ahead for one seed to show it. Over six seeds rates
-    /// differed by up to 6 % on three workloads; over three, percentiles by up to 30 %, near
-    /// saturation most (docs/compare.md).
+    /// The lead that is significant with a single seed, as a share. Over six seeds rates differed
+    /// by up to 6 % on three workloads; over three seeds percentiles differed by up to 30 %, most
+    /// near saturation (docs/compare.md).
     pub(super) fn margin(self) -> f64 {
         match self {
             Figure::Rate => 0.10,
@@ -170,7 +170,7 @@ impl Figure {
         }
     }
 
-    /// How far a row is behind the first, as a share of the first.
+    /// How far a row is behind the first, relative to the first.
     fn behind<R: Measured>(self, row: &Row<R>, first: &Row<R>) -> f64 {
         let ratio = row.mean(|run| self.of(run)) / first.mean(|run| self.of(run));
         match self {
@@ -179,18 +179,18 @@ impl Figure {
         }
     }
 
-    /// Whether what one row reaches with some seed, the other reaches with some.
+    /// Whether the ranges of two rows over the seeds overlap.
     fn overlap<R: Measured>(self, one: &Row<R>, other: &Row<R>) -> bool {
         let ((low, high), (least, most)) = (self.range(one), self.range(other));
         low <= most && least <= high
     }
 }
 
-/// Rows in their order.
+/// The rows in the order of their rank.
 #[derive(Debug)]
 pub(super) struct Standing<'a, R> {
     pub by: Figure,
-    /// The best first.
+    /// The rows, the best first.
     pub rows: Vec<&'a Row<R>>,
 }
 
@@ -213,13 +213,13 @@ impl<'a, R: Measured> Standing<'a, R> {
         Standing { by, rows }
     }
 
-    /// The first of those that can be: what commits, keeps transactions together and keeps up.
+    /// The first row that contends: it commits, is atomic and keeps up with the arrivals.
     pub(super) fn first(&self) -> Option<&'a Row<R>> {
         self.contenders().next()
     }
 
-    /// The first, and those that are not clearly behind it: which tie with it over the seeds, or,
-    /// with one seed, are so near that another seed can change it.
+    /// The first row and those not clearly behind it. These tie with it over the seeds; or, with
+    /// one seed, they are so near that another seed could change the order.
     pub(super) fn near(&self) -> Vec<&'a Row<R>> {
         let Some(first) = self.first() else {
             return Vec::new();
@@ -232,23 +232,23 @@ impl<'a, R: Measured> Standing<'a, R> {
         std::iter::once(first).chain(others).collect()
     }
 
-    /// Those that can be first, in order.
+    /// The rows that contend for the first place, in order.
     pub(super) fn contenders(&self) -> impl Iterator<Item = &'a Row<R>> {
         self.rows.iter().copied().filter(|row| row.contends())
     }
 
-    /// What the others are beside: the first, or the best of those that cannot be.
+    /// The row with which others are compared: the first contender, or else the best row.
     pub(super) fn measure(&self) -> Option<&'a Row<R>> {
         let any = || self.rows.iter().copied().find(|row| row.commits());
         self.first().or_else(any)
     }
 
-    /// How many runs a row has.
+    /// The number of runs of each row.
     pub(super) fn seeds(&self) -> usize {
         self.rows.first().map_or(0, |row| row.runs.len())
     }
 
-    /// The order of the rows in sentences, as far as the seeds show it.
+    /// Describes the order of the rows in sentences, as far as the seeds support it.
     pub(super) fn verdict(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.rows.iter().any(|row| row.commits()) {
@@ -287,7 +287,7 @@ impl<'a, R: Measured> Standing<'a, R> {
         rows.map(|row| row.name()).collect()
     }
 
-    /// The first row, and the rows that are not clearly behind it.
+    /// Describes the first row, and those not clearly behind it.
     fn lead(&self, first: &Row<R>, next: &Row<R>) -> String {
         let (by, name) = (self.by.name(), first.name());
         let behind = |row: &Row<R>| self.by.behind(row, first);
@@ -321,7 +321,7 @@ impl<'a, R: Measured> Standing<'a, R> {
     }
 }
 
-/// Names in a sentence.
+/// Joins names for a sentence.
 fn list(names: &[&str]) -> String {
     match names {
         [] => String::new(),

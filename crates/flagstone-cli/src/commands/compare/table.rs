@@ -1,5 +1,5 @@
-//! Tables of a comparison: their columns, which of them fit, and what each says; for people, for
-//! Markdown, for spreadsheets.
+//! Tables of a comparison, as text, Markdown and CSV: the columns, their meaning, and which of them
+//! fit the width.
 
 use super::page;
 use super::standing::{Figure, Measured, Row, Standing};
@@ -8,36 +8,36 @@ use flagstone_lab::chart::escape;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Columns that a table may take where nothing tells how wide the terminal is: a file or a pipe.
+/// The width of a table in characters if the output is a file or a pipe.
 const WIDTH: usize = 100;
 
-/// A column.
+/// A column of the table.
 pub(super) struct Column<R> {
     pub heading: &'static str,
-    /// What it says, in a few words, for the lines below the table and for --help.
+    /// A short definition, printed below the table and by --help.
     pub says: &'static str,
-    /// Columns of lower rank go first where not all fit.
+    /// Columns of lower rank are dropped first if not all fit.
     pub rank: u8,
     pub cell: Cell<R>,
 }
 
-/// What a column has in a row.
+/// How the cell of a row is computed.
 pub(super) enum Cell<R> {
-    /// A word, which all seeds have in common.
+    /// A word that is the same for all seeds.
     Word(fn(&R) -> String),
-    /// A number, the mean over the seeds, and how it is written.
+    /// The mean of a number over the seeds, and its format.
     Number(fn(&R) -> f64, fn(f64) -> String),
-    /// A number that is of what was committed.
+    /// As `Number`, for figures of committed transactions; a dash if there are none.
     Committed(fn(&R) -> f64, fn(f64) -> String),
-    /// The figure that rows are ranked by, as a multiple of the first row's.
+    /// The figure by which rows are ranked, as a multiple of the first row's.
     Relative,
-    /// The least and the largest of that figure over the seeds, and how it is written.
+    /// The range of that figure over the seeds, and its format.
     Range(Figure, fn(f64) -> String),
-    /// Whether it keeps up with the arrivals.
+    /// Whether the row keeps up with the arrivals.
     KeepsUp,
 }
 
-/// Nanoseconds as milliseconds.
+/// Formats nanoseconds as milliseconds.
 pub(super) fn millis(ns: f64) -> String {
     let ms = ns / 1e6;
     if ms < 10.0 {
@@ -59,7 +59,7 @@ pub(super) fn hundredths(number: f64) -> String {
     format!("{number:.2}")
 }
 
-/// How wide what is printed may be: as the terminal, if there is one.
+/// The width of the terminal, or [`WIDTH`] if there is none.
 pub(super) fn width() -> usize {
     comfy_table::Table::new()
         .width()
@@ -71,7 +71,7 @@ impl<R: Measured> Column<R> {
         matches!(self.cell, Cell::Word(_))
     }
 
-    /// Whether it says something of rows like these.
+    /// Whether the column is meaningful for these rows.
     fn applies(&self, standing: &Standing<'_, R>) -> bool {
         match self.cell {
             Cell::Range(by, _) => by == standing.by && standing.seeds() > 1,
@@ -105,7 +105,7 @@ impl<R: Measured> Column<R> {
     }
 }
 
-/// The columns that protocols and databases have in common.
+/// The columns that comparisons of protocols and of databases share.
 impl<R: Measured> Column<R> {
     pub(super) const RATE: Column<R> = Column {
         heading: "tx/s",
@@ -164,7 +164,7 @@ impl<R: Measured> Column<R> {
     };
 }
 
-/// How planes and channels spent the time.
+/// Columns for how the time of planes and channels was used.
 impl<R: Measured> Column<R> {
     pub(super) const PLANES: Column<R> = Column {
         heading: "busy %",
@@ -203,10 +203,10 @@ impl<R: Measured> Column<R> {
     };
 }
 
-/// A table with all the columns that say something of its rows.
+/// A table with all columns that are meaningful for its rows.
 pub(super) struct Table<R: 'static> {
     columns: Vec<&'static Column<R>>,
-    /// By row, then column.
+    /// The cells by row, then by column.
     cells: Vec<Vec<String>>,
 }
 
@@ -220,12 +220,12 @@ impl<R: Measured> Table<R> {
         }
     }
 
-    /// The same with the columns that fit so many characters, by their rank.
+    /// Drops columns of lowest rank until the table fits `width` characters.
     #[must_use]
     pub(super) fn fit(mut self, width: usize) -> Table<R> {
         let taken = |at: usize| {
             let cells = self.cells.iter().map(|row| row[at].chars().count());
-            // A blank on each side; the last one is cut off.
+            // One blank on each side. The last blank of a line is cut off.
             2 + cells.fold(self.columns[at].heading.chars().count(), usize::max)
         };
         let mut order: Vec<usize> = (0..self.columns.len()).collect();
@@ -247,7 +247,7 @@ impl<R: Measured> Table<R> {
         self
     }
 
-    /// For people.
+    /// The table as lines of text.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut table = plain_table();
         table.set_content_arrangement(comfy_table::ContentArrangement::Disabled);
@@ -262,21 +262,21 @@ impl<R: Measured> Table<R> {
         text.lines().map(|line| line.trim_end().into()).collect()
     }
 
-    /// What its columns say, those that their headings do not.
+    /// The definitions of those columns whose headings do not explain them.
     pub(super) fn legend(&self) -> String {
         let said = self.columns.iter().filter(|column| !column.is_word());
         let said = said.map(|column| format!("{}: {}", column.heading, column.says));
         said.collect::<Vec<_>>().join("; ")
     }
 
-    /// For a page: the column that rows are ranked by has bars.
+    /// The table as HTML, with bars in the column by which rows are ranked.
     pub(super) fn html(&self, standing: &Standing<'_, R>) -> String {
         let heads: Vec<&str> = self.columns.iter().map(|column| column.heading).collect();
         let ranked = match standing.by {
             Figure::Rate => "tx/s",
             Figure::Tail => "p99",
         };
-        // What rows are ranked by comes first: a telephone shows two columns.
+        // The column of the rank comes second, since a telephone shows only two columns.
         let mut order: Vec<usize> = (0..heads.len()).collect();
         order[1..].sort_by_key(|&at| heads[at] != ranked);
         let figure = |row: &&Row<R>| row.mean(|run| standing.by.of(run));
@@ -295,7 +295,7 @@ impl<R: Measured> Table<R> {
         page::table(&heads, &lines.collect::<Vec<_>>())
     }
 
-    /// For Markdown.
+    /// The table in Markdown.
     pub(super) fn markdown(&self) -> Vec<String> {
         let line = |cells: &[String]| format!("| {} |", cells.join(" | "));
         let heads: Vec<String> = self.columns.iter().map(|c| c.heading.into()).collect();
@@ -309,7 +309,7 @@ impl<R: Measured> Table<R> {
     }
 }
 
-/// Text in lines of at most so many characters, broken between words.
+/// Breaks text between words into lines of at most `width` characters.
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut taken = 0;
@@ -330,7 +330,7 @@ pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// The columns of a table and what they say, for --help and the documents.
+/// Headings and definitions of columns, for --help and the documentation.
 pub(super) fn definitions<R>(columns: &[Column<R>]) -> Vec<String> {
     const INDENT: usize = 14;
     let mut lines = Vec::new();
@@ -343,8 +343,8 @@ pub(super) fn definitions<R>(columns: &[Column<R>]) -> Vec<String> {
     lines
 }
 
-/// Comma-separated values with full precision: the fields of the records, nested ones joined. The
-/// columns are the same whatever was compared: `structures` names all that may take memory.
+/// Comma-separated values with full precision. Nested fields of the records are flattened. The
+/// columns do not depend on what was compared: `structures` names all memory columns.
 pub(super) fn csv<R: Serialize>(records: &[&R], structures: &[&str]) -> Vec<String> {
     let flat: Vec<Vec<(String, String)>> = records
         .iter()
@@ -375,7 +375,7 @@ pub(super) fn csv<R: Serialize>(records: &[&R], structures: &[&str]) -> Vec<Stri
     lines
 }
 
-/// Settings in one field, so that there are as many columns whatever was set.
+/// All settings joined into one field, so that the number of columns is constant.
 fn joined(settings: &Value) -> String {
     let each = settings.as_object().into_iter().flatten();
     let each = each.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));

@@ -1,4 +1,4 @@
-//! How fast a store commits here, as a table.
+//! `flagstone store bench`: measures the speed of commits and prints a table.
 
 use crate::commands::{Failure, mebibytes, note, plain_table, progress_bar, protocol_of, say};
 use flagstone_lab::stores::bench::{BenchTimes, StoreBench, Times};
@@ -55,7 +55,7 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
     };
     let pages = args.megabytes * 256;
     let mut options = OpenOptions::default().with_protocol(protocol_of(&args.protocol)?);
-    // Protocols whose stores do not grow get room for what they hold, and half as much again.
+    // A store that cannot grow starts with room for its contents and half as much again.
     if options.protocol != OpenOptions::default().protocol {
         options.bytes = u64::from(args.megabytes) << 20;
         options.bytes += options.bytes / 2;
@@ -151,11 +151,11 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Pages that are written between two times at which the store is idle.
+/// The number of pages written between two idle times of the store.
 const IDLE_AFTER: u32 = 1_000;
 
-/// Counts what bounds of the space cost, with blocks collected in steps, while the store is idle,
-/// and at once.
+/// Counts the cost of each bound of space, for three ways to collect blocks: in steps, while the
+/// store is idle, and all at once.
 fn count(args: &Bench) -> Result<ExitCode, Failure> {
     let rounds = 4;
     let pages = args.megabytes * 256;
@@ -236,7 +236,7 @@ fn count(args: &Bench) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Options for a store with a key. Any key costs the same.
+/// Options for an encrypted store. The key is arbitrary, since any key costs the same.
 fn keyed(options: &OpenOptions) -> Result<OpenOptions, Failure> {
     #[cfg(feature = "encryption")]
     {

@@ -1,4 +1,4 @@
-//! Power cuts under stores in memory, and processes that are killed while they commit to a file.
+//! Power cuts of stores in memory, and kills of processes that commit to a file.
 
 use super::key::no_encryption;
 use super::rot;
@@ -179,7 +179,7 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(violated)))
 }
 
-/// A run of this command.
+/// The id of any run of `store break`.
 #[derive(Debug, Clone, Copy)]
 enum AnyRun {
     Cuts(StoreRunId),
@@ -198,7 +198,7 @@ impl FromStr for AnyRun {
     }
 }
 
-/// Damages stores of these protocols.
+/// Runs campaigns that damage stores of these protocols.
 fn break_by_rot(args: &Break, protocols: Vec<Kind>) -> Result<ExitCode, Failure> {
     if !RotRunId::has(args.lie) {
         return Err(Failure::Usage(format!(
@@ -222,7 +222,7 @@ fn break_by_rot(args: &Break, protocols: Vec<Kind>) -> Result<ExitCode, Failure>
     Ok(ExitCode::from(u8::from(is_silent)))
 }
 
-/// Damages superblocks.
+/// Runs campaigns that damage superblocks.
 fn break_heads(args: &Break, protocols: &[Kind]) -> Result<ExitCode, Failure> {
     let mut violated = false;
     for &protocol in protocols {
@@ -270,7 +270,7 @@ fn break_heads(args: &Break, protocols: &[Kind]) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(violated)))
 }
 
-/// Refuses a chip beside runs that have none, and the other way round.
+/// Refuses --on-chip for runs without a chip, and the control that needs a chip without it.
 fn no_chip_for(subject: StoreSubject, lie: Lie, on_chip: bool) -> Result<(), Failure> {
     if on_chip && subject == StoreSubject::Tables {
         return Err(Failure::Usage(

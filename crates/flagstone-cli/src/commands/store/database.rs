@@ -1,5 +1,5 @@
-//! The check of a database in a store: SQLite does it, in the program `flagstone-sqlite`, since
-//! this one has no SQLite.
+//! Checks the database in a store. The program `flagstone-sqlite` does it, since this program does
+//! not contain SQLite.
 
 use super::Of;
 use crate::commands::Failure;
@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 
 const PROGRAM: &str = "flagstone-sqlite";
 
-/// What SQLite finds wrong with the database in a store; nothing if it is well.
+/// The problems that SQLite finds in the database; empty if there are none.
 pub(super) fn wrong(of: &Of) -> Result<Vec<String>, Failure> {
     let key = of.key.arguments()?;
     let run = |program: PathBuf| {
@@ -36,7 +36,7 @@ pub(super) fn wrong(of: &Of) -> Result<Vec<String>, Failure> {
     })
 }
 
-/// The verdict that the program prints.
+/// Parses the findings that `flagstone-sqlite` prints.
 fn read(out: &Output) -> Option<Vec<String>> {
     let verdict: Value = serde_json::from_slice(&out.stdout).ok()?;
     let wrong = verdict["wrong"].as_array()?.iter();

@@ -1,5 +1,5 @@
-//! Keys of stores that are encrypted: from a file, a variable, or a prompt; never from the command
-//! line, which other users of a machine can read.
+//! Keys of encrypted stores: from a file, an environment variable or a prompt. Never from the
+//! command line, which other users of the machine can read.
 
 use crate::commands::Failure;
 use flagstone_store::{KeySource, OpenOptions, StoreError};
@@ -22,7 +22,7 @@ pub(super) struct KeyArgs {
 }
 
 impl KeyArgs {
-    /// Options with the key that the arguments name, if they name one.
+    /// Adds the key that the arguments name to `options`, if they name one.
     pub(super) fn give_to(&self, options: OpenOptions) -> Result<OpenOptions, Failure> {
         #[cfg(feature = "encryption")]
         {
@@ -37,7 +37,7 @@ impl KeyArgs {
         }
     }
 
-    /// Options with the key that a new store is to have.
+    /// Adds a key for a new store to `options`.
     pub(super) fn lock(&self, options: OpenOptions) -> Result<OpenOptions, Failure> {
         #[cfg(feature = "encryption")]
         {
@@ -52,7 +52,7 @@ impl KeyArgs {
         }
     }
 
-    /// The arguments for a key in a file or a variable.
+    /// Arguments that name a key in a file or an environment variable.
     #[cfg(feature = "encryption")]
     pub(super) fn named(key_file: Option<PathBuf>, key_env: Option<String>) -> KeyArgs {
         KeyArgs {
@@ -62,13 +62,12 @@ impl KeyArgs {
         }
     }
 
-    /// Whether any key is named.
+    /// Whether the arguments name a key.
     pub(super) fn is_some(&self) -> bool {
         self.source().is_some() || self.passphrase
     }
 
-    /// What to say of an error: how to name a key that is missing, and how to copy a store that is
-    /// in use.
+    /// Adds advice to an error: how to name a missing key, or how to copy a store that is in use.
     pub(super) fn advise(&self, error: StoreError) -> Failure {
         let is_missing = matches!(error, StoreError::Key(_)) && !self.is_some();
         let is_in_use = matches!(error, StoreError::InUse { .. });
@@ -83,7 +82,7 @@ impl KeyArgs {
         }
     }
 
-    /// The arguments that name the key to another program.
+    /// The arguments that name the same key to another program.
     pub(super) fn arguments(&self) -> Result<Vec<OsString>, Failure> {
         if self.passphrase {
             return Err(Failure::Usage(
@@ -99,7 +98,7 @@ impl KeyArgs {
         })
     }
 
-    /// The place of the key, unless it is asked for.
+    /// The source of the key, unless it is a prompt.
     fn source(&self) -> Option<KeySource> {
         let file = self.key_file.clone().map(KeySource::File);
         file.or_else(|| self.key_env.clone().map(KeySource::Variable))
@@ -114,7 +113,7 @@ const IN_USE: &str = "the process that has it copies and checks it while it goes
 const NO_ENCRYPTION: &str = "this program was built without encryption: `cargo build --release \
                              -p flagstone-cli --features encryption` builds it with it";
 
-/// What a program without encryption says.
+/// The error of a program that was built without encryption.
 pub(super) fn no_encryption() -> Failure {
     Failure::Usage(NO_ENCRYPTION.into())
 }
@@ -127,7 +126,7 @@ mod given {
     use std::io::IsTerminal;
 
     impl KeyArgs {
-        /// The key that the arguments name, if they name one. `what` is what a prompt asks for.
+        /// Reads the key that the arguments name, if any. `what` is the text of a prompt.
         pub(in crate::commands::store) fn read(&self, what: &str) -> Result<Option<Key>, Failure> {
             if let Some(source) = self.source() {
                 let key = source.read();
@@ -141,8 +140,8 @@ mod given {
             }
         }
 
-        /// As [`KeyArgs::read`], for a key that is to lock something: a passphrase is asked for
-        /// where nothing is named, and twice.
+        /// Like [`KeyArgs::read`], for a new key. If the arguments name none, asks for a
+        /// passphrase, and asks twice.
         pub(in crate::commands::store) fn choose(&self, what: &str) -> Result<Key, Failure> {
             match self.passphrase || !self.is_some() {
                 true => ask(what, true),
@@ -151,7 +150,7 @@ mod given {
         }
     }
 
-    /// Asks for a passphrase, which is not shown.
+    /// Asks for a passphrase without showing it.
     fn ask(what: &str, twice: bool) -> Result<Key, Failure> {
         if !std::io::stdin().is_terminal() {
             return Err(Failure::Usage(format!(

@@ -1,4 +1,4 @@
-//! What a store is and holds, whether it is whole, what was written to it: nothing is changed.
+//! Commands that only read a store: `info`, `check`, `wear` and `dump`.
 
 use super::key::KeyArgs;
 use super::{Of, as_json, open};
@@ -13,13 +13,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-/// What a check says of tables that are as they should be.
+/// The verdict of a check on intact tables.
 pub(super) const TABLES_WELL: &str = "every node and every page of the tables is in order";
 
-/// What a check says of a database in which SQLite finds nothing wrong.
+/// The verdict of a check on a database in which SQLite finds no problem.
 const DATABASE_WELL: &str = "the database is well: SQLite has checked it (integrity_check)";
 
-/// Bytes of a line of `dump --page`.
+/// Bytes in a line of `dump --page`.
 const LINE_BYTES: usize = 16;
 
 #[derive(Debug, clap::Args)]
@@ -48,7 +48,7 @@ pub(super) struct Check {
     sqlite: bool,
 }
 
-/// What a check says of a store with a database that nobody has checked.
+/// The note of a check on a store with a database that was not checked.
 const DATABASE_UNCHECKED: &str = "checked are the pages and books of the store, and not the \
                                   database in them: `--sqlite` has SQLite check that as well";
 
@@ -76,7 +76,7 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What is to be known of a database with the ends of its pages apart.
+/// The note on a database that stores the ends of its pages separately.
 pub(super) const APART: &str = "The ends of its pages are apart, which costs a page more a commit: \
                                 `VACUUM` mends that for pages of 4096 bytes";
 
@@ -140,7 +140,7 @@ pub(super) fn check(args: &Check) -> Result<ExitCode, Failure> {
         .give_to(OpenOptions::existing().salvaging().uncached())?;
     let opened = PageStore::open(&of.store, &reading);
     let mut store = match opened {
-        // So damaged that it does not open is a verdict, too.
+        // A store too damaged to be opened is a finding as well, and not an error.
         Err(StoreError::Damaged(why)) => {
             match of.json {
                 true => say(&json!({"ok": false, "wrong": [why]}).to_string()),
@@ -155,7 +155,7 @@ pub(super) fn check(args: &Check) -> Result<ExitCode, Failure> {
     bar.finish_and_clear();
     let report = report?;
     let info = store.info();
-    // A database is looked for in what is whole, and wherever it is asked for.
+    // Look for a database in an intact store, or in any store if the arguments ask for that.
     let is_whole = report.is_well();
     let holds = match is_whole {
         true => Some(Holds::of_store(&mut store)?.0),
@@ -207,13 +207,13 @@ pub(super) fn check(args: &Check) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(!is_well)))
 }
 
-/// Checks the tables of a store that holds some.
+/// Checks the tables of a store that contains tables.
 fn check_tables(of: &Of) -> Result<Result<(), String>, Failure> {
     let reading = of.key.give_to(OpenOptions::existing().reading())?;
     Ok(Store::with(&of.store, &reading)?.check())
 }
 
-/// The verdict, and what is wrong one a line.
+/// Prints the verdict, and the problems, one a line.
 fn tell(report: &CheckReport) {
     for at in &report.unreadable {
         note(&format!("page {at} cannot be read"));
@@ -243,7 +243,7 @@ fn tell(report: &CheckReport) {
     });
 }
 
-/// Days since a file was made, where the file system knows.
+/// Days since a file was created, if the file system records that.
 fn days_of(path: &std::path::Path) -> Option<f64> {
     let meta = std::fs::metadata(path).ok()?;
     let made = meta.is_file().then(|| meta.created().ok())??;
@@ -274,7 +274,7 @@ pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
         }
         _ => None,
     };
-    // As much as is left, at the rate so far.
+    // The endurance that is left, at the rate so far.
     let left = share.zip(days).map(|(share, days)| match share > 0.0 {
         true => ((1.0 - share) * days / share).max(0.0),
         false => f64::INFINITY,

@@ -1,4 +1,4 @@
-//! `flagstone store`: what a store is and holds, what one does to whole stores, and what tests
+//! `flagstone store`: commands that inspect stores, make, copy and repair whole stores, and test
 //! them.
 
 mod bench;
@@ -115,7 +115,7 @@ fn open(path: &Path, key: &KeyArgs) -> Result<PageStore, Failure> {
     PageStore::open(path, &reading).map_err(|error| key.advise(error))
 }
 
-/// Does a work on a store that its key opens, and shows how far it is.
+/// Opens a store with its key and runs `work` on it, with a progress bar.
 fn watched<T>(
     what: &str,
     key: &KeyArgs,

@@ -1,4 +1,4 @@
-//! Another key for an encrypted store.
+//! `flagstone store rekey`: changes the key of an encrypted store.
 
 use super::key::KeyArgs;
 use crate::commands::Failure;

@@ -1,4 +1,4 @@
-//! Rot under stores in memory: `flagstone store break --rot`.
+//! `flagstone store break --rot`: damages durable pages of stores in memory.
 
 use crate::commands::{Failure, say};
 use flagstone_lab::stores::StoreSubject;
@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Carries one run out again, and tells its story.
+/// Repeats a run and prints its steps.
 pub(super) fn run_again(id: &RotRunId) -> ExitCode {
     let tally = id.run();
     match (&tally.first, &tally.told) {
@@ -22,7 +22,7 @@ pub(super) fn run_again(id: &RotRunId) -> ExitCode {
     ExitCode::from(u8::from(tally.silent() > 0))
 }
 
-/// Writes the medium of a damaged store into a new file, and beside it what it was before.
+/// Writes the medium of a damaged store to a new file, and the undamaged one to another.
 pub(super) fn keep(id: &RotRunId, to: &Path) -> Result<(), Failure> {
     let [whole, damaged] = id.media().map_err(Failure::Failed)?;
     let mut beside = to.as_os_str().to_owned();
@@ -34,7 +34,7 @@ pub(super) fn keep(id: &RotRunId, to: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Carries a campaign out and prints what it found. Returns whether there were silent losses.
+/// Runs a campaign and prints its findings. Returns whether there were silent losses.
 pub(super) fn carry_out(campaign: &RotCampaign, as_json: bool) -> bool {
     let bar = progress_bar(campaign.damages, &campaign.protocol.to_string());
     let findings = campaign.run(&|damages| bar.inc(damages));
@@ -53,7 +53,7 @@ fn subject(campaign: &RotCampaign) -> String {
     }
 }
 
-/// Rows with a name, and how many damaged stores said what.
+/// The rows of the table of findings: a name, and counts of damaged stores by outcome.
 fn rows(tally: &RotTally) -> impl Iterator<Item = (&'static str, [u64; 6])> + '_ {
     let aims = Aim::ALL
         .iter()

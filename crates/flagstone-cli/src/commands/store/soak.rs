@@ -1,4 +1,4 @@
-//! A store that is used for a while, by the command itself as its own workers.
+//! `flagstone store soak`: uses a store for a while, with this command as worker processes.
 
 use crate::commands::{Failure, mebibytes, say, with_unit};
 use flagstone_lab::stores::soak::{Soak as Run, SoakControl, is_fresh, look};
@@ -27,7 +27,7 @@ pub(super) struct Soak {
     json: bool,
 }
 
-/// A time like 30s, 10m or 1h.
+/// Parses a time such as 30s, 10m or 1h.
 fn duration(text: &str) -> Result<Duration, String> {
     let why = || "it must be a number and s, m or h, such as 30s, of 10s to 1000h".to_string();
     let seconds = with_unit(text, &[("s", 1), ("m", 60), ("h", 3_600)]);

@@ -1,5 +1,5 @@
-//! `flagstone store tables`, `get`, `put` and `scan`: a look at the tables of a store, and a change
-//! of one row.
+//! `flagstone store tables`, `get`, `put` and `scan`: commands that read the tables of a store or
+//! write one row.
 
 use super::key::KeyArgs;
 use super::look::TABLES_WELL;
@@ -87,7 +87,7 @@ pub(super) struct Scan {
     json: bool,
 }
 
-/// The bytes that a text on the command line stands for.
+/// The bytes that an argument stands for, with escapes resolved.
 fn bytes(text: &str) -> Result<Vec<u8>, Failure> {
     let wrong = |what: &str| {
         Failure::Usage(format!(
@@ -194,7 +194,7 @@ pub(super) fn put(args: &Put) -> Result<ExitCode, Failure> {
     }
     let options = args.key_of_store.give_to(OpenOptions::default())?;
     if !args.store.exists() {
-        // What is refused leaves no file.
+        // Try the change in memory first, so that a refused one creates no file.
         let rehearsed = Store::on(Box::new(Memory::default()), &OpenOptions::default())?;
         put_in(&rehearsed, args, &key, &value)?;
     }
@@ -214,7 +214,7 @@ fn put_in(store: &Store, args: &Put, key: &[u8], value: &[u8]) -> Result<(), Sto
     tx.commit()
 }
 
-/// The rows that are asked for, by ascending key.
+/// The requested rows, by ascending key.
 fn rows(
     table: &Table,
     args: &Scan,

@@ -1,4 +1,4 @@
-//! What makes whole stores: new ones, smaller ones, copies, and what is left of damaged ones.
+//! Commands that write whole stores: `create`, `compact`, `backup` and `repair`.
 
 use super::key::KeyArgs;
 use super::look::APART;
@@ -91,7 +91,7 @@ pub(super) struct Repair {
     json: bool,
 }
 
-/// Bytes of a size like 4096, 64K, 8M, 2G or 1T.
+/// Parses a size such as 4096, 64K, 8M, 2G or 1T into bytes.
 fn size(text: &str) -> Result<u64, String> {
     let why = || "it must be a number of bytes, or one with K, M, G or T, such as 64M".to_string();
     let units = [
@@ -136,7 +136,7 @@ pub(super) fn create(args: &Create) -> Result<ExitCode, Failure> {
         Ok(info) => info,
         Err(error) => {
             if !was_there {
-                // What is left of the attempt is no store.
+                // The file of a failed attempt is not a valid store, so remove it.
                 let _ = std::fs::remove_file(&args.store);
             }
             return Err(error.into());

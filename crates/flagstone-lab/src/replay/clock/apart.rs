@@ -1,20 +1,20 @@
-//! How far the clock is from a model of events, with bounds as they were measured.
+//! Bounds the deviation between the clock and the event model by the values that were measured.
 //!
-//! What is left differs for two reasons. The clock gives the end of an operation when it is called,
-//! so what is scheduled stays: a collection or a commit that calls a chain of operations takes its
-//! planes until its end, and the model lets a request that is ready before them go in between. And
-//! where something waits for several operations, the record has only the last one that ended; the
-//! model waits for that one alone, and is faster than a device.
+//! The deviation has two causes. The clock returns the end of an operation when it is called, so a
+//! schedule is never changed later: a collection or a commit that calls a chain of operations takes
+//! its planes until its end, while the model inserts requests that are ready earlier. And if an
+//! operation waits for several others, the record has only the one that ended last; the model waits
+//! for that one alone and is faster than a device.
 
 use super::model::{in_order, simulate};
 use super::{Measured, SHAPES, measured, record, replay, setup};
 use flagstone::commit::Kind;
 
-/// Transactions of a run.
+/// Transactions per run.
 const TRANSACTIONS: u32 = 400;
 
-/// How far two models are apart: total time, mean response time and its 99th percentile in percent
-/// of the second, and the time for which planes are busy in percent of all time.
+/// Deviations between two models: total time, mean response time and its 99th percentile in percent
+/// of the second model, and busy time of planes in percent of all time.
 type Apart = [f64; 4];
 
 fn apart(one: Measured, other: Measured) -> Apart {
@@ -34,7 +34,7 @@ fn within(found: Apart, bounds: Apart) -> bool {
         .all(|(found, bound)| found.abs() <= bound)
 }
 
-/// For each of [`SHAPES`], with one client and with sixteen: the largest distance of any protocol,
+/// For each of [`SHAPES`], with one client and with sixteen: the largest deviation of any protocol,
 /// rounded up.
 const BOUNDS: [[Apart; 2]; SHAPES.len()] = [
     [[2.0, 2.0, 175.0, 2.0], [4.0, 12.0, 174.0, 4.0]],
@@ -48,8 +48,8 @@ const BOUNDS: [[Apart; 2]; SHAPES.len()] = [
     [[16.0, 16.0, 172.0, 5.0], [11.0, 11.0, 43.0, 5.0]],
 ];
 
-/// The largest distances of any protocol, of the clock and of a clock that takes operations in the
-/// order of calls, on one shape of device.
+/// The largest deviations of any protocol on one shape of device, for the clock and for a wrong
+/// clock that runs operations in the order of calls.
 fn worst(planes: u32, shared: u32, clients: u32) -> [Apart; 2] {
     let mut worst = [[0.0; 4]; 2];
     for &kind in Kind::ALL {
@@ -72,7 +72,7 @@ fn worst(planes: u32, shared: u32, clients: u32) -> [Apart; 2] {
     worst
 }
 
-/// Prints the distances of each run (`--nocapture`).
+/// Prints the deviations of each run (`--nocapture`).
 #[test]
 fn the_clock_is_no_farther_from_a_model_of_events_than_it_was_measured() {
     for ((planes, shared), bounds) in SHAPES.into_iter().zip(BOUNDS) {
@@ -80,7 +80,7 @@ fn the_clock_is_no_farther_from_a_model_of_events_than_it_was_measured() {
             let shape = format!("{planes} planes, {shared} a channel, {clients} clients");
             let [clock, ordered] = worst(planes, shared, clients);
             assert!(within(clock, bounds), "{shape}: {clock:.1?}");
-            // The control; a single plane has nothing that its order could keep idle.
+            // Control: the wrong clock is noticed. On a single plane, order causes no idle time.
             let is_caught = !within(ordered, bounds);
             assert!(is_caught || planes == 1, "{shape}: {ordered:.1?}");
         }

@@ -1,8 +1,8 @@
-//! The clock is held against a second model. Runs of every protocol on devices of several shapes
-//! are recorded, operation by operation, and played again by events.
+//! Compares the clock with a second model. Runs of every protocol on devices of several shapes are
+//! recorded, operation by operation, and replayed by an event simulation.
 //!
-//! What an operation waits for is read off the recorded instants: it was ready when another one had
-//! ended. Latencies are such that two operations hardly ever end in the same nanosecond.
+//! What an operation waits for is inferred from the recorded instants: it was ready when another
+//! one ended. Latencies are such that two operations hardly ever end in the same nanosecond.
 
 mod apart;
 mod model;
@@ -39,7 +39,7 @@ struct Called {
     transfer: u64,
 }
 
-/// A chip that keeps a record of what it is asked for.
+/// A chip that records its requests.
 struct Watched {
     chip: Chip,
     inside: bool,
@@ -131,7 +131,7 @@ impl Flash for Watched {
     }
 }
 
-/// A device of pages that notes when transactions begin and end.
+/// A page device that records when transactions begin and end.
 struct Noting<'a> {
     device: PageDevice<'a>,
     begun: HashMap<TxId, u64>,
@@ -212,18 +212,18 @@ impl Backend for Noting<'_> {
     }
 }
 
-/// A run as it was recorded.
+/// A recorded run.
 struct Recorded {
     start: u64,
     called: Vec<Called>,
-    /// So many of the calls came before the start.
+    /// Number of calls before the start.
     filling: usize,
-    /// When each transaction began and ended.
+    /// Begin and end of each transaction.
     ended: Vec<(u64, u64)>,
     busy: Busy,
 }
 
-/// Makes a run.
+/// Records a run.
 fn record(setup: &Setup, transactions: u32) -> Recorded {
     let chip = setup.blank();
     let log: Arc<Mutex<Vec<Called>>> = Arc::default();
@@ -272,7 +272,7 @@ fn record(setup: &Setup, transactions: u32) -> Recorded {
     }
 }
 
-/// What a model says of one run.
+/// Results of a model for one run.
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     total: f64,
@@ -293,15 +293,15 @@ fn measured(start: u64, spans: &[(u64, u64)], busy: u64, planes: u32) -> Measure
     }
 }
 
-/// A model of a device's time: operations, when each is ready, planes, and planes of a channel.
+/// A model of a device's time, given operations, what each waits for, planes, planes per channel.
 type Model = fn(&[Task], &[Ready], usize, usize) -> Simulated;
 
-/// Plays a recorded run by another model.
+/// Replays a recorded run by another model.
 fn replay(recorded: &Recorded, geometry: &Geometry, timing: &Timing, model: Model) -> Measured {
     let mut ends: BTreeMap<u64, usize> = BTreeMap::new();
     let mut ready: Vec<Ready> = Vec::new();
     let mut tasks = Vec::new();
-    // By block: its last change, and everything since its last erase. By page: its program.
+    // Per block: its last change, and everything since its last erase. Per page: its program.
     let mut changed: HashMap<u32, usize> = HashMap::new();
     let mut used: HashMap<u32, Vec<usize>> = HashMap::new();
     let mut programmed: HashMap<u32, usize> = HashMap::new();
@@ -386,7 +386,7 @@ fn setup(kind: Kind, planes: u32, shared: u32, clients: u32) -> Setup {
     }
 }
 
-/// The shapes of device that runs are made on: planes, and how many of them share a channel.
+/// Device shapes: number of planes, and number of planes per channel.
 const SHAPES: [(u32, u32); 9] = [
     (1, 1),
     (2, 1),
@@ -399,7 +399,7 @@ const SHAPES: [(u32, u32); 9] = [
     (16, 4),
 ];
 
-/// An operation that waited while its plane was idle for as long as it takes, if there is one.
+/// The first operation that waited although its plane was idle long enough for it.
 fn passed_over(
     (called, filling): (&[Called], usize),
     geometry: &Geometry,
@@ -421,7 +421,7 @@ fn passed_over(
         let overlap = plane.windows(2).find(|two| two[1].0 < two[0].1);
         assert_eq!(overlap, None, "a plane does one operation at a time");
     }
-    // When a block was changed, read or erased last, and a page programmed, in the order of calls.
+    // Last change, read or erase of each block and program of each page, in call order.
     let (mut changed, mut used) = (HashMap::new(), HashMap::new());
     let mut programmed: HashMap<u32, u64> = HashMap::new();
     for (nth, call) in called.iter().enumerate() {
@@ -466,7 +466,7 @@ fn no_plane_is_idle_for_as_long_as_an_operation_takes_that_waits_for_it() {
             let (geometry, timing) = (&setup.device.geometry, &setup.device.timing);
             let found = passed_over((&recorded.called, recorded.filling), geometry, timing);
             assert_eq!(found.map(|call| call.now), None, "{kind}, {planes} planes");
-            // The control: the last operation of all, a little later than it was.
+            // Control: the last operation, slightly delayed.
             let mut late = recorded.called;
             let last = late.iter_mut().max_by_key(|call| call.done).unwrap();
             last.done += 2_000_000;

@@ -1,12 +1,11 @@
-//! A second model of a device's time, which shares no code with the first: events instead of
-//! timelines. It knows all operations of a run and what each of them waits for. Each plane and each
-//! channel has a queue, first in, first out by the instant at which an operation is ready.
+//! A second model of device time, sharing no code with the first: events instead of timelines. It
+//! knows all operations of a run and their dependencies. Each plane and each channel has a FIFO
+//! queue, ordered by the instant at which operations are ready.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// What an operation occupies, in this order: the plane alone, then plane and channel, then the
-/// plane alone. In nanoseconds.
+/// Occupancy of an operation in nanoseconds, in this order: plane, plane and channel, plane.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Task {
     pub(super) plane: usize,
@@ -15,25 +14,26 @@ pub(super) struct Task {
     pub(super) behind: u64,
 }
 
-/// When an operation is ready: so long after the end of another, and not before the end of some.
+/// When an operation is ready: a delay after the end of another, and not before the ends of some.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ready {
-    /// The operation, and the time behind its end. Without one, the time since the beginning.
+    /// The other operation, and the delay after its end; without one, the delay since the
+    /// beginning.
     pub(super) after: Option<usize>,
     pub(super) wait: u64,
     pub(super) others: Vec<usize>,
 }
 
-/// What came out.
+/// The results.
 pub(super) struct Simulated {
     /// The end of each operation.
     pub(super) ends: Vec<u64>,
-    /// Time for which all planes together were occupied.
+    /// Total busy time of all planes.
     pub(super) busy: u64,
 }
 
-/// A clock that is wrong, for a control: planes and channels take operations in the order of
-/// `tasks`, and are idle until the next one is ready.
+/// A wrong clock, as a control: planes and channels run operations in the order of `tasks` and stay
+/// idle until the next one is ready.
 pub(super) fn in_order(tasks: &[Task], ready: &[Ready], planes: usize, shared: usize) -> Simulated {
     let mut plane_free = vec![0; planes];
     let mut channel_free = vec![0; planes.div_ceil(shared)];
@@ -61,23 +61,23 @@ pub(super) fn in_order(tasks: &[Task], ready: &[Ready], planes: usize, shared: u
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// An operation has its data, and joins the queue of its plane.
+    /// An operation is ready, and joins the queue of its plane.
     Joins,
     /// An operation leaves the cells, and joins the queue of its channel.
     Asks,
-    /// A transfer is over.
+    /// A transfer is complete.
     Transferred,
     Ends,
 }
 
 struct Simulation<'a> {
     tasks: &'a [Task],
-    /// Planes of a channel.
+    /// Number of planes per channel.
     shared: usize,
     events: BinaryHeap<Reverse<(u64, usize, Event)>>,
     planes: Vec<Line>,
     channels: Vec<Line>,
-    /// Since when an operation has held its plane.
+    /// Since when each operation has held its plane.
     held: Vec<u64>,
     busy: u64,
 }
@@ -88,7 +88,7 @@ struct Line {
     taken: bool,
 }
 
-/// Runs all operations: `tasks` and when each is `ready`, on so many planes.
+/// Simulates all `tasks`, each from when it is `ready`, on `planes` planes.
 pub(super) fn simulate(tasks: &[Task], ready: &[Ready], planes: usize, shared: usize) -> Simulated {
     let mut waits: Vec<usize> = vec![0; tasks.len()];
     let mut awaited: Vec<Vec<usize>> = vec![Vec::new(); tasks.len()];
@@ -228,7 +228,7 @@ fn operations_wait_for_planes_for_channels_and_for_each_other() {
     let simulated = in_order(&tasks, &ready, 2, 2);
     assert_eq!(simulated.ends, [11, 21, 33, 25]);
     assert_eq!(simulated.busy, 11 + 21 + 12 + 4);
-    // An operation of the first plane that is ready at 100, and one behind it that was ready at 0.
+    // An operation on the first plane that is ready at 100; a later one in the order is ready at 0.
     ready[0].wait = 100;
     ready[2].after = None;
     assert_eq!(simulate(&tasks, &ready, 2, 2).ends, [111, 20, 12, 24]);

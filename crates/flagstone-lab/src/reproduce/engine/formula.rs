@@ -1,5 +1,4 @@
-//! The engine that measures nothing: [SAL]'s formulas, for the curves that are drawn over what was
-//! measured.
+//! The engine without measurements: [SAL]'s formulas, for curves drawn beside measured ones.
 
 use super::{Outcome, RunError};
 use flagstone::index::sal::analysis::{
@@ -8,8 +7,8 @@ use flagstone::index::sal::analysis::{
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
-/// What the formulas depend on, with the keys of the table `formula` of an experiment file. The
-/// defaults are \[SAL] §4.1's.
+/// Parameters of the formulas: the keys of the table `formula` in an experiment file. Defaults are
+/// from \[SAL] §4.1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FormulaRun {
@@ -33,7 +32,7 @@ pub struct FormulaRun {
     logs: f64,
     /// α U_t, in page writes.
     bound: f64,
-    /// sc: buckets to be split in a cycle.
+    /// sc: number of buckets to split in a cycle.
     cycle: f64,
 }
 
@@ -88,7 +87,7 @@ impl FormulaRun {
                 "record_overflow",
                 record_overflow(self.split, self.load, capacity),
             ),
-            // Four bytes for each bucket that overflows and was not split.
+            // Four bytes for each bucket that overflows and is not yet split.
             (
                 "overflow_index_kb",
                 self.cycle * (1.0 - self.split) * unsplit * 4.0 / 1024.0,
@@ -131,7 +130,7 @@ mod tests {
         let worst = worst.fold(0.0, f64::max);
         assert!((0.45..0.5).contains(&worst), "nearly 50 percent: {worst}");
         assert!((at(|_| {})["memory_bound"] - 0.00247).abs() < 0.0001);
-        // Falling to about 128 buckets a group, rising behind.
+        // The cost falls up to about 128 buckets per group, then rises.
         let cost = |group: f64| at(|run| run.group = group)["update_cost"];
         assert!(cost(4.0) > 3.0 * cost(32.0) && cost(32.0) > cost(128.0));
         assert!(cost(512.0) > cost(128.0));

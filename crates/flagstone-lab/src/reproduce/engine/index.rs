@@ -1,4 +1,4 @@
-//! The engine that puts workloads of keys on indexes: settings, and what is measured.
+//! The engine for key workloads on indexes: settings and metrics.
 
 use super::named::{self, fields_of, known, take};
 use super::replay::{by_name, device_of};
@@ -20,19 +20,19 @@ pub struct IndexRun {
     /// Its settings, by name.
     #[serde(default)]
     set: Table,
-    /// The workload, by its name.
+    /// The workload, by name.
     workload: String,
-    /// What it is told besides. Numbers are the paper's.
+    /// Further options of the workload. Numbers are those of the paper.
     #[serde(flatten, skip_deserializing)]
     options: BenchOptions,
-    /// What records, operations and the index's memory are multiplied by: sizes are the paper's,
-    /// and a run is a part of it.
+    /// Factor for records, operations and the index's memory: settings have the paper's sizes, and
+    /// a run has a fraction of them.
     #[serde(default = "whole")]
     scale: f64,
-    /// Settings while it is loaded, over those of `set`.
+    /// Settings during loading, in addition to `set`.
     #[serde(default)]
     load: Table,
-    /// Where it lies: `sim` or `mem`.
+    /// Its storage: `sim` or `mem`.
     #[serde(default = "sim")]
     store: String,
     /// sim: the device, with the keys of a device file.
@@ -62,7 +62,7 @@ fn one_seed() -> u64 {
     1
 }
 
-/// Ratios of the cost of a page write to that of a page read that [LazyBtree] Fig. 12 sweeps.
+/// Ratios of the cost of a page write to a page read, as swept in [LazyBtree] Fig. 12.
 const RATIOS: [f64; 8] = [0.5, 1.0, 2.0, 2.5, 4.0, 6.0, 8.0, 10.0];
 
 impl IndexRun {
@@ -75,12 +75,12 @@ impl IndexRun {
         Ok(run)
     }
 
-    /// A number of the paper's at the scale of this run.
+    /// A number of the paper, scaled for this run.
     fn scaled(&self, number: u64) -> u64 {
         (number as f64 * self.scale).round() as u64
     }
 
-    /// Settings of the index with the memory of this scale.
+    /// The index's settings with scaled memory.
     fn at_scale(&self, table: &Table) -> Table {
         let mut table = table.clone();
         if let Some(Value::Integer(memory)) = table.get_mut("memory") {
@@ -150,7 +150,7 @@ impl IndexRun {
         )
     }
 
-    /// See [`super::Run::effort`]: a guess until it has begun.
+    /// See [`super::Run::effort`]; an estimate until the run has begun.
     pub(super) fn effort(&self) -> u64 {
         let operations = self
             .options
@@ -172,14 +172,14 @@ impl IndexRun {
                 metrics: metrics(&record),
                 seconds: record.load_s + record.windows.iter().map(|w| w.cpu_s).sum::<f64>(),
             }),
-            // Ranges asked of an index without order, for one.
+            // For example, ranges on an unordered index.
             Err(BenchError::Setup(why)) => Ok(Outcome::Refused(why)),
             Err(error) => Err(format!("{}: {error}", self.name())),
         }
     }
 }
 
-/// An index's settings from a table.
+/// Parses an index's settings from a table.
 fn settings(index: IndexKind, table: &Table) -> Result<Settings, RunError> {
     let settings = named::settings(table)?;
     let checked = settings.check(index.info());
@@ -187,8 +187,8 @@ fn settings(index: IndexKind, table: &Table) -> Result<Settings, RunError> {
     Ok(settings)
 }
 
-/// What is measured, by the names that experiment files use: `reads` of all windows together,
-/// `reads.0.5` of the window of that name, `reads.to.0.5` of all up to it.
+/// Metrics by the names used in experiment files: `reads` of all windows together, `reads.0.5` of
+/// the window with that name, `reads.to.0.5` of all windows up to it.
 fn metrics(record: &IndexRecord) -> BTreeMap<String, f64> {
     let mut metrics = BTreeMap::new();
     let mut put = |suffix: &str, windows: &[Window]| {
@@ -213,7 +213,7 @@ fn metrics(record: &IndexRecord) -> BTreeMap<String, f64> {
             metrics.insert(format!("{name}{suffix}"), value);
         }
         for ratio in RATIOS {
-            // In page reads an operation.
+            // In page reads per operation.
             let cost = (reads + ratio * writes) / operations;
             metrics.insert(format!("cost_at_{ratio}{suffix}"), cost);
         }

@@ -1,6 +1,6 @@
-//! Runs: a pure function from settings to named metrics, whatever engine makes them.
+//! Runs: a pure function from settings to named metrics, for any engine.
 //!
-//! A new engine is a file beside this one and a variant of [`Run`].
+//! To add an engine, add a file beside this one and a variant of [`Run`].
 
 mod closed;
 mod formula;
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use toml::{Table, Value};
 
-/// Settings as a file gives them.
+/// Settings as given in a file.
 #[derive(Debug, Clone)]
 pub struct Settings(pub Table);
 
@@ -38,32 +38,32 @@ pub enum Run {
     Closed(Box<ClosedRun>),
     /// An index under a workload of keys, [`crate::indexing`].
     Index(Box<IndexRun>),
-    /// Formulas.
+    /// Formulas without measurements.
     Formula(Box<FormulaRun>),
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Outcome {
     /// Metrics by name.
     Done {
         /// Metrics by name.
         metrics: BTreeMap<String, f64>,
-        /// Wall-clock time that it took.
+        /// Wall-clock time of the run.
         seconds: f64,
     },
-    /// The protocol does not do what was asked, and says so.
+    /// The protocol refused, with its message.
     Refused(String),
 }
 
 impl Outcome {
-    /// One of its metrics, or the sum of several (`a+b`).
+    /// A metric, or the sum of several (`a+b`).
     pub fn metric(&self, name: &str) -> Option<f64> {
         let Outcome::Done { metrics, .. } = self else {
             return None;
         };
         let one = |name: &str| match metrics.get(name) {
-            // A protocol without such a structure spends nothing on it.
+            // A protocol without this structure uses no memory for it.
             None if name.starts_with("memory_mb.") => Some(0.0),
             value => value.copied(),
         };
@@ -79,18 +79,18 @@ impl Outcome {
     }
 }
 
-/// A run that cannot be made as it is set, and the key that is wrong.
+/// A run with invalid settings, and the wrong key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct RunError {
-    /// The key, if it is one.
+    /// The key, if a single one is wrong.
     pub key: Option<String>,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
 impl RunError {
-    /// The message of a parser puts the key that it is about between backquotes.
+    /// In a parser's message the key is between backquotes.
     fn parsing(why: &str) -> RunError {
         RunError {
             key: why.split('`').nth(1).map(str::to_string),
@@ -109,17 +109,17 @@ impl RunError {
 const ENGINES: &str = "`replay`, `closed`, `index` and `formula`";
 
 impl Settings {
-    /// The run that they describe.
+    /// The run with these settings.
     ///
     /// # Errors
-    /// An engine or a key that does not exist, a value that is not possible.
+    /// An unknown engine or key, or an invalid value.
     pub fn run(mut self) -> Result<Run, RunError> {
         let engine = self.0.remove("engine");
         match engine.as_ref().and_then(Value::as_str) {
             Some("replay") => ReplayRun::parse(self.0).map(Box::new).map(Run::Replay),
             Some("closed") => ClosedRun::parse(self.0).map(Box::new).map(Run::Closed),
             Some("index") => IndexRun::parse(self.0).map(Box::new).map(Run::Index),
-            // What the paper's runs are set to means nothing to a formula.
+            // The paper's common settings do not apply to a formula.
             Some("formula") => match self.0.remove("formula") {
                 Some(Value::Table(table)) => {
                     FormulaRun::parse(table).map(Box::new).map(Run::Formula)
@@ -142,7 +142,7 @@ impl Settings {
 }
 
 impl Run {
-    /// The settings, as results and cached files have them.
+    /// The settings, as in results and cached files.
     pub fn settings(&self) -> serde_json::Value {
         let (engine, settings) = match self {
             Run::Replay(run) => ("replay", serde_json::to_value(run)),
@@ -155,7 +155,7 @@ impl Run {
         settings
     }
 
-    /// The name of the run: a hash of its settings, its input and the program's sources.
+    /// The hash of the settings, the input and the program's sources, which names the run.
     pub fn hash(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(self.settings().to_string());
@@ -166,7 +166,7 @@ impl Run {
         hex(&hash.finalize()[..10])
     }
 
-    /// In one line, for progress.
+    /// Description in one line, for progress.
     pub fn name(&self) -> String {
         match self {
             Run::Replay(run) => run.name(),
@@ -176,8 +176,8 @@ impl Run {
         }
     }
 
-    /// What of a [`Library`] it starts from: runs with the same word are made one after the other,
-    /// so that few things have to be kept.
+    /// A key for what the run starts from in a [`Library`]. Runs with equal keys are executed in
+    /// sequence, so that few things must be cached.
     pub fn starts_from(&self) -> String {
         match self {
             Run::Closed(run) => run.filled_by(),
@@ -186,8 +186,8 @@ impl Run {
         }
     }
 
-    /// What it takes, about, in the unit of [`effort`](crate::effort): to fill what it starts from,
-    /// which other runs may start from as well, and the rest.
+    /// Approximate costs in the unit of [`effort`](crate::effort): of filling what it starts from,
+    /// which other runs may share, and of the rest.
     pub(crate) fn effort(&self) -> (u64, u64) {
         match self {
             Run::Replay(run) => run.effort(),
@@ -197,7 +197,7 @@ impl Run {
         }
     }
 
-    /// The file that the run reads.
+    /// The input file of the run.
     pub fn input(&self) -> Option<&Path> {
         match self {
             Run::Replay(run) => run.trace(),
@@ -205,7 +205,7 @@ impl Run {
         }
     }
 
-    /// Whether it keeps transactions together at all; a control does not.
+    /// Whether transactions are atomic; not for controls.
     pub fn is_atomic(&self) -> bool {
         match self {
             Run::Replay(run) => run.is_atomic(),
@@ -214,10 +214,10 @@ impl Run {
         }
     }
 
-    /// Whether the file that the run reads is there.
+    /// Checks that the input file exists.
     ///
     /// # Errors
-    /// It is not: where to look.
+    /// It does not. Says where to look.
     pub fn ready(&self) -> Result<(), String> {
         match self.input() {
             Some(path) if !path.exists() => Err(format!(
@@ -229,10 +229,10 @@ impl Run {
         }
     }
 
-    /// Makes the run.
+    /// Executes the run.
     ///
     /// # Errors
-    /// An input that is missing, a device that stops.
+    /// An input is missing, or a device fails.
     pub fn outcome(&self, library: &Library) -> Result<Outcome, String> {
         match self {
             Run::Replay(run) => run.outcome(library),
@@ -243,8 +243,8 @@ impl Run {
     }
 }
 
-/// Adds a metric for each structure in memory, in megabytes of so many bytes, and for each kind and
-/// cause of flash operations.
+/// Adds a metric for each structure in memory, in megabytes of `megabyte` bytes, and for each kind
+/// and cause of flash operations.
 fn each(
     metrics: &mut BTreeMap<String, f64>,
     memory: &BTreeMap<&str, u64>,
@@ -261,42 +261,42 @@ fn each(
     }
 }
 
-/// What runs share: each trace is read once, and a device is filled once for those that follow each
-/// other and start from it. Filling takes a third of a short run of the closed loop, and more than
-/// a quarter of a replay.
+/// State shared by runs: each trace is read once, and a device is filled once for consecutive runs
+/// that start from it. Filling takes a third of a short closed-loop run, and more than a quarter of
+/// a replay.
 #[derive(Debug)]
 pub struct Library {
     scripts: Mutex<BTreeMap<(PathBuf, u32), Arc<Script>>>,
-    /// By what decides how they are filled, the last used first.
+    /// By the key of their fill, most recently used first.
     devices: Mutex<Vec<(String, Filled)>>,
-    /// By what decides them, the last used first.
+    /// By their key, most recently used first.
     histories: Mutex<Vec<(String, Lived)>>,
-    /// Devices and histories that are kept.
+    /// Maximum number of cached devices and histories.
     devices_max: usize,
-    /// What several runs start from.
+    /// Keys of what several runs start from.
     shared: BTreeSet<String>,
 }
 
-/// A device that is being filled, or was.
+/// A filled device, or one being filled.
 type Filled = Arc<OnceLock<Result<Chip, String>>>;
 
-/// What happened to devices before runs, and the source of transactions as it was left.
+/// A history, and the source of transactions after it.
 type Lived = Arc<OnceLock<Result<(History, Pages), String>>>;
 
 impl Library {
-    /// For runs of which so many are made at a time.
+    /// A library for `jobs` concurrent runs.
     pub fn new(jobs: usize) -> Library {
         Library {
             scripts: Mutex::default(),
             devices: Mutex::default(),
             histories: Mutex::default(),
-            // One for each, and one that is left for another.
+            // One per job, and one that another run may still need.
             devices_max: jobs + 1,
             shared: BTreeSet::new(),
         }
     }
 
-    /// Names what several runs start from ([`Run::starts_from`]): only that is worth a copy.
+    /// Sets what several runs start from ([`Run::starts_from`]): only that is cached.
     #[must_use]
     pub fn sharing(self, shared: BTreeSet<String>) -> Library {
         Library { shared, ..self }
@@ -306,7 +306,7 @@ impl Library {
         self.shared.contains(by)
     }
 
-    /// A device that is filled as a closed loop wants it, and to which a history has happened.
+    /// A device filled for a closed loop, with a history applied.
     ///
     /// # Errors
     /// As [`Closed::filled`].
@@ -316,7 +316,7 @@ impl Library {
         filled.clone()
     }
 
-    /// A history, and the source of transactions as it is after it.
+    /// A history, and the source of transactions after it.
     fn lived(&self, options: &pages::PagesOptions, past: &Past) -> Lived {
         let lived: Lived = self.last_used(&self.histories, format!("{options:?} {past:?}"));
         lived.get_or_init(|| {
@@ -327,7 +327,7 @@ impl Library {
         lived
     }
 
-    /// What is known by a word, or what is to become so; few are kept.
+    /// The cached or new entry for a key; few entries are kept.
     fn last_used<T: Clone + Default>(&self, all: &Mutex<Vec<(String, T)>>, by: String) -> T {
         let mut all = all.lock().expect("no thread has panicked with it");
         let known = all.iter().position(|(known, _)| *known == by);
@@ -341,10 +341,10 @@ impl Library {
         last
     }
 
-    /// A trace as a script for a device with such pages.
+    /// A trace as a script for a device with this page size.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// The file cannot be read.
     fn script(&self, path: &str, page_bytes: u32) -> Result<Arc<Script>, String> {
         let mut scripts = self.scripts.lock().expect("no thread has panicked with it");
         let key = (PathBuf::from(path), page_bytes);

@@ -1,5 +1,5 @@
-//! The keys of an experiment file. An engine has the fields of its settings as keys. A protocol, a
-//! recovery manager and an eviction policy add the settings that they declare.
+//! The keys of an experiment file. An engine's keys are the fields of its settings. Protocols,
+//! recovery managers and eviction policies add the settings that they declare.
 
 use super::RunError;
 use crate::nearest::no_such;
@@ -12,9 +12,9 @@ use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor};
 use serde::forward_to_deserialize_any;
 use toml::{Table, Value};
 
-/// The fields of a type, as a file names them: a knob of an engine is declared once, as a field.
+/// The field names of a type: a setting of an engine is only declared as a field.
 pub(super) fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
-    /// Hears for which fields a type asks, and has none.
+    /// A deserializer that only records the fields that a type requests.
     struct Asked(Option<&'static [&'static str]>);
 
     impl<'de> Deserializer<'de> for &mut Asked {
@@ -46,10 +46,10 @@ pub(super) fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
     asked.0.expect("settings are a struct")
 }
 
-/// Whether a table has no keys but these.
+/// Checks that a table has only these keys.
 ///
 /// # Errors
-/// Names one that it has.
+/// Names an unknown key.
 pub(super) fn known(table: &Table, keys: &[&str]) -> Result<(), RunError> {
     match table.keys().find(|key| !keys.contains(&key.as_str())) {
         None => Ok(()),
@@ -57,10 +57,10 @@ pub(super) fn known(table: &Table, keys: &[&str]) -> Result<(), RunError> {
     }
 }
 
-/// Takes what has the names of a type's fields out of a table, and reads it.
+/// Removes a type's fields from a table, and parses them.
 ///
 /// # Errors
-/// A field that is missing, or a value that it cannot have.
+/// A field is missing, or has an invalid value.
 pub(super) fn take<T: DeserializeOwned>(table: &mut Table) -> Result<T, RunError> {
     let names = fields_of::<T>().iter();
     let own: Table = names.filter_map(|&name| table.remove_entry(name)).collect();
@@ -68,7 +68,7 @@ pub(super) fn take<T: DeserializeOwned>(table: &mut Table) -> Result<T, RunError
     read.map_err(|error| RunError::parsing(error.message()))
 }
 
-/// The names of all that are declared.
+/// The names of all declared settings.
 pub(super) fn names() -> Vec<&'static str> {
     let mut names = Vec::new();
     let mut add = |name: &'static str| {
@@ -92,7 +92,7 @@ pub(super) fn names() -> Vec<&'static str> {
     names
 }
 
-/// What a table sets.
+/// The settings in a table.
 pub(super) fn settings(table: &Table) -> Result<Settings, RunError> {
     let mut settings = Settings::new();
     for (name, value) in table {
@@ -158,7 +158,7 @@ mod tests {
             let advice = format!("did you mean `{known}`?");
             assert!(unknown.why.contains(&advice), "{unknown}");
         }
-        // What is kept by name is no key itself.
+        // The field that collects named settings is not itself a key.
         let named = closed("wal", "named = 1").expect_err("it is no setting");
         assert_eq!(named.key.as_deref(), Some("named"));
     }
@@ -181,8 +181,8 @@ mod tests {
              pages_per_transaction = 10\ntransactions = 50\nisolation = \"strict\"\nclients = 3\n\
              abort_ratio = 0.2\nrecorded_aborts = true\noverwrite = false\nseed = 7\n\
              block_flags = false";
-        // Whether locks are on pages or records is a choice where there is a log. Whether pages are
-        // stolen is one where there is none.
+        // Locking pages or records is only a choice with a log. Stealing pages is only a choice
+        // without one.
         let logged = closed
             .replace("force:afc", "wal")
             .replace("steal = true", "locks = \"pages\"")
@@ -191,8 +191,7 @@ mod tests {
             let table: toml::Table = toml::from_str(text).expect("a table");
             let run = Settings(table.clone()).run().expect("a run");
             let written = run.settings();
-            // Each key comes back with its value; what was not given has a value that makes no
-            // other run.
+            // Each key is written with its value. Defaults that are added do not change the run.
             for (key, value) in &table {
                 let value = serde_json::to_value(value).expect("plain values");
                 assert_eq!(written.get(key), Some(&value), "{key}");

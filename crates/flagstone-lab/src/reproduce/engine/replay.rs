@@ -1,4 +1,4 @@
-//! The engine that plays recorded transactions on a device: settings, and what is measured.
+//! The engine that replays transactions on a device: settings and metrics.
 
 use super::named::{self, fields_of, known, take};
 use super::{Library, Outcome, RunError, each};
@@ -22,26 +22,26 @@ use toml::Table;
 /// Settings of a replay, with the keys of an experiment file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplayRun {
-    /// The protocol, by its name.
+    /// The protocol, by name.
     protocol: String,
     /// The device, with the keys of a device file.
     device: Table,
-    /// The trace, from the working directory; or a `workload`.
+    /// The trace file, relative to the working directory; or use `workload`.
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<String>,
-    /// Generated transactions, `uniform`, `zipf:THETA`, `sequential` or `sequential:SHARE`. They
-    /// are over the pages that are filled on the protocol for which the device has the fewest, so
-    /// that all protocols have the same.
+    /// Generated transactions: `uniform`, `zipf:THETA`, `sequential` or `sequential:SHARE`. They
+    /// use the pages that are filled under the protocol with the fewest logical pages, so that all
+    /// protocols get the same transactions.
     #[serde(skip_serializing_if = "Option::is_none")]
     workload: Option<String>,
-    /// What is drawn of the workload.
+    /// Parameters of the workload.
     #[serde(flatten, skip_deserializing)]
     drawn: Drawn,
-    /// So many transactions of it, over and over if it has fewer.
+    /// Number of transactions, repeating them if there are fewer.
     transactions: Option<u32>,
-    /// How far transactions overlap; the protocol's loosest if left out or `loosest`.
+    /// How far transactions overlap; `loosest` or nothing for the protocol's loosest level.
     isolation: Option<String>,
-    /// How it is carried out.
+    /// Further settings.
     #[serde(flatten, skip_deserializing)]
     terms: Terms,
     /// Settings of the protocol, by name.
@@ -57,7 +57,7 @@ pub(super) fn by_name<T: Copy>(key: &str, name: &str, all: &[(T, &str)]) -> Resu
     Err(RunError::of(name, no_such(key, name, &names)))
 }
 
-/// Whether these two are shares.
+/// Checks that both are fractions.
 pub(super) fn shares(abort_ratio: f64, fill: f64) -> Result<(), RunError> {
     for (key, share) in [("abort_ratio", abort_ratio), ("fill", fill)] {
         if !(0.0..=1.0).contains(&share) {
@@ -68,7 +68,7 @@ pub(super) fn shares(abort_ratio: f64, fill: f64) -> Result<(), RunError> {
     Ok(())
 }
 
-/// The device that a table describes.
+/// The device described by a table.
 pub(super) fn device_of(table: &Table) -> Result<DeviceSpec, RunError> {
     let text = toml::to_string(table).map_err(|e| RunError::of("device", e.to_string()))?;
     DeviceSpec::parse(&text, "device").map_err(|why| {
@@ -91,7 +91,7 @@ impl ReplayRun {
         run.named = table;
         run.setup()?;
         run.check_input()?;
-        // What a protocol does not look at makes no difference between runs.
+        // Settings that a protocol does not have make no difference between runs.
         let info = run.kind()?.info();
         run.named.retain(|name, _| info.has(name));
         Ok(run)
@@ -130,7 +130,7 @@ impl ReplayRun {
         })
     }
 
-    /// Whether it has one input, and settings of that input only.
+    /// Checks that there is one input, and only settings for that.
     fn check_input(&self) -> Result<(), RunError> {
         let both = "a replay has a trace or a workload: leave one of them out";
         match (&self.trace, &self.workload) {
@@ -158,7 +158,7 @@ impl ReplayRun {
         }
     }
 
-    /// The generated transactions, over the pages that are filled on the smallest of all protocols.
+    /// The generated transactions, over the pages filled under the protocol with the fewest.
     fn generated(&self, setup: &Setup, name: &str) -> Result<Script, String> {
         let capacity = |&kind: &Kind| {
             let options = Options::default();
@@ -181,13 +181,13 @@ impl ReplayRun {
         script.map_err(|error| error.to_string())
     }
 
-    /// The trace, if it replays one.
+    /// The trace, if there is one.
     pub(super) fn trace(&self) -> Option<&Path> {
         self.trace.as_deref().map(Path::new)
     }
 
-    /// Checksum of the trace; nothing if there is none, see [`super::Run::ready`]. A sweep asks for
-    /// it once for each of its tasks, so that it is kept while the file stays as it is.
+    /// Checksum of the trace; empty if missing, see [`super::Run::ready`]. Cached while the file
+    /// is unchanged, because a sweep requests it for each of its tasks.
     pub(super) fn checksum(&self) -> String {
         type Known = BTreeMap<PathBuf, ((SystemTime, u64), String)>;
         static KNOWN: Mutex<Known> = Mutex::new(BTreeMap::new());
@@ -231,7 +231,7 @@ impl ReplayRun {
             .map_or_else(|error| error.why, |setup| setup.filled_by())
     }
 
-    /// See [`super::Run::effort`]. Of a trace that is not read yet it is a guess.
+    /// See [`super::Run::effort`]; an estimate for a trace that has not been read.
     pub(super) fn effort(&self) -> (u64, u64) {
         let filling = self.setup().map_or(0, |setup| setup.filling());
         let requests = match (&self.workload, self.transactions) {
@@ -249,7 +249,7 @@ impl ReplayRun {
                 (trace, library.script(trace, page_bytes)?)
             }
             (None, Some(name)) => {
-                // A device without such pages is the protocol's to refuse.
+                // If the protocol does not support the page size, it is the one to refuse.
                 if let Err(ReplayError::Refused(why)) = setup.capacity() {
                     return Ok(Outcome::Refused(why));
                 }
@@ -284,12 +284,12 @@ impl ReplayRun {
 }
 
 thread_local! {
-    /// The device that was filled last, and by what. A device belongs to its thread, so that each
-    /// one fills its own.
+    /// The last filled device, with its key. Devices cannot move between threads, so each thread
+    /// fills its own.
     static FILLED: RefCell<Option<(String, (Device, Nanos))>> = const { RefCell::new(None) };
 }
 
-/// Does something with a device that was filled for this run, or for another that wanted the same.
+/// Passes a device filled for this run, or for another with an equal fill.
 fn with_filled(
     by: String,
     setup: &Setup,
@@ -297,7 +297,7 @@ fn with_filled(
 ) -> Result<ReplayRecord, ReplayError> {
     FILLED.with_borrow_mut(|kept| {
         if kept.as_ref().is_none_or(|(known, _)| *known != by) {
-            // The old one goes before there is another.
+            // Free the old device before filling another.
             *kept = None;
             *kept = Some((by, setup.filled()?));
         }
@@ -306,12 +306,12 @@ fn with_filled(
     })
 }
 
-/// What is measured, by the names that experiment files use.
+/// Metrics by the names used in experiment files.
 fn metrics(record: &ReplayRecord) -> BTreeMap<String, f64> {
     let committed = record.transactions_committed.max(1) as f64;
     let gc_busy_ms = record.gc_busy_ns as f64 / 1e6;
-    // What is programmed so that the mapping survives, for each page that the host wrote: summary
-    // pages would be there without a mapping table.
+    // Pages programmed to make the mapping durable, per page that the host wrote. Excludes summary
+    // pages, which do not depend on a mapping table.
     let programs = &record.flash["program"];
     let mapping = programs["mapping"] + programs["log"] - record.summary_pages;
     let host = record.host_pages_written.max(1) as f64;
@@ -388,7 +388,7 @@ mod tests {
             for run in &runs {
                 let alone = metrics(run, &Library::new(1));
                 assert!(alone["committed"] > 0.0);
-                // On a device of which something was made before, too.
+                // Also with a library whose device was used before.
                 for _ in 0..2 {
                     assert_eq!(metrics(run, &shared), alone, "{name}");
                 }

@@ -1,4 +1,4 @@
-//! A figure as SVG text, in the colours of the page that it is put into.
+//! A figure as SVG text, in the colours of the page that contains it.
 
 use super::super::figures::Chart;
 use super::super::{Judged, Measured};
@@ -7,13 +7,13 @@ use crate::chart::{self, Frame, Height, colour, series};
 use kuva::prelude::*;
 
 const SIZE: (u32, u32) = (560, 330);
-/// Characters of a label that an axis has room for.
+/// Maximum number of characters in an axis label.
 const LABEL_MAX: usize = 60;
 
-/// From the name of a series to its place among the series of its paper.
+/// Maps the name of a series to its index among the series of the paper.
 pub(super) type Places<'a> = &'a dyn Fn(&str) -> usize;
 
-/// The chart. Nothing if there is nothing to draw.
+/// The chart. `None` if there is nothing to draw.
 pub(super) fn svg(figure: &Measured, claims: &[&Judged], place: Places<'_>) -> Option<String> {
     let measured = |(_, points): &(String, Vec<_>)| points.iter().any(has_value);
     if !figure.data.series.iter().any(measured) {
@@ -41,7 +41,7 @@ pub(super) fn svg(figure: &Measured, claims: &[&Judged], place: Places<'_>) -> O
     chart::draw(plots, &frame)
 }
 
-/// As much of a label as an axis has room for; the page has all of it beside the chart.
+/// The part of a label that fits an axis; the page shows the complete label beside the chart.
 pub(super) fn fitting(label: &str) -> String {
     if label.chars().count() <= LABEL_MAX {
         return label.to_string();
@@ -62,7 +62,7 @@ fn lines(figure: &Measured, place: Places<'_>) -> Vec<Plot> {
     let count = figure.data.series.len();
     for (index, (name, points)) in figure.data.series.iter().enumerate() {
         let known = points.iter().filter_map(|point| Some((point.x, point.y?)));
-        // A logarithm has no nought.
+        // Zero has no logarithm.
         let known = known.filter(|(_, y)| !figure.spec.log || *y > 0.0);
         let known: Vec<(f64, f64)> = known.collect();
         if known.is_empty() {

@@ -1,5 +1,5 @@
-//! The part of the page that says on which settings the claims of a paper hang: what long analyses
-//! found, which come with the program.
+//! The page's section on the settings that a paper's claims depend on: results of long analyses,
+//! which are shipped with the program.
 
 use super::super::sensitivity::{Analysis, Place, answers};
 use super::super::verdict::Verdict;
@@ -7,10 +7,10 @@ use super::super::{Judged, Results};
 use crate::chart::escape;
 use std::collections::BTreeSet;
 
-/// Points that are named for a claim.
+/// Maximum number of points named per claim.
 const SHOWN: usize = 4;
 
-/// A paper's part; nothing if there is no analysis of it.
+/// The section of a paper; empty if there is no analysis of it.
 pub(super) fn section(paper: &str, results: &Results, analyses: &[Analysis]) -> String {
     let own = |analysis: &&Analysis| analysis.paper == paper;
     let own: Vec<Analysis> = analyses.iter().filter(own).cloned().collect();

@@ -1,5 +1,5 @@
-//! What `flagstone reproduce` leaves behind: a line of JSON for each claim, a page to read, and the
-//! data of each figure as comma-separated values.
+//! The output of `flagstone reproduce`: one line of JSON per claim, a web page, and the data of
+//! each figure as comma-separated values.
 
 mod chart;
 mod hangs;
@@ -14,7 +14,7 @@ use crate::output::{Output, OutputError, make_folder};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// A claim in three short texts, for tables.
+/// A summary of a claim in three short texts, for tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// The published figures or statement.
@@ -25,7 +25,7 @@ pub struct Summary {
     pub deviation: String,
 }
 
-/// A claim in short.
+/// Summarizes a claim.
 pub fn summary(judged: &Judged) -> Summary {
     let parts = &judged.judgement.parts;
     let join = |of: fn(&super::verdict::Part) -> &String| {
@@ -49,7 +49,7 @@ fn percent(judgement: &Judgement) -> String {
     deviation.map_or(String::new(), |part| format!("{:+.1} %", part * 100.0))
 }
 
-/// A claim as one object.
+/// A claim as a JSON object.
 pub fn json(judged: &Judged) -> Value {
     let Judged {
         claim,
@@ -122,17 +122,17 @@ pub fn json(judged: &Judged) -> Value {
     })
 }
 
-/// The files of a report below a folder.
+/// The files of a report in a folder.
 #[derive(Debug)]
 pub struct Report {
     page: Output,
-    /// A figure's data, in the order of the figures.
+    /// The data file of each figure, in order.
     data: Vec<Output>,
 }
 
 impl Report {
-    /// Makes the folder, and checks that the page and the data of so many figures, by paper and
-    /// id, can be written there. `inputs` are files that are not to be replaced.
+    /// Creates the folder, and checks that the page and the data of these figures, given by paper
+    /// and id, can be written there. `inputs` are files that must not be replaced.
     ///
     /// # Errors
     /// The first file that cannot be written.
@@ -151,10 +151,10 @@ impl Report {
         })
     }
 
-    /// Writes the page and the data. Returns where the page is.
+    /// Writes the page and the data. Returns the path of the page.
     ///
     /// # Errors
-    /// A file that cannot be written.
+    /// A file cannot be written.
     pub fn write(&self, catalogue: &Catalogue, results: &Results) -> Result<&Path, OutputError> {
         for (output, measured) in self.data.iter().zip(&results.figures) {
             output.write(csv(measured).as_bytes())?;
@@ -164,7 +164,7 @@ impl Report {
     }
 }
 
-/// A figure's data: a line for each point.
+/// A figure's data: one line per point.
 fn csv(measured: &Measured) -> String {
     let mut text = String::from("series,x,y\n");
     for (series, points) in &measured.data.series {
@@ -218,14 +218,14 @@ mod tests {
         for judged in &results.claims {
             assert!(page.contains(&judged.claim.id), "{}", judged.claim.id);
         }
-        // Charts refer to their own parts.
+        // Charts refer to parts of themselves.
         let page = page.replace("url(#", "");
         for outside in [
             "http:", "https:", "//cdn", "@import", "url(", "<link", "src=",
         ] {
             assert!(!page.contains(outside), "the page has {outside}");
         }
-        // All colours are the page's own or those of series, so that dark mode is readable.
+        // All colours are the page's or the series', so dark mode is readable.
         assert!(!page.contains("#010101") && !page.contains("#020202"));
     }
 
@@ -307,7 +307,7 @@ mod tests {
         );
         let found = section(&results, &analysis(&id, "[]"));
         assert!(found.contains("at none of 7 points tried"), "{found}");
-        // The control: what holds here needs no other setting, nor has a paper without analyses.
+        // Control: a claim that holds needs no other setting, and a paper may have no analyses.
         assert_eq!(section(&results, &[]), "");
         results.claims[at].judgement.verdict = Verdict::Holds;
         let found = section(&results, &analysis(&id, "[]"));

@@ -1,5 +1,5 @@
-//! The page: the claims first, then each figure with its setting and its data. One file that needs
-//! nothing else.
+//! The web page: first the claims, then each figure with its settings and data. One self-contained
+//! file.
 
 use super::super::claims::Claim;
 use super::super::figures::{Chart, Experiment};
@@ -11,7 +11,7 @@ use super::strip;
 use super::{hangs, sentence, summary};
 use crate::chart::{colour, escape, sign};
 
-/// The class of a verdict in the style sheet.
+/// The style class of a verdict.
 pub(super) fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Holds => "holds",
@@ -22,7 +22,7 @@ pub(super) fn class(verdict: Verdict) -> &'static str {
     }
 }
 
-/// The whole page.
+/// The complete page.
 pub(super) fn page(catalogue: &Catalogue, results: &Results) -> String {
     let mut body = String::new();
     body += "<h1>What the papers publish, and what was measured</h1>\n";
@@ -94,7 +94,7 @@ fn filters(results: &Results) -> String {
     )
 }
 
-/// A table of claims, each with its parts.
+/// A table of claims with their parts.
 fn claims_table(claims: &[&Judged], results: &Results, id: &str) -> String {
     let mut text = format!(
         "<div class=\"wide\"><table id=\"{id}\" class=\"claims\"><thead><tr><th>claim</th>\
@@ -141,7 +141,7 @@ fn claims_table(claims: &[&Judged], results: &Results, id: &str) -> String {
     text + "</tbody></table></div>\n"
 }
 
-/// Where the paper says it, with links to the figures on this page.
+/// The claim's place in the paper, with links to the figures on this page.
 fn places(claim: &Claim, results: &Results) -> String {
     let there = |id: &&str| {
         let is = |m: &Measured| m.paper == claim.paper() && m.spec.id == **id;
@@ -187,7 +187,7 @@ fn paper(experiment: &Experiment, figures: &[&Measured], results: &Results) -> S
         );
     }
     text += &hangs::section(&experiment.paper, results, &Analysis::shipped());
-    // A series has one colour and one shape in all figures of a paper.
+    // A series has the same colour and shape in all figures of a paper.
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in figures.iter().flat_map(|measured| &measured.data.series) {
         if !names.contains(&name.as_str()) {
@@ -247,7 +247,7 @@ fn figure(measured: &Measured, results: &Results, place: Places<'_>) -> String {
     text + &setting(measured) + &data(measured) + "</section>\n"
 }
 
-/// The settings that all points of a figure share.
+/// The common settings of all points of a figure.
 fn setting(measured: &Measured) -> String {
     let mut shared: Option<serde_json::Map<String, serde_json::Value>> = None;
     for cell in &measured.cells {

@@ -1,7 +1,7 @@
-//! What is published, drawn into a figure that was measured: a dash, joined to its point or bar.
+//! Draws published figures into a measured figure: a dash, connected to its point or bar.
 //!
-//! Papers publish ratios more often than figures. The dash of a ratio is where the first series
-//! would be if it had that ratio to the second one as it was measured.
+//! Papers publish ratios more often than values. The dash of a ratio is where the first series
+//! would be if it had that ratio to the measured second series.
 
 use super::super::figures::Chart;
 use super::super::measure::{Data, Expr, Term};
@@ -11,23 +11,23 @@ use super::chart::Places;
 use crate::chart::{INK, colour};
 use kuva::prelude::*;
 
-/// Half of a dash, as a share of the axis of a figure with lines.
+/// Half the length of a dash, as a fraction of the axis of a figure with lines.
 const HALF_DASH: f64 = 0.018;
-/// Of the room of a group, what its bars take.
+/// The fraction of a group's width that its bars take.
 const BARS: f64 = 0.8;
 
-/// Where a series would be.
+/// The published position of a series.
 struct Dash {
     series: usize,
-    /// The point of the sweep; none for the whole series.
+    /// The index of the point; `None` for the whole series.
     at: Option<usize>,
-    /// Published over measured.
+    /// Ratio of published to measured.
     factor: f64,
 }
 
-/// The series or point that a published figure is of, and how much higher it lies there.
+/// The series or point of a published figure, and its ratio to the measured value.
 fn dash(data: &Data, part: &Part) -> Option<Dash> {
-    // What lies within a published range has no other place.
+    // A value within the published range has no separate position.
     let (value, deviation) = (part.value?, part.deviation.filter(|by| *by != 0.0)?);
     let published = value / (1.0 + deviation);
     let whole = |series: &String| Term {
@@ -69,7 +69,7 @@ fn dashes(figure: &Measured, claims: &[&Judged]) -> Vec<Dash> {
         .collect()
 }
 
-/// The plots of what is published of a figure, and the highest value among them.
+/// The plots of a figure's published values, and the maximum among them.
 pub(super) fn plots(figure: &Measured, claims: &[&Judged], place: Places<'_>) -> (Vec<Plot>, f64) {
     let (mut plots, mut most) = (Vec::new(), 0.0_f64);
     let all = &figure.data.series;
@@ -88,7 +88,7 @@ pub(super) fn plots(figure: &Measured, claims: &[&Judged], place: Places<'_>) ->
         let known: Vec<(usize, f64, f64)> = known.collect();
         let is_bars = figure.spec.chart == Chart::Bars;
         let Some(at) = at.or_else(|| is_bars.then_some(usize::MAX)) else {
-            // All of a line, as far above or below as its mean is.
+            // The whole line, shifted by the ratio of the means.
             let line: Vec<(f64, f64)> = known.iter().map(|&(_, x, y)| (x, y * factor)).collect();
             most = line.iter().fold(most, |most, point| most.max(point.1));
             let line = LinePlot::new().with_data(line).with_color(of_it);
@@ -134,7 +134,7 @@ mod tests {
     use super::super::super::verdict::Verdict;
     use super::*;
 
-    /// Where the first series of an expression would be at its point, or how much higher.
+    /// The published position of an expression's first series at its point, or its ratio.
     fn drawn(expr: &str, published: f64) -> (usize, Option<usize>, f64) {
         let data = data(&[1.0, 2.0], &[("a", &[3.0, 6.0]), ("b", &[2.0, 8.0])]);
         let expr = Expr::parse(expr).expect("an expression");
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn a_dash_is_where_what_is_published_would_be_true() {
         assert_eq!(drawn("a@1", 4.0), (0, Some(0), 4.0));
-        // Of b at 2 there is 8.
+        // The value of b at 2 is 8.
         assert_eq!(drawn("a@2 / b@2", 1.5), (0, Some(1), 12.0));
         assert_eq!(drawn("1 - a@2 / b@2", 0.75), (0, Some(1), 2.0));
         assert_eq!(drawn("b@2 - a@2", 3.0), (1, Some(1), 9.0));

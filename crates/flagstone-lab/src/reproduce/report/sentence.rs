@@ -1,4 +1,4 @@
-//! What one sees in a figure, in a sentence made from its data.
+//! Describes a figure in one sentence, generated from its data.
 
 use super::super::Measured;
 use super::super::figures::Chart;
@@ -28,7 +28,7 @@ pub(super) fn sentence(figure: &Measured) -> String {
     }
 }
 
-/// How each series goes from the first point to the last.
+/// The change of each series from the first to the last point.
 fn over_the_sweep(known: &[(&str, Vec<(&Point, f64)>)]) -> String {
     let (first, last) = (known[0].1[0].0, known[0].1[known[0].1.len() - 1].0);
     let words: Vec<String> = known
@@ -57,7 +57,7 @@ fn over_the_sweep(known: &[(&str, Vec<(&Point, f64)>)]) -> String {
     )
 }
 
-/// Which series is highest and which lowest at each point.
+/// The highest and the lowest series at each point.
 fn at_each_point(known: &[(&str, Vec<(&Point, f64)>)]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for (point, _) in known.iter().flat_map(|(_, points)| points) {
@@ -65,7 +65,7 @@ fn at_each_point(known: &[(&str, Vec<(&Point, f64)>)]) -> String {
             names.push(&point.name);
         }
     }
-    // Where there is one point, all has been said of it.
+    // A single point needs no name.
     let only = names.len() == 1;
     let words = names.into_iter().map(|name| {
         let place = if only {

@@ -1,5 +1,5 @@
-//! Published figures beside measured ones, as pictures: a strip for each figure of a paper, and one
-//! for the whole report. The middle of a strip is what is published.
+//! Pictures of published and measured figures: one strip per figure of a paper, and one for the
+//! whole report. The centre of a strip is the published value.
 
 use super::super::verdict::{Part, Verdict};
 use super::super::{Judged, Results};
@@ -7,17 +7,17 @@ use super::page::class;
 use crate::chart::escape;
 use std::fmt::Write;
 
-/// Deviations beyond this are drawn at the edge, with an arrow.
+/// Larger deviations are drawn at the edge, with an arrow.
 const SPAN: f64 = 0.5;
 const WIDTH: f64 = 560.0;
-/// Where the middle of the scale is, and half of its length.
+/// Position of the scale's centre, and half of its length.
 const MIDDLE: f64 = 400.0;
 const HALF: f64 = 140.0;
 const ROW: f64 = 22.0;
-/// Room below for the scale.
+/// Height of the scale at the bottom.
 const FOOT: f64 = 26.0;
 
-/// A mark for a deviation: a shape a verdict, so that colour is not needed to tell them apart.
+/// The mark of a deviation. Each verdict has its own shape, independent of colour.
 fn mark(svg: &mut String, deviation: f64, y: f64, verdict: Verdict, title: &str) {
     let x = MIDDLE + deviation.clamp(-SPAN, SPAN) / SPAN * HALF;
     let class = class(verdict);
@@ -39,7 +39,7 @@ fn mark(svg: &mut String, deviation: f64, y: f64, verdict: Verdict, title: &str)
     );
 }
 
-/// The scale below a strip of so many rows, and the line of what is published.
+/// The scale below a strip with `rows` rows, and the line of published values.
 fn scale(svg: &mut String, rows: usize) {
     let bottom = rows as f64 * ROW;
     for percent in [-50, -25, 0, 25, 50] {
@@ -72,7 +72,7 @@ fn name(svg: &mut String, row: usize, text: &str) {
     let _ = write!(svg, "<text x=\"0\" y=\"{y}\">{}</text>", escape(&short));
 }
 
-/// The published values of the claims of a figure, and what was measured. Nothing if no claim has a
+/// The published values of a figure's claims, and the measured ones. Empty if no claim has a
 /// number.
 pub(super) fn of_figure(claims: &[&Judged]) -> String {
     let parts: Vec<&Part> = claims
@@ -101,7 +101,7 @@ pub(super) fn of_figure(claims: &[&Judged]) -> String {
     format!("{svg}</svg>\n")
 }
 
-/// All claims with numbers, a row a paper.
+/// All claims with numbers, one row per paper.
 pub(super) fn of_report(results: &Results) -> String {
     let mut papers: Vec<&str> = Vec::new();
     for judged in &results.claims {

@@ -1,8 +1,8 @@
-//! Which settings are tried: the default, each setting alone at each of its values, and a sample
-//! over all of them as Saltelli has it for total effects.
+//! The design of an analysis: the default, each setting alone at each of its values, and a sample
+//! over all settings as in Saltelli's method for total effects.
 //!
-//! The sample has two independent halves A and B of a Sobol sequence, and for each setting *i* the
-//! points of A with the value of *i* from B. A sample of N points is N (k + 2) runs of k settings.
+//! The sample consists of two independent halves A and B of a Sobol sequence, and, for each setting
+//! *i*, the points of A with the value of *i* from B. N points and k settings take N (k + 2) runs.
 
 use super::{Open, OpenSettings};
 use crate::reproduce::figures::Over;
@@ -11,49 +11,49 @@ use crate::sweep::unit;
 use std::collections::BTreeMap;
 use toml::{Table, Value};
 
-/// Where a point of a design comes from.
+/// The origin of a point in a design.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PointKind {
-    /// The experiment as it is.
+    /// The unchanged experiment.
     Default,
-    /// One setting, of this number, is changed.
+    /// One setting, by index, is changed.
     One(usize),
-    /// A point of the search for one at which more claims hold, in this round.
+    /// A point of the search for more holding claims, in this round.
     Climb(u32),
     /// A point of the first half of the sample.
     A(u32),
-    /// The same of the second half.
+    /// A point of the second half.
     B(u32),
-    /// A point of the first half with the value of a setting from the second.
+    /// A point of the first half, with the value of one setting from the second.
     Mixed(u32, usize),
 }
 
 /// A point of a design.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// Where it comes from.
+    /// Its origin.
     pub kind: PointKind,
-    /// What is set, by the names of the settings.
+    /// Values of the settings, by name.
     pub at: BTreeMap<String, Value>,
-    /// What lies over the experiment's settings, and under those of its figures.
+    /// Settings that override the experiment's, but not those of its figures.
     pub set: Table,
-    /// What lies over those of its figures, in some of the runs.
+    /// Settings that override those of figures, in some of the runs.
     pub over: Vec<Over>,
 }
 
-/// Points, in the order in which they are tried.
+/// Points, in the order of trying them.
 #[derive(Debug, Clone)]
 pub struct Design {
     /// Names of the settings.
     pub settings: Vec<String>,
-    /// How many points each half of the sample has.
+    /// Number of points in each half of the sample.
     pub sample: u32,
     /// The points.
     pub points: Vec<Point>,
 }
 
 impl Point {
-    /// This point with what another sets besides; nothing if both set the same.
+    /// Combines this point with another one; `None` if both set the same setting.
     pub(super) fn with(&self, other: &Point, round: u32) -> Option<Point> {
         if other.at.keys().any(|name| self.at.contains_key(name)) {
             return None;
@@ -75,7 +75,7 @@ impl Point {
         }
     }
 
-    /// Gives a setting a value, of which `set` is what it sets.
+    /// Assigns a value to a setting; `set` are the resulting settings.
     fn put(&mut self, open: &Open, value: Value, set: Table) {
         self.at.insert(open.axis.name.clone(), value);
         match open.only.is_empty() {
@@ -87,7 +87,7 @@ impl Point {
         }
     }
 
-    /// What is set, in words.
+    /// Describes the values.
     pub fn name(&self) -> String {
         if self.at.is_empty() {
             return "default".into();
@@ -99,10 +99,10 @@ impl Point {
 }
 
 impl Design {
-    /// The design over these settings, with so many points in each half of the sample.
+    /// The design for these settings, with `sample` points in each half of the sample.
     ///
     /// # Panics
-    /// More settings or points than a Sobol sequence has.
+    /// There are more settings or points than a Sobol sequence supports.
     pub fn new(open: &OpenSettings, sample: u32, seed: u32) -> Design {
         let mut points = vec![Point::default()];
         for (nth, open) in open.open.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! How much of a figure's variance each setting has a part in: total-effect indices by Jansen's
-//! estimator, first-order indices by Saltelli's, with the interval of a bootstrap.
+//! Each setting's contribution to a figure's variance: total-effect indices by Jansen's estimator,
+//! first-order indices by Saltelli's, with bootstrap intervals.
 //!
 //! With f at the points of both halves of a sample, N each, and at the mixed points of setting *i*:
 //!
@@ -8,24 +8,24 @@
 //!   first  S_i = mean of f(B) (f(A with i of B) - f(A))  / variance
 //! ```
 //!
-//! T_i is what of the variance would be left, on average, if all settings but *i* were known: a
-//! setting with 0 makes no difference anywhere. Totals add up to more than 1 where settings work
-//! together. Saltelli et al., Computer Physics Communications 181 (2010), Table 2.
+//! T_i is the average fraction of the variance that remains if all settings except *i* are known: a
+//! setting with 0 never matters. Totals add up to more than 1 if settings interact. Saltelli et
+//! al., Computer Physics Communications 181 (2010), Table 2.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// How often a sample is drawn anew for an interval.
+/// Number of bootstrap samples for an interval.
 const DRAWS: usize = 400;
 
-/// An index and where nine of ten bootstrap samples have it.
+/// An index with its 90 % bootstrap interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effect {
     /// The estimate.
     pub value: f64,
     /// The fifth percentile of the bootstrap.
     pub low: f64,
-    /// The 95th.
+    /// The 95th percentile.
     pub high: f64,
 }
 
@@ -41,7 +41,7 @@ pub struct Effects {
 /// Total and first-order index of a setting.
 type Indices = (f64, f64);
 
-/// What was measured at one point of both halves, and at the mixed points of each setting.
+/// Measured values at one point of both halves, and at the mixed points of each setting.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row {
     pub(super) a: f64,
@@ -49,13 +49,13 @@ pub(super) struct Row {
     pub(super) mixed: Vec<f64>,
 }
 
-/// The indices of each setting; nothing where there are fewer than two rows, or the figure does not
+/// The indices of each setting; `None` if there are fewer than two rows, or the figure does not
 /// vary.
 pub(super) fn effects(rows: &[Row]) -> Option<Vec<Effects>> {
     let settings = rows.first()?.mixed.len();
     let whole: Vec<&Row> = rows.iter().collect();
     let estimates = estimate(&whole, settings)?;
-    // The draws do not depend on the order in which points were measured.
+    // The draws do not depend on the order of measurements.
     let mut random = Pcg64Mcg::seed_from_u64(0x5e25);
     let mut draws: Vec<Vec<Indices>> = Vec::new();
     for _ in 0..DRAWS {
@@ -85,7 +85,7 @@ pub(super) fn effects(rows: &[Row]) -> Option<Vec<Effects>> {
     Some(each.collect())
 }
 
-/// The indices of each setting.
+/// Estimates the indices of each setting.
 fn estimate(rows: &[&Row], settings: usize) -> Option<Vec<Indices>> {
     if rows.len() < 2 {
         return None;
@@ -102,7 +102,7 @@ fn estimate(rows: &[&Row], settings: usize) -> Option<Vec<Indices>> {
         for row in rows {
             let change = row.mixed[nth] - row.a;
             total += change * change;
-            // Taking the mean away changes nothing that is expected, and much of the noise.
+            // Subtracting the mean keeps the expected value, and removes much noise.
             first += (row.b - mean) * change;
         }
         let scale = rows.len() as f64 * variance;
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::sweep::unit;
 
-    /// Sobol's g-function, whose indices are known: the smaller `a` is, the more its setting does.
+    /// Sobol's g-function, whose indices are known: a smaller `a` means a larger effect.
     fn g(x: &[f64], a: &[f64]) -> f64 {
         let each = x.iter().zip(a);
         each.map(|(x, a)| ((4.0 * x - 2.0).abs() + a) / (1.0 + a))
@@ -167,12 +167,12 @@ mod tests {
                 effect.total.low <= effect.total.value && effect.total.value <= effect.total.high
             );
         }
-        // The control: settings whose values were mixed up get other indices.
+        // Control: with mixed-up settings the indices differ.
         let mut wrong = rows(4096, &a);
         wrong.iter_mut().for_each(|row| row.mixed.rotate_left(1));
         let wrong = effects(&wrong).unwrap();
         assert!((wrong[0].total.value - found[0].total.value).abs() > 0.2);
-        // Few points say little, and their intervals say so.
+        // With few points the intervals are wide.
         let few = effects(&rows(8, &a)).unwrap();
         let width = |effect: Effect| effect.high - effect.low;
         assert!(width(few[0].total) > 3.0 * width(found[0].total));

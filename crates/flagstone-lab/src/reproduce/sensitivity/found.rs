@@ -1,49 +1,48 @@
-//! What a design came to: which settings move a claim's figure, which point serves most claims, and
-//! what each claim that does not hold would need.
+//! Results of a design: the settings that affect a claim's figure, the point at which most claims
+//! hold, and what each claim that does not hold would need.
 
 use super::effects::{Row, effects};
 use super::{Design, Effects, Point, PointKind, Tried};
 use crate::reproduce::verdict::Verdict;
 use std::collections::BTreeMap;
 
-/// What one setting, changed alone, does to a figure.
+/// The effect of one setting, changed alone, on a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Range {
     /// The setting.
     pub setting: String,
-    /// The lowest figure, and the highest, the default's among them.
+    /// The minimum and maximum of the figure, including the default.
     pub low: f64,
     /// See `low`.
     pub high: f64,
-    /// Where the lowest is, and the highest, in words.
+    /// The points of minimum and maximum, as text.
     pub low_at: String,
     /// See `low_at`.
     pub high_at: String,
 }
 
-/// What a claim needs.
+/// What a claim needs to hold.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Needed {
     /// The claim.
     pub claim: String,
-    /// Its verdict with the default.
+    /// Its verdict at the default.
     pub default: Verdict,
-    /// How many points have a verdict on it, besides the default; one at which there was nothing to
-    /// measure has none.
+    /// Number of points with a verdict on it, other than the default; points with nothing to
+    /// measure have none.
     pub tried: usize,
-    /// Those at which it holds: place among the tried points, the one first at which most claims
-    /// hold.
+    /// Indices of the tried points at which it holds; first the one at which most claims hold.
     pub holds_at: Vec<usize>,
 }
 
-/// The default's point.
+/// The default point.
 fn default(tried: &[Tried]) -> Option<&Tried> {
     tried
         .iter()
         .find(|tried| tried.point.kind == PointKind::Default)
 }
 
-/// The settings by what they move of a claim's figure, each changed alone; the largest first.
+/// The settings by their effect on a claim's figure when changed alone, largest first.
 pub fn one_at_a_time(design: &Design, tried: &[Tried], claim: &str, part: usize) -> Vec<Range> {
     let start = default(tried).and_then(|tried| tried.value(claim, part));
     let Some(start) = start else {
@@ -78,8 +77,8 @@ pub fn one_at_a_time(design: &Design, tried: &[Tried], claim: &str, part: usize)
     ranges
 }
 
-/// The settings with their indices for a claim's figure, and of how many points of the sample; the
-/// largest total first. Points of which one run is missing are left out.
+/// The settings with their indices for a claim's figure, largest total first, and the number of
+/// sample points used. Points with a missing run are left out.
 pub fn total_effects(
     design: &Design,
     tried: &[Tried],
@@ -106,22 +105,21 @@ pub fn total_effects(
     Some((rows.len(), named))
 }
 
-/// Places of the tried points by how many claims hold, then by how many hold in direction: the best
-/// first. Points that could not be run are left out.
+/// Indices of the tried points by number of claims that hold, then by number whose direction holds,
+/// best first. Points that could not be run are left out.
 pub fn best(tried: &[Tried]) -> Vec<usize> {
     let mut places: Vec<usize> = (0..tried.len())
         .filter(|&at| tried[at].claims.is_ok())
         .collect();
     let rank = |tried: &Tried| (tried.count(Verdict::Holds), tried.count(Verdict::Direction));
-    // The one that was tried first is before others that are as good: the default before all.
+    // Among equal points the one tried first wins, so the default is first.
     places.sort_by_key(|&at| std::cmp::Reverse(rank(&tried[at])));
     places
 }
 
-/// The points of the next round of a climb: the best point so far, with one setting more each.
-/// These settings are those that alone make a claim hold that does not hold with the default, or
-/// more claims than the default. There are none if the last round, the one before `round`, found
-/// nothing better.
+/// The points of the next round of a climb: the best point so far, with one additional setting
+/// each. Only settings are used that alone make more claims hold, or make a claim hold that does
+/// not by default. Empty if the last round, `round - 1`, found nothing better.
 pub fn climb(tried: &[Tried], round: u32) -> Vec<Point> {
     let Some(start) = default(tried) else {
         return Vec::new();
@@ -146,7 +144,7 @@ pub fn climb(tried: &[Tried], round: u32) -> Vec<Point> {
     points.collect()
 }
 
-/// For each claim that does not hold with the default: where it does.
+/// For each claim that does not hold at the default: where it does.
 pub fn needed(tried: &[Tried]) -> Vec<Needed> {
     let claims = default(tried).and_then(|tried| tried.claims.as_ref().ok());
     let order = best(tried);

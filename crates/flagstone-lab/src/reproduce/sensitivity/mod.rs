@@ -1,5 +1,5 @@
-//! What a published claim hangs on: settings that a paper leaves open are varied within the bounds
-//! that it allows, and claims are judged at each point.
+//! Which settings published claims depend on: settings that a paper leaves open are varied within
+//! the allowed bounds, and claims are judged at each point.
 //!
 //! ```text
 //!   experiments/PAPER.open.toml   settings left open, their bounds, reasons   open
@@ -14,8 +14,8 @@
 //!   experiments/found.toml        answers of long analyses, for reports       record
 //! ```
 //!
-//! Defaults and verdicts of `flagstone reproduce` are not touched. A figure's own sweep, series and
-//! settings lie over the varied ones, as they do over the experiment's.
+//! Defaults and verdicts of `flagstone reproduce` are unaffected. A figure's own sweep, series and
+//! settings override the varied ones, like the experiment's.
 
 mod design;
 mod effects;

@@ -13,39 +13,39 @@ const FILES: [&str; 5] = [
     include_str!("../../../experiments/sal.open.toml"),
 ];
 
-/// The settings that one paper leaves open.
+/// The open settings of one paper.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenSettings {
     /// The paper's key.
     pub paper: String,
-    /// What all runs of an analysis have besides: mostly, how long they are. It lies over `quick`.
+    /// Common settings of an analysis, mostly the length of its runs. Override `quick`.
     #[serde(default)]
     pub window: Table,
     /// The settings.
     pub open: Vec<Open>,
 }
 
-/// One setting that is left open.
+/// An open setting.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Open {
-    /// Which, and within which bounds: an axis as a sweep has it.
+    /// The setting and its bounds: an axis as in a sweep.
     pub axis: Axis,
-    /// The runs that have it, by others of their settings; a list is any of its values. In these it
-    /// lies over what a figure and its series set. All runs have it if this is left out, and what
-    /// figures and series set lies over it.
+    /// Condition on the other settings of runs that get it; a list stands for any of its values. In
+    /// these runs it overrides what a figure and its series set. Without a condition all runs get
+    /// it, but figures and series override it.
     #[serde(default)]
     pub only: Table,
-    /// Why the paper allows all of these.
+    /// Why the paper allows all of these values.
     pub reason: String,
-    /// The section that says what it does say.
+    /// The section of the paper.
     #[serde(rename = "where")]
     pub place: String,
 }
 
 impl OpenSettings {
-    /// Reads a file.
+    /// Parses a file.
     ///
     /// # Errors
     /// Line and reason.
@@ -60,16 +60,16 @@ impl OpenSettings {
         Ok(file)
     }
 
-    /// What comes with the program for a paper.
+    /// The shipped file for a paper.
     ///
     /// # Panics
-    /// A shipped file that cannot be read; a test reads them all.
+    /// A shipped file is invalid; a test reads all of them.
     pub fn shipped(paper: &str) -> Option<OpenSettings> {
         let mut all = OpenSettings::all().into_iter();
         all.find(|open| open.paper == paper)
     }
 
-    /// All that come with the program.
+    /// All shipped files.
     ///
     /// # Panics
     /// As [`OpenSettings::shipped`].
@@ -79,10 +79,10 @@ impl OpenSettings {
             .into()
     }
 
-    /// Only these of the settings, in the file's order.
+    /// Only these settings, in the file's order.
     ///
     /// # Errors
-    /// One that there is not, and which was probably meant.
+    /// An unknown name; suggests a similar one.
     pub fn only<S: AsRef<str>>(mut self, names: &[S]) -> Result<OpenSettings, String> {
         let known: Vec<&str> = self
             .open

@@ -1,7 +1,7 @@
-//! What analyses found, as data that comes with the program: `experiments/found.toml`.
+//! Results of analyses, as data shipped with the program: `experiments/found.toml`.
 //!
-//! An analysis takes hours, a report minutes. So the answers of long analyses are kept here, and
-//! `flagstone reproduce` shows them beside the claims, `flagstone sensitivity --found` prints them.
+//! An analysis takes hours, a report minutes. So results of long analyses are stored. `flagstone
+//! reproduce` shows them beside claims, and `flagstone sensitivity --found` prints them.
 
 use super::{Design, Needed, OpenSettings, PointKind, Tried, Value, best, needed, total_effects};
 use crate::reproduce::Catalogue;
@@ -12,33 +12,33 @@ use std::fmt::Write;
 
 const SHIPPED: &str = include_str!("../../../experiments/found.toml");
 
-/// One analysis: some claims of one paper, over points of the settings that it leaves open.
+/// An analysis of some claims of one paper, over points of its open settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Analysis {
     /// The paper's key.
     pub paper: String,
-    /// Which figures and claims were asked for.
+    /// The analysed figures and claims.
     pub names: Vec<String>,
-    /// Which options decided what was tried, as the command has them.
+    /// The command options that determined the points.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
-    /// Points that could be run, besides the default.
+    /// Number of points that could be run, other than the default.
     pub points: usize,
     /// The point at which most claims hold.
     pub best: String,
     /// The claims that do not hold with the default settings.
     #[serde(default)]
     pub claim: Vec<Answer>,
-    /// Verdicts on all of the claims: with the default settings, at the best point, and where
-    /// claims hold that do not by default.
+    /// Verdicts on all claims: at the default, at the best point, and at points where claims hold
+    /// that do not by default.
     pub place: Vec<Place>,
-    /// Total effects over a sample, where there is one: a part for each figure of each claim.
+    /// Total effects, if there is a sample: one entry for each figure of each claim.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub effect: Vec<Moved>,
 }
 
-/// Which settings a figure of a claim hangs on, over a sample of all of them.
+/// The settings that a claim's figure depends on, from a sample of all settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Moved {
@@ -46,14 +46,14 @@ pub struct Moved {
     pub claim: String,
     /// The figure, as an expression.
     pub what: String,
-    /// Points in each half of the sample that have the figure at all of their settings.
+    /// Number of points in each half of the sample that have the figure with all settings.
     pub points: usize,
     /// The settings, the largest total first.
     pub share: Vec<Share>,
 }
 
-/// A setting's share of a figure's variance: its total effect, and where nine of ten bootstrap
-/// samples have it.
+/// A setting's contribution to a figure's variance: its total effect, with a 90 % bootstrap
+/// interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
@@ -63,21 +63,21 @@ pub struct Share {
     pub total: f64,
     /// The fifth percentile of the bootstrap.
     pub low: f64,
-    /// The 95th.
+    /// The 95th percentile.
     pub high: f64,
 }
 
-/// What was found for a claim.
+/// The results for a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Answer {
     /// The claim.
     pub id: String,
-    /// Its verdict with the default settings, in the window of the analysis.
+    /// Its verdict at the default, with the length of the analysis's runs.
     pub default: Verdict,
-    /// Points that have a verdict on it, besides the default.
+    /// Number of points with a verdict on it, other than the default.
     pub tried: usize,
-    /// Those at which it holds; the one first at which most claims hold.
+    /// The points at which it holds; first the one at which most claims hold.
     pub holds_at: Vec<String>,
 }
 
@@ -89,13 +89,13 @@ pub struct Place {
     pub at: String,
     /// Claims that hold there.
     pub holds: Vec<String>,
-    /// Claims of which the direction holds.
+    /// Claims of which only the direction holds.
     pub direction: Vec<String>,
     /// Claims that differ.
     pub differs: Vec<String>,
 }
 
-/// All that a file has.
+/// The contents of a file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -118,7 +118,7 @@ impl Place {
         }
     }
 
-    /// How many claims have which verdict there, in words.
+    /// The number of claims by verdict, as text.
     pub fn counts(&self) -> String {
         format!(
             "{} hold, {} in direction, {} differ",
@@ -130,7 +130,7 @@ impl Place {
 }
 
 impl Answer {
-    /// Where the claim holds, in words. `shown` points are named, of all at which it does.
+    /// Describes where the claim holds; names up to `shown` points.
     pub fn words(&self, shown: usize) -> String {
         let named = self.holds_at.len().min(shown);
         match self.holds_at.len() {
@@ -146,7 +146,7 @@ impl Answer {
 }
 
 impl Analysis {
-    /// What was found at these points of a design, of which the first is the default.
+    /// The results at these points of a design, the first of which is the default.
     pub fn new(paper: &str, names: &[String], design: &Design, tried: &[Tried]) -> Analysis {
         let order = best(tried);
         let name = |at: usize| tried[at].point.name();
@@ -176,7 +176,7 @@ impl Analysis {
         }
     }
 
-    /// The analysis as a part of a file of them.
+    /// The analysis as a section of a file.
     ///
     /// # Panics
     /// Never: an analysis is plain data.
@@ -185,7 +185,7 @@ impl Analysis {
         toml::to_string_pretty(&File { analysis }).expect("an analysis is plain data")
     }
 
-    /// Reads a file.
+    /// Parses a file.
     ///
     /// # Errors
     /// Line and reason.
@@ -194,20 +194,20 @@ impl Analysis {
         Ok(file.analysis)
     }
 
-    /// All that come with the program.
+    /// All shipped analyses.
     ///
     /// # Panics
-    /// A shipped file that cannot be read; a test reads it.
+    /// The shipped file is invalid; a test reads it.
     pub fn shipped() -> Vec<Analysis> {
         Analysis::parse(SHIPPED).expect("a shipped file")
     }
 
-    /// The verdicts at a point, by its name.
+    /// The verdicts at the point with this name.
     pub fn at(&self, name: &str) -> Option<&Place> {
         self.place.iter().find(|place| place.at == name)
     }
 
-    /// How many claims have a verdict.
+    /// Number of claims with a verdict.
     pub fn claims(&self) -> usize {
         let default = self.at("default");
         default.map_or(0, |at| {
@@ -215,7 +215,7 @@ impl Analysis {
         })
     }
 
-    /// The analysis for a document.
+    /// The analysis as Markdown.
     pub fn markdown(&self) -> String {
         let short = |id: &String| -> String {
             let id = id.split_once('.').map_or(id.as_str(), |(_, rest)| rest);
@@ -285,7 +285,7 @@ impl Analysis {
     }
 }
 
-/// The total effects on each figure of each claim that varies over the sample.
+/// The total effects on each varying figure of each claim.
 fn moved(design: &Design, tried: &[Tried]) -> Vec<Moved> {
     let default = tried
         .iter()
@@ -314,7 +314,7 @@ fn moved(design: &Design, tried: &[Tried]) -> Vec<Moved> {
     figures.filter_map(of).collect()
 }
 
-/// Those of some claims that no analysis has judged.
+/// The claims that no analysis has judged.
 pub fn unanswered(analyses: &[Analysis], claims: &BTreeSet<String>) -> BTreeSet<String> {
     let judged = analyses
         .iter()
@@ -327,8 +327,8 @@ pub fn unanswered(analyses: &[Analysis], claims: &BTreeSet<String>) -> BTreeSet<
     left.cloned().collect()
 }
 
-/// Those of some claims that hold at no point tried while points are left, each with how many of
-/// the points that change one setting were tried, and how many there are.
+/// The claims that hold at no tried point while points are left. For each, how many of the points
+/// that change one setting were tried, and how many exist.
 pub fn partly(
     analyses: &[Analysis],
     claims: &BTreeSet<String>,
@@ -346,7 +346,7 @@ pub fn partly(
     found
 }
 
-/// The answers for each claim, of all analyses that have one.
+/// The results for each claim, from all analyses.
 pub fn answers<'a>(analyses: &'a [Analysis]) -> BTreeMap<&'a str, (&'a Analysis, &'a Answer)> {
     let of = |analysis: &'a Analysis| {
         let each = analysis.claim.iter();
@@ -355,8 +355,8 @@ pub fn answers<'a>(analyses: &'a [Analysis]) -> BTreeMap<&'a str, (&'a Analysis,
     analyses.iter().flat_map(of).collect()
 }
 
-/// What the kept analyses of some papers found, as Markdown: a section for each paper. All papers
-/// if `papers` is empty.
+/// The results of the shipped analyses as Markdown, one section per paper. All papers if `papers`
+/// is empty.
 pub fn found_for(catalogue: &Catalogue, papers: &[String]) -> String {
     let shipped = Analysis::shipped();
     let mut text = String::new();
@@ -382,7 +382,7 @@ pub fn found_for(catalogue: &Catalogue, papers: &[String]) -> String {
 mod tests {
     use super::*;
 
-    /// What is wrong with an analysis, beside the claims that there are.
+    /// Describes what is wrong with an analysis, given the known claims.
     fn wrong(analysis: &Analysis, known: &[String]) -> Option<String> {
         let places = analysis.place.iter();
         let listed = places.flat_map(|place| [&place.holds, &place.direction, &place.differs]);
@@ -432,7 +432,7 @@ mod tests {
                 std::slice::from_ref(analysis)
             );
         }
-        // The control: an answer that was changed by hand is found.
+        // Control: a manually changed answer is detected.
         let with = shipped.iter().find(|analysis| {
             let mut claims = analysis.claim.iter();
             claims.any(|answer| !answer.holds_at.is_empty())

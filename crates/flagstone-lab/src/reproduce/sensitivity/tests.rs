@@ -1,4 +1,4 @@
-//! Claims over settings, on runs of moments: what is found, kept, refused.
+//! Sensitivity analyses with short runs: results, storage, and errors.
 
 use super::*;
 use crate::reproduce::claims::{self, Tolerances};
@@ -102,7 +102,7 @@ fn what_a_claim_needs_is_found_and_what_nothing_gives_is_said() {
     assert_eq!(names, all);
     let folder = tempfile::tempdir().unwrap();
     let tried = tried(&design, folder.path(), &open);
-    // A setting that cannot be is no verdict on a claim.
+    // An invalid setting gives no verdict on a claim.
     let why = tried[2].claims.as_ref().unwrap_err();
     assert!(why.contains("from 0 to 1"), "{why}");
     assert_eq!(tried[0].verdict("p.f.half"), Some(Verdict::Direction));
@@ -119,15 +119,15 @@ fn what_a_claim_needs_is_found_and_what_nothing_gives_is_said() {
     assert_eq!((ranges[0].high, &*ranges[0].high_at), (50.0, "default"));
     assert!(ranges[0].low < 40.0 && ranges[0].low_at == "abort_ratio 0.5");
     assert_eq!(ranges[1].low, ranges[1].high, "clients change no count");
-    // A climb adds to the best what helps alone, and ends when nothing does.
+    // A climb adds settings to the best point that help alone, and ends when nothing does.
     assert!(
         climb(&tried, 0).is_empty(),
         "the one that helps is there already"
     );
 }
 
-/// The verdicts on all claims of a paper by made-up outcomes of the runs of a plan, one for each
-/// run and each `salt`, whatever the sources are that the name of the run depends on.
+/// The verdicts on all claims of a paper from made-up results of a plan's runs, derived from the
+/// run and `salt`, independent of the sources that a run's name depends on.
 fn made_up(
     catalogue: &Catalogue,
     paper: &str,
@@ -183,7 +183,7 @@ fn a_claim_is_judged_by_the_runs_that_it_reads_as_by_all() {
             };
             let all = judge(0, &|_| true);
             let by_read = judge(0, &|hash| read.contains_key(hash));
-            // The figure that is measured may have points besides; the verdict does not see them.
+            // The measured figure may have further points, which the verdict ignores.
             let verdicts = |all: &[(String, crate::reproduce::verdict::Judgement)]| {
                 let parts = all.iter().flat_map(|(_, judgement)| &judgement.parts);
                 let parts = parts.map(|part| (part.verdict, part.measured.clone()));
@@ -191,8 +191,8 @@ fn a_claim_is_judged_by_the_runs_that_it_reads_as_by_all() {
             };
             assert_eq!(verdicts(&all), verdicts(&by_read), "{}", claim.id);
             fewer += usize::from(trier.runs(default) < runs(&plan).len());
-            // The control: without one of them a claim has no verdict, or another. By chance it has
-            // the same for some outcomes.
+            // Control: without one of these runs a claim has no verdict, or a different one. For
+            // some results it may be the same by chance.
             let without = (0..4).any(|salt| {
                 let all = judge(salt, &|_| true);
                 read.keys().any(|left_out| {
@@ -246,7 +246,7 @@ fn where_nothing_more_holds_only_failing_claims_are_judged() {
 
 #[test]
 fn a_point_at_which_there_is_nothing_to_measure_is_no_point_tried() {
-    // Nothing is rolled back without aborts: an order of noughts.
+    // Without aborts nothing is rolled back: an order of zeros.
     let claims = CLAIMS.replace(
         "kind = \"value\"\npublished = 25.0",
         "kind = \"order\"\nsays = \"s\"",
@@ -270,7 +270,7 @@ fn a_point_at_which_there_is_nothing_to_measure_is_no_point_tried() {
         .collect();
     assert_eq!(tried[1].verdict("p.f.half"), Some(Verdict::NotMeasured));
     assert_ne!(tried[2].verdict("p.f.half"), Some(Verdict::NotMeasured));
-    // Whatever the default's verdict is, let it be asked what the claim needs.
+    // Treat the claim as not holding at the default, to ask what it needs.
     if let Ok(claims) = &mut tried[0].claims {
         claims.get_mut("p.f.half").unwrap().0 = Verdict::Differs;
     }
@@ -297,14 +297,14 @@ fn an_analysis_says_what_it_has_judged_and_keeps_the_effects_of_a_sample() {
     assert!(analysis.markdown().contains("| f: cfc | 4 | abort_ratio "));
     let read = Analysis::parse(&analysis.toml()).unwrap();
     assert_eq!(read, std::slice::from_ref(&analysis));
-    // Without a sample there are no effects to tell of.
+    // Without a sample there are no effects to report.
     let without = Analysis::new("p", &names, &Design::new(&open, 0, 1), &tried[..1]);
     assert!(without.effect.is_empty() && !without.markdown().contains("Total effects"));
     let claims: BTreeSet<String> = ["p.f.half", "p.f.other"].map(str::to_string).into();
     let left = unanswered(&[without], &claims);
     assert_eq!(left, BTreeSet::from(["p.f.other".to_string()]));
     assert_eq!(unanswered(&[], &claims), claims);
-    // An analysis that has not tried all points leaves its claims half answered.
+    // An analysis without all points leaves its claims partly answered.
     let shipped = Analysis::shipped();
     let whole = shipped.iter().find(|analysis| analysis.paper == "sal");
     let mut analysis = whole.unwrap().clone();
@@ -401,7 +401,7 @@ fn a_sample_has_the_points_of_saltelli_and_its_effects_name_the_setting_that_cou
     assert_eq!(points, 4);
     assert_eq!(effects[0].0, "abort_ratio");
     assert_eq!(effects[1].1.total.value, 0.0, "clients change no count");
-    // Without one of its runs a point of the sample is left out.
+    // If one of its runs is missing, a sample point is left out.
     let without: Vec<Tried> = tried[..tried.len() - 1].to_vec();
     assert_eq!(
         total_effects(&design, &without, "p.f.half", 0).unwrap().0,
@@ -437,7 +437,7 @@ fn every_setting_that_a_paper_leaves_open_changes_some_run() {
 
 #[test]
 fn a_setting_for_some_runs_lies_over_their_figures_own() {
-    // The figure itself says how many clients its series have.
+    // The figure itself sets the number of clients of its series.
     let own = "series = { points = [\
         { name = \"cfc\", set = { protocol = \"cfc\", abort_ratio = 0.0 } }, \
         { name = \"scc\", set = { protocol = \"scc\", abort_ratio = 0.0 } } ] }";
@@ -461,7 +461,7 @@ fn a_setting_for_some_runs_lies_over_their_figures_own() {
         let tried = trier.run(point, 2, folder.path(), &|_, _| {});
         (ratio(0), ratio(1), tried.value("p.f.half", 0).unwrap())
     };
-    // The control: without `only` the figure's own value is what runs.
+    // Control: without `only` the figure's own value is used.
     assert_eq!(changed(""), (0.0, 0.0, 50.0));
     let (cfc, scc, committed) = changed("only = { protocol = [\"cfc\", \"lighttx\"] }");
     assert_eq!((cfc, scc), (0.5, 0.0));

@@ -1,5 +1,4 @@
-//! Points that were tried: the experiment's runs with other settings, and what became of the
-//! claims.
+//! Tried points: the experiment's runs with other settings, and the resulting verdicts.
 
 use super::{OpenSettings, Point};
 use crate::reproduce::claims::{Claim, Rule};
@@ -12,38 +11,38 @@ use crate::reproduce::{Catalogue, Judged, Selection, lay};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// A figure of a claim: one of its parts.
+/// The measured value of one part of a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
-    /// What was measured, as an expression.
+    /// The expression.
     pub what: String,
-    /// What came out; nothing where it is no number.
+    /// The value; `None` if it is not a number.
     pub value: Option<f64>,
 }
 
-/// What became of the claims at one point.
+/// The verdicts at one point.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tried {
     /// The point.
     pub point: Point,
-    /// Each claim's verdict and figures; or why the point cannot be run.
+    /// Each claim's verdict and values; or why the point cannot be run.
     pub claims: Result<BTreeMap<String, (Verdict, Vec<Value>)>, String>,
 }
 
 impl Tried {
-    /// The verdict on a claim; nothing where the point could not be run.
+    /// The verdict on a claim; `None` if the point could not be run.
     pub fn verdict(&self, claim: &str) -> Option<Verdict> {
         let claims = self.claims.as_ref().ok()?;
         claims.get(claim).map(|(verdict, _)| *verdict)
     }
 
-    /// How many claims have a verdict.
+    /// Number of claims with this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         let claims = self.claims.iter().flat_map(BTreeMap::values);
         claims.filter(|(own, _)| *own == verdict).count()
     }
 
-    /// A figure of a claim.
+    /// The value of a part of a claim.
     pub fn value(&self, claim: &str, part: usize) -> Option<f64> {
         let (_, values) = self.claims.as_ref().ok()?.get(claim)?;
         values.get(part)?.value.filter(|value| value.is_finite())
@@ -62,11 +61,11 @@ pub struct Trier<'a> {
 /// Outcomes of runs, by their names.
 type Outcomes = BTreeMap<String, Outcome>;
 
-/// The figures of a point with their cells, as the engine of `reproduce` takes them.
+/// The figures of a point with their cells, as in the plan of `reproduce`.
 pub(super) type Figures = Vec<(String, Spec, Vec<Cell>)>;
 
 impl<'a> Trier<'a> {
-    /// For these claims.
+    /// A trier for these claims.
     pub fn new(
         catalogue: &'a Catalogue,
         open: &'a OpenSettings,
@@ -81,14 +80,14 @@ impl<'a> Trier<'a> {
         }
     }
 
-    /// For these of the claims only.
+    /// Restricts the claims.
     #[must_use]
     pub fn only(&self, claims: &BTreeSet<String>) -> Trier<'a> {
         let selection = self.selection.only(claims);
         Trier { selection, ..*self }
     }
 
-    /// The runs of these figures that judging the claims reads, each once.
+    /// The distinct runs of these figures that are needed to judge the claims.
     pub(super) fn read(&self, figures: &Figures) -> BTreeMap<String, Run> {
         let claims = self.catalogue.claims.iter();
         let claims: Vec<&Claim> = claims
@@ -101,7 +100,7 @@ impl<'a> Trier<'a> {
             let rules = rules.filter(|rule| rule.figure == spec.id);
             let mut terms: Vec<Term> = rules.flat_map(Rule::terms).collect();
             if !terms.is_empty() {
-                // What all other points are divided by.
+                // The point that all others are divided by.
                 let one = spec.normalise.iter();
                 terms.extend(one.filter_map(|one| Term::parse(one).ok()));
             }
@@ -115,7 +114,7 @@ impl<'a> Trier<'a> {
         runs
     }
 
-    /// The runs of a point.
+    /// The figures of a point.
     pub(super) fn figures(&self, point: &Point) -> Result<Figures, String> {
         let mut catalogue = self.catalogue.clone();
         for experiment in &mut catalogue.experiments {
@@ -130,13 +129,13 @@ impl<'a> Trier<'a> {
             .map_err(|error| error.to_string())
     }
 
-    /// How many runs a point takes: those that a claim reads.
+    /// Number of runs that a point needs: those that a claim uses.
     pub fn runs(&self, point: &Point) -> usize {
         self.figures(point)
             .map_or(0, |figures| self.read(&figures).len())
     }
 
-    /// Tries a point. Results are kept in `folder`, and what is there is not run again.
+    /// Tries a point. Results are stored in `folder`; stored ones are not run again.
     pub fn run(
         &self,
         point: &Point,
@@ -148,7 +147,7 @@ impl<'a> Trier<'a> {
         self.judged(point, &outcomes)
     }
 
-    /// What became of a point whose runs are all kept; nothing where one is missing.
+    /// The verdicts at a point whose results are all stored; `None` if one is missing.
     pub fn kept(&self, point: &Point, folder: &Path) -> Option<Tried> {
         let figures = self.figures(point).ok()?;
         let outcomes = self
@@ -159,8 +158,8 @@ impl<'a> Trier<'a> {
         Some(self.judged(point, &|_| Ok(outcomes.clone())))
     }
 
-    /// Tries a point for the claims that do not hold with the default settings, and for all claims
-    /// if one of those then holds.
+    /// Tries a point for the claims that do not hold at the default, and for all claims if one of
+    /// those then holds.
     pub fn run_failing(
         &self,
         point: &Point,

@@ -1,23 +1,23 @@
-//! Pages that a cut has torn, that were written over, and that hold after the next cut what they
-//! held first.
+//! Pages that were torn by a cut, overwritten, and have their first contents again after the next
+//! cut.
 //!
-//! A store gives a block its summary again, in the same place, after a cut that has torn the one
-//! before. What lands of that may be just what the first cut has left out, where both have the same
-//! bytes. So the first summary is there after all. It is as true as it was: the second one was not
-//! durable yet, and nothing was built on it. A chip cannot do that by itself.
+//! After a cut that has torn a block's summary, a store writes the summary again in place. If both
+//! have the same bytes, the sectors that land of the second write may be just those that the first
+//! cut left out. So the first summary is complete after all. It is valid: the second one was not
+//! durable, and nothing depended on it. A chip cannot do this by itself.
 
 use super::sum;
 use flagstone::nand::{Chip, Flash, PowerCut};
 use flagstone::units::{Nanos, Ppn};
 use flagstone_store::Glance;
 
-/// Such pages, with data and spare area.
+/// Such pages, with data and spare areas.
 #[derive(Debug, Default)]
 pub(super) struct WholeAgain(Vec<(Ppn, Vec<u8>, Vec<u8>)>);
 
 impl WholeAgain {
-    /// Notes a page that is whole on the medium, if it does not hold what was programmed there
-    /// last. Returns whether that is so.
+    /// Records a page that is intact on the medium but does not hold its last program. Returns
+    /// whether it is such a page.
     pub(super) fn note(
         &mut self,
         power: &PowerCut,
@@ -40,12 +40,12 @@ impl WholeAgain {
         Ok(is_older)
     }
 
-    /// How many there are.
+    /// Number of these pages.
     pub(super) fn pages(&self) -> u64 {
         self.0.len() as u64
     }
 
-    /// The chip with what these pages hold.
+    /// The chip with the contents of these pages.
     pub(super) fn put_back(self, chip: Chip) -> Chip {
         let mut power = PowerCut::new(chip);
         for (at, data, spare) in self.0 {

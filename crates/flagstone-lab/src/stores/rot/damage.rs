@@ -1,4 +1,4 @@
-//! Damage of a medium: which pages, and what becomes of them.
+//! Damage of a medium: affected pages, and how they change.
 
 use super::past::{Bytes, Log, Media};
 use flagstone::ftl::{Header, PageKind, header};
@@ -10,10 +10,10 @@ use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Where the trailer of a page begins.
+/// Offset of a page's trailer.
 const TRAILER: usize = MEDIUM_PAGE_BYTES - 64;
 
-/// What becomes of a page.
+/// How a page is damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Harm {
     /// One bit flips.
@@ -24,12 +24,12 @@ pub enum Harm {
     Zeros,
     /// It reads as ones.
     Ones,
-    /// It holds what it held before: its last write was lost.
+    /// It has its previous contents: its last write was lost.
     Older,
 }
 
 impl Harm {
-    /// All of them, with the names of columns.
+    /// All kinds, with their column names.
     pub const ALL: [(Harm, &'static str); 5] = [
         (Harm::Bit, "bit"),
         (Harm::Bits, "bits"),
@@ -39,41 +39,41 @@ impl Harm {
     ];
 }
 
-/// Which pages are damaged.
+/// The pages to damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Aim {
     /// Any page that was ever written.
     Any,
     /// A page with the committed version of a logical page.
     Current,
-    /// The last written page of a block that is not full.
+    /// The last written page of a partly filled block.
     OpenEnd,
-    /// The last written page of a block that is not full, and whose pages are copies.
+    /// The last written page of a partly filled block of copies.
     CopyEnd,
     /// The first page of a block.
     First,
     /// The last page of a transaction.
     LastOfTx,
-    /// All that one commit made durable.
+    /// All pages that one commit made durable.
     Commit,
     /// The mark of a block.
     Mark,
     /// The summary of a block.
     Summary,
-    /// A root, a page of the mapping table, or one of a log.
+    /// A page of a root, of the mapping table, or of a log.
     Meta,
     /// One superblock.
     Superblock,
     /// Both superblocks.
     Superblocks,
-    /// What a close left behind the last block.
+    /// The tables that a close left after the last block.
     Rest,
     /// Several pages of any kind.
     Several,
 }
 
 impl Aim {
-    /// All of them, with the names of rows.
+    /// All aims, with their row names.
     pub const ALL: [(Aim, &'static str); 14] = [
         (Aim::Any, "any page"),
         (Aim::Current, "a current version"),
@@ -92,7 +92,7 @@ impl Aim {
     ];
 }
 
-/// What a page of the medium is.
+/// The role of a page of the medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Superblock,
@@ -109,9 +109,9 @@ pub(super) struct Shape {
     blocks: u32,
     rested: u32,
     identity: u64,
-    /// Whether the newest superblock says that the store was closed.
+    /// Whether the newest superblock is marked as closed.
     pub(super) closed: bool,
-    /// The page of the medium with it.
+    /// The medium page of that superblock.
     pub(super) newest: u64,
 }
 
@@ -134,7 +134,7 @@ fn read(medium: &Recorded, place: u64) -> Bytes {
     super::past::page_of(medium, place)
 }
 
-/// Whether a page counts in its block: it has the generation of the mark.
+/// Whether a page is valid in its block: its generation matches the mark.
 fn counts(mark: &[u8], page: &[u8], identity: u64) -> bool {
     let in_mark = field(flagstone_store::LAYOUTS, "::mark", "GENERATION");
     let in_page = field(flagstone_store::LAYOUTS, "::trailer", "GENERATION");
@@ -143,7 +143,7 @@ fn counts(mark: &[u8], page: &[u8], identity: u64) -> bool {
 }
 
 impl Shape {
-    /// The shape of the store on a medium that is whole.
+    /// The shape of the store on an undamaged medium.
     pub(super) fn of(medium: &Recorded) -> Shape {
         let place = |name| field(flagstone_store::LAYOUTS, "::superblock", name);
         let mut newest = (0, Shape::default());
@@ -193,27 +193,27 @@ impl Shape {
         }
     }
 
-    /// Whether a page of the medium is one of a block, or its mark.
+    /// Whether a page of the medium belongs to a block, or is its mark.
     pub(super) fn is_in_blocks(&self, place: u64) -> bool {
         matches!(self.role(place), Role::Mark(_) | Role::Page { .. })
     }
 }
 
-/// A page of a block that counts.
+/// A valid page of a block.
 #[derive(Debug, Clone, Copy)]
 struct Found {
     place: u64,
     block: u32,
     page: u32,
     head: Option<Header>,
-    /// The number of its transaction and whether it is the last page of that, under SEAL.
+    /// The number of its transaction, and whether it is the transaction's last page, under SEAL.
     tx: u64,
     is_last: bool,
-    /// Whether other pages of the medium held the same data before.
+    /// Whether another page of the medium held the same data before.
     is_copy: bool,
 }
 
-/// A medium as it is before it is damaged.
+/// A medium before it is damaged.
 pub(super) struct Site<'a> {
     media: &'a Media,
     pub(super) log: Log,
@@ -222,7 +222,7 @@ pub(super) struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
-    /// Looks at a medium. With `is_seal` spare areas say what transactions pages belong to.
+    /// Analyses a medium. With `is_seal`, spare areas tell the transactions of pages.
     pub(super) fn of(media: &'a Media, is_seal: bool) -> Site<'a> {
         let (log, shape) = (media.log(), Shape::of(&media.medium));
         let tail = |name| {
@@ -275,7 +275,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// The last written pages of blocks that are not full.
+    /// The last written pages of partly filled blocks.
     fn open_ends(&self) -> Vec<Found> {
         let mut ends: BTreeMap<u32, Found> = BTreeMap::new();
         for found in self.pages.values() {
@@ -285,10 +285,9 @@ impl<'a> Site<'a> {
         ends.into_values().filter(is_open).collect()
     }
 
-    /// Whether damage takes every page of a full block, or of one that was ended earlier, with its
-    /// summary: then it looks as if it had just been erased. A summary that still looks as if it
-    /// had been programmed is no such loss. Or it takes every page of a block and leaves zeros for
-    /// its mark: then it looks as if it had never been used.
+    /// Whether damage hits every page of a full or early-ended block, including its summary: then
+    /// it looks newly erased. If the summary still looks programmed, this does not apply. Or
+    /// whether it hits every page of a block and zeroes its mark: then the block looks never used.
     pub(super) fn takes_a_block(&self, damage: &Damage, left: &Recorded) -> bool {
         let looks_blank = |found: &Found| {
             let [mark, page] = [self.shape.mark(found.block), found.place].map(|it| read(left, it));
@@ -298,7 +297,7 @@ impl<'a> Site<'a> {
             let mark = self.shape.mark(block);
             damage.pages.contains_key(&mark) && read(left, mark).iter().all(|&byte| byte == 0)
         };
-        // By block: pages, whether it has its summary, and whether all are damaged.
+        // Per block: pages, whether it has a summary, and whether all are damaged.
         let mut blocks: BTreeMap<u32, (u32, bool, bool)> = BTreeMap::new();
         for found in self.pages.values() {
             let (pages, has_summary, is_gone) =
@@ -319,7 +318,7 @@ impl<'a> Site<'a> {
             })
     }
 
-    /// Whether damage takes a page of a transaction that one of these pages is of as well.
+    /// Whether damage also hits another page of a transaction that one of `places` belongs to.
     pub(super) fn takes_a_page_beside(&self, damage: &Damage, places: &[u64]) -> bool {
         let tx = |place: &u64| self.pages.get(place).map_or(0, |found| found.tx);
         let all: BTreeSet<u64> = places.iter().map(tx).filter(|&tx| tx > 0).collect();
@@ -339,7 +338,7 @@ impl<'a> Site<'a> {
         newest.into_values().map(|(_, place)| place).collect()
     }
 
-    /// The pages that an aim may mean, or none.
+    /// The pages that match an aim.
     fn candidates(&self, aim: Aim) -> Vec<u64> {
         let that = |is: &dyn Fn(&Found) -> bool| {
             let those = self.pages.values().filter(|found| is(found));
@@ -374,7 +373,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// What a page of the medium is, for a story.
+    /// Describes a page of the medium, for a report.
     pub(super) fn about(
         &self,
         place: u64,
@@ -424,7 +423,7 @@ impl<'a> Site<'a> {
     }
 }
 
-/// The data of a page, as a number.
+/// A checksum of a page's data.
 fn data_sum(bytes: &Bytes) -> u64 {
     let words = bytes[..TRAILER].chunks_exact(8);
     words.fold(0, |sum: u64, word| {
@@ -435,17 +434,16 @@ fn data_sum(bytes: &Bytes) -> u64 {
     })
 }
 
-/// Damage that was done.
+/// Damage that was applied.
 pub(super) struct Damage {
     pub(super) aim: Aim,
     pub(super) harm: Harm,
-    /// The pages of the medium that differ, with a word on each.
+    /// The changed pages of the medium, each with a description.
     pub(super) pages: BTreeMap<u64, String>,
 }
 
 impl Damage {
-    /// Draws damage and does it to a copy of the medium. `commits` says which commit a write
-    /// belongs to.
+    /// Draws damage and applies it to a copy of the medium. `commits` maps a write to its commit.
     pub(super) fn draw(
         site: &Site<'_>,
         commit_of: &dyn Fn(u64) -> usize,
@@ -488,7 +486,7 @@ impl Damage {
     }
 }
 
-/// A page after its damage, and a word on that.
+/// A damaged page, and a description.
 fn harmed(harm: Harm, page: &Bytes, older: &[Bytes], dice: &mut Pcg64Mcg) -> (Bytes, String) {
     let mut bytes = Bytes::clone(page);
     let changed = Arc::make_mut(&mut bytes);
@@ -503,7 +501,7 @@ fn harmed(harm: Harm, page: &Bytes, older: &[Bytes], dice: &mut Pcg64Mcg) -> (By
         }
         Harm::Older if older.is_empty() => "nothing: what it held before is not known".into(),
         Harm::Older => {
-            // Mostly one write is lost.
+            // Usually one write is lost.
             let most = older.len().min(3);
             let back = dice.random_range(0..most).min(dice.random_range(0..most));
             *changed = *older[back];
@@ -514,7 +512,7 @@ fn harmed(harm: Harm, page: &Bytes, older: &[Bytes], dice: &mut Pcg64Mcg) -> (By
                 Harm::Bit => 1,
                 _ => dice.random_range(2..40),
             };
-            // Where what counts lies in pages, marks and superblocks; or anywhere.
+            // Anywhere, or at the significant places of pages, or of marks and superblocks.
             let zone = [0..MEDIUM_PAGE_BYTES, TRAILER..MEDIUM_PAGE_BYTES, 0..128];
             let zone = zone[dice.random_range(0..3)].clone();
             let mut bits = Vec::new();

@@ -1,4 +1,4 @@
-//! The names of runs with rot.
+//! Names of runs with rot.
 
 use super::super::{ENCRYPTS, Lie, StoreSubject, suits};
 use flagstone::commit::Kind;
@@ -7,20 +7,20 @@ use flagstone_store::OpenOptions;
 use std::fmt;
 use std::str::FromStr;
 
-/// A run with rot, which depends on nothing else: a history, and which damage.
+/// A run with rot, fully determined by this id: a history, and its damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RotRunId {
     /// What the store holds.
     pub subject: StoreSubject,
     /// The commit protocol of the store.
     pub protocol: Kind,
-    /// The mistake that is made on purpose.
+    /// The deliberate mistake.
     pub lie: Lie,
     /// Whether the store is encrypted.
     pub encrypted: bool,
-    /// Seed of everything.
+    /// Seed of the run.
     pub seed: u64,
-    /// The number of the damage; nothing for all of them.
+    /// The number of the damage; `None` for all.
     pub damage: Option<u32>,
 }
 
@@ -32,12 +32,12 @@ impl RotRunId {
         }
     }
 
-    /// Whether spare areas are those of SEAL, in the open.
+    /// Whether spare areas have the format of SEAL, unencrypted.
     pub(super) fn is_seal(&self) -> bool {
         matches!(self.protocol, Kind::Seal | Kind::SealR) && !self.encrypted
     }
 
-    /// The rule that a control leaves out.
+    /// The rule that a control omits.
     pub(super) fn mistake(&self) -> Option<Mistake> {
         match self.lie {
             Lie::Horizon => Some(Mistake::HorizonIgnored),
@@ -46,13 +46,13 @@ impl RotRunId {
         }
     }
 
-    /// Gives a store its identity, and its key if the run is about an encrypted one.
+    /// Gives a store its identity, and its key if it is encrypted.
     pub(super) fn lock(&self, options: &mut OpenOptions) {
         options.identity = Some(super::super::older::identity_of(self.seed));
         super::super::lock(self.encrypted, options);
     }
 
-    /// Whether a control is one of runs with rot.
+    /// Whether `lie` is a control for runs with rot.
     pub fn has(lie: Lie) -> bool {
         matches!(lie, Lie::None | Lie::Checksums | Lie::Horizon | Lie::Sums)
     }

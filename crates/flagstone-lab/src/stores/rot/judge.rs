@@ -1,12 +1,11 @@
-//! What a damaged store may say: the right data, or an error.
+//! What a damaged store may show: the right data, or an error.
 //!
-//! The right data is the state after the last commit that was acknowledged, or after the one that a
-//! power cut has caught. Each page may be an error instead; then `check` has to say that something
-//! is wrong.
+//! The right data is the state after the last acknowledged commit, or after the commit that a power
+//! cut interrupted. Any page may give an error instead; then `check` must report damage.
 //!
-//! After a crash only later writes say that a commit was durable. So the newest transactions may be
-//! missing as a whole if each later one is damaged as well: that is *undecidable*. The newest
-//! commit of which all pages are whole has to be there, with all that it built on.
+//! After a crash only later writes prove that a commit was durable. So the newest transactions may
+//! be missing entirely if every later one is damaged as well: that is *undecidable*. The newest
+//! commit with all pages intact must be there, with everything it built on.
 
 use super::damage::{Aim, Damage, Site};
 use super::past::{Bytes, Past};
@@ -19,49 +18,49 @@ use flagstone_store::tools::{Hints, repair};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
-/// How a damaged store is looked at.
+/// How a damaged store is examined.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Way {
-    /// Whether it is opened for reading only.
+    /// Whether it is opened read-only.
     pub(super) reads: bool,
-    /// Whether `check` comes before anything is read.
+    /// Whether `check` runs before anything is read.
     pub(super) checks_first: bool,
-    /// Whether one more transaction is committed then, and the store closed.
+    /// Whether another transaction is then committed, and the store closed.
     pub(super) goes_on: bool,
 }
 
 /// What a store has shown.
 pub(super) struct Looked<V> {
     pub(super) view: V,
-    /// What `check` says; nothing if all is well.
+    /// Findings of `check`; `None` if it found nothing.
     pub(super) wrong: Option<String>,
-    /// Whether one more transaction was committed, and the store closed.
+    /// Whether another transaction was committed, and the store closed.
     pub(super) went_on: bool,
 }
 
-/// The contents of the stores of a run, and how they are used.
+/// The contents of a run's stores, and how clients use them.
 pub(super) trait Kept: Sized {
-    /// The contents that are committed at a moment.
+    /// The committed contents at one moment.
     type State: Clone + Default + PartialEq;
-    /// What was read.
+    /// The data that was read.
     type View;
 
-    /// The stores of a run.
+    /// Draws the stores of a run.
     fn draw(id: &RotRunId, dice: &mut Pcg64Mcg) -> Self;
 
-    /// What stories say of the store.
+    /// Describes the store, for reports.
     fn about(&self) -> String;
 
     /// The run.
     fn id(&self) -> &RotRunId;
 
-    /// Blocks that were collected.
+    /// Number of blocks collected.
     fn collections(&self) -> u64;
 
     /// The options of the store.
     fn options(&self) -> OpenOptions;
 
-    /// Opens the store, lets clients use it, and ends that.
+    /// Opens the store, lets clients use it, and ends its life.
     fn live(
         &mut self,
         id: &RotRunId,
@@ -70,7 +69,7 @@ pub(super) trait Kept: Sized {
         dice: &mut Pcg64Mcg,
     ) -> Result<(), String>;
 
-    /// Opens a store and reads it whole; `newest` says what should be there. The error says why it
+    /// Opens a store and reads everything; `newest` is the expected state. The error says why it
     /// does not open.
     fn look(
         &self,
@@ -79,20 +78,20 @@ pub(super) trait Kept: Sized {
         newest: &Self::State,
     ) -> Result<Looked<Self::View>, String>;
 
-    /// A state after the transaction with which a damaged store goes on.
+    /// The state after the additional transaction of a damaged store.
     fn later(&self, state: &Self::State) -> Self::State;
 
-    /// What of all that could be read is not as in a state.
+    /// The first difference between the readable data and a state.
     fn differs(&self, view: &Self::View, state: &Self::State) -> Option<String>;
 
-    /// What could not be read.
+    /// Describes what could not be read.
     fn unread(&self, view: &Self::View) -> Option<String>;
 
-    /// Which write a page of the medium holds.
+    /// Describes the write that a page of the medium holds.
     fn written_by(&self, bytes: &Bytes) -> Option<String>;
 }
 
-/// Finds out what a life that follows a crash begins with.
+/// Determines the state with which the life after a crash begins.
 pub(super) fn go_on<K: Kept>(kept: &K, past: &mut Past<K::State>) -> Result<(), String> {
     let way = Way {
         reads: true,
@@ -117,8 +116,8 @@ pub(super) fn go_on<K: Kept>(kept: &K, past: &mut Past<K::State>) -> Result<(), 
     }
 }
 
-/// The first commit that may be the newest one there: those before it are covered by a later one
-/// that is whole.
+/// The first commit that may be the newest one found: earlier ones are proven by a later intact
+/// commit.
 fn first_allowed<S: Clone + Default>(past: &Past<S>, site: &Site<'_>, damage: &Damage) -> usize {
     let last = past.commits.len() - 1;
     let damaged = |place: &u64| damage.pages.contains_key(place);
@@ -137,7 +136,7 @@ fn first_allowed<S: Clone + Default>(past: &Past<S>, site: &Site<'_>, damage: &D
         let places: Vec<u64> = (site.log.pages.keys().copied())
             .filter(|&place| site.shape.is_in_blocks(place) && is_of(site.log.written(place)))
             .collect();
-        // Pages of the transaction may have been written before the commit that came before it.
+        // Pages of the transaction may have been written before the previous commit.
         let is_whole = !places.iter().any(damaged) && !site.takes_a_page_beside(damage, &places);
         if !places.is_empty() && is_whole {
             return number;
@@ -146,8 +145,8 @@ fn first_allowed<S: Clone + Default>(past: &Past<S>, site: &Site<'_>, damage: &D
     0
 }
 
-/// Opens a damaged store, and says what it may have said. Where all of a block, or of what
-/// one flush wrote, was lost at once, a silent loss is counted apart.
+/// Opens a damaged store and classifies the result. If a whole block, or everything that one flush
+/// wrote, was lost at once, a silent loss is counted separately.
 pub(super) fn verdict<K: Kept>(
     kept: &K,
     past: &Past<K::State>,
@@ -247,8 +246,8 @@ fn said<K: Kept>(
     ))
 }
 
-/// Opens a damaged store that went on with one more transaction and was closed. What was there has
-/// to be there still, or be an error.
+/// Reopens a damaged store after another transaction and a close. What was there must still be
+/// there, or be an error.
 fn still_there<'a, K: Kept<State: 'a>>(
     kept: &K,
     left: &Recorded,
@@ -278,8 +277,7 @@ fn still_there<'a, K: Kept<State: 'a>>(
     })
 }
 
-/// What a view does not have in common with the state that has to be there, or with the one in
-/// doubt.
+/// How a view differs from the state that must be there, and from the one in doubt.
 fn agrees<K: Kept>(kept: &K, past: &Past<K::State>, view: &K::View) -> Option<String> {
     let differs = kept.differs(view, past.newest())?;
     match &past.doubt {
@@ -288,8 +286,8 @@ fn agrees<K: Kept>(kept: &K, past: &Past<K::State>, view: &K::View) -> Option<St
     }
 }
 
-/// Repairs a damaged store into a new one. If the report names no loss, all has to be there. The
-/// error says what is lost in silence.
+/// Repairs a damaged store into a new one. If the report names no loss, everything must be there.
+/// The error describes a silent loss.
 fn repaired<K: Kept>(
     kept: &K,
     past: &Past<K::State>,

@@ -1,9 +1,9 @@
 //! Rot under stores: pages of the medium that change after they were durable.
 //!
 //! A run draws a history: transactions, collections, closes, reopenings, power cuts, and an end.
-//! Then it damages copies of the medium that the history left. A damaged store has to give the
-//! right data or an error. Other data, or nothing where there was something, is a *silent* loss:
-//! the finding of this campaign.
+//! Then it damages copies of the resulting medium. A damaged store must give the right data or an
+//! error. Wrong data, or missing data without an error, is a *silent* loss: the finding of this
+//! campaign.
 //!
 //! ```text
 //!   past.rs     media that remember what their pages held, and when each commit was durable
@@ -62,13 +62,13 @@ use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeSet;
 use tables::RottenTables;
 
-/// Damaged copies of the medium of one history.
+/// Number of damaged copies per history.
 pub const DAMAGES: u32 = 8;
 
-/// For the dice of the damage.
+/// Seed modifier for damage.
 const DAMAGE: u64 = 0xda3a << 40;
 
-/// Commits of a history that a story has: the last ones, beside those whose pages are damaged.
+/// Number of last commits in a report, in addition to those whose pages are damaged.
 const TOLD: usize = 12;
 
 /// The task of a campaign with rot under the stores of one protocol.
@@ -78,13 +78,13 @@ pub struct RotCampaign {
     pub subject: StoreSubject,
     /// The commit protocol.
     pub protocol: Kind,
-    /// The mistake that is made on purpose: for controls.
+    /// The deliberate mistake, for controls.
     pub lie: Lie,
     /// Whether the stores are encrypted.
     pub encrypted: bool,
-    /// The number of damaged stores, or a few more.
+    /// Minimum number of damaged stores.
     pub damages: u64,
-    /// Seed of everything.
+    /// Seed of the campaign.
     pub seed: u64,
     /// Stop at the first silent loss instead of counting all.
     pub stop_early: bool,
@@ -94,7 +94,7 @@ pub struct RotCampaign {
 pub type RotFindings = campaign::Findings<RotRunId, RotTally>;
 
 impl RotCampaign {
-    /// Carries the campaign out; `progress` hears of damaged stores as they are looked at.
+    /// Executes the campaign. `progress` receives the number of damaged stores examined.
     pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> RotFindings {
         let ids = (0..).map(|number| RotRunId {
             subject: self.subject,
@@ -127,7 +127,7 @@ impl RotCampaign {
 }
 
 impl RotRunId {
-    /// Carries the run out: one damaged store, or all of the history.
+    /// Executes the run: one damaged store, or all of the history.
     pub fn run(&self) -> RotTally {
         match self.subject {
             StoreSubject::Pages => carry_out::<RottenPages>(self),
@@ -135,10 +135,10 @@ impl RotRunId {
         }
     }
 
-    /// What the medium of one damaged store holds: before the damage, and with it.
+    /// The medium of one damaged store: before the damage, and after it.
     ///
     /// # Errors
-    /// The id is that of a whole history, which has several; or the history fails before.
+    /// The id names a whole history, which has several; or the history fails before that.
     pub fn media(&self) -> Result<[Vec<u8>; 2], String> {
         match self.subject {
             StoreSubject::Pages => media::<RottenPages>(self),
@@ -146,7 +146,7 @@ impl RotRunId {
         }
     }
 
-    /// Draws one of the damages of the history, from dice which the judge goes on with.
+    /// Draws one of the damages of the history. The judge continues with the same random numbers.
     fn draw<K: Kept>(
         &self,
         site: &Site<'_>,
@@ -171,7 +171,7 @@ fn media<K: Kept>(id: &RotRunId) -> Result<[Vec<u8>; 2], String> {
     Ok([past.media.medium.to_vec(), left.to_vec()])
 }
 
-/// Carries a run out. A panic of a store is a finding like any other.
+/// Executes a run. A panic of a store is a finding.
 fn carry_out<K: Kept>(id: &RotRunId) -> RotTally {
     let mut tally = RotTally {
         histories: 1,
@@ -223,7 +223,7 @@ fn carry_out<K: Kept>(id: &RotRunId) -> RotTally {
     tally
 }
 
-/// Draws a history and carries it out.
+/// Draws a history and executes it.
 fn history<K: Kept>(
     id: &RotRunId,
     kept: &mut K,
@@ -243,7 +243,7 @@ fn history<K: Kept>(
     Ok(past)
 }
 
-/// The story of a damaged store.
+/// A report on a damaged store.
 fn story<K: Kept>(kept: &K, past: &Past<K::State>, site: &Site<'_>, damage: &Damage) -> String {
     let mut lines = vec![format!("  store: {}", kept.about())];
     let skipped = past.commits.len().saturating_sub(TOLD);

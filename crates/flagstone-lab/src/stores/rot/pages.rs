@@ -1,5 +1,5 @@
-//! Histories of pages: a few clients write, trim, commit and abort; the store collects, grows,
-//! gives room back, and its process or its power ends.
+//! Histories of pages: a few clients write, trim, commit and abort; the store collects, grows and
+//! gives room back, and ends by a kill or a power cut.
 
 use super::super::harness::{Done, failed};
 use super::super::lie::Lying;
@@ -16,35 +16,35 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
 
-/// Pages that a difference or a commit names, at most.
+/// Maximum number of pages listed per difference or commit.
 const NAMED: usize = 6;
 
-/// The write with which a damaged store goes on.
+/// The write number of a damaged store's additional transaction.
 const LATER: Tag = 1 << 40;
 
-/// The store of a run, and how it is used.
+/// The store of a run, and how clients use it.
 pub(super) struct RottenPages {
     id: RotRunId,
     pages_per_block: u32,
     pages: Places,
     space: f64,
-    /// The most writes of a transaction.
+    /// Maximum number of writes per transaction.
     writes: u32,
     clients: usize,
-    /// The number of the last write, of which its bytes follow.
+    /// The number of the last write, which determines its bytes.
     tag: Tag,
-    /// Pages and commits of writes that are committed.
+    /// Pages and commits of committed writes.
     written: BTreeMap<Tag, (u32, usize)>,
     collections: u64,
     tight: Option<Tight>,
 }
 
-/// What a page holds.
+/// The contents of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holds {
     Nothing,
     Write(Tag),
-    /// Bytes that nobody wrote.
+    /// Bytes that no client wrote.
     Other,
 }
 
@@ -55,7 +55,7 @@ struct LiveTx {
     left: u32,
 }
 
-/// Numbers in a line, the first few of them.
+/// The first few numbers of a list, in one line.
 fn some<T: ToString>(all: impl ExactSizeIterator<Item = T>) -> String {
     let more = all.len().saturating_sub(NAMED);
     let named: Vec<String> = all.take(NAMED).map(|one| one.to_string()).collect();
@@ -73,7 +73,7 @@ impl RottenPages {
         PageStore::on(medium, &self.options())
     }
 
-    /// Writes of a client, at most 8 at a time. Says whether there is room.
+    /// Writes of a client, at most 8 at a time. Returns whether there was room.
     fn write(
         &mut self,
         store: &mut PageStore,
@@ -100,7 +100,7 @@ impl RottenPages {
                         }
                     }
                 }
-                // The protocol does not take this page now: another one will do.
+                // The protocol cannot accept this page now: another one will do.
                 Err(StoreError::Device(
                     DeviceError::Conflict { .. } | DeviceError::WrittenTwice { .. },
                 )) => {}
@@ -114,7 +114,7 @@ impl RottenPages {
         Ok(())
     }
 
-    /// A commit was acknowledged.
+    /// Records an acknowledged commit.
     fn acknowledge(&mut self, past: &mut Past<Model>, writes: &Writes) {
         let number = past.commits.len();
         let tags = writes.iter().filter_map(|(&at, &tag)| Some((tag?, at)));
@@ -141,7 +141,7 @@ impl RottenPages {
         past.acknowledge(state, counts, about);
     }
 
-    /// Commits one more transaction on a medium that fails soon, and cuts the power.
+    /// Commits another transaction on a medium that is about to fail, and cuts the power.
     fn cut(
         &mut self,
         store: &mut PageStore,
@@ -205,7 +205,7 @@ impl RottenPages {
             End::Killed => medium.cut(Landing::Everything),
             End::Begun => {
                 let tx = store.begin().map_err(failed("begin"))?;
-                // Pages wait in memory until there are 256 of them.
+                // Up to 256 pages are buffered in memory.
                 let most = [3, 3, 40, 600][dice.random_range(0..4)];
                 let mut live = LiveTx {
                     tx,
@@ -229,7 +229,7 @@ impl RottenPages {
                 ))
             }
         };
-        // What the store writes when it is dropped is of no matter any more.
+        // Ignore what the store writes when it is dropped.
         let log = past.media.log();
         past.leave(left, log);
         drop(store);
@@ -348,7 +348,7 @@ impl Kept for RottenPages {
                 Err(error) => return Err(failed("commit")(error)),
             }
         }
-        // One more may be begun at the end.
+        // One more transaction may be begun at the end.
         for (left, LiveTx { tx, .. }) in (0..live.len()).rev().zip(live) {
             if end == End::Cut || left + 1 >= most || dice.random_range(0..2) == 0 {
                 store.abort(tx).map_err(failed("abort"))?;
@@ -367,7 +367,7 @@ impl Kept for RottenPages {
         let before = way.checks_first.then(|| check(&mut store));
         let mut view = BTreeMap::new();
         let mut page = vec![0; PageStore::PAGE_BYTES];
-        // Beside the pages that were written to, some that never were.
+        // Besides the written pages, some that never were.
         let written = (0..self.pages.count).map(|index| self.pages.at(index));
         for at in written.flat_map(|at| [at, at + 1]) {
             let held = match store.read(None, Lpn(at), &mut page) {
@@ -425,7 +425,7 @@ impl Kept for RottenPages {
     }
 }
 
-/// What `check` says of the pages of a store; nothing if all is well.
+/// Findings of `check` on the pages of a store; `None` if it found nothing.
 pub(super) fn check(store: &mut PageStore) -> Option<String> {
     match store.check() {
         Ok(report) if report.is_well() => None,
@@ -439,7 +439,7 @@ pub(super) fn check(store: &mut PageStore) -> Option<String> {
     }
 }
 
-/// Commits one more transaction, and closes the store.
+/// Commits another transaction, and closes the store.
 fn go_on(mut store: PageStore, at: u32) -> Result<(), StoreError> {
     let tx = store.begin()?;
     store.write(tx, Lpn(at), &bytes_of(LATER))?;
@@ -447,7 +447,7 @@ fn go_on(mut store: PageStore, at: u32) -> Result<(), StoreError> {
     store.close()
 }
 
-/// Which write bytes are of.
+/// The write that bytes belong to.
 fn holds(bytes: &[u8]) -> Holds {
     let Some(tag) = bytes.first_chunk() else {
         return Holds::Other;

@@ -1,6 +1,5 @@
-//! The past of a medium: what each of its pages held before, and which commits made it durable.
-//! Damage needs it to put an older page back. The judge needs it to tell which commits a damaged
-//! page belongs to.
+//! The past of a medium: earlier contents of its pages, and the commits that made them durable.
+//! Damage uses it to restore older pages, the judge to find the commits of a damaged page.
 
 use super::super::lie::{Lie, Lying};
 use super::super::tight::Tight;
@@ -13,23 +12,23 @@ use std::sync::{Arc, Mutex};
 /// A page of the medium.
 pub(super) type Bytes = Arc<[u8; MEDIUM_PAGE_BYTES]>;
 
-/// Versions of a page of the medium that are kept, at most.
+/// Maximum number of versions kept per page of the medium.
 const VERSIONS_MAX: usize = 8;
 
 const PAGE: u64 = MEDIUM_PAGE_BYTES as u64;
 
-/// What was written to a medium, page by page.
+/// Log of page writes to a medium.
 #[derive(Clone, Default)]
 pub(super) struct Log {
-    /// Counts writes of pages.
+    /// Number of page writes.
     pub(super) writes: u64,
-    /// The last of them that a sync has made durable, or the end of a life.
+    /// The last write made durable by a sync, or by the end of a life.
     synced: u64,
-    /// By page of the medium: the writes, the newest last, each with its number.
+    /// Per page of the medium: its writes with their numbers, newest last.
     pub(super) pages: BTreeMap<u64, Vec<(u64, Bytes)>>,
 }
 
-/// A page of a medium as it is.
+/// The current contents of a page of a medium.
 pub(super) fn page_of(medium: &Recorded, place: u64) -> Bytes {
     let mut page = [0; MEDIUM_PAGE_BYTES];
     let read = medium.read_at(place * PAGE, &mut page);
@@ -43,8 +42,7 @@ impl Log {
         Some(self.pages.get(&place)?.last()?.0)
     }
 
-    /// What a page held before its last write, the newest version first; it ends with zeros if all
-    /// versions are known.
+    /// Earlier contents of a page, newest first; ends with zeros if all versions are known.
     pub(super) fn older(&self, place: u64) -> Vec<Bytes> {
         let Some(versions) = self.pages.get(&place) else {
             return Vec::new();
@@ -68,8 +66,8 @@ impl Log {
         }
     }
 
-    /// Forgets the writes that a power cut has undone. A page that landed in part stays as it is,
-    /// and counts as written by the last of its writes.
+    /// Removes writes that a power cut has undone. A partly written page stays as it is, and counts
+    /// as its last write.
     pub(super) fn settle(&mut self, left: &Recorded) {
         self.synced = self.writes;
         for (&place, versions) in &mut self.pages {
@@ -79,7 +77,7 @@ impl Log {
                 Some(at) => versions.truncate(at + 1),
                 None if now.iter().all(|&byte| byte == 0) => versions.clear(),
                 None => {
-                    // What was torn has never been there as a whole.
+                    // The torn version was never there in full.
                     let (_, torn) = versions.last_mut().expect("each page was written");
                     *torn = now;
                 }
@@ -89,15 +87,14 @@ impl Log {
     }
 }
 
-/// A medium that remembers what its pages held. The campaign keeps handles to the medium and to the
-/// log.
+/// A medium that logs page contents. The campaign keeps handles to the medium and the log.
 pub(super) struct Remembering {
     front: Lying,
     below: Recorded,
     log: Arc<Mutex<Log>>,
 }
 
-/// A medium and its log, which stores come and go on.
+/// A medium and its log, used by successive stores.
 #[derive(Clone, Default)]
 pub(super) struct Media {
     pub(super) medium: Recorded,
@@ -105,7 +102,7 @@ pub(super) struct Media {
 }
 
 impl Media {
-    /// A medium with a past.
+    /// A medium with an existing log.
     pub(super) fn with(medium: Recorded, log: Log) -> Media {
         Media {
             medium,
@@ -113,7 +110,7 @@ impl Media {
         }
     }
 
-    /// The medium for a store to be opened on. One that is tight has an end, and may be sparse.
+    /// The medium on which to open a store. A tight one has a limit, and may be sparse.
     pub(super) fn dressed(
         &self,
         lie: Lie,
@@ -130,7 +127,7 @@ impl Media {
         })
     }
 
-    /// The log up to now.
+    /// The log so far.
     pub(super) fn log(&self) -> Log {
         self.log.lock().expect("no thread panics here").clone()
     }
@@ -206,7 +203,7 @@ pub(super) struct Committed<S> {
     pub(super) durable: u64,
     /// Whether it surely wrote something.
     pub(super) counts: bool,
-    /// What a reader of a story is told of it.
+    /// Description for reports.
     pub(super) about: String,
 }
 
@@ -215,9 +212,9 @@ pub(super) struct Committed<S> {
 pub enum End {
     /// The store was closed.
     Closed,
-    /// The process was killed; all that it wrote has landed.
+    /// The process was killed; all its writes have landed.
     Killed,
-    /// The process was killed while a transaction lived; all that it wrote has landed.
+    /// The process was killed during a transaction; all its writes have landed.
     Begun,
     /// The power was cut during a commit.
     Cut,
@@ -238,15 +235,15 @@ impl End {
     }
 }
 
-/// A history, and the medium that it left.
+/// A history, and the resulting medium.
 pub(super) struct Past<S> {
     pub(super) media: Media,
     /// States, the empty one first.
     pub(super) commits: Vec<Committed<S>>,
-    /// The state of the commit that a cut has caught.
+    /// The state of a commit interrupted by a cut.
     pub(super) doubt: Option<S>,
     pub(super) end: End,
-    /// What happened beside commits: the number of the commit before, and a line.
+    /// Events other than commits: the number of the previous commit, and a description.
     pub(super) events: Vec<(usize, String)>,
 }
 
@@ -267,13 +264,13 @@ impl<S: Clone + Default> Past<S> {
         }
     }
 
-    /// The state that is committed and durable.
+    /// The committed and durable state.
     pub(super) fn newest(&self) -> &S {
         &self.commits.last().expect("there is one").state
     }
 
-    /// A commit was acknowledged. One that may have written nothing promises nothing of what others
-    /// have written.
+    /// Records an acknowledged commit. A commit that may have written nothing proves nothing about
+    /// others' writes.
     pub(super) fn acknowledge(&mut self, state: S, counts: bool, about: String) {
         let before = self.commits.last().expect("there is one").durable;
         let durable = if counts { self.media.synced() } else { before };
@@ -289,14 +286,14 @@ impl<S: Clone + Default> Past<S> {
         self.events.push((self.commits.len() - 1, what.into()));
     }
 
-    /// The medium that the end of a life leaves, with the log of what lies on it.
+    /// Sets the medium after the end of a life, with its log.
     pub(super) fn leave(&mut self, medium: Recorded, mut log: Log) {
         log.settle(&medium);
         self.media = Media::with(medium, log);
     }
 
-    /// The commit whose pages a write belongs to: the first that was durable after it. The number
-    /// behind the last one stands for what was written since.
+    /// The commit to which a write belongs: the first commit that was durable after it. The number
+    /// after the last commit stands for later writes.
     pub(super) fn commit_of(&self, write: u64) -> usize {
         self.commits
             .partition_point(|commit| commit.durable < write)

@@ -1,5 +1,5 @@
-//! Histories of tables: transactions with savepoints on several tables of both kinds, those of the
-//! campaign that cuts the power under tables.
+//! Histories of tables: transactions with savepoints on several tables of both kinds, as in the
+//! campaign with power cuts under tables.
 
 use super::super::harness::{Done, Run, failed};
 use super::super::lie::Lying;
@@ -18,12 +18,12 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
 
-/// The row with which a damaged store goes on: a key that clients do not use.
+/// The row of a damaged store's additional transaction: a key that clients do not use.
 const LATER_TABLE: &str = "apples";
 const LATER_KEY: &[u8] = b"later";
 const LATER: u64 = 1 << 40;
 
-/// The store of a run, and how it is used.
+/// The store of a run, and how clients use it.
 pub(super) struct RottenTables {
     id: RotRunId,
     pages_per_block: u32,
@@ -33,22 +33,22 @@ pub(super) struct RottenTables {
     tight: Option<Tight>,
 }
 
-/// What a table has shown.
+/// What was read from a table.
 pub(super) struct Shown {
     kind: Option<TableKind>,
     /// The rows, up to an error other than damage.
     rows: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Keys that are lost, as the iterator said on its way, and whether it ended at an error.
+    /// Lost keys that the iterator reported, and whether it ended with an error.
     lost: Vec<LostKeys>,
     has_ended: bool,
-    /// Keys that were asked for, and their values: of those that could be read.
+    /// Keys that were looked up, with their values if readable.
     got: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     errors: Vec<String>,
 }
 
-/// What tables have shown.
+/// What was read from all tables.
 pub(super) struct View {
-    /// The names, unless they cannot be read.
+    /// The names; `None` if they cannot be read.
     names: Option<Vec<String>>,
     tables: BTreeMap<String, Shown>,
     errors: Vec<String>,
@@ -93,7 +93,7 @@ impl RottenTables {
         Ok(())
     }
 
-    /// Commits one more transaction on a medium that fails soon.
+    /// Commits another transaction on a medium that is about to fail.
     fn cut(
         &mut self,
         store: &Store,
@@ -126,7 +126,7 @@ impl RottenTables {
     }
 }
 
-/// Commits one more transaction, and closes the store.
+/// Commits another transaction, and closes the store.
 fn go_on(store: Store) -> Result<(), StoreError> {
     let mut tx = store.write()?;
     tx.table(LATER_TABLE)?.insert(LATER_KEY, &bytes_of(LATER))?;
@@ -134,7 +134,7 @@ fn go_on(store: Store) -> Result<(), StoreError> {
     store.close()
 }
 
-/// What changed from one state to the next.
+/// Describes the changes from one state to the next.
 fn changes(before: &State, after: &State) -> String {
     let mut all = Vec::new();
     for (name, rows) in after {
@@ -164,7 +164,7 @@ fn changes(before: &State, after: &State) -> String {
     }
 }
 
-/// The begin of a key or a name.
+/// The beginning of a key or name.
 fn short(bytes: &[u8]) -> String {
     match bytes {
         [] => "(empty)".into(),
@@ -219,7 +219,7 @@ fn is_in(key: &[u8], lost: &LostKeys) -> bool {
     key >= &lost.from[..] && to.is_none_or(|to| key < to)
 }
 
-/// What is in a table that should hold these rows, and does not fit them.
+/// Describes contents of a table that contradict its expected rows.
 fn not_in(shown: &Shown, rows: &Rows) -> Option<String> {
     let mut wanted: Vec<(&Vec<u8>, u64)> = rows.iter().map(|(key, &tag)| (key, tag)).collect();
     let is_whole = shown.errors.is_empty();
@@ -248,7 +248,7 @@ fn not_in(shown: &Shown, rows: &Rows) -> Option<String> {
             return Some(format!("key {} reads as {found}, not {wanted}", short(key)));
         }
     }
-    // A range has all keys but those that it says are lost, up to any other error.
+    // A range yields all keys except those it reports as lost, up to any other error.
     let is_ordered = shown.kind == Some(TableKind::Ordered);
     if is_whole || is_ordered {
         wanted.retain(|(key, _)| !shown.lost.iter().any(|lost| is_in(key, lost)));
@@ -371,7 +371,7 @@ impl Kept for RottenTables {
         let lying = Lying::new(medium.clone(), self.id.lie, self.pages_per_block);
         let opened = Store::on(Box::new(lying), &options);
         let store = opened.map_err(|error| error.to_string())?;
-        // As the command does it: the pages of the store, and then the tables in them.
+        // As the `check` command does: the pages of the store, then its tables.
         let check = || {
             let mut reading = options.clone();
             reading.read_only = true;
@@ -400,7 +400,7 @@ impl Kept for RottenTables {
                 let names: Vec<String> =
                     view.names.iter().flatten().cloned().chain(wanted).collect();
                 for name in names {
-                    // One that is not there should not be.
+                    // A table that was not found should not exist.
                     let is_listed = view
                         .names
                         .as_ref()
@@ -441,7 +441,7 @@ impl Kept for RottenTables {
             let empty = Rows::new();
             let rows = match state.get(name.as_str()) {
                 Some(rows) => rows,
-                // Without the list of the tables one may be asked for that is not there.
+                // Without the list of tables, a missing table may be looked up.
                 None if shown.kind.is_none() => return None,
                 None => &empty,
             };

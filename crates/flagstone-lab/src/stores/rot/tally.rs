@@ -1,32 +1,32 @@
-//! What damaged stores said, counted by their damage.
+//! Results of damaged stores, counted by damage.
 
 use super::damage::{Aim, Harm};
 use super::id::RotRunId;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
-/// What a damaged store said.
+/// The result of a damaged store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// All data is there.
     Right,
     /// It did not open.
     Opening,
-    /// Some data cannot be read, and `check` says that something is wrong.
+    /// Some data cannot be read, and `check` reports damage.
     Reading,
-    /// The newest transactions are missing as a whole, as after a power cut, and nothing on the
-    /// medium says that they were durable.
+    /// The newest transactions are missing entirely, as after a power cut, and nothing on the
+    /// medium proves that they were durable.
     Undecidable,
-    /// Data is missing without an error, of a store that has lost at once every page of a full
-    /// block, or of a block with its mark, or everything that one flush wrote. Nothing that is
-    /// left names them.
+    /// Data is missing without an error, in a store that has lost at once every page of a full
+    /// block, or of a block with its mark, or everything that one flush wrote. Nothing that is left
+    /// refers to it.
     LostWhole,
-    /// Other data is there, or none, without an error.
+    /// Wrong or missing data without an error.
     Silent(Silence),
 }
 
 impl Outcome {
-    /// The names of columns, in this order.
+    /// Column names, in this order.
     pub const NAMES: [&'static str; 6] = [
         "right",
         "error at opening",
@@ -36,7 +36,7 @@ impl Outcome {
         "SILENT",
     ];
 
-    /// Its column.
+    /// The column of the result.
     pub(super) fn column(self) -> usize {
         match self {
             Outcome::Right => 0,
@@ -52,18 +52,18 @@ impl Outcome {
 /// How a loss was silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Silence {
-    /// Reading gives other data, or nothing.
+    /// Reads return wrong data, or nothing.
     Data,
-    /// Data cannot be read, and `check` says that all is well.
+    /// Data cannot be read, but `check` reports no damage.
     Check,
-    /// `repair` names no loss, and the new store lacks something.
+    /// `repair` reports no loss, but the new store lacks data.
     Repair,
     /// The store panics.
     Panic,
 }
 
 impl Silence {
-    /// All of them, with a word for each.
+    /// All kinds, each with a word.
     pub const ALL: [(Silence, &'static str); 4] = [
         (Silence::Data, "other data"),
         (Silence::Check, "a check that sees nothing"),
@@ -72,28 +72,28 @@ impl Silence {
     ];
 }
 
-/// The counts of runs with rot.
+/// Counts of runs with rot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RotTally {
-    /// Histories.
+    /// Number of histories.
     pub histories: u64,
     /// Histories that failed before any damage.
     pub before: u64,
     /// Transactions that were committed.
     pub commits: u64,
-    /// Blocks that were collected.
+    /// Blocks collected.
     pub collections: u64,
-    /// By [`Aim`], [`Harm`] and [`Outcome`].
+    /// Counts by [`Aim`], [`Harm`] and [`Outcome`].
     pub(super) counts: [[[u64; 6]; Harm::ALL.len()]; Aim::ALL.len()],
     /// Silent losses, by [`End`](super::End).
     pub silent_by_end: [u64; 4],
     /// Silent losses, by [`Silence`].
     pub silent_by_way: [u64; 4],
-    /// A silent loss of each kind.
+    /// An example of a silent loss for each combination.
     pub examples: BTreeMap<(Aim, Harm), RotRunId>,
     /// The first silent loss.
     pub first: Option<(RotRunId, String)>,
-    /// The story of a single run that is no silent loss.
+    /// The report of a single run without a silent loss.
     pub told: Option<String>,
 }
 
@@ -125,28 +125,28 @@ impl RotTally {
         self.counts[aim as usize][harm as usize][outcome.column()] += 1;
     }
 
-    /// How many damaged stores said what, in the order of [`Outcome::NAMES`].
+    /// Number of damaged stores by result, in the order of [`Outcome::NAMES`].
     pub fn outcomes(&self) -> [u64; 6] {
         sum(self.counts.as_flattened())
     }
 
-    /// The same for pages of one kind.
+    /// Results for one kind of pages.
     pub fn by_aim(&self, aim: Aim) -> [u64; 6] {
         sum(&self.counts[aim as usize])
     }
 
-    /// The same for damage of one kind.
+    /// Results for one kind of damage.
     pub fn by_harm(&self, harm: Harm) -> [u64; 6] {
         let all: Vec<[u64; 6]> = self.counts.iter().map(|row| row[harm as usize]).collect();
         sum(&all)
     }
 
-    /// Silent losses by damage of one kind to pages of one kind.
+    /// Silent losses by one kind of damage to one kind of pages.
     pub fn silent_by(&self, aim: Aim, harm: Harm) -> u64 {
         self.counts[aim as usize][harm as usize][5]
     }
 
-    /// Damaged stores.
+    /// Number of damaged stores.
     pub fn damaged(&self) -> u64 {
         self.outcomes().iter().sum()
     }
@@ -157,7 +157,7 @@ impl RotTally {
     }
 }
 
-/// The sums of columns.
+/// The sum of each column.
 fn sum(rows: &[[u64; 6]]) -> [u64; 6] {
     std::array::from_fn(|at| rows.iter().map(|row| row[at]).sum())
 }

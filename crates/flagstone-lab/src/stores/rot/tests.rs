@@ -15,7 +15,7 @@ fn task(subject: StoreSubject, lie: Lie, damages: u64) -> RotCampaign {
     }
 }
 
-/// A campaign sees each kind of end, and each outcome that is allowed.
+/// A campaign covers each kind of end, and each allowed result.
 #[test]
 fn rot_is_drawn_in_all_its_kinds() {
     for subject in [StoreSubject::Pages, StoreSubject::Tables] {
@@ -84,7 +84,7 @@ fn a_run_id_is_whole_or_refused() {
     }
 }
 
-/// What is written out of a run is what the run judged: the damage alone differs.
+/// The media written for a run are those that the run judged: they differ only by the damage.
 #[test]
 fn the_media_of_a_run_differ_by_its_damage() {
     for subject in [StoreSubject::Pages, StoreSubject::Tables] {

@@ -1,7 +1,7 @@
 //! Crowded runs, those with `filled`. Their store collects blocks, its catalog has several levels,
-//! and its medium may have no room. Transactions are live while others fail. Stores are opened for
-//! reading, cut during openings, and left by processes that end with writes that no sync has
-//! covered. Crowded runs have dice of their own, so that other runs stay as they are.
+//! and its medium may lack room. Transactions are live while others fail. Stores are opened
+//! read-only, cut during openings, and left by processes that end with unsynced writes. Crowded
+//! runs have random numbers of their own, so that other runs stay the same.
 
 use super::Tables;
 use super::states::{Rows, State, Tag, bytes_of, len_of};
@@ -15,14 +15,14 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
-/// A mark that makes these dice others than those of the run.
+/// Seed modifier of crowded runs.
 const DICE: u64 = 0xc20d << 40;
 
-/// Transactions that fill a store, at most, and their rows.
+/// Maximum number of transactions to fill a store, and their rows.
 const FILL_MAX: u32 = 400;
 const FILL_ROWS: u64 = 24;
 
-/// Bytes of a large value, at least.
+/// Minimum size of a large value.
 const LARGE: usize = 100_000;
 
 /// Tables whose names need several leaves of the catalog.
@@ -35,7 +35,7 @@ static MANY: LazyLock<Vec<(&'static str, TableKind)>> = LazyLock::new(|| {
     (0..36).map(table).collect()
 });
 
-/// The events around a store that its clients do not cause.
+/// Events that clients do not cause.
 #[derive(Debug, Clone)]
 pub(super) struct Crowd {
     dice: Pcg64Mcg,
@@ -57,18 +57,18 @@ impl Crowd {
         self.space
     }
 
-    /// One of the many tables, or nothing where it is to be one of the others.
+    /// One of the many tables; `None` to use one of the others.
     pub(super) fn table(&mut self) -> Option<(&'static str, TableKind)> {
         let is_one = self.dice.random_range(0..3) == 0;
         is_one.then(|| MANY[self.dice.random_range(0..MANY.len())])
     }
 
-    /// Whether something happens that happens once in so many times.
+    /// Returns `true` once in `times` calls on average.
     pub(super) fn once_in(&mut self, times: u32) -> bool {
         self.dice.random_range(0..times) == 0
     }
 
-    /// Now and then the medium takes no more room, or takes some again.
+    /// Sometimes stops the medium from giving more room, or lets it give some again.
     pub(super) fn bound_room(&mut self, medium: &Recorded) {
         let bounds = match self.dice.random_range(0..10) {
             0..3 => medium.bytes().unwrap_or(u64::MAX),
@@ -78,8 +78,8 @@ impl Crowd {
         self.bound.store(bounds, Ordering::Relaxed);
     }
 
-    /// The number of a write, not before another one; of a large value now and then, where there is
-    /// little room.
+    /// The number of a write, at least `from`; sometimes that of a large value, if there is little
+    /// room.
     pub(super) fn tag(&mut self, from: Tag) -> Tag {
         let is_large = self.bound.load(Ordering::Relaxed) < u64::MAX && self.once_in(12);
         match is_large {
@@ -88,7 +88,7 @@ impl Crowd {
         }
     }
 
-    /// Drops or makes most of the many tables, so that the catalog has fewer levels, or more.
+    /// Drops or creates most of the many tables, so that the catalog has fewer or more levels.
     pub(super) fn change_many(
         &mut self,
         tx: &mut WriteTx,
@@ -113,7 +113,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// There is room again.
+    /// Removes the limit.
     pub(super) fn give_room(&self) {
         self.bound.store(u64::MAX, Ordering::Relaxed);
     }
@@ -126,7 +126,7 @@ impl Crowd {
     }
 }
 
-/// A medium that does not become longer than it may.
+/// A medium with a size limit.
 pub(super) struct Bounded {
     below: Lying,
     bound: Arc<AtomicU64>,
@@ -166,7 +166,7 @@ impl Medium for Bounded {
 }
 
 impl Run<Tables> {
-    /// Makes many tables and writes to some of them until blocks are collected.
+    /// Creates many tables and writes to some of them until blocks are collected.
     pub(super) fn fill(&mut self, medium: &Recorded) -> Result<State, String> {
         let mut dice = Pcg64Mcg::seed_from_u64(self.id.seed ^ DICE ^ 1);
         let mut state = State::new();
@@ -184,7 +184,7 @@ impl Run<Tables> {
                 let (name, kind) = MANY[dice.random_range(0..MANY.len() / 2)];
                 let key = format!("filled {:02}", dice.random_range(0..12)).into_bytes();
                 self.tag += 1;
-                // Short ones: long values would make the store grow.
+                // Short values: long ones would make the store grow.
                 let tag = self.tag << 40;
                 let mut table = tx.open_table(name, kind).map_err(failed)?;
                 table.insert(&key, &bytes_of(tag)).map_err(failed)?;

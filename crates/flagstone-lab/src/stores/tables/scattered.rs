@@ -1,6 +1,6 @@
-//! Rows that are inserted together and deleted here and there, so that a table becomes sparse, and
-//! a compaction that merges its leaves, or idle work that may do so. In a fourth of the runs, and
-//! on all tight media, with dice of their own.
+//! Rows that are inserted together and deleted at random, so that a table becomes sparse; then a
+//! compaction, or idle work that may merge its leaves. In a fourth of the runs, and on all tight
+//! media, with random numbers of their own.
 
 use super::states::{Rows, State, bytes_of, len_of};
 use super::{Life, Run, Tables, Waiting, failed};
@@ -12,17 +12,17 @@ use flagstone_store::tables::{Store, TableKind, WriteTx};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// A mark that makes these dice others than those of the run.
+/// Seed modifier of scattered rows.
 const DICE: u64 = 0x5ca7 << 40;
 
-/// Bytes of the value of a row, at most.
+/// Maximum size of a row's value.
 const SHORT: usize = 200;
 
-/// When rows are scattered, and which stay.
+/// When rows are scattered, and which ones stay.
 #[derive(Debug, Clone)]
 pub(super) struct Scatter {
     dice: Pcg64Mcg,
-    /// One step in so many scatters rows.
+    /// One in this many steps scatters rows.
     every: u32,
 }
 
@@ -35,7 +35,7 @@ impl Scatter {
     }
 }
 
-/// Keys that are short, or alike in front, or of which an inner node has few.
+/// A key: short, with a common prefix, or so long that an inner node has few.
 fn key(shape: u32, number: u32) -> Vec<u8> {
     let number = format!("{number:05}");
     match shape {
@@ -110,8 +110,7 @@ impl Run<Tables> {
         Ok(())
     }
 
-    /// Clears the tables of a store in which something found no room, and inserts a row again. Both
-    /// find room.
+    /// After a lack of room: clears the tables and inserts a row again. Both must find room.
     pub(super) fn relieve(&mut self, store: &Store, life: &mut Life<State>) -> Done<()> {
         for name in life.newest().keys().copied() {
             let mut after = (*life.newest()).clone();
@@ -142,7 +141,7 @@ impl Run<Tables> {
         Ok(())
     }
 
-    /// Commits a transaction with no other under way. One that finds no room changes nothing.
+    /// Commits a transaction with no other in flight. A commit that finds no room changes nothing.
     fn commit_alone(
         &mut self,
         store: &Store,

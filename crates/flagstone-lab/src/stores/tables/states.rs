@@ -1,21 +1,21 @@
-//! The state of tables, and how a reader is held against it.
+//! The state of tables, and its comparison with what a reader sees.
 
 use flagstone_store::StoreError;
 use flagstone_store::tables::{Pair, ReadTx, TableKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The number of a write, of which its bytes follow.
+/// The number of a write, which determines its bytes.
 pub(in crate::stores) type Tag = u64;
 pub(in crate::stores) type Rows = BTreeMap<Vec<u8>, Tag>;
-/// The tables that there are, and what they hold.
+/// The existing tables and their contents.
 pub(in crate::stores) type State = BTreeMap<&'static str, Rows>;
 
 fn word_of(tag: Tag) -> u64 {
     tag.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Bytes of the value of a write.
+/// Length of the value of a write.
 pub(super) fn len_of(tag: Tag) -> usize {
     let word = word_of(tag);
     let most = match word >> 54 {
@@ -37,10 +37,10 @@ pub(in crate::stores) fn bytes_of(tag: Tag) -> Vec<u8> {
     bytes
 }
 
-/// The state that a reader sees, if it still sees one.
+/// The state that a reader sees, if its snapshot still exists.
 pub(super) enum Seen {
     State(Arc<State>),
-    /// Its room was needed.
+    /// The snapshot ended because its room was needed.
     Ended,
 }
 
@@ -52,7 +52,7 @@ fn has_ended(error: &StoreError) -> bool {
     }
 }
 
-/// Finds the state that a reader sees among those that it may see. The error says what differs
+/// Finds the state that a reader sees among the allowed ones. The error describes the difference
 /// from the newest of them.
 pub(super) fn compare(read: &ReadTx, states: &[Arc<State>]) -> Result<Seen, String> {
     let mut why = "there is no state that it may see".to_string();
@@ -67,7 +67,7 @@ pub(super) fn compare(read: &ReadTx, states: &[Arc<State>]) -> Result<Seen, Stri
     Err(why)
 }
 
-/// Holds the tables of a reader against a state. The inner error says what differs.
+/// Compares the tables of a reader with a state. The inner error describes the difference.
 fn is_in(read: &ReadTx, state: &State) -> Result<Result<(), String>, StoreError> {
     let found: Vec<String> = read.tables()?.into_iter().map(|(name, _)| name).collect();
     let wanted: Vec<&str> = state.keys().copied().collect();

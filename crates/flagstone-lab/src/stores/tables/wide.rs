@@ -1,5 +1,5 @@
-//! What runs over tables draw that have `wide` in their ids, with dice of their own: settings that
-//! nobody uses often, up to 24 commits that share a flush, transactions of thousands of rows, idle
+//! Additional draws of table runs with `wide` in their ids, with random numbers of their own:
+//! unusual settings, up to 24 commits that share a flush, transactions of thousands of rows, idle
 //! work, frequent closes, a medium that fails at some operation, and copies of whole stores.
 
 use super::Tables;
@@ -12,10 +12,10 @@ use flagstone_store::tables::{Store, TableKind, WriteTx};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// A mark that makes these dice others than those of the run.
+/// Seed modifier of wide runs.
 const DICE: u64 = 0x31d3 << 40;
 
-/// Bytes of the value of a row of a large transaction, at most.
+/// Maximum size of a row's value in a large transaction.
 const SHORT: usize = 200;
 
 /// The draws of a wide run over tables.
@@ -27,16 +27,16 @@ pub(super) struct Wide {
     bytes: u64,
     whole_collections: bool,
     uncached: bool,
-    /// Commits that may be under way together.
+    /// Maximum number of commits in flight together.
     group: usize,
-    /// Rows of its large transactions; nothing in most runs, which are dear otherwise.
+    /// Rows per large transaction; `None` in most runs, which would be slow otherwise.
     pub(super) rows: Option<u32>,
-    /// One step in so many closes the store.
+    /// One in this many steps closes the store.
     closes: u32,
     is_idle: bool,
-    /// One step in so many compacts the tables.
+    /// One in this many steps compacts the tables.
     compacts: u32,
-    /// Operations of the medium from each opening until it fails.
+    /// Operations of the medium after each opening until it fails.
     pub(super) fails_after: Option<u64>,
     copies: Option<u64>,
 }
@@ -63,7 +63,7 @@ impl Wide {
         if dice.random_range(0..3) == 0 {
             wide.fails_after = Some(dice.random_range(4..400));
         }
-        // A heavy tail, as over pages.
+        // A heavy-tailed distribution, as for pages.
         if dice.random_range(0..12) == 0 {
             let most = [2_000, 2_000, 5_000][dice.random_range(0..3)];
             wide.rows = Some(dice.random_range(1_000..=most));
@@ -73,13 +73,13 @@ impl Wide {
         wide
     }
 
-    /// Has a new store fill most of a tight medium.
+    /// Makes a new store fill most of a tight medium.
     pub(super) fn be_tight(&mut self, tight: Tight) {
         self.pages_per_block = tight.pages_per_block;
         self.bytes = 0;
     }
 
-    /// Of how many operations one is looked at more rarely than else.
+    /// Factor by which fewer operations are examined.
     pub(super) fn rarely(&self) -> u32 {
         self.rows.map_or(1, |rows| rows / 40)
     }
@@ -103,17 +103,17 @@ impl Wide {
         self.dice.random_range(0..self.closes) == 0
     }
 
-    /// Whether somebody waits for so many commits that are under way.
+    /// Whether somebody waits, given the number of commits in flight.
     pub(super) fn waits(&mut self, commits: usize) -> bool {
         commits >= self.group || self.dice.random_range(0..16) == 0
     }
 
-    /// Whether copies are made after a cut.
+    /// Whether copies are made after cut number `cut`.
     pub(super) fn copies_after(&self, cut: u64) -> bool {
         self.copies.is_some_and(|every| cut % every == 1)
     }
 
-    /// The store has nothing else to do for a while. Returns how many pages it has moved.
+    /// Lets the store do idle work. Returns the number of pages moved.
     pub(super) fn idle(&mut self, store: &Store) -> Done<u64> {
         if !self.is_idle || self.dice.random_range(0..3) > 0 {
             return Ok(0);
@@ -122,21 +122,21 @@ impl Wide {
         moved.map(u64::from).map_err(failed("while it is idle"))
     }
 
-    /// Whether a transaction is rolled back after all. That waits for all commits, so that groups
-    /// would stay small where each is.
+    /// Whether to really roll a transaction back. That waits for all commits, so always doing it
+    /// would keep groups small.
     pub(super) fn rolls_back(&mut self) -> bool {
         self.dice.random_range(0..=self.group / 4) == 0
     }
 
-    /// Whether a step gives the tables the lowest pages.
+    /// Whether a step compacts the tables.
     pub(super) fn compacts(&mut self) -> bool {
         self.dice.random_range(0..self.compacts) == 0
     }
 }
 
 impl Run<Tables> {
-    /// Now and then a transaction changes thousands of rows of a table: it writes all of them, or
-    /// removes those that are there.
+    /// Sometimes changes thousands of rows of a table: writes all of them, or removes existing
+    /// ones.
     pub(super) fn change_rows(&mut self, tx: &mut WriteTx, state: &mut State) -> Done<()> {
         let Some(wide) = &mut self.world.wide else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The population against clause 4.3.3, and against the consistency conditions by hand.
+//! Compares the population with clause 4.3.3, and with the consistency conditions.
 
 use std::collections::BTreeMap;
 

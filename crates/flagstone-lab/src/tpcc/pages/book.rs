@@ -1,9 +1,9 @@
-//! What transactions have to know of each other: order numbers, orders that are not delivered yet,
-//! each customer's last order, and where the rows of newer orders are.
+//! State that transactions share: order numbers, undelivered orders, each customer's last order,
+//! and the places of newer orders' rows.
 //!
-//! Loaded orders are arithmetic: all districts have the same number of lines in their order of a
-//! number, and the same customer, so that one table serves all. New orders are kept as long as a
-//! transaction can still ask for them.
+//! Loaded orders are computed: orders with equal numbers have the same number of lines and the same
+//! customer in all districts, so one table serves all. New orders are kept as long as a transaction
+//! can still need them.
 
 use super::super::random::{Constants, Random, Stream, last_name};
 use super::super::{DISTRICTS, Scale};
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 /// What all districts have in common after the load.
 #[derive(Debug, Clone)]
 pub(super) struct Common {
-    /// Lines of all orders of a district before this one; one more than there are orders.
+    /// Total lines of a district's earlier orders, for each order; one element more than orders.
     pub(super) lines_before: Vec<u32>,
     /// The customer of each order, and the order of each customer, from 1.
     pub(super) customer_of: Vec<u32>,
@@ -28,7 +28,7 @@ pub(super) struct Common {
 
 impl Common {
     pub(super) fn new(scale: Scale, seed: u64) -> Common {
-        // Streams that no table of the load has.
+        // Streams that no loaded table uses.
         let random = |part: u8| Random::new(seed, Stream::Table(0x40 + part, 0, 0));
         let customers = scale.customers;
         let mut counts = random(0);
@@ -52,7 +52,7 @@ impl Common {
             };
             named[name as usize].push(customer as u32);
         }
-        // First names are random, so the order among namesakes is.
+        // First names are random, so the order among customers with the same name is random.
         named.iter_mut().for_each(|same| names.shuffle(same));
         let mut alphabet: Vec<(String, usize)> = (0..named.len())
             .map(|name| (last_name(name as i64), name))
@@ -73,18 +73,18 @@ impl Common {
         }
     }
 
-    /// Lines of all loaded orders of a district.
+    /// Number of lines of all loaded orders of a district.
     pub(super) fn lines(&self) -> u64 {
         self.lines_before.last().copied().unwrap_or(0).into()
     }
 
-    /// The customers of a last name, in order of their first names.
+    /// The customers with a last name, ordered by first name.
     pub(super) fn of_name(&self, name: &str) -> &[u32] {
         &self.named[self.names[name]]
     }
 }
 
-/// Places side by side in few pages.
+/// Adjacent places, in few pages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Places(Vec<(Rid, u16)>);
 
@@ -119,7 +119,7 @@ impl FromIterator<Rid> for Places {
     }
 }
 
-/// Where an order is.
+/// The places of an order.
 #[derive(Debug, Clone)]
 pub(super) struct Order {
     pub(super) customer: u32,
@@ -127,36 +127,36 @@ pub(super) struct Order {
     pub(super) row: Rid,
     pub(super) by_number: Rid,
     pub(super) by_customer: Rid,
-    /// Row and entry among the undelivered.
+    /// Row and index entry among the undelivered orders.
     pub(super) waiting: Option<(Rid, Rid)>,
     pub(super) lines: Places,
     pub(super) line_entries: Places,
 }
 
-/// A district's numbers.
+/// The state of a district.
 #[derive(Debug, Clone)]
 pub(super) struct District {
     /// The next order, and the oldest that is not delivered.
     pub(super) next: u32,
     pub(super) oldest: u32,
-    /// Items of the last orders that were entered, at most twenty.
+    /// Items of the last entered orders, at most twenty.
     pub(super) recent: VecDeque<Vec<u32>>,
-    /// The leaves that end the district's part of the indexes by order number: of the undelivered,
-    /// of the orders, of their lines.
+    /// The last leaves of the district's part in the indexes by order number: of undelivered
+    /// orders, of orders, and of lines.
     pub(super) tails: [Lpn; 3],
 }
 
-/// Orders that Stock-Level looks at.
+/// Number of orders that Stock-Level examines.
 pub(super) const RECENT: u32 = 20;
 
-/// Everything that is known of orders.
+/// Everything known about orders.
 #[derive(Debug, Clone)]
 pub(super) struct Book {
     pub(super) districts: Vec<District>,
     /// The last order of each customer.
     last: Vec<u32>,
     customers: usize,
-    /// By district and number, what was entered or moved since the load.
+    /// By district and number: orders entered or moved since the load.
     orders: FxHashMap<(u32, u32), Order>,
 }
 
@@ -184,12 +184,12 @@ impl Book {
         self.last[district as usize * self.customers + customer as usize - 1]
     }
 
-    /// An order that is not where the load put it.
+    /// An order, if it is not where the load put it.
     pub(super) fn order(&self, district: u32, number: u32) -> Option<&Order> {
         self.orders.get(&(district, number))
     }
 
-    /// A new order has been entered.
+    /// Records a new order.
     pub(super) fn entered(&mut self, district: u32, order: Order, items: Vec<u32>) {
         let book = &mut self.districts[district as usize];
         let number = book.next;
@@ -204,7 +204,7 @@ impl Book {
         self.forget(district, before);
     }
 
-    /// The oldest order of a district has been delivered; this is where it is now.
+    /// Records the delivery of a district's oldest order, with its new places.
     pub(super) fn delivered(&mut self, district: u32, order: Order) {
         let number = self.districts[district as usize].oldest;
         self.districts[district as usize].oldest += 1;
@@ -212,7 +212,7 @@ impl Book {
         self.forget(district, number);
     }
 
-    /// Drops an order if no transaction can ask for it any more.
+    /// Drops an order that no transaction can need any more.
     fn forget(&mut self, district: u32, number: u32) {
         let book = &self.districts[district as usize];
         let asked = number >= book.oldest || number + RECENT >= book.next;

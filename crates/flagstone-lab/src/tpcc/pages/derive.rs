@@ -1,5 +1,5 @@
-//! The five transactions as accesses, statement by statement as the driver makes them
-//! ([`super::super::new_order`] and its neighbours) and as PostgreSQL's plans serve them.
+//! The five transactions as page accesses: statement by statement as in the driver
+//! ([`super::super::new_order`] and its neighbours), with PostgreSQL's query plans.
 
 use super::super::input::{Customer, Delivery, NewOrder, OrderStatus, Payment, StockLevel};
 use super::super::mix::Request;
@@ -19,7 +19,7 @@ struct Moved {
     entries: [Rid; 2],
 }
 
-/// Space, orders, and the rows that have moved.
+/// Space, orders, and moved rows.
 #[derive(Debug, Clone)]
 pub(super) struct Database {
     scale: Scale,
@@ -28,11 +28,11 @@ pub(super) struct Database {
     book: Book,
     /// By table and row.
     moved: FxHashMap<(Relation, u32), Moved>,
-    /// What `moved` said before the running transaction.
+    /// Entries of `moved` before the running transaction.
     undo: Vec<((Relation, u32), Option<Moved>)>,
 }
 
-/// What a transaction changes in the book if it commits.
+/// A change of the book that a transaction makes if it commits.
 enum Effect {
     Entered(u32, Order, Vec<u32>),
     Delivered(u32, Order),
@@ -111,7 +111,7 @@ impl Database {
         self.space.memory() + self.book.memory() + moved as u64
     }
 
-    /// Appends what a request does; whether it commits.
+    /// Appends the accesses of a request. Returns whether it commits.
     pub(super) fn derive(
         &mut self,
         client: u32,
@@ -161,7 +161,7 @@ impl Database {
         ((warehouse - 1) * self.scale.items + item - 1) as u32
     }
 
-    /// Where a row of a table that does not grow is, and its entries.
+    /// The place of a row and its entries, in a table that does not grow.
     fn find(&self, table: Relation, row: u32) -> Moved {
         if let Some(&moved) = self.moved.get(&(table, row)) {
             return moved;
@@ -188,7 +188,7 @@ impl Database {
         read(place.row, out);
     }
 
-    /// Updates a row that it finds by the table's first index.
+    /// Updates a row found by the table's first index.
     fn update(&mut self, table: Relation, row: u32, client: u32, out: &mut Vec<Access>) {
         let mut place = self.find(table, row);
         self.space
@@ -204,7 +204,7 @@ impl Database {
         self.undo.push(((table, row), before));
     }
 
-    /// Selects all customers of a name, and picks the middle one.
+    /// Selects all customers with a name, and picks the middle one.
     fn pick(&self, district: u32, customer: &Customer, out: &mut Vec<Access>) -> u32 {
         let name = match customer {
             Customer::Id(id) => return *id as u32,
@@ -255,7 +255,7 @@ impl Database {
         }
     }
 
-    /// Adds an entry behind all others of a district, in an index by order number.
+    /// Appends an entry at the end of a district's part of an index by order number.
     fn append(&mut self, which: usize, district: u32, out: &mut Vec<Access>) -> Rid {
         let tail = self.book.districts[district as usize].tails[which];
         let entry = self.space.add_entry(BY_NUMBER[which], tail, true, out);
@@ -289,7 +289,7 @@ impl Database {
         let (mut lines, mut line_entries) = (Places::default(), Places::default());
         for line in &input.lines {
             if line.item > self.scale.items {
-                // There is no such item: the index says so where its last entry is.
+                // There is no such item: the search ends at the index's last entry.
                 self.look_up_item(self.scale.items, out);
                 return false;
             }
@@ -313,7 +313,7 @@ impl Database {
         true
     }
 
-    /// The entry by customer of an order, without the rest of it.
+    /// The entry of an order in the index by customer.
     fn order_entry(&self, district: u32, number: u32) -> Rid {
         if let Some(order) = self.book.order(district, number) {
             return order.by_customer;
@@ -323,7 +323,7 @@ impl Database {
         self.space.entry(Relation::OrdersByCustomer, rank)
     }
 
-    /// Looks an item up and says where it is.
+    /// Looks an item up. Returns its place.
     fn look_up_item(&self, item: i64, out: &mut Vec<Access>) -> Rid {
         let rank = item as u64 - 1;
         let entry = self.space.entry(Relation::ItemPkey, rank);
@@ -355,7 +355,7 @@ impl Database {
         true
     }
 
-    /// Reads the lines of an order; the way to the first one if it is not known yet.
+    /// Reads the lines of an order; with `descend` also the index path to the first one.
     fn scan_lines(&self, order: &Order, descend: bool, out: &mut Vec<Access>) {
         if descend && let Some(first) = order.line_entries.iter().next() {
             self.space.descend(Relation::OrderLinePkey, first.page, out);
@@ -462,7 +462,7 @@ impl Database {
         true
     }
 
-    /// The item of a line that the load wrote: uniform, from a hash of the line.
+    /// The item of a loaded line: uniformly distributed, from a hash of the line.
     fn loaded_item(&self, district: u32, order: u32, line: u32) -> u32 {
         let line = u64::from(district) << 40 | u64::from(order) << 8 | u64::from(line);
         let mixed = (line + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,10 +1,9 @@
-//! TPC-C at page level: what the five transactions do to the pages and records of a database,
-//! without one. From the requests of [`Client`] come accesses: pages of the way through an index,
-//! records read, updated, inserted and deleted, and in the end a commit or a rollback.
+//! TPC-C at page level: the page and record accesses of the five transactions, without a database.
+//! From the requests of [`Client`] it derives accesses: index pages on the search path, records
+//! read, updated, inserted and deleted, and finally a commit or a rollback.
 //!
-//! It exists because a recording has one size, has no reads, and fixes which transaction waited for
-//! which. Here any number of warehouses and clients runs, and a transaction that was made to
-//! restart does the same again.
+//! A recording has one size and no reads, and fixes which transaction waited for which. Here the
+//! numbers of warehouses and clients are free, and a restarted transaction repeats its accesses.
 //!
 //! The model of a database, with [`relation`] for the sizes of rows:
 //!
@@ -47,10 +46,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use versions::Versions;
 
-/// What an access does.
+/// The kind of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
-    /// Looks at an inner page of an index; the slot says nothing.
+    /// Reads an inner page of an index; the slot is meaningless.
     Touch,
     /// Reads a record.
     Read,
@@ -69,7 +68,7 @@ pub enum Verb {
 pub struct Access {
     /// What it does.
     pub verb: Verb,
-    /// To which record, or page.
+    /// The record or page.
     pub at: Rid,
 }
 
@@ -80,14 +79,14 @@ impl Access {
     }
 }
 
-/// A transaction: all that it does, in order.
+/// A transaction with all its accesses in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transaction {
-    /// From 0 in the order in which they were dealt; transactions that [`Sizes`] leaves out count.
+    /// Counts from 0 in the order of dealing, including transactions that [`Sizes`] leaves out.
     pub number: u64,
-    /// Which of the five it is.
+    /// The kind of transaction.
     pub kind: TransactionKind,
-    /// Whether it commits in the end, or is rolled back.
+    /// Whether it commits; otherwise it is rolled back.
     pub commits: bool,
     /// What it does.
     pub accesses: Vec<Access>,
@@ -104,16 +103,16 @@ impl Default for Transaction {
     }
 }
 
-/// Bytes of [`Transaction::payload`].
+/// Length of [`Transaction::payload`].
 pub const PAYLOAD_BYTES: usize = 8;
 
 impl Transaction {
-    /// What the access of this index writes: no two writes of a run have the same bytes.
+    /// The bytes that access number `access` writes, unique within a run.
     pub fn payload(&self, access: usize) -> [u8; PAYLOAD_BYTES] {
         (self.number << 16 | access as u64).to_le_bytes()
     }
 
-    /// Distinct pages of the accesses that fulfil a condition, into `pages`, ascending.
+    /// Collects the distinct pages of the accesses that satisfy `wanted` in `pages`, ascending.
     pub fn distinct_pages(&self, wanted: impl Fn(&Access) -> bool, pages: &mut Vec<u32>) {
         pages.clear();
         let wanted = self.accesses.iter().filter(|access| wanted(access));
@@ -124,21 +123,21 @@ impl Transaction {
 }
 
 /// Which transactions are dealt, by the number of pages that they write: \[FlagCommit] §5.3.3
-/// splits its trace at ten. What is left out has happened to the tables, as in a trace of which a
-/// part is played.
+/// splits its trace at ten. Transactions that are left out still affect the tables, as if part of a
+/// trace were replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sizes {
     /// All.
     #[default]
     All,
-    /// Those that write at most so many pages, readers among them.
+    /// Those that write at most this many pages, including readers.
     AtMost(u32),
-    /// Those that write more.
+    /// Those that write more pages.
     MoreThan(u32),
 }
 
 impl Sizes {
-    /// Whether a transaction that writes so many pages is dealt.
+    /// Whether a transaction that writes `pages` pages is dealt.
     pub fn take(self, pages: u32) -> bool {
         match self {
             Sizes::All => true,
@@ -160,17 +159,17 @@ impl Named for Sizes {
     }
 }
 
-/// When a transaction asks for the rows that many others want as well: those of warehouses and
-/// districts. The trace of a paper can have them anywhere.
+/// When a transaction accesses the most contended rows: those of warehouses and districts. A
+/// paper's trace can have them anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HotRows {
-    /// Before all else: transactions meet early, and a victim has lost little.
+    /// First: transactions conflict early, and a victim has lost little.
     First,
-    /// Where the transaction's profile has them: mostly in the beginning.
+    /// In the order of the transaction's profile: mostly at the beginning.
     #[default]
     InOrder,
-    /// After all else: transactions meet late, hold these locks for a short time, and a victim has
-    /// done nearly all of its work.
+    /// Last: transactions conflict late, hold these locks only briefly, and a victim has done
+    /// nearly all of its work.
     Last,
 }
 
@@ -186,8 +185,8 @@ impl Named for HotRows {
     }
 }
 
-/// What fixes a stream of transactions. The fields are keys of experiment files, but those that
-/// come from the device and the run.
+/// Parameters of a stream of transactions. The fields are keys of experiment files, except those
+/// that come from the device and the run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PagesOptions {
@@ -252,7 +251,7 @@ impl PagesOptions {
     }
 }
 
-/// Why there is no transaction.
+/// Why no transaction can be dealt.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PagesError {
     /// The scale is impossible.
@@ -261,31 +260,31 @@ pub enum PagesError {
     /// The page size is not supported.
     #[error("TPC-C's pages have 1024 to 32768 bytes, not {0}")]
     PageBytes(u32),
-    /// The fill is none.
+    /// The fill percentage is invalid.
     #[error("pages are filled to 1 to 100 percent, not {0}")]
     Fill(u32),
-    /// No room for the load.
+    /// The load does not fit.
     #[error(
         "a database of {warehouses} warehouses takes {needed} pages, there is room for {available}: \
          use a larger device or fewer warehouses"
     )]
     TooLarge {
-        /// Warehouses.
+        /// Number of warehouses.
         warehouses: i64,
-        /// Pages after the load.
+        /// Number of pages after the load.
         needed: u32,
-        /// Pages that it may have.
+        /// Maximum number of pages.
         available: u32,
     },
-    /// No room for more rows.
+    /// There is no room for more rows.
     #[error(
         "the database has grown to {pages} pages after {transactions} transactions and there is \
          room for no more: use a larger device, fewer warehouses or a shorter run"
     )]
     Full {
-        /// Pages.
+        /// Number of pages.
         pages: u32,
-        /// Transactions dealt.
+        /// Number of transactions dealt.
         transactions: u64,
     },
 }
@@ -303,10 +302,10 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// A database as it is after the load.
+    /// A database after the load.
     ///
     /// # Errors
-    /// Options that are impossible.
+    /// Invalid options.
     pub fn new(options: &PagesOptions) -> Result<Pages, PagesError> {
         let complain = |error: super::session::Error| PagesError::Scale(error.to_string());
         options.scale.check().map_err(complain)?;
@@ -336,7 +335,7 @@ impl Pages {
         })
     }
 
-    /// Pages of the database. It grows.
+    /// Current number of pages of the database.
     pub fn pages(&self) -> u32 {
         self.database.pages()
     }
@@ -346,8 +345,7 @@ impl Pages {
         self.database.relation_of(page)
     }
 
-    /// The next transaction of a client, into `into`. With `roll_back` it ends with a rollback,
-    /// whatever it is.
+    /// Writes the next transaction of a client to `into`. With `roll_back` it ends with a rollback.
     ///
     /// # Errors
     /// [`PagesError::Full`] if the database cannot grow.
@@ -394,7 +392,7 @@ impl Pages {
                 break;
             }
         }
-        // Its size is that of all it would have done: cut to nothing, it would never be long.
+        // Decide by the complete transaction: one cut to nothing would never be long.
         if !into.commits {
             let all = into.accesses.len() as f64;
             let made = (all * self.options.rolled_back_after.clamp(0.0, 1.0)).round();
@@ -403,8 +401,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Brings the accesses to rows of warehouses and districts to the front or to the end. All
-    /// others keep their order, and so do these among themselves.
+    /// Moves accesses to rows of warehouses and districts to the front or the end. Otherwise the
+    /// order is unchanged.
     fn order_hot_rows(&self, accesses: &mut [Access]) {
         let is_hot = |access: &Access| {
             let relation = self.database.relation_of(access.at.page);

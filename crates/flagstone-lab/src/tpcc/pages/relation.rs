@@ -1,5 +1,4 @@
-//! The tables and indexes as relations of pages: how many bytes a row or an entry takes, and so how
-//! many share a page.
+//! Tables and indexes as relations of pages: the size of a row or entry, and how many fit a page.
 //!
 //! The sizes are PostgreSQL's. A page has a header of 24 bytes and a line pointer of 4 bytes for
 //! each tuple. A row has a header of 24 bytes. Columns are aligned by their kind, texts have one
@@ -60,7 +59,7 @@ impl Relation {
         StockPkey,
     ];
 
-    /// The heaps' tables.
+    /// The tables of the heaps.
     pub const TABLES: [&'static Table; 9] = [
         &schema::WAREHOUSE,
         &schema::DISTRICT,
@@ -73,7 +72,7 @@ impl Relation {
         &schema::STOCK,
     ];
 
-    /// The table that an index is of; a heap is its own.
+    /// The heap that an index belongs to; a heap itself.
     pub fn heap(self) -> Relation {
         match self {
             WarehousePkey => Warehouse,
@@ -103,7 +102,7 @@ impl Relation {
         }
     }
 
-    /// Whether it is a table.
+    /// Whether it is a heap.
     pub fn is_heap(self) -> bool {
         (self as usize) < Relation::TABLES.len()
     }
@@ -122,7 +121,7 @@ impl Relation {
         }
     }
 
-    /// The columns of an index.
+    /// The columns of an index, comma-separated.
     fn key(self) -> &'static str {
         match self {
             CustomerByName | OrdersByCustomer => self.table().indexes[0].1,
@@ -130,7 +129,7 @@ impl Relation {
         }
     }
 
-    /// Bytes of a page that a row or an entry takes, line pointer included.
+    /// Bytes of a page that a row or entry takes, including the line pointer.
     pub fn tuple_bytes(self) -> u32 {
         let columns = self.table().columns;
         if self.is_heap() {
@@ -144,12 +143,12 @@ impl Relation {
         (INDEX_HEADER + data_bytes(kinds)).next_multiple_of(8) + LINE_POINTER
     }
 
-    /// Bytes of a page that rows or entries can have: an index page keeps 16 more for itself.
+    /// Bytes of a page available for rows or entries: an index page reserves 16 more.
     pub fn usable_bytes(self, page_bytes: u32) -> u32 {
         page_bytes - PAGE_HEADER - if self.is_heap() { 0 } else { 16 }
     }
 
-    /// Rows or entries that fit into a page.
+    /// Number of rows or entries per page.
     pub fn per_page(self, page_bytes: u32) -> u32 {
         self.usable_bytes(page_bytes) / self.tuple_bytes()
     }
@@ -160,7 +159,7 @@ const LINE_POINTER: u32 = 4;
 const HEAP_HEADER: u32 = 24;
 const INDEX_HEADER: u32 = 8;
 
-/// Columns one after the other, each aligned.
+/// Total size of columns, each aligned.
 fn data_bytes(kinds: impl Iterator<Item = ColumnKind>) -> u32 {
     kinds.fold(0, |at, kind| {
         let (align, bytes) = match kind {
@@ -177,7 +176,7 @@ fn data_bytes(kinds: impl Iterator<Item = ColumnKind>) -> u32 {
     })
 }
 
-/// The mean length of a text of at most so many characters (clause 4.3.3.1 gives the least).
+/// The mean length of a text of at most `most` characters (clause 4.3.3.1 has the minimum).
 fn mean_length(most: u16) -> u32 {
     match most {
         10 => 8,    // 6 to 10

@@ -1,48 +1,47 @@
-//! What a stream of transactions is like, from a recording or from the model, in figures that can
-//! be laid side by side.
+//! Statistics of a stream of transactions, comparable between a recording and the model.
 //!
-//! Pages are counted, not changes of a page: a recording has the log records of a version of
-//! PostgreSQL, of which an update across pages makes three and pruning another.
+//! Counts pages, not changes of pages: a recording depends on the log records of a PostgreSQL
+//! version, where an update across pages makes three and pruning another one.
 
 use super::{Access, Pages, PagesError, Transaction, Verb};
 use crate::trace::info::Spread;
 use crate::trace::{Op, Trace};
 use std::collections::BTreeMap;
 
-/// Transactions in figures. A *page write* is a page that a transaction writes, counted once.
+/// Statistics. A *page write* is a page written by a transaction, counted once.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Shape {
-    /// Transactions that write.
+    /// Number of transactions that write.
     pub(super) writers: u64,
-    /// Of them, those that are rolled back.
+    /// Those that are rolled back.
     pub(super) rolled_back: u64,
-    /// Pages that a writing transaction writes.
+    /// Pages per writing transaction.
     pub(super) written: Spread,
-    /// Distinct pages that are written at all.
+    /// Number of distinct pages written.
     pub(super) pages: u64,
-    /// Share of the page writes that go to the most written one and ten percent of these pages.
+    /// Fraction of page writes to the most written one and ten percent of these pages.
     pub(super) hottest: [f64; 2],
-    /// By relation, share of the page writes and distinct pages.
+    /// Per relation: fraction of the page writes, and distinct pages.
     pub(super) relations: BTreeMap<String, (f64, u64)>,
 }
 
-/// What only the model knows.
+/// Statistics that only the model has.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Reads {
-    /// Transactions.
+    /// Number of transactions.
     pub(super) transactions: u64,
-    /// Of them, those that only read.
+    /// Read-only transactions.
     pub(super) read_only: u64,
-    /// Pages that a transaction accesses, readers included.
+    /// Pages accessed per transaction, including readers.
     pub(super) accessed: Spread,
-    /// Records that a transaction reads, and writes.
+    /// Records read and written per transaction.
     pub(super) records_read: Spread,
     /// Records that it writes.
     pub(super) records_written: Spread,
 }
 
 impl Shape {
-    /// The shape of the page writes of transactions, each a pair of transaction and page.
+    /// Statistics of page writes, given as pairs of transaction and page.
     fn of(mut writes: Vec<(u32, u32)>, rolled_back: u64, name: impl Fn(u32) -> String) -> Shape {
         writes.sort_unstable();
         writes.dedup();
@@ -76,7 +75,7 @@ impl Shape {
         }
     }
 
-    /// The shape of a recording.
+    /// Statistics of a recording.
     pub(super) fn of_trace(trace: &Trace) -> Shape {
         let events = trace.events.iter();
         let written = events.filter(|event| matches!(event.op, Op::Write | Op::Trim));
@@ -100,10 +99,10 @@ impl Shape {
         })
     }
 
-    /// The shape of so many transactions of the model, dealt to clients in turn.
+    /// Statistics of `transactions` transactions of the model, dealt to clients in turn.
     ///
     /// # Errors
-    /// A database that cannot grow.
+    /// The database cannot grow.
     pub(super) fn of_pages(
         pages: &mut Pages,
         clients: u32,
@@ -141,7 +140,7 @@ impl Shape {
     }
 }
 
-/// Two shapes side by side, as a table of Markdown.
+/// Two sets of statistics as a Markdown table.
 pub(super) fn side_by_side(recorded: &Shape, modelled: &Shape) -> String {
     let mut table = String::from("| | recorded | modelled |\n|---|---:|---:|\n");
     let mut row = |what: &str, of: &dyn Fn(&Shape) -> String| {

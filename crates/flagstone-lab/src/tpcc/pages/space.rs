@@ -1,35 +1,35 @@
-//! Pages and what is free in them: heaps with versions of rows, trees with entries, and pages that
-//! are added as either grows.
+//! Pages and their free space: heaps with versions of rows, trees with entries, and pages added as
+//! they grow.
 //!
-//! Nothing is kept of a row but where it is, and that only if it has moved: the place of a loaded
-//! row or entry is arithmetic. A page is two counters, its free bytes and its next slot.
+//! A row is only stored if it has moved, and then only its place; places of loaded rows and entries
+//! are computed. A page is two counters: free bytes and next slot.
 
 use super::relation::Relation;
 use super::{Access, Rid, Verb};
 use flagstone::units::Lpn;
 use rustc_hash::FxHashMap;
 
-/// Pages are numbered relation by relation; those that are added come behind all of them.
+/// Pages are numbered relation by relation; added pages follow all of them.
 #[derive(Debug, Clone)]
 pub(super) struct Space {
-    /// Free bytes of a heap page, free entries of an index page.
+    /// Free bytes of a heap page; free entries of an index page.
     free: Vec<u16>,
     /// The next slot of each page.
     slots: Vec<u16>,
     page_bytes: u32,
-    /// Pages after the load; the first that was added has this number.
+    /// Number of pages after the load, which is the number of the first added page.
     loaded: u32,
     /// Relation of each added page, and the inner page above it if it is a leaf.
     added: Vec<(Relation, Option<u32>)>,
-    /// No page is added beyond this number.
+    /// Maximum number of pages.
     limit: u32,
-    /// Whether one should have been.
+    /// Whether a page was needed beyond the limit.
     pub(super) full: bool,
     heaps: Vec<Heap>,
     trees: Vec<Tree>,
-    /// The leaf that continues a full one.
+    /// The leaf that continues a full leaf.
     continued: FxHashMap<u32, u32>,
-    /// What the end of the running transaction does to free space.
+    /// Changes of free space at the end of the running transaction.
     ends: Vec<End>,
 }
 
@@ -40,19 +40,19 @@ struct Heap {
     rows: u64,
     per_page: u32,
     row_bytes: u16,
-    /// The page to which each client adds.
+    /// The page to which each client adds rows.
     targets: Vec<u32>,
 }
 
 #[derive(Debug, Clone)]
 struct Tree {
-    /// First page and number of pages of each level, leaves first, up to the root.
+    /// First page and number of pages of each level, from the leaves to the root.
     levels: Vec<(u32, u32)>,
-    /// Entries of a leaf after the load: 90 % of what fits.
+    /// Entries per leaf after the load: 90 % of the capacity.
     per_leaf: u32,
-    /// Entries that fit.
+    /// Capacity of a leaf in entries.
     capacity: u16,
-    /// Pages below an inner page: 70 % of what fits.
+    /// Children per inner page: 70 % of the capacity.
     fanout: u32,
 }
 
@@ -65,8 +65,8 @@ struct End {
 }
 
 impl Space {
-    /// The pages of a database with so many rows in each table, in the order of
-    /// [`Relation::TABLES`]. Pages of the hot tables are filled to `hot_fill` percent.
+    /// A database with `rows` rows in each table, in the order of [`Relation::TABLES`]. Pages of
+    /// the hot tables are filled to `hot_fill` percent.
     pub(super) fn new(rows: [u64; 9], page_bytes: u32, hot_fill: u32, limit: u32) -> Space {
         let mut space = Space {
             free: Vec::new(),
@@ -144,7 +144,7 @@ impl Space {
         });
     }
 
-    /// Pages in use.
+    /// Number of pages in use.
     pub(super) fn pages(&self) -> u32 {
         self.free.len() as u32
     }
@@ -166,7 +166,7 @@ impl Space {
         &self.trees[relation as usize - self.heaps.len()]
     }
 
-    /// Where a loaded row is.
+    /// The place of a loaded row.
     pub(super) fn row(&self, heap: Relation, row: u64) -> Rid {
         let heap = &self.heaps[heap as usize];
         debug_assert!(row < heap.rows);
@@ -177,7 +177,7 @@ impl Space {
         )
     }
 
-    /// Where a loaded entry is, by its rank among the keys.
+    /// The place of a loaded entry, by its rank among the keys.
     pub(super) fn entry(&self, tree: Relation, rank: u64) -> Rid {
         let tree = self.tree(tree);
         let per_leaf = u64::from(tree.per_leaf);
@@ -198,8 +198,8 @@ impl Space {
         self.pages() - 1
     }
 
-    /// Adds a row to the page to which this client adds, or to a new one. Each client has a page of
-    /// its own once the table's last one is full, as PostgreSQL's backends have.
+    /// Adds a row to the client's current page, or to a new one. Once the table's last page is full
+    /// each client has its own page, like PostgreSQL's backends.
     pub(super) fn insert(&mut self, heap: Relation, client: u32, out: &mut Vec<Access>) -> Rid {
         let at = client as usize;
         let table = &mut self.heaps[heap as usize];
@@ -219,8 +219,8 @@ impl Space {
         rid(page, slot)
     }
 
-    /// Writes a new version of a row: into its page if there is room, so that nothing else changes,
-    /// or to where the client adds; then the row's new place is returned.
+    /// Writes a new version of a row: in its page if there is room, and nothing else changes;
+    /// otherwise where the client adds rows. Then the new place is returned.
     pub(super) fn update(
         &mut self,
         heap: Relation,
@@ -239,14 +239,14 @@ impl Space {
         Some(self.insert(heap, client, out))
     }
 
-    /// Deletes a row; its space is free once the transaction has committed.
+    /// Deletes a row; its space is free after the commit.
     pub(super) fn delete(&mut self, heap: Relation, at: Rid, out: &mut Vec<Access>) {
         let bytes = self.heaps[heap as usize].row_bytes;
         self.at_end(at.page.0, bytes, true, false);
         out.push(access(Verb::Expire, at));
     }
 
-    /// The way down to a leaf.
+    /// Appends the path down to a leaf.
     pub(super) fn descend(&self, tree: Relation, leaf: Lpn, out: &mut Vec<Access>) {
         let mut way = [0; 8];
         let mut length = 0;
@@ -276,14 +276,14 @@ impl Space {
         Some(above.0 + (page - tree.levels[level].0) / tree.fanout)
     }
 
-    /// Goes down and reads an entry.
+    /// Descends to an entry and reads it.
     pub(super) fn look_up(&self, tree: Relation, entry: Rid, out: &mut Vec<Access>) {
         self.descend(tree, entry.page, out);
         out.push(access(Verb::Read, entry));
     }
 
-    /// Adds an entry to a leaf. A full leaf is continued in one to its right; if `own`, in a new
-    /// one, which none but the keys from this one on use.
+    /// Adds an entry to a leaf. A full leaf is continued in one to its right: with `own` in a new
+    /// leaf that only keys from this one on use.
     pub(super) fn add_entry(
         &mut self,
         tree: Relation,
@@ -308,12 +308,12 @@ impl Space {
         rid(page, slot)
     }
 
-    /// Continues a full leaf: the leaf, its new neighbour and the page above are written.
+    /// Continues a full leaf: writes the leaf, its new neighbour and the parent.
     fn split(&mut self, tree: Relation, leaf: u32, out: &mut Vec<Access>) -> u32 {
         let (above, capacity) = (self.above(tree, leaf), self.tree(tree).capacity);
         let new = self.add(tree, above, capacity);
         self.continued.insert(leaf, new);
-        // The links between pages are a record of their own, behind the entries.
+        // Links between pages are a separate record, after the entries.
         out.push(access(Verb::Update, rid(leaf, capacity)));
         if let Some(above) = above {
             let child = self.next_slot(above) % capacity;
@@ -342,7 +342,7 @@ impl Space {
         });
     }
 
-    /// The transaction ends: what it left dead is free.
+    /// Ends the transaction and frees its dead space.
     pub(super) fn end(&mut self, committed: bool) {
         for end in self.ends.drain(..) {
             if (committed && end.committed) || (!committed && end.rolled_back) {

@@ -1,4 +1,4 @@
-//! The model against itself, and against the recording.
+//! Consistency of the model, and comparison with the recording.
 
 use super::shape::{Reads, Shape, side_by_side};
 use super::*;
@@ -19,7 +19,7 @@ fn small() -> PagesOptions {
     }
 }
 
-/// The small database with something else than usual.
+/// The small database with changed options.
 fn with(change: impl FnOnce(&mut PagesOptions)) -> Result<Pages, PagesError> {
     let mut options = small();
     change(&mut options);
@@ -28,9 +28,9 @@ fn with(change: impl FnOnce(&mut PagesOptions)) -> Result<Pages, PagesError> {
 
 const CLIENTS: u32 = 5;
 
-/// Plays transactions one after the other and says what does not add up: records that are read or
-/// changed must be there, records that are inserted must not, and rows must have room. `forget`
-/// plays rolled back transactions as if they had committed.
+/// Plays transactions one by one and reports inconsistencies: records that are read or changed must
+/// exist, inserted ones must not, and rows must fit. `forget` plays rolled back transactions as if
+/// they had committed.
 fn play(options: &PagesOptions, transactions: u64, forget: bool) -> Result<(), String> {
     let mut pages = Pages::new(options).unwrap();
     let loaded = Loaded::of(&pages);
@@ -80,7 +80,7 @@ fn play(options: &PagesOptions, transactions: u64, forget: bool) -> Result<(), S
     loaded.fits(&pages, &there)
 }
 
-/// Which records the load wrote, from the pages' counters at the start.
+/// Which records the load wrote, from the page counters at the start.
 struct Loaded {
     slots: Vec<u16>,
     options: PagesOptions,
@@ -104,7 +104,7 @@ impl Loaded {
         pages.database.is_inner(page)
     }
 
-    /// The rows that are there in the end have room in their pages.
+    /// Checks that the rows existing at the end fit their pages.
     fn fits(&self, pages: &Pages, there: &FxHashMap<Rid, bool>) -> Result<(), String> {
         let mut records: Vec<i64> = self.slots.iter().map(|slots| i64::from(*slots)).collect();
         records.resize(pages.pages() as usize, 0);
@@ -332,8 +332,8 @@ fn what_is_written_names_its_transaction_and_access() {
     }
 }
 
-/// A transaction that is rolled back before it has done anything is long by what it would have
-/// done. By what it has done none would ever be, and the search for one would have no end.
+/// A transaction that is rolled back at once counts as long by what it would have done. Otherwise
+/// none would ever be long, and searching for one would never end.
 #[test]
 fn a_transaction_that_is_cut_to_nothing_has_the_size_of_the_whole() {
     let long = |options: &mut PagesOptions| {
@@ -396,8 +396,7 @@ fn impossible_options_and_full_databases_are_refused_in_words() {
     assert_eq!(pages.pages(), pages_max);
 }
 
-/// The shipped recording, and the model of as many transactions of as many clients on as large a
-/// database.
+/// The shipped recording, and the model with equal numbers of transactions, clients and warehouses.
 fn both() -> (Shape, Shape, Reads) {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/tpcc-postgres.parquet");
     let recorded = Shape::of_trace(&crate::trace::file::read(&data).unwrap());
@@ -406,10 +405,10 @@ fn both() -> (Shape, Shape, Reads) {
     (recorded, modelled, reads)
 }
 
-/// The tolerances: the mean has a known lack (pruning of pages that are only read, rows of hot
-/// tables that spread under concurrency), which docs/workloads.md puts at a page, so 8 %;
-/// percentiles of a whole number of pages may be off by the same; shares are of 450,000 page
-/// writes, so that chance is far below a hundredth, and two hundredths are what that lack moves.
+/// Tolerances: the model's mean is known to be low by about a page (docs/workloads.md), due to
+/// pruning of pages that are only read and spreading of hot rows under concurrency: 8 %.
+/// Percentiles in whole pages may deviate by the same. Shares are of 450,000 page writes, so random
+/// variation is far below 0.01; that known difference moves them by up to 0.02.
 #[test]
 fn the_model_has_the_shape_of_the_recording() {
     let (recorded, modelled, reads) = both();
@@ -448,15 +447,15 @@ fn the_model_has_the_shape_of_the_recording() {
         let share = |s: &Shape| s.relations.get(&relation).map_or(0.0, |(share, _)| *share);
         near(&relation, share(&recorded), share(&modelled), 0.02);
     }
-    // Decks of a hundred have four of each reader.
+    // Each deck of a hundred has four of each reader.
     near(
         "readers",
         0.08,
         reads.read_only as f64 / reads.transactions as f64,
         0.001,
     );
-    // [FlagCommit] §5.1: less than 50 pages on average; the median holds it, Stock-Level's two
-    // hundred items lift the mean above it.
+    // [FlagCommit] §5.1: less than 50 pages on average. The median satisfies that; Stock-Level's
+    // two hundred items raise the mean above it.
     assert!(
         reads.accessed.p50 < 50 && reads.accessed.mean < 55.0,
         "{:?}",

@@ -1,21 +1,20 @@
-//! Rows as their versions, as a trace of a database shows them that keeps several.
+//! Rows represented by their versions, as a multi-version database shows them in a trace.
 //!
-//! PostgreSQL never writes a row in place. An update leaves the old version where it is and adds a
-//! new one. Readers take the old one and do not wait. Seen as records of pages, two updates of a
-//! row are therefore two records of one page. Under locks on pages they meet. Under locks on
-//! records they do not; there the number of transactions that may change a page at once bounds
-//! them.
+//! PostgreSQL never updates a row in place. An update keeps the old version and adds a new one.
+//! Readers use the old one and do not wait. As records of pages, two updates of a row are therefore
+//! two records of one page. Under page locks they conflict. Under record locks they do not; there,
+//! only the maximum number of transactions that change a page limits them.
 //!
-//! Here a row has as many places in its page as it has versions, and its updates go round. A place
-//! comes round again after that many updates, as one that has been pruned; so as many live
-//! transactions would have to change a row before two meet in one record. A reader takes the place
-//! that is written last.
+//! Here a row has one place per version in its page, and updates use the places in turn. A place is
+//! reused after as many updates, like a pruned version; so that many live transactions would have
+//! to change a row before two conflict in a record. A reader uses the place that will be written
+//! last.
 //!
-//! A trace of page requests shows one thing more: a transaction that changes a page has asked for
-//! it before, to look at the row or for the room. Where the host is told of that read as well
-//! (`reads_first`), a change of a heap asks for a shared lock and then for an exclusive one, and
-//! two that meet in between wait for each other until one of them is restarted. Under locks on
-//! records this happens to updates only: no other transaction asks for a row that is not there yet.
+//! A trace of page requests shows one thing more: a transaction that changes a page has requested
+//! it before, to find the row or room. If the host sees that read as well (`reads_first`), a change
+//! of a heap requests a shared lock and then an exclusive one, and two conflicting changes wait for
+//! each other until one is restarted. Under record locks this only happens to updates: no other
+//! transaction requests a row that does not exist yet.
 
 use super::relation::Relation;
 use super::{Access, Rid, Verb};
@@ -23,11 +22,11 @@ use rustc_hash::FxHashMap;
 
 #[derive(Debug, Clone)]
 pub(super) struct Versions {
-    /// Places of a row; with one, a row is one record for life.
+    /// Places per row; with one, a row is a single record for life.
     places: u16,
     /// Whether a change of a row reads it first.
     reads_first: bool,
-    /// Updates of each row so far.
+    /// Number of updates of each row so far.
     updates: FxHashMap<Rid, u16>,
     scratch: Vec<Access>,
 }
@@ -42,7 +41,7 @@ impl Versions {
         }
     }
 
-    /// Renames the records of heaps, and adds the reads. Entries of indexes are what they were.
+    /// Renames the records of heaps, and adds reads. Index entries are unchanged.
     pub(super) fn name(
         &mut self,
         accesses: &mut Vec<Access>,
@@ -67,7 +66,7 @@ impl Versions {
                 push(Verb::Read, newest);
             }
             match verb {
-                // Half a round away from where transactions write now.
+                // Half a round away from the places being written now.
                 Verb::Read => push(verb, newest + places / 2),
                 Verb::Update if places > 1 => {
                     push(verb, newest + 1);

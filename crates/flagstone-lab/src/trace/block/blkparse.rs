@@ -1,4 +1,4 @@
-//! The text that `blkparse` prints by default, from `blktrace` on Linux.
+//! The default text output of `blkparse`, from `blktrace` on Linux.
 //!
 //! ```text
 //!   8,0    3        1     0.000000000   697  D   W 223490 + 8 [kjournald]
@@ -6,11 +6,11 @@
 //!                                       action   R, W, D(iscard) with S, M, A, F… around it
 //! ```
 //!
-//! One request shows as several events (queued, inserted, issued, completed); one action is taken,
-//! by default `D`, issued to the device after merging. Other events tell which of them are one
-//! request: a requeue (`R`), a remap to the device below (`A`), a completion of a part (`C` after
-//! `D`). Appends to a zone (`ZA`) are writes, one after the other from its beginning, and a reset
-//! (`ZR`) is a trim. The summary at the end is not read.
+//! One request appears as several events (queued, inserted, issued, completed). One action is
+//! imported, by default `D`, issued to the device after merging. Other events show which of them
+//! are one request: a requeue (`R`), a remap to the device below (`A`), a partial completion (`C`
+//! after `D`). Appends to a zone (`ZA`) are sequential writes from its beginning, and a reset
+//! (`ZR`) is a trim. The summary at the end is ignored.
 
 use std::io::BufRead;
 
@@ -21,10 +21,10 @@ use super::{BlockOptions, Requests};
 use crate::trace::Op;
 use crate::trace::input::{ImportError, Lines, words};
 
-/// The unit of `blktrace`'s addresses and lengths, whatever the device's sectors are.
+/// The unit of addresses and lengths in `blktrace`, regardless of the device's sector size.
 const SECTOR_BYTES: u64 = 512;
 
-/// Which event of a request stands for it.
+/// The event to import for each request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Action {
     /// `Q`: queued, before merging.
@@ -37,10 +37,10 @@ pub enum Action {
 }
 
 impl Action {
-    /// All of them.
+    /// All actions.
     pub const ALL: [Action; 3] = [Action::Queue, Action::Issue, Action::Complete];
 
-    /// Its letter in the output of `blkparse`.
+    /// The letter in the output of `blkparse`.
     pub fn letter(self) -> &'static str {
         match self {
             Action::Queue => "Q",
@@ -70,7 +70,7 @@ pub fn import(
         if fields.is_empty() {
             continue;
         }
-        // `CPU0 (8,0):`, `Total (8,0):` and what follows.
+        // The summary: `CPU0 (8,0):`, `Total (8,0):` and what follows.
         if fields[0].starts_with("CPU") || fields[0] == "Total" {
             break;
         }
@@ -128,8 +128,8 @@ pub fn import(
             collector.wrong(&line, "the event has no kind (R, W, D, …)")?;
             continue;
         };
-        // A flush or preflush `F` may come first; `D` anywhere is a discard, and what begins with
-        // `Z` is about a zone.
+        // A flush or preflush `F` may come first; `D` anywhere is a discard, and a kind that begins
+        // with `Z` concerns a zone.
         let op = match kind {
             _ if kind.starts_with("ZA") => Op::Write,
             _ if kind.starts_with("ZR") => Op::Trim,
@@ -150,7 +150,7 @@ pub fn import(
             }
         };
         let Some((sector, sectors)) = place else {
-            // `blkparse` prints commands to the device itself with a length or nothing at all.
+            // For commands to the device itself `blkparse` prints only a length or nothing.
             if line.ended || rest.len() > 3 {
                 collector.skip("requests without an address");
             } else {
@@ -182,7 +182,7 @@ pub fn import(
         let (Some(offset), Some(bytes)) = (bytes(sector), bytes(sectors)) else {
             return Err(line.wrong(format!("`{sector} + {sectors}` is no range of sectors")));
         };
-        // A write that begins with a flush, and one that is flushed with its own data.
+        // A write preceded by a flush, and one flushed with its own data.
         let (flushed_before, flushed_after) = match kind.split_once('W') {
             Some((before, after)) => (before.contains('F'), after.contains('F')),
             None => (false, false),

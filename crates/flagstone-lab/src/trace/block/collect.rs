@@ -1,7 +1,7 @@
-//! From requests to a trace: their order, the check of their rate, and the dense page numbers.
+//! Converts requests to a trace: ordering, rate check, and dense page numbers.
 //!
-//! An importer gives each request to a [`Collector`], which keeps it on disk and remembers which
-//! pages were touched. Then every page has its number, and [`Requests`] yields the events.
+//! An importer passes each request to a [`Collector`], which stores it on disk and records which
+//! pages are touched. Then every page gets its number, and [`Requests`] yields the events.
 
 use std::path::PathBuf;
 
@@ -15,18 +15,18 @@ use crate::trace::check::MAX_COUNT;
 use crate::trace::input::{EventSink, ImportError, Line};
 use crate::trace::{Event, Op, Relation, Trace};
 
-/// Fewer requests than this say nothing about a rate.
+/// Minimum number of requests for checking the rate.
 const RATE_NEEDS: u64 = 100;
 
-/// More requests a second than any device serves.
+/// Maximum plausible number of requests per second.
 const RATE_MAX: f64 = 20e6;
 
-/// Fewer than this, one in a quarter of an hour, is not worth a trace.
+/// Minimum plausible rate: one in a quarter of an hour.
 const RATE_MIN: f64 = 1.0 / 900.0;
 
-/// A request as its line says it.
+/// A request as read from its line.
 pub(super) struct Request<'a> {
-    /// Nanoseconds from any zero.
+    /// Nanoseconds from an arbitrary zero.
     pub time_ns: u64,
     /// The name of the volume.
     pub volume: &'a str,
@@ -34,21 +34,21 @@ pub(super) struct Request<'a> {
     pub op: Op,
     /// The first byte.
     pub offset: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
-/// How the times of a format came about, for messages and provenance.
+/// The source of a format's times, for messages and provenance.
 pub(super) enum Times {
-    /// In this unit, as the user said.
+    /// In this unit, as stated by the user.
     Stated(TimeUnit),
-    /// In this unit, as the format says; the user may say otherwise.
+    /// In this unit by default; the user may state another.
     Known(TimeUnit),
-    /// In this unit, as the format says.
+    /// In this unit, fixed by the format.
     Fixed(TimeUnit),
-    /// Some lines move a clock; what lies between two of them has one time.
+    /// Some lines advance a clock; requests between two of them have the same time.
     Waits(&'static str),
-    /// The source has none.
+    /// The format has no times.
     None,
 }
 
@@ -57,16 +57,16 @@ pub(super) struct Collector<'a> {
     options: &'a BlockOptions,
     folder: PathBuf,
     volumes: HashMap<String, u32>,
-    /// The volume of the request before.
+    /// The volume of the previous request.
     last_volume: (String, u32),
     sorter: Sorter,
     touched: Touched,
     span: Span,
-    /// What was seen so far.
+    /// Counts so far.
     pub report: BlockReport,
 }
 
-/// Requests and flushes, and the times of the first and the last.
+/// Numbers of requests and flushes, and the first and last time.
 #[derive(Default)]
 struct Span {
     requests: u64,
@@ -90,7 +90,7 @@ impl<'a> Collector<'a> {
         })
     }
 
-    /// The number of the volume of that name.
+    /// The number of the volume with this name.
     fn volume(&mut self, name: &str) -> u32 {
         let (last, number) = &self.last_volume;
         if last == name && *number != u32::MAX {
@@ -108,12 +108,12 @@ impl<'a> Collector<'a> {
         number
     }
 
-    /// Counts something that becomes no transaction.
+    /// Counts something that is skipped.
     pub(super) fn skip(&mut self, reason: &'static str) {
         self.report.skip(reason);
     }
 
-    /// The line that says `problem`, unless it is the last one and was cut: that one is reported.
+    /// The error for a wrong line. A truncated last line is only reported.
     pub(super) fn wrong(
         &mut self,
         line: &Line<'_>,
@@ -131,7 +131,7 @@ impl<'a> Collector<'a> {
         self.options.commit_at == CommitAt::Flush
     }
 
-    /// Takes a flush of a volume.
+    /// Adds a flush of a volume.
     pub(super) fn flush(&mut self, time_ns: u64, volume: &str) -> Result<(), ImportError> {
         if !self.takes_flushes() {
             self.skip("flushes and other requests without data");
@@ -141,7 +141,7 @@ impl<'a> Collector<'a> {
         self.keep_flush(time_ns, volume)
     }
 
-    /// Takes a flush of every volume that was named so far.
+    /// Adds a flush of every volume named so far.
     pub(super) fn flush_all(&mut self, time_ns: u64) -> Result<(), ImportError> {
         (0..self.volumes.len() as u32).try_for_each(|volume| self.keep_flush(time_ns, volume))
     }
@@ -171,7 +171,7 @@ impl<'a> Collector<'a> {
         kept.map_err(|error| ImportError::Temporary(self.folder.clone(), error))
     }
 
-    /// Takes the request of a line.
+    /// Adds the request of a line.
     pub(super) fn push(
         &mut self,
         line: &Line<'_>,
@@ -228,7 +228,7 @@ impl<'a> Collector<'a> {
         })
     }
 
-    /// Checks, orders and numbers what was collected.
+    /// Checks, sorts and numbers the collected requests.
     pub(super) fn finish(
         mut self,
         importer: &'static str,
@@ -312,14 +312,14 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// The requests of an input, read and checked, whose pages have numbers.
+/// The checked requests of an input, with numbered pages.
 pub struct Requests {
     importer: &'static str,
     times: String,
     options: BlockOptions,
     sorted: Sorted,
     numbers: Numbers,
-    /// The names and numbers of the volumes, in order.
+    /// Names and numbers of the volumes, sorted.
     names: Vec<(String, u32)>,
     span: Span,
     report: BlockReport,
@@ -345,11 +345,11 @@ impl Requests {
         Ok((trace, report))
     }
 
-    /// Gives the events to `sink`, in order, and returns the trace without its events. `step` is
-    /// called for each request.
+    /// Passes the events to `sink` in order, and returns the trace without events. Calls `step` for
+    /// each request.
     ///
     /// # Errors
-    /// [`ImportError`], and those of `sink`.
+    /// [`ImportError`], and errors of `sink`.
     pub fn events(
         mut self,
         mut step: impl FnMut(),
@@ -385,7 +385,7 @@ impl Requests {
                 continue;
             }
             let alone = alone_all || op == Op::Read;
-            // What follows the last flush of its volume belongs to no transaction.
+            // Requests after the last flush of their volume belong to no transaction.
             if !alone && self.span.flushes.get(&volume).is_none_or(|left| *left == 0) {
                 self.report.skip("writes and trims after the last flush");
                 continue;
@@ -408,7 +408,7 @@ impl Requests {
                 }
                 transactions += 1;
             }
-            // What is left of a page that is written in part was read.
+            // A partially written page was read first.
             let [first, last] = request.in_part;
             if first || last && pages.len() == 1 {
                 event(transaction, Op::Read, pages.start)?;

@@ -1,4 +1,4 @@
-//! What the columns of a table of requests mean: a description, and presets for published traces.
+//! The columns of a table of requests: descriptions, and presets for published traces.
 //!
 //! ```text
 //! time:UNIT     when the request began: s, ms, us, ns, 100ns, filetime (100 ns since 1601)
@@ -13,13 +13,13 @@
 
 use super::time::TimeUnit;
 
-/// Bytes of a sector, where nothing else is stated.
+/// Default sector size in bytes.
 pub const SECTOR_BYTES: u32 = 512;
 
-/// The most columns of a description.
+/// Maximum number of columns in a description.
 pub const COLUMNS_MAX: usize = 32;
 
-/// What separates columns.
+/// The column separator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delimiter {
     /// One character.
@@ -29,10 +29,10 @@ pub enum Delimiter {
 }
 
 impl Delimiter {
-    /// The delimiter of that name: one character, `tab` or `space`.
+    /// The delimiter with this name: one character, `tab` or `space`.
     ///
     /// # Errors
-    /// What would be one.
+    /// Lists the valid names.
     pub fn parse(text: &str) -> Result<Delimiter, String> {
         let mut chars = text.chars();
         match (text, chars.next(), chars.next()) {
@@ -44,66 +44,66 @@ impl Delimiter {
     }
 }
 
-/// How an operation is written.
+/// How operations are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpCode {
-    /// In words or letters.
+    /// As words or letters.
     Words,
-    /// 0 and 1; the flag says whether 1 is a read.
+    /// As 0 and 1.
     Digit {
         /// Whether 1 is a read; otherwise it is a write.
         one_reads: bool,
     },
-    /// Hexadecimal flags, the lowest bit of which says read.
+    /// As hexadecimal flags; the lowest bit means read.
     Flags,
 }
 
-/// What an offset or a size counts.
+/// The unit of offsets and sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// So many bytes.
     Bytes(u64),
-    /// Sectors, 512 bytes if nothing else is stated.
+    /// Sectors, of 512 bytes by default.
     Sectors,
-    /// Pages of the trace that is made.
+    /// Pages of the resulting trace.
     Pages,
 }
 
-/// What a column means.
+/// The meaning of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Column {
-    /// Nothing here.
+    /// Ignored.
     Ignored,
-    /// When the request began. Without a unit the user has to state one.
+    /// Start time of the request. Without a unit the user must state one.
     Time(Option<TimeUnit>),
-    /// When the request began, as a Windows file time: others are refused.
+    /// Start time as a Windows file time; other numbers are refused.
     FileTime,
     /// Read or write.
     Op(OpCode),
-    /// Where the request begins.
+    /// Start of the request.
     Offset(Unit),
-    /// How long it is.
+    /// Length of the request.
     Size(Unit),
-    /// Part of the volume's name, after this word.
+    /// Part of the volume's name, with this word before it.
     Volume(Option<String>),
 }
 
 /// The description of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Columns {
-    /// From the left.
+    /// From left to right.
     pub columns: Vec<Column>,
-    /// Whether a line may have more columns.
+    /// Whether a line may have further columns.
     pub more: bool,
-    /// The description as it was written.
+    /// The original text of the description.
     pub text: String,
 }
 
 impl Columns {
-    /// Reads a description, for example `time:us,op,offset:sectors,bytes,volume`.
+    /// Parses a description, for example `time:us,op,offset:sectors,bytes,volume`.
     ///
     /// # Errors
-    /// What is wrong with it and what would do.
+    /// Describes the mistake and the valid forms.
     pub fn parse(text: &str) -> Result<Columns, String> {
         let (list, more) = match text.strip_suffix(",...") {
             Some(list) => (list, true),
@@ -198,16 +198,16 @@ fn unit_of(word: &str, given: &str) -> Result<Unit, String> {
     }
 }
 
-/// The table of a published trace.
+/// The table format of a published trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preset {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, for help and messages.
+    /// Description, for help and messages.
     pub about: &'static str,
     /// Its columns.
     pub columns: &'static str,
-    /// What separates them.
+    /// The column separator.
     pub delimiter: Delimiter,
 }
 

@@ -1,10 +1,10 @@
 //! The I/O logs of fio (`write_iolog`), versions 2 and 3.
 //!
 //! Version 3 starts each line with microseconds since the start of the run. Version 2 has no times
-//! but `wait` lines, which fio never wrote by itself. The file does not say what their number
-//! counts, and fio contradicts itself. Its manual has microseconds since the wait before. Its code
-//! sleeps until so many milliseconds after the start. So the user says which ([`Waits`]). Requests
-//! between two waits have one time, and such a log has no rate; without any wait all are at time 0.
+//! except `wait` lines, which fio never writes itself. The file does not state their unit, and fio
+//! contradicts itself: by its manual they are microseconds since the previous wait, but its code
+//! sleeps until that many milliseconds after the start. So the user chooses ([`Waits`]). Requests
+//! between two waits have one time, and such a log has no rate; without waits all are at time 0.
 
 use std::io::BufRead;
 
@@ -14,18 +14,18 @@ use super::{BlockOptions, Requests};
 use crate::trace::Op;
 use crate::trace::input::{ImportError, Lines, number, words};
 
-/// What the number of a `wait` line in version 2 counts.
+/// The meaning of the number in a version 2 `wait` line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {
-    /// Milliseconds after the start, until which fio sleeps on replay.
+    /// Milliseconds after the start, as in fio's replay code.
     UntilMs,
-    /// Microseconds since the wait before, as fio's manual has it. By the manual waits below 100 us
-    /// are none; here they are taken as they are written.
+    /// Microseconds since the previous wait, as in fio's manual. By the manual waits below 100 us
+    /// are ignored; here they are not.
     ForUs,
 }
 
 impl Waits {
-    /// Each with its name on the command line.
+    /// Each with its command-line name.
     pub const ALL: [(Waits, &'static str); 2] =
         [(Waits::UntilMs, "until-ms"), (Waits::ForUs, "for-us")];
 
@@ -38,7 +38,7 @@ impl Waits {
     }
 }
 
-/// Reads an I/O log of fio. `waits` is for a log of version 2 that has any.
+/// Imports an I/O log of fio. `waits` is needed for a version 2 log with `wait` lines.
 ///
 /// # Errors
 /// [`ImportError`], with the line where there is one.

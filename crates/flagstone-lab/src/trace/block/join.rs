@@ -1,5 +1,5 @@
-//! What several events of `blktrace` say about one request: requeues, partial completions, requests
-//! that one device hands to another, and zones.
+//! Joins several events of `blktrace` to one request: requeues, partial completions, requests that
+//! one device passes to another, and zones.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 
 use super::blkparse::Action;
 
-/// A place on a device, by its number in the text (`8,0`) and its sector.
+/// A position on a device: device number as text (`8,0`), and sector.
 type Place = (String, u64);
 
 /// An event of a request, in sectors.
@@ -23,7 +23,7 @@ impl Event<'_> {
         self.sector.saturating_add(self.sectors)
     }
 
-    /// The places that `map` has within the event.
+    /// The keys of `map` that lie within the event.
     fn places<V>(&self, map: &BTreeMap<Place, V>) -> Vec<Place> {
         let from = (self.device.to_string(), self.sector);
         let within = map.range(from..(self.device.to_string(), self.end()));
@@ -31,29 +31,29 @@ impl Event<'_> {
     }
 }
 
-/// What a taken event is to the request.
+/// How an event of the imported action relates to its request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Joined {
-    /// The request, from this sector, of so many.
+    /// It is the request: first sector, and number of sectors.
     Request(u64, u64),
-    /// Another event stands for the request: why.
+    /// Another event already represents the request, for this reason.
     Counted(&'static str),
 }
 
-/// Joins the events of one action to requests. It remembers what is under way.
+/// Joins the events of one action to requests. Keeps track of requests in flight.
 #[derive(Debug)]
 pub(super) struct Join {
     action: Action,
-    /// Issued and then requeued: its first sector, and how many it had.
+    /// Issued and requeued requests: first sector, and number of sectors.
     requeued: BTreeMap<Place, u64>,
-    /// Issued and not completed, for completions: the first sector that is left, with the first and
-    /// the number of all.
+    /// Issued but not completed requests, for completions: by the first remaining sector, with
+    /// first sector and number of all.
     under_way: HashMap<Place, (u64, u64)>,
-    /// Devices with requests of their own, by which a partition is told from them.
+    /// Devices with requests of their own, to tell them from partitions.
     devices: HashSet<String>,
-    /// Where requests of an upper device went.
+    /// Positions to which requests of an upper device were passed.
     handed_down: BTreeMap<Place, ()>,
-    /// Sectors that were appended to each zone.
+    /// Number of sectors appended to each zone.
     appended: HashMap<Place, u64>,
 }
 
@@ -69,11 +69,11 @@ impl Join {
         }
     }
 
-    /// Takes an event of a request, whatever its action is; returns what it is if the action is the
-    /// one that is taken.
+    /// Processes an event of a request, whatever its action. Returns a result if the action is the
+    /// imported one.
     pub(super) fn see(&mut self, what: &str, event: Event<'_>) -> Option<Joined> {
         let taken = what == self.action.letter();
-        // A device that completes also queued; a device that queues need not issue.
+        // A device with completions also queues; a device that queues need not issue.
         let own = taken || (self.action == Action::Complete && what == "Q");
         if own && !self.devices.contains(event.device) {
             self.devices.insert(event.device.to_string());
@@ -108,7 +108,7 @@ impl Join {
         }
     }
 
-    /// A request went back to the queue, and will be issued again.
+    /// Records that a request was requeued and will be issued again.
     fn requeue(&mut self, event: Event<'_>) {
         if self.action == Action::Issue {
             let place = (event.device.to_string(), event.sector);
@@ -122,7 +122,7 @@ impl Join {
         }
         let place = (event.device.to_string(), event.sector);
         match self.requeued.remove(&place) {
-            // Others may have been merged with it meanwhile.
+            // Other requests may have been merged with it meanwhile.
             Some(before) if before < event.sectors => {
                 Joined::Request(event.sector + before, event.sectors - before)
             }
@@ -143,7 +143,7 @@ impl Join {
         Joined::Counted("completions of a part of a request")
     }
 
-    /// Takes a remap: what was `from_sector` of `from` is at the place of `event`. Requests of an
+    /// Processes a remap: `from_sector` of device `from` is at the event's position. Requests of an
     /// upper device are counted there; a partition has no requests of its own.
     pub(super) fn remap(&mut self, event: Event<'_>, from: &str, from_sector: u64) {
         let before = [event.device, from].map(|device| (device.to_string(), from_sector));
@@ -156,7 +156,7 @@ impl Join {
         }
     }
 
-    /// Where an append lands: the event names the beginning of the zone until the append completes.
+    /// The sector that an append writes: until completion the event has the start of the zone.
     pub(super) fn append(&mut self, event: Event<'_>) -> u64 {
         if self.action == Action::Complete {
             return event.sector;
@@ -168,7 +168,7 @@ impl Join {
         sector
     }
 
-    /// A zone is empty again.
+    /// Records that a zone was reset.
     pub(super) fn reset(&mut self, event: Event<'_>) {
         self.appended
             .remove(&(event.device.to_string(), event.sector));

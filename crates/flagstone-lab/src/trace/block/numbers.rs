@@ -1,29 +1,29 @@
-//! Dense numbers for the pages that requests touch, by volume and address.
+//! Dense numbers of touched pages, by volume and address.
 //!
-//! The memory grows with the space that is touched and not with the number of requests: 64 bytes
-//! for [`LINE`] pages, in chunks of [`CHUNK`] pages. A terabyte in pages of 4 KiB takes about 40
-//! MB. A look-up is one in the index, which is small, and one in a line of the processor's cache.
+//! Memory grows with the touched address space, not with the number of requests: 64 bytes for
+//! [`LINE`] pages, in chunks of [`CHUNK`] pages. A terabyte in pages of 4 KiB takes about 40 MB. A
+//! lookup accesses the small index and one cache line.
 
 use rustc_hash::FxHashMap as HashMap;
 
 use crate::trace::check::MAX_COUNT;
 
-/// Pages of a word.
+/// Pages per word.
 const WORD: u64 = 64;
 
-/// Words of a line.
+/// Words per line.
 const WORDS: usize = 7;
 
-/// Pages of a line.
+/// Pages per line.
 const LINE: u64 = WORD * WORDS as u64;
 
-/// Lines of a chunk.
+/// Lines per chunk.
 const LINES: usize = 8;
 
-/// Pages of a chunk.
+/// Pages per chunk.
 const CHUNK: u64 = LINE * LINES as u64;
 
-/// Which of [`LINE`] pages are touched, and the number of the first of them.
+/// Which of [`LINE`] pages are touched, and the number of the first one.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(align(64))]
 struct Line {
@@ -34,23 +34,23 @@ struct Line {
 /// The lines of a chunk.
 type Chunk = [Line; LINES];
 
-/// The pages that reads and writes touch.
+/// The pages touched by reads and writes.
 #[derive(Debug, Default)]
 pub(super) struct Touched {
-    /// Where the chunk of a volume and an address is.
+    /// The index of a chunk, by volume and address.
     index: HashMap<(u32, u64), u32>,
     chunks: Vec<Chunk>,
     pages: u64,
 }
 
-/// The line, the word and the bit of a page of a chunk.
+/// Splits the place of a page in its chunk into line, word and bit.
 fn place_in_chunk(at: u64) -> (usize, usize, u64) {
     let (line, at) = (at / LINE, at % LINE);
     (line as usize, (at / WORD) as usize, at % WORD)
 }
 
 impl Touched {
-    /// Adds pages `first..end` of a volume. Returns `false` once there are more than a trace has.
+    /// Adds pages `first..end` of a volume. Returns `false` if a trace cannot have that many pages.
     pub(super) fn add(&mut self, volume: u32, first: u64, end: u64) -> bool {
         let mut at = first;
         while at < end && self.pages <= u64::from(MAX_COUNT) {
@@ -73,7 +73,7 @@ impl Touched {
         self.pages <= u64::from(MAX_COUNT)
     }
 
-    /// Numbers all pages; `rank` is the place of each volume in their order.
+    /// Numbers all pages; `rank` is each volume's position in the order of names.
     pub(super) fn number(mut self, rank: &[u32]) -> Numbers {
         let mut order: Vec<(u32, u64)> = self.index.keys().copied().collect();
         order.sort_unstable_by_key(|&(volume, chunk)| (rank[volume as usize], chunk));
@@ -102,17 +102,17 @@ impl Touched {
     }
 }
 
-/// The numbers of pages, by volume (in the order of the names) and address.
+/// The numbers of pages, by volume (in the order of names) and address.
 #[derive(Debug)]
 pub(super) struct Numbers {
     index: HashMap<(u32, u64), u32>,
     chunks: Vec<Chunk>,
-    /// The chunks, in the order of their numbers.
+    /// The chunks, in number order.
     order: Vec<(u32, u64)>,
     rank: Vec<u32>,
-    /// Pages of each volume.
+    /// Number of pages of each volume.
     pub(super) of_volume: Vec<u32>,
-    /// Pages of all volumes.
+    /// Number of pages of all volumes.
     pub(super) pages: u32,
 }
 
@@ -132,8 +132,8 @@ impl Numbers {
         line.number + words.sum::<u32>() + before.count_ones()
     }
 
-    /// The numbers of those pages of `first..end` that were touched: numbers follow addresses, so
-    /// that they are one range.
+    /// The numbers of the touched pages in `first..end`. They form one range, as numbers follow
+    /// addresses.
     pub(super) fn within(&self, volume: u32, first: u64, end: u64) -> std::ops::Range<u32> {
         self.at(volume, first)..self.at(volume, end)
     }
@@ -172,7 +172,7 @@ mod tests {
         let (mut touched, mut set) = (Touched::default(), BTreeSet::new());
         for (volume, first, end) in ranges {
             assert!(touched.add(volume, first, end));
-            // Volume 1 comes first in the order of the names.
+            // Volume 1 is first in the order of names.
             set.extend((first..end).map(|page| (1 - volume, page)));
         }
         let numbers = touched.number(&[1, 0]);

@@ -1,8 +1,8 @@
-//! Requests in the order of their times, in constant memory.
+//! Sorts requests by time, in constant memory.
 //!
-//! Requests are collected in runs of [`RUN`]. A full run is sorted and written to a file without a
-//! name; the runs are merged when they are read back. Requests of one time keep the order of the
-//! input. An input of less than one run touches no file.
+//! Requests are collected in runs of [`RUN`]. A full run is sorted and written to an unnamed file;
+//! runs are merged when read back. Requests with equal times keep their input order. An input of
+//! less than one run uses no file.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,16 +13,16 @@ use std::path::Path;
 
 use crate::trace::Op;
 
-/// Requests of a run: 16 MiB.
+/// Requests per run: 16 MiB.
 const RUN: usize = 1 << 19;
 
 /// Requests that a merge reads at once from each run: 16 KiB.
 const BATCH: usize = 512;
 
-/// Bytes of a request in the file.
+/// Size of a request in the file.
 const RECORD: usize = 32;
 
-/// A request in pages of its volume, `first..end`; a flush has none, and its operation is a commit.
+/// A request in pages of its volume, `first..end`; a flush has none, and commit as its operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pages {
     pub(super) time_ns: u64,
@@ -30,7 +30,7 @@ pub(super) struct Pages {
     pub(super) op: Op,
     pub(super) first: u64,
     pub(super) end: u64,
-    /// Whether its first page and its last page are written in part.
+    /// Whether the first and the last page are partially written.
     pub(super) in_part: [bool; 2],
 }
 
@@ -68,19 +68,19 @@ impl Pages {
     }
 }
 
-/// Takes requests in any order.
+/// Accepts requests in any order.
 #[derive(Debug, Default)]
 pub(super) struct Sorter {
     run: Vec<Pages>,
-    /// Whether the run is in order so far.
+    /// Whether the run is sorted so far.
     ordered: bool,
     file: Option<File>,
-    /// Requests of each run in the file.
+    /// Number of requests in each run of the file.
     runs: Vec<usize>,
 }
 
 impl Sorter {
-    /// Takes a request; a full run goes to a file in `folder`.
+    /// Adds a request; writes a full run to a file in `folder`.
     pub(super) fn push(&mut self, pages: Pages, folder: &Path) -> io::Result<()> {
         self.ordered = match self.run.last() {
             Some(last) => self.ordered && last.time_ns <= pages.time_ns,
@@ -116,7 +116,7 @@ impl Sorter {
         }
     }
 
-    /// All requests, in the order of their times.
+    /// All requests, sorted by time.
     pub(super) fn finish(mut self, folder: &Path) -> io::Result<Sorted> {
         let Some(_) = self.file else {
             self.sort();
@@ -148,7 +148,7 @@ impl Sorter {
     }
 }
 
-/// Requests in the order of their times.
+/// Requests sorted by time.
 #[derive(Debug)]
 pub(super) enum Sorted {
     Memory(std::vec::IntoIter<Pages>),
@@ -169,7 +169,7 @@ impl Sorted {
 pub(super) struct Merge {
     file: File,
     runs: Vec<Run>,
-    /// The next request of each run that has one.
+    /// The next request of each run that is not exhausted.
     next: BinaryHeap<Reverse<(u64, usize, Head)>>,
 }
 
@@ -188,7 +188,7 @@ impl Merge {
     }
 }
 
-/// The first request of a run: runs are told apart by their numbers, never by this.
+/// The first request of a run. Not used for ordering: runs are ordered by number.
 #[derive(Debug)]
 struct Head(Pages);
 
@@ -214,9 +214,9 @@ impl Ord for Head {
 
 #[derive(Debug)]
 struct Run {
-    /// Where the rest begins in the file.
+    /// Offset of the remaining requests in the file.
     at: u64,
-    /// How many requests the rest has.
+    /// Number of remaining requests.
     left: usize,
     batch: std::vec::IntoIter<Pages>,
 }

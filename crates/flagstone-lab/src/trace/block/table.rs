@@ -1,8 +1,8 @@
-//! Tables of requests: a line a request, in columns that a description or a preset gives meaning.
+//! Tables of requests: one line per request, in columns defined by a description or a preset.
 //!
-//! Empty lines, lines that begin with `#` and a first line of column names are no requests. Columns
-//! are held against what they can be: times that fall as often as they rise, or sizes that are 0,
-//! are taken for a description that is wrong.
+//! Empty lines, lines that begin with `#` and a first line of column names are skipped. Values are
+//! checked for plausibility: times that fall as often as they rise, or sizes of 0, indicate a wrong
+//! description.
 
 use std::io::BufRead;
 
@@ -14,31 +14,31 @@ use crate::trace::Op;
 use crate::trace::csv;
 use crate::trace::input::{ImportError, Lines, number, words};
 
-/// File times of the years 1990 to 2100, in nanoseconds.
+/// Windows file times of the years 1990 to 2100, in nanoseconds.
 const FILETIMES_NS: std::ops::Range<u64> = 12_275_625_600_000_000_000..15_746_918_400_000_000_000;
 
-/// Fewer lines than this say nothing about their columns.
+/// Minimum number of lines for these checks.
 const LINES_NEEDED: u64 = 100;
 
-/// A table and how it is read.
+/// A table and its format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     /// The name of the preset, or `csv`.
     pub name: &'static str,
-    /// Its columns.
+    /// The columns.
     pub columns: Columns,
-    /// What separates them.
+    /// The column separator.
     pub delimiter: Delimiter,
-    /// Lines before the first request, beside one of column names.
+    /// Lines to skip before the first request, in addition to one with column names.
     pub skip_lines: u64,
-    /// What times count, if not what the description says.
+    /// The time unit, if different from the description.
     pub time_unit: Option<TimeUnit>,
-    /// Bytes of a sector, if not 512.
+    /// Bytes per sector, if not 512.
     pub sector_bytes: Option<u32>,
 }
 
 impl Table {
-    /// The table of these columns, separated by commas.
+    /// A comma-separated table with these columns.
     pub fn new(columns: Columns) -> Table {
         Table {
             name: "csv",
@@ -82,7 +82,7 @@ impl Table {
         }
     }
 
-    /// The bytes of a unit of offsets or sizes, and its name.
+    /// The size of a unit of offsets or sizes, and its name.
     fn bytes(&self, unit: Unit, page_bytes: u32) -> (u64, &'static str) {
         match unit {
             Unit::Bytes(1) => (1, "bytes"),
@@ -95,7 +95,7 @@ impl Table {
         }
     }
 
-    /// What to do about a line whose columns mean something else.
+    /// Advice for a line that contradicts the columns.
     fn advice(&self) -> String {
         let delimiter = match self.delimiter {
             Delimiter::Char(',') => "",
@@ -111,7 +111,7 @@ impl Table {
     }
 }
 
-/// Reads a table of requests.
+/// Imports a table of requests.
 ///
 /// # Errors
 /// [`ImportError`], with the line where there is one.
@@ -181,16 +181,16 @@ pub fn import(
     collector.finish(table.name, times)
 }
 
-/// What the lines say about their columns.
+/// Statistics to check the columns.
 #[derive(Default)]
 struct Kept {
     lines: u64,
     first_ns: u64,
     last_ns: u64,
     most_ns: u64,
-    /// By how much the time fell from one line to the next, all in all.
+    /// Sum of all decreases of the time from one line to the next.
     falls_ns: u128,
-    /// Lines of size 0.
+    /// Number of lines with size 0.
     empty: u64,
 }
 
@@ -212,7 +212,7 @@ impl Kept {
         let span_ns = u128::from(self.most_ns - self.first_ns);
         let problem = match self {
             _ if lines < LINES_NEEDED => return Ok(()),
-            // Numbers in no order fall by a sixth of their range on average, completions in no
+            // Numbers in random order fall by a sixth of their range on average, completions out of
             // order by little, and each further volume in a file by the range once.
             _ if self.falls_ns > span_ns * u128::from(lines / 10) => {
                 format!("the times of {lines} lines are in no order")
@@ -226,10 +226,10 @@ impl Kept {
     }
 }
 
-/// The fields of a line, without blanks around them.
+/// The fields of a line, trimmed.
 struct Fields<'t> {
     fields: [&'t str; COLUMNS_MAX],
-    /// How many there are: those beyond [`COLUMNS_MAX`] are counted only.
+    /// Number of fields; those beyond [`COLUMNS_MAX`] are only counted.
     count: usize,
 }
 
@@ -275,9 +275,9 @@ fn split(text: &str, delimiter: Delimiter) -> Fields<'_> {
 }
 
 enum Wrong {
-    /// The number of columns, as in a line that was cut short.
+    /// A wrong number of columns, as in a truncated line.
     Count(String),
-    /// A column.
+    /// A wrong column.
     Field(String),
 }
 
@@ -285,7 +285,7 @@ enum Wrong {
 struct Row<'a> {
     table: &'a Table,
     page_bytes: u32,
-    /// The volume of the line that was read last.
+    /// The volume of the last line.
     volume: String,
 }
 
@@ -298,7 +298,7 @@ impl Row<'_> {
         }
     }
 
-    /// Whether a line names columns: none of its numbers is one.
+    /// Whether a line has column names: none of its number columns is a number.
     fn is_names(&self, text: &str) -> bool {
         let columns = self.table.columns.columns.iter();
         let fields = split(text, self.table.delimiter);
@@ -313,7 +313,7 @@ impl Row<'_> {
         })
     }
 
-    /// Time in nanoseconds, operation, offset and length in bytes.
+    /// Parses time in nanoseconds, operation, offset and length in bytes.
     fn read(&mut self, fields: &Fields<'_>) -> Result<(u64, Op, u64, u64), Wrong> {
         let table = self.table;
         let (mut time_ns, mut op, mut offset, mut bytes) = (0, Op::Read, 0, 0);
@@ -383,7 +383,7 @@ impl Row<'_> {
     }
 }
 
-/// The operation that a field says, or what it should have been.
+/// Parses an operation; the error says what is expected.
 fn op_of(code: OpCode, field: &str) -> Result<Op, &'static str> {
     let of = |reads| if reads { Op::Read } else { Op::Write };
     match (code, field) {

@@ -1,4 +1,4 @@
-//! The block importers on small inputs: what a request becomes, and what each bad line says.
+//! The block importers on small inputs: the resulting events, and the error for each bad line.
 
 mod blkparse_events;
 mod tables;
@@ -152,7 +152,7 @@ fn a_cut_last_line_is_skipped_and_reported() {
     let (trace, report) = disksim("0 0 0 8 0\n1 0 8").unwrap();
     assert_eq!((trace.transactions, report.cut_line), (1, Some(2)));
     assert_eq!(trace.provenance["skipped: last line, cut short"], "1");
-    // A whole last line without its end is taken.
+    // A complete last line without a line end is accepted.
     assert_eq!(disksim("0 0 0 8 0\n1 0 8 8 0").unwrap().0.transactions, 2);
 }
 
@@ -204,7 +204,7 @@ fn fio_logs_of_both_versions_are_read() {
         )
     };
     let second = fio_waiting(&waiting(150, 50), Waits::ForUs);
-    // 2 ms after the start are over once 3 are.
+    // 2 ms after the start have passed at 3 ms.
     let until = fio_waiting(&waiting(3, 2), Waits::UntilMs);
     assert_eq!(events(&until).last(), Some(&(3000, 1, Op::Commit, 0)));
     let third = fio(
@@ -232,7 +232,7 @@ fn fio_logs_of_both_versions_are_read() {
     );
 }
 
-/// 5,000 requests and a wait of `1000` before the last are no 4,999,000 requests a second.
+/// 5,000 requests and a wait of `1000` before the last are not 4,999,000 requests per second.
 #[test]
 fn a_log_of_fio_without_times_has_no_rate() {
     let requests = |count: usize| "f read 0 4096\n".repeat(count);
@@ -331,7 +331,7 @@ fn writes_between_two_flushes_are_one_transaction() {
     );
     let (_, report) = imported.unwrap();
     assert_eq!((report.requests, report.flushes), (6, 4));
-    // Without the option each request is one.
+    // Without the option each request is a transaction.
     let (trace, report) = blkparse(text).unwrap();
     assert_eq!((trace.transactions, report.flushes), (7, 0));
 }
@@ -353,7 +353,7 @@ fn syncs_of_a_file_end_what_was_written_to_it() {
             (4, 1, commit, 0),
         ]
     );
-    // One for all files, and one that makes nothing durable.
+    // A sync of all files, and one that makes nothing durable.
     let all = "fio version 3 iolog\n1 a write 0 4096\n2 b write 0 4096\n3 a sync_file_range 0 4096\n\
                4 a syncfs\n";
     let imported = fio_with(all, &at_flushes(), None);

@@ -1,6 +1,6 @@
-//! Units of time in traces, and decimal numbers of them read exactly.
+//! Time units of traces, and exact parsing of decimal times.
 
-/// What a number of a trace's time column counts.
+/// The unit of a trace's time column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeUnit {
     /// Seconds.
@@ -16,7 +16,7 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// Every unit, from the largest.
+    /// All units, from the largest.
     pub const ALL: [TimeUnit; 5] = [
         TimeUnit::Seconds,
         TimeUnit::Milliseconds,
@@ -25,7 +25,7 @@ impl TimeUnit {
         TimeUnit::Nanoseconds,
     ];
 
-    /// Its name on the command line.
+    /// The command-line name.
     pub fn name(self) -> &'static str {
         match self {
             TimeUnit::Seconds => "s",
@@ -36,7 +36,7 @@ impl TimeUnit {
         }
     }
 
-    /// How many nanoseconds it has.
+    /// Nanoseconds per unit.
     pub fn ns(self) -> u64 {
         match self {
             TimeUnit::Seconds => 1_000_000_000,
@@ -47,8 +47,8 @@ impl TimeUnit {
         }
     }
 
-    /// Reads a number of this unit as nanoseconds, cutting what is below one: `1.5`, `.5`, `2e3`.
-    /// Nothing if it is no number, is below 0, or does not fit.
+    /// Parses a number of this unit as whole nanoseconds, truncating: `1.5`, `.5`, `2e3`. `None` if
+    /// it is not a number, negative, or out of range.
     pub fn nanoseconds(self, text: &str) -> Option<u64> {
         let (mut whole, mut rest) = (0_u64, 0);
         let mut bytes = text.bytes();

@@ -1,6 +1,6 @@
-//! Reading a trace file that any tool has written. Columns may be in any order, integers have 32 or
-//! 64 bits, and columns may be nullable if they have no nulls, as pandas and DuckDB write them.
-//! Everything else is an error with its row.
+//! Reads trace files written by any tool. Columns may be in any order, integers may have 32 or 64
+//! bits, and columns may be nullable if they contain no nulls, as pandas and DuckDB write them.
+//! Everything else is an error that names the row.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -19,26 +19,25 @@ use crate::inputs;
 use crate::trace::check::MAX_COUNT;
 use crate::trace::{Event, Op, Trace};
 
-/// Values read at once.
+/// Number of values read at once.
 const BATCH: usize = 1 << 16;
 
-/// Stands for a null.
+/// Represents a null.
 const NULL: i64 = i64::MIN;
 
 /// Reads and checks a trace file.
 ///
 /// # Errors
-/// [`FileError`]: the file cannot be opened, is not Parquet or is cut short, is Parquet but no
-/// trace, lacks a column, holds a value that no trace may hold, or breaks a rule of
-/// [`Trace::validate`].
+/// [`FileError`]: the file cannot be opened, is not Parquet or truncated, is Parquet but not a
+/// trace, lacks a column, has an invalid value, or violates a rule of [`Trace::validate`].
 pub fn read(path: &Path) -> Result<Trace, FileError> {
     read_or(path).map_err(|problem| problem.of(path))
 }
 
-/// Reads and checks a trace file that is in memory; `name` is what errors call it.
+/// Reads and checks a trace file in memory; `name` is used in errors.
 ///
 /// # Errors
-/// As [`read`], and the system has no room for a temporary file.
+/// As [`read`], or a temporary file cannot be created.
 pub fn read_bytes(bytes: &[u8], name: &Path) -> Result<Trace, FileError> {
     let read = || {
         let mut file = tempfile::tempfile()?;
@@ -58,8 +57,8 @@ fn read_file(mut file: File) -> Result<Trace, Problem> {
     let mut trace = Trace::default();
     let declared = head(reader.metadata(), &mut trace)?;
     let columns = Columns::find(reader.metadata())?;
-    // The reader of Parquet files panics at some damage: where a page names a dictionary that the
-    // file does not have, for one.
+    // The Parquet reader panics on some damage, for example if a page refers to a missing
+    // dictionary.
     let groups = AssertUnwindSafe(|| {
         let mut groups = 0..reader.num_row_groups();
         groups.try_for_each(|group| {
@@ -80,10 +79,10 @@ fn read_file(mut file: File) -> Result<Trace, Problem> {
     Ok(trace)
 }
 
-/// What a Parquet file begins and ends with.
+/// The first and last bytes of a Parquet file.
 const MAGIC: &[u8; 4] = b"PAR1";
 
-/// Tells apart what is no Parquet file, and what is only the beginning of one.
+/// Detects files that are not Parquet, and truncated ones.
 fn check_ends(file: &mut File) -> Result<(), Problem> {
     let mut ends = [[0; 4]; 2];
     let len = file.seek(SeekFrom::End(0))?;
@@ -112,7 +111,7 @@ fn check_ends(file: &mut File) -> Result<(), Problem> {
     }
 }
 
-/// Counts that a file need not declare.
+/// Optional counts in a file.
 struct Declared {
     pages: Option<u32>,
     transactions: Option<u32>,
@@ -179,7 +178,7 @@ fn head(metadata: &ParquetMetaData, trace: &mut Trace) -> Result<Declared, Probl
     })
 }
 
-/// Where the columns are in the file.
+/// Positions of the columns in the file.
 struct Columns {
     time_ns: usize,
     transaction: usize,
@@ -219,7 +218,7 @@ impl Columns {
         })
     }
 
-    /// Appends a row group's events.
+    /// Reads and appends the events of a row group.
     fn read(&self, group: &dyn RowGroupReader, events: &mut Vec<Event>) -> Result<(), Problem> {
         let first_row = events.len();
         for at in [self.time_ns, self.transaction, self.op, self.page] {
@@ -276,7 +275,7 @@ impl Columns {
     }
 }
 
-/// A column of integers; a null is [`NULL`].
+/// Reads a column of integers; a null becomes [`NULL`].
 fn integers(group: &dyn RowGroupReader, at: usize, name: &str) -> Result<Vec<i64>, Problem> {
     let mut all = Vec::new();
     match group.get_column_reader(at)? {
@@ -297,7 +296,7 @@ fn integers(group: &dyn RowGroupReader, at: usize, name: &str) -> Result<Vec<i64
     Ok(all)
 }
 
-/// The column `op`.
+/// Reads the column `op`.
 fn ops(group: &dyn RowGroupReader, at: usize, first_row: usize) -> Result<Vec<Op>, Problem> {
     let ColumnReader::ByteArrayColumnReader(reader) = group.get_column_reader(at)? else {
         return Err(Problem::Foreign(
@@ -329,7 +328,7 @@ fn ops(group: &dyn RowGroupReader, at: usize, first_row: usize) -> Result<Vec<Op
     wrong.map_or(Ok(all), Err)
 }
 
-/// Calls `each` for every value of a column, or for nothing where it is null.
+/// Calls `each` for every value of a column, with `None` for nulls.
 fn read_all<T: DataType>(
     mut reader: ColumnReaderImpl<T>,
     mut each: impl FnMut(Option<&T::T>),
@@ -345,7 +344,7 @@ fn read_all<T: DataType>(
         if levels.is_empty() {
             values.iter().for_each(|value| each(Some(value)));
         } else {
-            // A level below the highest is a null: the columns are flat.
+            // Columns are flat: a lower level than the highest means null.
             let highest = if values.len() == levels.len() { 0 } else { 1 };
             let mut values = values.iter();
             for level in &levels {

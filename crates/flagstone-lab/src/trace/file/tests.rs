@@ -1,4 +1,4 @@
-//! Round trips of random traces, and every kind of file that is no trace.
+//! Round trips of random traces, and all kinds of invalid files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,12 +11,12 @@ use tempfile::TempDir;
 use super::*;
 use crate::trace::Relation;
 
-/// A folder for a test, removed with it.
+/// A temporary folder for a test.
 fn place() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// A valid trace: a few transactions at a time, any operations, any times.
+/// A valid trace: a few concurrent transactions with random operations and times.
 fn random_trace(seed: u64) -> Trace {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let pages = random.random_range(1..5000);
@@ -183,12 +183,12 @@ struct Foreign {
     times: Vec<i64>,
     ops: Vec<&'static str>,
     pages: Vec<i64>,
-    /// Nullable, and the third page null.
+    /// Whether columns are nullable, and the third page is null.
     null: bool,
 }
 
 impl Foreign {
-    /// As another tool would write it: other order, 64-bit integers, an extra column before.
+    /// As written by another tool: other order, 64-bit integers, an extra first column.
     fn whole() -> Foreign {
         Foreign {
             schema: "message any {

@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use super::{Info, Spread};
 
 impl Info {
-    /// Tables of everything; of the relations, the `relations` with the most references.
+    /// Tables of all statistics, with the `relations` relations that have the most references.
     pub fn tables(&self, relations: usize) -> String {
         let mut parts = vec![self.head(), self.spreads()];
         if !self.relations.is_empty() {

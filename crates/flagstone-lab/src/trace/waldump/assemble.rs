@@ -1,7 +1,7 @@
-//! From records in the log's order to a trace: whose each change was, when, and its dense numbers.
+//! Converts records in log order to a trace: owners of changes, times and dense numbers.
 //!
-//! Nothing is final before the end of the log: a commit record names the subtransactions that are
-//! part of it after they wrote, and a transaction that never ends takes its pages out with it.
+//! Nothing is final before the end of the log: a commit record names its subtransactions after they
+//! wrote, and the pages of an unfinished transaction may be dropped.
 
 use rustc_hash::FxHashMap as HashMap;
 
@@ -11,25 +11,25 @@ use crate::trace::check::MAX_COUNT;
 use crate::trace::input::ImportError;
 use crate::trace::{Event, Op, Relation, Trace};
 
-/// No page, for events that end a transaction.
+/// Page number of events that end a transaction.
 const NO_PAGE: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
 struct Raw {
-    /// The record that it came from, counted from 1.
+    /// The record of the event, counted from 1.
     record: u64,
     slot: u32,
-    /// A page in the order of first appearance, or [`NO_PAGE`].
+    /// Page number in order of first appearance, or [`NO_PAGE`].
     page: u32,
     op: Op,
 }
 
 /// A transaction or subtransaction, from its first record to its end.
 struct Slot {
-    /// Itself, or the slot of which it is a part.
+    /// Its own slot, or the slot of its parent.
     part_of: u32,
     ended: bool,
-    /// Its number in the trace, once it has one.
+    /// Its number in the trace, once assigned.
     number: Option<u32>,
 }
 
@@ -37,19 +37,19 @@ struct Slot {
 pub(super) struct Assembler<'a> {
     options: &'a WalOptions,
     records: u64,
-    /// The transaction of the record that is being read.
+    /// The transaction of the current record.
     current: Option<u32>,
     slots: Vec<Slot>,
-    /// Slots of transactions that have not ended, by their id.
+    /// Slots of open transactions, by id.
     open: HashMap<u32, u32>,
-    /// Transactions that running subtransactions were said to belong to, by slot.
+    /// Announced parents of running subtransactions, by slot.
     assigned: Vec<(u32, u32)>,
     files: HashMap<File, u32>,
     file_list: Vec<File>,
     pages: HashMap<(u32, u32), u32>,
     page_list: Vec<(u32, u32)>,
     events: Vec<Raw>,
-    /// Records with a time, and the largest time so far, in microseconds.
+    /// Records with a time, and the largest time so far in microseconds.
     times: Vec<(u64, i64)>,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Assembler<'a> {
         self.options.forks
     }
 
-    /// The next record begins. It belongs to `xid`, or to no transaction if that is 0.
+    /// Begins the next record, of transaction `xid`, or of none if that is 0.
     pub(super) fn record(&mut self, xid: u32) {
         self.records += 1;
         self.current = (xid != 0).then(|| self.slot(xid));
@@ -94,7 +94,7 @@ impl<'a> Assembler<'a> {
         slot
     }
 
-    /// The current record's transaction changes a page.
+    /// Records that the current transaction changes a page.
     pub(super) fn write(&mut self, reference: BlockReference) {
         let Some(slot) = self.current else { return };
         let fresh = self.file_list.len() as u32;
@@ -116,7 +116,7 @@ impl<'a> Assembler<'a> {
         });
     }
 
-    /// Transaction `xid` ends in the current record, and its `children` with it.
+    /// Ends transaction `xid` in the current record, with its `children`.
     pub(super) fn end(
         &mut self,
         xid: u32,
@@ -151,7 +151,7 @@ impl<'a> Assembler<'a> {
         self.times.push((self.records, latest.max(stamp_us)));
     }
 
-    /// Running transactions `children` are parts of `top`.
+    /// Records that running transactions `children` are parts of `top`.
     pub(super) fn assign(&mut self, top: u32, children: &[u32]) {
         let top = self.slot(top);
         for child in children {
@@ -160,11 +160,11 @@ impl<'a> Assembler<'a> {
         }
     }
 
-    /// Makes each subtransaction a part of its parent, drops or ends transactions that never ended,
-    /// and numbers the others.
+    /// Assigns subtransactions to their parents, drops or ends unfinished transactions, and numbers
+    /// the others.
     pub(super) fn finish(mut self, report: &mut WalReport) -> Result<Trace, ImportError> {
         for (child, top) in std::mem::take(&mut self.assigned) {
-            // A child that ended on its own, or a parent that ended without naming it, stays apart.
+            // A child that ended alone, or a parent that ended without naming it, stays separate.
             let open = |slot: u32| {
                 let slot_of = &self.slots[slot as usize];
                 !slot_of.ended && slot_of.part_of == slot
@@ -220,7 +220,7 @@ impl<'a> Assembler<'a> {
         })
     }
 
-    /// Gives every event its transaction's slot, and drops or ends what never ended.
+    /// Assigns every event to its transaction's slot, and drops or ends unfinished transactions.
     fn assign_slots(&mut self, report: &mut WalReport) {
         for event in &mut self.events {
             loop {
@@ -258,8 +258,8 @@ impl<'a> Assembler<'a> {
         }
     }
 
-    /// Numbers of the pages that are left, densely: files in the order of their numbers, each
-    /// file's pages in the order of its blocks.
+    /// Numbers the remaining pages densely: files in number order, each file's pages in block
+    /// order.
     fn number_pages(&self) -> Result<(Vec<u32>, Vec<Relation>, u32), ImportError> {
         let mut used = vec![false; self.page_list.len()];
         for event in self.events.iter().filter(|event| event.page != NO_PAGE) {
@@ -316,12 +316,12 @@ impl<'a> Assembler<'a> {
     }
 }
 
-/// Times of records, asked for in their order.
+/// Times of records, queried in ascending order.
 struct Clock<'a> {
-    /// `(record, microseconds)`, neither of them ever falling.
+    /// `(record, microseconds)`, neither of them ever decreasing.
     times: &'a [(u64, i64)],
     zero_us: i64,
-    /// The first of `times` that is not before the record last asked for.
+    /// Index of the first of `times` at or after the last queried record.
     next: usize,
 }
 
@@ -334,7 +334,7 @@ impl Clock<'_> {
         }
     }
 
-    /// Nanoseconds from the first time to `record`: whole microseconds, as the times themselves.
+    /// Nanoseconds from the first time to `record`, in whole microseconds like the times.
     fn at(&mut self, record: u64) -> u64 {
         while self
             .times

@@ -1,4 +1,4 @@
-//! One line of `pg_waldump`, taken apart.
+//! Parses a line of `pg_waldump`.
 //!
 //! ```text
 //! rmgr: Heap        len (rec/tot):    171/   171, tx:        735, lsn: 0/05274448, prev …, \
@@ -41,11 +41,11 @@ pub struct WalRecord<'a> {
     pub manager: &'a str,
     /// The transaction, 0 for none.
     pub xid: u32,
-    /// What follows `desc: `, block references included.
+    /// The text after `desc: `, including block references.
     pub description: &'a str,
 }
 
-/// Takes a line apart that starts with `rmgr: `; nothing if it is not of the common shape.
+/// Parses a line that starts with `rmgr: `; `None` if it lacks the common form.
 pub fn parse(line: &str) -> Option<WalRecord<'_>> {
     let rest = line.strip_prefix("rmgr: ")?;
     let (manager, rest) = rest.split_once(" len (rec/tot):")?;
@@ -77,21 +77,21 @@ pub enum Fork {
 pub struct File {
     /// Tablespace, database and file number.
     pub relation: [u32; 3],
-    /// Which of its forks.
+    /// The fork.
     pub fork: Fork,
 }
 
 /// A page that a record changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockReference {
-    /// The file it is in.
+    /// The file that contains it.
     pub file: File,
-    /// The page of the file, from 0.
+    /// The page in the file, from 0.
     pub block: u32,
 }
 
-/// Calls `each` for every block reference in `text`; the error is the text of one that is
-/// malformed.
+/// Calls `each` for every block reference in `text`. The error is the text of a malformed
+/// reference.
 pub fn block_references(text: &str, mut each: impl FnMut(BlockReference)) -> Result<(), &str> {
     let mut rest = text;
     while let Some(at) = rest.find("blkref #") {
@@ -103,9 +103,8 @@ pub fn block_references(text: &str, mut each: impl FnMut(BlockReference)) -> Res
     Ok(())
 }
 
-/// Whether a record's description can hold block references at all. Others carry text that a user
-/// chose (a message, the name of a prepared transaction or of a restore point), which may say
-/// anything.
+/// Whether a record's description can contain block references. Others contain arbitrary text of
+/// users (a message, the name of a prepared transaction or of a restore point).
 pub fn may_reference_blocks(record: &WalRecord<'_>) -> bool {
     match record.manager {
         "LogicalMessage" | "Transaction" => false,
@@ -163,14 +162,14 @@ impl Scan<'_> {
     }
 }
 
-/// What a record of the resource manager `Transaction` says.
+/// The meaning of a record of the resource manager `Transaction`.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Control {
     /// A transaction ends.
     End {
         /// Committed, not rolled back.
         commit: bool,
-        /// The transaction that was prepared earlier and ends now; otherwise the record's own.
+        /// A transaction that was prepared earlier and ends now; `None` for the record's own.
         prepared: Option<u32>,
         /// When, in microseconds since 1970 in the dump's time zone.
         stamp_us: i64,
@@ -181,14 +180,14 @@ pub enum Control {
     Assignment {
         /// The transaction.
         top: u32,
-        /// Its subtransactions, those of them that are new.
+        /// Its newly announced subtransactions.
         children: Vec<u32>,
     },
-    /// Anything else; nothing ends.
+    /// Anything else, which ends nothing.
     Other,
 }
 
-/// Reads the description of a `Transaction` record; nothing if it ends one in words unknown here.
+/// Parses the description of a `Transaction` record; `None` for an unknown kind of end.
 pub fn control(description: &str) -> Option<Control> {
     let (verb, rest) = description.split_once(' ').unwrap_or((description, ""));
     let (commit, prepared) = match verb {
@@ -219,7 +218,7 @@ pub fn control(description: &str) -> Option<Control> {
     })
 }
 
-/// The list behind `subxacts: `, empty if there is none.
+/// The list after `subxacts: `, empty if there is none.
 fn children(text: &str) -> Option<Vec<u32>> {
     let Some((_, list)) = text.split_once("subxacts: ") else {
         return Some(Vec::new());
@@ -242,7 +241,7 @@ fn microseconds(stamp: &str) -> Option<i64> {
     let mut clock = clock.splitn(3, ':').map(|part| part.parse::<i64>().ok());
     let (hour, minute, second) = (clock.next()??, clock.next()??, clock.next()??);
     let fraction: i64 = fraction.parse().ok().filter(|_| fraction.len() == 6)?;
-    // Far enough that their differences fit into 64 bits of nanoseconds.
+    // A range in which differences fit into 64 bits of nanoseconds.
     let fits = (1970..2200).contains(&year)
         && (1..=12).contains(&month)
         && (1..=31).contains(&day)

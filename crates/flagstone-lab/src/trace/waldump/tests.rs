@@ -1,4 +1,4 @@
-//! The importer on small dumps: what becomes of each kind of record, and of each kind of damage.
+//! The importer on small dumps: the result for each kind of record, and of damage.
 
 use super::*;
 use crate::trace::{Event, Op, Relation};
@@ -313,7 +313,7 @@ fn details_messages_and_blank_lines_are_understood() {
 
 #[test]
 fn a_cut_last_line_is_reported_even_if_it_looks_whole() {
-    // Without its end, `blk 12` may have been `blk 1234`.
+    // Without a line end, `blk 12` may be a truncated `blk 1234`.
     let text = [
         heap(7, &[1]),
         commit(7, 1),

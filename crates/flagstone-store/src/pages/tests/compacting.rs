@@ -14,7 +14,7 @@ fn options(pages_per_block: u32) -> OpenOptions {
     }
 }
 
-/// Fills a store and trims all but the first of so many pages.
+/// Fills `pages` pages of a store, then trims all but the first `kept`.
 fn emptied(store: &mut PageStore, pages: u32, kept: u32) {
     for first in (0..pages).step_by(250) {
         store.put_all(first..pages.min(first + 250), &[7; 3000]);
@@ -41,7 +41,7 @@ fn a_store_of_which_most_was_trimmed_becomes_small() {
         assert!(gone > 0);
         let bytes = medium.bytes().expect("in memory");
         assert_eq!(bytes, store.info().bytes);
-        // As many blocks as a new store has, less the few that pages lie in, come beside them.
+        // Fixed overhead: the blocks of a new store, less the few that hold the live pages.
         let fixed = u64::from(FIRST_BLOCKS) * u64::from(pages_per_block + 1) * 4096 + 8192;
         let live = u64::from(kept) * 4096;
         assert!(bytes <= live * 21 / 20 + fixed, "{bytes} bytes for {live}");
@@ -51,7 +51,7 @@ fn a_store_of_which_most_was_trimmed_becomes_small() {
         let mut store = PageStore::on(Box::new(medium.clone()), &options).expect("it opens");
         assert_eq!(contents(&mut store), before);
         assert!(store.check().expect("a check").is_well());
-        // It grows again, and what was trimmed stays so.
+        // It grows again, and trimmed pages stay trimmed.
         emptied(&mut store, 2, 2);
         store.put(pages - 1, b"the last one");
         let mut after = before.clone();

@@ -1,11 +1,11 @@
-//! Where a store is made, and what a cut leaves of one that is being made.
+//! Where stores are created, and what a power cut leaves of an unfinished one.
 
 use super::*;
 use crate::Store;
 use crate::medium::Medium;
 use crate::volume::Volume;
 
-/// Contents that are no store and begin with zeros, by what they are.
+/// Contents that begin with zeros and are not a store, with their names.
 fn others() -> Vec<(&'static str, Vec<u8>)> {
     let at = |offset: usize, what: &[u8], len: usize| {
         let mut bytes = vec![0; len];
@@ -24,7 +24,7 @@ fn others() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Opens a medium with these contents in all the ways that make a store, and reads it.
+/// Opens a medium with these contents in all ways that create a store. Returns error and contents.
 fn refused(bytes: &[u8], options: &OpenOptions) -> Vec<(Option<StoreError>, Vec<u8>)> {
     type Open = fn(Recorded, &OpenOptions) -> Option<StoreError>;
     let ways: [Open; 4] = [
@@ -57,18 +57,18 @@ fn a_store_is_made_in_an_empty_file_only() {
             );
             assert!(left == bytes, "{what} was changed");
         }
-        // With the word it is given up, and the store is a store.
+        // With `force` the contents are replaced by a store.
         let medium = Recorded::with(&bytes);
         let mut store = PageStore::on(Box::new(medium.clone()), &options.clone().forced())
             .unwrap_or_else(|error| panic!("{what}: {error}"));
         store.put(7, b"mine");
         drop(store);
-        // A store is never given up.
+        // An existing store is never replaced.
         let mut store = PageStore::on(Box::new(medium), &options.clone().forced()).expect(what);
         assert_eq!(store.page(7), Some(b"mine".to_vec()), "{what}");
         assert!(store.check().expect("it can be read").is_well(), "{what}");
     }
-    // Neither `existing` nor `reading` makes one, whatever was said before.
+    // Neither `existing` nor `reading` creates a store, whatever other options say.
     for options in [options.clone().forced().reading(), OpenOptions::existing()] {
         let medium = Recorded::default();
         let none = PageStore::on(Box::new(medium.clone()), &options).err();
@@ -103,8 +103,8 @@ fn an_encrypted_store_takes_the_place_of_nothing_unasked() {
     assert!(plain.to_vec() == was);
 }
 
-/// What cuts leave of a store that is being made: the medium at each of its operations, with
-/// landings of what was not synced.
+/// What cuts leave of a store during creation: the medium at each of its operations, with several
+/// outcomes for unsynced writes.
 fn cut_short(options: &OpenOptions, lies: bool) -> Vec<Recorded> {
     let medium = Recorded::default();
     if lies {
@@ -134,7 +134,7 @@ fn cut_short(options: &OpenOptions, lies: bool) -> Vec<Recorded> {
     moments.iter().flat_map(cuts).collect()
 }
 
-/// Whether what a cut has left is a store, or is made into one without a word.
+/// Whether what a cut left is a store, or becomes one without `force`.
 fn can_be_used(left: &Recorded, options: &OpenOptions) -> Result<(), String> {
     let reading = OpenOptions::existing().with_key_of(options).reading();
     let was = left.to_vec();
@@ -170,7 +170,7 @@ fn a_cut_while_a_store_is_made_leaves_one_that_can_be_used() {
         },
     ];
     for options in &all {
-        // Made again, it may be made in another way.
+        // The second creation may use other options.
         let larger = OpenOptions {
             pages_per_block: 24,
             bytes: 4 << 20,
@@ -184,7 +184,7 @@ fn a_cut_while_a_store_is_made_leaves_one_that_can_be_used() {
                 assert_eq!(done, Ok(()), "cut {number}");
             }
         }
-        // The control: the syncs of its making do nothing.
+        // Control: the creation's syncs do nothing.
         let cuts = cut_short(options, true);
         let bad = cuts
             .iter()
@@ -224,7 +224,7 @@ fn options_that_cannot_be_leave_no_file() {
         assert_eq!(path.metadata().expect("it is there").len(), 0);
         std::fs::remove_file(&path).expect("it is there");
     }
-    // A protocol that pages can have, and tables cannot.
+    // A protocol that page stores support, and tables do not.
     let without_snapshots = with(|options| options.protocol = Kind::LightTx);
     let error = Store::with(&path, &without_snapshots)
         .err()
@@ -232,7 +232,7 @@ fn options_that_cannot_be_leave_no_file() {
     assert!(error.to_string().contains("snapshots"), "{error}");
     assert!(!path.exists());
     PageStore::open(&path, &without_snapshots).expect("pages have it");
-    // What a new store cannot have is no matter to one that is there.
+    // Options that are invalid for a new store do not matter to an existing one.
     PageStore::open(&path, &wrong[2]).expect("it opens");
     crate::can_be_size(513).expect_err("no disk has it");
     crate::can_be_size(0).expect_err("no disk has it");

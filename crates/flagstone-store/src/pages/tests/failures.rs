@@ -1,33 +1,32 @@
-//! A medium that fails at each of its calls in turn, with what a failed write or sync may leave.
+//! A medium that fails at each of its calls in turn, with every outcome of a failed write or sync.
 //!
 //! A history opens a store, commits transactions until blocks are collected and the store has
-//! grown, and closes it. Each of its calls of the medium fails once: with EIO, for want of room, or
-//! because the device is gone for good. Whatever was acknowledged must be there when the store is
-//! opened again. Where there was no room the store goes on by itself. The control lets single calls
-//! do nothing and say that they succeeded.
+//! grown, and closes it. Each medium call fails once: with EIO, for lack of room, or because the
+//! device is gone. All acknowledged data must be there when the store is reopened. After a lack of
+//! room the store continues by itself. Control: single calls do nothing and report success.
 
 use super::*;
 use crate::medium::{Call, Failing, Fault};
 
-/// What runs of a history with one fault each have done.
+/// Counts over runs of a history with one fault each.
 #[derive(Debug, Default)]
 struct Outcome {
     runs: u64,
     /// Runs in which an error was returned.
     errors: u64,
-    /// Reads that failed, and whose loss the history did not notice.
+    /// Failed reads that the history did not notice.
     reads: u64,
-    /// Stores that were opened after a fault.
+    /// Stores opened after a fault.
     opened: u64,
-    /// The first openings or stores that did not hold what was acknowledged.
+    /// The first failed openings, or stores that lacked acknowledged data.
     bad: Vec<String>,
 }
 
-/// What a run knows of its store.
+/// What a run knows about its store.
 #[derive(Clone)]
 struct Known {
     acknowledged: Pages,
-    /// The state with the transaction whose commit failed.
+    /// The state including the transaction whose commit failed.
     doubtful: Option<Pages>,
 }
 
@@ -37,9 +36,8 @@ impl Known {
     }
 }
 
-/// One transaction of a few pages among `range`; it is rolled back if the store gets no room. The
-/// error is that of the call that failed, with the state after the transaction if that was the
-/// commit.
+/// One transaction of a few pages in `range`; rolled back if the store gets no room. Returns the
+/// error of the failed call, with the state after the transaction if that call was the commit.
 fn step(
     store: &mut PageStore,
     dice: &mut Dice,
@@ -73,7 +71,7 @@ fn step(
     }
 }
 
-/// Opens the store and uses it. Returns what is known in the end, and the error if there was one.
+/// Opens the store and uses it. Returns the final known state, and the error if there was one.
 fn history(medium: &Failing, before: &Pages, steps: u32) -> (Known, Option<StoreError>) {
     let mut known = Known {
         acknowledged: before.clone(),
@@ -85,7 +83,7 @@ fn history(medium: &Failing, before: &Pages, steps: u32) -> (Known, Option<Store
     };
     let mut dice = Dice(5);
     for number in 0..steps {
-        // Later transactions reach pages that the store has to grow for.
+        // Later transactions use higher pages, so that the store must grow.
         let range = if number < steps / 2 { 60 } else { 400 };
         match step(&mut store, &mut dice, range, &known.acknowledged) {
             Ok(after) => known.acknowledged = after,
@@ -99,7 +97,7 @@ fn history(medium: &Failing, before: &Pages, steps: u32) -> (Known, Option<Store
     (known, store.close().err())
 }
 
-/// A store that failed says so without asking its medium again.
+/// Asserts that a failed store repeats its error without using the medium.
 fn says_so_again_at_once(store: &mut PageStore, medium: &Failing, error: &StoreError) {
     assert!(matches!(error, StoreError::Io { .. }), "{error}");
     let calls = medium.calls().len();
@@ -114,14 +112,14 @@ fn says_so_again_at_once(store: &mut PageStore, medium: &Failing, error: &StoreE
     assert_eq!(medium.calls().len(), calls, "it asks the medium again");
 }
 
-/// Opens a store. With `is_stale` the cache of the medium stays as it is, whatever is durable: a
-/// control.
+/// Opens a store. With `is_stale` the cache of the medium is kept even if it was not made durable:
+/// a control.
 fn open(medium: &Recorded, is_stale: bool) -> Result<PageStore, StoreError> {
     medium.keep_cache(is_stale);
     PageStore::on(Box::new(medium.clone()), &small(Kind::Seal))
 }
 
-/// What is there of a store, if it is whole.
+/// The contents of a store, if it is intact.
 fn found_in(medium: &Recorded, is_stale: bool) -> Result<Pages, String> {
     let opened = open(medium, is_stale);
     let mut store = opened.map_err(|error| format!("it does not open: {error}"))?;
@@ -143,7 +141,7 @@ fn landings(seed: u64) -> [Landing; 6] {
     ]
 }
 
-/// Opens the store that a fault has left in each of the ways that it may be left in.
+/// Opens the store in each state in which a fault may have left it.
 fn look(medium: &Recorded, known: &Known, seed: u64, is_stale: bool, outcome: &mut Outcome) {
     let mut judge = |how: String, left: &Recorded, known: &Known| -> Option<Pages> {
         outcome.opened += 1;
@@ -157,7 +155,8 @@ fn look(medium: &Recorded, known: &Known, seed: u64, is_stale: bool, outcome: &m
     };
     for landing in landings(seed) {
         judge(format!("{landing:?}"), &medium.cut(landing), known);
-        // No power cut follows, and the cache shows what the failed sync did not make durable.
+        // No power cut follows, and the cache still shows writes that the failed sync did not make
+        // durable.
         let cached = medium.snapshot();
         cached.lose(landing);
         let how = format!("cached, {landing:?}");
@@ -181,7 +180,7 @@ fn look(medium: &Recorded, known: &Known, seed: u64, is_stale: bool, outcome: &m
     }
 }
 
-/// A store with some contents, as it was closed.
+/// The medium of a closed store, and its contents.
 fn used() -> (Vec<u8>, Pages) {
     let medium = Recorded::default();
     let mut store = PageStore::on(Box::new(medium.clone()), &small(Kind::Seal)).expect("a store");
@@ -195,7 +194,7 @@ fn used() -> (Vec<u8>, Pages) {
 
 const STEPS: u32 = 60;
 
-/// Lets each call that `picks` chooses fail in turn.
+/// Makes each call that `picks` selects fail in turn.
 fn fail_each(fault: Fault, every: usize, is_stale: bool, picks: impl Fn(Call) -> bool) -> Outcome {
     let (bytes, pages) = used();
     let whole = Failing::on(Recorded::with(&bytes));
@@ -220,8 +219,8 @@ fn fail_each(fault: Fault, every: usize, is_stale: bool, picks: impl Fn(Call) ->
         assert!(medium.has_failed());
         outcome.runs += 1;
         match error {
-            // Room that is not there fails a transaction, and the store goes on. It goes on without
-            // a sector as well: of two superblocks one is enough.
+            // A lack of room fails a transaction only. The store also continues without one sector:
+            // one of the two superblocks is enough.
             None => {
                 assert!(
                     matches!(calls[number], Call::Reserve | Call::Read)
@@ -255,7 +254,7 @@ fn fail_each(fault: Fault, every: usize, is_stale: bool, picks: impl Fn(Call) ->
 
 #[test]
 fn nothing_acknowledged_is_lost_whichever_call_of_the_medium_fails() {
-    // FLAGSTONE_STORE_FAULTS=all lets each call fail: a third of a minute.
+    // FLAGSTONE_STORE_FAULTS=all fails every call and takes 20 seconds.
     let all = std::env::var("FLAGSTONE_STORE_FAULTS").is_ok_and(|which| which == "all");
     let every = if all { [1, 5, 3] } else { [5, 8, 8] };
     for (fault, every) in [Fault::Error, Fault::NoRoom, Fault::Gone]
@@ -320,7 +319,7 @@ fn a_store_whose_making_fails_is_made_again() {
 fn an_uncached_opening_reads_what_is_on_the_medium() {
     let (bytes, pages) = used();
     let medium = Recorded::with(&bytes);
-    // The cache shows zeros where there are pages, and they will never be durable.
+    // The cache shows zeros where there are pages. They never become durable.
     let from = bytes.len() as u64 / 2 / 4096 * 4096;
     let zeros = vec![0; bytes.len() - from as usize];
     medium.clone().write_at(from, &zeros).expect("no fault");

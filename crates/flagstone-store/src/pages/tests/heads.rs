@@ -1,19 +1,18 @@
-//! Heads of which the newer copy is lost: what the older one does not know must not be lost with
-//! it.
+//! Stores whose newer superblock is lost: data that the older one does not know must not be lost
+//! silently.
 //!
-//! A store is used by several openings and grows. At each moment between two operations of its
-//! medium the newer superblock is damaged, or reads as zeros. What is opened then has all that was
-//! acknowledged, or it is refused.
+//! A store grows over several openings. After each operation of its medium, the newer superblock is
+//! damaged or zeroed. The store must then open with all acknowledged data, or be refused.
 
 use super::*;
 use crate::flash::{mark, mark_page, signed_mark, signer_of};
 use crate::superblock::superblock;
 use flagstone::layout::get;
 
-/// A medium at a moment, and what was acknowledged then.
+/// A medium at one moment, and its acknowledged contents.
 type Moment = (Recorded, Pages);
 
-/// Two openings of a store that are killed, after one that was closed; the second makes it grow.
+/// A closed opening, then two that are killed; the second one grows the store.
 fn moments(protocol: Kind) -> Vec<Moment> {
     let medium = Recorded::default();
     let open = || PageStore::on(Box::new(medium.clone()), &small(protocol)).expect("a store");
@@ -36,7 +35,7 @@ fn moments(protocol: Kind) -> Vec<Moment> {
         }
         assert!(round > 0 || store.info().blocks > began, "it has not grown");
         match round {
-            // It was closed between two that were killed.
+            // The opening between the killed ones was closed.
             1 => store.close().expect("no fault"),
             _ => std::mem::forget(store),
         }
@@ -44,7 +43,7 @@ fn moments(protocol: Kind) -> Vec<Moment> {
     moments
 }
 
-/// The place of the newer superblock, and what the older one says of openings and blocks.
+/// Offset of the newer superblock; openings and blocks in the older one.
 fn older(bytes: &[u8]) -> (usize, u64, u64) {
     let sequence = |at: usize| get(&bytes[at..], superblock::SEQUENCE);
     let (newer, older) = match sequence(0) > sequence(4096) {
@@ -55,7 +54,7 @@ fn older(bytes: &[u8]) -> (usize, u64, u64) {
     (newer, field(superblock::BOOT), field(superblock::BLOCKS))
 }
 
-/// What the older superblock does not know: a later opening, or blocks that the store has grown by.
+/// Whether the older superblock knows the latest opening, and all blocks of the store.
 fn knows(medium: &Recorded, boot: u64, blocks: u64) -> (bool, bool) {
     let pages = u64::from(small(Kind::Seal).pages_per_block);
     let end = medium.bytes().expect("a length") / 4096;
@@ -88,7 +87,7 @@ fn a_store_whose_newer_superblock_is_lost_is_whole_or_refused() {
                     let medium = Recorded::with(&bytes);
                     let is_known = knows_boot && knows_blocks;
                     match PageStore::on(Box::new(medium.clone()), &options) {
-                        // A later opening would give generations out that blocks have already.
+                        // A later opening would reuse generations that blocks already have.
                         Ok(_) if !is_known => panic!("{protocol}: the older one is believed"),
                         Ok(mut store) => {
                             assert!(contents(&mut store) == pages, "it has lost something");

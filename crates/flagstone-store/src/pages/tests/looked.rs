@@ -1,4 +1,4 @@
-//! Pages that are read where they were looked up, however long ago.
+//! Reads of looked-up pages, at any time after the lookup.
 
 use super::{Dice, small};
 use crate::medium::Memory;
@@ -40,7 +40,7 @@ fn a_page_is_read_where_it_was_looked_up_as_it_was_or_not_at_all() {
                 (looked.expect("it was written"), at, versions[at as usize])
             })
             .collect();
-        // Some are replaced, some moved, and the blocks of some are written again.
+        // Some pages are replaced, some moved, and some blocks are rewritten.
         for more in 0..round % 150 {
             let at = dice.below(PAGES.into()) as u32;
             versions[at as usize] = round * 1000 + more + 1;

@@ -1,16 +1,15 @@
-//! One transaction that overwrites its own pages over and over: how large the store becomes.
+//! How large a store becomes if one transaction overwrites its own pages many times.
 
 use super::*;
 use crate::superblock::MEDIUM_PAGE_BYTES;
 
-/// Pages that the store holds before.
+/// Number of pages in the store beforehand.
 const HELD: u32 = 2_000;
-/// Writes of the transaction for each page that it changes.
+/// Writes of the transaction per page that it changes.
 const WRITES: u64 = 12;
 
-/// Writes of a transaction on a store that holds [`HELD`] pages: `WRITES` for each of a number of
-/// pages, of which each is drawn among `among`. Returns the bytes of the store at their most, over
-/// those of the pages that it holds.
+/// Runs a transaction of `WRITES * changes` writes on a store that holds [`HELD`] pages; `among`
+/// draws each page. Returns the maximum size of the store relative to the bytes of its pages.
 fn grows_to(changes: u64, among: impl Fn(&mut Dice, u64) -> u64) -> f64 {
     let options = small(Kind::Seal);
     let mut store = PageStore::on(Box::new(Memory::default()), &options).expect("a store");
@@ -41,8 +40,8 @@ fn grows_to(changes: u64, among: impl Fn(&mut Dice, u64) -> u64) -> f64 {
     most as f64 / (u64::from(HELD) * MEDIUM_PAGE_BYTES as u64) as f64
 }
 
-/// Twice the pages that a store holds and once those that the transaction changes, in blocks of
-/// which one page is a summary and one lies before the block.
+/// Twice the pages of the store plus the pages that the transaction changes. Each block has one
+/// page more for its summary and one for its mark.
 fn bound(changes: u64) -> f64 {
     const BLOCK: f64 = 17.0 / 15.0;
     (2.0 + changes as f64 / f64::from(HELD)) * BLOCK
@@ -58,7 +57,7 @@ fn a_transaction_that_overwrites_its_own_pages_takes_room_for_one_version_of_eac
     }
 }
 
-/// The control: a transaction that writes as often, but each page once.
+/// Control: a transaction with as many writes, each to another page.
 #[test]
 fn a_transaction_that_writes_as_many_pages_takes_room_for_all() {
     let changes = u64::from(HELD);

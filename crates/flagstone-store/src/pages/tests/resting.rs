@@ -1,10 +1,10 @@
-//! Stores that open from what the last close has left, and those that must not.
+//! Stores that open from the tables of their last close, and stores that must not.
 
 use super::*;
 use crate::superblock::superblock;
 use flagstone::layout::get;
 
-/// A store with a history, and what its pages hold.
+/// A store with a history, and the contents of its pages.
 struct History {
     medium: Recorded,
     pages: Pages,
@@ -33,7 +33,7 @@ impl History {
         store
     }
 
-    /// Transactions, of which some roll back, and one that is live to the end.
+    /// Runs transactions, some of which roll back; one stays live.
     fn go_on(&mut self, store: &mut PageStore, transactions: u32) {
         let live = store.begin().expect("it begins");
         store.write(live, Lpn(130), b"never").expect("room");
@@ -48,7 +48,7 @@ impl History {
         }
     }
 
-    /// What is on the medium now, opened for reading. Says whether it needed no recovery.
+    /// Opens a copy read-only. Returns whether the tables were used, and whether contents match.
     fn look(&self, landing: Landing, options: &OpenOptions) -> (bool, bool) {
         let medium = Box::new(self.medium.cut(landing));
         let mut store = PageStore::on(medium, options).expect("a store");
@@ -74,7 +74,7 @@ fn a_store_that_was_closed_opens_without_reading_its_blocks() {
             assert!(contents(&mut store) == history.pages);
             history.go_on(&mut store, 40);
             if seed % 2 == 0 && round % 2 == 0 {
-                // A cut: what was left before must not count any more.
+                // After a cut the earlier tables must not be used.
                 std::mem::forget(store);
                 history.medium = history.medium.cut(Landing::Sectors(seed));
                 assert_eq!(history.look(Landing::Nothing, &reading()), (false, true));
@@ -89,8 +89,8 @@ fn a_store_that_was_closed_opens_without_reading_its_blocks() {
     assert!(resumed > 20, "{resumed}");
 }
 
-/// The tables of an earlier close were believed again where the superblock that had taken them back
-/// was damaged or made zeros: what was committed since was not there.
+/// Regression: tables that a superblock had revoked were used again when that superblock was
+/// damaged or zeroed. Later commits were missing.
 #[test]
 fn tables_that_were_taken_back_are_not_believed_beside_a_lost_superblock() {
     for lost in [0, 0x55] {
@@ -112,7 +112,7 @@ fn tables_that_were_taken_back_are_not_believed_beside_a_lost_superblock() {
         };
         bytes[newest..newest + 4096].fill(lost);
         history.medium = Recorded::with(&bytes);
-        // It is refused where a block says that there was a later opening, and is right otherwise.
+        // Refused if a block shows a later opening, correct otherwise.
         match PageStore::on(Box::new(history.medium), &reading()) {
             Err(StoreError::Damaged(why)) => assert!(why.contains("newest superblock"), "{why}"),
             Err(other) => panic!("{other}"),
@@ -130,7 +130,7 @@ fn a_cut_in_a_close_leaves_all_or_nothing_of_it() {
         let mut history = History::new(seed);
         let mut store = history.open();
         history.go_on(&mut store, 60);
-        // All moments of the close, each with several landings.
+        // All moments of the close, each with several outcomes of unsynced writes.
         let left: Arc<Mutex<Vec<Recorded>>> = Arc::default();
         let kept = Arc::clone(&left);
         history.medium.watch(Some(Box::new(move |medium| {
@@ -187,12 +187,12 @@ fn what_was_left_and_is_damaged_is_noticed_and_passed_over() {
         bytes[at] ^= 1;
         assert_eq!(looks(bytes), ((false, true), (false, false)), "byte {at}");
     }
-    // It is missing, as after a copy that ended early.
+    // The tables are missing, as after a truncated copy.
     assert_eq!(
         looks(whole[..behind].to_vec()),
         ((false, true), (false, false))
     );
-    // It is that of an earlier close.
+    // The tables are those of an earlier close.
     let mut store = history.open();
     let mut dice = Dice(9);
     for _ in 0..40 {
@@ -219,7 +219,7 @@ fn what_was_left_and_is_damaged_is_noticed_and_passed_over() {
 
 #[test]
 fn tables_that_are_believed_and_wrong_lose_data() {
-    // The control of the tests above: they would notice.
+    // Control for the tests above: they would notice wrong tables.
     let mut history = History::new(5);
     let mut store = history.open();
     history.go_on(&mut store, 60);
@@ -231,7 +231,7 @@ fn tables_that_are_believed_and_wrong_lose_data() {
         (tx, after)
     };
     history.pages = after;
-    // A close that leaves the tables of a moment before.
+    // A close that leaves slightly older tables.
     *store.notes.tables() = Some(tables);
     let sealed = store.device.end_blocks(store.now).expect("no fault");
     store.notes.seal_unto(sealed);
@@ -290,8 +290,8 @@ fn a_store_grows_over_what_was_left() {
     assert_eq!(history.look(Landing::Nothing, &reading()), (true, true));
 }
 
-/// The first that an opening did was to grow, over the tables of the last close. A cut left them
-/// written over, and a superblock that spoke of them: the check found damage.
+/// Regression: an opening first grew the store over the tables of the last close. A cut left them
+/// overwritten, with a superblock that still named them, and the check reported damage.
 #[test]
 fn a_cut_while_a_store_grows_over_what_was_left_is_no_damage() {
     let mut history = History::new(6);

@@ -1,4 +1,4 @@
-//! What a commit writes and what a store takes, at sizes from a few blocks to many.
+//! Bytes written by commits and size of stores, from a few blocks to many.
 
 use super::{Dice, OpenOptions, PageStore};
 use crate::medium::Memory;
@@ -7,12 +7,12 @@ use flagstone::commit::Kind;
 use flagstone::ftl::Mistake;
 use flagstone::mistakes::Mistaken;
 
-/// Bytes that reach the medium for each byte given, at most: 1.1 of what a log writes that is
-/// carried over, which has each page twice.
+/// Maximum bytes written to the medium per byte of data: 1.1 times a log that is checkpointed,
+/// which writes each page twice.
 const BOUND: f64 = 2.2;
 
-/// Overwrites one random page of `pages` in each commit. Returns the bytes written for each byte
-/// given once the collector works, and the bytes of the store for each byte that its pages hold.
+/// Overwrites one random page of `pages` in each commit. Returns bytes written per byte of data
+/// once the collector works, and the size of the store relative to its data.
 fn overwritten(pages: u32, mistake: Option<Mistake>) -> (f64, f64) {
     let options = OpenOptions {
         identity: Some(1),
@@ -30,7 +30,7 @@ fn overwritten(pages: u32, mistake: Option<Mistake>) -> (f64, f64) {
             store.put(dice.below(pages.into()) as u32, &page);
         }
     };
-    // Until each block was collected.
+    // Until each block was collected once.
     overwrite(&mut store, 4 * pages + 4_000);
     let before = store.medium_stats();
     let counted = 2 * pages + 2_000;
@@ -43,17 +43,17 @@ fn overwritten(pages: u32, mistake: Option<Mistake>) -> (f64, f64) {
 
 #[test]
 fn a_commit_writes_at_most_twice_its_bytes_at_every_size() {
-    // From a quarter of a mebibyte to 32 MiB, and between two growths.
+    // From 256 KiB to 32 MiB, and between two growths.
     for pages in [64, 256, 512, 720, 1_024, 1_600, 2_048, 2_816, 4_096, 8_192] {
         let (written, size) = overwritten(pages, None);
         assert!(written < BOUND, "{pages} pages: {written:.2}");
-        // The blocks of the collector, those for roots, two that are open, and one growth.
+        // The collector's blocks, root blocks, two open blocks, and one growth.
         let fixed = 17.0 * 129.0 / f64::from(pages);
         assert!(size < 1.75 + fixed, "{pages} pages: {size:.2}");
     }
 }
 
-/// The control: the rule by which stores of 8 to 12 MiB wrote a hundred pages for one.
+/// Control: the rule under which stores of 8 to 12 MiB wrote a hundred pages for one.
 #[test]
 fn a_store_that_counts_blocks_which_are_never_victims_writes_more() {
     let most = [640, 720, 800, 960, 1_200].map(|pages| {

@@ -1,8 +1,8 @@
-//! Pages, marks, summaries and roots that were durable and are damaged, in stores that were killed
-//! or closed: what is opened then has all that was acknowledged, or it is refused.
+//! Durable pages, marks, summaries and roots that are damaged later, in killed and closed stores. A
+//! store must then open with all acknowledged data, or be refused.
 //!
-//! After a kill the last commit alone may be lost without a word: nothing was written since that
-//! says it was durable.
+//! After a kill only the last commit may be lost silently: nothing written later proves that it was
+//! durable.
 
 mod marks;
 
@@ -35,7 +35,7 @@ const KINDS: &[bool] = match cfg!(feature = "encryption") {
     false => &[false],
 };
 
-/// A medium, what it holds, and what it held before the commit of which these pages are.
+/// A medium, its contents, and the contents before the commit that wrote the latest pages.
 struct Left {
     bytes: Vec<u8>,
     pages: Pages,
@@ -43,8 +43,8 @@ struct Left {
     written: Vec<usize>,
 }
 
-/// Commits of which one writes `batch` pages over, and `later` ones after it; then a kill or a
-/// close.
+/// A history in which one commit overwrites `batch` pages, and `later` commits follow; then a kill,
+/// or a close if `closes`.
 fn left(options: &OpenOptions, batch: u32, later: u32, closes: bool) -> Left {
     let medium = Recorded::default();
     let mut store = PageStore::on(Box::new(medium.clone()), options).expect("a store");
@@ -70,7 +70,7 @@ fn left(options: &OpenOptions, batch: u32, later: u32, closes: bool) -> Left {
     }
 }
 
-/// The pages of a medium, but superblocks, that are not what they were.
+/// The pages that differ between two media, except superblocks.
 fn differing(old: &[u8], new: &[u8]) -> Vec<usize> {
     let places = 2..new.len() / MEDIUM_PAGE_BYTES;
     let differs = |place: &usize| {
@@ -80,14 +80,14 @@ fn differing(old: &[u8], new: &[u8]) -> Vec<usize> {
     places.filter(differs).collect()
 }
 
-/// What comes of a damaged medium.
+/// The result of opening a damaged medium.
 #[derive(Debug, PartialEq, Eq)]
 enum Comes {
-    /// All is there, or what cannot be read is an error.
+    /// All data is there, or unreadable data gives an error.
     Right,
-    /// It is not opened, with these words.
+    /// The opening fails with this message.
     Refused(String),
-    /// The last commit is gone as a whole.
+    /// The last commit is missing as a whole.
     WithoutLast,
     Silent,
 }
@@ -120,14 +120,14 @@ fn comes(left: &Left, bytes: &[u8], options: &OpenOptions) -> Comes {
     }
 }
 
-/// The medium with one bit of a page flipped.
+/// The medium with bit `bit` of a page flipped.
 fn flipped(bytes: &[u8], place: usize, bit: usize) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[place * MEDIUM_PAGE_BYTES + bit / 8] ^= 1 << (bit % 8);
     bytes
 }
 
-/// In the data of a page, which may be short, and in the record at its end.
+/// Bits in the data of a page, which may be short, and in the record at its end.
 const BITS: [usize; 4] = [3, 50 * 8, 2000 * 8 + 1, 4090 * 8];
 
 #[test]
@@ -158,8 +158,8 @@ fn a_flipped_bit_of_an_acknowledged_commit_is_never_silent() {
     }
 }
 
-/// A transaction overwrites a page of its own, another one commits, and then the first one. Its
-/// last page has no room to say what was durable before it: another page of it has to.
+/// A transaction overwrites one of its own pages, another one commits, then the first one commits.
+/// Its last page lacks room for the horizon, so another of its pages must carry it.
 #[test]
 fn a_commit_with_a_sum_says_that_the_one_before_it_was_durable() {
     for &encrypted in KINDS {
@@ -193,9 +193,8 @@ fn a_commit_with_a_sum_says_that_the_one_before_it_was_durable() {
     }
 }
 
-/// A commit that goes from one block to the next, where both wait for a transaction that lives at
-/// the kill. Then a store that a cut has caught while it was settled, with any of the two
-/// summaries.
+/// Commits across a block boundary, where both blocks wait for a transaction that is live at the
+/// kill. Then a cut while the store is settled, with either of the two summaries.
 fn caught_while_settled(options: &OpenOptions) -> (Left, Vec<(usize, Vec<u8>)>) {
     let medium = Recorded::default();
     let mut store = PageStore::on(Box::new(medium.clone()), options).expect("a store");
@@ -260,11 +259,11 @@ fn what_a_summary_relies_on_that_lands_alone_is_never_silent() {
     }
 }
 
-/// A transaction with a sum goes from one block to the next. The summary of the first says that it
-/// counts when the next transaction supersedes its last page; then the store is killed and opened,
-/// and the second block gets a summary, which takes the place of the sum: from then on only the
-/// first summary knows of the transaction. It can be lost. The block for the collector's copies, if
-/// there is one, gets its summary then as well. A control: without the horizon.
+/// A transaction with a sum spans two blocks. The first block's summary records that it committed
+/// when the next transaction supersedes its last page. Then the store is killed and opened, and the
+/// second block gets a summary, which replaces the sum: from then on only the first summary proves
+/// the transaction. That summary can be lost. The collector's block, if there is one, gets its
+/// summary then as well. Control: without the horizon.
 #[test]
 fn a_lost_summary_that_alone_knows_of_a_sum_is_never_silent() {
     let ignored = OpenOptions {
@@ -343,7 +342,7 @@ fn without_the_horizon_a_flipped_bit_is_silent() {
 #[test]
 fn a_refusal_names_page_and_block() {
     let options = options(false);
-    // Few enough for their block to be open.
+    // Few enough commits for their block to be open.
     let left = left(&options, 4, 2, false);
     let names = |&place: &usize| {
         let says = comes(&left, &flipped(&left.bytes, place, 400), &options);
@@ -377,8 +376,8 @@ fn after_a_close_every_page_is_covered() {
     }
 }
 
-/// The block that was written last loses all its pages at once, with its mark or without it. A
-/// close says what was programmed last, so that it is missed. A control: without the horizon.
+/// The last written block loses all its pages, with or without its mark. A close records the last
+/// program, so the loss is detected. Control: without the horizon.
 #[test]
 fn after_a_close_the_block_that_was_written_last_is_missed() {
     let ignored = OpenOptions {
@@ -387,7 +386,7 @@ fn after_a_close_the_block_that_was_written_last_is_missed() {
     };
     for options in KINDS.iter().map(|&it| options(it)).chain([ignored]) {
         let mut left = left(&options, 1, 1, true);
-        // The tables that the close has left say where all pages are.
+        // The tables of the close have the addresses of all pages.
         let medium = Box::new(Recorded::with(&left.bytes));
         let store = PageStore::on(medium, &options.clone().reading()).expect("a store");
         let blocks = store.info().blocks;
@@ -416,9 +415,9 @@ fn after_a_close_the_block_that_was_written_last_is_missed() {
     }
 }
 
-/// A block that a kill has left got its summary from the next opening. No page of it can be read
-/// any more, nor that: it was programmed when the pages were durable. A control: without the
-/// horizon.
+/// The block open at a kill got its summary from the next opening. Neither its pages nor the
+/// summary can be read any more. When the summary was programmed the pages were durable. Control:
+/// without the horizon.
 #[test]
 fn an_unreadable_summary_says_that_its_pages_were_durable() {
     let ignored = OpenOptions {
@@ -479,7 +478,7 @@ fn a_lost_summary_or_root_is_never_silent() {
     }
 }
 
-/// What a repair says of a damaged medium, and what the new store holds.
+/// Repairs a damaged medium. Returns the report, and the contents of the new store.
 fn repaired(options: &OpenOptions, bytes: &[u8]) -> (Repaired, Pages) {
     let folder = tempfile::tempdir().expect("a folder");
     let [from, to] = ["damaged", "repaired"].map(|name| folder.path().join(name));
@@ -504,8 +503,8 @@ fn a_repair_names_what_is_lost() {
     }
 }
 
-/// The page that was written last before a close cannot be read, nor the summary of its block, the
-/// older superblock and the tables of the close.
+/// Unreadable: the last page written before a close, the summary of its block, the older
+/// superblock, and the tables of the close.
 #[test]
 fn a_repair_beside_a_damaged_superblock_names_what_is_lost() {
     let options = options(false);

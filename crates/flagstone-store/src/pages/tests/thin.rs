@@ -1,4 +1,4 @@
-//! New stores in files take room as they are written to.
+//! New stores in files take disk space only as they are written.
 
 use super::{OpenOptions, PageStore, assert_says};
 use crate::Volume;
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of a file that take room.
+/// Bytes allocated to a file.
 fn taken(path: &Path) -> u64 {
     std::fs::metadata(path).expect("a file").blocks() * 512
 }
@@ -35,7 +35,7 @@ fn a_new_store_takes_64_kib_and_more_only_for_what_it_holds() {
     store.close().expect("it closes");
     // The summary of a block.
     assert!(taken(&path) <= 68 << 10, "{}", taken(&path));
-    // Each opening begins a block.
+    // Each opening starts a new block.
     for opening in 0..40 {
         let mut store = PageStore::open(&path, &OpenOptions::default()).expect("a store");
         assert!(store.check().expect("it can be read").is_well());
@@ -44,7 +44,7 @@ fn a_new_store_takes_64_kib_and_more_only_for_what_it_holds() {
         store.close().expect("it closes");
     }
     assert!(taken(&path) <= 1 << 20, "{}", taken(&path));
-    // Before it grows it takes the room of all its blocks.
+    // Before it grows, the store has taken the room of all its blocks.
     let mut store = PageStore::open(&path, &OpenOptions::default()).expect("a store");
     for at in 0..1_500 {
         store.put(at, &[at as u8; 100]);
@@ -71,14 +71,14 @@ fn a_new_store_that_is_encrypted_takes_its_marks_beside() {
     for at in 0..12 {
         store.put(at, &[at as u8; 100]);
     }
-    // The marks of 16 blocks are a page each.
+    // The marks of 16 blocks take a page each.
     assert!(taken(&path) <= 128 << 10, "{}", taken(&path));
     store.close().expect("it closes");
     let mut store = PageStore::open(&path, &options).expect("a store");
     holds(&mut store, 12);
 }
 
-/// Memory with holes, and with so much room left as it is told.
+/// A memory medium with holes, whose free room can be set.
 #[derive(Clone, Default)]
 struct Holed {
     below: Arc<Memory>,
@@ -123,7 +123,7 @@ fn a_store_that_may_find_no_room_refuses_a_write_and_is_well() {
     // There is room again.
     left(2 << 20);
     store.put(1, &[1; 100]);
-    // It does not grow into room that it could not take, and goes on.
+    // The store does not grow into room that it could not reserve, and continues.
     let tx = store.begin().expect("it begins");
     let grown = (0..3_000).try_for_each(|at| store.write(tx, flagstone::units::Lpn(at), b"more"));
     assert_says(grown, "the medium gives no more room");
@@ -135,8 +135,8 @@ fn a_store_that_may_find_no_room_refuses_a_write_and_is_well() {
     holds(&mut store, 12);
 }
 
-/// A disk of which few places are written, its last one among them, takes room for these, and
-/// collects within that room.
+/// A disk with few written places, the last one among them, takes room for these only, and collects
+/// within that room.
 #[test]
 fn a_sparse_disk_takes_room_for_what_is_written_only() {
     const BYTES: u64 = 1 << 30;
@@ -156,7 +156,7 @@ fn a_sparse_disk_takes_room_for_what_is_written_only() {
     assert!(info.bytes > BYTES, "{info:?}");
     let least = taken(&path);
     assert!(least <= 9 << 20, "{least}");
-    // Pages that are written again and again are collected, and take no more room.
+    // Pages that are rewritten are collected, and take no more room.
     let again = |disk: &mut Volume<PageStore>| {
         for round in 0..200 {
             for at in (0..1 << 20).step_by(4096) {
@@ -187,7 +187,7 @@ fn a_sparse_disk_takes_room_for_what_is_written_only() {
     );
     again(&mut disk);
     assert!(taken(&path) <= least + (5 << 20), "{}", taken(&path));
-    // It grows into its blocks as other stores grow.
+    // It grows into its blocks like other stores.
     for at in (64 << 20..128 << 20).step_by(1 << 20).skip(1) {
         disk.write(at, &vec![9; 1 << 20]).expect("there is room");
     }
@@ -204,8 +204,8 @@ fn a_sparse_disk_takes_room_for_what_is_written_only() {
     opened().close().expect("it closes");
 }
 
-/// A store has grown into blocks that it has not written yet: a discard gives their room back, and
-/// the store finds it again.
+/// A store has grown into blocks that it has not written yet. A discard gives their room back, and
+/// the store reserves it again.
 #[test]
 fn a_discard_gives_blocks_back_that_were_never_written() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -234,8 +234,8 @@ fn a_discard_gives_blocks_back_that_were_never_written() {
     assert!(store.check().expect("it can be read").is_well());
 }
 
-/// What a discard gives back is not what the collector needs: after each commit one comes, and idle
-/// work.
+/// A discard keeps the free blocks that the collector needs. It runs after each commit, together
+/// with idle work.
 #[test]
 fn a_discard_leaves_the_collector_its_free_blocks() {
     let options = OpenOptions {

@@ -1,18 +1,18 @@
-//! New stores on media that hold something: an older store, what is left of one, or noise. Nothing
-//! of it may come back, whatever the new store does and however it ends.
+//! New stores on media with old contents: an older store, remains of one, or noise. No old data may
+//! reappear, whatever the new store does and however it ends.
 
 use super::*;
 use crate::flash::{mark_page, medium_bytes};
 use crate::medium::Medium;
 use crate::tools;
 
-/// Pages of a block.
+/// Pages per block.
 const PAGES: u32 = 16;
-/// Bytes at the begin of a medium that a user zeroes before a new store is made there.
+/// Bytes at the start of a medium that a user zeroes before creating a new store.
 const ZEROED: usize = 10 << 20;
-/// Bytes of a medium, the older store of which takes two thirds.
+/// Size of a medium in bytes. The older store takes two thirds of it.
 const MEDIUM: u64 = 48 << 20;
-/// Pages that the older store has, and the new one.
+/// Number of pages in the older store, and in the new one.
 const OLD: u32 = 5_000;
 const NEW: u32 = 3_200;
 
@@ -24,12 +24,12 @@ fn options(identity: u64) -> OpenOptions {
 }
 
 fn open(medium: &Recorded, options: &OpenOptions) -> PageStore {
-    // The medium holds an older store or noise.
+    // Force, as the medium holds an older store or noise.
     let options = options.clone().forced();
     PageStore::on(Box::new(medium.clone()), &options).expect("a store")
 }
 
-/// Commits pages one by one, upwards or downwards.
+/// Commits pages one by one, in ascending or descending order.
 fn fill(store: &mut PageStore, pages: u32, what: &str, downwards: bool) {
     for at in 0..pages {
         let at = if downwards { pages - 1 - at } else { at };
@@ -37,7 +37,7 @@ fn fill(store: &mut PageStore, pages: u32, what: &str, downwards: bool) {
     }
 }
 
-/// What a store has that is not as `fill` left it.
+/// Deviations of a store's contents from what `fill` wrote.
 fn wrong(store: &mut PageStore, pages: u32, what: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for at in 0..OLD.max(pages) {
@@ -53,8 +53,8 @@ fn wrong(store: &mut PageStore, pages: u32, what: &str) -> Vec<String> {
     wrong
 }
 
-/// Zeroes the begin of a medium, and the marks that are left behind it if `marks` says so: a store
-/// that was made there before, and cut while it grew, has cleared them.
+/// Zeroes the start of a medium. With `marks` it also clears the marks after that, as a store does
+/// that was created there and cut while it grew.
 fn zero(medium: &Recorded, marks: bool) {
     medium.write_at(0, &vec![0; ZEROED]).expect("memory");
     let blocks = 0..(MEDIUM / medium_bytes(PAGES, 1)) as u32 * 2;
@@ -69,7 +69,7 @@ fn after_older(identity: u64, marks: bool) -> Recorded {
     after_older_of(&options(identity), marks)
 }
 
-/// A medium on which an older store lay.
+/// A medium that held an older store.
 fn after_older_of(options: &OpenOptions, marks: bool) -> Recorded {
     let medium = Recorded::default();
     medium.reserve(MEDIUM).expect("memory");
@@ -81,7 +81,7 @@ fn after_older_of(options: &OpenOptions, marks: bool) -> Recorded {
     medium
 }
 
-/// What is wrong with a new store whose process is killed.
+/// Deviations in a new store after its process is killed.
 fn wrong_after_kill(medium: &Recorded, options: &OpenOptions, downwards: bool) -> Vec<String> {
     let mut new = open(medium, options);
     fill(&mut new, NEW, "new", downwards);
@@ -92,8 +92,8 @@ fn wrong_after_kill(medium: &Recorded, options: &OpenOptions, downwards: bool) -
     wrong(&mut open(&left, options), NEW, "new")
 }
 
-/// Acknowledged pages were lost, those of the older store came back, and a check said that all was
-/// well: both stores count their erases from one, so their generations are the same.
+/// Regression: acknowledged pages were lost, pages of the older store came back, and a check found
+/// nothing. Both stores count erases from one, so their generations are equal.
 #[test]
 fn an_older_store_does_not_come_back_in_a_new_one() {
     for marks in [false, true] {
@@ -103,7 +103,7 @@ fn an_older_store_does_not_come_back_in_a_new_one() {
             assert_eq!(found, Vec::<String>::new(), "{marks} {downwards}");
         }
     }
-    // The control: stores without an identity.
+    // Control: stores without an identity.
     let medium = after_older(0, true);
     for downwards in [false, true] {
         let found = wrong_after_kill(&medium.snapshot(), &options(0), downwards);
@@ -111,8 +111,8 @@ fn an_older_store_does_not_come_back_in_a_new_one() {
     }
 }
 
-/// A page of another store was taken for a torn one of this store. In a store that was always
-/// closed that is damage.
+/// Regression: a page of another store counted as a torn page of this store. In a store that was
+/// always closed that would be damage.
 #[test]
 fn pages_of_an_older_store_are_blank_and_not_damaged() {
     let medium = after_older(1, true);
@@ -124,7 +124,7 @@ fn pages_of_an_older_store_are_blank_and_not_damaged() {
     assert!(report.is_well() && report.torn == 0, "{report:?}");
 }
 
-/// A medium that holds noise behind its first two pages.
+/// A medium with noise after its first two pages.
 fn noisy(bytes: u64) -> Recorded {
     let mut dice = Dice(7);
     let mut noise: Vec<u8> = (0..bytes).map(|_| dice.below(256) as u8).collect();
@@ -134,7 +134,7 @@ fn noisy(bytes: u64) -> Recorded {
     medium
 }
 
-/// Noise where marks are to be was damage, if the new store did not clear it.
+/// Regression: noise in place of marks was reported as damage unless the new store cleared it.
 #[test]
 fn noise_on_a_medium_is_neither_damage_nor_a_store() {
     let medium = noisy(MEDIUM);
@@ -154,7 +154,7 @@ fn noise_on_a_medium_is_neither_damage_nor_a_store() {
     assert_eq!(wrong(&mut again, NEW, "new"), Vec::<String>::new());
 }
 
-/// A superblock must not speak of blocks before what was there instead of their marks is gone.
+/// A superblock may count blocks only after old data in place of their marks is cleared.
 #[test]
 fn marks_are_cleared_durably_before_a_superblock_counts_their_blocks() {
     let medium = noisy(24 << 20);
@@ -162,7 +162,7 @@ fn marks_are_cleared_durably_before_a_superblock_counts_their_blocks() {
         let head = Superblock::read(medium).expect("it is no other store");
         head.map_or(0, |head| head.superblock.blocks)
     };
-    // Moments at which a superblock with more blocks is written, and not durable.
+    // Moments at which a superblock with more blocks is written but not durable.
     let moments: Arc<Mutex<Vec<Recorded>>> = Arc::default();
     let keeps = Arc::clone(&moments);
     medium.watch(Some(Box::new(move |medium| {
@@ -176,7 +176,7 @@ fn marks_are_cleared_durably_before_a_superblock_counts_their_blocks() {
     let moments = moments.lock().expect("one thread");
     assert!(moments.len() > 3, "it was made, and has grown");
     for (number, moment) in moments.iter().enumerate() {
-        // Of the sectors, those of the superblock are the last eight.
+        // The last eight pending sectors are those of the superblock.
         let alone = Landing::Last(moment.pending() - 8);
         for landing in (0..16)
             .map(Landing::Sectors)
@@ -192,8 +192,8 @@ fn marks_are_cleared_durably_before_a_superblock_counts_their_blocks() {
     }
 }
 
-/// A store that grows over blocks from a later time of its own life: an older copy of it was put
-/// back, which is shorter.
+/// A store grows over blocks from a later time of its own life, after a shorter, older copy of it
+/// was put back.
 #[test]
 fn the_later_life_of_a_store_does_not_come_back_in_an_older_copy_of_it() {
     let medium = Recorded::default();
@@ -230,7 +230,7 @@ fn each_store_that_is_made_has_an_identity_of_its_own() {
     let folder = tempfile::tempdir().expect("a folder");
     let [old, copy, repaired, other] =
         ["old", "copy", "repaired", "other"].map(|name| folder.path().join(name));
-    // As one that an older version of the format made.
+    // Like a store of an older format version.
     let mut store = PageStore::open(&old, &options(0)).expect("a store");
     store.put(1, b"one");
     store.close().expect("a close");
@@ -246,7 +246,7 @@ fn each_store_that_is_made_has_an_identity_of_its_own() {
     assert!(all[0] > 0 && all.windows(2).all(|pair| pair[0] < pair[1]));
 }
 
-/// Where both superblocks are lost the marks say whose blocks are whose.
+/// If both superblocks are lost, the marks show which store owns a block.
 #[test]
 fn a_store_without_superblocks_is_salvaged_without_the_older_one_behind_it() {
     for [older, newer] in [[1, 2], [0, 2]] {
@@ -272,8 +272,8 @@ fn a_store_without_superblocks_is_salvaged_without_the_older_one_behind_it() {
     }
 }
 
-/// An encrypted store has a data key of its own, so that nothing of an older one can come back. By
-/// the identity it is no damage either.
+/// An encrypted store has its own data key, so no old data can come back. Its identity also keeps
+/// old pages from counting as damage.
 #[cfg(feature = "encryption")]
 #[test]
 fn an_older_store_is_no_damage_under_encryption() {
@@ -291,13 +291,13 @@ fn an_older_store_is_no_damage_under_encryption() {
         again.check().expect("it reads").torn
     };
     assert_eq!(torn([1, 2]), 0);
-    // The control.
+    // Control: equal identities.
     assert!(torn([0, 0]) > 0);
     let medium = noisy(MEDIUM);
     let mut new = open(&medium, &locked(2, 2));
     fill(&mut new, NEW, "new", false);
     assert_eq!(wrong(&mut new, NEW, "new"), Vec::<String>::new());
-    // Its marks say that they are of a store as well.
+    // The marks of an encrypted store carry its identity as well.
     new.close().expect("a close");
     medium.write_at(0, &[0; 2 * 4096]).expect("memory");
     for options in [options(3), locked(3, 2)] {

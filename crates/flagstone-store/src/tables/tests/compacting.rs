@@ -1,11 +1,11 @@
-//! Tables that are compacted, whatever they hold, in a store that is full, and beside others.
+//! Compaction of tables with any contents, in a full store, and beside other transactions.
 
 use super::*;
 use crate::medium::{Disk, Recorded};
 use flagstone::mistakes::Mistaken;
 use std::os::unix::fs::MetadataExt;
 
-/// Values in leaves, in pages of their own, and in so many that other pages list them.
+/// Values in leaves, in pages of their own, and so long that other pages list their pages.
 fn value(n: u16) -> Vec<u8> {
     let len = match n % 100 {
         0 => 700_000,
@@ -32,7 +32,7 @@ fn fill(store: &Store, rows: u16) {
     }
 }
 
-/// Deletes all rows but one in so many.
+/// Deletes all rows but every `kept`-th.
 fn thin_out(store: &Store, rows: u16, kept: u16) {
     for (name, _) in KINDS {
         let mut tx = store.write().expect("a turn");
@@ -57,8 +57,8 @@ fn assert_rows(store: &Store, rows: u16, kept: u16) {
     }
 }
 
-/// Fails if the store needs the room that it needed before, if a page is lost or used twice, or if
-/// a value that other pages list is another one.
+/// Fails if the store does not shrink, if a page is lost or used twice, or if a value whose pages
+/// other pages list has changed.
 #[test]
 fn what_is_left_of_tables_has_the_lowest_pages() {
     for kept in [1, 2, 50, 500] {
@@ -68,7 +68,7 @@ fn what_is_left_of_tables_has_the_lowest_pages() {
         let end = store.compact().expect("room");
         assert_eq!(end, store.held() as u64, "one of {kept} is left");
         assert_rows(&store, 1_000, kept);
-        // Parents that have merged may have brought a few leaves beside each other.
+        // Merged parents may have made a few leaves neighbours.
         let again = store.compact().expect("room");
         assert!(
             (end - end / 100..=end).contains(&again),
@@ -102,7 +102,7 @@ fn a_full_store_is_compacted_a_few_pages_at_a_time() {
     assert_eq!(left, u64::from(more.div_ceil(4)));
 }
 
-/// Snapshots keep what they see, and a thread writes between the parts.
+/// Snapshots keep their view, and a thread writes between the steps.
 #[test]
 fn others_read_and_write_while_tables_are_compacted() {
     let store = store();
@@ -136,12 +136,12 @@ fn others_read_and_write_while_tables_are_compacted() {
     assert_value(seen.get(&number(201)), value(201));
 }
 
-/// Rows of tables from which scattered ones are deleted.
+/// Rows of tables from which scattered rows are deleted.
 struct Scattered {
     kind: TableKind,
     rows: u32,
     key: fn(u32) -> Vec<u8>,
-    /// Bytes of a value.
+    /// Length of a value in bytes.
     len: fn(u32) -> usize,
 }
 
@@ -153,7 +153,7 @@ fn alike(n: u32) -> Vec<u8> {
     [&[b'a'; 200][..], &n.to_be_bytes()].concat()
 }
 
-/// Keys between which nothing shorter than a whole one tells nodes apart: inner nodes have few.
+/// Keys that only their full length tells apart, so inner nodes hold few.
 fn wide(n: u32) -> Vec<u8> {
     [&n.to_be_bytes()[..], &[b'w'; 400][..], &n.to_be_bytes()].concat()
 }
@@ -190,13 +190,13 @@ impl Scattered {
         vec![n as u8; (self.len)(n)]
     }
 
-    /// Whether a row stays where about one of `kept` does.
+    /// Whether a row stays, if about one row of `kept` does.
     fn stays(n: u32, kept: u32) -> bool {
         n.wrapping_mul(2_654_435_761) >> 8 < (1 << 24) / kept
     }
 
-    /// Fills a table in a scattered order and deletes most rows again. Returns the bytes of what is
-    /// left.
+    /// Fills a table in a scattered order, then deletes most rows. Returns the bytes of the
+    /// remaining rows.
     fn play(&self, store: &Store, kept: u32) -> u64 {
         let mut live = 0;
         for first in (0..self.rows).step_by(10_000) {
@@ -246,7 +246,7 @@ impl Scattered {
     }
 }
 
-/// Twice what is live, and a megabyte: the bound of a file that was compacted.
+/// Twice the live bytes and a megabyte: the bound of a compacted file.
 fn bound(live: u64) -> u64 {
     2 * live + (1 << 20)
 }
@@ -269,14 +269,14 @@ impl InFile {
         }
     }
 
-    /// Bytes that the file takes.
+    /// Bytes allocated to the file.
     fn bytes(&self) -> u64 {
         let file = self.folder.path().join("store").metadata();
         file.expect("a file").blocks() * 512
     }
 }
 
-/// Fails if nodes stay as sparse as deletions leave them, or if rows are lost on the way.
+/// Fails if nodes stay sparse, or if rows are lost on the way.
 #[test]
 fn what_is_left_of_scattered_rows_takes_twice_its_bytes_at_most() {
     let mut above = 0;
@@ -301,8 +301,8 @@ fn what_is_left_of_scattered_rows_takes_twice_its_bytes_at_most() {
     assert!(above > 0, "no control is above the bound");
 }
 
-/// An open store that is idle comes within the bound as well. Fails if idle work leaves tables as
-/// they are, goes on for ever, or has the same to do again.
+/// An open, idle store reaches the bound as well. Fails if idle work leaves tables as they are,
+/// never ends, or repeats the same work.
 #[test]
 fn idle_work_compacts_sparse_tables() {
     for scattered in &SCATTERED {
@@ -327,8 +327,8 @@ fn idle_work_compacts_sparse_tables() {
     }
 }
 
-/// Fails if idle work waits for a transaction or takes a snapshot's pages, or if tables stay where
-/// they are once both are gone.
+/// Fails if idle work waits for a transaction or takes a snapshot's pages, or if tables stay sparse
+/// once both are gone.
 #[test]
 fn idle_work_leaves_writers_and_snapshots_alone() {
     let store = store();

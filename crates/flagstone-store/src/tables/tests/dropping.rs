@@ -1,4 +1,4 @@
-//! Large tables that are dropped: on stores that are full, and with the power cut at each step.
+//! Dropping large tables: on full stores, and with the power cut at each step.
 
 use super::*;
 use crate::medium::{Landing, Recorded};
@@ -12,7 +12,7 @@ fn open(medium: &Recorded, mistake: Option<Mistake>) -> Store {
     Store::mistaken(Box::new(medium.clone()), &options, mistake.into()).expect("a store")
 }
 
-/// Inserts into a table until the store is full. Returns how many pairs it has then.
+/// Inserts into a table until the store is full. Returns the number of pairs.
 fn fill(store: &Store, table: &str) -> u64 {
     let value = |n: u64| vec![n as u8; [100, 900, 3_000, 60_000][n as usize % 4]];
     for round in 0.. {
@@ -70,7 +70,7 @@ fn a_full_store_drops_a_large_table_and_has_its_room() {
             commit.wait().expect("durable");
             assert!(store.held() < 10, "{} of {held}", store.held());
         } else {
-            // With a writer there, its pages are left to the next one.
+            // While there is a writer, its pages are left to the next transaction.
             let writer = store.write().expect("a turn");
             std::thread::scope(|scope| {
                 let waiting = scope.spawn(|| commit.wait());
@@ -83,7 +83,7 @@ fn a_full_store_drops_a_large_table_and_has_its_room() {
         let read = store.read().expect("a snapshot");
         assert!(matches!(read.table("large"), Err(StoreError::NoTable(_))));
         drop(read);
-        // A second one of that name is another table, and there is room for it.
+        // A second table of that name is new, and there is room for it.
         let again = fill(&store, "large");
         assert!(again + 32 > pairs, "{again} of {pairs}");
         store.check().expect("each page is used once or free");
@@ -95,8 +95,8 @@ fn a_full_store_drops_a_large_table_and_has_its_room() {
     }
 }
 
-/// Drops the table of a full store, and cuts the power at each operation of the medium. Returns how
-/// many cuts there were, how many left a table half dropped, and what was wrong after any.
+/// Drops the table of a full store, and cuts the power at each operation of the medium. Returns the
+/// number of cuts, how many left a half-dropped table, and the errors found after any.
 fn cut_a_drop(mistake: Option<Mistake>) -> (u64, u64, Vec<String>) {
     let (medium, store, pairs) = full(mistake);
     let moments = Arc::new(Mutex::new(Vec::new()));
@@ -131,7 +131,7 @@ fn cut_a_drop(mistake: Option<Mistake>) -> (u64, u64, Vec<String>) {
             let store = open(&left, mistake);
             let is_there = names(&store).contains(&"large".to_string());
             halves += u64::from(!is_there && store.held() > 10);
-            // Whoever writes next goes on with it.
+            // The next writer continues the drop.
             let wrote = store.insert("small", b"another", b"value");
             let found = match (wrote, is_there) {
                 (Ok(_), false) if store.held() > 10 => Err("pages are left".into()),
@@ -159,7 +159,7 @@ fn a_cut_leaves_a_table_or_none_and_what_is_half_dropped_goes() {
     assert_eq!(wrong, [""; 0]);
 }
 
-/// A control: pages are lost to which nothing leads any more.
+/// Control: unreferenced pages are lost.
 #[test]
 fn a_table_that_loses_its_root_first_loses_pages_after_a_cut() {
     let (cuts, _, wrong) = cut_a_drop(Some(Mistake::DropsRootFirst));

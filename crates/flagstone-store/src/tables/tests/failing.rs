@@ -1,4 +1,4 @@
-//! Tables under several threads, without room, and on pages that are damaged.
+//! Tables under several threads, without room, and on damaged pages.
 
 use super::*;
 use crate::medium::{Call, Failing, Fault, Landing, Medium, Recorded};
@@ -38,7 +38,7 @@ fn what_a_transaction_has_read_that_is_rolled_back_or_dropped_is_durable() {
         let mut tx = store.write().expect("a turn");
         let found = tx.table("users").expect("a table").get(b"bea");
         assert!(found.expect("a table").is_some());
-        // The control: it was read, and a cut still takes it back.
+        // Control: it was read, and a cut still loses it.
         assert!(!survives());
         if drops {
             drop(tx);
@@ -78,7 +78,7 @@ fn threads_take_turns_and_no_reader_sees_half_of_a_transaction() {
                         _ => {
                             let commit = tx.commit_later().expect("it is taken");
                             commit.wait().expect("durable");
-                            // What was waited for is what readers see.
+                            // Commits that were waited for are visible to readers.
                             let read = store.read().expect("a snapshot");
                             let wanted = *wanted.first_chunk().expect("eight bytes");
                             assert!(counter(&read, "ones") >= i64::from_le_bytes(wanted));
@@ -109,7 +109,7 @@ fn what_finds_no_room_is_gone_and_the_store_goes_on() {
     };
     insert(b"first", 10).expect("room").wait().expect("durable");
     let large = insert(b"large", 4 << 20).expect("it is taken");
-    // The next transaction builds on the large one, and goes with it.
+    // The next transaction builds on the large one, and fails with it.
     let behind = insert(b"behind", 10).expect("it is taken");
     assert!(matches!(large.wait(), Err(StoreError::Full(_))));
     assert!(matches!(behind.wait(), Err(StoreError::Full(_))));
@@ -138,7 +138,7 @@ fn what_finds_no_room_is_gone_and_the_store_goes_on() {
     assert_eq!(found(&store).len(), 3);
 }
 
-/// The store of the test before asks for room, as stores do: the one that does not fit fails alone.
+/// As in the previous test, but commits check for room: only the one that does not fit fails.
 #[test]
 fn a_commit_that_does_not_fit_fails_alone() {
     let (store, _) = bounded_that_asks(2 << 20);
@@ -158,7 +158,7 @@ fn a_commit_that_does_not_fit_fails_alone() {
     store.close().expect("nothing was lost");
 }
 
-/// Fails if the error of a group goes to those alone who wait for a ticket of it.
+/// Fails if only those who wait for a ticket of a group get the error of the group.
 #[test]
 fn a_close_says_that_a_commit_is_lost_that_nobody_waited_for() {
     for is_dropped in [true, false] {
@@ -186,7 +186,7 @@ fn a_close_says_that_a_commit_is_lost_that_nobody_waited_for() {
     }
 }
 
-/// Fails if a table is changed whatever its height: with none its pages would be lost.
+/// Fails if a table with an invalid height is changed: with height 0 its pages would be lost.
 #[test]
 fn a_table_of_a_height_that_cannot_be_is_named_and_not_changed() {
     for height in [0, 65, 255] {
@@ -211,13 +211,13 @@ fn a_table_of_a_height_that_cannot_be_is_named_and_not_changed() {
     }
 }
 
-/// Closes a store while a call of the medium fails, counted from the begin of the close. Returns
-/// the calls of the close, and its end.
+/// Closes a store while medium call number `call` of the close fails. Returns the calls of the
+/// close, and its result.
 fn close_while_one_fails(call: Option<u64>) -> (Vec<Call>, Result<(), StoreError>) {
     let medium = Failing::on(Recorded::default());
     let store = Store::on(Box::new(medium.clone()), &OpenOptions::default());
     let store = store.expect("a new store");
-    // So much that the close leaves tables for the next opening.
+    // Enough data for the close to leave tables for the next opening.
     for n in 0..400 {
         store.insert("t", &number(n), &[1; 1000]).expect("room");
     }
@@ -228,7 +228,7 @@ fn close_while_one_fails(call: Option<u64>) -> (Vec<Call>, Result<(), StoreError
     (medium.calls().split_off(before), closed)
 }
 
-/// Fails if what is below the tables is closed by nobody who says what fails.
+/// Fails if errors of layers below the tables are lost in a close.
 #[test]
 fn a_close_says_which_of_its_writes_and_syncs_failed() {
     let (calls, closed) = close_while_one_fails(None);
@@ -245,8 +245,8 @@ fn a_close_says_which_of_its_writes_and_syncs_failed() {
     assert!(failed >= 4, "{calls:?}");
 }
 
-/// A store on a medium with an end, whose commits do not ask for room: one that finds none takes
-/// its group with it.
+/// A store on a bounded medium whose commits do not check for room: a commit that finds none fails
+/// with its group.
 fn bounded(bytes: u64) -> (Store, Recorded) {
     let (store, medium) = bounded_that_asks(bytes);
     store.ask_for_no_room();
@@ -268,13 +268,13 @@ fn long_name(n: usize) -> String {
     format!("{n:03}/{}", "a name that is long ".repeat(10))
 }
 
-/// Inserts a value that finds no room where there are two mebibytes.
+/// Inserts a value that does not fit into two mebibytes.
 fn insert_too_much(tx: &mut WriteTx) {
     let mut table = tx.table("t").expect("a table");
     table.insert(b"large", &vec![7; 4 << 20]).expect("memory");
 }
 
-/// Fails if the root of the catalog is not read again after a group that found no room.
+/// Fails if the catalog root is not reread after a group that found no room.
 #[test]
 fn the_catalog_goes_back_to_the_root_that_it_had_before_a_group_without_room() {
     let (store, medium) = bounded(2 << 20);
@@ -284,7 +284,7 @@ fn the_catalog_goes_back_to_the_root_that_it_had_before_a_group_without_room() {
         tables.map(|(name, _)| name).collect()
     };
     store.insert("t", b"first", b"1").expect("room");
-    // So many names need several leaves: the root of the catalog moves.
+    // These names need several leaves, so the root of the catalog moves.
     let mut tx = store.write().expect("a turn");
     for n in 0..60 {
         tx.table(&long_name(n)).expect("a new table");
@@ -300,7 +300,7 @@ fn the_catalog_goes_back_to_the_root_that_it_had_before_a_group_without_room() {
     tx.commit().expect("room");
     store.check().expect("each page is used once or free");
     assert_eq!(names(&store), ["later", "t"]);
-    // The other way round: the catalog has several levels, and a group that fails takes them away.
+    // The reverse: the catalog has several levels, and a failing group removes them.
     medium.give_at_most(None);
     let mut tx = store.write().expect("a turn");
     for n in 0..60 {
@@ -321,7 +321,7 @@ fn the_catalog_goes_back_to_the_root_that_it_had_before_a_group_without_room() {
     store.check().expect("each page is used once or free");
 }
 
-/// Fails if numbers of keys that a group without room has left are not forgotten.
+/// Fails if key counts of a group without room are kept.
 #[test]
 fn keys_that_found_no_room_are_not_counted() {
     let (store, medium) = bounded(2 << 20);
@@ -366,7 +366,7 @@ fn what_fails_half_way_stops_the_transaction_until_it_is_rolled_back() {
     }
     tx.commit().expect("durable");
     drop(store);
-    // Rows of table b are damaged wherever they lie; the pages of table a are whole.
+    // Damages rows of table b wherever they lie; the pages of table a stay intact.
     let bytes = medium.to_vec();
     let mut damaged = 0;
     for (at, sector) in bytes.chunks(512).enumerate() {

@@ -1,5 +1,4 @@
-//! Tables of which a page is damaged: what is read around the damage, and how they go on without
-//! it.
+//! Tables with a damaged page: reading around the damage, and continuing without it.
 
 use super::*;
 use crate::medium::{Landing, Recorded};
@@ -15,12 +14,12 @@ const TABLES: [(&str, TableKind); 3] = [
     ("wide", TableKind::Ordered),
 ];
 
-/// What is done to a page.
+/// How a page is damaged.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Damage {
     /// Its checksum is wrong.
     Rot,
-    /// It holds nothing, as in a store that knows nothing of what a lost page had.
+    /// The page is empty, as in a store whose lost page is unknown.
     Nothing,
 }
 
@@ -64,7 +63,7 @@ fn whole() -> Vec<u8> {
     medium.to_vec()
 }
 
-/// The bytes of a medium of which a page of the store is damaged.
+/// The bytes of a medium with one damaged page.
 fn damaged(whole: &[u8], at: Lpn, damage: Damage) -> Vec<u8> {
     const MARK: &[u8] = b"the bytes of a page whose checksum will be wrong";
     let medium = Recorded::with(whole);
@@ -86,7 +85,7 @@ fn damaged(whole: &[u8], at: Lpn, damage: Damage) -> Vec<u8> {
     bytes
 }
 
-/// What an iterator gives: pairs, and the keys that are lost.
+/// Collects what an iterator yields: pairs, and lost keys.
 fn gathered(range: impl Iterator<Item = Result<Pair, StoreError>>) -> (Map, Vec<LostKeys>) {
     let (mut found, mut gaps) = (Map::new(), Vec::new());
     for pair in range {
@@ -99,7 +98,7 @@ fn gathered(range: impl Iterator<Item = Result<Pair, StoreError>>) -> (Map, Vec<
     (found, gaps)
 }
 
-/// Whether a key may be in a gap, by the place where its table has it.
+/// Whether a key may be in a gap. Hashed tables compare hashes.
 fn is_within(key: &[u8], gap: &LostKeys) -> bool {
     let hash = hashed::hash(key);
     let place = match gap.kind {
@@ -109,7 +108,7 @@ fn is_within(key: &[u8], gap: &LostKeys) -> bool {
     place >= &gap.from[..] && gap.to.as_ref().is_none_or(|to| place < &to[..])
 }
 
-/// Reads a table around its damage, and holds that against what it had.
+/// Reads a table around its damage, and compares it with its original contents.
 fn read_around(store: &Store, name: &str, context: &str) -> (Map, Vec<LostKeys>) {
     let all = rows(name);
     let table = table_of(store, name);
@@ -149,7 +148,7 @@ fn assert_holds(store: &Store, name: &str, rows: &Map, context: &str) {
     }
 }
 
-/// The pages of tables: without the head, the catalog, and most pages of the longest value.
+/// The pages of tables: without head and catalog, and without most pages of the longest value.
 fn pages_of_tables(whole: &[u8]) -> Vec<Lpn> {
     let medium = Box::new(Memory::with(whole.to_vec()));
     let mut pages = PageStore::on(medium, &OpenOptions::existing()).expect("a store");
@@ -163,8 +162,8 @@ fn pages_of_tables(whole: &[u8]) -> Vec<Lpn> {
     held[2..].iter().copied().filter(is_needed).collect()
 }
 
-/// Fails if an iterator ends at a damaged page, names other keys than those that are lost, or none;
-/// and if a table that is given up, cleared or dropped leads to what it should not, or keeps pages.
+/// Fails if an iterator ends at a damaged page, or names wrong lost keys; and if a table that is
+/// given up, cleared or dropped leads to wrong pages, or keeps pages.
 #[test]
 fn tables_are_read_around_a_damaged_page_and_go_on_without_it() {
     let whole = whole();
@@ -200,7 +199,7 @@ fn tables_are_read_around_a_damaged_page_and_go_on_without_it() {
         assert_eq!(given_up.expect("damage alone"), gaps, "{context}");
         tx.commit().expect("room");
         assert_holds(&store, name, &found, &context);
-        // All that is lost can be written again.
+        // All lost keys can be written again.
         let mut tx = store.write().expect("a turn");
         for (key, value) in &rows(name) {
             let mut table = tx.table(name).expect("a table");
@@ -236,7 +235,7 @@ fn tables_are_read_around_a_damaged_page_and_go_on_without_it() {
     );
 }
 
-/// Fails if a range tells of damage that lies outside of it.
+/// Fails if a range reports damage outside of it.
 #[test]
 fn a_range_tells_of_the_damage_within_it_alone() {
     let whole = whole();
@@ -260,7 +259,7 @@ fn a_range_tells_of_the_damage_within_it_alone() {
             let (_, gaps) = gathered(range.expect("it is ordered").rev());
             assert_eq!(gaps, [], "page {at}");
         }
-        // From both ends in turn it is told once.
+        // From both ends alternately, it is reported once.
         let (mut range, mut told, mut pairs) = (table.iter(), 0, 0);
         while let Some(pair) = if pairs % 2 == 0 {
             range.next()
@@ -274,8 +273,8 @@ fn a_range_tells_of_the_damage_within_it_alone() {
     }
 }
 
-/// Fails if a key whose value is lost cannot get another one, or a key in a lost leaf gets one as
-/// if nothing were lost with it.
+/// Fails if a key with a lost value cannot be overwritten, or if a key in a lost leaf can be set as
+/// if nothing else were lost with it.
 #[test]
 fn a_lost_value_is_overwritten_and_a_lost_leaf_says_what_to_do() {
     let whole = whole();
@@ -305,7 +304,7 @@ fn a_lost_value_is_overwritten_and_a_lost_leaf_says_what_to_do() {
     assert!(values > 20 && leaves > 0, "{values}, {leaves}");
 }
 
-/// The pages of the widest table of which each led to several others that only it knows.
+/// Inner pages of the table `wide`, each the only reference to several other pages.
 fn inner_pages(whole: &[u8]) -> Vec<Lpn> {
     let is_inner = |at: &Lpn| {
         let store = open(&damaged(whole, *at, Damage::Rot));
@@ -316,8 +315,8 @@ fn inner_pages(whole: &[u8]) -> Vec<Lpn> {
     pages.filter(is_inner).collect()
 }
 
-/// Fails if a store that is closed, or cut, while a damaged table is dropped forgets the pages that
-/// only damaged ones led to.
+/// Fails if a store that is closed or cut while a damaged table is dropped forgets the pages that
+/// only damaged pages referenced.
 #[test]
 fn pages_that_only_damaged_ones_led_to_go_after_a_cut() {
     let whole = whole();
@@ -364,7 +363,7 @@ fn table_names(store: &Store) -> Vec<String> {
     tables.map(|(name, _)| name).collect()
 }
 
-/// As long as another table is damaged, nobody can tell which pages these are.
+/// While another table is damaged, these pages cannot be determined.
 #[test]
 fn pages_that_cannot_be_told_yet_go_once_no_table_is_damaged() {
     let whole = whole();

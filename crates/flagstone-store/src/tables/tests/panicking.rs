@@ -1,5 +1,5 @@
-//! Writes that would wait for ever: after a thread that panics while it writes, and in a
-//! transaction of the same thread.
+//! Writes that could wait forever: after a thread panics while it writes, and in a transaction of
+//! the same thread.
 
 use super::*;
 use crate::medium::{Medium, Recorded};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// A medium whose next write panics once that is asked for.
+/// A medium whose next write panics on demand.
 #[derive(Clone, Default)]
 struct Panicking {
     below: Recorded,
@@ -25,10 +25,10 @@ impl Medium for Panicking {
     }
 }
 
-/// What a call in another thread returns: nothing if it panics.
+/// The result of a call in another thread; `None` if it panics.
 ///
 /// # Panics
-/// The call waits for ever.
+/// The call does not return in time.
 #[track_caller]
 fn in_time<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (tell, told) = mpsc::channel();
@@ -40,7 +40,7 @@ fn in_time<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Opti
     }
 }
 
-/// Calls that write end with this error, each in a thread of its own.
+/// Asserts that writing calls, each in a thread of its own, end with this error.
 #[track_caller]
 fn assert_all_hear(store: &Store) {
     for _ in 0..3 {
@@ -79,7 +79,7 @@ fn a_panic_at_the_begin_of_a_transaction_leaves_nobody_waiting() {
     tx.commit().expect("room");
     let mut tx = store.write().expect("a turn");
     tx.drop_table("large").expect("it is there");
-    // Its pages go when the next transaction begins, which has the writer then.
+    // Its pages are freed when the next transaction begins, which then has the writer.
     tx.commit_later().expect("room").wait().expect("durable");
     medium.panics.store(true, Ordering::SeqCst);
     let other = store.clone();
@@ -95,7 +95,7 @@ fn a_panic_at_the_begin_of_a_transaction_leaves_nobody_waiting() {
 
 #[test]
 fn a_panic_between_the_calls_of_a_transaction_rolls_it_back() {
-    // The control: such a panic loses nothing, and others go on.
+    // Control: such a panic loses nothing, and others continue.
     let store = store();
     let other = store.clone();
     let panicked = in_time(move || {
@@ -140,7 +140,7 @@ fn a_write_within_a_write_of_the_same_thread_is_an_error() {
 
 #[test]
 fn a_transaction_that_went_to_another_thread_is_waited_for() {
-    // The control: a thread that waits for another one goes on once that one ends.
+    // Control: a thread that waits for another one continues once that one ends.
     let store = store();
     let mut tx = store.write().expect("a turn");
     let (used, is_used) = mpsc::channel();

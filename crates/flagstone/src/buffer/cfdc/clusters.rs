@@ -1,8 +1,8 @@
-//! The dirty clusters of CFDC: which pages they have, and which has the smallest P(c).
+//! The dirty clusters of CFDC: their pages, and the cluster with the smallest P(c).
 //!
-//! P(c) changes with time, but not the order among clusters of the same shape (n, IPD): of these
-//! the one with the smallest timestamp has the smallest P(c). So clusters are sorted by shape and
-//! timestamp, and a choice compares the first of each shape.
+//! P(c) changes with time. Among clusters of equal shape (n, IPD) the order is constant: the one
+//! with the smallest timestamp has the smallest P(c). So clusters are sorted by shape and
+//! timestamp, and a choice compares the first one of each shape.
 
 use super::super::FrameId;
 use super::super::list::Links;
@@ -15,13 +15,13 @@ use std::collections::BTreeSet;
 
 pub(super) struct Clusters {
     links: Links,
-    /// The page in each frame of a cluster.
+    /// Pages of the cluster.
     pages: Vec<Lpn>,
     cluster_pages: u32,
     clusters: FxHashMap<u32, Cluster>,
-    /// Clusters that no page was taken from yet, as (ts, number).
+    /// Clusters that have lost no page to eviction yet, as (ts, number).
     shapes: BTreeMap<Shape, BTreeSet<(u64, u32)>>,
-    /// The others, whose P(c) is zero.
+    /// Clusters being drained, whose P(c) is zero.
     drained: BTreeSet<(u64, u32)>,
     /// The paper's globaltime.
     time: u64,
@@ -35,7 +35,7 @@ struct Cluster {
     is_drained: bool,
 }
 
-/// What P(c) depends on beside time.
+/// The inputs of P(c) other than time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Shape {
     len: u32,
@@ -58,8 +58,8 @@ fn priority(shape: Shape, ts: u64, time: u64) -> (u64, u128) {
     (ipd, u128::from(shape.len).pow(2) * u128::from(age))
 }
 
-/// Compares two fractions. IPD and n are bounded by a cluster's pages: the products are far from
-/// the limit.
+/// Compares two fractions. IPD and n are bounded by a cluster's pages, so the products cannot
+/// overflow.
 fn compare(a: (u64, u128), b: (u64, u128)) -> Ordering {
     (u128::from(a.0) * b.1).cmp(&(u128::from(b.0) * a.1))
 }
@@ -77,7 +77,7 @@ impl Clusters {
         }
     }
 
-    /// A dirty page enters its cluster.
+    /// Adds a dirty page to its cluster.
     pub(super) fn push(&mut self, frame: FrameId, at: Lpn) {
         let number = at.0 / self.cluster_pages;
         let mut cluster = self.take(number).unwrap_or(Cluster {
@@ -95,7 +95,7 @@ impl Clusters {
         self.time += 1;
     }
 
-    /// A page leaves its cluster, `promoted` if by a hit.
+    /// Removes a page from its cluster; `promoted` if because of a hit.
     pub(super) fn remove(&mut self, frame: FrameId, at: Lpn, promoted: bool) {
         let number = at.0 / self.cluster_pages;
         let mut cluster = self.take(number).expect("a cluster for each of its pages");
@@ -117,7 +117,7 @@ impl Clusters {
         }
     }
 
-    /// The oldest page that may go, of the cluster with the smallest P(c) that has one.
+    /// The oldest page that `may` allows in the cluster with the smallest P(c) that has one.
     pub(super) fn victim(&mut self, may: &mut dyn FnMut(FrameId) -> bool) -> Option<FrameId> {
         for (_, number) in &self.drained {
             let mut pages = self.links.iter(&self.clusters[number].list);
@@ -150,7 +150,7 @@ impl Clusters {
         Some(frame)
     }
 
-    /// Takes a cluster out, to be changed.
+    /// Removes a cluster from the sorted sets, so that it can be changed.
     fn take(&mut self, number: u32) -> Option<Cluster> {
         let cluster = self.clusters.remove(&number)?;
         let key = (cluster.ts, number);
@@ -213,7 +213,7 @@ impl Clusters {
         Ok(())
     }
 
-    /// IPD, n, ts, and globaltime of a cluster; for the worked examples.
+    /// IPD, n, ts, and globaltime of a cluster, for the worked examples.
     #[cfg(test)]
     pub(super) fn facts(&self, number: u32) -> (u64, usize, u64, u64) {
         let cluster = &self.clusters[&number];

@@ -100,7 +100,7 @@ impl Cfdc {
         })
     }
 
-    /// The page comes to the young end of the working region, whose oldest page makes room.
+    /// Inserts a page at the young end of the working region. Demotes its oldest page if full.
     fn enter(&mut self, frame: FrameId) {
         self.pages[frame.index()].place = Place::Working;
         self.links.push_back(&mut self.working, frame);
@@ -122,7 +122,7 @@ impl Cfdc {
         }
     }
 
-    /// The page leaves where it is; `promoted` if by a hit.
+    /// Removes a page from its region; `promoted` if because of a hit.
     fn leave(&mut self, frame: FrameId, promoted: bool) {
         let page = self.pages[frame.index()];
         match page.place {

@@ -1,14 +1,14 @@
-//! CFDC against a model that computes P(c) of each cluster from scratch, and worked examples.
+//! Compares CFDC with a model that recomputes P(c) of each cluster, and with worked examples.
 
 use super::super::history;
 use super::*;
 use std::collections::BTreeMap;
 
-/// What a wrong model does wrong.
+/// The defect of a wrong model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wrong {
     Nothing,
-    /// IPD is 1 always, as in public code.
+    /// IPD is always 1, as in public code.
     Ipd,
     /// A cluster that was chosen is no longer drained.
     Drain,
@@ -19,7 +19,7 @@ enum Wrong {
 struct Naive {
     working: Vec<FrameId>,
     clean: Vec<FrameId>,
-    /// Pages, ts, whether it is drained.
+    /// Pages, ts, and whether the cluster is being drained.
     clusters: BTreeMap<u32, (Vec<FrameId>, u64, bool)>,
     pages: BTreeMap<FrameId, (Lpn, bool)>,
     working_max: usize,
@@ -79,7 +79,7 @@ impl Naive {
         }
     }
 
-    /// P(c), in a float that is exact enough here.
+    /// P(c) as a float, which is precise enough here.
     fn priority(&self, (pages, ts, is_drained): &(Vec<FrameId>, u64, bool)) -> f64 {
         if *is_drained && self.wrong != Wrong::Drain {
             return 0.0;
@@ -124,7 +124,7 @@ impl Policy for Naive {
             .iter()
             .map(|(&number, cluster)| (self.priority(cluster), cluster.1, number))
             .collect();
-        // Rounding may tell equals apart; nothing that differs is as close.
+        // Rounding may separate equal values; different values are never this close.
         order.sort_by(|a, b| {
             let close = (a.0 - b.0).abs() < 1e-12;
             let by_priority = a.0.total_cmp(&b.0);
@@ -171,7 +171,7 @@ fn wrong_models_are_found_out_d3() {
     }
 }
 
-/// A pool of 100 frames with one in the working region: what comes in is demoted by what follows.
+/// A pool of 100 frames with one frame in the working region: each page is demoted by the next.
 /// Frames have the numbers of their pages.
 fn filled(dirty: &[u32]) -> Cfdc {
     let mut cfdc = Cfdc::new(100, &settings((16, 99))).expect("numbers");
@@ -188,7 +188,7 @@ fn ipd_is_summed_in_the_order_of_arrival() {
     let cfdc = filled(&[3, 9, 4, 40]);
     let (ipd, len, ts, time) = cfdc.clusters.facts(0);
     assert_eq!((ipd, len, ts, time), (6 + 5, 3, 0, 4));
-    // In the order of their numbers the distance would be 6.
+    // In the order of page numbers the distance would be 6.
     let (ipd, len, ts, _) = cfdc.clusters.facts(2);
     assert_eq!((ipd, len, ts), (1, 1, 3), "a single page counts 1");
 }
@@ -202,11 +202,11 @@ fn d1_d2_the_cluster_that_is_dense_or_old_goes_first_and_is_drained() {
     assert_eq!(cfdc.clusters.facts(4), (1, 1, 5, 6));
     assert_eq!(cfdc.victim(&mut |_| true), Some(FrameId(40)));
     cfdc.removed(FrameId(40));
-    // By its pages it would be P(2) = 1/3 and the turn of P(0); but it is drained.
+    // By its pages P(2) would be 1/3, so P(0) would be next; but cluster 2 is being drained.
     assert_eq!(cfdc.victim(&mut |_| true), Some(FrameId(41)));
     cfdc.removed(FrameId(41));
     assert_eq!(cfdc.victim(&mut |_| true), Some(FrameId(3)));
-    // A page that joins does not save a cluster that is drained.
+    // A cluster that is being drained stays so when a page joins it.
     cfdc.touched(FrameId(99), false);
     cfdc.inserted(FrameId(5), Lpn(5), true);
     cfdc.inserted(FrameId(98), Lpn(98), false);
@@ -219,11 +219,11 @@ fn d1_d2_the_cluster_that_is_dense_or_old_goes_first_and_is_drained() {
 fn a_promotion_renews_ts_and_a_demotion_keeps_it() {
     let mut cfdc = filled(&[3, 9, 40]);
     assert_eq!(cfdc.clusters.facts(0), (6, 2, 0, 3));
-    // A demotion into a cluster that exists: the timestamp stays, globaltime goes on.
+    // Demotion into an existing cluster: the timestamp stays, globaltime advances.
     cfdc.inserted(FrameId(4), Lpn(4), true);
     cfdc.inserted(FrameId(97), Lpn(97), false);
     assert_eq!(cfdc.clusters.facts(0), (6 + 5, 3, 0, 4));
-    // A hit takes page 9 out: 3 and 4 are neighbours now, and the cluster is young again.
+    // A hit removes page 9: 3 and 4 become neighbours, and the cluster is young again.
     cfdc.touched(FrameId(9), false);
     assert_eq!(
         cfdc.clusters.facts(0),

@@ -1,4 +1,4 @@
-//! FD-buffer against a model with lists that are searched, and what adapts it.
+//! Compares FD-buffer with a model that searches lists, and tests its adaptation.
 
 use super::super::history;
 use super::*;
@@ -6,19 +6,19 @@ use crate::buffer::{PolicyKind, Pool};
 use crate::dice::Dice;
 use std::collections::BTreeMap;
 
-/// Both pools as lists of (frame, page), and both stacks as lists of pages, the oldest first.
+/// Both pools as lists of (frame, page), and both stacks as lists of pages, oldest first.
 #[derive(Default)]
 struct Naive {
     pools: [Vec<(FrameId, Lpn)>; 2],
     stacks: [Vec<Lpn>; 2],
-    /// What the hits still weigh, by pool, distance, and whether it is a write of D.
+    /// Weights of past hits, by pool, distance, and whether the hit is a write in D.
     weights: BTreeMap<(usize, usize, bool), u32>,
     accesses: usize,
     target: usize,
     limit: usize,
     frames: usize,
     costs: (u64, u64),
-    /// A wrong model: a page that is read again leaves D's stack.
+    /// A wrong model: a page that is read back leaves D's stack.
     is_wrong: bool,
 }
 
@@ -41,7 +41,7 @@ impl Naive {
             let (reads, writes) = (i128::from(reads), i128::from(writes));
             let weight = i128::from(weight);
             let size = if pool == 0 { self.frames - n } else { n };
-            // Kinds of hit: a read of C, any of D, and once more a write of D.
+            // Kinds of hit: a read in C, any hit in D, and additionally a write in D.
             let unit = if pool == 1 && write { writes } else { reads };
             if distance > size {
                 cost += weight * unit;
@@ -174,7 +174,7 @@ fn d3_d4_d5_it_chooses_as_two_lists_that_are_searched() {
     history::assert_different(&|frames| pair(frames, true));
 }
 
-/// The target after an epoch of hits at one distance in each pool.
+/// The target after an epoch of hits at one distance per pool.
 fn target(hits: [(u32, usize); 3], read_us: u64, write_us: u64) -> usize {
     let mut histograms = Histograms::new(10);
     let [(clean, at), (dirty, to), (writes, and)] = hits;
@@ -204,8 +204,8 @@ fn d2_a_pool_of_writes_grows_and_one_of_reads_shrinks() {
         let mut pool = Pool::new(64, PolicyKind::FdBuffer, &Settings::new());
         let mut dice = Dice(5);
         for _ in 0..20_000 {
-            // Sixty pages that are written, or read; and now and then one of many of the other
-            // sort.
+            // Sixty pages that are all written or all read, with occasional accesses of the other
+            // kind to many pages.
             let (at, write) = match dice.pick(4) {
                 0 => (Lpn(1_000 + dice.pick(4_000)), !write),
                 _ => (Lpn(dice.pick(60)), write),

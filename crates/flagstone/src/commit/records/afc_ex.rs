@@ -1,19 +1,19 @@
-//! AFC_ex ([FlagCommit] §3.2, §4.3): the first page of a transaction says FALSE until a reprogram
-//! commits it.
+//! AFC_ex ([FlagCommit] §3.2, §4.3): the first page of a transaction has a FALSE flag until a
+//! reprogram commits the transaction.
 //!
 //! ```text
 //! flag   two bits of four cells each: ff FALSE (at first), f0 TRUE, 00 FALSE for good
 //! ```
 //!
-//! A transaction is committed if no flag of it is FALSE. Unlike the page-level AFC this asks for
-//! all its flags, by XID, not for those of a chain: recovery has read them all. So any page may be
-//! moved but the first, and of the pages that an aborted transaction leaves
-//! only one has to be FALSE (`D10`). Pages of a transaction in progress are issued once its first
-//! one is durable, or a cut could leave the others without it.
+//! A transaction is committed if none of its flags is FALSE. Unlike page-level AFC this covers all
+//! its flags, found by XID, not those of a chain: recovery has read them all. So any page but the
+//! first may be moved, and of the pages that an aborted transaction leaves only one must be FALSE
+//! (`D10`). Pages of a transaction in progress are issued once its first one is durable, or a cut
+//! could leave the others without it.
 //!
-//! A transaction is committed as soon as its last FALSE flag is gone. So the erase that takes a
-//! flag of an aborted one waits (`D13`): for the FALSE flag that takes its place, or for the erases
-//! of all other entries.
+//! A transaction counts as committed as soon as its last FALSE flag is gone. So an erase that takes
+//! a flag of an aborted transaction waits (`D13`): for the FALSE flag that replaces it, or for the
+//! erases of all other entries.
 
 use super::book::{self, Owned, Owners};
 use super::versions::Versions;
@@ -29,32 +29,32 @@ pub(super) const INFO: RecordInfo = RecordInfo {
     flag: |flag| if is_true(flag) { "TRUE" } else { "FALSE" },
 };
 
-/// The first entry of a transaction, until it commits; and copies of entries of aborted ones.
+/// The flag of a transaction's first entry until commit, and of copied entries of aborted ones.
 const FALSE_AT_FIRST: u8 = 0xff;
 const TRUE: u8 = 0xf0;
 /// An entry of an aborted transaction.
 const FALSE: u8 = 0x00;
 
-/// As in AFC: each bit by the majority of its four cells.
+/// As in AFC: each bit is decided by the majority of its four cells.
 fn is_true(flag: u8) -> bool {
     (flag >> 4).count_ones() >= 2 && (flag & 0x0f).count_ones() < 2
 }
 
-/// A transaction without a row is committed, or has nothing on flash.
+/// The row of a transaction. One without a row is committed, or has nothing on flash.
 type TxRow = book::TxRow<State>;
 
 #[derive(Debug, Default)]
 struct State {
     aborted: bool,
-    /// The entry that is FALSE until commit; its block stays.
+    /// The entry that is FALSE until commit; its block is not collected.
     first: Option<Member>,
     /// When the first page is durable.
     begun: Nanos,
-    /// When the erases are durable that took entries of it.
+    /// When the erases that removed its entries are durable.
     erased: Nanos,
 }
 
-/// The flag of an entry in a copy of its page.
+/// The flag of an entry in the copy of its page.
 fn flag_of_copy(row: Option<&TxRow>) -> u8 {
     match row {
         Some(row) if row.state.aborted => FALSE_AT_FIRST,

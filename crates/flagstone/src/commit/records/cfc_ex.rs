@@ -9,15 +9,15 @@
 //! dead                 one that is not  reclaimed             -
 //! ```
 //!
-//! A transaction is committed if any flag of it is TRUE, wherever that is (`D5`). Once no live
-//! version has an entry of a transaction, its verdict is never read again: each record of its dead
-//! versions has a newer committed copy, and that copy's verdict is safe by the same rule (`D12`).
-//! Flags of a transaction that is not committed are all FALSE. A flag is handed on once the commit
-//! of its transaction is durable, whatever others do.
+//! A transaction is committed if any of its flags is TRUE, in any page (`D5`). Once no live version
+//! has an entry of a transaction, its verdict is never read again: each record of its dead versions
+//! has a newer committed copy, whose verdict is safe by the same rule (`D12`). Flags of a
+//! transaction that is not committed are all FALSE. A flag is handed on once the commit of its
+//! transaction is durable, regardless of other transactions.
 //!
-//! A committed transaction whose flags are all TRUE is forgotten. A flag of it may still be in
-//! flight then, or a page that took the place of one that said FALSE. So the blocks with its
-//! entries are erased once all of that is durable (`D13`).
+//! A committed transaction whose flags are all TRUE is forgotten. A flag may still be in flight
+//! then, or a page that replaced one with a FALSE flag. So blocks with its entries are erased only
+//! after all of that is durable (`D13`).
 
 use super::book::{self, Deadlines, Owned, Owners};
 use super::versions::Versions;
@@ -48,10 +48,10 @@ enum State {
     Committed,
 }
 
-/// A transaction without a row is committed and has no FALSE flag, or has nothing on flash.
+/// The row of a transaction. Without a row it is committed with no FALSE flag, or not on flash.
 type TxRow = book::TxRow<State>;
 
-/// The flag of an entry in a copy of its page.
+/// The flag of an entry in the copy of its page.
 fn flag_of_copy(row: Option<&TxRow>) -> u8 {
     match row.map(|row| row.state) {
         None | Some(State::Committed) => TRUE,
@@ -63,7 +63,7 @@ fn flag_of_copy(row: Option<&TxRow>) -> u8 {
 pub(super) struct CfcEx {
     rules: Rules,
     owners: Owners<State>,
-    /// When the flags of forgotten transactions are durable that have entries in a block.
+    /// Per block: when the flags of forgotten transactions with entries in it are durable.
     kept: Deadlines,
 }
 
@@ -76,7 +76,7 @@ impl CfcEx {
         }
     }
 
-    /// Forgets a transaction that needs nothing any more.
+    /// Forgets a transaction that needs nothing more.
     fn forget_if_over(&mut self, tx: TxId) {
         let Some(row) = self.owners.table.get(&tx) else {
             return;
@@ -95,8 +95,8 @@ impl CfcEx {
         }
     }
 
-    /// Before a victim is erased: when a committed transaction with an entry in it does not need
-    /// that any more.
+    /// Called before a victim is erased. Returns when committed transactions with entries in it no
+    /// longer need them.
     fn hand_on(
         &mut self,
         ftl: &mut Ftl,
@@ -110,11 +110,11 @@ impl CfcEx {
             (row.members.iter()).partition(|member| book.block_of(member.at) == victim);
         let is_live = |member: &&Member| ftl.is_live(member.at);
         let is_true = |member: &Member| book.flag(*member) == TRUE;
-        // A live page in the victim has a copy that is TRUE.
+        // A live page in the victim has a copy with a TRUE flag.
         if outside.iter().any(is_true) || inside.iter().any(|member| is_live(&member)) {
             return Ok(now.max(row.written));
         }
-        // A torn flag is left alone: the pages of its transaction were written anew (D8).
+        // A torn flag is left alone: the pages of its transaction were rewritten (D8).
         let is_open = |member: &&Member| book.flag(**member) == FALSE;
         let heir = outside.iter().filter(is_live).find(is_open).copied();
         let one_is_dead = || outside.iter().any(|member| !is_live(&member));
@@ -128,7 +128,7 @@ impl CfcEx {
                 Ok(done)
             }
             _ if self.rules.broken_by(Mistake::DeathsTrusted) => Ok(now),
-            // D12: the verdict is not read again once the programs that made its versions dead are
+            // D12: the verdict is not read again once the programs that superseded its versions are
             // durable. That includes versions whose erase is in flight (D13).
             _ => {
                 let erased = match self.rules.broken_by(Mistake::IssuedIsSafe) {
@@ -175,8 +175,7 @@ impl Verdicts for CfcEx {
             true => now,
             false => ftl.sync(now, row.written)?,
         };
-        // The newest page whose flag may still be read. A flag that a cut has torn is left alone
-        // (D8).
+        // The newest page whose flag may still be read. A flag torn by a cut is left alone (D8).
         let is_open = |member: &&Member| self.owners.book.flag(**member) == FALSE;
         let is_live = |member: &&Member| ftl.is_live(member.at);
         let mut open = row.members.iter().filter(is_open);
@@ -237,7 +236,7 @@ impl Verdicts for CfcEx {
     fn erased(&mut self, victim: Pbn, safe_at: Nanos, _: Nanos) {
         self.kept.forget(victim);
         for tx in self.owners.erased(victim) {
-            // Until then a cut brings the entries back, live and with the flags that they had.
+            // Until then a cut restores the entries, live and with their former flags.
             let row = self.owners.table.get_mut(&tx);
             let committed = row.filter(|row| row.state == State::Committed);
             if let Some(row) = committed.filter(|_| !self.rules.broken_by(Mistake::IssuedIsSafe)) {

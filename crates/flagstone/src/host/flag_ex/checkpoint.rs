@@ -1,8 +1,8 @@
-//! Fuzzy checkpoints ([FlagCommit] §4.3): how the log is shortened.
+//! Fuzzy checkpoints ([FlagCommit] §4.3), which shorten the log.
 //!
-//! The oldest log record that a restart needs is the first change of a page that was not written,
-//! or of a fresh record that was overwritten in the buffer. A redo tells by LSNs what is missing,
-//! so a checkpoint holds no tables: it is two records, and the master points to it.
+//! A restart needs the log from the first change of a page that is not written out, or of a fresh
+//! record that was overwritten in the buffer. Redo finds missing changes by LSNs, so a checkpoint
+//! needs no tables: it is two records, and the master points to it.
 
 use super::super::HostError;
 use super::super::log::{LogRecord, Lsn, PAGE_HEAD_BYTES, PAGES_MIN, What};
@@ -10,12 +10,12 @@ use super::super::manager::{Memory, Room};
 use super::{BARE, FlagEx};
 use crate::units::TxId;
 
-/// Log bytes that are kept free: the gap that a restart leaves, and its checkpoint.
+/// Log bytes to keep free: the gap that a restart leaves, and its checkpoint.
 fn kept(ahead: u64, payload: u64) -> u64 {
     ahead + 3 * payload + 2 * BARE
 }
 
-/// The least pages of a log with a buffer of so many bytes.
+/// Minimum number of log pages for a buffer of `buffer` bytes.
 pub(super) fn pages_min(buffer: u64, page_bytes: usize) -> u32 {
     let payload = (page_bytes - PAGE_HEAD_BYTES) as u64;
     ((2 * kept(buffer + payload, payload)).div_ceil(payload) as u32 + 2).max(PAGES_MIN)
@@ -35,7 +35,7 @@ impl FlagEx {
         .fold(Lsn::MAX, Lsn::min)
     }
 
-    /// The oldest that a live transaction keeps, and which one it is.
+    /// The oldest log record that a live transaction needs, and that transaction.
     fn oldest_before(&self) -> Option<(Lsn, TxId)> {
         let all = self.txs.iter().flat_map(|(&tx, known)| {
             let fresh = known.before.values().filter_map(|before| before.fresh);
@@ -51,7 +51,7 @@ impl FlagEx {
             .min()
     }
 
-    /// Whether the log takes so many bytes more, the ends of all live transactions, and a restart.
+    /// Whether the log has room for `bytes` more, the ends of all live transactions, and a restart.
     pub(super) fn log_room(&mut self, memory: &Memory, bytes: u64) -> Result<Room, HostError> {
         let live = memory.txs.len() as u64;
         let needed = bytes + BARE * (live + 4) + kept(self.ahead, self.log.payload());
@@ -59,9 +59,9 @@ impl FlagEx {
         if self.log.room() >= needed {
             return Ok(Room::Enough);
         }
-        // A checkpoint writes changed pages out. Records that live transactions need stay in the
-        // log. Its own records take room that a restart needs. So it is taken only if it makes
-        // room, and not with each request.
+        // A checkpoint writes changed pages out, but records that live transactions need stay in
+        // the log, and its own records take room that a restart needs. So it is taken only if it
+        // frees room, and not at every request.
         let kept_by = self.oldest_before();
         let oldest = kept_by.map_or(self.log.end(), |(since, _)| since);
         if self.log.room_from(oldest) >= needed + 2 * BARE {
@@ -85,7 +85,7 @@ impl FlagEx {
         }
     }
 
-    /// Logs a checkpoint. Gives where it begins, and the oldest record that a restart needs.
+    /// Logs a checkpoint. Returns its start, and the oldest record that a restart needs.
     pub(super) fn log_checkpoint(&mut self, memory: &Memory) -> Result<(Lsn, Lsn), HostError> {
         self.not_before.retain(|_, when| *when > memory.clock);
         let begin = self

@@ -82,11 +82,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Bytes of a log record without a body.
 const BARE: u64 = LogRecord::bytes(0) as u64;
 
-/// What a record was before a live transaction changed it, or is again since one was aborted.
+/// The state of a record before a live transaction changed it; or after an abort has restored it.
 #[derive(Debug, Clone, Default)]
 struct Before {
     value: Option<Box<[u8]>>,
-    /// If it is fresh: see `Marks::fresh`.
+    /// Set if the record is fresh: see `Marks::fresh`.
     fresh: Option<Lsn>,
 }
 
@@ -95,7 +95,7 @@ struct Before {
 struct Tx {
     before: BTreeMap<Rid, Before>,
     pages: BTreeSet<Lpn>,
-    /// Whether the device knows it.
+    /// Whether the device knows the transaction.
     entered: bool,
     /// When pages with its records are durable.
     flushed: Nanos,
@@ -104,21 +104,21 @@ struct Tx {
 struct FlagEx {
     log: Log,
     txs: BTreeMap<TxId, Tx>,
-    /// Fresh records that an abort has put back, of pages that are not in the pool.
+    /// Fresh records that an abort has restored and whose pages are not in the pool.
     orphans: BTreeMap<Rid, Before>,
-    /// When the commits in a page are durable, if that may still lie ahead.
+    /// When the commits in a page are durable, if that may be in the future.
     not_before: FxHashMap<Lpn, Nanos>,
-    /// So far the LSN of a page may be ahead of the durable log.
+    /// Maximum distance in bytes of a page's LSN ahead of the durable log.
     ahead: u64,
     max_c: u8,
     page_bytes: usize,
     mistake: Mistaken<Mistake>,
-    /// Records of the page that was read last that are older than its image, and their LSNs.
+    /// Records of the last read page that are older than its image, with their LSNs.
     restored: Vec<(SlotNo, Lsn)>,
     bytes: Vec<u8>,
 }
 
-/// Puts a record into a page, or takes it out.
+/// Sets or removes a record of a page.
 fn set(
     page: &mut Page,
     rid: Rid,
@@ -150,8 +150,8 @@ impl FlagEx {
         }
     }
 
-    /// Whether a page has room for a record of so many bytes in place of the present one, beside
-    /// all records that live transactions may put back and the list of pending records (R11).
+    /// Whether a page has room for a record of `len` bytes in place of the present one, plus all
+    /// records that live transactions may restore and the list of pending records (R11).
     fn fits(&self, frame: &Frame, tx: TxId, rid: Rid, len: Option<usize>) -> Result<(), HostError> {
         let page_bytes = self.page_bytes;
         let mut txs: Vec<TxId> = vec![tx];
@@ -325,7 +325,7 @@ impl Manager for FlagEx {
         let frame = memory.frame(rid.page);
         let old = frame.page.get(rid.slot);
         let mut entry = LogRecord {
-            // What is replaced is never put back from the log, so it is left out.
+            // The old value is never restored from the log, so it is left out.
             compensates: true,
             page: rid.page,
             slot: rid.slot,
@@ -395,7 +395,7 @@ impl Manager for FlagEx {
             return;
         };
         for page in known.pages {
-            // What an earlier commit has in it may take longer: flags are not in the order of logs.
+            // An earlier commit in this page may be durable later: flags and logs differ in order.
             let ready = self.not_before.entry(page).or_default();
             *ready = match self.mistake.is(Mistake::NewestCommit) {
                 true => done,

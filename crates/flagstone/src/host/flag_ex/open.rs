@@ -1,5 +1,5 @@
-//! Opening: the device, whose transactions are in doubt until the log was read, and the log, whose
-//! master is written when they no longer are.
+//! Opens the device and the log. Transactions are in doubt until the log was read; after that the
+//! log's master is written.
 
 use super::super::HostError;
 use super::super::below::Below;
@@ -33,7 +33,7 @@ const MAX_C: Setting = Setting {
     what: "transactions that may have pending records in a page at once, 2 to 8",
 };
 
-/// What the settings say.
+/// The parsed settings.
 struct Chosen {
     log: LogSettings,
     max_c: u8,
@@ -52,7 +52,7 @@ impl Chosen {
     }
 }
 
-/// The least pages of the log.
+/// Minimum number of log pages.
 pub(in crate::host) fn log_pages_min(
     kind: RecordKind,
     settings: &Settings,
@@ -62,7 +62,7 @@ pub(in crate::host) fn log_pages_min(
     Ok(checkpoint::pages_min(buffer as u64, page_bytes))
 }
 
-/// How the device is set up.
+/// Options of the record device.
 pub(in crate::host) fn record_options(
     kind: RecordKind,
     settings: &Settings,
@@ -74,7 +74,7 @@ pub(in crate::host) fn record_options(
     })
 }
 
-/// Starts the device and looks at the log.
+/// Starts the device and reads the log.
 pub(in crate::host) fn open(
     flash: Box<dyn Flash>,
     kind: RecordKind,

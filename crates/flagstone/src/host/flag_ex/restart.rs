@@ -1,8 +1,8 @@
-//! Restart ([FlagCommit] Algorithm 3). The log and the flags say which transactions have committed.
-//! The device sets the flags that are missing. Changes that are not on flash are redone.
+//! Restart ([FlagCommit] Algorithm 3). Log and flags tell which transactions have committed. The
+//! device sets missing flags. Changes that are not on flash are redone.
 //!
-//! Redo goes page by page, not along the log: a page is complete before it can be written out, so
-//! that its LSN is true of all its records also where the power fails again.
+//! Redo proceeds page by page, not along the log: a page is complete before it can be written out,
+//! so its LSN holds for all its records even if the power fails again.
 
 use super::super::config::Mistake;
 use super::super::log::{LogRecord, Lsn, Tape};
@@ -13,7 +13,7 @@ use crate::page::{PageError, SlotNo};
 use crate::units::Lpn;
 use std::collections::BTreeMap;
 
-/// What of the log may be missing on the pages: changes of transactions that have committed.
+/// Changes of committed transactions in the log, which may be missing in pages.
 pub(super) fn changes(tape: &Tape) -> Vec<Redo<'_>> {
     let committed = tape.committed();
     let mut pages: BTreeMap<Lpn, Vec<(Lsn, LogRecord<'_>)>> = BTreeMap::new();
@@ -25,11 +25,11 @@ pub(super) fn changes(tape: &Tape) -> Vec<Redo<'_>> {
     pages.into_iter().collect()
 }
 
-/// More than the records of any page take while they are redone.
+/// Exceeds the size of any page's records during redo.
 const LARGER: usize = 1 << 24;
 
 impl FlagEx {
-    /// Redoes the changes that a page lacks which was just read.
+    /// Redoes the changes that a newly read page lacks.
     pub(super) fn redo_page(
         &mut self,
         memory: &mut Memory,
@@ -40,10 +40,10 @@ impl FlagEx {
         let newest = frame.page.lsn();
         for (lsn, entry) in changes {
             let copy = older.get(&entry.slot).copied().unwrap_or(newest);
-            // R5: a copy on flash that is newer stays.
+            // R5: a newer copy on flash wins.
             if lsn > copy || self.mistake.is(Mistake::RedoAll) {
-                // Slots may be of different ages here, so that the page is larger in between than
-                // it ever was.
+                // Slots may be of different ages here, so the page may temporarily be larger than
+                // ever before.
                 redo(&mut frame.page, &entry, lsn, LARGER, &mut self.bytes)?;
                 frame.touch(lsn);
             }

@@ -1,4 +1,4 @@
-//! CFC_ex and AFC_ex: titled scenarios, cut everywhere.
+//! CFC_ex and AFC_ex: named scenarios, cut at every operation.
 
 mod table;
 
@@ -22,12 +22,12 @@ fn stacks() -> [Stack; 2] {
     [Stack::CfcEx, Stack::AfcEx]
 }
 
-/// A step of a scenario. Transactions are numbered; the first step of one begins it.
+/// A step of a scenario. Transactions are numbered; a transaction begins with its first step.
 #[derive(Debug, Clone, Copy)]
 enum Act {
     Write(u8, u32, u16, u8),
     Delete(u8, u32, u16),
-    /// Others need all frames.
+    /// Other pages take all frames.
     Evict,
     Commit(u8),
     Abort(u8),
@@ -35,7 +35,7 @@ enum Act {
 
 use Act::{Abort, Commit, Delete, Evict, Write};
 
-/// What has happened so far.
+/// The history so far.
 #[derive(Default)]
 struct Story {
     txs: BTreeMap<u8, TxId>,
@@ -98,7 +98,7 @@ impl Story {
         Ok(())
     }
 
-    /// What must be there if these have committed.
+    /// The expected contents if `committed` are the committed transactions.
     fn right(&self, committed: &[u8]) -> BTreeMap<Rid, Vec<u8>> {
         let mut all = BTreeMap::new();
         for by in committed {
@@ -125,8 +125,8 @@ fn play(small: &mut SmallHost, acts: &[Act]) -> Story {
     story
 }
 
-/// Plays a scenario on both stacks, first as it is, then with a cut at each operation, which may be
-/// followed by one in the restart.
+/// Plays a scenario on both stacks: once without a cut, then with a cut at each operation and
+/// possibly another during the restart.
 fn everywhere(acts: &[Act]) {
     for stack in stacks() {
         let far = Cut {
@@ -168,7 +168,7 @@ fn everywhere(acts: &[Act]) {
     }
 }
 
-/// Small transactions that make the log go round.
+/// Small transactions that make the log wrap around.
 fn round(acts: &mut Vec<Act>) {
     for tx in 100..160 {
         acts.extend([Write(tx, 8, 0, tx), Write(tx, 9, 1, tx), Commit(tx)]);
@@ -211,7 +211,7 @@ fn r4_a_commit_that_is_only_in_the_log_survives_an_abort_over_it() {
         Abort(2),
     ];
     everywhere(&acts);
-    // What was put back has no page in the pool; checkpoints see to it.
+    // Restored records have no page in the pool; checkpoints handle them.
     round(&mut acts);
     everywhere(&acts[..40]);
     for stack in stacks() {
@@ -257,7 +257,7 @@ fn a_record_stays_pending_when_its_page_goes_out_again() {
     ]);
 }
 
-/// A flag of an earlier commit may be set later than the log of a later commit is durable.
+/// The flag of an earlier commit may be durable later than the log of a later commit.
 #[test]
 fn a_page_waits_for_all_commits_that_are_in_it_not_for_the_last_one() {
     for mistake in [None, Some(Mistake::NewestCommit)] {
@@ -313,7 +313,7 @@ fn d2_lsns_that_a_cut_took_back_are_not_used_again() {
                 ..config()
             };
             let mut small = SmallHost::new(stack, config);
-            // The page is on flash with an LSN that the log never had.
+            // The page on flash has an LSN that the log never reached.
             let lost = [1, 2, 3, 4, 5].map(|slot| Write(0, 0, slot, 1));
             play(&mut small, &[&lost[..], &[Evict]].concat());
             small.restart(None);
@@ -463,8 +463,8 @@ fn a_log_that_an_old_commit_keeps_full_costs_the_transaction_over_it() {
     }
 }
 
-/// A live transaction keeps the log from being shortened, and others are told to abort it. Each of
-/// them that asked again took a checkpoint, until the log had no room left for a restart.
+/// Regression: a live transaction kept the log from being shortened, and others were told to abort
+/// it. Each repeated request took a checkpoint, until the log had no room left for a restart.
 #[test]
 fn asking_again_for_a_full_log_takes_nothing_of_it() {
     for stack in stacks() {

@@ -1,9 +1,9 @@
-//! Strict two-phase locking: which transaction may read or write a page or a record, which one
-//! waits, and which one is the victim when transactions wait for each other (\[FlagCommit] §5.1).
+//! Strict two-phase locking: grants locks on pages and records, queues requests, and chooses the
+//! victim of a deadlock (\[FlagCommit] §5.1).
 //!
-//! It is a state machine without threads. [`LockTable::acquire`] answers at once.
-//! [`LockTable::release_all`] names the transactions that go on. A transaction takes locks one
-//! after the other and gives them back all at once when it ends.
+//! A state machine without threads. [`LockTable::acquire`] answers at once.
+//! [`LockTable::release_all`] names the transactions that continue. A transaction acquires locks
+//! one by one and releases all of them when it ends.
 //!
 //! ```text
 //!            acquire                release_all of others
@@ -51,19 +51,19 @@ pub(super) enum Resource {
     Record(Lpn, SlotNo),
     /// The right to have pending records in a page, counted (\[FlagCommit] §4.2).
     Updaters(Lpn),
-    /// A place among the live transactions of the device, counted.
+    /// A slot for a live transaction on the device, counted.
     Device,
 }
 
 /// How a resource is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Mode {
-    /// With others that read.
+    /// Shared with other readers.
     Shared,
-    /// Alone.
+    /// Exclusive.
     Exclusive,
-    /// With others, as long as there are so many holders or fewer. If holders name different
-    /// numbers, the smallest counts.
+    /// Shared by at most this number of holders. If holders name different numbers, the smallest
+    /// applies.
     Counted(u8),
 }
 
@@ -72,10 +72,10 @@ pub(super) enum Mode {
 pub(super) enum Grant {
     /// The transaction has the lock.
     Granted,
-    /// The transaction waits, and goes on when [`LockTable::release_all`] names it.
+    /// The transaction waits until [`LockTable::release_all`] names it.
     Waits,
-    /// To wait would close a cycle. The request is withdrawn. Abort the victim, then ask again,
-    /// unless the victim is the one that asked.
+    /// Waiting would close a cycle. The request is withdrawn. Abort the victim, then ask again,
+    /// unless the victim is the requester.
     Deadlock {
         /// The youngest transaction of the cycle: the one with the highest identifier.
         victim: TxId,
@@ -88,9 +88,9 @@ pub(super) enum Grant {
 pub struct LockStats {
     /// Requests for a lock that the transaction did not have. Asking again counts again.
     pub requests: u64,
-    /// Those that had to wait.
+    /// Requests that had to wait.
     pub waits: u64,
-    /// Those that would have closed a cycle.
+    /// Requests that would have closed a cycle.
     pub deadlocks: u64,
     /// Shared locks that became exclusive.
     pub upgrades: u64,
@@ -98,9 +98,9 @@ pub struct LockStats {
 
 #[derive(Debug, Default)]
 struct Lock {
-    /// In the order in which they came.
+    /// In order of arrival.
     holders: Vec<(TxId, Mode)>,
-    /// Upgrades, then the others, both in the order in which they came.
+    /// Upgrades, then other requests, each in order of arrival.
     queue: VecDeque<Request>,
 }
 
@@ -113,9 +113,9 @@ struct Request {
 
 #[derive(Debug, Default)]
 struct Party {
-    /// Resources that it holds, in the order in which they were granted.
+    /// Held resources, in the order in which they were granted.
     held: Vec<Resource>,
-    /// Resource that it waits for.
+    /// The resource that the transaction waits for.
     awaited: Option<Resource>,
 }
 
@@ -133,7 +133,7 @@ impl Lock {
         holder.map(|&(_, mode)| mode)
     }
 
-    /// Whether a request is compatible with the locks of others.
+    /// Whether a request is compatible with the locks of other transactions.
     fn admits(&self, tx: TxId, mode: Mode) -> bool {
         let mut others = self.holders.iter().filter(|(holder, _)| *holder != tx);
         match mode {
@@ -163,7 +163,7 @@ impl Lock {
         self.queue.retain(|request| request.tx != tx);
     }
 
-    /// Whom a waiting transaction waits for.
+    /// The transactions for which a waiting transaction waits.
     fn blockers(&self, tx: TxId) -> impl Iterator<Item = TxId> + '_ {
         let place = self.queue.iter().position(|request| request.tx == tx);
         let place = place.expect("a request of whoever waits");
@@ -182,11 +182,11 @@ impl Lock {
 }
 
 impl LockTable {
-    /// A transaction asks for a lock. It is granted at once if the transaction has it, or a
-    /// stronger one. A shared lock that it has becomes exclusive if it asks for that.
+    /// Requests a lock. Granted at once if the transaction already has it, or a stronger one. A
+    /// shared lock is upgraded if `mode` is exclusive.
     ///
     /// # Panics
-    /// The transaction waits for another lock; or the mode does not belong to the resource:
+    /// The transaction waits for another lock; or the mode does not fit the resource:
     /// [`Resource::Updaters`] and [`Resource::Device`] are counted, by 1 or more, the others are
     /// not.
     pub(super) fn acquire(&mut self, tx: TxId, what: Resource, mode: Mode) -> Grant {
@@ -233,9 +233,9 @@ impl LockTable {
         Grant::Deadlock { victim }
     }
 
-    /// A transaction ends: it gives back all its locks, and no longer waits. Appends the
-    /// transactions whose requests have been granted, resource by resource in the order in which
-    /// this transaction got them.
+    /// Ends a transaction: releases all its locks and withdraws its request. Appends to `woken` the
+    /// transactions whose requests are now granted, resource by resource in the order in which this
+    /// transaction acquired them.
     pub(super) fn release_all(&mut self, tx: TxId, woken: &mut Vec<TxId>) {
         let Some(party) = self.parties.remove(&tx) else {
             return;
@@ -262,12 +262,12 @@ impl LockTable {
         lock.mode_of(tx).is_some() || (lock.queue.is_empty() && lock.admits(tx, mode))
     }
 
-    /// Gives a lock that [`LockTable::is_free`] to a transaction that did not ask, and may be
-    /// waiting for another lock. No request waits for this lock, so that no new wait for the
-    /// transaction arises.
+    /// Grants a lock that [`LockTable::is_free`] to a transaction that did not request it, and that
+    /// may be waiting for another lock. No request waits for this lock, so nobody new waits for the
+    /// transaction.
     ///
     /// # Panics
-    /// It is not free.
+    /// The lock is not free.
     pub(super) fn give(&mut self, tx: TxId, what: Resource, mode: Mode) {
         assert!(self.is_free(tx, what, mode), "{what:?} is taken");
         if self.held(tx, what).is_some() {
@@ -278,7 +278,8 @@ impl LockTable {
         self.parties.entry(tx).or_default().held.push(what);
     }
 
-    /// A transaction no longer waits. Appends those that go on because of that.
+    /// Withdraws a transaction's request. Appends to `woken` the transactions that can now
+    /// continue.
     pub(super) fn withdraw(&mut self, tx: TxId, woken: &mut Vec<TxId>) {
         let Some((what, _)) = self.awaited(tx) else {
             return;
@@ -309,7 +310,7 @@ impl LockTable {
         (lists + held + locks + parties) as u64
     }
 
-    /// Grants what can be granted, from the head of the queue.
+    /// Grants requests from the head of the queue as far as possible.
     fn serve(&mut self, what: Resource, woken: &mut Vec<TxId>) {
         loop {
             let lock = self.locks.get_mut(&what).expect("it was just used");
@@ -343,13 +344,13 @@ impl LockTable {
         }
     }
 
-    /// Follows the graph of waits from a transaction that begins to wait. If it leads back, returns
-    /// the youngest transaction on the shortest cycle. All cycles go through the transaction that
-    /// begins to wait. The youngest on a longer cycle might not be on the shorter one, and its
-    /// abort would not break that.
+    /// Searches the graph of waits from a transaction that begins to wait. If the search leads back
+    /// to it, returns the youngest transaction on the shortest cycle. All cycles include the new
+    /// waiter. The youngest on a longer cycle might not be on the shorter one, so aborting it would
+    /// not break that cycle.
     fn youngest_of_cycle(&self, tx: TxId) -> Option<TxId> {
         let mut seen = BTreeSet::from([tx]);
-        // In the order of their distance, each with the place of the one before it on the way.
+        // Reached transactions by distance, each with the index of its predecessor.
         let mut reached = vec![(tx, 0)];
         let mut place = 0;
         while let Some(&(from, _)) = reached.get(place) {
@@ -368,14 +369,14 @@ impl LockTable {
         None
     }
 
-    /// The transactions that a transaction waits for; none if it runs.
+    /// The transactions that `tx` waits for; none if it runs.
     fn blockers(&self, tx: TxId) -> impl Iterator<Item = TxId> + '_ {
         let awaited = self.parties.get(&tx).and_then(|party| party.awaited);
         let blockers = awaited.map(|what| self.locks[&what].blockers(tx));
         blockers.into_iter().flatten()
     }
 
-    /// The resource that a transaction waits for, and the mode that it asked for.
+    /// The resource that a transaction waits for, and the requested mode.
     pub(super) fn awaited(&self, tx: TxId) -> Option<(Resource, Mode)> {
         let what = self.parties.get(&tx)?.awaited?;
         let mut queue = self.locks[&what].queue.iter();
@@ -399,7 +400,7 @@ impl LockTable {
         &self.stats
     }
 
-    /// Counts from here.
+    /// Resets the counters.
     pub(super) fn reset_stats(&mut self) {
         self.stats = LockStats::default();
     }
@@ -409,8 +410,7 @@ impl LockTable {
     /// # Errors
     /// Says which one does not hold.
     pub(super) fn check(&self) -> Result<(), String> {
-        // Each looks at one resource or transaction; the first that is wrong in their order is
-        // told.
+        // Each check covers one resource or transaction. Reports the first error in their order.
         let mut wrong = BTreeSet::new();
         for (&what, lock) in &self.locks {
             wrong.extend(self.wrong_with(what, lock));

@@ -1,4 +1,4 @@
-//! The lock table by examples, and against a model that computes everything from scratch.
+//! The lock table by examples, and compared with a model that recomputes everything.
 
 use super::Mode::{Counted, Exclusive, Shared};
 use super::*;
@@ -9,7 +9,7 @@ const PAGE: Resource = Resource::Page(Lpn(7));
 const RECORD: Resource = Resource::Record(Lpn(7), 3);
 const UPDATERS: Resource = Resource::Updaters(Lpn(7));
 
-/// A table whose invariants are checked at each step.
+/// A table that checks its invariants at each step.
 #[derive(Default)]
 struct Checked(LockTable);
 
@@ -130,7 +130,7 @@ fn the_youngest_of_three_is_the_victim_whoever_closes_the_cycle() {
         for (tx, what) in txs.into_iter().zip(records) {
             assert_eq!(locks.ask(tx, what, Exclusive), Grant::Granted);
         }
-        // An older and a younger one wait beside the cycle. They are on longer ways round at most.
+        // An older and a younger one wait outside the shortest cycle.
         assert_eq!(locks.ask(1, records[0], Shared), Grant::Waits);
         assert_eq!(locks.ask(12, records[1], Shared), Grant::Waits);
         for step in 1..=3 {
@@ -155,7 +155,7 @@ fn a_cycle_may_lead_through_a_counted_resource() {
     locks.ask(2, UPDATERS, Counted(2));
     locks.ask(3, RECORD, Exclusive);
     assert_eq!(locks.ask(1, RECORD, Shared), Grant::Waits);
-    // Transaction 2 could end and let 3 in: to wait for all holders is conservative.
+    // Transaction 2 could end and let 3 in: waiting for all holders is conservative.
     assert_eq!(locks.ask(3, UPDATERS, Counted(2)), deadlock(3));
     assert_eq!(locks.end(3), [1]);
     assert_eq!(locks.ask(4, UPDATERS, Counted(2)), Grant::Waits);
@@ -222,13 +222,13 @@ fn the_check_finds_what_is_wrong() {
     assert!(locks.0.check().is_err());
 }
 
-/// The holders and the queue of each resource as plain lists, from which all answers are computed.
+/// Holders and queue of each resource as plain lists, from which all answers are computed.
 #[derive(Default)]
 struct Naive {
     held: Vec<(TxId, Resource, Mode)>,
     /// In the order of arrival.
     waiting: Vec<(TxId, Resource, Mode)>,
-    /// A wrong model: who can go on goes on, whoever was there before.
+    /// A wrong model: grants any compatible request, regardless of earlier ones.
     is_unfair: bool,
 }
 
@@ -239,7 +239,7 @@ impl Naive {
             .map(|held| held.2)
     }
 
-    /// Others that hold it in a way that matters.
+    /// Other holders and requests that conflict with a request.
     fn in_the_way(&self, (tx, what, mode): (TxId, Resource, Mode)) -> Vec<TxId> {
         let others = self
             .held
@@ -252,7 +252,7 @@ impl Naive {
     fn can_go(&self, request: (TxId, Resource, Mode)) -> bool {
         let others = self.in_the_way(request);
         match request.2 {
-            // All requests of a history have the same number.
+            // All counted requests of a history use the same limit.
             Counted(max) => others.len() < usize::from(max),
             Shared | Exclusive => others.is_empty(),
         }
@@ -271,7 +271,7 @@ impl Naive {
         upgrades
     }
 
-    /// Grants until nothing more can be granted; who goes on.
+    /// Grants until nothing more can be granted. Returns the granted transactions.
     fn grant_all(&mut self) -> Vec<TxId> {
         let mut woken = Vec::new();
         loop {
@@ -291,7 +291,7 @@ impl Naive {
         }
     }
 
-    /// Everyone that a transaction waits for, directly or not, among those up to an identifier.
+    /// All transactions that `from` waits for, directly or not, with identifiers up to `up_to`.
     fn reach(&self, from: TxId, up_to: TxId) -> BTreeSet<TxId> {
         let mut edges = BTreeMap::new();
         for &request in &self.waiting {
@@ -320,7 +320,7 @@ impl Naive {
         }
     }
 
-    /// Whether the table's answer is right; brings the model to the same state.
+    /// Whether the table's answer is right. Brings the model to the same state.
     fn agrees(&mut self, request: (TxId, Resource, Mode), answer: Grant) -> bool {
         let (tx, what, mode) = request;
         if self
@@ -339,7 +339,7 @@ impl Naive {
         if !self.reach(tx, everyone).contains(&tx) {
             return answer == Grant::Waits;
         }
-        // There may be several cycles; the victim is the youngest of one.
+        // There may be several cycles; the victim is the youngest of any one.
         let is_right = match answer {
             Grant::Deadlock { victim } => {
                 tx <= victim
@@ -359,7 +359,7 @@ impl Naive {
     }
 }
 
-/// Plays a random history. The first step at which table and model differ, and what was counted.
+/// Plays a random history. Returns the first step at which table and model differ, and counters.
 fn play(seed: u64, is_unfair: bool) -> (Option<u64>, LockStats) {
     let (mut locks, mut dice) = (Checked::default(), Dice(seed));
     let mut naive = Naive {
@@ -379,7 +379,7 @@ fn play(seed: u64, is_unfair: bool) -> (Option<u64>, LockStats) {
         assert!(!running.is_empty(), "seed {seed}: everyone waits");
         let tx = running[dice.below(running.len() as u64) as usize];
         let request = match dice.below(10) {
-            // A transaction that ends; now and then one that waits, as if the client had gone.
+            // A transaction ends; sometimes one that waits, as if its client had disconnected.
             0 | 1 => None,
             2 => Some((Resource::Updaters(Lpn(dice.pick(2))), Counted(3))),
             some => {

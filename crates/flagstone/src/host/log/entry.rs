@@ -1,12 +1,12 @@
-//! Records of the host's log: their contents, and how they lie in the stream.
+//! Records of the host's log: contents and encoding.
 //!
 //! ```text
 //!  | head 25: bytes, kind, xid, prev, page, slot, at, replaced | old bytes | new bytes |
 //! ```
 //!
 //! Logging is physiological ([FlagCommit] §4.1, footnote): a record names a page and a slot, and
-//! holds what changed inside the record there. A change of 12 bytes makes a log record of 49, about
-//! the 50 of [FlagCommit] Table 2.
+//! holds the bytes that changed in the record there. A 12-byte change makes a 49-byte log record,
+//! about the 50 of [FlagCommit] Table 2.
 
 use crate::layout;
 use crate::layout::{get, put};
@@ -27,7 +27,7 @@ layout! {
     }
 }
 
-/// The position of a record in the log: bytes since the log was made. No record has 0.
+/// The position of a record in the log: bytes since the log was created. No record has LSN 0.
 pub(in crate::host) type Lsn = u64;
 
 /// The kind of a record.
@@ -65,12 +65,12 @@ const WHATS: [What; 12] = [
 const COMPENSATES: u8 = 128;
 
 impl What {
-    /// Whether it is a change of a record in a page.
+    /// Whether the log record changes a record of a page.
     pub(in crate::host) fn is_change(self) -> bool {
         matches!(self, What::Insert | What::Update | What::Delete)
     }
 
-    /// Whether a restart would write it again if it were not there.
+    /// Whether a restart writes such a record itself, so it need not be kept.
     pub(super) fn is_bookkeeping(self) -> bool {
         self >= What::End
     }
@@ -80,14 +80,14 @@ impl What {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::host) struct LogRecord<'a> {
     pub(in crate::host) what: What,
-    /// A compensation record: it is redone and never undone, and `prev` is the next to undo.
+    /// A compensation record: redone but never undone; `prev` is the next record to undo.
     pub(in crate::host) compensates: bool,
     pub(in crate::host) tx: TxId,
     pub(in crate::host) prev: Lsn,
     pub(in crate::host) page: Lpn,
     pub(in crate::host) slot: SlotNo,
     pub(in crate::host) at: u16,
-    /// How many bytes are replaced: those of `old`, which a compensation record leaves out.
+    /// Number of replaced bytes: the length of `old`, which a compensation record omits.
     pub(in crate::host) replaced: u16,
     pub(in crate::host) old: &'a [u8],
     pub(in crate::host) new: &'a [u8],
@@ -110,7 +110,7 @@ impl<'a> LogRecord<'a> {
         }
     }
 
-    /// Bytes of a record with so many bytes behind its head.
+    /// Size of a record with `body` bytes after its head.
     pub(in crate::host) const fn bytes(body: usize) -> usize {
         entry_head::SIZE + body
     }
@@ -133,7 +133,7 @@ impl<'a> LogRecord<'a> {
         stream.extend_from_slice(self.new);
     }
 
-    /// Reads the record at the start of `bytes`; nothing if it is not whole.
+    /// Decodes the record at the start of `bytes`; `None` if it is incomplete.
     pub(in crate::host) fn parse(bytes: &'a [u8]) -> Option<(LogRecord<'a>, usize)> {
         let head = bytes.get(..entry_head::SIZE)?;
         let len = get(head, entry_head::BYTES) as usize;
@@ -158,14 +158,14 @@ impl<'a> LogRecord<'a> {
         Some((entry, len))
     }
 
-    /// Bytes of the record whose head begins here, if enough of it is here.
+    /// Size of the record that begins here, if its head is complete.
     pub(super) fn length(bytes: &[u8]) -> Option<usize> {
         let head = bytes.get(..entry_head::BYTES.end)?;
         Some(get(head, entry_head::BYTES) as usize)
     }
 }
 
-/// For fuzzing: whether bytes begin with a record of the log; those that follow it are read, too.
+/// For fuzzing: decodes all records in `bytes`. Returns whether there is a first one.
 pub(crate) fn is_log(mut bytes: &[u8]) -> bool {
     let whole = LogRecord::parse(bytes).is_some();
     while let Some((entry, len)) = LogRecord::parse(bytes) {

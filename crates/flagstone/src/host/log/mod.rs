@@ -1,22 +1,21 @@
-//! The host's log: a stream of records in a ring of logical pages, behind the host's own pages.
+//! The host's log: a stream of records in a ring of logical pages after the host's data pages.
 //!
 //! ```text
 //!  page first       | master: epoch, last xid, checkpoint, oldest |
 //!  page first+1+n%r | head: epochs, number n, used | bytes n*p .. n*p+used of the stream |
 //! ```
 //!
-//! A record's LSN is its place in the stream, so a record is found without an index. Records go
-//! over the ends of pages. A page that is not full is written again with the records that came
-//! later. The device replaces a page atomically: the older contents are there until the newer ones
-//! are.
+//! A record's LSN is its position in the stream, so no index is needed. Records may cross page
+//! boundaries. A partly filled page is rewritten with later records. The device replaces a page
+//! atomically: the old contents stay until the new ones are complete.
 //!
-//! After a restart the stream ends at the first of these pages: a page whose number is not the next
-//! one (it is of an earlier lap, or was never written), a page that is not full, or a page that was
-//! not written behind the present contents of the page before. To tell the last case, each restart
+//! After a restart the stream ends at the first page that does not continue it: its number is not
+//! the next (it is of an earlier lap, or was never written), it is partly filled, or it was not
+//! written after the present contents of the previous page. To detect the last case, each restart
 //! takes a new epoch. It makes the epoch durable in the master before it writes a log page, and a
-//! page names the epoch of the page before. So a page that landed at a cut while the page before it
-//! did not is never taken for a continuation, neither of the older contents there nor of contents
-//! that are written later.
+//! page names the epoch of the previous page. So a page that landed at a cut, while the previous
+//! page did not, never counts as a continuation: neither of the older contents there nor of
+//! contents written later.
 //!
 //! Invariants  1. A force returns an instant not before that of any earlier force: what is durable
 //!                of the stream is a prefix of it.
@@ -68,20 +67,20 @@ pub(super) const LAYOUTS: &[Layout] = &[
     entry::entry_head::RECORD,
 ];
 
-/// Bytes of a page that are not the stream's.
+/// Bytes of a page that are not part of the stream.
 pub(super) const PAGE_HEAD_BYTES: usize = log_page_head::SIZE;
 
-/// The fewest pages of a log: the master and a ring.
+/// Minimum number of log pages: the master and a ring.
 pub(super) const PAGES_MIN: u32 = 5;
 
-/// Forces that are remembered one by one.
+/// Number of recent forces whose instants are kept individually.
 const RECENT: usize = 256;
 
-/// The requests of the log to the device below.
+/// Requests of the log to the device.
 pub(super) trait LogPages {
-    /// Reads a page; nothing if it was never written.
+    /// Reads a page; leaves `into` empty if it was never written.
     fn get(&mut self, now: Nanos, at: Lpn, into: &mut Vec<u8>) -> Result<Nanos, HostError>;
-    /// Writes a page. The result is when it is durable.
+    /// Writes a page. Returns when it is durable.
     fn put(&mut self, now: Nanos, at: Lpn, bytes: &[u8]) -> Result<Nanos, HostError>;
 }
 
@@ -91,7 +90,7 @@ pub(super) trait LogPages {
 pub struct LogStats {
     /// Records appended.
     pub records: u64,
-    /// Their bytes.
+    /// Bytes of these records.
     pub bytes: u64,
     /// Forces of the log that wrote a page.
     pub forces: u64,
@@ -101,21 +100,21 @@ pub struct LogStats {
     pub pages_read: u64,
 }
 
-/// The log as a restart found it: the stream from the oldest record that a restart needs.
+/// The log as found by a restart: the stream from the oldest record that the restart needs.
 pub(super) struct Tape {
     start: Lsn,
     bytes: Vec<u8>,
     /// The first record.
     oldest: Lsn,
-    /// Where the last complete checkpoint begins.
+    /// Start of the last complete checkpoint.
     pub(super) checkpoint: Lsn,
     pub(super) last_tx: TxId,
-    /// When it was read and the new epoch was durable.
+    /// When the log was read and the new epoch was durable.
     pub(super) done: Nanos,
 }
 
 impl Tape {
-    /// A tape with these records, of which the first begins the checkpoint.
+    /// A tape with these records; the checkpoint begins with the first.
     #[cfg(test)]
     pub(super) fn of(entries: &[LogRecord<'_>]) -> Tape {
         let mut bytes = Vec::new();
@@ -132,7 +131,7 @@ impl Tape {
         }
     }
 
-    /// The records from `from` on, which must be the LSN of one or lower than all.
+    /// The records from `from` on: an LSN of a record, or lower than all.
     pub(super) fn entries(&self, from: Lsn) -> impl Iterator<Item = (Lsn, LogRecord<'_>)> {
         let mut at = from.max(self.oldest);
         std::iter::from_fn(move || {
@@ -143,7 +142,7 @@ impl Tape {
         })
     }
 
-    /// The highest transaction that it knows.
+    /// The highest transaction identifier in the log.
     pub(super) fn highest_tx(&self) -> TxId {
         let ids = self.entries(0).map(|(_, entry)| entry.tx);
         ids.fold(self.last_tx, TxId::max)
@@ -168,35 +167,35 @@ impl Tape {
 pub(super) struct Log {
     place: LogPlace,
     epoch: u64,
-    /// The epoch of the page before the one that is not full.
+    /// Epoch of the page before the partly filled one.
     before: u64,
-    /// Bytes of the stream in a page, and pages in the ring.
+    /// Stream bytes per page, and pages in the ring.
     payload: u64,
     ring: u64,
-    /// The stream from `start` on, as far as it is kept in memory.
+    /// The stream from `start` on, as far as it is in memory.
     start: Lsn,
     buffer: Vec<u8>,
-    /// Up to here it was given to the device.
+    /// End of the part that was given to the device.
     forced: Lsn,
-    /// Up to here it was durable when the log was opened.
+    /// End of the part that was durable when the log was opened.
     opened: Lsn,
-    /// The end of the last whole record that was found then. Behind `opened` there may be a
-    /// checkpoint that never counted.
+    /// End of the last complete record found at that time. An invalid checkpoint may follow, up to
+    /// `opened`.
     found: Lsn,
-    /// The ends of recent forces, and when each was durable; instants ascend.
+    /// Ends of recent forces, and when each was durable, in ascending order.
     recent: VecDeque<(Lsn, Nanos)>,
     /// When the stream before the first end in `recent` was durable.
     safe_before: Nanos,
     /// The oldest record that a restart may need.
     oldest: Lsn,
-    /// Where the last checkpoint begins, and the one before.
+    /// Starts of the last two checkpoints.
     checkpoints: [Lsn; 2],
     /// When the last master is durable: nothing is forced before.
     master_safe_at: Nanos,
-    /// Bytes that must stay free, for the ends of transactions and for a restart.
+    /// Bytes to keep free for the ends of transactions and for a restart.
     kept: u64,
-    /// Why a page of it could not be written. What was to be in it may be there or not, so nothing
-    /// is written behind it.
+    /// Why a log page could not be written. It may hold the new contents or not, so nothing is
+    /// written after it.
     failed: Option<HostError>,
     image: Vec<u8>,
     stats: LogStats,
@@ -250,9 +249,9 @@ impl Log {
         }
         let (start, bytes, epochs, read) = log.scan(store, done)?;
         done = done.max(read);
-        // A record that is not whole is no part of the stream. Nor are the records of a checkpoint
-        // that a restart wrote at the end and no master points to. They are written over, so that
-        // restarts which the power cuts short do not fill the log.
+        // Drop an incomplete record, and a checkpoint that a restart wrote at the end without a
+        // master pointing to it. They are overwritten, so that restarts interrupted by power cuts
+        // do not fill the log.
         let mut at = (log.oldest - start) as usize;
         let (mut kept, mut pointed) = (at, checkpoint > payload);
         while let Some((entry, len)) = LogRecord::parse(&bytes[at..]) {
@@ -288,9 +287,9 @@ impl Log {
         Ok((log, tape))
     }
 
-    /// Reads pages from that of the oldest record on, as far as each follows the one before.
-    /// Returns where they begin, their bytes, and the epochs of the page before them and of each of
-    /// them.
+    /// Reads pages from that of the oldest record on, while each continues the previous one.
+    /// Returns where they begin, their bytes, and the epochs of the page before them and of each
+    /// page.
     fn scan(
         &mut self,
         store: &mut dyn LogPages,
@@ -338,17 +337,17 @@ impl Log {
         Lpn(self.place.first.0 + 1 + (number % self.ring) as u32)
     }
 
-    /// The page in which the record at an LSN begins.
+    /// The page that contains the start of the record at an LSN.
     pub(super) fn page_of_lsn(&self, lsn: Lsn) -> Lpn {
         self.page_of(lsn / self.payload)
     }
 
-    /// Where the next record goes.
+    /// The LSN of the next record.
     pub(super) fn end(&self) -> Lsn {
         self.start + self.buffer.len() as u64
     }
 
-    /// The stream is durable up to here at an instant, or further.
+    /// End of the part of the stream that is certainly durable at `now`.
     pub(super) fn durable_at(&self, now: Nanos) -> Lsn {
         let covered = self.recent.iter().rev().find(|&&(_, when)| when <= now);
         match (covered, self.recent.front()) {
@@ -358,9 +357,9 @@ impl Log {
         }
     }
 
-    /// Leaves a gap in the stream, so that the next LSN is higher than that of any earlier record.
-    /// A record could be durable, or so many bytes ahead of the durable log. A restart finds the
-    /// records behind the gap once the master points there.
+    /// Leaves a gap in the stream, so that the next LSN exceeds that of any earlier record. Records
+    /// may have been durable, or up to `ahead` bytes ahead of the durable log. A restart finds the
+    /// records after the gap once the master points there.
     pub(super) fn skip(&mut self, ahead: u64) {
         let highest = self.end().max(self.found) + ahead;
         let number = (highest / self.payload + 1).max(self.end() / self.payload + 2);
@@ -370,17 +369,17 @@ impl Log {
         self.before = self.epoch;
     }
 
-    /// Bytes of the stream in a page.
+    /// Stream bytes per page.
     pub(super) fn payload(&self) -> u64 {
         self.payload
     }
 
-    /// Bytes that were not yet given to the device.
+    /// Number of bytes that were not yet given to the device.
     pub(super) fn unforced(&self) -> u64 {
         self.end() - self.forced
     }
 
-    /// Whether the bytes that were not yet given to the device fill a page.
+    /// Whether the bytes not yet given to the device fill a page.
     pub(super) fn fills_page(&self) -> bool {
         self.end() / self.payload > self.forced / self.payload
     }
@@ -390,7 +389,7 @@ impl Log {
         lsn < self.forced
     }
 
-    /// Where the last checkpoint begins, and the one before; at first, the oldest record.
+    /// Starts of the last two checkpoints; initially the oldest record.
     pub(super) fn checkpoints(&self) -> [Lsn; 2] {
         self.checkpoints
     }
@@ -470,7 +469,7 @@ impl Log {
         Ok(done)
     }
 
-    /// Forgets the oldest bytes that the buffer has no room for. The page that is not full stays.
+    /// Drops the oldest bytes beyond the buffer's capacity. Keeps the partly filled page.
     fn trim(&mut self) {
         let keep = self.place.buffer_bytes;
         if self.buffer.len() > 2 * keep {
@@ -520,8 +519,8 @@ impl Log {
         Ok(done)
     }
 
-    /// Makes a checkpoint count: a restart begins there, and records older than `oldest` may go. At
-    /// `now` the log must be durable up to the end of the checkpoint.
+    /// Makes a checkpoint valid: a restart begins there, and records older than `oldest` may be
+    /// overwritten. At `now` the log must be durable up to the end of the checkpoint.
     pub(super) fn point_to(
         &mut self,
         store: &mut dyn LogPages,
@@ -554,12 +553,12 @@ impl Log {
         put.inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    /// Whether so much waits to be written that the buffer is full.
+    /// Whether the unwritten bytes fill the buffer.
     pub(super) fn is_buffer_full(&self) -> bool {
         self.unforced() >= self.place.buffer_bytes as u64
     }
 
-    /// Whether the log has grown enough since the last checkpoint for another.
+    /// Whether the log has grown enough since the last checkpoint to take another.
     pub(super) fn is_due(&self) -> bool {
         self.end() - self.checkpoints[0] >= self.place.checkpoint_bytes
     }

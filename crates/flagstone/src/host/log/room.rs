@@ -1,4 +1,4 @@
-//! The room of the log: what there is, what is kept free, and pages that are filled up.
+//! Room of the log: capacity, reserve, and padding of pages.
 
 use super::{HostError, Log, LogRecord, Lsn, What};
 use crate::units::TxId;
@@ -9,24 +9,24 @@ impl Log {
         (self.ring - 1) * self.payload
     }
 
-    /// Bytes that can be appended before the oldest records have to go.
+    /// Bytes that can be appended before the oldest records must be dropped.
     pub(in crate::host) fn room(&self) -> u64 {
         self.room_from(self.oldest)
     }
 
-    /// As [`Log::room`], for another oldest record.
+    /// Like [`Log::room`], for another oldest record.
     pub(in crate::host) fn room_from(&self, oldest: Lsn) -> u64 {
         let begin = oldest / self.payload * self.payload;
         (begin + self.capacity()).saturating_sub(self.end())
     }
 
-    /// So many bytes must stay free.
+    /// Sets the number of bytes to keep free.
     pub(in crate::host) fn keep(&mut self, bytes: u64) {
         self.kept = bytes;
     }
 
-    /// Fills the last page up, so that the next record begins another. With less than half of the
-    /// log free, or no room besides what is kept free, the page stays as it is.
+    /// Pads the last page, so that the next record begins a new one. Does nothing if less than half
+    /// of the log is free, or no room beyond the reserve.
     pub(in crate::host) fn fill(&mut self) -> Result<(), HostError> {
         let used = self.end() % self.payload;
         if used == 0 || self.room() <= self.capacity() / 2 {

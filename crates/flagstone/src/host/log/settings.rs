@@ -1,17 +1,17 @@
-//! What is chosen about a log: its place, and the settings of every recovery manager that has one.
+//! Settings of a log: its place, and the settings of every recovery manager that has one.
 
 use crate::host::{HostError, ManagerInfo};
 use crate::settings::{BadSetting, Setting, Settings};
 use crate::units::Lpn;
 
-/// Bytes of the log that are kept in memory.
+/// Log bytes cached in memory.
 pub(in crate::host) const BUFFER_BYTES: Setting = Setting {
     name: "log_buffer_bytes",
     default: "65536",
     what: "bytes of the log that are kept in memory; no more than these wait to be written",
 };
 
-/// Log pages from one checkpoint to the next.
+/// Log pages between checkpoints.
 pub(in crate::host) const CHECKPOINT_EVERY: Setting = Setting {
     name: "checkpoint_every",
     default: "0",
@@ -26,7 +26,7 @@ pub(in crate::host) const LOG_PADDED: Setting = Setting {
            else the page is written again with what comes later",
 };
 
-/// What is chosen about a log, besides its pages.
+/// Settings of a log other than its pages.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::host) struct LogSettings {
     pub(in crate::host) buffer_bytes: usize,
@@ -47,23 +47,23 @@ impl LogSettings {
     }
 }
 
-/// The place of a log on the device, and how much of it is kept in memory.
+/// The pages of a log on the device, and its buffer size.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::host) struct LogPlace {
     pub(in crate::host) first: Lpn,
-    /// Pages, the master included.
+    /// Number of pages, including the master.
     pub(in crate::host) pages: u32,
     pub(in crate::host) page_bytes: usize,
     pub(in crate::host) buffer_bytes: usize,
-    /// Bytes from one checkpoint to the next.
+    /// Bytes between checkpoints.
     pub(in crate::host) checkpoint_bytes: u64,
-    /// Whether a force fills its last page up.
+    /// Whether a force pads its last page.
     pub(in crate::host) padded: bool,
 }
 
 impl LogPlace {
-    /// The end of a device with so many pages. A log of fewer than `needed` pages is an error,
-    /// which names `what` needs them.
+    /// Places the log at the end of a device of `pages` pages. A log of fewer than `needed` pages
+    /// is an error, which names `what` needs them.
     pub(in crate::host) fn of(
         (log_pages, settings): (u32, LogSettings),
         pages: u32,

@@ -1,14 +1,14 @@
-//! The log over a device that loses what a cut may lose.
+//! The log on a device that loses what a power cut may lose.
 
 use super::*;
 use std::collections::BTreeMap;
 
-/// Pages in memory; those of `lost` do not land.
+/// Pages in memory; writes to pages in `lost` vanish.
 #[derive(Default)]
 struct Pages {
     pages: BTreeMap<Lpn, Vec<u8>>,
     lost: Vec<Lpn>,
-    /// It cannot be written.
+    /// A page whose writes fail.
     failing: Option<Lpn>,
 }
 
@@ -43,7 +43,7 @@ fn open(pages: &mut Pages) -> (Log, Tape) {
     Log::open(pages, Nanos::ZERO, PLACE).expect("a log")
 }
 
-/// Appends records of so many bytes, numbered from `first`, and forces them.
+/// Appends records of `bytes` bytes, numbered from `first`, and forces them.
 fn append(log: &mut Log, pages: &mut Pages, ids: std::ops::Range<u64>, bytes: usize) -> Nanos {
     for id in ids {
         let body = vec![id as u8; bytes - LogRecord::bytes(0)];
@@ -83,9 +83,9 @@ fn records_come_back_over_the_ends_of_pages_and_by_their_lsns() {
     assert!(log.stats().pages_read > 0, "old ones come from the device");
 }
 
-/// What made a stale page pass for a continuation: the last page of the log is full and holds half
-/// of a record; a restart ends the log before that; what it writes there and behind does not land
-/// but for the page behind.
+/// Regression: a stale page passed for a continuation. The last page of the log is full and ends
+/// with half a record; a restart ends the log before that record. Of what it writes there and
+/// after, only the following page lands.
 #[test]
 fn a_gap_ends_the_log_though_the_page_behind_it_is_new() {
     let mut pages = Pages::default();
@@ -110,9 +110,9 @@ fn a_gap_ends_the_log_though_the_page_behind_it_is_new() {
     assert_eq!(ids(&open(&mut pages).1), [0, 1, 3]);
 }
 
-/// A page on flash may have the LSN that lies just as far ahead of the durable log as is allowed. A
-/// record behind the gap that had the same LSN was not redone there. A checkpoint that never
-/// counted is durable too, though the log goes on before it.
+/// A page on flash may have an LSN at the allowed maximum ahead of the durable log. A record with
+/// the same LSN after the gap was not redone there. An invalid checkpoint is durable too, though
+/// the log continues before it.
 #[test]
 fn a_gap_is_wider_than_what_pages_can_be_ahead_of_what_was_durable() {
     for (records, ahead) in (1..6).flat_map(|n| (0..300).map(move |ahead| (n, ahead))) {
@@ -277,8 +277,8 @@ fn a_log_that_is_half_full_is_not_filled_up() {
     assert_eq!(log.end(), end);
 }
 
-/// What lost records that were durable: the page before the one that failed was written again, as
-/// one that follows itself. And a checkpoint whose master fails frees nothing of the log.
+/// Regression: durable records were lost when the page before a failed one was rewritten as its own
+/// successor. Also, a checkpoint whose master write fails frees no log pages.
 #[test]
 fn a_log_that_could_not_be_written_is_written_no_more_and_loses_nothing() {
     for fails in [Some(3), None] {

@@ -1,11 +1,11 @@
-//! Fuzzy checkpoints: where a restart begins, and how the log is shortened.
+//! Fuzzy checkpoints: the start of a restart, and how the log is shortened.
 //!
-//! A checkpoint is its begin record, the live transactions, the dirty pages, and its end record.
-//! Others go on meanwhile. It counts once the master points to it, which is written when all of it
-//! is durable; a restart that finds it half written begins at the one before.
+//! A checkpoint consists of a begin record, the live transactions, the dirty pages, and an end
+//! record. Transactions continue meanwhile. It becomes valid when the master points to it, which is
+//! written after all of it is durable; until then a restart begins at the previous checkpoint.
 //!
-//! What a checkpoint leaves out of the dirty pages must be durable: it waits for the pages that
-//! were written before it.
+//! Changes that a checkpoint does not list as dirty must be durable, so it waits for pages written
+//! before it.
 
 use super::super::config::HostConfig;
 use super::super::log::{LogRecord, Lsn, PAGE_HEAD_BYTES, PAGES_MIN, What};
@@ -34,17 +34,17 @@ layout! {
 
 pub(super) const LAYOUTS: &[Layout] = &[live_tx::RECORD, dirty_page::RECORD];
 
-/// Bytes of the bodies of a checkpoint's records: tables longer than that take several.
+/// Maximum body bytes of a checkpoint record: longer tables take several records.
 const BODY_MAX: usize = 1000;
 
-/// Bytes of a checkpoint with so many dirty pages and live transactions.
+/// Size of a checkpoint with `pages` dirty pages and `txs` live transactions.
 pub(super) fn bytes(pages: usize, txs: usize) -> u64 {
     let tables = pages * dirty_page::SIZE + txs * live_tx::SIZE;
     let records = tables / (BODY_MAX / 2) + 4;
     tables as u64 + records as u64 * BARE
 }
 
-/// The least pages of a log for a pool.
+/// Minimum number of log pages for the pool of `config`.
 pub(in crate::host) fn log_pages_min(config: &HostConfig, page_bytes: usize) -> u32 {
     let payload = (page_bytes - PAGE_HEAD_BYTES) as u64;
     let checkpoints = 4 * bytes(config.frames, 1);
@@ -52,7 +52,7 @@ pub(in crate::host) fn log_pages_min(config: &HostConfig, page_bytes: usize) -> 
 }
 
 impl Wal {
-    /// Logs a checkpoint. Gives where it begins, and the oldest record that a restart needs.
+    /// Logs a checkpoint. Returns its start, and the oldest record that a restart needs.
     pub(super) fn log_checkpoint(&mut self, memory: &Memory) -> Result<(Lsn, Lsn), HostError> {
         let begin = self.mark(What::CheckpointBegin, &[])?;
         let mut oldest = begin;

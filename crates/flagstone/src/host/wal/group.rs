@@ -1,11 +1,11 @@
-//! Group commit: a commit may wait a little for others, so that the log is forced once for several.
+//! Group commit: a commit may wait briefly for others, so that one log force serves several.
 //!
-//! The group is written at once where waiting gains nothing: when its records fill a log page, when
-//! no other transaction is running, or when the log is forced for another reason. At the latest it
-//! is written when its first member has waited as long as it may. Until then its members hold their
-//! locks, and are neither committed nor to be rolled back. A checkpoint writes the group first: a
+//! The group is written at once if waiting gains nothing: when its records fill a log page, when no
+//! other transaction is running, or when the log is forced for another reason. At the latest it is
+//! written when its first member has waited for the maximum time. Until then its members hold their
+//! locks, and can be neither acknowledged nor rolled back. A checkpoint writes the group first: a
 //! transaction whose commit record is older than the checkpoint must not be in its table of live
-//! ones.
+//! transactions.
 
 use super::super::log::{Log, Lsn};
 use super::super::manager::{Commit, Memory, Phase};
@@ -15,13 +15,13 @@ use crate::units::{Nanos, TxId};
 /// Commits that have been logged.
 #[derive(Debug, Default)]
 pub(super) struct Group {
-    /// How long the first may wait for others.
+    /// Maximum wait of the first member.
     wait: Nanos,
-    /// Transactions whose records are not durable yet, each with the place of its record.
+    /// Transactions whose commit records are not durable yet, with their LSNs.
     members: Vec<(TxId, Lsn)>,
-    /// When the first has waited long enough.
+    /// When the first member's wait is over.
     deadline: Option<Nanos>,
-    /// Transactions whose records are durable, each with the instant, until a call asks for them.
+    /// Transactions whose commit records are durable, with the instant, until a call fetches them.
     told: Vec<(TxId, Nanos)>,
 }
 
@@ -44,7 +44,7 @@ impl Group {
         self.members.last().map(|&(_, last)| last + 1)
     }
 
-    /// The group is durable. Gives its members, and where their commit records are.
+    /// Marks the group as durable. Returns its members, and the LSNs of their commit records.
     pub(super) fn tell(&mut self, done: Nanos) -> Vec<(TxId, Lsn)> {
         let members = std::mem::take(&mut self.members);
         for &(tx, _) in &members {
@@ -53,7 +53,7 @@ impl Group {
         members
     }
 
-    /// When the last member is durable, which need not be told.
+    /// When the last member is durable. It then need not be reported.
     pub(super) fn told_last(&mut self) -> Nanos {
         self.told.pop().expect("it was the last").1
     }
@@ -62,7 +62,7 @@ impl Group {
         std::mem::take(&mut self.told)
     }
 
-    /// When the group has to be written, or asked for.
+    /// When the group must be written, or asked for.
     pub(super) fn deadline(&self, log: &Log) -> Option<Nanos> {
         let last = self.members.last();
         let forced = last.is_some_and(|&(_, last)| log.is_forced(last));
@@ -79,7 +79,7 @@ impl Group {
 }
 
 impl Wal {
-    /// The commit record of a transaction is in the log, at this LSN: it is written, or waits.
+    /// Adds a transaction with its commit record at `lsn`: the group is written, or waits.
     pub(super) fn join_group(&mut self, memory: &Memory, now: Nanos, tx: TxId, lsn: Lsn) -> Commit {
         self.group.members.push((tx, lsn));
         let runs = |(other, phase): (&TxId, &Phase)| {

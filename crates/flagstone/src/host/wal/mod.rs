@@ -85,7 +85,7 @@ const LOG_PAGE_EACH: Setting = Setting {
            change were logged with the page",
 };
 
-/// What the settings say.
+/// The parsed settings.
 struct Chosen {
     log: LogSettings,
     group_wait: Nanos,
@@ -113,30 +113,30 @@ struct Tx {
     last: Lsn,
     /// Bytes of its records.
     logged: u64,
-    /// Log bytes that are kept free for its end, one way or the other.
+    /// Log bytes kept free for its commit or roll-back.
     reserved: u64,
-    /// Bytes that its changes have freed in pages, and which it may take back.
+    /// Bytes that its changes have freed in pages, and that a roll-back may need.
     freed: Vec<(Lpn, u32)>,
-    /// With `log_page_each`: pages that have had their log page.
+    /// With `log_page_each`: pages whose log page was written.
     pages: Vec<Lpn>,
 }
 
 struct Wal {
     log: Log,
     txs: BTreeMap<TxId, Tx>,
-    /// Bytes of pages that are kept free so that live transactions can be rolled back.
+    /// Bytes of pages that are kept free for rolling back live transactions.
     reserved: FxHashMap<Lpn, u32>,
-    /// Log bytes that are kept free for the ends of transactions.
+    /// Log bytes kept free for the ends of transactions.
     reserved_log: u64,
     group: Group,
     log_page_each: bool,
     frames: usize,
     mistake: Mistaken<Mistake>,
-    /// The bytes of a record as they will be.
+    /// Buffer for the new bytes of a record.
     bytes: Vec<u8>,
 }
 
-/// Starts the device and looks at the log.
+/// Starts the device and reads the log.
 pub(super) fn open(
     flash: Box<dyn Flash>,
     device: Config,
@@ -154,7 +154,7 @@ pub(super) fn open(
     let place = LogPlace::of(log, device.pages(), page_bytes, (needed, what))?;
     let mut device = Below::pages(device);
     let (mut log, tape) = Log::open(&mut device, opened, place)?;
-    // A restart has to roll back first.
+    // A restart must roll back first.
     log.keep(u64::MAX);
     device.begin_apart(tape.done)?;
     let wal = Wal {
@@ -183,7 +183,7 @@ pub(super) fn room_of(record: Option<usize>) -> usize {
     record.map_or(0, |len| len + record_head::SIZE)
 }
 
-/// The bytes at the start of both, and those at the end of both behind them.
+/// Length of the common prefix, and of the common suffix after it.
 pub(super) fn common(old: &[u8], new: &[u8]) -> (usize, usize) {
     let start = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let (old, new) = (&old[start..], &new[start..]);
@@ -192,7 +192,7 @@ pub(super) fn common(old: &[u8], new: &[u8]) -> (usize, usize) {
 }
 
 impl Wal {
-    /// Frees the room that was kept for a transaction that has ended.
+    /// Releases the room that was reserved for an ended transaction.
     fn forget(&mut self, tx: TxId) {
         let Some(ended) = self.txs.remove(&tx) else {
             return;
@@ -207,8 +207,8 @@ impl Wal {
         }
     }
 
-    /// Whether the page takes a record of other length beside all that live transactions may take
-    /// back there.
+    /// Whether a record of another length fits into the page, together with everything that live
+    /// transactions may restore there.
     fn fits(
         &self,
         frame: &Frame,
@@ -236,7 +236,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Whether the log has room for so many bytes more besides those that are reserved.
+    /// Whether the log has room for `bytes` more, beyond what is reserved.
     fn log_room(&self, tx: TxId, bytes: u64, log_pages: u32) -> Result<Room, HostError> {
         let checkpoint = checkpoint::bytes(self.frames, self.txs.len() + 1);
         let needed = bytes + self.reserved_log + checkpoint;
@@ -244,7 +244,7 @@ impl Wal {
             return Ok(Room::Enough);
         }
         if self.group.waits() {
-            // A transaction that has asked to commit keeps nothing, and is no victim.
+            // A committing transaction keeps no log, and is not a victim.
             return Ok(Room::AfterGroup);
         }
         let first = self.txs.values().map(|known| known.first).min();
@@ -252,7 +252,7 @@ impl Wal {
         if self.log.room_from(oldest) >= needed + checkpoint {
             return Ok(Room::AfterCheckpoint);
         }
-        // Alone in an empty log it has to fit; if it does not, to start it again would not help.
+        // It must fit alone in an empty log, or restarting it would not help.
         let own = self.txs.get(&tx);
         let own = bytes + own.map_or(0, |known| known.logged + known.reserved);
         let oldest = self.txs.iter().min_by_key(|(_, known)| known.first);
@@ -265,7 +265,7 @@ impl Wal {
     }
 }
 
-/// Makes a change on a page, as its record has it.
+/// Applies the change of a log record to a page.
 pub(super) fn redo(
     page: &mut Page,
     entry: &LogRecord<'_>,
@@ -523,8 +523,8 @@ impl Manager for Wal {
         for tx in losers {
             self.undone(tx)?;
         }
-        // The next restart takes room of the log as well: where little is left, pages are written
-        // out, so that the log is kept from here on.
+        // The next restart takes log room as well: if little is left, write pages out, so that the
+        // log is needed only from here on.
         let is_tight = self.log.room() < 4 * checkpoint::bytes(self.frames, 1);
         Ok(if is_tight { Lsn::MAX } else { 0 })
     }

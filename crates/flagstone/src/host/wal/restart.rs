@@ -11,8 +11,8 @@
 //!   @E    its page's LSN is not below it                         on flash
 //!   @F    neither                                                redone, of any transaction
 //!
-//! Undo writes compensation records, which later restarts redo. One names the next change to undo,
-//! so that nothing is undone twice however often the power fails.
+//! Undo writes compensation records, which later restarts redo. Each names the next change to undo,
+//! so nothing is undone twice, however often the power fails.
 
 use super::super::config::Mistake;
 use super::super::log::{LogRecord, Lsn, Tape, What};
@@ -26,30 +26,30 @@ use std::collections::BTreeMap;
 #[cfg(test)]
 mod table;
 
-/// What the analysis finds.
+/// The result of the analysis.
 #[derive(Default)]
 struct Analysis {
-    /// Transactions without an end record: first and last record, and whether it committed.
+    /// Transactions without an end record: first and last LSN, and whether committed.
     txs: BTreeMap<TxId, (Lsn, Lsn, bool)>,
-    /// Pages that may lack changes, and the first of these.
+    /// Pages that may lack changes, with the first such LSN.
     pages: BTreeMap<Lpn, Lsn>,
 }
 
 impl Analysis {
-    /// Whether a page may lack a change, before it is read: all but @D.
+    /// Whether a page may lack a change, before the page is read: all but @D.
     fn may_lack(&self, page: Lpn, change: Lsn) -> bool {
         self.pages.get(&page).is_some_and(|&since| since <= change)
     }
 }
 
-/// Whether a page with such an LSN lacks a change: @F, and not @E.
+/// Whether a page with this LSN lacks a change: @F, and not @E.
 pub(super) fn lacks(page: Lsn, change: Lsn) -> bool {
     page < change
 }
 
 impl Wal {
-    /// Finds the winners, which are over, and the losers. Returns the changes that pages may lack,
-    /// of winners and losers alike, in the order of the log.
+    /// Finds winners, which are ended, and losers. Returns the changes that pages may lack, of
+    /// winners and losers alike, in log order.
     pub(super) fn repeat_history<'t>(
         &mut self,
         tape: &'t Tape,
@@ -78,7 +78,7 @@ impl Wal {
         Ok(missing.map(each).collect())
     }
 
-    /// The youngest change of the losers that was not taken back.
+    /// The youngest change of the losers that is not yet undone.
     pub(super) fn next_loser<'t>(
         &mut self,
         tape: &'t Tape,
@@ -109,7 +109,7 @@ fn analyse(tape: &Tape) -> Analysis {
             What::CheckpointTxs => {
                 for item in entry.new.chunks_exact(live_tx::SIZE) {
                     let lsns = (get(item, live_tx::FIRST), get(item, live_tx::LAST), false);
-                    // What was logged since the checkpoint began is newer.
+                    // Records since the start of the checkpoint are newer.
                     let tx = TxId(get(item, live_tx::XID));
                     found.txs.entry(tx).or_insert(lsns);
                 }

@@ -26,7 +26,7 @@ fn with_frames(frames: usize) -> SmallHost {
     SmallHost::new(Stack::Wal, config)
 }
 
-/// Commits a value in so many pages.
+/// Commits `value` in the first `pages` pages.
 fn put(small: &mut SmallHost, pages: u32, value: &[u8]) {
     let tx = small.begin();
     for page in 0..pages {
@@ -48,8 +48,8 @@ fn all(value: &[u8], pages: u32) -> Vec<Value> {
     vec![Some(value.to_vec()); pages as usize]
 }
 
-/// A host of three frames in which a transaction that has not committed has changed ten pages, most
-/// of which are on flash with its changes.
+/// A host of three frames with an uncommitted transaction that has changed ten pages, most of which
+/// are on flash with the changes.
 fn loser() -> SmallHost {
     let mut small = with_frames(3);
     put(&mut small, 10, b"old");
@@ -61,7 +61,7 @@ fn loser() -> SmallHost {
     small
 }
 
-/// Records that a restart wrote.
+/// Number of log records that a restart wrote.
 fn records(small: &mut SmallHost) -> u64 {
     small.host().stats().log.records
 }
@@ -88,7 +88,7 @@ fn a_crash_in_undo_does_not_undo_anything_twice() {
 
 #[test]
 fn a_compensation_record_is_never_undone() {
-    // Undone to the end, and then a cut: the next restart finds everything compensated.
+    // A complete undo, then a cut: the next restart finds everything compensated.
     let mut small = loser();
     small.restart(None);
     let first = records(&mut small);
@@ -96,7 +96,7 @@ fn a_compensation_record_is_never_undone() {
     let second = records(&mut small);
     assert!(first >= 10 && second < 10, "{first}, {second}");
     assert_eq!(values(&mut small, 10), all(b"old", 10));
-    // The control undoes them, and finds its loser's values again.
+    // The control undoes compensations, and the loser's values reappear.
     let config = HostConfig {
         frames: 3,
         mistake: Some(Mistake::UndoCompensation).into(),
@@ -115,7 +115,7 @@ fn a_compensation_record_is_never_undone() {
     assert!(wrong, "the control passes");
 }
 
-/// The power fails with the `at`-th operation of a commit. True if there was one.
+/// Cuts the power at the `at`-th operation of a commit. Returns whether there was one.
 fn cut_commit(small: &mut SmallHost, at: u64, dice: u64) -> bool {
     small.arm(cut(at, dice).expect("a cut"));
     let tx = small.begin();
@@ -126,7 +126,7 @@ fn cut_commit(small: &mut SmallHost, at: u64, dice: u64) -> bool {
     fell
 }
 
-/// Operations of a restart that finds nothing to do.
+/// Number of operations of a restart without work.
 fn idle_restart() -> u64 {
     let mut small = small();
     put(&mut small, 1, b"old");
@@ -160,7 +160,7 @@ fn a_page_that_was_flushed_after_its_log_is_not_redone() {
     let mut small = with_frames(2);
     put(&mut small, 1, b"ab");
     let tx = small.begin();
-    // A record of what is put between: done twice it would be there twice.
+    // Insert into the middle of a record: a repeated undo or redo would show.
     small.write(tx, rid(0, 0), Some(b"a-b"));
     small.commit(tx);
     for page in 1..4 {
@@ -183,7 +183,7 @@ fn a_checkpoint_that_is_half_written_does_not_count() {
             small.config.settings.set("checkpoint_every", 1);
             put(&mut small, 5, b"old");
             small.restart(None);
-            // A loser that is in the checkpoint, as are its pages.
+            // A loser that the checkpoint lists, with its pages.
             small.arm(cut(at, dice).expect("a cut"));
             if small.cut_restarts > 0 {
                 assert_eq!(values(&mut small, 5), all(b"old", 5));
@@ -269,7 +269,7 @@ fn what_a_live_delete_has_freed_stays_free_for_its_roll_back() {
         "{refused:?}"
     );
     small.abort(deletes);
-    // Time has passed, and the room is taken.
+    // Meanwhile the room was taken.
     let refused = small.host().write(now, other, rid(0, 2), Some(&record));
     assert!(matches!(refused, Err(HostError::PageFull { .. })));
     small.abort(other);
@@ -301,7 +301,7 @@ fn a_full_log_costs_the_transaction_that_keeps_it_from_being_shortened() {
     small.abort(idle);
     small.write(asked, rid(0, 0), Some(b"goes on"));
     small.commit(asked);
-    // One that would not fit an empty log is told so.
+    // A transaction too large even for an empty log gets an error.
     let tx = small.begin();
     let mut error = None;
     for round in 0..400u32 {
@@ -420,7 +420,7 @@ fn settings_that_do_not_work_are_named() {
     for stack in Stack::all() {
         assert_eq!(stack.to_string().parse(), Ok(stack));
     }
-    // Too few pages for a checkpoint of so many frames.
+    // Too few log pages for a checkpoint of so many frames.
     let large = HostConfig {
         frames: 4000,
         ..config()
@@ -440,13 +440,13 @@ fn settings_that_do_not_work_are_named() {
     );
 }
 
-/// A host whose commits wait for each other, and transactions that have each changed a page.
+/// A host with group commit, and `count` transactions that have each changed a page.
 fn waiting(count: u32) -> (SmallHost, Vec<TxId>) {
     let config = config()
         .with("group_wait_us", 700)
         .with("log_buffer_bytes", 4096);
     let mut small = SmallHost::new(Stack::Wal, config);
-    // The last end record is the first in its log page, so that those that follow do not fill it.
+    // Make the last end record the first in its log page, so that later records do not fill it.
     let payload = 256 - PAGE_HEAD_BYTES as u64;
     for turn in 0.. {
         let bytes = small.host().stats().log.bytes;
@@ -477,7 +477,7 @@ fn commits_wait_for_each_other_but_not_where_nobody_else_runs() {
     let now = small.now;
     let mut commit = |tx| small.host().commit(now, tx).unwrap();
     assert_eq!(commit(txs[0]), Step::Waits);
-    // The last that runs has nobody to wait for, and takes the other along.
+    // The last running transaction has nobody to wait for, and completes the group.
     let Step::Done((), done) = commit(txs[1]) else {
         panic!("it is the last");
     };
@@ -503,7 +503,7 @@ fn who_has_waited_long_enough_or_is_forced_by_others_waits_no_longer() {
     let told = small.host().acknowledged(due, false).unwrap();
     assert!(told.len() == 1 && told[0].1 > due && forces(&mut small) == 1);
 
-    // Pages that go out force the log; the commit that waits is on it.
+    // Evicted pages force the log, and the waiting commit is in it.
     let (mut small, txs) = waiting(2);
     let now = small.now;
     assert_eq!(small.host().commit(now, txs[0]), Ok(Step::Waits));
@@ -538,8 +538,8 @@ fn a_commit_that_waits_can_be_lost_and_a_checkpoint_does_not_undo_it() {
     }
 }
 
-/// Each restart takes a checkpoint. None of them wrote pages out, so that the log could not be
-/// shortened, and one restart too many found it full.
+/// Regression: each restart takes a checkpoint but wrote no pages out. So the log could not be
+/// shortened, and it finally was full.
 #[test]
 fn restarts_one_after_the_other_do_not_fill_the_least_log() {
     let mut least = config();

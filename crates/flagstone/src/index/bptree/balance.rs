@@ -1,8 +1,8 @@
-//! What happens to nodes that have too many entries or too few: splits, entries that move to a
-//! sibling, merges; and so on upwards.
+//! Rebalances nodes with too many or too few entries: splits, borrowing from siblings, merges, and
+//! the same for their parents.
 //!
-//! A step replaces nodes side by side under one parent by others with the same keys in all, tells
-//! what stands above, and then does the same to the parent's list of children.
+//! A step replaces adjacent nodes under one parent by others with the same key range, notifies the
+//! layer above, and then updates the parent's list of children in the same way.
 
 use super::super::{Key, Result, Value, damaged};
 use super::node::{Links, Shape};
@@ -10,7 +10,7 @@ use super::tree::{Above, Span, Step, Tree};
 use crate::units::{Lpn, Nanos};
 use std::ops::Range;
 
-/// How many come into each of so many parts: the same, the first ones one more.
+/// Distributes `all` items evenly over `parts` parts; the first ones get one more.
 fn parts(all: usize, parts: usize) -> impl Iterator<Item = Range<usize>> {
     (0..parts).scan(0, move |from, part| {
         let start = *from;
@@ -19,16 +19,16 @@ fn parts(all: usize, parts: usize) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The children of a node that are replaced, and their replacements.
+/// Children of a node that are replaced, and their replacements.
 struct Replaced {
-    /// The first one.
+    /// The first replaced child.
     slot: usize,
-    /// How many.
+    /// Number of replaced children.
     old: usize,
     new: Vec<Span>,
 }
 
-/// A node of the inside, taken apart.
+/// An unpacked inner node.
 struct Inner {
     keys: Vec<Key>,
     children: Vec<Lpn>,
@@ -40,7 +40,7 @@ impl Inner {
         &self.keys[part.start..part.end - 1]
     }
 
-    /// The keys of children from one to another, in a node that has those of `span`.
+    /// The key bounds of children `first` to `last`, in a node with the bounds `span`.
     fn bounds(&self, first: usize, last: usize, span: Span) -> (Key, Key) {
         let low = first
             .checked_sub(1)
@@ -51,14 +51,14 @@ impl Inner {
 }
 
 impl<A: Above> Tree<A> {
-    /// Gives the leaf at the end of the path its entries, of which there are too many or too few.
+    /// Writes entries to the leaf at the end of the path; they may be too many or too few for it.
     pub(super) fn balance_leaf(&mut self, now: Nanos, entries: &[(Key, Value)]) -> Result<Nanos> {
         let most = 2 * self.shape.leaf_order;
         if entries.len() <= most {
             return self.mend_leaf(now, entries);
         }
         let count = entries.len().div_ceil(most);
-        // Every level may split, by fewer parts the higher it is.
+        // Every level may split, into fewer parts the higher it is.
         let needed = 2 * count + 2 * self.path.len();
         if (self.space.left() as usize) < needed {
             return Err(self.space.full());
@@ -66,7 +66,7 @@ impl<A: Above> Tree<A> {
         self.split_leaf(now, entries, count)
     }
 
-    /// Fills an empty tree with pairs, in the order of their keys: as few nodes as can be.
+    /// Fills an empty tree with sorted pairs, using as few nodes as possible.
     pub(in super::super) fn build(&mut self, now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos> {
         let Some(&(first, _)) = pairs.first() else {
             return Ok(now);
@@ -88,7 +88,7 @@ impl<A: Above> Tree<A> {
         })
     }
 
-    /// Writes the entries to leaves that stand between two, in parts.
+    /// Writes entries, in parts, to leaves between two existing ones.
     fn write_leaves(
         &mut self,
         mut now: Nanos,
@@ -148,15 +148,15 @@ impl<A: Above> Tree<A> {
         self.replace(now, depth, Replaced { slot, old, new })
     }
 
-    /// A leaf that has too few takes from the right sibling, or else from the left one, what they
-    /// have beyond d; if they have nothing, it merges with one.
+    /// Mends a leaf with too few entries. Borrows from the right sibling, or else the left one, if
+    /// that has more than d entries; otherwise merges with one of them.
     fn mend_leaf(&mut self, mut now: Nanos, entries: &[(Key, Value)]) -> Result<Nanos> {
         let depth = self.path.len() - 2;
         let Step { span: parent, slot } = self.path[depth];
         let own = self.path[depth + 1].span.at;
         let (node, done) = self.inner(now, parent.at)?;
         now = done;
-        // The left slot of the pair that it is with the chosen sibling, and the pair's entries.
+        // The left slot of the chosen pair of siblings, and the pair's entries.
         let mut chosen: Option<(usize, Vec<(Key, Value)>)> = None;
         self.kept.clear();
         for other in [slot + 1, slot.wrapping_sub(1)] {
@@ -196,8 +196,8 @@ impl<A: Above> Tree<A> {
         }
     }
 
-    /// Distributes the entries of two leaves side by side, or gives all to the left one; then the
-    /// right one is not needed any more.
+    /// Distributes the entries of two adjacent leaves, or puts all in the left one; then the right
+    /// leaf is freed.
     fn mend_pair(
         &mut self,
         now: Nanos,
@@ -234,7 +234,7 @@ impl<A: Above> Tree<A> {
         self.look(now, at, |_, page, shape| {
             let len = shape.inner_len(page)?;
             let keys: Vec<Key> = (0..len).map(|slot| Shape::inner_key(page, slot)).collect();
-            // No child stands for no key.
+            // Key 0 never separates children.
             let is_ordered = keys.first() != Some(&0) && keys.is_sorted_by(|one, next| one < next);
             let children = (0..=len).map(|slot| Shape::child(page, slot)).collect();
             is_ordered.then_some(Inner { keys, children })
@@ -267,7 +267,7 @@ impl<A: Above> Tree<A> {
         Ok((spans, now))
     }
 
-    /// Replaces children of the inner node at a depth of the path.
+    /// Replaces children of the inner node at `depth` in the path.
     fn replace(&mut self, now: Nanos, mut depth: usize, replaced: Replaced) -> Result<Nanos> {
         let Span { at, low, high } = self.path[depth].span;
         let (mut node, mut now) = self.inner(now, at)?;
@@ -311,7 +311,7 @@ impl<A: Above> Tree<A> {
         self.replace(now, depth - 1, Replaced { slot, old, new })
     }
 
-    /// An inner node that has too few keys: as a leaf, but that a key moves through the parent.
+    /// Mends an inner node with too few keys, like a leaf, but moves a key through the parent.
     fn mend_inner(&mut self, mut now: Nanos, depth: usize, own: Inner) -> Result<Nanos> {
         let Step { span: parent, slot } = self.path[depth - 1];
         let (node, done) = self.inner(now, parent.at)?;
@@ -361,7 +361,7 @@ impl<A: Above> Tree<A> {
         self.replace(now, depth - 1, Replaced { slot, old, new })
     }
 
-    /// Puts a root above the root.
+    /// Adds a new root above the root.
     fn grow(&mut self, now: Nanos) -> Result<Nanos> {
         let root = self.space.take()?;
         let below = self.root;

@@ -7,10 +7,10 @@ use super::tree::{Above, Span, Tree};
 use crate::units::Lpn;
 
 impl<A: Above> Tree<A> {
-    /// Checks everything. Gives all nodes, each with its level and how many entries it has.
+    /// Checks everything. Returns all nodes, each with its level and number of entries.
     ///
     /// # Errors
-    /// Says what does not hold, and where.
+    /// Describes the inconsistency and its place.
     pub(in super::super) fn check(&mut self) -> Result<Vec<(Span, u32, usize)>, String> {
         let mut nodes = Vec::new();
         let mut used = self.meta.pages().to_vec();

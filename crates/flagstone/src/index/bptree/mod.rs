@@ -56,7 +56,7 @@ pub(super) const READ_AHEAD: Setting = Setting {
     what: "leaves that a range asks for at once, half of those in memory at most; 1: one by one",
 };
 
-/// Leaves that a range asks for at once.
+/// Number of leaves that a range requests at once.
 pub(super) fn read_ahead(settings: &Settings, info: &IndexInfo) -> Result<usize> {
     Ok(settings.number(info, READ_AHEAD.name, 1, 1 << 16)?)
 }
@@ -77,7 +77,7 @@ struct BPlusTree {
     read_ahead: usize,
 }
 
-/// A tree with nothing above it.
+/// Opens a plain tree with no layer above it.
 fn open_tree(
     store: Box<dyn BackingStore>,
     settings: &Settings,
@@ -88,7 +88,7 @@ fn open_tree(
     Tree::open(store, info, settings, frames, now, |_, _, _| ())
 }
 
-/// A tree in memory, to look into, for the tests of the lazy one; the settings may be of that.
+/// An in-memory tree for the lazy tree's tests, which may pass the lazy tree's settings.
 #[cfg(test)]
 pub(super) fn open_plain(settings: &Settings, pages: u32) -> Tree<()> {
     let open =

@@ -1,5 +1,4 @@
-//! How the nodes of a tree lie in pages: entries side by side in the order of their keys, found by
-//! bisection in the bytes themselves.
+//! Node encoding: sorted entries in a page, found by bisection directly on the bytes.
 
 use super::super::{IndexError, Key, Result, Value};
 use crate::layout;
@@ -29,32 +28,32 @@ layout! {
 /// Records that this module keeps.
 pub(super) const LAYOUTS: &[Layout] = &[leaf_head::RECORD, inner_head::RECORD];
 
-/// The links of leaves name fewer pages than this.
+/// Upper limit of page numbers in leaf links.
 pub(in super::super) const PAGES_MAX: u32 = 1 << 24;
 
 const LEAF: u64 = 1 << 15;
-/// Bytes of an entry of an inner node.
+/// Size of an inner node's entry.
 const INNER: usize = 12;
 
-/// A change of a key: its new value, or nothing for a deletion.
+/// A change of a key: its new value, or `None` to delete it.
 pub(in super::super) type Change = (Key, Option<Value>);
 
-/// The neighbours of a leaf, to the left and to the right.
+/// Left and right neighbours of a leaf.
 pub(super) type Links = (Option<Lpn>, Option<Lpn>);
 
 /// The sizes of nodes, and operations on the bytes of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Shape {
     value_bytes: usize,
-    /// A leaf has this many entries to twice as many.
+    /// A leaf has at least this many entries and at most twice as many.
     pub(in super::super) leaf_order: usize,
-    /// An inner node has this many keys to twice as many.
+    /// An inner node has at least this many keys and at most twice as many.
     pub(in super::super) inner_order: usize,
 }
 
 impl Shape {
     /// # Errors
-    /// The order does not fit the page, or nothing does.
+    /// The order does not fit the page, or no order does.
     pub(super) fn new(page_bytes: usize, value_bytes: usize, order: usize) -> Result<Shape> {
         let room = page_bytes.saturating_sub(leaf_head::SIZE);
         let most = |entry: usize| (room / entry / 2).min(LEAF as usize / 4);
@@ -83,12 +82,12 @@ impl Shape {
         Key::from_le_bytes(page[at..at + 8].try_into().expect("eight bytes"))
     }
 
-    /// The number of entries, of a fixed width, that a test holds for; it holds for a first part.
+    /// Length of the prefix of `len` fixed-width entries for whose keys `test` is true.
     #[inline]
     fn part(page: &[u8], stride: usize, len: usize, test: impl Fn(Key) -> bool) -> usize {
         let holds = |slot: usize| test(Shape::key(page, leaf_head::SIZE + slot * stride));
         let (mut first, mut rest) = (0, len);
-        // No branch depends on a key: those would be guessed wrong half of the time.
+        // No branch depends on a key: such branches would be mispredicted half of the time.
         while rest > 1 {
             let half = rest / 2;
             first += if holds(first + half - 1) { half } else { 0 };
@@ -97,7 +96,7 @@ impl Shape {
         first + usize::from(rest == 1 && holds(first))
     }
 
-    /// Entries of a leaf; nothing if it is none.
+    /// Number of entries of a leaf; `None` if the page is not a leaf.
     #[inline]
     pub(in super::super) fn leaf_len(self, page: &[u8]) -> Option<usize> {
         let count = get(page, leaf_head::COUNT);
@@ -105,7 +104,7 @@ impl Shape {
         (count & LEAF != 0 && len <= 2 * self.leaf_order).then_some(len)
     }
 
-    /// Where a key is in a leaf, or where it would be.
+    /// The slot of a key in a leaf, or the slot where it would be.
     #[inline]
     pub(super) fn find(self, page: &[u8], len: usize, key: Key) -> Result<usize, usize> {
         let slot = Shape::part(page, self.stride(), len, |other| other < key);
@@ -141,7 +140,7 @@ impl Shape {
         put(page, leaf_head::COUNT, LEAF | len as u64);
     }
 
-    /// Puts an entry into a leaf with room.
+    /// Inserts an entry into a leaf with room.
     pub(super) fn insert(self, page: &mut [u8], len: usize, slot: usize, key: Key, value: Value) {
         let (from, to) = (self.at(slot), self.at(len));
         page.copy_within(from..to, from + self.stride());
@@ -150,7 +149,7 @@ impl Shape {
         Shape::set_leaf_len(page, len + 1);
     }
 
-    /// Takes an entry out of a leaf.
+    /// Removes an entry from a leaf.
     pub(super) fn remove(self, page: &mut [u8], len: usize, slot: usize) {
         let (from, to) = (self.at(slot + 1), self.at(len));
         page.copy_within(from..to, self.at(slot));
@@ -158,7 +157,7 @@ impl Shape {
         Shape::set_leaf_len(page, len - 1);
     }
 
-    /// The first key of a leaf and the last.
+    /// First and last key of a leaf.
     pub(in super::super) fn keys(self, page: &[u8], len: usize) -> Option<(Key, Key)> {
         let last = len.checked_sub(1)?;
         Some((self.leaf_key(page, 0), self.leaf_key(page, last)))
@@ -173,7 +172,7 @@ impl Shape {
         (0..len).map(move |slot| (self.leaf_key(page, slot), self.value(page, slot)))
     }
 
-    /// Puts all entries of a leaf in place of those that are there; links stay.
+    /// Replaces all entries of a leaf; links stay.
     pub(super) fn write_entries(self, page: &mut [u8], entries: &[(Key, Value)]) {
         for (slot, &(key, value)) in entries.iter().enumerate() {
             let at = self.at(slot);
@@ -184,8 +183,8 @@ impl Shape {
         Shape::set_leaf_len(page, entries.len());
     }
 
-    /// The entries that a leaf has after changes, which are in the order of their keys, and
-    /// whether they differ from those before.
+    /// The entries of a leaf after changes that are sorted by key, and whether they differ from the
+    /// old ones.
     pub(super) fn merge(
         self,
         page: &[u8],
@@ -208,8 +207,8 @@ impl Shape {
         differs
     }
 
-    /// Does changes to a leaf in place, if it keeps between d and 2d entries; says whether it did,
-    /// and how many entries the leaf has.
+    /// Applies changes to a leaf in place if it keeps between d and 2d entries. Returns its number
+    /// of entries, or `None` if it was left unchanged.
     pub(in super::super) fn amend(self, page: &mut [u8], changes: &[Change]) -> Option<usize> {
         let mut entries = Vec::new();
         let len = self.leaf_len(page)?;
@@ -242,15 +241,15 @@ impl Shape {
         );
     }
 
-    /// Keys of an inner node; nothing if it is none.
+    /// Number of keys of an inner node; `None` if the page is not one.
     #[inline]
     pub(in super::super) fn inner_len(self, page: &[u8]) -> Option<usize> {
         let len = get(page, inner_head::COUNT) as usize;
-        // A new root has one child, and no key, for a moment.
+        // A new root temporarily has one child and no key.
         (len <= 2 * self.inner_order).then_some(len)
     }
 
-    /// Which child of an inner node has a key.
+    /// The slot of the child that covers a key.
     #[inline]
     pub(in super::super) fn route(page: &[u8], len: usize, key: Key) -> usize {
         Shape::part(page, INNER, len, |other| other <= key)
@@ -261,16 +260,16 @@ impl Shape {
         Shape::key(page, inner_head::SIZE + slot * INNER)
     }
 
-    /// A child of an inner node; there is one more than there are keys.
+    /// A child of an inner node; children outnumber keys by one.
     #[inline]
     pub(in super::super) fn child(page: &[u8], slot: usize) -> Lpn {
         let at = inner_head::SIZE + slot * INNER;
-        // The first stands at the end of the head, where the child of an entry before the first
-        // would stand.
+        // The first child is stored at the end of the head, where the child of a preceding entry
+        // would be.
         Lpn(get(page, at - 4..at) as u32)
     }
 
-    /// The keys of a child, where the node has those of `low..=high`.
+    /// The key bounds of a child in a node with the bounds `low..=high`.
     #[inline]
     pub(in super::super) fn bounds(
         page: &[u8],

@@ -1,19 +1,19 @@
-//! Ranges: along the links of the leaves, or several leaves at once where their parent names them.
+//! Ranges: along the links of the leaves, or several leaves at once that share a parent.
 
 use super::super::{Key, Result, Value, damaged};
 use super::node::Shape;
 use super::tree::{Above, Tree, bisection};
 use crate::units::{Lpn, Nanos};
 
-/// What a range finds in a leaf.
+/// What a range found in a leaf.
 struct Seen {
     len: usize,
-    /// The next leaf, if the range may go on there.
+    /// The next leaf, if the range may continue there.
     next: Option<Lpn>,
 }
 
 impl Shape {
-    /// Appends the pairs of a leaf that lie in a range; nothing if it is none.
+    /// Appends the pairs of a leaf that lie in a range. `None` if the page is not a leaf.
     fn collect(
         self,
         page: &[u8],
@@ -33,7 +33,7 @@ impl Shape {
 }
 
 impl<A: Above> Tree<A> {
-    /// Appends the pairs of `from..=to` to `into`, along the leaves from the one that has `from`.
+    /// Appends the pairs of `from..=to` to `into`, following leaf links from the leaf of `from`.
     pub(in super::super) fn range_from(
         &mut self,
         mut now: Nanos,
@@ -58,8 +58,8 @@ impl<A: Above> Tree<A> {
 }
 
 impl Tree<()> {
-    /// Appends the pairs of `from..=to` to `into`, and reads up to so many leaves at once. No leaf
-    /// is read that lies beyond the range: a parent says which keys are whose.
+    /// Appends the pairs of `from..=to` to `into`, reading up to `read_ahead` leaves at once. Reads
+    /// no leaf beyond the range: the parent has the key bounds.
     pub(super) fn range(
         &mut self,
         mut now: Nanos,
@@ -67,7 +67,7 @@ impl Tree<()> {
         read_ahead: usize,
         into: &mut Vec<(Key, Value)>,
     ) -> Result<Nanos> {
-        // What is read does not drive out all else, nor itself.
+        // Read-ahead must not evict all other pages, nor its own.
         let at_once = read_ahead.min(self.cache.frames() / 2);
         loop {
             let (leaf, done) = self.descend(now, from)?;

@@ -1,5 +1,4 @@
-//! Tests of the B+-tree: histories against a map, the paper's example, structures that must be
-//! refused.
+//! Tests of the B+-tree: histories compared with a map, the paper's example, invalid structures.
 
 use super::super::model::{History, assert_reads_ahead, blank, figure};
 use super::super::{IndexError, IndexKind};
@@ -36,7 +35,7 @@ fn agrees_with_a_map_at_every_small_order() {
     }
 }
 
-/// D3: with as many reads, in less time.
+/// D3: reads the same number of pages in less time.
 #[test]
 fn a_range_asks_for_several_leaves_at_once() {
     assert_reads_ahead(IndexKind::BPlusTree);
@@ -104,7 +103,7 @@ fn a_full_store_is_refused_before_anything_is_lost() {
 
 #[test]
 fn damage_is_said_to_be_some() {
-    // Any node that is overwritten by something else is noticed by what reads it.
+    // Reading a node that was overwritten by something else is an error.
     let settings = Settings::new().with("order", 2);
     for page in 1..8 {
         let (mut index, now) = blank(open, &settings, 256, 64);
@@ -124,7 +123,7 @@ fn damage_is_said_to_be_some() {
     }
 }
 
-/// The numbers of entries of the leaves, from left to right.
+/// Number of entries of each leaf, from left to right.
 fn leaf_sizes(tree: &mut Tree<()>) -> Vec<usize> {
     let nodes = tree.check().expect("a tree");
     let mut leaves: Vec<(Key, usize)> = nodes
@@ -136,8 +135,8 @@ fn leaf_sizes(tree: &mut Tree<()>) -> Vec<usize> {
     leaves.into_iter().map(|(_, len)| len).collect()
 }
 
-/// A tree of leaves with so many entries, of order 2: the first has the keys from 0 on, the second
-/// those from 400 on, a hundred apart.
+/// A tree of order 2 with leaves of the given sizes: the first leaf has keys from 0 on, the second
+/// from 400 on, a hundred apart.
 fn tree_of(sizes: &[usize]) -> Tree<()> {
     let mut tree = open_plain(&Settings::new().with("order", 2), 64);
     let pairs: Vec<(Key, Value)> = (0..4 * sizes.len() as Key).map(|n| (n * 100, 1)).collect();
@@ -152,7 +151,7 @@ fn tree_of(sizes: &[usize]) -> Tree<()> {
     tree
 }
 
-/// D1: the right sibling lends first, and both have as many entries then.
+/// D1: the right sibling lends first, and afterwards both have equally many entries.
 #[test]
 fn entries_come_from_the_right_sibling_first_and_both_have_as_many() {
     for (before, after) in [([4, 2, 4], [4, 3, 2]), ([4, 2, 2], [3, 2, 2])] {
@@ -162,7 +161,7 @@ fn entries_come_from_the_right_sibling_first_and_both_have_as_many() {
     }
 }
 
-/// D2: the odd entry stays on the left; a batch splits a leaf in as many as it takes.
+/// D2: the odd entry stays on the left; a batch splits a leaf into as many parts as needed.
 #[test]
 fn a_leaf_splits_into_as_many_as_its_changes_take() {
     let mut tree = tree_of(&[4, 2]);

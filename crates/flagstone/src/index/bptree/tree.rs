@@ -1,5 +1,5 @@
-//! The tree itself, without the trait: searches, changes of single keys and of all keys of a leaf
-//! at once, and the seam for what stands above it.
+//! The tree without the `Index` trait: searches, changes of single keys and of all keys of a leaf
+//! at once, and the interface to a layer above.
 
 use super::super::meta::Meta;
 use super::super::space::Space;
@@ -12,7 +12,7 @@ use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
 
 layout! {
-    /// What a B+-tree keeps of itself in its metadata.
+    /// The tree's own metadata.
     pub tree_meta: 16 => {
         ROOT:        4, "the root";
         HEIGHT:      4, "levels; 1 if the root is a leaf";
@@ -24,7 +24,7 @@ layout! {
 /// Records that this module keeps.
 pub(super) const LAYOUTS: &[Layout] = &[tree_meta::RECORD];
 
-/// A node and the keys that are its own.
+/// A node and its key bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Span {
     pub(in super::super) at: Lpn,
@@ -32,23 +32,23 @@ pub(in super::super) struct Span {
     pub(in super::super) high: Key,
 }
 
-/// What stands above a tree and follows its changes. Pages are read and written by the tree alone.
+/// A layer above a tree that follows its changes. Only the tree reads and writes pages.
 pub(in super::super) trait Above {
-    /// Whether it wants to know of pages that leave the memory.
+    /// Whether it wants notice of pages that leave memory.
     const WATCHES: bool;
 
-    /// A dirty page leaves the memory next. Its content may be changed, if it is a leaf and keeps
+    /// Called before a dirty page is evicted. It may change the page if that is a leaf and keeps
     /// between d and 2d entries.
     fn leaving(&mut self, at: Lpn, page: &mut [u8], shape: Shape);
 
-    /// Nodes side by side under one parent, and with the same keys in all, are others now. Those
-    /// below them come first.
+    /// Called after adjacent nodes under one parent were replaced by others with the same key
+    /// range. Lower levels come first.
     fn reshaped(&mut self, old: &[Lpn], new: &[Span]);
 
-    /// There is a root above the one before, which is its only child.
+    /// Called after a root was added above the old one, which is its only child.
     fn grown(&mut self, root: Lpn);
 
-    /// The root's only child is the root.
+    /// Called after the root was removed and its only child became the root.
     fn shrunk(&mut self, root: Lpn);
 }
 
@@ -64,25 +64,25 @@ impl Above for () {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
     pub(super) span: Span,
-    /// Which child comes next.
+    /// Slot of the next child.
     pub(super) slot: usize,
 }
 
 counters! {
-    /// What was counted.
+    /// Counters.
     pub(in super::super) struct Counts {
-        /// Nodes that came of splits, leaves and inner nodes.
+        /// Nodes created by splits: leaves and inner nodes.
         splits,
         merges,
         redistributions,
-        /// How often the tree became higher.
+        /// How often the height increased.
         grown,
-        /// How often it became lower.
+        /// How often the height decreased.
         shrunk,
     }
 }
 
-/// So many changes of a leaf are done one by one; more are merged with its entries.
+/// Up to this many changes of a leaf are applied one by one; more are merged with its entries.
 const FEW: usize = 8;
 
 /// A B+-tree.
@@ -93,24 +93,24 @@ pub(in super::super) struct Tree<A> {
     pub(super) space: Space,
     pub(in super::super) shape: Shape,
     pub(in super::super) root: Lpn,
-    /// Levels.
+    /// Number of levels.
     pub(in super::super) height: u32,
-    /// From the root to the leaf that was looked for last.
+    /// From the root to the last leaf searched for.
     pub(super) path: Vec<Step>,
     pub(in super::super) counts: Counts,
-    /// Pages that were read to be written together: what stands above may not change them on their
-    /// way out of the memory.
+    /// Pages that were read to be written together: the layer above must not change them when they
+    /// leave memory.
     pub(super) kept: Vec<Lpn>,
     scratch: Vec<(Key, Value)>,
 }
 
-/// Comparisons of a bisection of so many keys.
+/// Number of comparisons to bisect `len` keys.
 #[inline]
 pub(super) fn bisection(len: usize) -> u64 {
     u64::from(usize::BITS - len.leading_zeros())
 }
 
-/// Before a frame is taken: what stands above may still change the page that goes.
+/// Called before a frame is taken: the layer above may change the page about to be evicted.
 fn last_chance<A: Above>(cache: &mut Cache, above: &mut A, kept: &[Lpn], shape: Shape) {
     if !A::WATCHES {
         return;
@@ -127,8 +127,8 @@ fn last_chance<A: Above>(cache: &mut Cache, above: &mut A, kept: &[Lpn], shape: 
 }
 
 impl<A: Above> Tree<A> {
-    /// Finds the tree in a store, or makes one with an empty leaf. `above` is made from the root,
-    /// the levels and the shape of nodes.
+    /// Opens the tree in a store, or creates one with an empty leaf. `above` is created from the
+    /// root, the number of levels and the shape of nodes.
     pub(in super::super) fn open(
         store: Box<dyn BackingStore>,
         info: &'static IndexInfo,
@@ -189,7 +189,7 @@ impl<A: Above> Tree<A> {
         Ok((tree, now))
     }
 
-    /// A node to look at.
+    /// Reads a node.
     #[inline]
     pub(in super::super) fn look<T>(
         &mut self,
@@ -206,14 +206,14 @@ impl<A: Above> Tree<A> {
         }
     }
 
-    /// A page to change.
+    /// A page to modify.
     pub(super) fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos)> {
         let (above, kept, shape) = (&mut self.above, &self.kept, self.shape);
         let first = |cache: &mut Cache| last_chance(cache, above, kept, shape);
         Ok(self.cache.change_after(now, at, first)?)
     }
 
-    /// A page to write anew.
+    /// A page to overwrite, initially zeros.
     pub(super) fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos)> {
         if A::WATCHES && !self.cache.holds(at) {
             last_chance(&mut self.cache, &mut self.above, &self.kept, self.shape);
@@ -226,7 +226,7 @@ impl<A: Above> Tree<A> {
         self.cache.compared(bisection(len));
     }
 
-    /// Goes from the root to the leaf that has a key, along `path`.
+    /// Descends from the root to the leaf that covers a key, recording `path`.
     #[inline]
     pub(super) fn descend(&mut self, mut now: Nanos, key: Key) -> Result<(Lpn, Nanos)> {
         self.path.clear();
@@ -253,8 +253,8 @@ impl<A: Above> Tree<A> {
         Ok((span.at, now))
     }
 
-    /// The leaf that has a key, from a node `level` levels above the leaves on. `passed` sees each
-    /// inner node.
+    /// The leaf that covers a key, starting at a node `level` levels above the leaves. `passed`
+    /// sees each inner node.
     pub(in super::super) fn leaf_below(
         &mut self,
         mut now: Nanos,
@@ -279,7 +279,7 @@ impl<A: Above> Tree<A> {
         Ok((span, now))
     }
 
-    /// The value of a key in the leaf that would have it.
+    /// The value of a key, looked up in the leaf that covers it.
     #[inline]
     pub(in super::super) fn get_in(
         &mut self,
@@ -304,7 +304,7 @@ impl<A: Above> Tree<A> {
         Ok((value, now))
     }
 
-    /// Gives a key a value.
+    /// Sets the value of a key.
     pub(in super::super) fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
         let (leaf, now) = self.descend(now, key)?;
         let ((len, slot), now) = self.look(now, leaf, |_, page, shape| {
@@ -348,8 +348,8 @@ impl<A: Above> Tree<A> {
         }
     }
 
-    /// Does changes to a leaf, all of keys that are its own and in their order, with one write of
-    /// it; then it splits in as many as it has to, or takes from a sibling, or merges with one.
+    /// Applies changes to a leaf with one write of it. The changes are sorted and covered by the
+    /// leaf. Then the leaf splits, borrows or merges if needed.
     pub(in super::super) fn change_leaf(
         &mut self,
         now: Nanos,
@@ -359,7 +359,7 @@ impl<A: Above> Tree<A> {
         self.change_at(now, leaf, changes, false)
     }
 
-    /// The same to the leaf that has a key, which is looked for from the root.
+    /// Like `change_leaf`, but searches the leaf that covers a key from the root.
     pub(in super::super) fn change_found(
         &mut self,
         now: Nanos,
@@ -370,7 +370,7 @@ impl<A: Above> Tree<A> {
         self.change_at(now, leaf, changes, true)
     }
 
-    /// `on_path` says that the path leads to the leaf.
+    /// `on_path`: the current path leads to the leaf.
     fn change_at(
         &mut self,
         mut now: Nanos,
@@ -417,8 +417,8 @@ impl<A: Above> Tree<A> {
         done
     }
 
-    /// Does a few changes to a leaf one after the other, if it keeps between d and 2d entries; says
-    /// whether they are done.
+    /// Applies a few changes to a leaf one by one, if it keeps between d and 2d entries. Returns
+    /// whether it did.
     fn change_few(&mut self, now: Nanos, leaf: Lpn, changes: &[Change]) -> Result<(bool, Nanos)> {
         let ((mut len, after, differs), now) = self.look(now, leaf, |_, page, shape| {
             let len = shape.leaf_len(page)?;
@@ -438,7 +438,7 @@ impl<A: Above> Tree<A> {
             return Ok((!differs, now));
         }
         let (page, now) = self.change(now, leaf)?;
-        // Deletions first, so that there is room.
+        // Deletions first, to make room.
         for &(key, _) in changes.iter().filter(|change| change.1.is_none()) {
             if let Ok(slot) = shape.find(page, len, key) {
                 shape.remove(page, len, slot);
@@ -472,8 +472,8 @@ impl<A: Above> Tree<A> {
             .settle(&mut self.cache, &mut self.space, &own, now)
     }
 
-    /// Whether it may take more pages than are free to bring in so many changes, each of a key of
-    /// its own: each may split a leaf, which asks for room on all levels.
+    /// Whether applying `changes` changes of different keys may need more pages than are free: each
+    /// may split a leaf, which may need pages on all levels.
     pub(in super::super) fn may_lack_room(&self, changes: u32) -> bool {
         let most = 2 * u64::from(changes) + 2 * u64::from(self.height) + 4;
         u64::from(self.space.left()) < most

@@ -1,4 +1,4 @@
-//! Tests of buckets, and of what every hash index makes of pages that are none.
+//! Tests of buckets, and of all hash indexes on pages that are not buckets.
 
 use super::*;
 use crate::index::bucket::address;
@@ -24,7 +24,7 @@ fn runs_follow_each_other_without_gaps() {
 
 #[test]
 fn a_hash_has_an_address_among_any_number_of_buckets() {
-    // Six buckets: three bits, but for those that would be 6 and 7.
+    // Six buckets: three bits, except for those that would be 6 and 7.
     let addresses: Vec<u32> = (0..16).map(|hash| address(hash, 6)).collect();
     assert_eq!(addresses, [0, 1, 2, 3, 4, 5, 2, 3, 0, 1, 2, 3, 4, 5, 2, 3]);
     assert_eq!(address(u64::MAX, 1), 0);
@@ -39,7 +39,7 @@ fn a_hash_has_an_address_among_any_number_of_buckets() {
     }
 }
 
-/// Every bucket page names another one as its next, and the last of them the first.
+/// Every bucket page names another one as next, the last one the first: a cycle.
 #[test]
 fn a_list_without_an_end_is_an_error_for_every_hash_index() {
     const PAGES: u32 = 4096;
@@ -80,7 +80,7 @@ fn a_list_without_an_end_is_an_error_for_every_hash_index() {
             for (at, page) in (0..).map(Lpn).zip(&pages) {
                 store.write(now, &[(at, page)]).expect("there is room");
             }
-            // It fails where an index would read for ever.
+            // Fails where an index would read forever.
             let mut reads = 0;
             let ask = move |_: &mut MemStore, _, call| {
                 reads += u32::from(call == Call::Read);

@@ -1,4 +1,4 @@
-//! The check of the whole tree: the way to each node, order, sizes, fragments, segments, memory.
+//! Checks the whole tree: reachability, order, sizes, fragments, segments, memory.
 
 use super::super::{Key, Value};
 use super::log::Link;
@@ -33,7 +33,7 @@ impl BwDelta {
             if let Some((key, _)) = records.iter().find(outside) {
                 return fail(format!("key {key} is not from {low} to below {high:?}"));
             }
-            // A leaf may have got deltas since it was consolidated, an inner node is mended.
+            // A leaf may have new deltas since its consolidation; inner nodes are mended at once.
             let slack = if level == 0 {
                 usize::from(self.chain_max)
             } else {
@@ -65,7 +65,7 @@ impl BwDelta {
         self.check_memory()
     }
 
-    /// The records of a node as flash and memory say, which must agree where both know.
+    /// The records of a node. Flash and memory must agree if both have them.
     fn content(
         &mut self,
         number: u32,
@@ -153,7 +153,7 @@ impl BwDelta {
         Ok(records)
     }
 
-    /// Every number is of a node that was reached, or unused.
+    /// Checks that every number belongs to a reached node, or is unused.
     fn check_numbers(&self, seen: &[bool]) -> Result<(), String> {
         let mut unused = vec![false; seen.len()];
         for &number in &self.unused {
@@ -173,7 +173,7 @@ impl BwDelta {
         Ok(())
     }
 
-    /// No two fragments overlap, and each segment has the live bytes that it is said to have.
+    /// Checks that fragments do not overlap, and that the live bytes of each segment are correct.
     fn check_log(&mut self, mut fragments: Vec<Link>) -> Result<(), String> {
         fragments.sort_unstable();
         let overlaps = |pair: &&[Link]| pair[0].at() + pair[0].length() > pair[1].at();
@@ -211,7 +211,7 @@ impl BwDelta {
         self.space.check(used)
     }
 
-    /// The order of use has every node in memory, and their bytes are what was counted.
+    /// Checks that the order of use has every node in memory, and that byte counts are right.
     fn check_memory(&self) -> Result<(), String> {
         let (mut at, mut newer, mut bytes, mut nodes) = (self.newest, NONE, 0, 0);
         while at != NONE {

@@ -1,13 +1,12 @@
-//! The log-structured store below the nodes: fragments of any length, one after the other, in
-//! segments of consecutive pages. The segment that is being filled is in memory and goes to flash
-//! in one request when it is full. A segment with few live bytes is cleaned (see
-//! [`super::residents`]) and filled again.
+//! The log-structured store below the nodes: consecutive fragments of any length, in segments of
+//! consecutive pages. The segment being filled is in memory and is written in one request when
+//! full. A segment with few live bytes is cleaned (see [`super::residents`]) and reused.
 
 use super::super::space::Space;
 use super::super::{Cache, Result, damaged};
 use crate::units::{Lpn, Nanos};
 
-/// Where a fragment is: its position in the log and its length, in a word. Zero is none.
+/// Address of a fragment: its position in the log and its length, in one word. Zero means none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Link(pub(super) u64);
 
@@ -20,7 +19,7 @@ impl Link {
         Link((at as u64) << LENGTH_BITS | length as u64)
     }
 
-    /// The position of its first byte.
+    /// Position of the fragment's first byte.
     pub(super) fn at(self) -> usize {
         (self.0 >> LENGTH_BITS) as usize
     }
@@ -62,7 +61,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// A log whose segments have so many pages, without any.
+    /// An empty log whose segments have `segment_pages` pages.
     pub(super) fn new(page_bytes: usize, segment_pages: u32) -> Log {
         Log {
             page_bytes,
@@ -87,18 +86,18 @@ impl Log {
         self.buffer.len()
     }
 
-    /// Bytes of the segments that are not free.
+    /// Total size of the segments in use.
     pub(super) fn used(&self) -> u64 {
         ((self.segments.len() - self.free.len()) * self.segment_bytes()) as u64
     }
 
-    /// Begins with the first segment.
+    /// Starts a new log with its first segment.
     pub(super) fn start(&mut self, space: &mut Space) -> Result<()> {
         self.current = self.next(space)?;
         Ok(())
     }
 
-    /// Goes on with the segments that were found, the current one as it is on flash.
+    /// Resumes with existing segments; reads the current one from flash.
     pub(super) fn resume(
         &mut self,
         cache: &mut Cache,
@@ -136,7 +135,7 @@ impl Log {
         Ok(self.segments.len() as u32 - 1)
     }
 
-    /// Writes the pages that were appended since the last time, side by side.
+    /// Writes the pages appended since the last call, in parallel.
     pub(super) fn write(&mut self, cache: &mut Cache, now: Nanos) -> Result<Nanos> {
         if self.written == self.fill {
             return Ok(now);
@@ -151,7 +150,7 @@ impl Log {
         Ok(done)
     }
 
-    /// Appends a fragment. It is live.
+    /// Appends a live fragment.
     pub(super) fn append(
         &mut self,
         cache: &mut Cache,
@@ -175,7 +174,7 @@ impl Log {
         Ok((Link::new(at, length), now))
     }
 
-    /// A fragment does not belong to a node any more.
+    /// Marks a fragment as dead.
     pub(super) fn kill(&mut self, link: Link) -> Result<()> {
         let (segment, length) = (link.at() / self.segment_bytes(), link.length() as u32);
         let segment = &mut self.segments[segment];
@@ -190,8 +189,8 @@ impl Log {
         Ok(())
     }
 
-    /// The page with the first byte of a fragment. Of a link that leads out of the log the first
-    /// page of the metadata, where links begin.
+    /// The page with the first byte of a fragment. For a link outside of the log, the first page of
+    /// the metadata, where links originate.
     pub(super) fn page_of(&self, link: Link) -> Lpn {
         let (segment, at) = (
             link.at() / self.segment_bytes(),
@@ -202,7 +201,7 @@ impl Log {
         segment.map_or(Lpn(0), |segment| Lpn(segment.first.0 + pages))
     }
 
-    /// Whether a link names bytes of one segment.
+    /// Whether a link refers to bytes within one segment.
     fn holds(&self, link: Link) -> bool {
         let (segment, at) = (
             link.at() / self.segment_bytes(),
@@ -211,7 +210,7 @@ impl Log {
         segment < self.segments.len() && at + link.length() <= self.segment_bytes()
     }
 
-    /// The bytes of a fragment: from memory, or read from flash, one page or two side by side.
+    /// Reads the bytes of a fragment from memory or flash; if it spans two pages, in parallel.
     pub(super) fn read(
         &mut self,
         cache: &mut Cache,
@@ -240,7 +239,7 @@ impl Log {
         Ok((&self.bytes[at % size..][..link.length()], done))
     }
 
-    /// The bytes of a fragment for a check, past all counters.
+    /// Reads the bytes of a fragment for a check, without counting.
     pub(super) fn inspect(&self, cache: &mut Cache, link: Link) -> Result<Vec<u8>, String> {
         let segment = link.at() / self.segment_bytes();
         if link == Link::NONE || !self.holds(link) {
@@ -269,7 +268,7 @@ impl Log {
         full.min_by_key(|&segment| self.segments[segment as usize].live)
     }
 
-    /// Begins to clean a segment: its bytes are in memory until [`Log::cleaned`].
+    /// Starts cleaning a segment: keeps its bytes in memory until [`Log::cleaned`].
     pub(super) fn clean(&mut self, cache: &mut Cache, segment: u32, now: Nanos) -> Result<Nanos> {
         self.pages.clear();
         let pages = self.pages_of(segment);
@@ -281,24 +280,24 @@ impl Log {
         Ok(done)
     }
 
-    /// The bytes of the segment that is being cleaned, from an offset on.
+    /// The bytes of the segment being cleaned, from an offset on.
     pub(super) fn image(&self, offset: usize) -> &[u8] {
         self.image.get(offset..).unwrap_or_default()
     }
 
-    /// The segment that was cleaned is free.
+    /// Frees the cleaned segment.
     pub(super) fn cleaned(&mut self, segment: u32) {
         debug_assert_eq!(self.segments[segment as usize].live, 0);
         self.cleaning = None;
         self.free.push(segment);
     }
 
-    /// Cleaning could not go on; the segment stays as it is.
+    /// Stops an unsuccessful cleaning; the segment stays as it is.
     pub(super) fn stop_cleaning(&mut self) {
         self.cleaning = None;
     }
 
-    /// Bytes of the buffers for appending and cleaning, and of the table of segments.
+    /// Bytes of the append and cleaning buffers, and of the segment table.
     pub(super) fn memory(&self) -> (u64, u64) {
         let table = self.segments.capacity() * size_of::<Segment>() + self.free.capacity() * 4;
         (

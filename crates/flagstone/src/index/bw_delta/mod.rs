@@ -110,23 +110,23 @@ pub(super) const LAYOUTS: &[Layout] = &[
     bw_fragment::RECORD,
 ];
 
-/// Segments that insertions leave free: a deletion is a fragment too, and frees bytes only when
-/// others are moved.
+/// Segments that insertions keep free for deletions: a deletion is a fragment too, and frees bytes
+/// only when other fragments are moved.
 const LEFT_TO_DELETIONS: u32 = 4;
 
 /// No place in memory.
 const NONE: u32 = u32::MAX;
 
-/// The row of a node in the map: its newest fragment on flash, and its place in memory.
+/// A node's row in the map: its newest fragment on flash, and its place in memory.
 #[derive(Debug, Clone, Copy)]
 struct Mapped {
     link: Link,
-    /// Its place among the nodes in memory; or that of the newest of the deltas that wait.
+    /// Its place among the nodes in memory, or the newest of its waiting deltas.
     at: u32,
     version: u16,
     /// Deltas on flash since the last consolidation.
     chain: u8,
-    /// Deltas that wait for a leaf that is not in memory.
+    /// Number of deltas waiting for a leaf that is not in memory.
     waiting: u8,
 }
 
@@ -157,32 +157,32 @@ struct BwDelta {
     node_min: usize,
     log_factor: f64,
     delta_share: f64,
-    /// An update is two deltas.
+    /// Whether an update is stored as two deltas.
     pairs: bool,
     root: u32,
     /// The root's level.
     height: u8,
-    /// By number; 0 is none.
+    /// Indexed by node number; number 0 is unused.
     map: Vec<Mapped>,
     unused: Vec<u32>,
-    /// Nodes in memory, and the places among them that are free.
+    /// Nodes in memory, and free places among them.
     nodes: Vec<Node>,
     vacant: Vec<u32>,
     newest: u32,
     oldest: u32,
     waiting: Waiting,
-    /// The node at which the next search for deltas to write begins.
+    /// The node at which the next search for deltas to write starts.
     hand: usize,
-    /// Bytes of nodes in memory, those of inner ones among them, and how many there may be of
-    /// nodes and deltas.
+    /// Bytes of nodes in memory, bytes of inner nodes among them, and the limit for nodes and
+    /// deltas.
     used: usize,
     inner: usize,
     budget: usize,
-    /// Nodes that a settle has to write.
+    /// Nodes that the next settle must write.
     pending: Vec<u32>,
     /// The inner nodes on the way to a leaf.
     path: Vec<u32>,
-    /// What was read of a node, the newest first, and a fragment to write.
+    /// Deltas read for a node, newest first, and a buffer for a fragment to write.
     found: Vec<Delta>,
     bytes: Vec<u8>,
     accesses: PoolStats,
@@ -233,7 +233,7 @@ fn start(
     }
     let page_bytes = store.page_bytes();
     let memory = settings.memory(&INFO)? as usize;
-    // The log's buffers take an eighth of the memory at most.
+    // The log's buffers take at most an eighth of the memory.
     let most = (memory / 16 / page_bytes).max(2) as u32;
     let segment_pages = settings.number(&INFO, "segment_pages", 2, 4096)?.min(most);
     let mut cache = Cache::new(store, 4, settings.buffer(&INFO)?);
@@ -304,7 +304,7 @@ impl BwDelta {
         })
     }
 
-    /// Bytes of the longest fragment that there can be.
+    /// Size of the longest possible fragment.
     fn longest(&self) -> usize {
         let head = Head {
             node: 1,
@@ -318,7 +318,7 @@ impl BwDelta {
         self.codec.length(&head).max(self.codec.length(&inner))
     }
 
-    /// Restores the state that the metadata has.
+    /// Restores the state from the metadata.
     fn resume(&mut self, own: &[u8], now: Nanos) -> Result<Nanos> {
         let damaged = || IndexError::Damaged {
             at: Lpn(0),
@@ -347,7 +347,7 @@ impl BwDelta {
             }
             self.map.push(entry);
         }
-        // Before a count becomes the size of a buffer.
+        // Check before a count determines the size of a buffer.
         let segment_pages = number(bw_head::SEGMENT_PAGES) as u32;
         let pages = self.cache.store().pages();
         if !(1..=pages).contains(&segment_pages) {
@@ -508,7 +508,7 @@ impl Index for BwDelta {
         self.settle(now)
     }
 
-    /// A change writes a leaf anew at most.
+    /// A change rewrites at most one leaf.
     fn may_lack_room(&self, changes: u32) -> bool {
         let bytes = u64::from(changes) * self.longest() as u64;
         let most = bytes.div_ceil(self.log.segment_bytes() as u64);
@@ -519,8 +519,8 @@ impl Index for BwDelta {
         self.check_all()
     }
 
-    /// Accesses are to nodes: a search finds its leaf in memory, or a delta that answers it; a
-    /// change finds its leaf, or adds a delta without.
+    /// Counts node accesses: a search finds its leaf in memory, or a delta that answers it; a
+    /// change finds its leaf, or adds a delta without it.
     fn stats(&self) -> IndexStats {
         IndexStats {
             pool: self.accesses,

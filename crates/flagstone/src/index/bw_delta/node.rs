@@ -1,4 +1,4 @@
-//! A node in memory, and its fragments as bytes.
+//! A node in memory, and the encoding of its fragments.
 
 use super::super::{Key, Value};
 use super::log::Link;
@@ -19,7 +19,7 @@ layout! {
     }
 }
 
-/// A change of a record: its new value, or none if it is deleted.
+/// A change of a record: its new value, or `None` if deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Delta {
     pub(super) key: Key,
@@ -33,25 +33,25 @@ pub(super) struct Node {
     pub(super) level: u8,
     /// Its fragments on flash.
     pub(super) links: Vec<Link>,
-    /// The records with all deltas applied.
+    /// The records, with all deltas applied.
     pub(super) records: Vec<(Key, Value)>,
-    /// The base on flash is not to be used any more: the next fragment is a base.
+    /// The base on flash is obsolete: the next fragment must be a base.
     pub(super) rebased: bool,
-    /// Deltas that are not on flash, the oldest first. None if it is rebased.
+    /// Deltas that are not on flash, oldest first. Empty if `rebased`.
     pub(super) deltas: Vec<Delta>,
-    /// Deltas since the last consolidation, here and on flash.
+    /// Deltas since the last consolidation, in memory and on flash.
     pub(super) chain: u16,
-    /// The structure on flash is not whole before this node is there.
+    /// The structure on flash is incomplete until this node is written.
     pub(super) structural: bool,
-    /// Bytes that it was counted with.
+    /// Size at the last count, in bytes.
     pub(super) counted: usize,
-    /// Neighbours in the order of use.
+    /// Neighbours in order of use.
     pub(super) newer: u32,
     pub(super) older: u32,
 }
 
 impl Node {
-    /// Whether flash does not have all of it.
+    /// Whether the node has changes that are not on flash.
     pub(super) fn is_dirty(&self) -> bool {
         self.rebased || !self.deltas.is_empty()
     }
@@ -63,8 +63,8 @@ impl Node {
             + self.links.capacity() * size_of::<Link>()
     }
 
-    /// The position of the last record whose key is not above this one. There is one: inner nodes
-    /// begin at the lowest key that leads to them.
+    /// The index of the last record with a key up to `key`. It exists: inner nodes begin at the
+    /// lowest key that leads to them.
     #[inline]
     pub(super) fn child(&self, key: Key) -> Option<usize> {
         let behind = self.records.partition_point(|&(low, _)| low <= key);
@@ -72,7 +72,7 @@ impl Node {
     }
 }
 
-/// Applies a delta to sorted records. Whether anything changed.
+/// Applies a delta to sorted records. Returns whether anything changed.
 #[inline]
 pub(super) fn apply(records: &mut Vec<(Key, Value)>, delta: Delta) -> bool {
     match (
@@ -85,7 +85,7 @@ pub(super) fn apply(records: &mut Vec<(Key, Value)>, delta: Delta) -> bool {
         }
         (Err(slot), Some(value)) => {
             if records.len() == records.capacity() {
-                // A node in memory is not to have room for twice as many.
+                // Grow by a few records only: doubling would waste memory.
                 records.reserve_exact(8);
             }
             records.insert(slot, (delta.key, value));
@@ -107,7 +107,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Reads it; nothing where there is no fragment.
+    /// Decodes the head; `None` if there is no fragment.
     pub(super) fn parse(bytes: &[u8]) -> Option<Head> {
         let head = bytes.get(..bw_fragment::SIZE)?;
         let node = get(head, bw_fragment::NODE) as u32;
@@ -123,7 +123,7 @@ impl Head {
     }
 }
 
-/// How fragments are written.
+/// Encodes and decodes fragments.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Codec {
     pub(super) value_bytes: usize,
@@ -134,7 +134,7 @@ impl Codec {
         if level == 0 { self.value_bytes } else { 4 }
     }
 
-    /// Bytes of a fragment with this head.
+    /// Size of a fragment with this head.
     pub(super) fn length(self, head: &Head) -> usize {
         let record = 8 + self.value_bytes(head.level) + usize::from(!head.is_base);
         bw_fragment::SIZE + head.count * record
@@ -156,7 +156,7 @@ impl Codec {
         into.extend_from_slice(&bytes);
     }
 
-    /// A base.
+    /// Encodes a base.
     pub(super) fn base(self, node: &Node, version: u16, into: &mut Vec<u8>) {
         let head = Head {
             node: node.number,
@@ -174,7 +174,7 @@ impl Codec {
         }
     }
 
-    /// Deltas of a node that are not on flash, as many as the head says, the oldest first.
+    /// Encodes the deltas that are not on flash, as many as the head says, oldest first.
     pub(super) fn deltas(self, head: &Head, deltas: &[Delta], into: &mut Vec<u8>) {
         Codec::head(into, head);
         let value_bytes = self.value_bytes(head.level);
@@ -186,7 +186,7 @@ impl Codec {
         }
     }
 
-    /// The records of a base.
+    /// Decodes the records of a base.
     pub(super) fn read_base(self, head: &Head, bytes: &[u8], into: &mut Vec<(Key, Value)>) {
         let size = 8 + self.value_bytes(head.level);
         into.clear();
@@ -195,7 +195,7 @@ impl Codec {
         into.extend(records.map(|record| (get(record, 0..8), get(record, 8..size))));
     }
 
-    /// Appends deltas, the newest first.
+    /// Decodes and appends deltas, newest first.
     pub(super) fn read_deltas(self, head: &Head, bytes: &[u8], into: &mut Vec<Delta>) {
         let size = 9 + self.value_bytes(head.level);
         let deltas = bytes[bw_fragment::SIZE..].chunks_exact(size).rev();

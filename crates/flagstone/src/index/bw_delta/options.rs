@@ -1,4 +1,4 @@
-//! What a user can choose of the Bw-delta tree.
+//! Settings of the Bw-delta tree.
 
 use crate::index::IndexInfo;
 use crate::settings::settings;

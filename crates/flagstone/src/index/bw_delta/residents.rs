@@ -1,5 +1,5 @@
-//! Nodes in memory: which are there and in which order they were used, how they come from the log
-//! and get back to it, and the cleaning of the log.
+//! Nodes in memory: order of use, loading from the log and writing back to it, and cleaning of the
+//! log.
 
 use super::super::{Result, damaged};
 use super::log::Link;
@@ -13,7 +13,7 @@ impl BwDelta {
         &self.map[number as usize]
     }
 
-    /// A new node that is all in memory.
+    /// Creates a node in memory.
     pub(super) fn create(&mut self, level: u8) -> u32 {
         let number = match self.unused.pop() {
             Some(number) => number,
@@ -29,7 +29,7 @@ impl BwDelta {
         number
     }
 
-    /// The structure on flash is not whole before this node is there.
+    /// Marks a node whose absence from flash leaves the structure there incomplete.
     pub(super) fn mark(&mut self, slot: u32) {
         let node = &mut self.nodes[slot as usize];
         if !node.structural {
@@ -38,7 +38,7 @@ impl BwDelta {
         }
     }
 
-    /// Gives a node a place in memory, with none of its contents on flash.
+    /// Gives a node a place in memory, without contents on flash.
     fn admit(&mut self, number: u32, level: u8) -> u32 {
         let entry = self.map[number as usize];
         let node = Node {
@@ -73,14 +73,14 @@ impl BwDelta {
     /// The place of a node that is in memory.
     ///
     /// # Panics
-    /// It is not.
+    /// The node is not in memory.
     #[inline]
     pub(super) fn slot_of(&self, number: u32) -> u32 {
         let slot = self.map[number as usize].slot();
         slot.expect("a node on the way is in memory")
     }
 
-    /// The place of a node on the way to another one, which is in memory as long as no node is two.
+    /// The place of an inner node on the path, which is in memory unless a node occurs twice.
     pub(super) fn slot_above(&self, number: u32) -> Result<u32> {
         match self.map[number as usize].slot() {
             Some(slot) => Ok(slot),
@@ -88,7 +88,7 @@ impl BwDelta {
         }
     }
 
-    /// A node in memory is used now.
+    /// Marks a node in memory as most recently used.
     #[inline]
     pub(super) fn touch(&mut self, slot: u32) {
         self.counts.node_hits += 1;
@@ -98,7 +98,7 @@ impl BwDelta {
         }
     }
 
-    /// A node is the next to leave the memory, if it is there.
+    /// Makes a node the next to be evicted, if it is in memory.
     pub(super) fn cool(&mut self, number: u32) {
         let Some(slot) = self.map[number as usize].slot() else {
             return;
@@ -113,7 +113,7 @@ impl BwDelta {
         self.oldest = slot;
     }
 
-    /// A node's place in memory, where it is afterwards; it is used now.
+    /// Loads a node if necessary and marks it as used. Returns its place in memory.
     #[inline]
     pub(super) fn whole(&mut self, number: u32, level: u8, now: Nanos) -> Result<(u32, Nanos)> {
         if let Some(slot) = self.map[number as usize].slot() {
@@ -124,7 +124,7 @@ impl BwDelta {
         self.load(number, level, now)
     }
 
-    /// Reads the fragments of a node, the newest first, and takes the deltas that wait.
+    /// Reads the fragments of a node, newest first, and applies its waiting deltas.
     fn load(&mut self, number: u32, level: u8, mut now: Nanos) -> Result<(u32, Nanos)> {
         self.counts.loads += 1;
         let mut link = self.map[number as usize].link;
@@ -136,7 +136,7 @@ impl BwDelta {
             self.counts.fragments_read += 1;
             let head = Head::parse(bytes).filter(|head| {
                 let is_it = head.node == number && head.level == level;
-                // Each fragment of a chain has a delta or more.
+                // Each fragment of a chain has at least one delta.
                 is_it
                     && self.codec.length(head) == bytes.len()
                     && links.len() <= usize::from(u8::MAX)
@@ -175,13 +175,13 @@ impl BwDelta {
         Ok((slot, now))
     }
 
-    /// The error of a node that makes no sense.
+    /// The error for a damaged node.
     pub(super) fn damaged<T>(&self, number: u32, what: &str) -> Result<T> {
         let at = self.log.page_of(self.map[number as usize].link);
         damaged(at, format!("node {number} {what}"))
     }
 
-    /// A delta waits for a leaf that is not in memory. How many deltas the leaf has.
+    /// Adds a waiting delta to a leaf that is not in memory. Returns the leaf's number of deltas.
     pub(super) fn wait(&mut self, leaf: u32, delta: Delta) -> u16 {
         let entry = &mut self.map[leaf as usize];
         entry.at = self.waiting.push(entry.at, entry.waiting, delta);
@@ -190,7 +190,7 @@ impl BwDelta {
         u16::from(entry.chain) + u16::from(entry.waiting)
     }
 
-    /// Writes the deltas that wait for a leaf, if there are any, as one fragment.
+    /// Writes the waiting deltas of a leaf, if any, as one fragment.
     pub(super) fn flush_waiting(&mut self, leaf: u32, now: Nanos) -> Result<Nanos> {
         let entry = self.map[leaf as usize];
         if entry.waiting == 0 {
@@ -225,14 +225,14 @@ impl BwDelta {
         Ok(done)
     }
 
-    /// How many deltas may wait.
+    /// Maximum number of waiting deltas.
     pub(super) fn delta_room(&self) -> usize {
         let rest = self.budget.saturating_sub(self.inner);
         let share = (rest as f64 * self.delta_share) as usize;
         share.max(self.budget / 8) / CELL
     }
 
-    /// Writes an eighth of the deltas that wait, those of the leaves with the most.
+    /// Writes an eighth of the waiting deltas: those of the leaves with the most.
     fn flush_most(&mut self, mut now: Nanos) -> Result<Nanos> {
         let goal = self.waiting.used.div_ceil(8);
         let threshold = self.waiting.threshold(goal);
@@ -253,12 +253,13 @@ impl BwDelta {
         Ok(now)
     }
 
-    /// Whether so many records may be a base.
+    /// Whether a base may have this many records.
     pub(super) fn fits(&self, number: u32, records: usize) -> bool {
         records <= self.node_max && (records >= self.node_min || number == self.root)
     }
 
-    /// Brings a node to the log: its deltas in a fragment that names the one before it, or a base.
+    /// Writes a node to the log: its deltas as a fragment that refers to the previous one, or a
+    /// base.
     pub(super) fn flush_node(&mut self, slot: u32, now: Nanos) -> Result<Nanos> {
         let node = &self.nodes[slot as usize];
         if !node.is_dirty() {
@@ -271,7 +272,7 @@ impl BwDelta {
             self.codec.base(node, version, &mut self.bytes);
             let (log, space) = (&mut self.log, &mut self.space);
             let (link, done) = log.append(&mut self.cache, space, &self.bytes, now)?;
-            // What is not of the right size is consolidated, and so changed, with the next delta.
+            // A node of the wrong size is consolidated, and thus mended, with the next delta.
             let fits = self.fits(number, self.nodes[slot as usize].records.len());
             let chain = if fits { 0 } else { self.chain_max - 1 };
             let node = &mut self.nodes[slot as usize];
@@ -310,7 +311,7 @@ impl BwDelta {
         Ok(done)
     }
 
-    /// Forgets a node's place in memory.
+    /// Releases a node's place in memory.
     pub(super) fn drop_resident(&mut self, slot: u32) {
         self.unlink(slot);
         let node = &mut self.nodes[slot as usize];
@@ -323,7 +324,7 @@ impl BwDelta {
         self.vacant.push(slot);
     }
 
-    /// A node that is in memory is not needed any more.
+    /// Discards a node in memory that is no longer needed.
     pub(super) fn discard(&mut self, slot: u32) -> Result<()> {
         let node = &mut self.nodes[slot as usize];
         let number = node.number;
@@ -337,8 +338,7 @@ impl BwDelta {
         Ok(())
     }
 
-    /// After an operation: what is too much for the memory goes, and the log is cleaned where it
-    /// has to be.
+    /// Ends an operation: evicts what exceeds the memory limit, and cleans the log if necessary.
     #[inline]
     pub(super) fn finish(&mut self, now: Nanos) -> Result<Nanos> {
         let mut now = self.fit(now)?;
@@ -352,7 +352,7 @@ impl BwDelta {
         Ok(now)
     }
 
-    /// Deltas and nodes go until the rest fits.
+    /// Evicts deltas and nodes until the rest fits.
     #[inline]
     pub(super) fn fit(&mut self, mut now: Nanos) -> Result<Nanos> {
         loop {
@@ -370,7 +370,7 @@ impl BwDelta {
         Ok(now)
     }
 
-    /// Gives memory back that was taken for more deltas than may wait now. Whether there was any.
+    /// Releases memory of more deltas than may wait now. Returns whether there was any.
     fn compact(&mut self) -> bool {
         let room = self.delta_room();
         if self.waiting.bytes() / CELL <= room + room / 8 + 32 {
@@ -382,10 +382,9 @@ impl BwDelta {
         true
     }
 
-    /// The leaf that was not used for the longest time leaves the memory. New deltas of a leaf
-    /// wait there, if they may.
+    /// Evicts the least recently used leaf. If allowed, its new deltas then wait.
     fn evict(&mut self, now: Nanos) -> Result<Nanos> {
-        // Leaves go first: an inner node saves a read of each search below it.
+        // Leaves go first: an inner node saves a read for each search below it.
         while self.used > self.inner && self.nodes[self.oldest as usize].level > 0 {
             let inner = self.oldest;
             self.unlink(inner);
@@ -420,14 +419,14 @@ impl BwDelta {
         Ok(now)
     }
 
-    /// Segments that can still be filled.
+    /// Number of segments that can still be filled.
     pub(super) fn segments_left(&self) -> u32 {
         self.space.fresh() / self.log.segment_pages + self.log.free.len() as u32
     }
 
-    /// The segment to clean, if the log has too many dead bytes for those that live, or the store
-    /// little room: the one with the fewest live bytes. What is left empty at the end of a segment
-    /// because no fragment fitted is not worth it.
+    /// The segment to clean: the one with the fewest live bytes, if the log has too many dead bytes
+    /// for its live ones, or the store has little room. Ignores unused ends of segments where no
+    /// fragment fitted.
     #[inline]
     fn to_clean(&self) -> Option<u32> {
         let (used, live) = (self.log.used(), self.log.live);
@@ -445,7 +444,7 @@ impl BwDelta {
         (live + self.longest() <= self.log.segment_bytes()).then_some(segment)
     }
 
-    /// Cleans a segment: each node that has a fragment there gets one new fragment with all of it.
+    /// Cleans a segment: each node with a fragment in it is rewritten as one new fragment.
     fn clean(&mut self, segment: u32, mut now: Nanos) -> Result<Nanos> {
         if self.log.segments[segment as usize].live > 0 {
             now = self.log.clean(&mut self.cache, segment, now)?;
@@ -474,7 +473,7 @@ impl BwDelta {
         Ok(now)
     }
 
-    /// Merges all fragments of a node into one at the end of the log.
+    /// Rewrites a node as one fragment at the end of the log.
     pub(super) fn relocate(&mut self, number: u32, level: u8, now: Nanos) -> Result<Nanos> {
         let was_here = self.map[number as usize].slot();
         let (slot, now) = match was_here {
@@ -492,7 +491,7 @@ impl BwDelta {
         Ok(now)
     }
 
-    /// Takes a new delta into a node. Whether it changed anything.
+    /// Adds a delta to a node. Returns whether it changed anything.
     #[inline]
     pub(super) fn prepend(&mut self, slot: u32, delta: Delta) -> bool {
         let node = &mut self.nodes[slot as usize];
@@ -507,7 +506,7 @@ impl BwDelta {
         true
     }
 
-    /// Counts the bytes of a node anew.
+    /// Recounts the bytes of a node.
     #[inline]
     pub(super) fn count(&mut self, slot: u32) {
         let node = &mut self.nodes[slot as usize];

@@ -83,7 +83,7 @@ fn everything_that_can_happen_happens() {
     assert!(figure(index.as_ref(), "fragments_read") > 1.2 * figure(index.as_ref(), "loads"));
     let stats = index.stats();
     assert!(stats.coarse_writes > 0 && stats.coarse_pages > stats.writes / 2);
-    // Leaves go, but for those that wait for a delta before their consolidation.
+    // All leaves are evicted except those waiting for a delta before consolidation.
     let nodes = figure(index.as_ref(), "nodes");
     for key in 0..2000 {
         now = index.insert(now, key, 1).expect("room");
@@ -96,7 +96,7 @@ fn everything_that_can_happen_happens() {
     assert!(figure(index.as_ref(), "nodes") < 1.5 * nodes, "{nodes}");
 }
 
-/// A tree whose leaves are on flash and not in memory, and one of their keys.
+/// A tree whose leaves are on flash only, and one of their keys.
 fn cold() -> (Box<dyn Index>, Nanos) {
     let settings = Settings::new().with("memory", 1 << 20);
     let (mut index, mut now) = blank(open, &settings, 4096, 4096);
@@ -105,7 +105,7 @@ fn cold() -> (Box<dyn Index>, Nanos) {
     }
     now = index.flush(now).expect("a good store");
     let (mut index, mut now) = open(index.into_store(), &settings, now).expect("what was settled");
-    // The inner nodes come into memory.
+    // Loads the inner nodes into memory.
     now = index.insert(now, 30_000, 1).expect("room");
     index.reset_stats();
     (index, now)
@@ -119,7 +119,7 @@ fn seven_deltas_read_nothing_and_the_eighth_consolidates() {
     }
     assert_eq!(index.stats().reads, 0);
     assert_eq!(figure(index.as_ref(), "blind_deltas"), 7.0);
-    // What a delta says is answered from memory.
+    // A delta answers this from memory.
     assert_eq!(index.get(now, 10_003).expect("a good store").0, Some(2));
     assert_eq!(index.stats().reads, 0);
     assert_eq!(figure(index.as_ref(), "consolidations"), 0.0);
@@ -130,7 +130,7 @@ fn seven_deltas_read_nothing_and_the_eighth_consolidates() {
     assert_eq!(index.check(), Ok(()));
 }
 
-/// D1: a leaf that is in memory has its deltas applied, and they count.
+/// D1: a leaf in memory has its deltas applied, but they still count.
 #[test]
 fn deltas_of_a_leaf_in_memory_count_as_a_chain() {
     let (mut index, mut now) = cold();
@@ -145,7 +145,7 @@ fn deltas_of_a_leaf_in_memory_count_as_a_chain() {
     assert_eq!(index.check(), Ok(()));
 }
 
-/// D3: a node that is cleaned is one base, whatever it was before.
+/// D3: a cleaned node is one base, whatever it was before.
 #[test]
 fn a_node_that_is_cleaned_is_consolidated() {
     let settings = Settings::new().with("memory", 1 << 20);
@@ -171,8 +171,8 @@ fn a_node_that_is_cleaned_is_consolidated() {
     assert_eq!(index.check(), Ok(()));
 }
 
-/// D4: a leaf that is too small merges when it is consolidated, an inner node at once: after each
-/// operation all of them are of the right size.
+/// D4: too small leaves merge at consolidation, inner nodes at once: after each operation all of
+/// them have a valid size.
 #[test]
 fn leaves_are_mended_late_and_inner_nodes_at_once() {
     let settings = tiny().with("memory", 60_000);
@@ -197,7 +197,7 @@ fn leaves_are_mended_late_and_inner_nodes_at_once() {
     assert_eq!(index.check(), Ok(()));
 }
 
-/// D7: an update is one delta, or two as in the code that the paper names.
+/// D7: an update is one delta, or two as in the code that the paper refers to.
 #[test]
 fn an_update_is_a_delta_or_a_pair() {
     for (how, consolidations) in [("blind", 0.0), ("pair", 1.0)] {
@@ -240,12 +240,12 @@ fn a_search_reads_every_fragment_of_a_leaf() {
     now = index.insert(now, 30_001, 1).expect("room");
     index.reset_stats();
     assert_eq!(index.get(now, 10_000).expect("a good store").0, Some(1));
-    // A base and four fragments of a delta each. The last fragments may be in the log's buffer.
+    // A base and four fragments of one delta each. The last ones may be in the log's buffer.
     assert_eq!(figure(index.as_ref(), "fragments_read"), 5.0);
     assert_eq!(index.check(), Ok(()));
 }
 
-/// D5: in a memory of 4 % of the data, where a leaf has room for two deltas or so.
+/// D5: with memory for 4 % of the data, that is about two deltas per leaf.
 #[test]
 fn leaves_with_the_most_deltas_are_written_first() {
     let settings = Settings::new().with("memory", 64_000);
@@ -259,9 +259,9 @@ fn leaves_with_the_most_deltas_are_written_first() {
     }
     let written = figure(index.as_ref(), "deltas_flushed");
     assert!(written > 1000.0, "{written}");
-    // Written as they come, there would be one delta in nearly every fragment.
+    // Written in order of arrival, nearly every fragment would have one delta.
     assert!(written < 50_000.0 / 2.0, "{written}");
-    // D6: nothing that was read is read again before it has had eight deltas more.
+    // D6: a leaf that was read is not read again before eight more deltas.
     let loads = figure(index.as_ref(), "loads");
     assert!(loads < 1.5 * 50_000.0 / 8.0, "{loads}");
     assert_eq!(index.check(), Ok(()));
@@ -280,7 +280,7 @@ fn only_deltas_that_are_not_on_flash_go_there() {
         }
         now = index.flush(now).expect("a good store");
         if deltas == 1 {
-            // The delta that made the inner nodes come into memory went along.
+            // The delta that loaded the inner nodes was written as well.
             before += (bw_fragment::SIZE + 17) as f64;
         }
         let grown = bytes(index.as_ref()) - before;
@@ -292,7 +292,7 @@ fn only_deltas_that_are_not_on_flash_go_there() {
     assert_eq!(index.check(), Ok(()));
 }
 
-/// D2: the map is in memory, and the pages of it that changed are all that a settle writes of it.
+/// D2: the map is in memory, and a settle writes only its changed pages.
 #[test]
 fn a_settle_writes_what_changed_in_structure_and_the_map_in_part() {
     let settings = Settings::new().with("memory", 1 << 20);
@@ -350,14 +350,14 @@ fn settings_that_make_no_sense_are_refused() {
     }
 }
 
-/// A tree that was found on flash, with no leaf in memory.
+/// A tree resumed from flash, with no leaf in memory.
 fn resumed() -> (BwDelta, Nanos) {
     let (index, now) = cold();
     let settings = Settings::new().with("memory", 1 << 20);
     start(index.into_store(), &settings, now).expect("what was settled")
 }
 
-/// A number of the metadata is checked before it becomes the size of a buffer.
+/// Metadata counts are checked before they determine the size of a buffer.
 #[test]
 fn damaged_metadata_is_an_error_before_it_takes_memory() {
     let resume = |change: &dyn Fn(&mut [u8])| {
@@ -394,7 +394,7 @@ fn damaged_metadata_is_an_error_before_it_takes_memory() {
     );
 }
 
-/// Wrong where a place in the log is taken for one in the store: the log begins behind other pages.
+/// Fails if log positions are confused with store positions: the log begins after other pages.
 #[test]
 fn a_damaged_fragment_is_an_error_of_its_page() {
     let (mut index, now) = resumed();
@@ -414,7 +414,7 @@ fn a_damaged_fragment_is_an_error_of_its_page() {
     assert!(is_of_page, "{found:?}, not of page {ruined}");
 }
 
-/// A link that leads out of the log, which a damaged fragment or entry may have.
+/// A link outside of the log, as in a damaged fragment or entry.
 #[test]
 fn a_damaged_link_is_an_error() {
     for at in [1 << 40, 3_000_000_000, 255] {

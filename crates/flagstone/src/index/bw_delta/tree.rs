@@ -1,4 +1,4 @@
-//! The tree above the log: the way to a leaf, consolidation, splits and merges, ranges.
+//! The tree above the log: descent, consolidation, splits and merges, ranges.
 
 use super::super::{Key, Result, Value};
 use super::node::Delta;
@@ -6,8 +6,8 @@ use super::{BwDelta, LEFT_TO_DELETIONS};
 use crate::units::Nanos;
 
 impl BwDelta {
-    /// The number of the key's leaf; the inner nodes on the way are in `path`, all of them in
-    /// memory. The leaf is not read.
+    /// Returns the number of the leaf that covers a key, without reading the leaf. Records the
+    /// inner nodes on the way in `path`; all are loaded.
     #[inline]
     pub(super) fn descend(&mut self, key: Key, mut now: Nanos) -> Result<(u32, Nanos)> {
         self.path.clear();
@@ -27,7 +27,7 @@ impl BwDelta {
         Ok((number, now))
     }
 
-    /// Gives a key a value, or none, in its leaf.
+    /// Sets or removes the value of a key in its leaf.
     pub(super) fn change(&mut self, key: Key, value: Option<Value>, now: Nanos) -> Result<Nanos> {
         if value.is_some() && self.segments_left() < LEFT_TO_DELETIONS {
             return Err(self.space.full());
@@ -47,13 +47,13 @@ impl BwDelta {
             }
         } else if self.wait(leaf, delta) >= self.chain_max {
             now = self.consolidate(leaf, self.path.len(), now)?;
-            // It was read to be written, and is the first to go.
+            // It was read only to be written, so evict it first.
             self.cool(leaf);
         }
         self.finish(now)
     }
 
-    /// Makes a new base of a node, of the right size. `depth` is how many nodes of `path` are
+    /// Writes a new base of a node, with a valid size. `depth` is the number of nodes of `path`
     /// above it.
     fn consolidate(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos> {
         let level = self.height - depth as u8;
@@ -70,7 +70,7 @@ impl BwDelta {
         Ok(now)
     }
 
-    /// The next fragment of a node is a base.
+    /// Makes the next fragment of a node a base.
     fn rebase(&mut self, slot: u32) {
         let node = &mut self.nodes[slot as usize];
         node.rebased = true;
@@ -87,7 +87,7 @@ impl BwDelta {
             node.records.len().div_ceil(self.node_max),
         );
         self.mark(slot);
-        // The root's place in the tree goes to a node above it.
+        // A new root is created above the old one.
         let parent = match depth.checked_sub(1) {
             Some(above) => self.path[above],
             None => {
@@ -124,7 +124,7 @@ impl BwDelta {
         self.balance(parent, depth.saturating_sub(1), now)
     }
 
-    /// Merges a node with a neighbour below the same parent, or takes records from it.
+    /// Merges a node with a neighbour under the same parent, or borrows records from it.
     fn merge(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos> {
         let parent = self.path[depth - 1];
         let above = self.slot_above(parent)?;
@@ -136,7 +136,7 @@ impl BwDelta {
             return self.damaged(number, "is not named by the node above it");
         };
         if entries.len() == 1 {
-            // Only below a root, which is about to go.
+            // Only below a root that is about to be removed.
             return Ok(now);
         }
         let at = at.max(1);
@@ -177,8 +177,8 @@ impl BwDelta {
         self.balance(parent, depth - 1, now)
     }
 
-    /// After a change below it: consolidates an inner node that has to be, and takes a root away
-    /// that has one child.
+    /// Called after a change below: consolidates an inner node if necessary, and removes a root
+    /// with a single child.
     fn balance(&mut self, number: u32, depth: usize, now: Nanos) -> Result<Nanos> {
         let slot = self.slot_above(number)?;
         let node = &self.nodes[slot as usize];

@@ -1,35 +1,35 @@
-//! Deltas of leaves that are not in memory: packed cells, a list for each leaf. They wait until a
-//! leaf is read, or until so many wait that those go to the log of which a leaf has the most.
+//! Deltas of leaves that are not in memory, in packed cells with a list per leaf. They wait until
+//! the leaf is read, or until too many wait; then those of the leaves with the most are written.
 
 use super::super::{Key, Value};
 use super::NONE;
 use super::node::Delta;
 
-/// A delta, and the one before it, without padding.
+/// A delta and a link to the previous one, without padding.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, packed(4))]
 struct Cell {
     key: Key,
     value: Value,
-    /// Where the older one is, or [`END`]; and whether this one deletes.
+    /// Index of the older cell, or [`END`]; and whether this delta is a deletion.
     next: u32,
 }
 
 const END: u32 = u32::MAX >> 1;
 const DELETES: u32 = 1 << 31;
 
-/// Bytes that a delta takes.
+/// Size of a delta.
 pub(super) const CELL: usize = size_of::<Cell>();
 const _: () = assert!(CELL == 20);
 
 #[derive(Debug)]
 pub(super) struct Waiting {
     cells: Vec<Cell>,
-    /// The first of the cells that are free.
+    /// The first free cell.
     free: u32,
-    /// Cells that are not.
+    /// Number of used cells.
     pub(super) used: usize,
-    /// Leaves that have so many deltas here.
+    /// Number of leaves by number of waiting deltas.
     leaves: Vec<u32>,
 }
 
@@ -43,12 +43,12 @@ impl Waiting {
         }
     }
 
-    /// Bytes in memory, with cells that are free.
+    /// Bytes in memory, including free cells.
     pub(super) fn bytes(&self) -> usize {
         self.cells.capacity() * CELL + self.leaves.capacity() * 4
     }
 
-    /// Adds a delta to a leaf's, of which there are `count`, the newest at `first`.
+    /// Adds a delta to a leaf that has `count`, the newest at `first`.
     #[inline]
     pub(super) fn push(&mut self, first: u32, count: u8, delta: Delta) -> u32 {
         let older = if count == 0 { END } else { first };
@@ -75,7 +75,7 @@ impl Waiting {
         at
     }
 
-    /// A leaf's deltas, the newest first.
+    /// A leaf's deltas, newest first.
     pub(super) fn list(&self, first: u32, count: u8) -> impl Iterator<Item = Delta> + '_ {
         let mut at = first;
         (0..count).map(move |_| {
@@ -88,7 +88,7 @@ impl Waiting {
         })
     }
 
-    /// Takes a leaf's deltas away; the oldest first behind `into`.
+    /// Removes a leaf's deltas and appends them to `into`, oldest first.
     pub(super) fn take(&mut self, first: u32, count: u8, into: &mut Vec<Delta>) {
         let begin = into.len();
         into.extend(self.list(first, count));
@@ -106,7 +106,7 @@ impl Waiting {
         }
     }
 
-    /// The highest count with so many deltas in leaves that have as many or more.
+    /// The highest count such that leaves with at least as many deltas have `deltas` deltas in all.
     pub(super) fn threshold(&self, deltas: usize) -> u8 {
         let mut sum = 0;
         for count in (1..self.leaves.len()).rev() {
@@ -118,8 +118,8 @@ impl Waiting {
         1
     }
 
-    /// Moves the deltas together, so that there is room for `room` and no more. `lists` are those
-    /// of the leaves, the newest and the count, and learn the new places.
+    /// Compacts the deltas, leaving room for exactly `room`. `lists` has the newest cell and the
+    /// count of each leaf, and is updated to the new places.
     pub(super) fn compact<'a>(
         &mut self,
         room: usize,
@@ -144,7 +144,7 @@ impl Waiting {
         (self.cells, self.free) = (cells, END);
     }
 
-    /// Whether these are the lists, the newest and the count of each leaf that has one.
+    /// Checks the lists against `lists`: newest cell and count of each leaf that has one.
     pub(super) fn check(&self, lists: impl Iterator<Item = (u32, u8)>) -> Result<(), String> {
         let mut leaves = vec![0; self.leaves.len()];
         let mut used = 0;

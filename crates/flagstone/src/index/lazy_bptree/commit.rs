@@ -1,4 +1,4 @@
-//! Commits: of a full pool, and in a flush.
+//! Commits of the pool: when it is full, and in a flush.
 
 use super::super::{Key, Result};
 use super::pool::{BlockId, Waiting};
@@ -19,8 +19,8 @@ impl LazyTree {
             ) {
                 (victims, now) = self.super_group(now, *victim)?;
             }
-            // Reading nodes to choose among groups takes frames, and a dirty leaf that leaves its
-            // frame has its group committed: it may have been a victim. But then there is room.
+            // Choosing among groups reads nodes, which takes frames. A dirty leaf evicted then has
+            // its group committed, which may have been a victim. But then there is room.
             if !self.tree.above.is_full() {
                 break;
             }
@@ -36,7 +36,7 @@ impl LazyTree {
         Ok(now)
     }
 
-    /// Commits a group: one read of the leaf, one write, or what splits and merges take.
+    /// Commits a group: one read and one write of its leaf, plus splits and merges.
     pub(super) fn commit(&mut self, now: Nanos, group: BlockId) -> Result<Nanos> {
         let pool = &mut self.tree.above;
         let leaf = pool.block(group).span.at;
@@ -63,22 +63,22 @@ impl LazyTree {
         done
     }
 
-    /// Commits the group of a key that waits; forms it first.
+    /// Commits the group of a waiting key; forms the group first.
     fn commit_key(&mut self, mut now: Nanos, key: Key) -> Result<Nanos> {
         let id = self.tree.above.locate(key);
         if self.tree.above.block(id).level > 0 {
             (.., now) = self.leaf_of(now, key)?;
         }
         if self.tree.above.requests.get(key).is_none() {
-            // Its leaf left the memory on the way.
+            // Its leaf was evicted meanwhile, which committed the request.
             return Ok(now);
         }
         let group = self.tree.above.locate(key);
         self.commit(now, group)
     }
 
-    /// Commits groups one after the other. The blocks of a group are looked up anew, since an
-    /// earlier commit may have changed them.
+    /// Commits groups one by one. Looks up the blocks of each group again, since an earlier commit
+    /// may have changed them.
     fn commit_super_group(&mut self, mut now: Nanos, groups: &[BlockId]) -> Result<Nanos> {
         let pool = &mut self.tree.above;
         pool.counts.super_groups_committed += 1;
@@ -95,7 +95,7 @@ impl LazyTree {
         Ok(now)
     }
 
-    /// Commits all that waits, from left to right.
+    /// Commits all waiting requests, from left to right.
     pub(super) fn commit_everything(&mut self, now: Nanos) -> Result<Nanos> {
         self.commit_between(now, 0, Key::MAX)
     }

@@ -1,5 +1,5 @@
-//! Tests that name departures of the lazy-update B+-tree from its paper (D2, D3, D4, D8, D9; others
-//! are in `tests.rs` and `examples.rs`), and a victim that is gone before it is committed.
+//! Tests for departures of the lazy-update B+-tree from its paper (D2, D3, D4, D8, D9; others are
+//! in `tests.rs` and `examples.rs`), and for a victim that disappears before it is committed.
 
 use super::super::model::figure;
 use super::tests::{busy, open_lazy, small};
@@ -17,7 +17,7 @@ fn a_dirty_leaf_takes_its_requests_along_unless_it_would_split() {
             index.insert(START, key * 10, 1).expect("room");
             index.flush(START).expect("room");
         }
-        // The first leaf has three entries, and is dirty and alone in that when it goes.
+        // The first leaf has three entries, and is the only dirty page when it is evicted.
         index.insert(START, 0, 2).expect("room");
         index.commit_everything(START).expect("room");
         index.reset_stats();
@@ -33,8 +33,8 @@ fn a_dirty_leaf_takes_its_requests_along_unless_it_would_split() {
     }
 }
 
-/// Reading a leaf to choose a victim takes a frame; the dirty leaf that leaves it may be the best
-/// victim's, whose group is then committed already.
+/// Reading a leaf to choose a victim takes a frame; the evicted dirty leaf may belong to the best
+/// victim, whose group is then committed already.
 #[test]
 fn a_victim_that_was_committed_while_it_was_chosen_is_not_committed_again() {
     // Two frames, and five leaves of three entries under one root.
@@ -48,12 +48,12 @@ fn a_victim_that_was_committed_while_it_was_chosen_is_not_committed_again() {
         index.flush(START).expect("room");
     }
     assert_eq!(index.tree.cache.frames(), 2);
-    // The third leaf is dirty, and not used after.
+    // The third leaf is dirty, and not used afterwards.
     index.insert(START, 60, 2).expect("room");
     index.commit_everything(START).expect("room");
     index.tree.above.capacity = 5;
-    // Its two requests cost a write; the three of the first leaf would split that, which is known
-    // when it has been read, and are not better then.
+    // Its two requests cost one write; the three of the first leaf would split that, which is only
+    // known after reading it, and makes it no better.
     for key in [60, 70] {
         index.update(START, key, 3).expect("room");
     }
@@ -72,8 +72,8 @@ fn a_victim_that_was_committed_while_it_was_chosen_is_not_committed_again() {
     assert_eq!(index.get(START, 60).expect("a page").0, Some(3));
 }
 
-/// D2: a request is found by its key without its block, and is in the list of the block that the
-/// paper's search by ranges ends at. D3: requests above come down when a range grows.
+/// D2: a request is found by key without its block, and is in the list of the block where the
+/// paper's search by ranges ends. D3: requests move down when a range grows.
 #[test]
 fn requests_are_in_the_lists_of_the_paper_and_found_without_them() {
     let crowded = small(1).with("memory", 4096).with("pool_share", 0.5);
@@ -101,8 +101,8 @@ fn requests_are_in_the_lists_of_the_paper_and_found_without_them() {
     }
 }
 
-/// D8: the number of waiting requests is limited by the paper's count. `memory` tells the bytes
-/// that they take, which are more.
+/// D8: the limit of waiting requests uses the paper's size. `memory` reports the actual bytes,
+/// which are more.
 #[test]
 fn the_memory_of_the_pool_is_told_with_its_blocks() {
     let index = busy(&small(2).with("memory", 65536).with("pool_share", 0.5));
@@ -115,7 +115,7 @@ fn the_memory_of_the_pool_is_told_with_its_blocks() {
     assert!(part("requests") > 16 * waiting && part("blocks") > 0);
 }
 
-/// D9: a normal group's super group is found by what the pool knows; the second approach reads.
+/// D9: finding a normal group's super group reads nothing; the second approach reads.
 #[test]
 fn super_groups_of_normal_victims_read_no_leaf() {
     let reads = |approach: &str| {
@@ -130,7 +130,7 @@ fn super_groups_of_normal_victims_read_no_leaf() {
             index.flush(START).expect("room");
         }
         index.tree.above.capacity = 7;
-        // The biggest group is that of the second leaf; its neighbours would split.
+        // The second leaf's group is the largest; its neighbours would split.
         for (key, value) in [(30, 2), (40, 2), (50, 2)] {
             index.update(START, key, value).expect("room");
         }

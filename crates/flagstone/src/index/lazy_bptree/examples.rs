@@ -7,8 +7,8 @@ use super::*;
 
 const START: Nanos = Nanos::ZERO;
 
-/// Figure 1(a), as far as the text gives it: leaves D to H, of which D and E are the children of
-/// one node. That is what makes 7 writes of the first four requests one by one.
+/// Figure 1(a), as far as the text describes it: leaves D to H, with D and E under one node. With
+/// this structure the first four requests, applied one by one, take 7 writes.
 const BUILD: [(Key, bool); 10] = [
     (30, true),
     (45, true),
@@ -23,7 +23,7 @@ const BUILD: [(Key, bool); 10] = [
 ];
 const LEAVES: [&[Key]; 5] = [&[5, 20], &[40], &[45, 60], &[80], &[90, 95]];
 
-/// Of figure 1(b), and the four after.
+/// The requests of figure 1(b), and the four after them.
 const REQUESTS: [(Key, bool); 8] = [
     (6, true),
     (30, true),
@@ -64,7 +64,7 @@ fn request(index: &mut dyn Index, key: Key, insert: bool) {
     done.expect("room");
 }
 
-/// Pages that were written since the last call.
+/// Number of pages written since the last call.
 fn written(index: &mut LazyTree) -> u64 {
     let before = index.stats().writes;
     index.tree.cache.write_all(START).expect("a store");
@@ -77,7 +77,7 @@ fn keys(index: &mut dyn Index, from: Key, to: Key) -> Vec<Key> {
     found.into_iter().map(|(key, _)| key).collect()
 }
 
-/// The requests that belong to the block of a key, and the level of the block.
+/// The number of requests in the block of a key, and the level of the block.
 fn waiting(index: &LazyTree, key: Key) -> (u32, usize) {
     let block = index.tree.above.block(index.tree.above.locate(key));
     (block.level.into(), block.own as usize)
@@ -160,7 +160,7 @@ fn all_at_once_writes_five_pages_and_the_biggest_group_three() {
 
 #[test]
 fn deleting_40_takes_45_from_the_sibling() {
-    // §2.2; here E and F have the same parent.
+    // §2.2; in this test E and F have the same parent.
     let mut index = open_lazy(&settings("big"), 1 << 10);
     let build = [70, 80, 90, 95, 5, 20, 30, 40].map(|key| (key, true));
     let build = build.into_iter().chain([
@@ -191,26 +191,26 @@ fn figure_2_is_the_list_of_figure_1() {
     for (key, insert) in REQUESTS.into_iter().take(4) {
         request(&mut index, key, insert);
     }
-    // All in the root block at first.
+    // Initially all are in the root block.
     assert_eq!(waiting(&index, 6), (2, 4));
-    // Algorithm 4: a query for 20 goes through A and B and leaves C's requests in its block.
+    // Algorithm 4: a query for 20 passes A and B and leaves C's requests in C's block.
     index.get(START, 20).expect("pages");
     assert_eq!(waiting(&index, 6), (0, 2));
     assert_eq!(waiting(&index, 30), (0, 1));
     assert_eq!(waiting(&index, 90), (1, 1));
-    // Algorithm 3: all in groups.
+    // Algorithm 3: all requests are in groups.
     index.form_groups(START).expect("pages");
     assert_eq!(waiting(&index, 90), (0, 1));
     index.check().expect("a tree and its pool");
-    // The update of 5 to 6 and back: two pairs of opposite types. Of the deletion and the new
-    // insertion one request remains (D1), the insertion of 6 is deleted.
+    // Updates of 5 to 6 and back: two pairs of opposite types. The deletion and the later insertion
+    // become one request (D1); the insertion of 6 is deleted.
     request(&mut index, 5, true);
     request(&mut index, 6, false);
     assert_eq!(keys(&mut index, 0, 29), [5, 20]);
 }
 
-/// Five leaves of three entries under one root, the last of two, and one entry less where `less`
-/// says; order 2.
+/// Order 2: five leaves of three entries under one root, the last of two, without the entries in
+/// `less`.
 fn family(less: &[Key]) -> LazyTree {
     let settings = Settings::new().with("order", 2).with("memory", 1 << 16);
     let mut index = open_lazy(&settings, 1 << 10);
@@ -228,7 +228,7 @@ fn family(less: &[Key]) -> LazyTree {
     index
 }
 
-/// Commits what waits, each group by itself or all in one, and counts the pages that are written.
+/// Commits waiting requests, group by group or all in one. Returns the number of pages written.
 fn cost(less: &[Key], requests: &[(Key, bool)], together: bool) -> u64 {
     let mut index = family(less);
     written(&mut index);
@@ -263,12 +263,12 @@ fn super_group(less: &[Key], requests: &[(Key, bool)]) -> Vec<Key> {
     lows
 }
 
-/// D7 is case 3: a merge with the leaf to the right.
+/// D7 is case 3: a merge with the right leaf.
 #[test]
 fn figure_3_groups_that_save_a_write_go_together() {
     let (split_0, split_90) = ([(1, true), (2, true)], [(91, true), (92, true)]);
     let small_0 = [(0, false), (10, false)];
-    /// What it is, entries less, requests, first keys of the leaves of the super group.
+    /// Name, entries left out, requests, first keys of the leaves of the super group.
     type Case<'a> = (&'a str, &'a [Key], Vec<(Key, bool)>, &'a [Key]);
     let cases: [Case; 7] = [
         ("case 1", &[], [split_0, split_90].concat(), &[0, 90]),
@@ -284,7 +284,7 @@ fn figure_3_groups_that_save_a_write_go_together() {
             [&small_0[..], &[(70, false)]].concat(),
             &[0, 60],
         ),
-        // Controls: nothing is saved, and they go alone.
+        // Controls: nothing is saved, so groups are committed separately.
         ("normal", &[], vec![(1, true), (31, true)], &[0]),
         ("far", &[], [&split_0[..], &[(70, false)]].concat(), &[0]),
         ("lent", &[], [&small_0[..], &[(70, false)]].concat(), &[0]),
@@ -308,7 +308,7 @@ fn figure_3_groups_that_save_a_write_go_together() {
 
 #[test]
 fn super_groups_are_closed_under_the_cases() {
-    // Leaf 0 splits, its neighbour does not; the one at 90 splits too and brings its neighbours.
+    // Leaf 0 splits, its neighbour does not; the leaf at 90 splits too and adds its neighbours.
     let requests = [
         (1, true),
         (2, true),

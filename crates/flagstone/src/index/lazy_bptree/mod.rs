@@ -98,18 +98,18 @@ struct LazyTree {
     tree: Tree<Pool>,
     prune: bool,
     exact_ties: bool,
-    /// Whether a search passes over parts of the pool without looking into them.
+    /// Whether a search skips parts of the pool without visiting them.
     skip: bool,
-    /// Of a search, to be used again.
+    /// Buffer of a search, for reuse.
     stack: Vec<BlockId>,
-    /// Of a commit, to be used again.
+    /// Buffer of a commit, for reuse.
     taken: Vec<(Key, Waiting)>,
     changes: Vec<Change>,
     super_groups: SuperGroups,
     from_root: FromRoot,
 }
 
-/// The searches that go down the whole tree, and not from the deepest node that the pool knows.
+/// Which searches start at the root, not at the deepest node that the pool knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FromRoot {
     None,
@@ -214,7 +214,7 @@ impl LazyTree {
         Ok((lazy, now))
     }
 
-    /// Takes a request, after making room (algorithm 1).
+    /// Adds a request, after making room (algorithm 1).
     fn request(&mut self, now: Nanos, key: Key, request: Request) -> Result<Nanos> {
         let now = self.make_room(now)?;
         self.tree.cache.compared(self.comparisons());
@@ -222,7 +222,7 @@ impl LazyTree {
         Ok(now)
     }
 
-    /// Comparisons of a look into the pool.
+    /// Number of comparisons of a lookup in the pool.
     fn comparisons(&self) -> u64 {
         u64::from(usize::BITS - self.tree.above.requests.len().leading_zeros())
     }
@@ -231,13 +231,13 @@ impl LazyTree {
         self.tree.above.policy
     }
 
-    /// The leaf of a key, from the deepest node that the pool knows of; lists of blocks on the way
-    /// are divided (algorithm 4). If that node is the leaf, its group is told.
+    /// Finds the leaf of a key, starting at the deepest node that the pool knows, and divides the
+    /// lists of blocks on the way (algorithm 4). Returns the leaf's group if that node is the leaf.
     fn leaf_of(&mut self, now: Nanos, key: Key) -> Result<(Span, Option<BlockId>, Nanos)> {
         let id = self.tree.above.locate(key);
         let block = self.tree.above.block(id);
         let (mut span, mut level) = (block.span, u32::from(block.level));
-        // Below a block without a list of its own are no others on the way.
+        // Below a block without a list of its own there are no other lists.
         let waits = block.own > 0 && level > 0;
         if self.from_root == FromRoot::All {
             let root = self.tree.above.block(self.tree.above.root);
@@ -300,7 +300,7 @@ impl Index for LazyTree {
         if from > to {
             return Ok(now);
         }
-        // Before the leaves are read: some may be committed to them meanwhile.
+        // Before leaves are read: reading may commit some requests to them.
         let waiting = self.tree.above.between(from, to);
         let (leaf, _, now) = self.leaf_of(now, from)?;
         if waiting.is_empty() {

@@ -1,15 +1,14 @@
-//! The lazy-update pool: requests that wait, and the blocks that say how much is known of the nodes
-//! they will go to.
+//! The lazy-update pool: waiting requests, and blocks that record what is known about their target
+//! nodes.
 //!
-//! A block stands for a node: a group block for a leaf, an index block for an inner node. Blocks
-//! form a tree of their own, with no more of the nodes than requests have led to. A request belongs
-//! to the deepest block whose range has its key ([LazyBtree] §4.4.1; "invariant O" below), and is
-//! in the list of that block.
+//! A block represents a node: a group block a leaf, an index block an inner node. Blocks form a
+//! tree that covers only nodes that requests have led to. A request belongs to the deepest block
+//! whose range covers its key ([LazyBtree] §4.4.1; "invariant O" below), and is in that block's
+//! list.
 //!
-//! The paper's blocks have an array of requests and pointers to the first child and the next
+//! The paper's blocks have an array of requests, and pointers to the first child and the next
 //! sibling. Here a request is linked into its block's list and also found by a hash of its key, so
-//! that a query does not search lists. A block has its children's ranges side by side, to be
-//! bisected.
+//! queries do not search lists. A block has its children's ranges in an array, for bisection.
 //!
 //! ```text
 //!   requests.rs  requests and lists           blocks.rs  blocks, and how they hang together
@@ -34,13 +33,13 @@ pub(super) use requests::{Request, Waiting};
 use rustc_hash::FxHashMap;
 use std::num::NonZeroU32;
 
-/// Requests side by side.
+/// Sums over several requests.
 #[derive(Debug, Clone, Copy)]
 struct Count {
     own: usize,
-    /// By how many entries they make a leaf grow.
+    /// Number of entries by which they enlarge a leaf.
     growth: i64,
-    /// When the newest and the oldest came.
+    /// Arrival of the newest and of the oldest request.
     hit: u64,
     born: u64,
 }
@@ -66,40 +65,40 @@ impl Count {
 }
 
 counters! {
-    /// What is counted.
+    /// Counters.
     pub(super) struct Counts {
-        /// Requests that came.
+        /// Requests added.
         requests,
-        /// Requests that never reach the tree: both of a pair, and those that a later one replaces.
+        /// Requests that never reach the tree: both of a pair, and those replaced by a later one.
         cancelled,
         /// Requests that were committed.
         requests_committed,
-        /// Groups that were: as victims, by a flush, or because their leaf left the memory dirty.
+        /// Groups committed: as victims, by a flush, or because their dirty leaf was evicted.
         groups_committed,
-        /// Groups of the last kind.
+        /// Groups committed because their dirty leaf was evicted.
         committed_on_eviction,
         /// Victims with more than one group.
         super_groups_committed,
-        /// Groups of those.
+        /// Groups in those victims.
         super_group_members,
-        /// Blocks that were divided.
+        /// Blocks divided.
         blocks_divided,
-        /// Blocks that a victim selection passed over by their bound.
+        /// Blocks that a victim selection skipped because of their bound.
         blocks_pruned,
-        /// Requests that came into a block because its range grew.
+        /// Requests moved into a block because its range grew.
         requests_pulled_down,
     }
 }
 
-/// How requests of the same key are joined.
+/// How requests for the same key are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CancelOut {
-    /// Nothing is known of the tree: an insertion and a deletion after it leave the deletion, and
-    /// an insertion after a deletion overwrites.
+    /// Assumes nothing about the tree: an insertion and a later deletion leave the deletion, and an
+    /// insertion after a deletion overwrites.
     Sound,
-    /// The same, but that inserted keys are new: an insertion and a deletion vanish.
+    /// Like `Sound`, but inserted keys are new: an insertion and a later deletion cancel out.
     NewKeys,
-    /// A request with the same key and the opposite type vanishes.
+    /// Requests of the same key and opposite types cancel out.
     AsPublished,
 }
 
@@ -107,32 +106,32 @@ pub(super) enum CancelOut {
 pub(super) struct Pool {
     pub(super) requests: Requests,
     blocks: Vec<Block>,
-    /// Of each block, at the same index.
+    /// Seats by block index.
     seats: Vec<Seat>,
     free: Vec<u32>,
     by_page: FxHashMap<Lpn, BlockId>,
     pub(super) root: BlockId,
-    /// Requests that have room.
+    /// Maximum number of requests.
     pub(super) capacity: usize,
     cancel_out: CancelOut,
-    /// Whether requests are committed to a dirty leaf that leaves the memory.
+    /// Whether evicting a dirty leaf commits its requests.
     on_eviction: bool,
     clock: u64,
     pub(super) policy: Policy,
     /// Half the entries of a full leaf.
     leaf_order: usize,
-    /// Whether the best victim below a block was noted by the search for it, and is forgotten at
-    /// each change: victims are super groups.
+    /// Whether the best victim below a block is recorded by searches and forgotten at each change:
+    /// true if victims are super groups.
     second_hand: bool,
-    /// Of divisions, to be used again.
+    /// Buffer of divisions, for reuse.
     moving: Vec<(Key, Place)>,
     made: Vec<BlockId>,
     pub(super) counts: Counts,
 }
 
-/// How a pool works.
+/// Configuration of a pool.
 pub(super) struct Rules {
-    /// Requests that have room.
+    /// Maximum number of requests.
     pub(super) capacity: usize,
     pub(super) cancel_out: CancelOut,
     pub(super) on_eviction: bool,
@@ -173,7 +172,7 @@ impl Pool {
         self.requests.len() >= self.capacity
     }
 
-    /// Bytes of requests and blocks, with the room that their structures keep.
+    /// Bytes of requests and blocks, including spare capacity.
     pub(super) fn memory(&self) -> (u64, u64) {
         let blocks = self.blocks.capacity() * size_of::<Block>();
         let seats = self.seats.capacity() * size_of::<Seat>();
@@ -187,21 +186,21 @@ impl Pool {
         (self.requests.memory() as u64, blocks as u64)
     }
 
-    /// A leaf with so many entries was seen.
+    /// Records the size of a leaf.
     pub(super) fn learn(&mut self, at: Lpn, len: usize) {
         if let Some(id) = self.of_page(at) {
             self.learn_of(id, len);
         }
     }
 
-    /// The same, of a group.
+    /// Records the size of a group's leaf.
     pub(super) fn learn_of(&mut self, id: BlockId, len: usize) {
         if self.block(id).node_size() != Some(len) {
             self.edit(id, |block| block.set_node_size(len));
         }
     }
 
-    /// Requests of keys from one to another, in their order.
+    /// Requests with keys from `low` to `high`, sorted by key.
     pub(super) fn between(&self, low: Key, high: Key) -> Vec<(Key, Waiting)> {
         let mut found = Vec::new();
         let mut stack = vec![self.root];
@@ -220,8 +219,7 @@ impl Pool {
         found
     }
 
-    /// Takes a request that came: `Insert` and `Delete` as they are, `Overwrite` for an update of a
-    /// key that is known to be there.
+    /// Adds a request: `Insert` or `Delete`, or `Overwrite` for an update of an existing key.
     pub(super) fn put(&mut self, key: Key, new: Request) {
         if self.cancel_out == CancelOut::AsPublished
             && let Request::Overwrite(value) = new
@@ -268,7 +266,7 @@ impl Pool {
         self.tidy(id);
     }
 
-    /// Divides the own requests of an index block by the entries of its node, into new children
+    /// Distributes the own requests of an index block to new children, by the entries of its node
     /// (lines 6 to 11 of algorithm 3).
     pub(super) fn divide(&mut self, id: BlockId, page: &[u8], shape: Shape) {
         let block = self.block(id);
@@ -313,7 +311,7 @@ impl Pool {
         (self.moving, self.made) = (moving, made);
     }
 
-    /// Gives a new block its requests.
+    /// Assigns requests to a new block.
     fn start(&mut self, id: BlockId, list: List, count: Count) {
         self.hit(id, count.hit);
         self.edit(id, |block| {
@@ -322,7 +320,7 @@ impl Pool {
         });
     }
 
-    /// Takes the requests of a group block out, in the order of their keys; the block goes.
+    /// Removes a group block and returns its requests in `into`, sorted by key.
     pub(super) fn take(&mut self, id: BlockId, into: &mut Vec<(Key, Waiting)>) {
         into.clear();
         let mut list = self.block(id).list;
@@ -339,7 +337,7 @@ impl Pool {
         self.tidy(id);
     }
 
-    /// Puts requests back that could not be committed.
+    /// Restores requests that could not be committed.
     pub(super) fn restore(&mut self, taken: &[(Key, Waiting)]) {
         for &(key, waiting) in taken {
             let id = self.locate(key);
@@ -355,7 +353,7 @@ impl Pool {
         }
     }
 
-    /// Removes the requests of a block, of keys from one to another: they were committed.
+    /// Removes committed requests of a block, with keys from `low` to `high`.
     fn remove(&mut self, id: BlockId, low: Key, high: Key) {
         let mut list = self.block(id).list;
         let (mut removed, mut growth) = (0, 0);
@@ -382,7 +380,7 @@ fn whole(at: Lpn) -> Span {
     Span { at, low, high }
 }
 
-/// The request that waits after a request came to one of the same key.
+/// Combines a new request with an old one for the same key. Returns the request that waits then.
 fn join(cancel_out: CancelOut, old: Option<Request>, new: Request) -> Option<Request> {
     use Request::{Delete, Insert, Overwrite};
     let published = cancel_out == CancelOut::AsPublished;

@@ -1,5 +1,5 @@
-//! Super groups by pairs of groups, as [LazyBtree] §4.4.2.3 has them: what `super_group.rs` must
-//! find.
+//! Super groups computed from pairs of groups, as in [LazyBtree] §4.4.2.3: the reference for
+//! `super_group.rs`.
 
 use super::super::Result;
 use super::LazyTree;
@@ -7,10 +7,10 @@ use super::pool::BlockId;
 use super::super_group::Operation;
 use crate::units::{Lpn, Nanos};
 
-/// A group, with the place of its leaf among all of a parent.
+/// A group, with the position of its leaf under the parent.
 type Member = (usize, BlockId);
 
-/// The leaves under one parent, and the groups that wait for some.
+/// The leaves under one parent, and the groups waiting for some of them.
 struct Family {
     pages: Vec<Lpn>,
     groups: Vec<Member>,
@@ -36,7 +36,7 @@ impl LazyTree {
         Ok((Family { pages, groups }, now))
     }
 
-    /// Whether a group that makes its leaf too small merges it with the leaf to the right.
+    /// Whether a group that makes its leaf too small merges it with the right leaf.
     fn merges_right(
         &mut self,
         mut now: Nanos,
@@ -63,8 +63,8 @@ impl LazyTree {
         Ok((right, now))
     }
 
-    /// Whether two groups save a write by going together: condition 1, by the cases of figure 3.
-    /// Leaves are read only where it depends on them.
+    /// Whether committing two groups together saves a write: condition 1, by the cases of figure 3.
+    /// Reads leaves only if the result depends on them.
     fn saves(
         &mut self,
         now: Nanos,
@@ -95,13 +95,13 @@ impl LazyTree {
         }
         let (of_left, now) = self.operation(now, left.1, true)?;
         if distance == 2 && of_left == Operation::Underflow {
-            // Case 3: the leaf between goes, and the one behind it gets another neighbour.
+            // Case 3: the leaf between disappears, and the next one gets another neighbour.
             return self.merges_right(now, family, left);
         }
         Ok((false, now))
     }
 
-    /// The super group of a group by algorithm 6 as it stands: pairs are tried until none is found.
+    /// The super group of a group by algorithm 6 as printed: tries pairs until none qualifies.
     pub(super) fn super_group_by_pairs(
         &mut self,
         now: Nanos,
@@ -146,7 +146,7 @@ impl LazyTree {
             candidates = others;
             next += 1;
         }
-        // Some may have been committed because their leaves left the memory.
+        // Some may have been committed by evictions of their leaves.
         let members = members.into_iter().map(|(_, id)| id);
         let alive = |&id: &BlockId| self.tree.above.get(id).is_some();
         Ok((members.filter(alive).collect(), now))

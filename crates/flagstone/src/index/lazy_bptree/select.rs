@@ -1,4 +1,4 @@
-//! Which group is committed when the pool is full: [LazyBtree] §4.2 to §4.4.2.1.
+//! Selects the group to commit when the pool is full: [LazyBtree] §4.2 to §4.4.2.1.
 
 use super::super::Result;
 use super::LazyTree;
@@ -7,7 +7,7 @@ use super::super_group::SuperGroups;
 use crate::units::Nanos;
 use std::cmp::Ordering;
 
-/// Of victims the best so far.
+/// The best victim so far.
 #[derive(Debug, Clone, Copy)]
 struct Best {
     id: BlockId,
@@ -15,7 +15,8 @@ struct Best {
 }
 
 impl Best {
-    /// Whether a group is better; `ties` says whether one that is as good is, if it was hit before.
+    /// Whether a group is better. With `ties`, an equally good group is better if it was hit
+    /// earlier.
     #[inline]
     fn loses(&self, rank: Rank, ties: bool) -> bool {
         match rank.score.order(self.rank.score) {
@@ -25,7 +26,7 @@ impl Best {
         }
     }
 
-    /// Whether a search that has found it would look at nothing of what is below a block.
+    /// Whether a search with this result could skip everything below a block.
     fn is_ahead(&self, least: &Least, ties: bool) -> bool {
         least
             .list
@@ -35,8 +36,8 @@ impl Best {
 }
 
 impl LazyTree {
-    /// Looks up the entries of a group's leaf, if they are not known and matter: a leaf that keeps
-    /// its size is neither too large afterwards nor too small.
+    /// Determines the size of a group's leaf, if it is unknown and matters: a leaf that keeps its
+    /// number of entries becomes neither too large nor too small.
     pub(super) fn size_up(&mut self, now: Nanos, id: BlockId) -> Result<Nanos> {
         let block = self.tree.above.block(id);
         if block.node_size().is_some() || block.growth == 0 {
@@ -65,8 +66,8 @@ impl LazyTree {
         Ok(now)
     }
 
-    /// The victims. None, if requests were committed on the way, because their leaf left the
-    /// memory, and there may be room.
+    /// Selects the victims. May return none if evictions of leaves committed requests meanwhile;
+    /// there may be room then.
     pub(super) fn select(&mut self, mut now: Nanos) -> Result<(Vec<BlockId>, Nanos)> {
         if self.super_groups == SuperGroups::Second {
             now = self.form_groups(now)?;
@@ -75,7 +76,7 @@ impl LazyTree {
         if !self.prune {
             now = self.form_groups(now)?;
             if self.skip && self.tree.above.is_full() && self.policy() != Policy::Cost {
-                // All scores are known, so that the best of them is.
+                // All scores are known, so the best one is.
                 let pool = &mut self.tree.above;
                 let root = (pool.root, pool.block(pool.root).level);
                 let best = match root {
@@ -89,7 +90,7 @@ impl LazyTree {
         Ok((victim.into_iter().collect(), now))
     }
 
-    /// Algorithm 3: all requests go to groups.
+    /// Algorithm 3: moves all requests to groups.
     pub(super) fn form_groups(&mut self, mut now: Nanos) -> Result<Nanos> {
         let mut stack = vec![self.tree.above.root];
         while let Some(id) = stack.pop() {
@@ -106,9 +107,9 @@ impl LazyTree {
         Ok(now)
     }
 
-    /// Algorithm 5: goes through the blocks, and leaves out those that can have no victim
-    /// (`prune`), or that are only as good as one that was found (unless `exact_ties`). Parts of
-    /// the pool in which all would be left out are not gone through; only the time differs.
+    /// Algorithm 5: searches the blocks, leaving out those that cannot have a victim (`prune`), or
+    /// that are only as good as the best so far (unless `exact_ties`). Skips parts of the pool in
+    /// which all would be left out; this only saves time.
     pub(super) fn search(
         &mut self,
         mut now: Nanos,
@@ -156,7 +157,7 @@ impl LazyTree {
             if block.level > 1 {
                 stack.extend(block.children().iter().map(|child| child.id));
             } else if skip && exact_ties && self.policy() != Policy::Cost {
-                // Scores are known, so that the best of them is.
+                // Scores are known, so the best one is.
                 if let Some((_, group)) = self.tree.above.least(id).group {
                     now = self.weigh(now, group, &mut best, prune, exact_ties)?;
                 }
@@ -168,8 +169,7 @@ impl LazyTree {
         Ok((best.map(|best| best.id), now))
     }
 
-    /// Weighs the groups under a block, the last one first. Those that would not be looked at are
-    /// told by their ranks.
+    /// Examines the groups under a block, last one first. Ranks tell which ones can be left out.
     fn weigh_all(
         &mut self,
         mut now: Nanos,
@@ -196,8 +196,8 @@ impl LazyTree {
         Ok(now)
     }
 
-    /// Compares a group with the best so far, and reads its leaf if the score depends on it and may
-    /// be better.
+    /// Compares a group with the best so far. Reads its leaf if the score depends on it and may be
+    /// better.
     #[inline]
     fn weigh(
         &mut self,
@@ -218,7 +218,7 @@ impl LazyTree {
         if self.policy() == Policy::Cost {
             now = self.size_up(now, id)?;
         }
-        // A group that was committed on the way has made room, and ends the search.
+        // A group committed meanwhile has made room and ends the search.
         if self.tree.above.get(id).is_some() {
             let rank = self.tree.above.rank(id);
             if loses(best, rank, true) {

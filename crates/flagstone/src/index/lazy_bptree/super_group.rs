@@ -1,17 +1,17 @@
-//! Super groups: groups under one parent that save writes by being committed together
-//! ([LazyBtree] §4.4.2.3).
+//! Super groups: groups under one parent that save writes when committed together ([LazyBtree]
+//! §4.4.2.3).
 //!
-//! Under one parent there is one super group of more than one group at most: by case 1 all groups
-//! that rebalance are in it, by cases 2 and 3 some near them, and others save nothing with anyone.
-//! So algorithm 6 needs no pairs (tests compare it with one that takes them, `reference.rs`). Which
-//! groups are neighbours is told by their ranges; the parent is read for case 3 only.
+//! Each parent has at most one super group of several groups: by case 1 all rebalancing groups are
+//! in it, by cases 2 and 3 some near them, and other groups save nothing. So algorithm 6 needs no
+//! pairs (tests compare it with the version by pairs, `reference.rs`). Ranges tell which groups are
+//! neighbours; the parent is read for case 3 only.
 
 use super::super::Result;
 use super::LazyTree;
 use super::pool::{Block, BlockId, Least, Policy, Rank, Score};
 use crate::units::{Lpn, Nanos};
 
-/// How super groups are used.
+/// Use of super groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SuperGroups {
     None,
@@ -21,19 +21,18 @@ pub(super) enum SuperGroups {
     Second,
 }
 
-/// What a commit does to the leaf.
+/// The effect of a commit on its leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
     Normal,
     Split,
-    /// It takes entries from a sibling, or merges with one.
+    /// The leaf borrows from a sibling, or merges with one.
     Underflow,
 }
 
 impl LazyTree {
-    /// What committing a group does. Where its leaf's size is not known, the leaf is looked at if
-    /// it is in memory, and read if `reads`; a group of which nothing is known is taken to be
-    /// normal.
+    /// The effect of committing a group. If the size of its leaf is unknown, uses the leaf if it is
+    /// in memory, and reads it if `reads`; a group about which nothing is known counts as normal.
     pub(super) fn operation(
         &mut self,
         mut now: Nanos,
@@ -56,8 +55,8 @@ impl LazyTree {
         Ok((operation, now))
     }
 
-    /// Whether the first of two groups makes its leaf too small, so that it merges with the leaf to
-    /// the right, and the second one's leaf is the next behind that: case 3.
+    /// Whether the first of two groups makes its leaf too small, so that it merges with the right
+    /// leaf, and the second group's leaf comes after that one: case 3.
     fn merges_up_to(
         &mut self,
         now: Nanos,
@@ -65,7 +64,7 @@ impl LazyTree {
         one: BlockId,
         two: BlockId,
     ) -> Result<(bool, Nanos)> {
-        // None that grows becomes too small.
+        // A growing leaf never becomes too small.
         let shrinks = |block: &Block| block.growth < 0;
         if !self.tree.above.get(one).is_some_and(shrinks) {
             return Ok((false, now));
@@ -92,7 +91,7 @@ impl LazyTree {
         if near[2] != Some(right) {
             return Ok((false, now));
         }
-        // With a sibling that can lend entries there is no merge.
+        // If a sibling can lend entries there is no merge.
         for page in near[..2].iter().flatten() {
             let (len, done) = self.entries_of(now, *page)?;
             now = done;
@@ -103,7 +102,7 @@ impl LazyTree {
         Ok((true, now))
     }
 
-    /// Entries of any leaf, if they are known or the leaf is in memory.
+    /// Number of entries of any leaf, if known or if the leaf is in memory.
     pub(super) fn entries_of(&mut self, now: Nanos, page: Lpn) -> Result<(Option<usize>, Nanos)> {
         let pool = &self.tree.above;
         let known = pool.of_page(page).and_then(|id| pool.block(id).node_size());
@@ -116,8 +115,8 @@ impl LazyTree {
         Ok((Some(len), now))
     }
 
-    /// Whether a group that does not rebalance saves a write with one near it that does: cases 2
-    /// and 3. `groups` are those under one parent, in order. No leaf is read for it (D9).
+    /// Whether a normal group saves a write together with a rebalancing one near it: cases 2 and 3.
+    /// `groups` are all groups under one parent, in order. Reads no leaf (D9).
     fn goes_along(
         &mut self,
         mut now: Nanos,
@@ -160,7 +159,7 @@ impl LazyTree {
         meet(one, two) || meet(two, one)
     }
 
-    /// The groups under a parent that rebalance, and those that save a write with one.
+    /// The rebalancing groups under a parent, and those that save a write with one of them.
     fn together(
         &mut self,
         mut now: Nanos,
@@ -185,7 +184,7 @@ impl LazyTree {
                 members.push(id);
             }
         }
-        // Some may have been committed because their leaves left the memory.
+        // Some may have been committed by evictions of their leaves.
         members.retain(|&id| self.tree.above.get(id).is_some());
         Ok((members, now))
     }
@@ -195,7 +194,7 @@ impl LazyTree {
         let Some(parent) = self.tree.above.block(id).parent else {
             return Ok((vec![id], now));
         };
-        // Its leaf is going to be changed, so that reading it costs nothing more.
+        // Its leaf will be changed, so reading it costs nothing extra.
         let now = self.size_up(now, id)?;
         let (operation, mut now) = self.operation(now, id, false)?;
         if operation == Operation::Normal {
@@ -210,7 +209,7 @@ impl LazyTree {
                 return Ok((self.alive(vec![id]), now));
             }
         }
-        // The parent is going to be written. Groups that were not formed yet cost nothing now.
+        // The parent will be written. Groups that were not formed yet cost nothing now.
         if self
             .tree
             .above
@@ -233,7 +232,7 @@ impl LazyTree {
         groups
     }
 
-    /// The best super group under a parent, and all groups of it.
+    /// The best super group under a parent, and all its groups.
     fn best_under(&mut self, now: Nanos, parent: BlockId) -> Result<(Least, Vec<BlockId>, Nanos)> {
         let block = self.tree.above.block(parent);
         let (groups, members, now) = if block.level == 0 {
@@ -267,9 +266,9 @@ impl LazyTree {
         Ok((least, best, now))
     }
 
-    /// The second approach: the super group with the least `H(S)`, the sum of the gains of its
-    /// groups over the sum of their requests. All groups have been formed. Under a parent where
-    /// nothing has changed since the last time, the best one is known.
+    /// The second approach: selects the super group with the least `H(S)`, the sum of its groups'
+    /// gains over the sum of their requests. All groups are formed. The best one is cached for
+    /// parents without changes.
     pub(super) fn select_super_group(&mut self, mut now: Nanos) -> Result<(Vec<BlockId>, Nanos)> {
         let mut all = Least::default();
         let mut best = None;

@@ -1,6 +1,6 @@
-//! Tests of the lazy-update B+-tree: histories against a map under every policy and technique, the
-//! cancel-out rule that loses updates, victims against an exhaustive search, checks that find what
-//! is wrong.
+//! Tests of the lazy-update B+-tree: histories compared with a map under every policy and
+//! technique, the cancel-out rule that loses updates, victims compared with an exhaustive search,
+//! and checks that must detect defects.
 
 use super::super::model::{History, Mirrored, Mistake, blank, figure};
 use super::super::{IndexKind, MemStore};
@@ -71,13 +71,13 @@ fn agrees_with_a_map_with_the_smallest_memory_and_with_a_large_one() {
     history(small(2).with("on_eviction", false), 3).assert_agrees(2);
 }
 
-/// A search from the root passes more nodes. It finds the same, and leaves the same tree.
+/// A search from the root visits more nodes, with the same result and the same tree.
 #[test]
 fn ways_from_the_root_pass_more_nodes_and_lead_to_the_same() {
     let ways = ["none", "commits", "all"].map(|way| {
         let settings = small(2).with("from_root", way);
         history(settings.clone(), 4).assert_agrees(1);
-        // All nodes stay in memory, so that the ways alone differ.
+        // All nodes stay in memory, so only the searches differ.
         let mut index = busy(&settings.with("memory", 65536));
         let accesses = index.stats().pool.accesses();
         let committed = figure(&index, "groups_committed");
@@ -92,7 +92,7 @@ fn ways_from_the_root_pass_more_nodes_and_lead_to_the_same() {
     }
 }
 
-/// Grows and shrinks a tree; what it counted is summed up.
+/// Grows and shrinks a tree; its counters are summed.
 pub(super) fn busy(settings: &Settings) -> LazyTree {
     let mut index = open_lazy(settings, 1 << 16);
     let mut dice = Dice(7);
@@ -160,7 +160,7 @@ fn all_requests_are_accounted_for() {
     assert_eq!(figure(&index, "requests"), sum);
 }
 
-/// D1: the two pairs of which the paper's rule loses an update, alone and in a history.
+/// D1: the two pairs for which the paper's rule loses an update, alone and in a history.
 #[test]
 fn the_published_cancel_out_loses_updates_and_the_sound_one_does_not() {
     let outcome = |rule: &str, there: bool, pair: [Option<Value>; 2]| {
@@ -188,7 +188,7 @@ fn the_published_cancel_out_loses_updates_and_the_sound_one_does_not() {
         assert_eq!(outcome("sound", there, delete_insert), Some(2));
         assert_eq!(outcome("sound", there, insert_delete), None);
     }
-    // Inserted keys are new, and deleted ones are there.
+    // Inserted keys are new, and deleted keys exist.
     assert_eq!(outcome("new-keys", true, delete_insert), Some(2));
     assert_eq!(outcome("new-keys", false, insert_delete), None);
 
@@ -235,7 +235,7 @@ fn new_keys_cancel_pairs_and_lose_nothing_where_the_workload_keeps_its_word() {
     assert!(saved[1] < saved[0], "{saved:?}");
 }
 
-/// A search that reads a leaf tells how large it is, so that choosing a victim does not read it.
+/// A search that reads a leaf records its size, so victim selection need not read it.
 #[test]
 fn the_size_of_a_leaf_is_known_from_a_search() {
     let mut index = open_lazy(&small(2), 1 << 10);
@@ -287,8 +287,8 @@ fn fill(index: &mut LazyTree, dice: &mut Dice) {
     }
 }
 
-/// How often pruning finds another victim than a search through all groups, and how often one that
-/// is less good. `judge` may change the policy for the exhaustive search.
+/// How often pruning finds another victim than a search of all groups, and how often a worse one.
+/// `judge` may change the policy of the exhaustive search.
 fn differences(policy: &str, exact_ties: bool, judge: Option<Policy>) -> (u32, u32) {
     let settings = small(4)
         .with("memory", 400_000)
@@ -328,8 +328,8 @@ fn pruning_finds_the_victim_of_an_exhaustive_search() {
     for policy in ["big", "cost", "lru", "fifo"] {
         assert_eq!(differences(policy, true, None), (0, 0), "{policy}");
     }
-    // Controls: the comparison sees another policy, and D5: where ties are passed over, another
-    // group may be found, never one that is less good.
+    // Controls: the comparison detects another policy. D5: if ties are skipped, a different group
+    // may be found, but never a worse one.
     let (other, worse) = differences("cost", true, Some(Policy::Lru));
     assert!(other > 0 && worse > 0);
     for policy in ["big", "cost"] {
@@ -338,8 +338,7 @@ fn pruning_finds_the_victim_of_an_exhaustive_search() {
     }
 }
 
-/// A tree whose leaves are as its order allows at least, so that deletions rebalance, and a history
-/// on it.
+/// A tree whose leaves have the minimum size, so that deletions rebalance, and a history on it.
 fn sparse(settings: &Settings, skip: bool, seed: u64) -> LazyTree {
     let mut index = open_lazy(settings, 1 << 14);
     index.skip = skip;
@@ -363,8 +362,8 @@ fn sparse(settings: &Settings, skip: bool, seed: u64) -> LazyTree {
     index
 }
 
-/// Parts of the pool that are passed over unseen have no victim: the same pages are read and
-/// written, and all is counted the same, as where all blocks are gone through.
+/// Skipped parts of the pool contain no victim: reads, writes and all counters are the same as when
+/// all blocks are visited.
 #[test]
 fn what_a_search_passes_over_changes_nothing() {
     for policy in ["big", "cost", "lru", "fifo"] {
@@ -379,8 +378,8 @@ fn what_a_search_passes_over_changes_nothing() {
                 if super_group == "second" && ["lru", "fifo"].contains(&policy) {
                     continue;
                 }
-                // Super groups as victims are found with fewer reads, so that other leaves leave
-                // the memory; what is committed may not depend on that here.
+                // With super groups as victims fewer pages are read, so other leaves are evicted;
+                // what is committed must not depend on that here.
                 let second = super_group == "second";
                 let settings = small(2)
                     .with("memory", 12_000)
@@ -397,7 +396,7 @@ fn what_a_search_passes_over_changes_nothing() {
             }
         }
     }
-    // Control: another tie rule is seen.
+    // Control: a different tie rule is detected.
     let with = |ties| small(2).with("memory", 12_000).with("ties", ties);
     let [one, other] = ["published", "exact"].map(|ties| sparse(&with(ties), true, 5));
     assert_ne!(one.figures(), other.figures());

@@ -1,22 +1,21 @@
-//! A node taken apart, and where one is cut in two.
+//! An unpacked node, and where to split one.
 //!
-//! Keys and values have any length, so that a node is full by its bytes and not by its entries. No
-//! entry takes more than half of a page, and none of an inner node much more than an eighth. Then
-//! two pages are always enough, and the entries of each would fill a quarter of one without
-//! prefixes:
+//! Keys and values have any length, so a node is full by bytes, not by entries. No entry takes more
+//! than half of a page, and an inner node's entry little more than an eighth. Then two pages always
+//! suffice, and without prefixes the entries of each would fill at least a quarter of one:
 //!
-//! - What came in shares the prefix of the others, which were in one page. All together are at most
-//!   one page and a half. A cut as near to the middle as can be leaves parts that differ by half a
-//!   page at most: the larger one is one page at most, the smaller one a quarter at least.
-//! - What came in does not share it, or a node has too few. It stands at one end. As many from
-//!   there as fill a quarter take less than a quarter and a half. The rest fits as it did before,
-//!   and it is more than a quarter, since all together are more than a page.
+//! - The new entry shares the prefix of the others, which were in one page. Together they take at
+//!   most a page and a half. A cut as close to the middle as possible gives parts that differ by at
+//!   most half a page: the larger is at most one page, the smaller at least a quarter.
+//! - The new entry does not share the prefix, or a node has too few entries. The entry is at one
+//!   end. Entries from there that fill a quarter take less than three quarters. The rest fits as
+//!   before, and is more than a quarter, since all together exceed a page.
 
 use super::node::{self, Kind, Node, Value, alike, entry_bytes};
 use crate::units::Lpn;
 use std::cmp::Reverse;
 
-/// An entry by itself.
+/// A single entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) key: Vec<u8>,
@@ -33,7 +32,7 @@ impl Entry {
         }
     }
 
-    /// Leads to a child.
+    /// An entry that leads to a child.
     pub(super) fn to_child(key: Vec<u8>, child: Lpn) -> Entry {
         Entry {
             key,
@@ -54,23 +53,23 @@ impl Entry {
         }
     }
 
-    /// Bytes of it in a node without a prefix.
+    /// Its size in a node without a prefix.
     fn bytes(&self) -> usize {
         entry_bytes(self.key.len(), self.value.len())
     }
 }
 
-/// Where a node is cut in two.
+/// How to split a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// Both parts are as full as can be.
+    /// Fill both parts as evenly as possible.
     Middle,
-    /// The left part is: entries come in order, and none will come to it again.
+    /// Fill the left part: entries arrive in order, and none will be added to it.
     End,
 }
 
 impl Cut {
-    /// How a node is cut into which an entry has come at a slot.
+    /// How to split a node to which an entry was added at `slot`.
     pub(super) fn after(node: &Apart, slot: usize) -> Cut {
         match slot + 1 == node.entries.len() {
             true => Cut::End,
@@ -79,11 +78,11 @@ impl Cut {
     }
 }
 
-/// A node taken apart.
+/// An unpacked node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Apart {
     pub(super) kind: Kind,
-    /// The child of an inner node with the keys before the first.
+    /// The child of an inner node for keys before the first.
     pub(super) first: Lpn,
     pub(super) entries: Vec<Entry>,
 }
@@ -98,7 +97,7 @@ impl Apart {
         }
     }
 
-    /// A child of an inner node; there is one more than there are entries.
+    /// A child of an inner node; children outnumber entries by one.
     pub(super) fn child(&self, slot: usize) -> Option<Lpn> {
         match slot.checked_sub(1) {
             None => Some(self.first),
@@ -106,7 +105,7 @@ impl Apart {
         }
     }
 
-    /// Gives a slot of an inner node another child.
+    /// Replaces the child in a slot of an inner node.
     pub(super) fn set_child(&mut self, slot: usize, child: Lpn) {
         match slot.checked_sub(1) {
             None => self.first = child,
@@ -114,12 +113,12 @@ impl Apart {
         }
     }
 
-    /// Bytes of all entries without a prefix: the measure of how full a node is.
+    /// Total size of the entries without a prefix: the measure of a node's fill.
     pub(super) fn fill(&self) -> usize {
         self.entries.iter().map(Entry::bytes).sum()
     }
 
-    /// Bytes that all keys begin with.
+    /// Length of the common prefix of all keys.
     fn prefix(&self) -> usize {
         match &self.entries[..] {
             [] => 0,
@@ -128,12 +127,12 @@ impl Apart {
         }
     }
 
-    /// Bytes of all entries in a page, with the prefix there once.
+    /// Total size of the entries in a page, with the prefix stored once.
     pub(super) fn size(&self) -> usize {
         size(self.fill(), self.entries.len(), self.prefix())
     }
 
-    /// Both nodes in one; `between` tells their keys apart.
+    /// Joins both nodes; `between` is the key that separates them.
     pub(super) fn join(mut self, between: &[u8], right: Apart) -> Apart {
         if self.kind == Kind::Inner {
             let entry = Entry::to_child(between.to_vec(), right.first);
@@ -143,17 +142,17 @@ impl Apart {
         self
     }
 
-    /// Where to cut it in two: both fit a page of so much room and would fill a quarter of it
-    /// without prefixes, and the smaller one, or the left one, is as large as can be; or nearly
-    /// that, if then a shorter key tells them apart ([PrefixBTree]: the split interval).
+    /// Where to split it such that both parts fit a page with `room` bytes and would fill a quarter
+    /// of it without prefixes, and the smaller part, or the left one, is as large as possible. A
+    /// little less is accepted for a shorter separator ([PrefixBTree]: the split interval).
     ///
-    /// Of an inner node the entry there goes up, so that the right part begins behind it.
+    /// In an inner node the entry at that place moves up, so the right part begins after it.
     pub(super) fn cut(&self, room: usize, cut: Cut) -> Option<usize> {
         let (len, all) = (self.entries.len(), self.fill());
         let (first, last) = (self.entries.first()?, self.entries.last()?);
         let up = usize::from(self.kind == Kind::Inner);
         let mut left = 0;
-        // Where, the bytes of the part that is to be large, those of the key.
+        // Position, size of the part to maximize, size of the separator.
         let mut cuts: Vec<(usize, usize, usize)> = Vec::new();
         for at in 1..len - up {
             let (before, after) = (&self.entries[at - 1], &self.entries[at]);
@@ -182,7 +181,7 @@ impl Apart {
         Some(cut.0)
     }
 
-    /// Cuts it in two; the key between them is the shortest that tells their keys apart.
+    /// Splits it; the separator is the shortest that distinguishes the parts.
     pub(super) fn cut_at(mut self, at: usize) -> (Apart, Vec<u8>, Apart) {
         let mut right = Apart {
             kind: self.kind,
@@ -201,8 +200,7 @@ impl Apart {
         (self, between, right)
     }
 
-    /// Writes it to a page of zeros; says whether there was room, which there is if its keys are in
-    /// order.
+    /// Writes it to a zeroed page. Returns whether it fits, which it does if its keys are sorted.
     #[must_use]
     pub(super) fn write(&self, page: &mut [u8]) -> bool {
         let prefix = match self.entries.first() {
@@ -215,7 +213,7 @@ impl Apart {
     }
 }
 
-/// Bytes of entries that are as many without a prefix, with one that is there once.
+/// Size of entries that take `fill` bytes without a prefix, if the prefix is stored once.
 fn size(fill: usize, len: usize, prefix: usize) -> usize {
     (prefix + fill).saturating_sub(len * prefix)
 }
@@ -251,8 +249,8 @@ mod tests {
             let sizes = Sizes::new([128, 251, 1024][i % 3]).expect("a page");
             let (room, most, key_most) = (sizes.room, sizes.entry, sizes.limits.key as u64);
             let kind = if i % 2 == 0 { Kind::Leaf } else { Kind::Inner };
-            // Entries of one length, of any, or nothing but the shortest and the longest; most of
-            // them begin alike, and now and then one does not.
+            // Entries of one length, of any length, or only of extreme lengths; most share a
+            // prefix, but a few do not.
             let (long, alike) = (dice.below(100), dice.below(key_most - 2));
             let mut node = apart(kind, &[]);
             while node.size() <= room {
@@ -306,7 +304,7 @@ mod tests {
         let (left, between, right) = node.clone().cut_at(4);
         assert_eq!((left.entries.len(), &between[..]), (4, &b"e"[..]));
         assert_eq!(right.entries[0].key, b"electron");
-        // A cut in the very middle is not worth eight bytes.
+        // A cut exactly in the middle is not worth eight bytes of separator.
         assert_eq!(node.cut(240, Cut::Middle), Some(4));
         assert_eq!(node.clone().cut_at(5).1, b"electroni");
         assert_eq!(node.cut_at(2).1, b"commut");

@@ -1,11 +1,11 @@
-//! What happens to nodes that have too many bytes or too few: splits, entries that move to a
-//! sibling, merges; and so on upwards.
+//! Rebalances nodes with too many or too few bytes: splits, borrowing from siblings, merges, and
+//! the same for their parents.
 //!
-//! A leaf and an inner node differ in one thing: between two leaves the parent has a key of its
-//! own making, between two inner nodes one that goes up and down.
+//! Leaves and inner nodes differ in one way: the separator of two leaves is made by their parent,
+//! that of two inner nodes moves up and down between levels.
 //!
-//! A key that is longer than the one that it replaces may split the parent, whatever happened
-//! below: also where keys were deleted.
+//! A replaced separator that becomes longer may split the parent, whatever the change below: even a
+//! deletion.
 
 use super::super::{Result, damaged};
 use super::apart::{Apart, Cut, Entry};
@@ -23,8 +23,8 @@ impl<N: Nodes> ByteTree<N> {
         }
     }
 
-    /// Gives the node at a depth of the path its entries, as many bytes as they may have. If these
-    /// are too many for it, `cut` says where it is cut.
+    /// Writes the entries of the node at `depth` in the path. If they do not fit, splits it as
+    /// `cut` says.
     pub(super) fn balance(
         &mut self,
         now: Nanos,
@@ -83,14 +83,14 @@ impl<N: Nodes> ByteTree<N> {
         self.balance(now, depth - 1, parent, cut)
     }
 
-    /// A node that has too little merges with a sibling, the right one if that can be, or takes
-    /// from one what makes the smaller of both as large as can be.
+    /// Mends a node with too few bytes: merges it with a sibling, preferably the right one, or
+    /// borrows so that the smaller of both becomes as large as possible.
     fn mend(&mut self, mut now: Nanos, depth: usize, own: Apart) -> Result<Nanos> {
         let Step { at, slot } = self.path[depth - 1];
         let (mut parent, done) = self.apart(now, at, Kind::Inner)?;
         now = done;
         let room = self.sizes.room;
-        // The left one of the pair, and all its entries.
+        // The left node of the pair, and the entries of both.
         let mut pair: Option<(usize, Apart)> = None;
         for other in [slot + 1, slot.wrapping_sub(1)] {
             let Some(sibling) = parent.child(other) else {
@@ -145,7 +145,7 @@ mod tests {
     use crate::settings::Settings;
     use crate::units::Nanos;
 
-    /// Pages that so many records take which come in the order of these keys.
+    /// Number of pages that records take when inserted in the order of these keys.
     fn pages(keys: impl Iterator<Item = u64>) -> u32 {
         let (mut index, _) = blank(open, &Settings::new(), 1024, 4096);
         for key in keys {
@@ -155,7 +155,7 @@ mod tests {
         figure(index.as_ref(), "pages") as u32
     }
 
-    /// D4: entries that come in order fill nodes to three quarters, and all others to seven tenths.
+    /// D4: in-order insertion fills nodes to three quarters, random insertion to seven tenths.
     #[test]
     fn entries_in_order_leave_fuller_nodes_than_cuts_in_the_middle() {
         let in_order = pages(0..20_000);

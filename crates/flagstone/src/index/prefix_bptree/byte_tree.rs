@@ -1,4 +1,4 @@
-//! Searches and changes of a tree of byte strings over any pages, and values in pages of their own.
+//! Searches and changes of a tree of byte strings over any pages, with separate large values.
 
 use super::super::{IndexError, Result, counters, damaged};
 use super::INFO;
@@ -8,32 +8,32 @@ use super::nodes::Nodes;
 use crate::layout::get;
 use crate::units::{Lpn, Nanos};
 
-/// The longest key and the longest value of an index, in bytes.
+/// Maximum length of a key and of a value, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Of a key.
+    /// Maximum length of a key.
     pub key: usize,
-    /// Of a value.
+    /// Maximum length of a value.
     pub value: usize,
 }
 
-/// Where the root of a tree is.
+/// The root of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Root {
-    /// Its page.
+    /// The root page.
     pub at: Lpn,
-    /// Levels; 1 if the root is a leaf.
+    /// Number of levels; 1 if the root is a leaf.
     pub height: u32,
 }
 
-/// Levels of a tree at most.
+/// Maximum number of levels of a tree.
 const HEIGHT_MAX: u32 = 64;
 
 impl Root {
-    /// Doubts a root that was read from a page.
+    /// Validates a root that was read from a page.
     ///
     /// # Errors
-    /// It has no height that can be.
+    /// The height is impossible.
     #[inline]
     pub(super) fn doubt(self) -> Result<()> {
         match self.height {
@@ -43,7 +43,7 @@ impl Root {
     }
 }
 
-/// A node on the way from the root to a leaf, and which child comes next.
+/// A node on the path from the root to a leaf, and the slot of the next child.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
     pub(super) at: Lpn,
@@ -51,29 +51,29 @@ pub(super) struct Step {
 }
 
 counters! {
-    /// What was counted.
+    /// Counters.
     pub(super) struct Counts {
         splits,
         merges,
         redistributions,
         grown,
         shrunk,
-        /// Values that were written to pages of their own.
+        /// Values written to pages of their own.
         large_values,
     }
 }
 
-/// How much fits, from the bytes of a page.
+/// Size limits that follow from the page size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sizes {
     pub(super) page: usize,
-    /// Bytes that entries and prefix of a node can have.
+    /// Bytes available for the entries and the prefix of a node.
     pub(super) room: usize,
-    /// Those of an entry at most, with its slot and without a prefix.
+    /// Maximum size of an entry, including its slot and without a prefix.
     pub(super) entry: usize,
-    /// Those of an entry that is never so long that its value has pages of its own.
+    /// Size up to which an entry never has its value in pages of its own.
     pub(super) short: usize,
-    /// Pages of a value that an entry can name.
+    /// Number of pages of a value that an entry can name.
     direct: usize,
     pub(super) limits: Limits,
 }
@@ -85,7 +85,7 @@ impl Sizes {
     pub(super) fn new(page: usize) -> Result<Sizes> {
         let room = node::room(page);
         let (entry, short) = (room / 2, room / 4);
-        // Half of a short one for the key, the other half for the pages of a value.
+        // Half of a short entry for the key, the other half for page numbers of a value.
         let key = short.saturating_sub(entry_bytes(0, 0)) / 2;
         let pages = key.saturating_sub(node::large_value_head::SIZE) / 4;
         if pages == 0 || page > 1 << 16 {
@@ -105,13 +105,13 @@ impl Sizes {
         })
     }
 
-    /// Bytes of a node's entries, those of a full key each, below which it is mended.
+    /// A node whose entries, with full keys, take fewer bytes is mended.
     pub(super) fn least(self) -> usize {
         self.room / 4
     }
 
-    /// Pages that a value of so many bytes has of its own, and pages that list these, where they
-    /// are more than an entry can name.
+    /// Number of pages for a large value of `bytes` bytes, and of pages that list them if an entry
+    /// cannot name them all.
     pub(super) fn pages_of(self, bytes: usize) -> (usize, usize) {
         let pages = bytes.div_ceil(self.page);
         match pages > self.direct {
@@ -120,10 +120,10 @@ impl Sizes {
         }
     }
 
-    /// What [`Sizes::pages_of`] says of a value whose entry names these pages.
+    /// Like [`Sizes::pages_of`], for a value whose entry names these pages.
     ///
     /// # Errors
-    /// The value is too long, or the entry names other pages than such a value has.
+    /// The value is too long, or the entry names another number of pages than such a value has.
     pub(super) fn pages_named(
         self,
         leaf: Lpn,
@@ -160,28 +160,28 @@ impl Sizes {
     }
 }
 
-/// A B+-tree of byte strings in pages of any kind. It keeps where its root is, and no pages.
+/// A B+-tree of byte strings in pages of any kind. Stores its root, and caches no pages.
 pub struct ByteTree<N> {
     pub(super) nodes: N,
     pub(super) sizes: Sizes,
     pub(super) root: Lpn,
-    /// Levels.
+    /// Number of levels.
     pub(super) height: u32,
-    /// From the root to the leaf that was looked for last.
+    /// From the root to the last leaf searched for.
     pub(super) path: Vec<Step>,
     pub(super) counts: Counts,
 }
 
-/// The page numbers in pages that list them.
+/// The page numbers in a page that lists pages.
 pub(super) fn named_pages(image: &[u8]) -> impl Iterator<Item = Lpn> + '_ {
     let page = |at: &[u8]| Lpn(get(at, 0..4) as u32);
     image.chunks_exact(4).map(page)
 }
 
-/// Doubts the pages of a value: a few pages must not stand for a value of any length.
+/// Validates the pages of a value: a few pages must not represent a value of any length.
 ///
 /// # Errors
-/// One of them is there twice.
+/// A page occurs twice.
 pub(super) fn doubt_pages(leaf: Lpn, pages: &[Lpn]) -> Result<()> {
     let mut pages = pages.to_vec();
     pages.sort_unstable();
@@ -194,18 +194,18 @@ pub(super) fn doubt_pages(leaf: Lpn, pages: &[Lpn]) -> Result<()> {
 /// What a change finds in the leaf.
 struct LeafPlace {
     slot: Result<usize, usize>,
-    /// The bytes of the old entry there, those of its key and value; the length of the value and
-    /// the pages that its entry names, if it lies in pages of its own.
+    /// Size of the old entry's key and value; the value's length, and the pages that the entry
+    /// names if the value is large.
     taken: usize,
     bytes: usize,
     large: Option<(usize, Vec<Lpn>)>,
-    /// Bytes for an entry with the key, counted without a prefix; 0 if it does not begin with it.
+    /// Room for an entry with the key, not counting the prefix; 0 if the key lacks the prefix.
     spare: usize,
-    /// Bytes that the leaf is full by.
+    /// The fill of the leaf in bytes.
     fill: usize,
 }
 
-/// Makes a page of zeros an empty tree of one level, whose root it is.
+/// Formats a zeroed page as the root of an empty one-level tree.
 pub fn write_empty(page: &mut [u8]) {
     node::write_head(page, Kind::Leaf, &[], Lpn(0));
 }
@@ -222,17 +222,17 @@ impl<N: Nodes> ByteTree<N> {
         }
     }
 
-    /// The tree with a root, which [`write_empty`] made or [`ByteTree::root`] gave.
+    /// A tree with a root from [`write_empty`] or [`ByteTree::root`].
     ///
     /// # Errors
-    /// The pages are too small or too large, or the root has no height that can be.
+    /// The page size is out of range, or the root has an impossible height.
     pub fn over(nodes: N, root: Root) -> Result<ByteTree<N>> {
         root.doubt()?;
         let sizes = Sizes::new(nodes.page_bytes())?;
         Ok(ByteTree::new(nodes, sizes, root))
     }
 
-    /// The root after the changes so far.
+    /// The current root.
     pub fn root(&self) -> Root {
         Root {
             at: self.root,
@@ -240,17 +240,17 @@ impl<N: Nodes> ByteTree<N> {
         }
     }
 
-    /// The longest key and value.
+    /// Maximum length of keys and values.
     pub fn limits(&self) -> Limits {
         self.sizes.limits
     }
 
-    /// The pages below.
+    /// The underlying pages.
     pub fn nodes(&self) -> &N {
         &self.nodes
     }
 
-    /// Looks at a node, and counts the comparisons of a bisection.
+    /// Reads a node, and counts the comparisons of a bisection.
     #[inline]
     pub(super) fn look<T>(
         &mut self,
@@ -270,7 +270,7 @@ impl<N: Nodes> ByteTree<N> {
         Ok((seen, now))
     }
 
-    /// Goes from the root to the leaf that has a key, along `path`.
+    /// Descends from the root to the leaf that covers a key, recording `path`.
     #[inline]
     pub(super) fn descend(&mut self, mut now: Nanos, key: &[u8]) -> Result<(Lpn, Nanos)> {
         self.path.clear();
@@ -292,7 +292,7 @@ impl<N: Nodes> ByteTree<N> {
     #[inline]
     ///
     /// # Errors
-    /// Pages that cannot go on, or are damaged.
+    /// The pages cannot be accessed, or are damaged.
     pub fn get(&mut self, now: Nanos, key: &[u8], into: &mut Vec<u8>) -> Result<(bool, Nanos)> {
         into.clear();
         let (leaf, now) = self.descend(now, key)?;
@@ -314,7 +314,7 @@ impl<N: Nodes> ByteTree<N> {
         }
     }
 
-    /// The pages of a value, from those that its entry names: these, or those that these list.
+    /// The pages of a value: those that its entry names, or those that the named pages list.
     pub(super) fn value_pages(
         &mut self,
         now: Nanos,
@@ -332,7 +332,7 @@ impl<N: Nodes> ByteTree<N> {
         Ok((pages, now))
     }
 
-    /// The pages of a value, and those that list them.
+    /// The pages of a value, and the pages that list them.
     pub(super) fn all_pages(
         &mut self,
         now: Nanos,
@@ -347,7 +347,7 @@ impl<N: Nodes> ByteTree<N> {
         Ok((pages, now))
     }
 
-    /// Appends a value from its own pages, which are read side by side.
+    /// Appends a large value, reading its pages in parallel.
     pub(super) fn read_large(
         &mut self,
         now: Nanos,
@@ -363,8 +363,8 @@ impl<N: Nodes> ByteTree<N> {
         Ok(now)
     }
 
-    /// Writes a value to pages of its own, side by side: to those that it had, as far as they
-    /// reach. Gives what the leaf keeps of it.
+    /// Writes a large value in parallel, reusing its old pages. Returns what the leaf stores about
+    /// it.
     fn write_large(
         &mut self,
         now: Nanos,
@@ -393,11 +393,11 @@ impl<N: Nodes> ByteTree<N> {
         Ok((page_list(value.len(), named), now))
     }
 
-    /// Gives a key a value or takes it away; says whether it had one.
+    /// Sets or removes the value of a key. Returns whether it had one.
     ///
     /// # Errors
-    /// [`IndexError::TooLong`] or no room: nothing has changed. Or pages that cannot go on, or are
-    /// damaged.
+    /// [`IndexError::TooLong`] or no room: nothing has changed. Or the pages cannot be accessed, or
+    /// are damaged.
     pub fn change(
         &mut self,
         now: Nanos,
@@ -427,11 +427,11 @@ impl<N: Nodes> ByteTree<N> {
         if let Some(large) = found.large {
             match self.all_pages(now, leaf, large) {
                 Ok(found) => (had, now) = found,
-                // The key gets its value, and the pages of the old one stay taken.
+                // The key still gets its value, but the pages of the old one stay taken.
                 Err(error) => self.nodes.pass_over(error)?,
             }
         }
-        // What the leaf will have of it, and the pages of its own.
+        // What the leaf stores, and the large value's own pages.
         let (bytes, pages) = match value {
             None => (0, 0),
             Some(value) if entry_bytes(key.len(), value.len()) <= self.sizes.entry => {
@@ -488,9 +488,9 @@ impl<N: Nodes> ByteTree<N> {
         Ok((there, now))
     }
 
-    /// Whether there are pages for what comes: for a value, and a split at each level with a root
-    /// above. What grows the tree leaves enough for what shrinks it, where a longer key between
-    /// two nodes may split their parent, and so on.
+    /// Checks that enough pages are free: for a value, and for a split at each level with a new
+    /// root. With `grows`, keeps enough for deletions, which may also split parents through longer
+    /// separators.
     pub(super) fn make_sure(&self, pages: usize, splits: bool, grows: bool) -> Result<()> {
         if pages == 0 && !splits {
             return Ok(());

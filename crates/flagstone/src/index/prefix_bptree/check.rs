@@ -9,7 +9,7 @@ use crate::index::{Result, damaged};
 use crate::units::{Lpn, Nanos};
 use std::collections::BTreeSet;
 
-/// A node and its keys: from the first on, before the second.
+/// A node and its key range: from the first key, and before the second.
 struct Span {
     at: Lpn,
     low: Vec<u8>,
@@ -20,7 +20,7 @@ impl<N: Nodes> ByteTree<N> {
     /// Checks all nodes. Returns the number of keys, and the pages that the tree uses.
     ///
     /// # Errors
-    /// Says what does not hold, and where.
+    /// Describes the inconsistency and its place.
     pub fn check(&mut self) -> Result<(u64, Vec<Lpn>), String> {
         let mut used = Vec::new();
         let mut len = 0;
@@ -56,11 +56,11 @@ impl<N: Nodes> ByteTree<N> {
         Ok((len, used))
     }
 
-    /// All pages that the tree uses, in ascending order: nodes, and those of long values.
+    /// All pages that the tree uses, in ascending order: nodes, and those of large values.
     ///
     /// # Errors
-    /// Pages that cannot go on, or are damaged. A page that is used twice is damage, also since a
-    /// node below itself would have no end of pages.
+    /// The pages cannot be accessed, or are damaged. A page that is used twice is damage: a node
+    /// below itself would otherwise never end.
     pub fn pages(&mut self) -> Result<Vec<Lpn>> {
         let (mut used, mut level) = (BTreeSet::new(), vec![self.root]);
         let mut uses = |at: Lpn| match used.insert(at) {
@@ -110,7 +110,7 @@ impl<N: Nodes> ByteTree<N> {
         for slot in 0..node.len {
             let key = node.key(slot);
             let ordered = before.is_none_or(|before| before < key);
-            // The key that tells two children apart is not the first key of the first of them.
+            // An inner node's keys exceed the separator on its left; a leaf may have it as a key.
             let first = if kind == Kind::Leaf {
                 &key >= low
             } else {
@@ -128,7 +128,7 @@ impl<N: Nodes> ByteTree<N> {
         Ok(())
     }
 
-    /// The pages that a value has of its own, and those that list them.
+    /// The pages of a large value, and those that list them.
     fn check_value(&mut self, node: Node<'_>, slot: usize) -> Result<Vec<Lpn>, String> {
         let value = node.value(slot);
         let Some((bytes, named)) = value.pages() else {
@@ -138,7 +138,7 @@ impl<N: Nodes> ByteTree<N> {
             };
         };
         let key = node.key(slot);
-        // Before an entry could have half a node, values left their leaf at a quarter.
+        // Older versions stored values separately from a quarter of a node on; now from half on.
         if entry_bytes(key.len(), bytes) <= self.sizes.short {
             return Err(format!(
                 "the value of key {key:?} is short, and lies elsewhere"

@@ -1,7 +1,7 @@
-//! Taking a tree down a few pages at a time, so that each part can be one transaction: no page goes
-//! before those that only it leads to. Whatever is left of the tree leads to all that is left.
+//! Frees a tree a few pages at a time, so that each step can be a transaction. A page is freed
+//! after all pages that only it references, so the rest of the tree stays reachable.
 //!
-//! A page that is damaged goes like the others. What only that page led to is not found.
+//! Damaged pages are freed like others. Pages that only a damaged page referenced are not found.
 
 use super::byte_tree::{ByteTree, named_pages};
 use super::node::Kind;
@@ -10,30 +10,30 @@ use crate::index::Result;
 use crate::units::{Lpn, Nanos};
 use std::collections::BTreeSet;
 
-/// Pages of a tree that can go.
+/// Pages of a tree that can be freed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Felled {
-    /// In an order in which they can go one by one.
+    /// In an order in which they can be freed one by one.
     pub pages: Vec<Lpn>,
-    /// Whether they are all that is left of the tree.
+    /// Whether they are the complete rest of the tree.
     pub is_all: bool,
-    /// Whether one of them is damaged: pages that only it leads to are not among these.
+    /// Whether one of them is damaged, so that pages that only it referenced are missing here.
     pub has_lost: bool,
 }
 
-/// What is taken at a time.
+/// State of one step.
 struct Axe<'a> {
     is_gone: &'a dyn Fn(Lpn) -> bool,
     most: usize,
     taken: Vec<Lpn>,
     is_taken: BTreeSet<Lpn>,
-    /// Nodes on the way. A damaged tree may lead to a node twice, or from a node to itself.
+    /// Visited nodes. A damaged tree may reach a node twice, or from itself.
     seen: BTreeSet<Lpn>,
     has_lost: bool,
 }
 
 impl Axe<'_> {
-    /// Takes a page, unless it is gone. Says whether it is, by now.
+    /// Takes a page unless it was freed. Returns whether it is taken or freed.
     fn take(&mut self, at: Lpn) -> bool {
         if (self.is_gone)(at) || self.is_taken.contains(&at) {
             return true;
@@ -48,11 +48,11 @@ impl Axe<'_> {
 }
 
 impl<N: Nodes> ByteTree<N> {
-    /// At most `most` pages of the tree that can go next. Of earlier calls `is_gone` says which
-    /// pages have gone.
+    /// At most `most` pages of the tree that can be freed next. `is_gone` tells which pages were
+    /// freed after earlier calls.
     ///
     /// # Errors
-    /// Pages that cannot go on. Damage is passed over.
+    /// The pages cannot be accessed. Damage is skipped.
     pub fn fell(&mut self, most: usize, is_gone: &dyn Fn(Lpn) -> bool) -> Result<Felled> {
         let mut axe = Axe {
             is_gone,
@@ -105,7 +105,7 @@ impl<N: Nodes> ByteTree<N> {
         Ok(is_bare && axe.take(at))
     }
 
-    /// The pages of a value, and then those that list them.
+    /// The pages of a large value, and then those that list them.
     fn fell_value(&mut self, (bytes, named): (usize, Vec<Lpn>), axe: &mut Axe<'_>) -> Result<bool> {
         let (mut count, lists) = self.sizes.pages_of(bytes);
         if lists == 0 {

@@ -1,7 +1,7 @@
-//! The parts of a tree that cannot be read, and a tree that goes on without them.
+//! Finds the unreadable parts of a tree, and removes them so that the tree can be used.
 //!
-//! A node that cannot be read is taken out of its parent, and all below it is gone. A value of
-//! which a page cannot be read goes with its key.
+//! An unreadable node is removed from its parent, with everything below it. A value with an
+//! unreadable page is removed with its key.
 
 use super::apart::Cut;
 use super::byte_tree::{ByteTree, Step};
@@ -14,26 +14,26 @@ use std::collections::BTreeSet;
 
 const ZERO: Nanos = Nanos::ZERO;
 
-/// A part of a tree that cannot be read.
+/// An unreadable part of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
-    /// A node, or a leaf that has the key of a value of which a page cannot be read.
+    /// The unreadable node; for a value, the leaf with its key.
     pub at: Lpn,
-    /// Levels of the tree from that node down to the leaves; 0 for a value.
+    /// Levels from that node down to the leaves; 0 for a value.
     pub height: u32,
-    /// The keys are lost from this one on; the one key, for a value.
+    /// The first lost key; for a value, its key.
     pub from: Vec<u8>,
-    /// The keys are lost before this one; nothing if all are to the end of the tree, and for a
-    /// value.
+    /// The first key after the lost ones; `None` if the loss extends to the end of the tree, and
+    /// for a value.
     pub to: Option<Vec<u8>>,
 }
 
 impl<N: Nodes> ByteTree<N> {
-    /// The parts of the tree that cannot be read, those nearest to the root first, and pages that
-    /// the tree leads to and that cannot be read. It reads all pages.
+    /// The unreadable parts of the tree, those nearest to the root first, and referenced pages that
+    /// are unreadable. Reads all pages.
     ///
     /// # Errors
-    /// Pages that cannot go on, or a node that two others lead to.
+    /// The pages cannot be accessed, or two nodes reference the same one.
     pub fn lost(&mut self) -> Result<(Vec<Lost>, Vec<Lpn>)> {
         let (mut lost, mut pages, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
         let mut level = vec![Lost {
@@ -91,7 +91,7 @@ impl<N: Nodes> ByteTree<N> {
         Ok((lost, pages))
     }
 
-    /// The pages of a value that cannot be read: those that list the others, or the others.
+    /// The unreadable pages of a large value: list pages, or the others.
     fn unread(&mut self, leaf: Lpn, (bytes, named): (usize, Vec<Lpn>)) -> Result<Vec<Lpn>> {
         let mut unread = Vec::new();
         let is_list = self.sizes.pages_of(bytes).1 > 0;
@@ -125,11 +125,11 @@ impl<N: Nodes> ByteTree<N> {
         Ok(())
     }
 
-    /// Has the tree go on without a part that [`ByteTree::lost`] found. Parts are given up in the
-    /// order in which it found them. Pages that only the lost page led to stay taken.
+    /// Removes a part that [`ByteTree::lost`] found. Parts must be given up in the order in which
+    /// they were found. Pages that only the lost page referenced stay taken.
     ///
     /// # Errors
-    /// Pages that cannot go on, or are damaged.
+    /// The pages cannot be accessed, or are damaged.
     pub fn give_up(&mut self, lost: &Lost) -> Result<()> {
         if lost.height == 0 {
             return self.change(ZERO, &lost.from, None).map(drop);
@@ -150,7 +150,7 @@ impl<N: Nodes> ByteTree<N> {
         self.cut_off(at)
     }
 
-    /// Takes the node out to which the path leads, and parents that have no other child with it.
+    /// Removes the node at the end of the path, and parents left without children.
     fn cut_off(&mut self, mut at: Lpn) -> Result<()> {
         while let Some(&Step { at: parent, slot }) = self.path.last() {
             self.drop_page(ZERO, at)?;

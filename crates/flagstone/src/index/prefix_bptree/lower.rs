@@ -1,16 +1,16 @@
-//! A tree whose pages move to lower numbers. What it lies in is as long as its highest page says,
-//! however few pages it has.
+//! Moves the pages of a tree to lower numbers. The highest page determines the size of a store,
+//! however few pages the tree has.
 //!
-//! Only pages beyond an end move, each to a free page before it, and whoever leads to a page that
-//! moves is written again:
+//! Only pages beyond an end move, each to a free page before it. The parent of a moved page is
+//! rewritten:
 //!
 //! ```text
 //!   before    root 2 | leaf 7 | leaf 3 | leaf 9          free: 4, 5, 6, 8       end: 6
 //!   after     root 2 | leaf 4 | leaf 3 | leaf 5          free from 6 on
 //! ```
 //!
-//! It goes through the tree in the order of its keys, a part of it at a time, so that a part can be
-//! a transaction of its own.
+//! Proceeds through the tree in key order, one part at a time, so that each part can be a
+//! transaction.
 
 use super::apart::{Apart, Entry};
 use super::byte_tree::ByteTree;
@@ -22,13 +22,13 @@ use crate::units::{Lpn, Nanos};
 
 const ZERO: Nanos = Nanos::ZERO;
 
-/// A part of a way through the tree.
+/// A part of the pass over the tree.
 struct Part<'a> {
-    /// Pages from here on move.
+    /// Pages from here on are moved.
     end: Lpn,
-    /// Leaves that may still be read, and pages that may still be written, before the next leaf.
+    /// Leaves that may still be read plus pages that may still be written before the part ends.
     left: &'a mut usize,
-    /// The key where the next part begins, once this one has ended.
+    /// The key where the next part begins, set when this one ends.
     rest: Option<Vec<u8>>,
 }
 
@@ -39,13 +39,13 @@ impl Part<'_> {
 }
 
 impl<N: Nodes> ByteTree<N> {
-    /// Moves pages from the number `end` on to free ones before it, beginning with the leaf that
-    /// has the key `from`. It takes the leaves that it reads and the pages that it writes off
-    /// `left`, and ends behind the leaf where nothing is left. Returns the key to begin with next;
-    /// nothing once it has come to the end of the tree. A leaf and its values move at once.
+    /// Moves pages from number `end` on to free ones below, beginning with the leaf that covers
+    /// `from`. Subtracts leaves read and pages written from `left`, and ends after the leaf at
+    /// which nothing is left. Returns the key to continue with; `None` at the end of the tree. A
+    /// leaf and its values move together.
     ///
     /// # Errors
-    /// Pages that cannot go on, or are damaged.
+    /// The pages cannot be accessed, or are damaged.
     pub fn lower(&mut self, end: Lpn, from: &[u8], left: &mut usize) -> Result<Option<Vec<u8>>> {
         let mut part = Part {
             end,
@@ -56,7 +56,7 @@ impl<N: Nodes> ByteTree<N> {
         Ok(part.rest)
     }
 
-    /// Lowers a node and all below it. Returns where the node is then.
+    /// Lowers a node and everything below it. Returns the node's new page.
     fn lower_below(
         &mut self,
         at: Lpn,
@@ -73,7 +73,7 @@ impl<N: Nodes> ByteTree<N> {
                 self.lower_values(at, &mut node, part)?
             }
         };
-        // A node moves when all below it has.
+        // A node moves after everything below it has moved.
         let to = match part.rest {
             None => self.lower_page(at, part)?,
             Some(_) => at,
@@ -115,7 +115,7 @@ impl<N: Nodes> ByteTree<N> {
         Ok(is_changed)
     }
 
-    /// Lowers the pages of the values of a leaf, and those that list them.
+    /// Lowers the pages of a leaf's large values, and those that list them.
     fn lower_values(&mut self, leaf: Lpn, node: &mut Apart, part: &mut Part<'_>) -> Result<bool> {
         let mut is_changed = false;
         for entry in &mut node.entries {
@@ -140,7 +140,7 @@ impl<N: Nodes> ByteTree<N> {
         Ok(is_changed)
     }
 
-    /// Lowers the pages of a value that other pages list.
+    /// Lowers the pages of a value that are listed by other pages.
     fn lower_listed(
         &mut self,
         leaf: Lpn,
@@ -163,7 +163,7 @@ impl<N: Nodes> ByteTree<N> {
         Ok(())
     }
 
-    /// Lowers a page as it is. Returns where it is then.
+    /// Lowers a page without changing it. Returns its new number.
     fn lower_copy(&mut self, at: Lpn, part: &mut Part<'_>) -> Result<Lpn> {
         if at < part.end {
             return Ok(at);
@@ -178,8 +178,8 @@ impl<N: Nodes> ByteTree<N> {
         Ok(to)
     }
 
-    /// Another number for a page beyond the end, which is given back; its own where no lower one is
-    /// free.
+    /// A lower number for a page beyond the end, which is then freed; its own number if no lower
+    /// page is free.
     fn lower_page(&mut self, at: Lpn, part: &Part<'_>) -> Result<Lpn> {
         if at < part.end {
             return Ok(at);

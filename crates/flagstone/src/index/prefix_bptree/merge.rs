@@ -1,10 +1,10 @@
-//! A tree whose nodes become fuller. Deletions leave a node as it is until its entries would fill
-//! less than a quarter of a page without a prefix, so that a tree may have four times the pages
-//! that it needs, and more where keys begin alike.
+//! Merges sparse nodes of a tree. Deletions leave a node unchanged until its entries would fill
+//! less than a quarter of a page without a prefix. So a tree may have four times the pages that it
+//! needs, and more if keys share prefixes.
 //!
-//! A level is gone through in the order of its keys, the leaves first. A node is held against its
-//! right sibling under the same parent. If both fit one page, they become one node. If the left one
-//! is less than two thirds full, it takes as many entries from the right one as fit:
+//! Each level is processed in key order, leaves first. A node is compared with its right sibling
+//! under the same parent. If both fit one page, they are merged. If the left one is less than two
+//! thirds full, it takes as many entries from the right one as fit:
 //!
 //! ```text
 //!   before    | a b . . . . | c d . . . . | e f g h . . | i j k l . . |
@@ -12,7 +12,7 @@
 //!   filled    | a b c d . . | e f g h i j | k l . . . . |
 //! ```
 //!
-//! A part of the pass can be a transaction of its own: the tree is whole after each node.
+//! Each part of the pass can be a transaction: the tree is consistent after each node.
 
 use super::super::{Result, damaged};
 use super::apart::{Apart, Cut};
@@ -25,15 +25,15 @@ use std::collections::BTreeSet;
 
 const ZERO: Nanos = Nanos::ZERO;
 
-/// Nodes that a count asks for at once.
+/// Number of nodes that a count requests at once.
 const READ_AHEAD: usize = 64;
 
-/// Where a part of [`ByteTree::merge`] begins. The default is where the pass begins.
+/// Where a part of [`ByteTree::merge`] begins. The default is the start of the pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MergeFrom {
-    /// Levels above the leaves.
+    /// Level above the leaves.
     level: u32,
-    /// A key of the node.
+    /// A key that the node covers.
     key: Vec<u8>,
 }
 
@@ -41,21 +41,21 @@ fn kind_at(level: u32) -> Kind {
     if level > 0 { Kind::Inner } else { Kind::Leaf }
 }
 
-/// Which node of a level is next.
+/// The next node of a level.
 enum Next {
-    /// The same one: it has another sibling now.
+    /// The same node, which has a new sibling.
     Same,
-    /// The one with this key; none after the last one.
+    /// The node of this key; `None` after the last one.
     Behind(Option<Vec<u8>>),
 }
 
 impl<N: Nodes> ByteTree<N> {
-    /// Merges and fills nodes, beginning at `from`. It takes the nodes that it looks at and the
-    /// pages that it writes off `left`, and ends behind the node where nothing is left. Returns
-    /// where to begin next; nothing once it has come to the root. Pages of long values stay.
+    /// Merges and fills nodes, beginning at `from`. Subtracts nodes examined and pages written from
+    /// `left`, and ends after the node at which nothing is left. Returns where to continue; `None`
+    /// at the root. Pages of large values stay.
     ///
     /// # Errors
-    /// Pages that cannot go on, or are damaged, or no free ones for a split above a longer key.
+    /// The pages cannot be accessed or are damaged, or none is free for a split by a longer key.
     pub fn merge(&mut self, mut from: MergeFrom, left: &mut usize) -> Result<Option<MergeFrom>> {
         while from.level + 1 < self.height {
             if *left == 0 {
@@ -74,7 +74,7 @@ impl<N: Nodes> ByteTree<N> {
         Ok(None)
     }
 
-    /// Merges or fills one node. Returns which one is next.
+    /// Merges or fills one node. Returns the next one.
     fn merge_at(&mut self, from: &MergeFrom, left: &mut usize) -> Result<Next> {
         let kind = kind_at(from.level);
         self.descend(ZERO, &from.key)?;
@@ -119,8 +119,8 @@ impl<N: Nodes> ByteTree<N> {
         Ok(Next::Behind(Some(between)))
     }
 
-    /// Where to cut a node and its sibling, which do not fit one page, if the node is so empty that
-    /// it is to be filled.
+    /// Where to cut a node and its sibling that do not fit one page, if the node is so sparse that
+    /// it should be filled.
     fn takes(&self, all: &Apart, size: usize) -> Option<usize> {
         if 3 * size >= 2 * self.sizes.room {
             return None;
@@ -128,7 +128,7 @@ impl<N: Nodes> ByteTree<N> {
         all.cut(self.sizes.room, Cut::End)
     }
 
-    /// The first key behind the node at a depth of the path; nothing if it is the last one.
+    /// The first key after the node at `depth` in the path; `None` if it is the last one.
     fn behind_parent(&mut self, depth: usize) -> Result<Option<Vec<u8>>> {
         for above in (0..depth).rev() {
             let Step { at, slot } = self.path[above];
@@ -142,12 +142,12 @@ impl<N: Nodes> ByteTree<N> {
 }
 
 impl<I: Images> Walk<I> {
-    /// The number of nodes, and of pages that the bytes of their entries would fill. Pages of long
-    /// values are not read.
+    /// The number of nodes, and of pages that their entries would fill. Does not read pages of
+    /// large values.
     ///
     /// # Errors
-    /// A page cannot be had, or is damaged. A node that is there twice is damage, also since one
-    /// below itself would have no end.
+    /// A page cannot be read, or is damaged. A node that occurs twice is damage: a node below
+    /// itself would otherwise never end.
     pub fn nodes(&self) -> Result<(u64, u64), I::Error> {
         let (mut seen, mut bytes) = (BTreeSet::new(), 0);
         let mut above = vec![self.root.at];
@@ -183,7 +183,7 @@ mod tests {
 
     type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-    /// A key of a shape: short, alike in front, or so long that an inner node has few.
+    /// A key: short, with a common prefix, or so long that an inner node has few.
     fn key(shape: u64, most: usize, number: u64) -> Vec<u8> {
         let number = (number as u32).to_be_bytes();
         match shape {
@@ -203,7 +203,7 @@ mod tests {
         rows
     }
 
-    /// Nodes of a tree, and pages that their entries need.
+    /// Number of nodes of a tree, and of pages that their entries need.
     fn nodes(tree: &mut ByteIndex) -> (usize, f64) {
         let pages = tree.bytes.pages().expect("no damage");
         let (mut nodes, mut bytes) = (0, 0);
@@ -218,8 +218,8 @@ mod tests {
         (nodes, bytes as f64 / tree.bytes.sizes.room as f64)
     }
 
-    /// A tree is whole after each part, holds the same, and is two thirds full in the end. Fails if
-    /// a node is lost or named twice, a level is left out, or entries come into a wrong order.
+    /// A tree is consistent after each part, holds the same pairs, and ends up two thirds full.
+    /// Fails if a node is lost or referenced twice, a level is left out, or entries are misplaced.
     #[test]
     fn a_sparse_tree_becomes_dense_in_parts_of_any_size() {
         let mut sparse = 0;
@@ -262,7 +262,7 @@ mod tests {
             let text = format!("page {page}, shape {shape}: {before}, {after} nodes, {needed}");
             assert!(after as f64 <= 1.5 * needed + 4.0, "{text}");
             sparse += usize::from(before as f64 > 1.6 * needed);
-            // Parents that have merged bring nodes beside each other: the next pass changes fewer.
+            // Merged parents make other nodes siblings: the next pass changes fewer.
             let mut changes = usize::MAX;
             while changes > 0 {
                 let count = |tree: &ByteIndex| {

@@ -103,7 +103,7 @@ pub(super) const INFO: IndexInfo = IndexInfo {
 struct PrefixBPlusTree {
     tree: ByteIndex,
     numbers: Numbers,
-    /// A key and a value in bytes, and one to compare with.
+    /// Buffers for a key and a value, and a second value for comparison.
     key: Vec<u8>,
     value: Vec<u8>,
     scratch: Vec<u8>,
@@ -145,7 +145,7 @@ pub(super) fn open(
 }
 
 impl PrefixBPlusTree {
-    /// Of a key whose bytes were not written as those of a number.
+    /// The error for a key whose bytes do not encode a number.
     fn strange<T>(&self) -> Result<T> {
         let at = self.tree.bytes.path.last().map_or(Lpn(0), |step| step.at);
         damaged(

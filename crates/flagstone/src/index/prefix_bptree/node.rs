@@ -1,11 +1,11 @@
-//! How nodes lie in pages: what all keys of a node begin with is there once; slots in the order of
-//! the keys grow from there, cells of any length from the end.
+//! Node encoding: the common prefix of all keys is stored once. Slots, sorted by key, grow from the
+//! start; cells of any length grow from the end.
 //!
 //! ```text
 //!   | head | prefix | slot 0 | slot 1 | …   →   free   ←   … | cell | cell |
 //! ```
 //!
-//! A slot has the first bytes of its key as a number, so that a bisection rarely looks at a cell.
+//! A slot has the first bytes of its key as a number, so a bisection rarely reads a cell.
 
 use crate::layout;
 use crate::layout::{Layout, get, put};
@@ -63,17 +63,17 @@ const SLOT: usize = prefix_slot::SIZE;
 const CELL: usize = prefix_cell_head::SIZE;
 const LARGE: u64 = 1 << 15;
 
-/// Bytes of an entry in a node without a prefix, its slot included.
+/// Size of an entry in a node without a prefix, including its slot.
 pub(super) const fn entry_bytes(key: usize, value: usize) -> usize {
     SLOT + CELL + key + value
 }
 
-/// Bytes of a page that its entries and the prefix can have.
+/// Bytes of a page available for entries and the prefix.
 pub(super) const fn room(page_bytes: usize) -> usize {
     page_bytes.saturating_sub(HEAD)
 }
 
-/// How many bytes two keys begin with alike.
+/// Length of the common prefix of two keys.
 pub(super) fn alike(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
@@ -89,23 +89,23 @@ fn head_of(key: &[u8]) -> u32 {
     u32::from_be_bytes(head)
 }
 
-/// Which of both kinds a node is.
+/// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Leaf = 1,
     Inner = 2,
 }
 
-/// What a key leads to, as it lies in a node.
+/// The value of a key, as stored in a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Value<'a> {
     pub(super) bytes: &'a [u8],
-    /// They say in which pages the value is.
+    /// The bytes name the pages of a large value.
     pub(super) large: bool,
 }
 
 impl Value<'_> {
-    /// The length of a value that lies in pages of its own, and the pages.
+    /// Length and pages of a large value.
     pub(super) fn pages(self) -> Option<(usize, Vec<Lpn>)> {
         let (head, list) = self.bytes.split_at_checked(large_value_head::SIZE)?;
         let page = |at: &[u8]| Lpn(get(at, 0..4) as u32);
@@ -115,7 +115,7 @@ impl Value<'_> {
     }
 }
 
-/// What a leaf has of a value in pages of its own.
+/// What a leaf stores about a large value.
 pub(super) fn page_list(bytes: usize, pages: &[Lpn]) -> Vec<u8> {
     let mut list = vec![0; large_value_head::SIZE];
     put(&mut list, large_value_head::BYTES, bytes as u64);
@@ -123,18 +123,18 @@ pub(super) fn page_list(bytes: usize, pages: &[Lpn]) -> Vec<u8> {
     list
 }
 
-/// A node in a page, to look at.
+/// A read-only view of a node in a page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node<'a> {
     page: &'a [u8],
-    /// Entries.
+    /// Number of entries.
     pub(super) len: usize,
     prefix: usize,
     cells: usize,
 }
 
 impl<'a> Node<'a> {
-    /// The node in a page; nothing if it is no such node.
+    /// The node in a page; `None` if the page has no node of this kind.
     #[inline]
     pub(super) fn of(page: &'a [u8], kind: Kind) -> Option<Node<'a>> {
         let node = Node::any(page)?;
@@ -159,7 +159,7 @@ impl<'a> Node<'a> {
         sound.then_some(node)
     }
 
-    /// What all keys begin with.
+    /// The common prefix of all keys.
     pub(super) fn prefix(self) -> &'a [u8] {
         &self.page[HEAD..HEAD + self.prefix]
     }
@@ -169,7 +169,7 @@ impl<'a> Node<'a> {
         &self.page[HEAD + self.prefix + slot * SLOT..][..SLOT]
     }
 
-    /// Where a cell begins, and how many bytes of it are the key.
+    /// Offset of a cell, and the length of its key.
     #[inline]
     fn cell(self, slot: usize) -> (usize, usize) {
         let slot = self.slot(slot);
@@ -177,13 +177,13 @@ impl<'a> Node<'a> {
         (at, get(slot, prefix_slot::KEY) as usize)
     }
 
-    /// What a damaged page has no room for is empty.
+    /// Bytes of the page; empty if a damaged page has no such range.
     #[inline]
     fn bytes(self, at: usize, len: usize) -> &'a [u8] {
         self.page.get(at..at + len).unwrap_or_default()
     }
 
-    /// A key, behind the prefix.
+    /// A key without the prefix.
     #[inline]
     pub(super) fn suffix(self, slot: usize) -> &'a [u8] {
         let (at, key) = self.cell(slot);
@@ -209,8 +209,8 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The number of entries for whose key a test holds; it does for a first part. The test gets
-    /// the head of the slot, and the slot.
+    /// Number of leading entries for which `holds` is true. It receives the first key bytes from
+    /// the slot, and the slot.
     #[inline]
     fn part(self, holds: impl Fn(u32, usize) -> bool) -> usize {
         let test = |slot: usize| {
@@ -218,7 +218,7 @@ impl<'a> Node<'a> {
             holds(head, slot)
         };
         let (mut first, mut rest) = (0, self.len);
-        // Nearly no branch depends on a key: those would be guessed wrong half of the time.
+        // Almost no branch depends on a key: such branches would be mispredicted half of the time.
         while rest > 1 {
             let half = rest / 2;
             first += if test(first + half - 1) { half } else { 0 };
@@ -227,8 +227,8 @@ impl<'a> Node<'a> {
         first + usize::from(rest == 1 && test(first))
     }
 
-    /// A key without the prefix; of one that does not begin with it, whether it is before or behind
-    /// all that do.
+    /// A key without the prefix. If it lacks the prefix, the error is the slot before or after all
+    /// entries.
     #[inline]
     fn behind(self, key: &[u8]) -> Result<&[u8], usize> {
         if self.prefix == 0 {
@@ -242,7 +242,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Where a key is, or where it would be.
+    /// The slot of a key, or the slot where it would be.
     #[inline]
     pub(super) fn find(self, key: &[u8]) -> Result<usize, usize> {
         let key = self.behind(key)?;
@@ -256,7 +256,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Which child of an inner node has a key.
+    /// The slot of the child that covers a key.
     #[inline]
     pub(super) fn route(self, key: &[u8]) -> usize {
         let key = match self.behind(key) {
@@ -267,13 +267,13 @@ impl<'a> Node<'a> {
         self.part(|other, slot| other < head || other == head && self.suffix(slot) <= key)
     }
 
-    /// Bytes that a further entry with this key may have, counted without a prefix; none if it does
-    /// not begin with that.
+    /// Room for another entry with this key, not counting the prefix; 0 if the key lacks the
+    /// prefix.
     pub(super) fn room_for(self, key: &[u8]) -> usize {
         self.behind(key).map_or(0, |_| self.spare() + self.prefix)
     }
 
-    /// A child of an inner node; there is one more than there are entries.
+    /// A child of an inner node; children outnumber entries by one.
     #[inline]
     pub(super) fn child(self, slot: usize) -> Lpn {
         let Some(entry) = slot.checked_sub(1) else {
@@ -285,7 +285,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Bytes that an entry takes here.
+    /// Size of an entry in this node.
     pub(super) fn taken(self, slot: usize) -> usize {
         SLOT + CELL + self.suffix(slot).len() + self.value(slot).bytes.len()
     }
@@ -298,21 +298,21 @@ impl<'a> Node<'a> {
         get(self.page, prefix_node_head::DEAD) as usize
     }
 
-    /// Bytes for further entries.
+    /// Bytes available for further entries.
     pub(super) fn spare(self) -> usize {
         self.gap() + self.dead()
     }
 
-    /// Bytes that the entries would take without a prefix: the measure of how full a node is.
+    /// Size of the entries without a prefix: the measure of a node's fill.
     pub(super) fn fill(self) -> usize {
         let taken = room(self.page.len()) - self.prefix;
         taken.saturating_sub(self.spare()) + self.len * self.prefix
     }
 
-    /// Checks the page by itself: cells within the page, none over another, counts.
+    /// Checks the page by itself: cells within the page, no overlaps, counts.
     ///
     /// # Errors
-    /// Says what does not hold.
+    /// Describes the inconsistency.
     pub(super) fn check(self) -> Result<(), String> {
         let mut cells = Vec::with_capacity(self.len);
         for slot in 0..self.len {
@@ -350,7 +350,7 @@ fn field(page: &[u8], field: std::ops::Range<usize>) -> usize {
     get(page, field) as usize
 }
 
-/// Makes a page of zeros a node without entries.
+/// Formats a zeroed page as a node without entries.
 pub(super) fn write_head(page: &mut [u8], kind: Kind, prefix: &[u8], first: Lpn) {
     let cells = page.len();
     page[HEAD..HEAD + prefix.len()].copy_from_slice(prefix);
@@ -360,8 +360,8 @@ pub(super) fn write_head(page: &mut [u8], kind: Kind, prefix: &[u8], first: Lpn)
     set(page, prefix_node_head::FIRST, first.index());
 }
 
-/// Puts an entry into a node, its key whole; says whether there was room for it, which there is if
-/// the node is what it says.
+/// Inserts an entry with its full key. Returns whether there was room; `false` only if the node is
+/// damaged.
 #[must_use]
 pub(super) fn insert(page: &mut [u8], slot: usize, key: &[u8], value: Value<'_>) -> bool {
     let Some(Node { len, prefix, .. }) = Node::any(page).filter(|node| slot <= node.len) else {
@@ -395,7 +395,7 @@ fn write_cell(cell: &mut [u8], key: &[u8], value: Value<'_>) {
     cell[CELL + key.len()..].copy_from_slice(value.bytes);
 }
 
-/// Takes an entry out of a node.
+/// Removes an entry from a node.
 pub(super) fn remove(page: &mut [u8], slot: usize) {
     let Some(node) = Node::any(page).filter(|node| slot < node.len) else {
         return;
@@ -408,7 +408,7 @@ pub(super) fn remove(page: &mut [u8], slot: usize) {
     set(page, prefix_node_head::COUNT, len - 1);
 }
 
-/// Gives an entry another value, if it has as many bytes; says whether it has.
+/// Replaces the value of an entry if the length is equal. Returns whether it did.
 pub(super) fn overwrite(page: &mut [u8], slot: usize, value: Value<'_>) -> bool {
     let Some(node) = Node::any(page).filter(|node| slot < node.len) else {
         return false;
@@ -422,7 +422,7 @@ pub(super) fn overwrite(page: &mut [u8], slot: usize, value: Value<'_>) -> bool 
     same
 }
 
-/// Moves the cells together, if the page has as many bytes as they say.
+/// Compacts the cells; `None` if the page is too small for their lengths.
 fn compact(page: &mut [u8]) -> Option<()> {
     let old = page.to_vec();
     let node = Node::any(&old)?;

@@ -1,81 +1,81 @@
-//! The pages below a tree of byte strings: those of an index, behind its cache, or those that a
-//! transaction of a store of tables changes.
+//! The pages below a tree of byte strings: those of an index, through its cache, or those changed
+//! by a transaction of a store of tables.
 
 use super::super::space::Space;
 use super::super::{Cache, IndexError, Result};
 use crate::units::{Lpn, Nanos};
 
-/// Pages that a tree of byte strings reads and changes, and free ones to take.
+/// Pages that a tree of byte strings reads and changes, and allocates.
 pub trait Nodes {
     /// Bytes of a page.
     fn page_bytes(&self) -> usize;
 
-    /// A page to look at.
+    /// Reads a page.
     ///
     /// # Errors
-    /// Pages that cannot go on.
+    /// The page cannot be read.
     fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos)>;
 
-    /// A page to change in part.
+    /// A page to modify.
     ///
     /// # Errors
-    /// Pages that cannot go on.
+    /// The page cannot be read.
     fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos)>;
 
-    /// A page to write anew: zeros, and not read.
+    /// A page to overwrite: zeros, and not read.
     ///
     /// # Errors
-    /// Pages that cannot go on.
+    /// The pages cannot be accessed.
     fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos)>;
 
-    /// Reads whole pages side by side, one after the other into `into`.
+    /// Reads whole pages in parallel and concatenates them in `into`.
     ///
     /// # Errors
-    /// Pages that cannot go on.
+    /// The pages cannot be accessed.
     fn read_past(&mut self, now: Nanos, pages: &[Lpn], into: &mut [u8]) -> Result<Nanos>;
 
-    /// Writes whole pages side by side.
+    /// Writes whole pages in parallel.
     ///
     /// # Errors
-    /// Pages that cannot go on.
+    /// The pages cannot be accessed.
     fn write_past(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos>;
 
-    /// Takes a free page.
+    /// Allocates a page.
     ///
     /// # Errors
     /// There is none.
     fn take(&mut self) -> Result<Lpn>;
 
-    /// Gives a page back that nothing refers to any more.
+    /// Frees a page that nothing references any more.
     ///
     /// # Errors
-    /// Pages that cannot go on.
+    /// The pages cannot be accessed.
     fn give(&mut self, now: Nanos, at: Lpn) -> Result<Nanos>;
 
-    /// Pages that can still be taken.
+    /// Number of pages that can still be taken.
     fn left(&self) -> u32;
 
     /// The error of a tree that needs more pages than are left.
     fn full(&self) -> IndexError;
 
-    /// Lets a tree go on without a page if `error` says that the page is damaged. Without a method
-    /// of its own it never does.
+    /// Lets a tree continue without a page if `error` reports that page as damaged. By default it
+    /// never does.
     ///
     /// # Errors
-    /// `error`, if the tree cannot go on.
+    /// `error`, if the tree cannot continue.
     fn pass_over(&mut self, error: IndexError) -> Result<()> {
         Err(error)
     }
 
-    /// Is told of comparisons of keys, to count them.
+    /// Counts key comparisons.
     fn compared(&mut self, keys: u64) {
         let _ = keys;
     }
 
-    /// A page for a check, which counts nothing.
+    /// Reads a page for a check, without counting.
     ///
     /// # Errors
-    /// Pages that cannot go on.
+    /// The page cannot be read.
     fn inspect(&mut self, at: Lpn) -> Result<Vec<u8>>;
 }
 

@@ -1,21 +1,20 @@
-//! Keys and values of all indexes, which are numbers, as byte strings of any length. So the
-//! histories, workloads and power cuts that all indexes go through are played on byte strings as
-//! well.
+//! Encodes the numeric keys and values of all indexes as byte strings of any length. So the common
+//! histories, workloads and power cuts also cover byte strings.
 //!
 //! ```text
 //!   key 7, 8 bytes       00 00 00 00 00 00 00 07
 //!   key 7, 12 bytes      00 00 00 00 00 00 00 04  xx xx xx  03
 //! ```
 //!
-//! A key is its number with the first byte first, which keeps the order. A longer one has its last
-//! two bits at the end, so that four keys side by side begin alike up to there. A value is its
-//! number and what fills it up. What fills follows from the number, and is held against it when it
-//! is read: a byte of another key or of an older value is noticed.
+//! A key is its number in big-endian order, which preserves the order. In a longer key the last two
+//! bits come at the end, so four adjacent keys share everything before. A value is its number plus
+//! padding. The padding depends on the number and is checked on every read, so that a byte of
+//! another key or of an older value is detected.
 
 use super::super::bucket::hash;
 use super::super::{Key, Value};
 
-/// From how many to how many bytes.
+/// A range of lengths in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lengths {
     pub(super) least: usize,
@@ -23,19 +22,19 @@ pub(super) struct Lengths {
 }
 
 impl Lengths {
-    /// `24` or `9..60`.
+    /// Parses `24` or `9..60`.
     pub(super) fn parse(text: &str) -> Option<Lengths> {
         let (least, most) = text.split_once("..").unwrap_or((text, text));
         let (least, most) = (least.trim().parse().ok()?, most.trim().parse().ok()?);
         (least <= most).then_some(Lengths { least, most })
     }
 
-    /// The length that follows from a number; each as often as the others.
+    /// A length derived from `seed`, uniformly distributed.
     fn any(self, seed: u64) -> usize {
         self.least + (seed % (self.most - self.least + 1) as u64) as usize
     }
 
-    /// The same, but short ones more often: a half within the first sixteenth of the way.
+    /// Like `any`, but half of the lengths are in the first sixteenth of the range.
     fn rather_short(self, seed: u64) -> usize {
         let share = (seed >> 40) as f64 / (1u64 << 24) as f64;
         let way = (self.most - self.least + 1) as f64;
@@ -43,18 +42,18 @@ impl Lengths {
     }
 }
 
-/// How numbers become byte strings.
+/// How numbers are encoded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Numbers {
-    /// Bytes of a key, eight at the least.
+    /// Length of keys, at least eight.
     pub(super) key: Lengths,
-    /// Bytes of a value; one has as many as its number at the least.
+    /// Length of values, at least `value_bytes`.
     pub(super) value: Lengths,
     /// Bytes of a value's number.
     pub(super) value_bytes: usize,
 }
 
-/// The last bits of a key that stand at its end.
+/// The low bits of a key that are stored at its end.
 const LAST: u64 = 3;
 
 fn fill(into: &mut Vec<u8>, seed: u64, len: usize) {
@@ -68,7 +67,7 @@ fn fill(into: &mut Vec<u8>, seed: u64, len: usize) {
 }
 
 impl Numbers {
-    /// Writes the bytes of a key into `into`, in place of its old contents.
+    /// Encodes a key into `into`, replacing its contents.
     #[inline]
     pub(super) fn key(self, key: Key, into: &mut Vec<u8>) {
         into.clear();
@@ -84,7 +83,7 @@ impl Numbers {
         }
     }
 
-    /// The key that has these bytes, if one has; `scratch` is for its bytes.
+    /// Decodes a key; `scratch` is a buffer.
     pub(super) fn key_of(self, bytes: &[u8], scratch: &mut Vec<u8>) -> Option<Key> {
         let most = Key::from_be_bytes(*bytes.first_chunk::<8>()?);
         let last = if bytes.len() > 8 { *bytes.last()? } else { 0 };
@@ -93,7 +92,7 @@ impl Numbers {
         (scratch == bytes).then_some(key)
     }
 
-    /// Writes the bytes of a key's value into `into`, in place of its old contents.
+    /// Encodes a key's value into `into`, replacing its contents.
     #[inline]
     pub(super) fn value(self, key: Key, value: Value, into: &mut Vec<u8>) {
         into.clear();
@@ -105,7 +104,7 @@ impl Numbers {
         }
     }
 
-    /// The value of a key that has these bytes, if one has; `scratch` is for its bytes.
+    /// Decodes the value of a key; `scratch` is a buffer.
     #[inline]
     pub(super) fn value_of(self, key: Key, bytes: &[u8], scratch: &mut Vec<u8>) -> Option<Value> {
         let mut word = [0; 8];
@@ -148,7 +147,7 @@ mod tests {
             let value = dice.below(1 << 40);
             numbers.value(key, value, &mut bytes);
             assert_eq!(numbers.value_of(key, &bytes, &mut scratch), Some(value));
-            // A byte that is another one, and another key's value, are noticed.
+            // A changed byte, and the value of another key, are detected.
             let other = numbers.value_of(key ^ 1, &bytes, &mut scratch);
             assert!(bytes.len() < 13 || other.is_none(), "{key}");
             if let Some(last) = bytes[5..].last_mut() {

@@ -1,4 +1,4 @@
-//! Ranges: several leaves at once, where the node above names them.
+//! Ranges: read several leaves at once that share a parent.
 
 use super::super::{Result, damaged};
 use super::byte_tree::Step;
@@ -8,16 +8,16 @@ use crate::units::{Lpn, Nanos};
 
 /// How a range continues.
 struct Next {
-    /// Leaves side by side under one node, those that the range needs.
+    /// Adjacent leaves under one node that the range needs.
     leaves: Vec<Lpn>,
-    /// Whether it may need others behind them.
+    /// Whether the range may need further leaves.
     more: bool,
 }
 
 impl ByteIndex {
-    /// Shows the pairs from `from` to before `to`, as long as `each` wants more. Reads so many
-    /// leaves at once: the first time `first` of them, then twice as many as before, up to
-    /// `read_ahead`. No leaf is read that lies beyond `to`.
+    /// Passes the pairs from `from` to before `to` to `each`, while it returns `true`. Reads
+    /// several leaves at once: first `first` of them, then twice as many each time, up to
+    /// `read_ahead`. Reads no leaf beyond `to`.
     pub(super) fn range_ahead(
         &mut self,
         mut now: Nanos,
@@ -26,7 +26,7 @@ impl ByteIndex {
         first: usize,
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Nanos> {
-        // What is read does not drive out all else, nor itself.
+        // Read-ahead must not evict all other pages, nor its own.
         let most = self
             .read_ahead
             .min(self.bytes.nodes.cache.frames() / 2)
@@ -43,7 +43,7 @@ impl ByteIndex {
                 let some;
                 (some, rest) = rest.split_at(at_once.min(rest.len()));
                 at_once = (2 * at_once).min(most);
-                // `each` may take long, and values of their own pages are read in between.
+                // `each` may be slow, and large values are read in between.
                 images.clear();
                 let cache = &mut self.bytes.nodes.cache;
                 now = cache.read_together(now, some, |_, page| images.extend_from_slice(page))?;
@@ -69,8 +69,8 @@ impl ByteIndex {
         Ok(now)
     }
 
-    /// The leaf at the end of the path and those beside it under the same node, as far as they have
-    /// keys before `to`.
+    /// The leaf at the end of the path and its following siblings, as far as they have keys before
+    /// `to`.
     fn leaves_from(&mut self, now: Nanos, leaf: Lpn, to: Option<&[u8]>) -> Result<(Next, Nanos)> {
         let Some(&Step { at, slot }) = self.bytes.path.iter().nth_back(1) else {
             let (leaves, more) = (vec![leaf], false);
@@ -88,7 +88,7 @@ impl ByteIndex {
         })
     }
 
-    /// Shows the pairs of a leaf that lie in a range; says whether more may be wanted.
+    /// Passes the pairs of a leaf that lie in a range. Returns whether more may be needed.
     fn show(
         &mut self,
         mut now: Nanos,
@@ -124,8 +124,8 @@ impl ByteIndex {
         Ok((true, now))
     }
 
-    /// The key that the node above the leaf at the end of the path ends before: that of the nearest
-    /// node above it that has one.
+    /// The upper key bound of the parent of the leaf at the end of the path: the separator in the
+    /// nearest ancestor that has one.
     fn end_of_path(&mut self, mut now: Nanos) -> Result<(Option<Vec<u8>>, Nanos)> {
         for depth in (0..self.bytes.path.len().saturating_sub(2)).rev() {
             let Step { at, slot } = self.bytes.path[depth];

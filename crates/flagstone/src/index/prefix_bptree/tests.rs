@@ -1,5 +1,5 @@
-//! Tests of the prefix B+-tree: histories of byte strings against a map with stores and changes
-//! that go wrong on purpose, histories of numbers as all indexes have, limits, full stores, damage.
+//! Tests of the prefix B+-tree: histories of byte strings compared with a map, with deliberate
+//! defects of store and tree; common histories of numbers, limits, full stores, damage.
 
 use super::super::model::{History, blank, figure, small_device};
 use super::super::{BackingError, IndexKind, MemStore, Recoverable};
@@ -13,22 +13,22 @@ type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const ZERO: Nanos = Nanos::ZERO;
 
-/// What is wrong on purpose.
+/// A deliberate defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mistake {
     None,
-    /// Every 50th insertion of a key that is there is lost.
+    /// Every 50th insertion of an existing key is lost.
     LosesUpdates,
     /// Every 50th deletion is lost.
     LosesDeletions,
     /// The store loses every 50th page that is written.
     LosesPages,
-    /// The store loses the last page of every 20th request for several pages, of those between
-    /// flushes: long values are written by these alone.
+    /// The store loses the last page of every 20th multi-page request between flushes: only large
+    /// values are written that way.
     LosesEnds,
 }
 
-/// Pages in memory, some of which are lost.
+/// Pages in memory; some writes are lost.
 struct Forgetful {
     pages: MemStore,
     mistake: Mistake,
@@ -64,8 +64,8 @@ impl BackingStore for Forgetful {
     }
 }
 
-/// A key out of few, of all the shapes that are hard: empty, short, the longest, one the beginning
-/// of another, the same up to the last bytes.
+/// One of a few keys of difficult shapes: empty, short, the longest, prefixes of others, equal up
+/// to the last bytes.
 fn any_key(dice: &mut Dice, most: usize) -> Vec<u8> {
     let letters = |dice: &mut Dice, len: u64| -> Vec<u8> {
         (0..len)
@@ -101,14 +101,14 @@ fn any_key(dice: &mut Dice, most: usize) -> Vec<u8> {
     }
 }
 
-/// A value, empty or up to the longest, around the length that has pages of its own.
+/// A value: empty up to the longest, around the length from which values have their own pages.
 fn any_value(dice: &mut Dice, page: usize, most: usize) -> Vec<u8> {
     let len = match dice.below(8) {
         0 => 0,
         1..4 => dice.below(12) as usize,
         4 | 5 => dice.below(page as u64 / 4) as usize,
         6 => page - 1 + dice.below(3) as usize,
-        // Few are so long that lists of their pages have pages.
+        // A few are so long that page lists need pages.
         _ => {
             let most = if dice.below(20) == 0 {
                 most
@@ -163,7 +163,7 @@ impl Strings {
                 }
                 map.insert(key, value);
             } else if !(70..100).contains(&roll) {
-                // Mostly of keys that are there.
+                // Mostly existing keys.
                 let key = map
                     .range(key.clone()..)
                     .next()
@@ -213,7 +213,7 @@ impl Strings {
     }
 }
 
-/// Holds a range against the map, up to so many pairs.
+/// Compares a range with the map, up to a number of pairs.
 fn assert_range(
     tree: &mut ByteIndex,
     now: Nanos,
@@ -316,7 +316,7 @@ fn byte_strings_have_transactions_too() {
     assert!(index.index().check().is_ok());
 }
 
-/// D2: nodes with too little merge or take from a sibling, down to one page.
+/// D2: sparse nodes merge or borrow, down to one page.
 #[test]
 fn everything_happens_in_a_long_history_down_to_the_last_key() {
     let settings = INFO.tiny().with("memory", 8 * 256);
@@ -475,7 +475,7 @@ fn the_check_notices_each_byte_of_head_and_slots_that_is_another_one() {
             store.write(now, &[(page, &other)]).expect("a page");
             let (mut index, _) = open(store, &settings, now).expect("metadata");
             assert!(index.check().is_err(), "byte {at} of page {page}");
-            // All other calls return, and do not panic.
+            // All other calls return without panicking.
             for key in 0..120 {
                 let _ = index.get(now, key);
             }
@@ -517,7 +517,7 @@ fn what_keys_begin_with_alike_is_kept_once() {
     }
 }
 
-/// D1: a split writes two leaves and the node above, and no neighbour that would name them.
+/// D1: a split writes two leaves and their parent, but no neighbour.
 #[test]
 fn a_split_writes_three_pages() {
     let settings = Settings::new().with("memory", 1024 * 2048);
@@ -528,7 +528,7 @@ fn a_split_writes_three_pages() {
         let key = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         index.insert(ZERO, key, i).expect("room");
         index.flush(ZERO).expect("room");
-        // And the metadata.
+        // Without the metadata page.
         let written = index.stats().writes - writes - 1;
         match figure(index.as_ref(), "splits") - splits {
             0.0 => assert_eq!(written, 1),
@@ -540,8 +540,8 @@ fn a_split_writes_three_pages() {
     assert!(seen[1] > 20, "{seen:?}");
 }
 
-/// D3: keys without a node's prefix shorten it; what is left when they go keeps it short until the
-/// node is written anew.
+/// D3: a key without the node's prefix shortens it; after that key is removed the prefix stays
+/// short until the node is rewritten.
 #[test]
 fn a_prefix_comes_and_goes_with_keys_and_loses_none() {
     let (mut index, _) = blank(open, &Settings::new(), 512, 4096);

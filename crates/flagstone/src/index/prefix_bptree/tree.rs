@@ -11,7 +11,7 @@ use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
 
 layout! {
-    /// What a prefix B+-tree keeps of itself in its metadata.
+    /// The tree's own metadata.
     pub prefix_tree_meta: 16 => {
         ROOT:   4, "the root";
         HEIGHT: 4, "levels; 1 if the root is a leaf";
@@ -22,8 +22,8 @@ layout! {
 /// Records that this module keeps.
 pub(super) const LAYOUTS: &[Layout] = &[prefix_tree_meta::RECORD];
 
-/// An ordered index from byte strings to byte strings, which may be empty. Keys are in the order of
-/// their bytes; a key comes before all longer keys that begin with it.
+/// An ordered index from byte strings to byte strings, which may be empty. Keys are in byte order;
+/// a key comes before longer keys that begin with it.
 ///
 /// A key-value store can be built on it. [`Index::bytes`](crate::index::Index::bytes) gives this
 /// view of an index in the registry, [`Recoverable`](crate::index::Recoverable) adds transactions
@@ -51,14 +51,14 @@ pub(super) const LAYOUTS: &[Layout] = &[prefix_tree_meta::RECORD];
 pub struct ByteIndex {
     pub(super) bytes: ByteTree<Framed>,
     pub(super) meta: Meta,
-    /// Leaves that a range asks for at once.
+    /// Number of leaves that a range requests at once.
     pub(super) read_ahead: usize,
-    /// Keys.
+    /// Number of keys.
     pub(super) len: u64,
 }
 
 impl ByteIndex {
-    /// Finds the tree in a store, or makes one with an empty leaf.
+    /// Opens the tree in a store, or creates one with an empty leaf.
     pub(super) fn open(
         store: Box<dyn BackingStore>,
         settings: &Settings,
@@ -99,7 +99,7 @@ impl ByteIndex {
         Ok((tree, now))
     }
 
-    /// The longest key and value that it takes.
+    /// Maximum length of keys and values.
     pub fn limits(&self) -> Limits {
         self.bytes.sizes.limits
     }
@@ -114,37 +114,37 @@ impl ByteIndex {
         self.len == 0
     }
 
-    /// Gives a key a value, whether it had one or not.
+    /// Sets the value of a key, whether it had one or not.
     ///
     /// # Errors
-    /// [`TooLong`](crate::index::IndexError::TooLong), no room, or the store cannot go on. After
+    /// [`TooLong`](crate::index::IndexError::TooLong), no room, or the store cannot continue. After
     /// the first two nothing has changed.
     pub fn insert(&mut self, now: Nanos, key: &[u8], value: &[u8]) -> Result<Nanos> {
         Ok(self.change(now, key, Some(value))?.1)
     }
 
-    /// Removes a key; says whether it was there.
+    /// Removes a key. Returns whether it existed.
     ///
     /// # Errors
-    /// A store that cannot go on.
+    /// The store cannot continue.
     pub fn delete(&mut self, now: Nanos, key: &[u8]) -> Result<(bool, Nanos)> {
         self.change(now, key, None)
     }
 
-    /// Writes the value of a key into `into`, in place of its old contents. Says whether the key
-    /// has a value.
+    /// Reads the value of a key into `into`, replacing its contents. Returns whether the key has a
+    /// value.
     ///
     /// # Errors
-    /// A store that cannot go on.
+    /// The store cannot continue.
     pub fn get(&mut self, now: Nanos, key: &[u8], into: &mut Vec<u8>) -> Result<(bool, Nanos)> {
         self.bytes.get(now, key, into)
     }
 
-    /// Calls `each` for the pairs with `from <= key`, and `key < to` if there is a `to`, by
-    /// ascending key. It stops when `each` returns `false`.
+    /// Calls `each` for the pairs with `from <= key`, and `key < to` if given, in ascending order.
+    /// Stops when `each` returns `false`.
     ///
     /// # Errors
-    /// A store that cannot go on.
+    /// The store cannot continue.
     pub fn range(
         &mut self,
         now: Nanos,
@@ -152,11 +152,11 @@ impl ByteIndex {
         to: Option<&[u8]>,
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Nanos> {
-        // `each` may have seen enough long before `to`: no more than half is read in vain.
+        // `each` may stop long before `to`: at most half of the reads are wasted.
         self.range_ahead(now, from, to, 1, each)
     }
 
-    /// Gives a key a value or takes it away; says whether it had one.
+    /// Sets or removes the value of a key. Returns whether it had one.
     pub(super) fn change(
         &mut self,
         now: Nanos,
@@ -189,7 +189,7 @@ impl ByteIndex {
     /// Checks everything: the nodes, the number of keys, and that each page is used once or free.
     ///
     /// # Errors
-    /// Says what does not hold, and where.
+    /// Describes the inconsistency and its place.
     pub(super) fn check(&mut self) -> Result<(), String> {
         let (len, mut used) = self.bytes.check()?;
         if len != self.len {

@@ -1,8 +1,8 @@
-//! Reading a tree whose pages do not change meanwhile, with no place in it but the reader's: a
-//! search, several searches side by side, and a cursor that steps both ways.
+//! Reads a tree whose pages do not change meanwhile; each reader has its own position. Supports
+//! single searches, parallel searches, and a cursor that steps in both directions.
 //!
-//! A [`Walk`] is the tree of a snapshot. It takes pages by handles that can be kept, so that a
-//! value is not copied from its page, and any number of readers share the pages.
+//! A [`Walk`] is the tree of a snapshot. It uses page handles that can be kept, so values are not
+//! copied from their pages, and any number of readers share the pages.
 
 use super::super::{IndexError, Result, damaged};
 use super::byte_tree::{Root, Sizes, doubt_pages, named_pages};
@@ -10,20 +10,20 @@ use super::node::{Kind, Node, Value};
 use crate::units::Lpn;
 use std::ops::{Deref, Range};
 
-/// Pages that do not change.
+/// Immutable pages.
 pub trait Images {
-    /// A page: a handle to its bytes.
+    /// A handle to the bytes of a page.
     type Page: Deref<Target = [u8]> + Clone;
-    /// Why a page cannot be had, or makes no sense.
+    /// Why a page cannot be read, or is invalid.
     type Error: From<IndexError>;
 
-    /// A page.
+    /// Reads a page.
     ///
     /// # Errors
     /// It cannot be read.
     fn page(&self, at: Lpn) -> Result<Self::Page, Self::Error>;
 
-    /// A page that is an inner node: nearly every search passes it.
+    /// Reads a page that is an inner node: nearly every search passes it.
     ///
     /// # Errors
     /// As [`Images::page`].
@@ -31,7 +31,7 @@ pub trait Images {
         self.page(at)
     }
 
-    /// Several pages, read side by side.
+    /// Reads several pages in parallel.
     ///
     /// # Errors
     /// As [`Images::page`].
@@ -40,16 +40,16 @@ pub trait Images {
     }
 }
 
-/// A value where it was found.
+/// A found value.
 #[derive(Debug, Clone)]
 pub enum FoundValue<P> {
-    /// In its leaf: the page, and where in it.
+    /// In its leaf: the page, and the range within it.
     InLeaf(P, Range<usize>),
-    /// In pages of its own, put together.
+    /// A large value, assembled from its pages.
     Whole(Vec<u8>),
 }
 
-/// What was found of each of several keys, in their order.
+/// The value found for each of several keys, in order.
 pub type AllFound<P> = Vec<Option<FoundValue<P>>>;
 
 impl<P: Deref<Target = [u8]>> Deref for FoundValue<P> {
@@ -75,7 +75,7 @@ pub(super) fn node<'a, P: Deref<Target = [u8]>>(
     }
 }
 
-/// A tree to read.
+/// A read-only tree.
 #[derive(Debug, Clone)]
 pub struct Walk<I> {
     pub(super) images: I,
@@ -84,10 +84,10 @@ pub struct Walk<I> {
 }
 
 impl<I: Images> Walk<I> {
-    /// The tree with a root, in pages of so many bytes.
+    /// The tree with root `root`, in pages of `page_bytes` bytes.
     ///
     /// # Errors
-    /// The pages are too small or too large, or the root has no height that can be.
+    /// The page size is out of range, or the root has an impossible height.
     #[inline]
     pub fn new(images: I, page_bytes: usize, root: Root) -> Result<Walk<I>> {
         root.doubt()?;
@@ -107,7 +107,7 @@ impl<I: Images> Walk<I> {
     /// The value of a key, if it has one.
     ///
     /// # Errors
-    /// A page cannot be had, or is damaged.
+    /// A page cannot be read, or is damaged.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Result<Option<FoundValue<I::Page>>, I::Error> {
         let mut at = self.root.at;
@@ -124,8 +124,7 @@ impl<I: Images> Walk<I> {
         self.found(&page, at, leaf.value(slot)).map(Some)
     }
 
-    /// The values of several keys, in their order. The pages of each level are asked for side by
-    /// side.
+    /// The values of several keys, in order. The pages of each level are read in parallel.
     ///
     /// # Errors
     /// As [`Walk::get`].
@@ -141,8 +140,8 @@ impl<I: Images> Walk<I> {
         Ok(found)
     }
 
-    /// Asks for the pages on which several keys lie, those of each level side by side, and for no
-    /// pages of long values. A source that keeps pages has them then.
+    /// Reads the pages on which several keys lie, each level in parallel, but no pages of large
+    /// values. A caching source then has them.
     ///
     /// # Errors
     /// As [`Walk::get`].
@@ -150,13 +149,13 @@ impl<I: Images> Walk<I> {
         self.leaves(keys, |_, _, _| Ok(()))
     }
 
-    /// Shows the leaf of each of several keys: the number of the key, the page, and where it is.
+    /// Reports the leaf of each of several keys: index of the key, page, and handle.
     fn leaves(
         &self,
         keys: &[&[u8]],
         mut see: impl FnMut(usize, &I::Page, Lpn) -> Result<(), I::Error>,
     ) -> Result<(), I::Error> {
-        // The keys in order, each with the page that is next: those of one page are neighbours.
+        // The keys sorted, each with its next page: keys on one page are adjacent.
         let mut order: Vec<usize> = (0..keys.len()).collect();
         order.sort_unstable_by_key(|&i| keys[i]);
         let mut at = vec![self.root.at; keys.len()];
@@ -181,7 +180,7 @@ impl<I: Images> Walk<I> {
         Ok(())
     }
 
-    /// A value of a leaf.
+    /// Extracts a value from a leaf.
     fn found(
         &self,
         page: &I::Page,
@@ -191,7 +190,7 @@ impl<I: Images> Walk<I> {
         if value.large {
             return self.large(at, value).map(FoundValue::Whole);
         }
-        // Both are of one page, so that their distance is the place of the value.
+        // Both are in the same page, so the distance is the value's offset.
         let place = match value.bytes {
             [] => 0,
             bytes => bytes.as_ptr() as usize - page.as_ptr() as usize,
@@ -226,7 +225,7 @@ impl<I: Images> Walk<I> {
         Ok(whole)
     }
 
-    /// A cursor before the first key that is not before `key`.
+    /// A cursor before the first key at or after `key`.
     ///
     /// # Errors
     /// As [`Walk::get`].
@@ -236,10 +235,10 @@ impl<I: Images> Walk<I> {
         Ok(cursor)
     }
 
-    /// Puts a cursor before the first key that is not before `key`.
+    /// Moves a cursor before the first key at or after `key`.
     ///
     /// # Errors
-    /// As [`Walk::get`]. The cursor is at the part that cannot be read, as after an error of
+    /// As [`Walk::get`]. The cursor is then at the unreadable part, as after an error of
     /// [`Walk::next`].
     pub fn go_to(&self, cursor: &mut Cursor<I::Page>, key: &[u8]) -> Result<(), I::Error> {
         cursor.path.clear();
@@ -258,7 +257,7 @@ impl<I: Images> Walk<I> {
         Ok(())
     }
 
-    /// A cursor behind the last key.
+    /// A cursor after the last key.
     ///
     /// # Errors
     /// As [`Walk::get`].
@@ -268,7 +267,7 @@ impl<I: Images> Walk<I> {
         Ok(cursor)
     }
 
-    /// Puts a cursor behind the last key.
+    /// Moves a cursor after the last key.
     ///
     /// # Errors
     /// As [`Walk::go_to`].
@@ -277,8 +276,8 @@ impl<I: Images> Walk<I> {
         self.go_down(cursor, self.root.at, true)
     }
 
-    /// The keys of the part of the tree at which a cursor is since an error: from the first key,
-    /// and before the second, or up to the last key of the tree. Nothing if the cursor is at an
+    /// The key range of the unreadable part at which a cursor stands after an error: from the first
+    /// key, and before the second or up to the end of the tree. `None` if the cursor is at an
     /// entry.
     ///
     /// # Errors
@@ -300,8 +299,8 @@ impl<I: Images> Walk<I> {
         Ok(Some((low, high)))
     }
 
-    /// Goes from a node at the end of the path down to a leaf: to its first entry, or behind its
-    /// last one.
+    /// Descends from a node at the end of the path to a leaf: to its first entry, or after its last
+    /// one.
     fn go_down(
         &self,
         cursor: &mut Cursor<I::Page>,
@@ -323,12 +322,12 @@ impl<I: Images> Walk<I> {
         Ok(())
     }
 
-    /// Steps over the next entry and shows it: its key, which replaces `key`, and its value. At the
-    /// end it gives nothing.
+    /// Advances over the next entry: writes its key to `key` and returns its value. Returns `None`
+    /// at the end.
     ///
     /// # Errors
-    /// As [`Walk::get`]. The next call goes on behind the entry whose value cannot be read, or
-    /// behind the node that cannot ([`Walk::gap`]).
+    /// As [`Walk::get`]. The next call continues after the entry with the unreadable value, or
+    /// after the unreadable node ([`Walk::gap`]).
     pub fn next(
         &self,
         cursor: &mut Cursor<I::Page>,
@@ -348,7 +347,7 @@ impl<I: Images> Walk<I> {
         }
     }
 
-    /// Steps back over the entry before and shows it as [`Walk::next`] does.
+    /// Steps back over the previous entry and returns it as [`Walk::next`] does.
     ///
     /// # Errors
     /// As [`Walk::get`].
@@ -369,7 +368,7 @@ impl<I: Images> Walk<I> {
         }
     }
 
-    /// The leaf at which a cursor is; nothing if the cursor is at a part that cannot be read.
+    /// The leaf at which a cursor stands; `None` if it is at an unreadable part.
     fn leaf_of<'a>(&self, cursor: &'a mut Cursor<I::Page>) -> Option<&'a mut Level<I::Page>> {
         let is_whole = cursor.path.len() == self.root.height as usize;
         cursor.path.last_mut().filter(|_| is_whole)
@@ -388,8 +387,8 @@ impl<I: Images> Walk<I> {
         self.found(&level.page, level.at, leaf.value(slot))
     }
 
-    /// Goes to the leaf beside, on the right or on the left; says whether there is one. If there is
-    /// none the cursor stays.
+    /// Moves to the adjacent leaf on the right or left. Returns whether there is one; otherwise the
+    /// cursor stays.
     fn turn(&self, cursor: &mut Cursor<I::Page>, by: isize) -> Result<bool, I::Error> {
         let inner = cursor.path.len().min(self.root.height as usize - 1);
         for depth in (0..inner).rev() {
@@ -408,7 +407,7 @@ impl<I: Images> Walk<I> {
         Ok(false)
     }
 
-    /// The number of keys. It reads all nodes.
+    /// The number of keys. Reads all nodes.
     ///
     /// # Errors
     /// As [`Walk::get`].
@@ -427,11 +426,11 @@ impl<I: Images> Walk<I> {
     }
 }
 
-/// Keys of a tree: from the first on, and before the second, or up to the last one.
+/// A key range of a tree: from the first key, and before the second or up to the end.
 pub type Gap = (Vec<u8>, Option<Vec<u8>>);
 
-/// A place between two entries of a tree, or a part of the tree that cannot be read: then the path
-/// ends at the node that leads to that part.
+/// A position between two entries of a tree, or at an unreadable part: then the path ends at the
+/// node that references that part.
 #[derive(Debug, Clone)]
 pub struct Cursor<P> {
     path: Vec<Level<P>>,

@@ -1,5 +1,5 @@
-//! The formulas of the paper, as plain functions: those by which the index decides, and those of
-//! figures that come from no measurement. \[SAL] §3.3 to §3.5, equations (3) to (9), Fig. 2, 3, 15.
+//! The formulas of the paper as functions: those that the index uses for decisions, and those of
+//! figures that are not measured. \[SAL] §3.3 to §3.5, equations (3) to (9), Fig. 2, 3, 15.
 //!
 //! The form of (3) is corrected: the distribution sums to 1 only if the −1 is taken from the power.
 //!
@@ -12,14 +12,14 @@
 //! assert!(stable(30, lookups) < 0.5 && stable(30, lookups - 1) >= 0.5);
 //! ```
 
-/// (3) for all days `1..=p`: the probability that the log region is merged at the i-th lookup.
+/// (3) for all days `1..=p`: the probability that the log region is merged at lookup i.
 pub fn merge_distribution(p: u32) -> Vec<f64> {
     let ratio = f64::from(p + 1) / f64::from(p);
     let whole = f64::from(p) * (ratio.powi(p as i32) - 1.0);
     (0..p as i32).map(|i| ratio.powi(i) / whole).collect()
 }
 
-/// The coin at the i-th lookup, from 1, of a region that was not merged before. With this coin, (3)
+/// The probability of a merge at lookup i (from 1) of a region that is not merged yet. With it, (3)
 /// is the distribution of the day of the merge. 1 from the p-th lookup on.
 pub fn merge_hazard(p: u32, i: u32) -> f64 {
     if i >= p {
@@ -29,7 +29,7 @@ pub fn merge_hazard(p: u32, i: u32) -> f64 {
     1.0 / (f64::from(p) * (ratio.powi((p - i + 1) as i32) - 1.0))
 }
 
-/// (9): the probability that a log region outlives i lookups.
+/// (9): the probability that a log region survives i lookups.
 pub fn stable(p: u32, i: u32) -> f64 {
     if i >= p {
         return 0.0;
@@ -39,19 +39,19 @@ pub fn stable(p: u32, i: u32) -> f64 {
     (whole - ratio.powi(i as i32)) / (whole - 1.0)
 }
 
-/// The number of lookups from which on a log region is stable with a probability below `threshold`.
+/// The number of lookups from which a log region survives with a probability below `threshold`.
 pub fn lookups_threshold(p: u32, threshold: f64) -> u32 {
     let i = (1..p).find(|&i| stable(p, i) < threshold);
     i.unwrap_or(p).max(1)
 }
 
-/// (4), Fig. 2: the probability that a bucket overflows that has room for `capacity` records and
-/// expects `mean` of them.
+/// (4), Fig. 2: the overflow probability of a bucket with room for `capacity` records and an
+/// expected number of `mean`.
 pub fn overflow(mean: f64, capacity: u32) -> f64 {
     if mean <= 0.0 {
         return 0.0;
     }
-    // Summed from the mean outwards in logarithms: the terms of large pages underflow else.
+    // Summed from the mean outwards, in logarithms: otherwise the terms of large pages underflow.
     let mut log_factorial = 0.0;
     let mut fits = 0.0;
     for i in 0..=capacity {
@@ -63,7 +63,7 @@ pub fn overflow(mean: f64, capacity: u32) -> f64 {
     (1.0 - fits).clamp(0.0, 1.0)
 }
 
-/// Fig. 2: the probability that a bucket overflows that was not split in a cycle of which the
+/// Fig. 2: the overflow probability of a bucket that is not split yet, in a cycle of which the
 /// proportion `split` is done.
 pub fn unsplit_overflow(split: f64, load: f64, capacity: u32) -> f64 {
     overflow((1.0 + split) * load * f64::from(capacity), capacity)
@@ -74,7 +74,7 @@ pub fn record_overflow(split: f64, load: f64, capacity: u32) -> f64 {
     unsplit_overflow(split, load, capacity) * (1.0 - split)
 }
 
-/// p_u of (7): overflow pages for each bucket, at the worst moment of a cycle.
+/// p_u of (7): overflow pages per bucket, at the worst moment of a cycle.
 pub fn overflow_bound(load: f64, capacity: u32) -> f64 {
     (0..=100)
         .map(|i| {
@@ -84,44 +84,43 @@ pub fn overflow_bound(load: f64, capacity: u32) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// (5): index entries of a shared memory page of `page_bytes` with `2^k` sub-clusters, where
-/// `segments` segments of 1024 buckets are to be split in a cycle and a cluster has `cluster`.
+/// (5): index entries of a shared memory page of `page_bytes` with `2^k` sub-clusters, for
+/// `segments` segments of 1024 buckets to split per cycle and `cluster` segments per cluster.
 pub fn shared_page_entries(k: u32, page_bytes: u32, segments: u32, cluster: u32) -> f64 {
     let head = 2.0 * f64::from(segments).log2() + f64::from(1u32 << k) * 10.0;
     let entry = (1024.0 * f64::from(cluster)).log2() + 32.0 - f64::from(k);
     (f64::from(page_bytes) * 8.0 - head) / entry
 }
 
-/// What the costs of updates depend on, (6) to (8). Costs are in writes of a page.
+/// Inputs of the update costs (6) to (8). Costs are in page writes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct UpdateCost {
-    /// Bytes of a page: z.
+    /// z: bytes per page.
     pub page_bytes: f64,
-    /// Bytes of a log in memory: r + 4.
+    /// r + 4: bytes of a log in memory.
     pub log_bytes: f64,
-    /// Groups there are: g_n.
+    /// g_n: number of groups.
     pub groups: f64,
-    /// Buckets of a group: g.
+    /// g: buckets per group.
     pub group: f64,
-    /// How many pages a coarse write has written when a single one is done: n.
+    /// n: pages written by a coarse write in the time of a single write.
     pub speedup: f64,
-    /// p_u, or another proportion of overflow pages for each bucket.
+    /// p_u, or another number of overflow pages per bucket.
     pub overflow: f64,
 }
 
 impl UpdateCost {
-    /// The logs of a set in a log buffer of `pages` pages, all sets alike.
+    /// Logs per set in a log buffer of `pages` pages, if all sets are equal.
     pub fn logs_of_a_set(&self, pages: f64) -> f64 {
         (pages * self.page_bytes - 2.0 * self.groups).max(0.0) / (self.log_bytes * self.groups)
     }
 
-    /// The first term of (6) and (7), U_f: a log page and a head for each time that a set is
-    /// flushed.
+    /// The first term of (6) and (7), U_f: a log page and a head per flush of a set.
     pub fn flush(&self, pages: f64) -> f64 {
         2.0 / self.logs_of_a_set(pages)
     }
 
-    /// (7), U_e; (6) with another `overflow`: flushing, and a merge of a region with so many logs.
+    /// (7), U_e; (6) with another `overflow`: a flush, and a merge of a region with `logs` logs.
     pub fn update(&self, pages: f64, logs: f64) -> f64 {
         self.flush(pages) + self.merge() / logs
     }
@@ -146,7 +145,7 @@ impl UpdateCost {
         (logs + 2.0 * self.groups) / self.page_bytes
     }
 
-    /// Pages of a log buffer for which (7) is `bound` with so many logs in a merged region; nothing
+    /// Pages of a log buffer for which (7) is `bound`, with `logs` logs in a merged region; `None`
     /// if merging alone costs as much.
     pub fn pages_for_update(&self, bound: f64, logs: f64) -> Option<f64> {
         let left = bound - self.merge() / logs;
@@ -154,8 +153,7 @@ impl UpdateCost {
     }
 }
 
-/// The log buffer as a proportion of the index, at most, where U_f is bound by `bound` (α U_t).
-/// §3.5.
+/// The maximum log buffer as a proportion of the index, if U_f is limited by `bound` (α U_t). §3.5.
 pub fn memory_bound(page_bytes: f64, record_bytes: f64, group: f64, bound: f64) -> f64 {
     2.0 * (record_bytes + 4.0) / (bound * page_bytes * group) + 2.0 / (page_bytes * group)
 }
@@ -174,7 +172,7 @@ mod tests {
             let days = merge_distribution(p);
             let sum: f64 = days.iter().sum();
             assert!((sum - 1.0).abs() < 1e-12, "{p}: {sum}");
-            // The coins, flipped one after the other, give the distribution again.
+            // Drawing with these probabilities in turn reproduces the distribution.
             let mut alive = 1.0;
             for (i, day) in (1..).zip(&days) {
                 let hazard = merge_hazard(p, i);

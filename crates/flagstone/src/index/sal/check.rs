@@ -1,4 +1,4 @@
-//! Checks everything that can be: sets, regions, filters, buckets, overflow pages, sizes, pages.
+//! Checks sets, regions, filters, buckets, overflow pages, sizes, and page use.
 
 use super::Sal;
 use super::region::region_head;
@@ -83,7 +83,7 @@ impl Sal {
         self.cache.inspect(at).map_err(|error| error.to_string())
     }
 
-    /// Gives by how many records the region changes the index.
+    /// Returns by how many records the region changes the index.
     fn check_region(&mut self, set: u32, used: &mut Vec<Lpn>) -> Result<i64, String> {
         let at = self.head_page(set);
         let head = self.inspect(at)?;
@@ -116,7 +116,7 @@ impl Sal {
         Ok(records)
     }
 
-    /// Gives the records of a bucket.
+    /// Returns the number of records of a bucket.
     fn check_bucket(&mut self, set: u32, bucket: u32, used: &mut Vec<Lpn>) -> Result<i64, String> {
         let half = self.overflows.find(bucket);
         let starts = [(Some(self.bucket_page(bucket)), false), (half, true)];

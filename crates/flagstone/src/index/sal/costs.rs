@@ -1,9 +1,9 @@
-//! What reads and writes cost, as the store's answers say. [SAL] counts in reads or writes of a
-//! page; how much cheaper a page is in a coarse write differs from device to device.
+//! Measured costs of reads and writes. [SAL] counts in page reads or writes; how much cheaper a
+//! page is in a coarse write depends on the device.
 
 use crate::units::Nanos;
 
-/// A mean in which older samples fade.
+/// An exponentially fading mean.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mean(Option<f64>);
 
@@ -18,19 +18,19 @@ impl Mean {
 pub(super) struct Costs {
     read: Mean,
     write: Mean,
-    /// A page of a coarse write.
+    /// Per page of a coarse write.
     coarse: Mean,
-    /// Nothing if it is to be measured.
+    /// `None` if it is measured.
     given_speedup: Option<f64>,
     given_ratio: Option<f64>,
 }
 
-/// Until something was measured.
+/// Used until something was measured.
 const SPEEDUP: f64 = 4.0;
 const RATIO: f64 = 8.0;
 
 impl Costs {
-    /// Costs that are given, or measured where nothing is.
+    /// Costs as given; `None` means measured.
     pub(super) fn new(speedup: Option<f64>, ratio: Option<f64>) -> Costs {
         Costs {
             read: Mean::default(),
@@ -41,7 +41,7 @@ impl Costs {
         }
     }
 
-    /// Single pages were read and written one after the other.
+    /// Records single pages read and written one after the other.
     pub(super) fn singles(&mut self, reads: u64, writes: u64, took: Nanos) {
         let took = took.0 as f64;
         match (reads, writes) {
@@ -55,21 +55,21 @@ impl Costs {
         }
     }
 
-    /// Pages were written side by side.
+    /// Records pages written in parallel.
     pub(super) fn coarse(&mut self, pages: usize, took: Nanos) {
         if took > Nanos::ZERO {
             self.coarse.add(took.0 as f64 / pages as f64);
         }
     }
 
-    /// How many pages a coarse write has written when a single one is done: the paper's n.
+    /// Pages that a coarse write writes in the time of a single write: the paper's n.
     pub(super) fn speedup(&self) -> f64 {
         let measured = || Some(self.write.0? / self.coarse.0?);
         let speedup = self.given_speedup.or_else(measured);
         speedup.unwrap_or(SPEEDUP).clamp(0.1, 1000.0)
     }
 
-    /// How many pages are read while one is written.
+    /// Page reads in the time of one write.
     pub(super) fn ratio(&self) -> f64 {
         let measured = || Some(self.write.0? / self.read.0?);
         let ratio = self.given_ratio.or_else(measured);

@@ -1,10 +1,10 @@
-//! Groups and sets: two bytes a group say which groups share a log region and a strategy of
-//! splitting. [SAL] §3.1, §3.2, Algorithm 2.
+//! Groups and sets: two bytes per group encode which groups share a log region and how they split.
+//! [SAL] §3.1, §3.2, Algorithm 2.
 //!
-//! A *split* group is a set alone. A *lazy* group was due to split and has not: it is in a set with
-//! the *empty* groups that were added meanwhile and wait for a share of its records.
+//! A *split* group is a set alone. A *lazy* group was due to split but has not yet: it forms a set
+//! with the *empty* groups that were added meanwhile and wait for a share of its records.
 
-/// What a group is.
+/// The class of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Empty,
@@ -16,16 +16,16 @@ const BITNUM: u32 = 2;
 const LOOKUPS: u32 = 7;
 const REGION: u16 = 1 << 15;
 
-/// The groups, numbered from 0: two bits of class, five of `bitnum`, eight of lookups, and one
-/// that says whether the set has a log region.
+/// The groups, numbered from 0: two bits of class, five of `bitnum`, eight of lookups, and one for
+/// whether the set has a log region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Groups {
     words: Vec<u16>,
-    /// Sets there are.
+    /// Number of sets.
     sets: usize,
 }
 
-/// Binary digits of a number.
+/// Number of binary digits of `x`.
 fn bit(x: u32) -> u32 {
     u32::BITS - x.leading_zeros()
 }
@@ -42,7 +42,7 @@ impl Groups {
         groups
     }
 
-    /// Groups as they were saved, if they make sense.
+    /// Decodes saved groups, if they are valid.
     pub(super) fn parse(words: Vec<u16>) -> Option<Groups> {
         let mut groups = Groups { words, sets: 0 };
         groups.check().ok()?;
@@ -50,17 +50,17 @@ impl Groups {
         Some(groups)
     }
 
-    /// As they are saved.
+    /// The encoded groups.
     pub(super) fn words(&self) -> &[u16] {
         &self.words
     }
 
-    /// Groups there are.
+    /// Number of groups.
     pub(super) fn len(&self) -> u32 {
         self.words.len() as u32
     }
 
-    /// Sets there are.
+    /// Number of sets.
     pub(super) fn sets(&self) -> usize {
         self.sets
     }
@@ -89,8 +89,8 @@ impl Groups {
         *word = (*word & !(31 << BITNUM)) | ((bits as u16) << BITNUM);
     }
 
-    /// Lookups in the set since its log region began, or in its buffered logs if it has none; 255
-    /// and more are 255.
+    /// Lookups in the set's log region since it began, or in its buffered logs if it has none; at
+    /// most 255.
     #[inline]
     pub(super) fn lookups(&self, set: u32) -> u32 {
         u32::from(self.words[set as usize] >> LOOKUPS) & 255
@@ -108,7 +108,7 @@ impl Groups {
         self.words[set as usize] & REGION != 0
     }
 
-    /// Notes whether the set has a log region, and that no search has looked into it yet.
+    /// Sets whether the set has a log region, and resets its lookups.
     pub(super) fn set_region(&mut self, set: u32, there: bool) {
         self.set_lookups(set, 0);
         let word = &mut self.words[set as usize];
@@ -119,7 +119,7 @@ impl Groups {
         };
     }
 
-    /// Adds a group, and gives the set that it belongs to.
+    /// Adds a group. Returns its set.
     pub(super) fn add(&mut self) -> u32 {
         let group = self.len();
         let bits = bit(group) - 1;
@@ -135,7 +135,7 @@ impl Groups {
         self.set_of(group)
     }
 
-    /// The set of a group, which is named by its first group: the one that has the records.
+    /// The set of a group, identified by its first group, which has the records.
     #[inline]
     pub(super) fn set_of(&self, group: u32) -> u32 {
         match self.class(group) {
@@ -158,7 +158,7 @@ impl Groups {
         (set..end).step_by(step)
     }
 
-    /// How many groups a set has.
+    /// Number of groups in a set.
     pub(super) fn size(&self, set: u32) -> u32 {
         match self.class(set) {
             Class::Lazy => ((self.len() - 1 - set) >> self.bitnum(set)) + 1,
@@ -166,7 +166,7 @@ impl Groups {
         }
     }
 
-    /// The records of the set were spread over its groups: each is a set of its own now.
+    /// Called when a set's records were spread over its groups: each becomes a set of its own.
     pub(super) fn split(&mut self, set: u32) {
         for group in self.members(set) {
             self.sets += usize::from(group != set);
@@ -175,7 +175,7 @@ impl Groups {
         }
     }
 
-    /// The group in which a hash belongs if nothing was left to do: linear hashing.
+    /// The group of a hash if no split were pending: linear hashing.
     #[inline]
     pub(super) fn of(&self, hash: u64) -> u32 {
         let groups = self.len();
@@ -188,8 +188,8 @@ impl Groups {
         }
     }
 
-    /// By which power of two (its exponent) the records in a set's first group are divided among
-    /// groups; the next bit of their hash is what a split goes by.
+    /// Exponent of the power of two by which the records in a set's first group are divided among
+    /// groups; a split uses the next bit of their hash.
     #[inline]
     pub(super) fn depth(&self, set: u32) -> u32 {
         if self.class(set) == Class::Lazy {
@@ -201,7 +201,7 @@ impl Groups {
         cycle.trailing_zeros() - u32::from(unsplit)
     }
 
-    /// Whether each group is in one set.
+    /// Checks that each group is in one set.
     pub(super) fn check(&self) -> Result<(), String> {
         let mut seen = vec![false; self.words.len()];
         for set in (0..self.len()).filter(|&group| self.leads(group)) {

@@ -1,8 +1,8 @@
-//! The log buffer: changes that wait in memory, one a key, by set. [SAL] §3.2.
+//! The log buffer: changes waiting in memory, one per key, by set. [SAL] §3.2.
 //!
-//! The changes of a set are in several short lists, so that a search walks one of them. Lists lie
-//! in a table by a hash of set and key; 20 bytes an entry, as the paper counts them, and two of the
-//! table.
+//! A set's changes are in several short lists, so that a search walks only one. Lists are in a
+//! table indexed by a hash of set and key. An entry takes 20 bytes, as in the paper, and two more
+//! for the table.
 
 use crate::index::bucket::hash;
 use crate::index::{Key, Value};
@@ -12,20 +12,19 @@ pub(super) const ENTRY_BYTES: usize = 20;
 
 const NONE: u32 = (1 << 29) - 1;
 
-/// Sets side by side whose largest count is kept.
+/// Number of adjacent sets whose largest count is cached.
 const BLOCK: usize = 64;
 
-/// What happened to a key, and by how much that changes the number of records, as far as it is
-/// known.
+/// The change of a key, and its effect on the number of records as far as known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
-    /// It has a value, and had none: one more.
+    /// The key has a value and had none: one more record.
     Insert,
-    /// It has another value.
+    /// The key has another value.
     Update,
-    /// It is gone: one less.
+    /// The key is gone: one record less.
     Delete,
-    /// It is gone, and was not counted.
+    /// The key is gone, and was not counted.
     Cancel,
 }
 
@@ -51,7 +50,7 @@ impl Change {
         ][bits as usize & 3]
     }
 
-    /// The one change that two changes of a key come to.
+    /// Combines two changes of a key into one.
     fn then(self, later: Change) -> Change {
         let known = matches!(self, Change::Update | Change::Delete);
         match (known, later.is_delete()) {
@@ -72,7 +71,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// What a search that finds it answers.
+    /// The answer of a search that finds this change.
     pub(super) fn found(self) -> Option<Value> {
         (!self.change.is_delete()).then_some(self.value)
     }
@@ -83,21 +82,21 @@ impl Log {
 pub(super) struct Logs {
     keys: Vec<Key>,
     values: Vec<Value>,
-    /// The next of a list, and the change in the highest bits.
+    /// Link to the next entry of a list; the highest bits are the change.
     links: Vec<u32>,
-    /// Entries that are not used, a list.
+    /// Head of the list of unused entries.
     free: u32,
     heads: Vec<u32>,
-    /// Lists of a set, a power of two.
+    /// Lists per set, a power of two.
     lists: u32,
-    /// Logs by set.
+    /// Logs per set.
     counts: Vec<u32>,
-    /// The largest count of each [`BLOCK`] sets, of those with a log region, so that the search for
-    /// the largest count need not look at all sets. A set gets and loses its region when no logs of
-    /// it wait.
+    /// The largest count in each [`BLOCK`] sets, among sets with a log region, so that the search
+    /// for the largest count need not visit all sets. A set gains or loses its region only while it
+    /// has no waiting logs.
     tops: Vec<u32>,
     len: usize,
-    /// Sets that have some.
+    /// Number of sets that have logs.
     sets: usize,
     capacity: usize,
     records: i64,
@@ -112,7 +111,7 @@ fn next(link: u32) -> u32 {
 }
 
 impl Logs {
-    /// A buffer of so many changes, for so many sets.
+    /// A buffer for `capacity` changes of `sets` sets.
     pub(super) fn new(capacity: usize, sets: usize) -> Logs {
         let capacity = capacity.max(4).min(NONE as usize - 1);
         let table = (capacity / 2).next_power_of_two();
@@ -132,7 +131,7 @@ impl Logs {
         }
     }
 
-    /// The list of a key of a set.
+    /// The list for a key of a set.
     #[inline]
     fn slot(&self, set: u32, part: u32) -> usize {
         let mixed = (u64::from(set) * u64::from(self.lists) + u64::from(part))
@@ -145,7 +144,7 @@ impl Logs {
         (hash >> 40) as u32 & (self.lists - 1)
     }
 
-    /// The change of a key that waits, and how many keys were compared.
+    /// The waiting change of a key, and the number of keys compared.
     #[inline]
     pub(super) fn find(&self, set: u32, key: Key, hash: u64) -> (Option<Log>, u64) {
         if self.count(set) == 0 {
@@ -172,7 +171,8 @@ impl Logs {
         }
     }
 
-    /// Adds a change of a key of a set, with a log region or without; an earlier one goes.
+    /// Adds a change of a key, replacing an earlier one. `region` says whether the set has a log
+    /// region.
     #[inline]
     pub(super) fn put(&mut self, set: u32, region: bool, hash: u64, log: Log) -> u64 {
         let slot = self.slot(set, self.part(hash));
@@ -220,7 +220,7 @@ impl Logs {
         compared
     }
 
-    /// After the count of a set went down from `before`.
+    /// Called after the count of a set decreased from `before`.
     fn lower(&mut self, set: u32, before: u32, region: &dyn Fn(u32) -> bool) {
         let block = set as usize / BLOCK;
         if self.tops.get(block).is_some_and(|&top| top <= before) {
@@ -237,8 +237,8 @@ impl Logs {
         })
     }
 
-    /// The set with the most logs among those with a log region and at least `least`, the first of
-    /// equal ones.
+    /// The set with the most logs, among those with a log region and at least `least` logs; the
+    /// first one if equal.
     pub(super) fn largest(&self, least: u32, region: &dyn Fn(u32) -> bool) -> Option<u32> {
         let tops = self.tops.iter().enumerate();
         let largest = tops.max_by_key(|&(block, &top)| (top, std::cmp::Reverse(block)));
@@ -247,7 +247,7 @@ impl Logs {
         sets.find(|&set| self.count(set) == top && region(set))
     }
 
-    /// Takes the entries of a list out for which it is `wanted`.
+    /// Removes the entries of a list that are `wanted`.
     fn unlink(
         &mut self,
         slot: usize,
@@ -282,8 +282,8 @@ impl Logs {
         }
     }
 
-    /// Takes all changes of a set out, by ascending key; `set_of` gives the set of a hash, `region`
-    /// says which sets have a log region.
+    /// Removes all changes of a set, in ascending key order. `set_of` maps a hash to its set,
+    /// `region` tells which sets have a log region.
     pub(super) fn take(
         &mut self,
         set: u32,
@@ -313,7 +313,7 @@ impl Logs {
         into.sort_unstable_by_key(|log| log.key);
     }
 
-    /// Whether the largest counts are those.
+    /// Checks the cached largest counts.
     pub(super) fn check(&self, region: &dyn Fn(u32) -> bool) -> Result<(), String> {
         match (0..self.tops.len()).find(|&block| self.tops[block] != self.top(block, region)) {
             Some(block) => Err(format!(
@@ -336,7 +336,7 @@ impl Logs {
         all
     }
 
-    /// The same changes in a buffer of another size, or with lists for another number of sets.
+    /// Rebuilds the buffer with another size, or with lists for another number of sets.
     pub(super) fn rebuild(
         &mut self,
         capacity: usize,
@@ -354,33 +354,33 @@ impl Logs {
         *self = new;
     }
 
-    /// Whether there are lists for so many sets.
+    /// Whether there are lists for `sets` sets.
     pub(super) fn suits(&self, sets: usize) -> bool {
         self.lists == 1 || self.heads.len() >= sets * self.lists as usize / 2
     }
 
-    /// Changes of a set.
+    /// Number of changes of a set.
     #[inline]
     pub(super) fn count(&self, set: u32) -> u32 {
         self.counts.get(set as usize).copied().unwrap_or(0)
     }
 
-    /// Changes by set; sets behind have none.
+    /// Number of changes by set; further sets have none.
     pub(super) fn counts(&self) -> &[u32] {
         &self.counts
     }
 
-    /// Changes there are.
+    /// Number of changes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Sets that have some.
+    /// Number of sets that have changes.
     pub(super) fn sets(&self) -> usize {
         self.sets
     }
 
-    /// Changes that fit.
+    /// Maximum number of changes.
     pub(super) fn capacity(&self) -> usize {
         self.capacity
     }
@@ -389,7 +389,7 @@ impl Logs {
         self.len >= self.capacity
     }
 
-    /// By how many records they change the index, as far as it is known.
+    /// By how many records the changes enlarge the index, as far as known.
     pub(super) fn records(&self) -> i64 {
         self.records
     }

@@ -1,5 +1,5 @@
-//! Flushing the logs of a set to its log region, and merging the region into the buckets, which
-//! splits the set where groups wait for their share. [SAL] §3.2.
+//! Flushes the logs of a set to its log region, and merges the region into the buckets, which
+//! splits the set if groups wait for their share. [SAL] §3.2.
 
 use super::logs::Log;
 use super::{Sal, set_of};
@@ -13,12 +13,12 @@ type Records = Vec<(Key, Value)>;
 struct Gathered {
     /// By target bucket.
     records: Vec<Records>,
-    /// Overflow pages, free to be used again.
+    /// Overflow pages available for reuse.
     pages: Vec<Lpn>,
 }
 
 impl Sal {
-    /// Writes the buffered logs of a set to its log region; if they have no room there, merges it.
+    /// Writes the buffered logs of a set to its log region; merges the region if it has no room.
     pub(super) fn flush_set(&mut self, mut now: Nanos, set: u32) -> Result<Nanos> {
         let (head_at, regions) = (self.head_page(set), self.regions);
         let count = self.logs.count(set) as usize;
@@ -54,7 +54,7 @@ impl Sal {
         }
         let logs = self.take_logs(set);
         let needed = logs.len().div_ceil(regions.page_logs);
-        // Where no page is left for logs, a merge frees those of the region.
+        // If no page is free for logs, a merge frees those of the region.
         if pages + needed > regions.pages || (self.space.left() as usize) < needed {
             self.counts.merges_full += 1;
             return self.merge_with(now, set, logs);
@@ -82,7 +82,7 @@ impl Sal {
         Ok(now)
     }
 
-    /// The head of a set's log region, which has a page at least.
+    /// The head of a set's log region, which has at least one page.
     pub(super) fn region_head(&mut self, now: Nanos, set: u32) -> Result<(&[u8], Nanos)> {
         let (at, regions) = (self.head_page(set), self.regions);
         let (head, now) = self.cache.read(now, at)?;
@@ -114,14 +114,14 @@ impl Sal {
     fn merge_with(&mut self, now: Nanos, set: u32, mut logs: Vec<Log>) -> Result<Nanos> {
         let (log_pages, mut now) = self.read_region(now, set, &mut logs)?;
         let merged = logs.len();
-        // Newest first of each key: the buffer's, then the region's from the last page on.
+        // Newest first for each key: those of the buffer, then the region from the last page on.
         logs.sort_by_key(|log| log.key);
         logs.dedup_by_key(|log| log.key);
         let members: Vec<u32> = self.groups.members(set).collect();
         let (mut gathered, done) = self.gather(now, set, members.len())?;
         now = done;
         for records in &mut gathered.records {
-            // One run, or two where the bucket was split virtually.
+            // One sorted run, or two if the bucket was split virtually.
             records.sort_by_key(|&(key, _)| hash(key));
         }
         for &log in &logs {
@@ -147,8 +147,8 @@ impl Sal {
         Ok(now)
     }
 
-    /// Reads the log region of a set, if it has one, and appends its logs, newest first. Gives its
-    /// log pages.
+    /// Reads the log region of a set, if there is one, and appends its logs, newest first. Returns
+    /// the region's log pages.
     fn read_region(
         &mut self,
         now: Nanos,
@@ -177,7 +177,7 @@ impl Sal {
         Ok((pages, now))
     }
 
-    /// Where in a merge of a set the records of a hash go: member and bucket.
+    /// The member and bucket to which a merge of a set moves the records of a hash.
     fn target(&self, set: u32, hash: u64) -> usize {
         let bits = self.options.group_bits;
         let member = match self.groups.size(set) {
@@ -188,7 +188,7 @@ impl Sal {
     }
 
     /// Reads the buckets of a set's first group with their overflow pages, and spreads the records
-    /// over so many groups.
+    /// over `members` groups.
     fn gather(&mut self, mut now: Nanos, set: u32, members: usize) -> Result<(Gathered, Nanos)> {
         let (group, size) = (self.group(), self.cache.page_bytes());
         let mut gathered = Gathered {
@@ -226,7 +226,7 @@ impl Sal {
         Ok((gathered, now))
     }
 
-    /// Carries a log out on a bucket's records, which are in the order of their hashes.
+    /// Applies a log to a bucket's records, which are sorted by hash.
     fn apply(&mut self, records: &mut Records, log: Log) {
         let wanted = hash(log.key);
         let at = records.partition_point(|&(key, _)| hash(key) < wanted);
@@ -247,8 +247,8 @@ impl Sal {
         }
     }
 
-    /// Writes the buckets of a group in one go, with the overflow pages that they need: those of
-    /// `spare` first.
+    /// Writes the buckets of a group in one request, with the overflow pages that they need: those
+    /// of `spare` first.
     fn write_group(
         &mut self,
         now: Nanos,
@@ -262,7 +262,7 @@ impl Sal {
         let second = |&(key, _): &(Key, Value)| hash(key) >> next_bit & 1 == 1;
         let mut images = vec![0; records.len() * size];
         let mut pages: Vec<Lpn> = Vec::with_capacity(records.len());
-        // Behind the buckets come overflow pages, with what each of them has.
+        // Overflow pages follow the buckets, with their contents.
         let mut behind: Vec<(Lpn, Records)> = Vec::new();
         for (i, (records, image)) in records.iter_mut().zip(images.chunks_mut(size)).enumerate() {
             pages.push(Lpn(first + i as u32));
@@ -299,7 +299,7 @@ impl Sal {
         }
     }
 
-    /// Writes as many records into a page as fit, and gives the page for the others, with them.
+    /// Writes as many records into a page as fit. Returns the page for the rest, with the rest.
     fn fill_bucket(
         &mut self,
         image: &mut [u8],

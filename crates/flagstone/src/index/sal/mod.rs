@@ -82,11 +82,11 @@ pub const LAYOUTS: &[Layout] = &[
 ];
 
 counters! {
-    /// What it did.
+    /// Counters.
     struct Counts {
         flushes,
         logs_flushed,
-        /// Merges: of full regions, by the coin, and for a group that was added.
+        /// Merges: of full regions, by chance at searches, and for an added group.
         merges_full,
         merges_coin,
         merges_eager,
@@ -96,7 +96,7 @@ counters! {
         groups_added,
         region_lookups,
         log_pages_read,
-        /// Those in which the key was not.
+        /// Positive filters although the page lacked the key.
         filters_wrong,
         virtual_splits,
         chained_pages,
@@ -113,15 +113,15 @@ struct Sal {
     regions: Regions,
     options: Options,
     groups: Groups,
-    /// The first page of each batch: its buckets, then the heads of its groups' log regions.
+    /// The first page of each batch: buckets, then the heads of its groups' log regions.
     batches: Vec<Lpn>,
     logs: Logs,
     overflows: Overflows,
-    /// Records in buckets.
+    /// Number of records in buckets.
     stored: i64,
-    /// By how many the log regions change that number, as far as it is known.
+    /// By how many records the log regions change that number, as far as known.
     pending: i64,
-    /// Records from which on a group is added.
+    /// Above this number of records a group is added.
     limit: i64,
     dice: u64,
     costs: Costs,
@@ -187,12 +187,12 @@ fn start(store: Box<dyn BackingStore>, settings: &Settings, now: Nanos) -> Resul
 }
 
 impl Sal {
-    /// Buckets of a group.
+    /// Buckets per group.
     fn group(&self) -> u32 {
         1 << self.options.group_bits
     }
 
-    /// The number of a group's batch, its first group and how many it has.
+    /// A group's batch: index, first group, and number of groups.
     fn batch(&self, group: u32) -> (usize, u32, u32) {
         let most = self.options.batch;
         if group < 2 {
@@ -206,7 +206,7 @@ impl Sal {
         }
     }
 
-    /// The first page of a group; its buckets lie side by side.
+    /// The first page of a group; its buckets are consecutive.
     fn group_page(&self, group: u32) -> Lpn {
         let (batch, first, _) = self.batch(group);
         Lpn(self.batches[batch].0 + ((group - first) << self.options.group_bits))
@@ -219,13 +219,13 @@ impl Sal {
         Lpn(first.0 + (bucket & (self.group() - 1)))
     }
 
-    /// The head page of a set's log region: the one of its first group.
+    /// The head page of a set's log region, which belongs to its first group.
     fn head_page(&self, set: u32) -> Lpn {
         let (batch, first, groups) = self.batch(set);
         Lpn(self.batches[batch].0 + (groups << self.options.group_bits) + (set - first))
     }
 
-    /// Takes the pages of the next batch: buckets, and a head for each group.
+    /// Allocates the pages of the next batch: buckets, and a head for each group.
     fn take_batch(&mut self) -> Result<()> {
         let (batch, _, groups) = self.batch(match self.batches.len() {
             0 => 0,
@@ -237,7 +237,7 @@ impl Sal {
         Ok(())
     }
 
-    /// After groups have changed in number.
+    /// Called after the number of groups changed.
     fn grown(&mut self) {
         let buckets = self.groups.len() << self.options.group_bits;
         let places = f64::from(buckets) * self.shape.capacity() as f64;
@@ -245,14 +245,13 @@ impl Sal {
         self.overflows.grow(buckets);
     }
 
-    /// Which set a key is in.
+    /// The set of a key.
     #[inline]
     fn set_of(&self, hash: u64) -> u32 {
         set_of(&self.groups, self.options.group_bits, hash)
     }
 
-    /// The bucket in which a set's records of a hash are, and whether the hash belongs into the
-    /// second half of it.
+    /// The bucket with a set's records of a hash, and whether the hash belongs to its second half.
     #[inline]
     fn home(&self, set: u32, hash: u64) -> (u32, bool) {
         let bits = self.options.group_bits;
@@ -266,12 +265,12 @@ impl Sal {
         (hash(self.dice) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// The number of records, as far as it is known.
+    /// The number of records, as far as known.
     fn records(&self) -> i64 {
         self.stored + self.pending + self.logs.records()
     }
 
-    /// Adds a group if there are too many records for those there are. Algorithms 1 and 2.
+    /// Adds a group if there are too many records for the existing ones. Algorithms 1 and 2.
     fn grow(&mut self, mut now: Nanos) -> Result<Nanos> {
         if self.records() < self.limit {
             return Ok(now);
@@ -300,7 +299,7 @@ impl Sal {
         self.logs.rebuild(capacity, groups.sets(), &of, &region);
     }
 
-    /// Takes a change into the log buffer.
+    /// Adds a change to the log buffer.
     fn log(&mut self, mut now: Nanos, log: Log) -> Result<Nanos> {
         let hash = hash(log.key);
         let set = self.set_of(hash);
@@ -314,7 +313,7 @@ impl Sal {
     }
 }
 
-/// Which set a key is in.
+/// The set of a key.
 #[inline]
 fn set_of(groups: &Groups, group_bits: u32, hash: u64) -> u32 {
     groups.set_of(groups.of(hash >> group_bits))
@@ -367,8 +366,8 @@ impl Index for Sal {
         self.settle(now)
     }
 
-    /// A change takes a page of logs or an overflow page at most, and a merge that it begins frees
-    /// pages only when it has written all.
+    /// A change takes at most one log page or overflow page. A merge that it starts frees pages
+    /// only after writing all.
     fn may_lack_room(&self, changes: u32) -> bool {
         let most = u64::from(changes) * 2 + u64::from(self.group()) * 2 + 8;
         u64::from(self.space.left()) < most

@@ -1,4 +1,4 @@
-//! Settings of SAL-hashing, and its description.
+//! Settings and description of SAL-hashing.
 
 use crate::index::{IndexError, IndexInfo, Result, Settings};
 use crate::settings::settings;
@@ -53,13 +53,13 @@ pub(super) enum Split {
     Eager,
 }
 
-/// What a user chose.
+/// Settings chosen by the user.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Options {
     pub(super) load_factor: f64,
-    /// Two to this are the buckets of a group.
+    /// Binary logarithm of the number of buckets per group.
     pub(super) group_bits: u32,
-    /// Groups of a batch at most, a power of two.
+    /// Maximum number of groups per batch, a power of two.
     pub(super) batch: u32,
     pub(super) false_positive: f64,
     pub(super) split: Split,
@@ -67,7 +67,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Reads them from the settings.
+    /// Parses the settings.
     pub(super) fn new(settings: &Settings) -> Result<Options> {
         let power = |name: &str, most: u32| -> Result<u32> {
             let number: u32 = settings.number(&INFO, name, 1, most)?;

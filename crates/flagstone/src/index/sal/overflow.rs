@@ -1,20 +1,20 @@
-//! Where the second halves of virtually split buckets are: a bit a bucket, and entries in memory
-//! pages that several segments of 1024 buckets share until they are too many. [SAL] §3.4.
+//! Locates the second halves of virtually split buckets: one bit per bucket, and entries in memory
+//! pages shared by several segments of 1024 buckets until a page is full. [SAL] §3.4.
 //!
 //! A cluster is a run of segments with at most one memory page between them. The page has counters
-//! of eight sub-clusters and then, sub-cluster by sub-cluster, entries of a bucket's label within
-//! its sub-cluster and a page number. A cluster of one segment needs no labels: it is an array.
+//! of eight sub-clusters, followed by the entries of each sub-cluster: a bucket's label within it,
+//! and a page number. A cluster of one segment needs no labels: it is an array.
 
 use super::analysis;
 use crate::units::Lpn;
 
-/// Buckets of a segment.
+/// Buckets per segment.
 const SEGMENT: u32 = 1024;
-/// Bytes of a memory page. It does not depend on the pages of the store.
+/// Size of a memory page, independent of the store's page size.
 const PAGE: usize = 4096;
-/// Two to this are the sub-clusters.
+/// Binary logarithm of the number of sub-clusters.
 const K: u32 = 3;
-/// Bits before the counters: where the cluster begins and how long it is.
+/// Bits before the counters, for the cluster's start and length.
 const START: usize = 32;
 const COUNTER: usize = 10;
 const ENTRIES: usize = START + (COUNTER << K);
@@ -23,25 +23,25 @@ type Page = Box<[u64; PAGE / 8]>;
 
 #[derive(Debug)]
 struct Cluster {
-    /// Its first segment.
+    /// The first segment.
     start: u32,
-    /// Two to this are its segments.
+    /// Binary logarithm of the number of segments.
     bits: u32,
     len: usize,
-    /// Only while it has entries.
+    /// Present while there are entries.
     page: Option<Page>,
 }
 
 /// The index of overflow pages.
 #[derive(Debug)]
 pub(super) struct Overflows {
-    /// A bit a bucket.
+    /// One bit per bucket.
     split: Vec<u64>,
-    /// They cover all segments, in order.
+    /// Cover all segments, in order.
     clusters: Vec<Cluster>,
     segments: u32,
     entries: usize,
-    /// Times that a cluster's page was full.
+    /// How often a cluster's page was full.
     splits: u64,
 }
 
@@ -89,7 +89,7 @@ impl Cluster {
         self.bits > 0 && self.len >= room as usize
     }
 
-    /// The entries of a bucket's sub-cluster, from and to, and its label there.
+    /// The entry range of a bucket's sub-cluster, and the bucket's label there.
     fn range(&self, bucket: u32) -> (usize, usize, u64) {
         let offset = bucket - self.start * SEGMENT;
         let sub = (offset >> self.label()) as usize;
@@ -100,7 +100,7 @@ impl Cluster {
         (from, from + counter(sub), label)
     }
 
-    /// The entry of a bucket in a shared page.
+    /// The position of a bucket's entry in a shared page.
     fn position(&self, bucket: u32) -> Option<usize> {
         let (from, to, label) = self.range(bucket);
         let page = self.page.as_ref()?;
@@ -167,7 +167,7 @@ impl Cluster {
 }
 
 impl Overflows {
-    /// No entries.
+    /// An empty index.
     pub(super) fn new() -> Overflows {
         Overflows {
             split: Vec::new(),
@@ -178,7 +178,7 @@ impl Overflows {
         }
     }
 
-    /// Makes place for buckets below `buckets`.
+    /// Makes room for buckets below `buckets`.
     pub(super) fn grow(&mut self, buckets: u32) {
         self.split.resize(buckets.div_ceil(64) as usize, 0);
         while self.segments * SEGMENT < buckets {
@@ -191,7 +191,7 @@ impl Overflows {
         }
     }
 
-    /// Whether a bucket is split virtually.
+    /// Whether a bucket is virtually split.
     #[inline]
     pub(super) fn has(&self, bucket: u32) -> bool {
         let word = self.split.get(bucket as usize / 64);
@@ -214,7 +214,7 @@ impl Overflows {
         self.clusters[self.cluster(bucket)].find(bucket)
     }
 
-    /// Notes the page with the second half of a bucket, which has none yet.
+    /// Adds the page with the second half of a bucket that has none yet.
     pub(super) fn insert(&mut self, bucket: u32, page: Lpn) {
         debug_assert!(!self.has(bucket));
         let mut i = self.cluster(bucket);
@@ -227,7 +227,7 @@ impl Overflows {
         self.entries += 1;
     }
 
-    /// Gives each half of a cluster a page of its own.
+    /// Gives each half of a cluster its own page.
     fn divide(&mut self, i: usize) {
         let old = &self.clusters[i];
         let half = old.bits - 1;
@@ -246,14 +246,14 @@ impl Overflows {
         self.splits += 1;
     }
 
-    /// Forgets the page with the second half of a bucket, and gives it back.
+    /// Removes and returns the page with the second half of a bucket.
     pub(super) fn remove(&mut self, bucket: u32) -> Option<Lpn> {
         let page = self.find(bucket)?;
         let mut i = self.cluster(bucket);
         self.clusters[i].remove(bucket);
         self.split[bucket as usize / 64] &= !(1 << (bucket % 64));
         self.entries -= 1;
-        // Two empty halves are one again.
+        // Join two empty halves again.
         while self.clusters[i].len == 0 {
             let Cluster { start, bits, .. } = self.clusters[i];
             let buddy = start ^ (1 << bits);
@@ -277,17 +277,17 @@ impl Overflows {
         buckets.filter_map(|bucket| Some((bucket, self.find(bucket)?)))
     }
 
-    /// Entries there are.
+    /// Number of entries.
     pub(super) fn len(&self) -> usize {
         self.entries
     }
 
-    /// Memory pages there are.
+    /// Number of memory pages.
     pub(super) fn pages(&self) -> usize {
         self.clusters.iter().filter(|c| c.page.is_some()).count()
     }
 
-    /// Times that a cluster was divided.
+    /// How often a cluster was divided.
     pub(super) fn splits(&self) -> u64 {
         self.splits
     }
@@ -298,7 +298,7 @@ impl Overflows {
         (self.pages() * PAGE + self.split.capacity() * 8 + clusters) as u64
     }
 
-    /// Whether clusters cover all segments, and every bit has its entry.
+    /// Checks that clusters cover all segments, and every bit has its entry.
     pub(super) fn check(&self) -> Result<(), String> {
         let mut next = 0;
         for cluster in &self.clusters {

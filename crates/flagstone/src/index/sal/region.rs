@@ -1,5 +1,5 @@
-//! The log region of a set: a head page of Bloom filters and pointers, and log pages that only
-//! grow. [SAL] §3.2.
+//! The log region of a set: a head page with Bloom filters and pointers, and append-only log pages.
+//! [SAL] §3.2.
 
 use super::logs::{Change, Log};
 use crate::index::bucket::hash;
@@ -41,31 +41,31 @@ layout! {
     }
 }
 
-/// Filters that a head has at most.
+/// Maximum number of filters in a head.
 pub(super) const FILTERS: usize = 32;
-/// Bits that a key sets in a filter at most.
+/// Maximum number of bits per key in a filter.
 const PROBES: usize = 24;
 
-/// How log regions lie in pages.
+/// Layout of log regions in pages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Regions {
     value_bytes: usize,
-    /// Logs of a page.
+    /// Logs per page.
     pub(super) page_logs: usize,
-    /// Log pages of a region at most: the paper's d.
+    /// Maximum number of log pages per region: the paper's d.
     pub(super) pages: usize,
     filter_bytes: usize,
     probes: usize,
 }
 
-/// The bits of a key in every filter of a head.
+/// The bits of a key, the same for every filter of a head.
 pub(super) struct Probes {
     bits: [u16; PROBES],
     len: usize,
 }
 
 impl Regions {
-    /// Nothing if a head has no room for a filter of this probability of being wrong.
+    /// `None` if a head has no room for a filter with this error probability.
     pub(super) fn new(
         page_bytes: usize,
         value_bytes: usize,
@@ -86,14 +86,14 @@ impl Regions {
         })
     }
 
-    /// Bytes of a filter.
+    /// Size of a filter in bytes.
     pub(super) fn filter(self) -> usize {
         self.filter_bytes
     }
 
     /// The bits of a key.
     pub(super) fn probes(self, key: Key) -> Probes {
-        // Keys of a set share the low bits of their hash: the product's high bits use all of them.
+        // Keys of a set share the low bits of their hash, so use the product's high bits.
         let mixed = hash(key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let (mut at, step) = ((mixed >> 32) as u32, (mixed >> 13) as u32 | 1);
         let mut probes = Probes {
@@ -112,7 +112,7 @@ impl Regions {
         region_head::SIZE + i * (region_entry::SIZE + self.filter_bytes)
     }
 
-    /// Begins a region.
+    /// Initializes a region's head.
     pub(super) fn start(self, head: &mut [u8], set: u32) {
         head.fill(0);
         put(head, region_head::SET, u64::from(set));
@@ -125,24 +125,24 @@ impl Regions {
             && self.logs(head) <= (self.pages * self.page_logs) as u64
     }
 
-    /// Log pages of a region.
+    /// Number of log pages in a region.
     pub(super) fn len(self, head: &[u8]) -> usize {
         get(head, region_head::PAGES) as usize
     }
 
-    /// Logs of a region.
+    /// Number of logs in a region.
     pub(super) fn logs(self, head: &[u8]) -> u64 {
         get(head, region_head::LOGS)
     }
 
-    /// A log page, and how many logs it has.
+    /// A log page, and its number of logs.
     pub(super) fn page(self, head: &[u8], i: usize) -> (Lpn, usize) {
         let entry = &head[self.entry(i)..];
         let page = Lpn(get(entry, region_entry::PAGE) as u32);
         (page, get(entry, region_entry::LOGS) as usize)
     }
 
-    /// Notes a new log page, empty as yet.
+    /// Records a new, empty log page.
     pub(super) fn add_page(self, head: &mut [u8], page: Lpn) {
         let i = self.len(head);
         let at = self.entry(i);
@@ -151,7 +151,7 @@ impl Regions {
         put(head, region_head::PAGES, i as u64 + 1);
     }
 
-    /// Notes logs in the last log page.
+    /// Records logs added to the last log page.
     pub(super) fn note(self, head: &mut [u8], logs: &[Log]) {
         let last = self.len(head) - 1;
         let at = self.entry(last);
@@ -172,7 +172,7 @@ impl Regions {
         put(head, region_head::LOGS, all);
     }
 
-    /// Whether the page's filter says that it may have the key.
+    /// Whether the page may have the key, by its filter.
     #[inline]
     pub(super) fn may_have(self, head: &[u8], i: usize, probes: &Probes) -> bool {
         let filter = &head[self.entry(i) + region_entry::SIZE..][..self.filter_bytes];
@@ -180,7 +180,7 @@ impl Regions {
         bits.all(|&bit| filter[usize::from(bit / 8)] & (1 << (bit % 8)) != 0)
     }
 
-    /// Appends logs to a log page, which has room for them.
+    /// Appends logs to a log page with room for them.
     pub(super) fn append(self, page: &mut [u8], set: u32, logs: &[Log]) {
         let before = get(page, log_head::LOGS) as usize;
         let size = log_entry::SIZE + self.value_bytes;
@@ -206,8 +206,8 @@ impl Regions {
         })
     }
 
-    /// The newest log of a key in a page: its value or that it was deleted, if there is one; and
-    /// how many keys were compared.
+    /// The newest log of a key in a page, if there is one: its value, or `None` for a deletion.
+    /// Also returns the number of keys compared.
     #[inline]
     pub(super) fn find(self, page: &[u8], key: Key) -> (Option<Option<Value>>, u64) {
         let mut compared = 0;
@@ -220,15 +220,15 @@ impl Regions {
         (None, compared)
     }
 
-    /// Whether a log page is of this set and has so many logs.
+    /// Whether a log page belongs to this set and has `logs` logs.
     pub(super) fn is_page(self, page: &[u8], set: u32, logs: usize) -> bool {
         get(page, log_head::SET) == u64::from(set) && get(page, log_head::LOGS) as usize == logs
     }
 
-    /// The same, for a page that was read.
+    /// Validates a log page that was read.
     ///
     /// # Errors
-    /// It is not, and must not be taken for one.
+    /// It is not such a page.
     pub(super) fn check_page(self, page: &[u8], set: u32, at: Lpn, logs: usize) -> Result<()> {
         if self.is_page(page, set, logs) {
             return Ok(());
@@ -256,7 +256,7 @@ mod tests {
     fn a_page_of_the_paper_has_as_many_filters_as_a_head_holds() {
         let regions = Regions::new(4096, 8, 0.01).expect("room");
         assert_eq!((regions.page_logs, regions.probes), (240, 7));
-        // D6: a byte more than the record on a page, four in memory.
+        // D6: a byte more than a record on flash, four in memory.
         assert_eq!((4096 - log_head::SIZE) / 240, 17);
         assert_eq!(super::super::logs::ENTRY_BYTES, 20);
         assert_eq!((regions.filter_bytes, regions.pages), (288, 13));

@@ -1,4 +1,4 @@
-//! Which set is flushed when the log buffer is full, and how large the log buffer is. [SAL] §3.5.
+//! Selects the set to flush when the log buffer is full, and sizes the log buffer. [SAL] §3.5.
 
 use super::analysis::{UpdateCost, lookups_threshold, overflow_bound};
 use super::logs::ENTRY_BYTES;
@@ -6,12 +6,12 @@ use super::{INFO, Options, Sal};
 use crate::index::{Result, Settings};
 use crate::units::Nanos;
 
-/// How the memory is divided between log buffer and page frames.
+/// Division of the memory between log buffer and page frames.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Budget {
     memory: usize,
     page_bytes: usize,
-    /// Pages of the log buffer: now, wanted, at first and at most. The paper's m.
+    /// Log buffer in pages (the paper's m): current, wanted, initial and maximum.
     pages: usize,
     wanted: usize,
     first: usize,
@@ -20,15 +20,15 @@ pub(super) struct Budget {
     ut: f64,
     alpha: f64,
     pt: f64,
-    /// p_u: overflow pages for each bucket at most.
+    /// p_u: maximum overflow pages per bucket.
     pub(super) overflow_bound: f64,
-    /// Flushes and merges of a period, and those of the present one.
+    /// Flushes and merges per period, and those in the current one.
     period: u64,
     events: u64,
-    /// Whether both bounds held through the period, and the most logs that a merge had.
+    /// Whether both bounds held during the period, and the largest number of logs of a merge.
     calm: bool,
     most_logs: usize,
-    /// Where the clock of victims stands.
+    /// Position of the clock hand that selects victims.
     hand: u32,
 }
 
@@ -65,13 +65,13 @@ impl Budget {
         })
     }
 
-    /// Frames for pages, where so many bytes are used otherwise.
+    /// Number of page frames if other structures use `others` bytes.
     pub(super) fn frames(&self, others: u64) -> usize {
         let logs = self.pages * self.page_bytes + others as usize;
         self.memory.saturating_sub(logs) / self.page_bytes
     }
 
-    /// Logs that the log buffer holds: two bytes a group are its own.
+    /// Capacity of the log buffer in logs; two bytes per group are deducted.
     pub(super) fn logs(&self, groups: u32) -> usize {
         let bytes = self.pages * self.page_bytes;
         bytes.saturating_sub(2 * groups as usize) / ENTRY_BYTES
@@ -81,7 +81,7 @@ impl Budget {
         self.pages
     }
 
-    /// Half of the way to `target`, as far as there is memory.
+    /// Grows half of the way to `target`, within the memory limit.
     fn grow_towards(&mut self, target: f64) {
         let target = (target.ceil() as usize).min(self.most);
         self.wanted = self
@@ -110,11 +110,11 @@ impl Sal {
         self.flush_set(now, set)
     }
 
-    /// The set whose logs go to its log region.
+    /// Selects the set whose logs are flushed.
     pub(super) fn victim(&mut self) -> u32 {
-        // No more than the largest has.
+        // At most as many as the largest has.
         let average = self.logs.len().div_ceil(self.logs.sets().max(1)).max(1) as u32;
-        // A set with a log region and more logs than the average: the largest.
+        // The set with the most logs, if it has a log region and more than the average.
         let largest = self
             .logs
             .largest(average, &|set| self.groups.has_region(set));
@@ -133,7 +133,7 @@ impl Sal {
             }
             let lookups = self.groups.lookups(set);
             if logs >= average {
-                // Merged at once it would cost no more than U_t; or that is not likely.
+                // Merged at once, it would cost at most U_t; or an early merge is unlikely.
                 let likely = || lookups_threshold(self.rental(set, 1), self.budget.pt);
                 if f64::from(logs) > enough || lookups < likely() {
                     return set;
@@ -143,7 +143,7 @@ impl Sal {
         }
     }
 
-    /// A set was flushed: if that costs too much, the log buffer is too small.
+    /// Called after a flush: if it was too expensive, the log buffer is too small.
     pub(super) fn flushed(&mut self) {
         if self.budget.resizes {
             let (cost, bound) = (self.update_cost(), self.budget.alpha * self.budget.ut);
@@ -155,7 +155,7 @@ impl Sal {
         }
     }
 
-    /// A region was merged with so many logs.
+    /// Called after a region with `logs` logs was merged.
     pub(super) fn merged(&mut self, logs: usize) {
         if self.budget.resizes {
             let cost = self.update_cost();
@@ -169,7 +169,7 @@ impl Sal {
         }
     }
 
-    /// After a period in which both bounds held, memory goes back to the page frames.
+    /// After a period in which both bounds held, memory returns to the page frames.
     fn event(&mut self, cost: &UpdateCost) {
         let budget = &mut self.budget;
         budget.events += 1;
@@ -191,10 +191,10 @@ impl Sal {
         (budget.events, budget.calm, budget.most_logs) = (0, true, 0);
     }
 
-    /// Gives the log buffer the memory that it is to have. What has no room there is flushed.
+    /// Resizes the log buffer to its wanted size. Flushes what no longer fits.
     pub(super) fn resize(&mut self, mut now: Nanos) -> Result<Nanos> {
         let (pages, wanted) = (self.budget.pages, self.budget.wanted);
-        // A page more or less of hundreds is not worth the work.
+        // One page among hundreds is not worth the work.
         if wanted.abs_diff(pages) <= pages / 32 {
             return Ok(now);
         }

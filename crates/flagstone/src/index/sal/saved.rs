@@ -1,4 +1,4 @@
-//! What SAL-hashing keeps beside its pages, as it is saved at a settle.
+//! Encodes and decodes what SAL-hashing saves at a settle besides its pages.
 
 use super::Sal;
 use super::groups::Groups;
@@ -22,11 +22,11 @@ layout! {
     }
 }
 
-/// More records than any store has room for; so many can be added to so many.
+/// Exceeds the records of any store, but sums of two such numbers do not overflow.
 const COUNT_MAX: u64 = 1 << 48;
 
 impl Sal {
-    /// All of it.
+    /// Encodes all of it.
     pub(super) fn emit(&self) -> Vec<u8> {
         let mut own = vec![0; sal_meta::SIZE];
         put(&mut own, sal_meta::GROUP, u64::from(self.group()));
@@ -50,7 +50,7 @@ impl Sal {
         own
     }
 
-    /// Takes over what was saved.
+    /// Restores what was saved.
     pub(super) fn restore(&mut self, own: &[u8]) -> Result<()> {
         let damaged = |why: &str| IndexError::Damaged {
             at: Lpn(0),

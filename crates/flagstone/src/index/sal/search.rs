@@ -1,5 +1,5 @@
-//! Searching: log buffer, log region, bucket; and the coin by which a search merges a log region.
-//! [SAL] §3.2, §3.3.
+//! Searches log buffer, log region and bucket; a search may randomly merge a log region. [SAL]
+//! §3.2, §3.3.
 
 use super::options::Split;
 use super::region::FILTERS;
@@ -9,7 +9,7 @@ use crate::index::{Key, Result, Value};
 use crate::units::{Lpn, Nanos};
 
 impl Sal {
-    /// Searches the log region of a set: what the newest log of the key says. It may be merged
+    /// Searches the log region of a set for the newest log of the key. May merge the region
     /// instead; then nothing is found.
     fn search_region(
         &mut self,
@@ -49,7 +49,7 @@ impl Sal {
         Ok((None, now))
     }
 
-    /// Whether the log region is merged at this lookup. §3.3.
+    /// Decides randomly whether this lookup merges the log region. §3.3.
     fn flip(&mut self, set: u32, pages: usize) -> bool {
         let lookups = self.groups.lookups(set) + 1;
         self.groups.set_lookups(set, lookups);
@@ -63,14 +63,14 @@ impl Sal {
         }
     }
 
-    /// Whether there is room for a merge, which a search does not need: pages are free when all
-    /// groups of the set are written, and each bucket may overflow.
+    /// Whether there is room for a merge, which a search can do without: pages are freed only after
+    /// all groups of the set are written, and each bucket may overflow.
     fn may_merge(&self, set: u32) -> bool {
         let buckets = self.groups.size(set) << self.options.group_bits;
         self.space.left() >= 2 * buckets
     }
 
-    /// The p of the ski rental: the cost of a merge, in additional reads of a search.
+    /// The ski rental's p: the cost of a merge, in additional reads per search.
     pub(super) fn rental(&self, set: u32, pages: usize) -> u32 {
         let (group, pages) = (f64::from(self.group()), pages as f64);
         let reads = pages + 1.0 + group * (1.0 + self.budget.overflow_bound);
@@ -100,7 +100,7 @@ impl Sal {
             let lookups = self.groups.lookups(set);
             self.groups.set_lookups(set, lookups + 1);
         }
-        // A merge may have made the set another.
+        // A merge may have changed the key's set.
         let (bucket, second) = self.home(self.set_of(hash), hash);
         let half = if second {
             self.overflows.find(bucket)
@@ -116,8 +116,8 @@ impl Sal {
     }
 }
 
-/// Where the key of a hash is in a page whose records are in the order of their hashes: not far
-/// from where they would place it if they were even. And how many keys were compared.
+/// The slot of a hash in a page sorted by hash, searched near the position for evenly spread
+/// hashes. Also returns the number of keys compared.
 #[inline]
 pub(super) fn find(shape: Shape, page: &[u8], wanted: u64) -> (Option<usize>, u64) {
     let len = shape.len(page);

@@ -1,4 +1,4 @@
-//! Long histories on small pages, in which everything that the index can do happens.
+//! Long histories on small pages that exercise everything the index can do.
 
 use crate::dice::Dice;
 use crate::index::model::{History, Mirrored, blank, figure};
@@ -29,7 +29,7 @@ fn agrees_with_a_map_whatever_is_switched_off() {
     }
 }
 
-/// Plays changes and searches by turns, so many of a hundred searches, and gives the index.
+/// Plays turns of changes and searches, each with its percentage of searches.
 fn play(settings: &Settings, seed: u64, turns: &[(u64, u64, u64)]) -> Box<dyn Index> {
     let mut both = Mirrored::open(IndexKind::Sal, settings, 256).expect("a blank store");
     let mut dice = Dice(seed);
@@ -49,7 +49,7 @@ fn play(settings: &Settings, seed: u64, turns: &[(u64, u64, u64)]) -> Box<dyn In
     }
     let keys = turns.iter().map(|turn| turn.1).max().unwrap_or(0);
     both.compare(0..keys).expect("whole");
-    // What was searched may be merged.
+    // Searched regions may be merged.
     both.index.check().expect("whole");
     both.index
 }
@@ -126,7 +126,7 @@ fn regions_fill_pages_and_batches_are_bound_and_buckets_stay() {
 }
 
 /// D3: with virtual splits a search of a whole index reads one page, wherever its bucket is in the
-/// cycle; without them it does not.
+/// cycle; without them it may read more.
 #[test]
 fn a_search_reads_one_page_whether_its_bucket_overflows_or_not() {
     for (switch, most) in [("true", 1.01), ("false", 2.0)] {
@@ -155,7 +155,7 @@ fn a_search_reads_one_page_whether_its_bucket_overflows_or_not() {
     }
 }
 
-/// D2: what a merge costs, in the reads that a search has to make more while there is a region.
+/// D2: the cost of a merge, in additional reads of searches while there is a region.
 #[test]
 fn a_merge_is_rented_for_what_it_reads_and_writes() {
     let settings = Settings::new().with("memory", 1 << 20).with("speedup", 8);
@@ -168,7 +168,7 @@ fn a_merge_is_rented_for_what_it_reads_and_writes() {
         f64::from(index.rental(0, 2)),
         ((reads + 8.0) / 1.02_f64).round()
     );
-    // The groups that wait for their share are written as well.
+    // Groups that wait for their share are written as well.
     let mut key = 0;
     while index.groups.size(0) < 2 {
         now = index.insert(now, key, 1).expect("insert");
@@ -180,18 +180,18 @@ fn a_merge_is_rented_for_what_it_reads_and_writes() {
     );
 }
 
-/// D7: overflow pages go with their group, in one request. D9: records lie in the order of hashes.
+/// D7: overflow pages are written with their group, in one request. D9: records are sorted by hash.
 #[test]
 fn a_merge_writes_each_group_with_its_overflow_pages_in_one_request() {
     let settings = Settings::new().with("group", 4).with("memory", 1 << 16);
     let settings = settings.with("split", "lazy").with("log_buffer", 0.5);
     let (mut index, mut now) = blank(super::start, &settings, 512, 1 << 16);
-    // Two groups of 4 buckets with 31 places each, and a load factor that adds none.
+    // Two groups of 4 buckets of 31 records each, and a load factor that adds no group.
     let keys = 180;
     for key in 0..keys {
         now = index.insert(now, key, key).expect("insert");
     }
-    // As many again of one set, so that its buckets overflow.
+    // As many more keys of one set, so that its buckets overflow.
     let more = (keys..).filter(|&key| index.set_of(super::hash(key)) == 0);
     for key in more.take(120).collect::<Vec<_>>() {
         index.limit = i64::MAX;
@@ -214,7 +214,7 @@ fn a_merge_writes_each_group_with_its_overflow_pages_in_one_request() {
     }
 }
 
-/// Where all is eager, a flush merges all log regions.
+/// With eager merges, a flush merges all log regions.
 #[test]
 fn an_eager_flush_leaves_no_log_region() {
     for (split, none) in [("eager", true), ("lazy", false)] {

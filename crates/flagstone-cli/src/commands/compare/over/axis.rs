@@ -1,4 +1,4 @@
-//! The settings that a grid goes over, and their values.
+//! The axes of a grid: settings that can be varied, and their values.
 
 use super::super::Args;
 use crate::commands::Failure;
@@ -6,12 +6,12 @@ use flagstone_lab::no_such;
 use flagstone_lab::workload::Pattern;
 use std::str::FromStr;
 
-/// Points of a range that does not say how many it has.
+/// The number of points of a range that does not give it.
 const POINTS: u32 = 5;
-/// Points of a range, at most.
+/// The maximal number of points of a range.
 const POINTS_MAX: u32 = 200;
 
-/// What a grid can go over.
+/// A setting that an axis can vary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Setting {
     AbortRatio,
@@ -49,7 +49,7 @@ impl Setting {
         self.entry().1
     }
 
-    /// The option that sets it where there is no grid.
+    /// The command-line option that has the setting if there is no grid.
     fn option(self) -> &'static str {
         self.entry().2
     }
@@ -58,7 +58,7 @@ impl Setting {
         matches!(self, Setting::Clients | Setting::TransactionPages)
     }
 
-    /// The values that it can have.
+    /// The smallest and the largest allowed value.
     fn bounds(self) -> (f64, f64) {
         match self {
             Setting::Clients => (1.0, 4096.0),
@@ -70,7 +70,7 @@ impl Setting {
     }
 }
 
-/// A setting and the values that it takes.
+/// A setting and its values along the axis.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct Axis {
     pub(in super::super) setting: Setting,
@@ -132,7 +132,7 @@ impl FromStr for Axis {
     }
 }
 
-/// Points from one number to another: evenly, or, of whole numbers that are far apart, by factors.
+/// Points of a range: evenly spaced, or spaced by a constant factor for distant whole numbers.
 fn between(low: f64, high: f64, points: u32, whole: bool) -> Vec<f64> {
     let by_factors = whole && high / low > 8.0;
     let steps = f64::from(points - 1);
@@ -144,7 +144,7 @@ fn between(low: f64, high: f64, points: u32, whole: bool) -> Vec<f64> {
         };
         match whole {
             true => value.round(),
-            // What is meant by a tenth, and not its neighbour.
+            // Round, so that a tenth is the number 0.1 and not a neighbour of it.
             false => (value * 1e4).round() / 1e4,
         }
     };
@@ -153,7 +153,7 @@ fn between(low: f64, high: f64, points: u32, whole: bool) -> Vec<f64> {
     values
 }
 
-/// Refuses grids that cannot be drawn, and options that an axis takes the place of.
+/// Refuses grids that cannot be drawn, and options whose setting is varied by an axis.
 pub(super) fn check(args: &Args, axes: &[Axis]) -> Result<(), Failure> {
     if axes.len() > 2 {
         return Err(Failure::Usage(format!(
@@ -202,12 +202,12 @@ pub(super) fn check(args: &Args, axes: &[Axis]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether one of the axes is of a setting.
+/// Whether one of the axes varies this setting.
 pub(super) fn names(axes: &[Axis], setting: Setting) -> bool {
     axes.iter().any(|axis| axis.setting == setting)
 }
 
-/// The arguments at a point.
+/// The arguments for one point of the grid.
 pub(super) fn set(args: &Args, axes: &[Axis], place: &[f64]) -> Args {
     let mut args = args.clone();
     for (axis, &value) in axes.iter().zip(place) {

@@ -1,4 +1,4 @@
-//! A grid as a page: lines for one setting, a map of winners for two, and all figures below.
+//! A grid as an HTML page: a chart for one axis, a map of winners for two, and all figures.
 
 use super::super::page::{paragraphs, whole};
 use super::super::standing::Figure;
@@ -19,7 +19,7 @@ pub(super) fn page(grid: &Grid<'_>) -> String {
     whole(&format!("Flagstone: {}", grid.title()), &body)
 }
 
-/// Lines over the one axis, and a legend of them.
+/// A line chart over the axis, with a legend.
 fn chart(grid: &Grid<'_>) -> String {
     let of = |protocol: &String| {
         let points = grid.points.iter().filter_map(|point| {
@@ -54,7 +54,7 @@ fn chart(grid: &Grid<'_>) -> String {
     format!("{svg}\n<ul class=\"legend\">{keys}</ul>\n")
 }
 
-/// All figures, folded.
+/// All figures, in a section that can be unfolded.
 fn figures(grid: &Grid<'_>) -> String {
     let mut head: Vec<String> = Vec::new();
     head.extend(grid.axes.iter().map(|axis| axis.setting.name().to_string()));

@@ -103,7 +103,7 @@ fn completions_of_parts_are_one_request() {
 
 #[test]
 fn a_request_of_stacked_devices_counts_at_the_upper_one() {
-    // A volume manager above a disk, whose second partition it has.
+    // A volume manager on the second partition of a disk.
     let text = "\
 253,0 0 1 0.000001000 697 Q W 0 + 8 [x]
   8,0 0 2 0.000001100 697 A W 2056 + 8 <- (253,0) 0

@@ -16,7 +16,7 @@ fn disksim_lines_that_are_none_say_why() {
         ),
         ("0 0 0 x 0", "column 4, `x`, is no size in sectors"),
         ("0 0 0 8 W", "column 5, `W`, is no operation, 0 or 1"),
-        // The size in place of the flags: no write of 2 MiB.
+        // Size and flags swapped: not a write of 2 MiB.
         (
             "0 1 0 4096 8",
             "trace import csv --delimiter space --columns",
@@ -114,7 +114,7 @@ fn msr_lines_that_are_none_say_why() {
 
 #[test]
 fn what_is_left_of_a_page_that_is_written_in_part_is_read_first() {
-    // The end of page 0, pages 1 and 2, and the begin of page 3; then whole pages, and a read.
+    // The end of page 0, pages 1 and 2, and the beginning of page 3; then whole pages, and a read.
     let text = "128166385295514663,h,0,Write,3584,9216,1\n\
                 128166385295514664,h,0,Write,4096,8192,1\n\
                 128166385295514665,h,0,Read,512,512,1\n";
@@ -145,7 +145,7 @@ fn what_is_left_of_a_page_that_is_written_in_part_is_read_first() {
     assert_eq!((count, &said[..]), (1, "1, whose pages are taken as whole"));
 }
 
-/// Two requests of each published format: a write of pages 0 and 1 and a read of page 1 later.
+/// Two requests in each published format: a write of pages 0 and 1 and a later read of page 1.
 #[test]
 fn every_preset_reads_its_format() {
     for (name, text, volume) in [
@@ -238,7 +238,7 @@ fn described_columns_are_read_in_their_units() {
             (1_000_000, 1, Op::Commit, 0),
         ]
     );
-    // Flushes end transactions here as well; without times all is at once.
+    // Flushes end transactions here as well; without times all events are at time 0.
     let flushes = columns("op,offset:bytes,bytes");
     let lines = "w,0,4096\nw,4096,4096\nflush,0,0\n";
     let at_flush = table_with(lines, &at_flushes(), &flushes);

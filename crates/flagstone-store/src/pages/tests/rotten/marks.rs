@@ -1,5 +1,4 @@
-//! Marks that are lost, older than they were, or damaged: a cut may have taken the first one of a
-//! block, and no other.
+//! Lost, outdated or damaged marks. A cut may legally lose the first mark of a block, but no other.
 
 use super::*;
 
@@ -8,7 +7,7 @@ fn a_mark_that_is_lost_or_older_is_never_silent() {
     for &encrypted in KINDS {
         let options = options(encrypted);
         let early = left(&options, 1, 0, false).bytes;
-        // Long enough for blocks to be used again.
+        // Enough commits for blocks to be reused.
         let left = left(&options, 12, 400, false);
         let blocks = left.bytes.len() / MEDIUM_PAGE_BYTES / 17;
         for block in 0..blocks as u32 {
@@ -34,8 +33,8 @@ fn a_mark_that_is_lost_or_older_is_never_silent() {
     }
 }
 
-/// A store with a page, on its medium, and a write that takes the mark of its block back: it is
-/// what it was before the block was used, which an encrypted store has signed.
+/// A store with one page, its medium, and a write that restores the mark from before the block's
+/// first use, which is signed in an encrypted store.
 fn with_its_first_mark(options: &OpenOptions) -> (PageStore, Recorded, impl Fn(&mut Vec<u8>)) {
     let medium = Recorded::default();
     let mut store = PageStore::on(Box::new(medium.clone()), options).expect("a store");
@@ -50,7 +49,7 @@ fn with_its_first_mark(options: &OpenOptions) -> (PageStore, Recorded, impl Fn(&
 }
 
 /// A block has pages of an earlier opening, and its mark is lost. Whether it was erased since is
-/// not known.
+/// unknown.
 #[test]
 fn a_lost_mark_of_an_earlier_opening_is_an_error() {
     for &encrypted in KINDS {
@@ -74,8 +73,8 @@ fn a_lost_mark_of_an_earlier_opening_is_an_error() {
     }
 }
 
-/// A cut takes the first mark of a block, and not its pages: the next opening that writes writes it
-/// again, so that openings after that one do not take it for lost.
+/// A cut loses the first mark of a block but not its pages. The next writing opening rewrites the
+/// mark, so that later openings do not report it as lost.
 #[test]
 fn a_first_mark_that_a_cut_has_taken_is_written_again() {
     for &encrypted in KINDS {

@@ -1,5 +1,5 @@
-//! The recovery table of CFC_ex and AFC_ex above the device: every combination of what the log and
-//! the flags say of a transaction, and of what is known of the record of a change.
+//! The recovery table of CFC_ex and AFC_ex above the device: every combination of log and flags of
+//! a transaction, and of what is known about a changed record.
 
 use super::*;
 use crate::cases::{Case, cases, prove, rows_that_differ};
@@ -13,21 +13,21 @@ use crate::page::SlotNo;
 const AT: Lpn = Lpn(3);
 const SLOT: SlotNo = 2;
 
-/// What a restart finds of transaction 1, which has a pending record on flash.
+/// Facts that a restart finds about transaction 1, which has a pending record on flash.
 #[derive(Debug)]
 struct Facts {
     kind: RecordKind,
-    /// Whether its flags on flash say that it has committed.
+    /// Whether its flags on flash show a commit.
     flags: bool,
-    /// Whether the log has a change of it, and its commit.
+    /// Whether the log has a change by it, and its commit.
     changes: bool,
     commits: bool,
-    /// Whether the log has the commit of another transaction behind that.
+    /// Whether the commit of another transaction follows in the log.
     another: bool,
 }
 
-/// Whether the transaction has committed, at the restart and at the next one, for which the log
-/// says nothing of it.
+/// Whether the transaction counts as committed at the restart, and at the next one, whose log no
+/// longer mentions it.
 type Counts = [bool; 2];
 
 /// The first two rows of the table in the header of the folder.
@@ -36,7 +36,7 @@ const TRANSACTIONS: [Case<Facts, Counts>; 2] = cases! { |facts|
     "@B": !facts.commits && !facts.flags => [false; 2];
 };
 
-/// A log with these records behind a checkpoint.
+/// A log with these records after a checkpoint.
 fn tape(records: &[(bool, LogRecord<'_>)]) -> Tape {
     let mark = |what| LogRecord::mark(what, TxId(0), 0, &[]);
     let own = records.iter().filter(|(is_there, _)| *is_there);
@@ -134,8 +134,8 @@ fn every_row_of_the_table_of_transactions() {
     prove(&TRANSACTIONS, &Facts::all(), Facts::counts);
 }
 
-/// The control: without the flags of rows by the log, a later restart forgets the commit; without
-/// those on flash, so does this one.
+/// Control: if flags are not set from the log, a later restart forgets the commit; if flags on
+/// flash are ignored, this restart does.
 #[test]
 fn a_restart_that_asks_only_the_log_or_only_the_flags_differs_from_the_table() {
     let differ =
@@ -147,7 +147,7 @@ fn a_restart_that_asks_only_the_log_or_only_the_flags_differs_from_the_table() {
     assert_eq!(differ(|facts| [facts.changes; 2]), ["@A", "@B"]);
 }
 
-/// Why a transaction has committed, if it has.
+/// What proves a commit, if there is one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum By {
     Log,
@@ -159,9 +159,9 @@ enum By {
 #[derive(Debug, Clone)]
 struct Change {
     by: By,
-    /// How much newer than the change the copy is.
+    /// By how much the copy is newer than the change.
     newer: i64,
-    /// Whether that copy is in an older version of the page: the newest one lists the record as
+    /// Whether that copy is in an older version of the page: the newest version lists the record as
     /// pending.
     apart: bool,
 }
@@ -177,7 +177,7 @@ impl Change {
         let mut all = Vec::new();
         for by in [By::Log, By::Flags, By::Nothing] {
             for (newer, apart) in [-1, 0, 1].iter().flat_map(|&n| [(n, false), (n, true)]) {
-                // A transaction commits by flags alone if all that it changed is on flash.
+                // A transaction commits by flags alone if all its changes are on flash.
                 if by != By::Flags || newer >= 0 {
                     all.push(Change { by, newer, apart });
                 }

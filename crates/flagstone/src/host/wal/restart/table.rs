@@ -1,11 +1,11 @@
-//! The tables of a restart: every combination of what the log holds of a transaction, and of what
-//! is known of the page of a change.
+//! The tables of a restart: every combination of what the log has about a transaction, and of what
+//! is known about a changed page.
 
 use super::*;
 use crate::cases::{Case, cases, prove, rows_that_differ};
 use crate::layout::put;
 
-/// What a restart makes of a transaction.
+/// What a restart does with a transaction.
 #[derive(Debug, PartialEq)]
 enum Verdict {
     Counts,
@@ -13,10 +13,10 @@ enum Verdict {
     Undone,
 }
 
-/// What the log holds of transaction 5 from the last checkpoint on.
+/// What the log has about transaction 5 from the last checkpoint on.
 #[derive(Debug)]
 struct Facts {
-    /// Whether the checkpoint lists it, before its own records or behind them.
+    /// Whether the checkpoint lists it, before or after its own records.
     listed: Option<Listed>,
     changes: bool,
     commits: bool,
@@ -29,7 +29,7 @@ enum Listed {
     Behind,
 }
 
-/// The first table in the header of the file.
+/// The first table of the file's header.
 const TABLE: [Case<Facts, Verdict>; 3] = cases! { |facts|
     "@A": facts.commits && !facts.ends => Verdict::Counts;
     "@B": facts.ends => Verdict::Over;
@@ -42,7 +42,7 @@ impl Facts {
         for listed in [None, Some(Listed::Before), Some(Listed::Behind)] {
             for [changes, commits, ends] in (0..8).map(|n| [0, 1, 2].map(|bit| n >> bit & 1 == 1)) {
                 let is_absent = listed.is_none() && !changes && !commits && !ends;
-                // A checkpoint lists what is live when it writes its list.
+                // A checkpoint lists the transactions that are live when it writes its list.
                 if is_absent || (listed == Some(Listed::Behind) && ends) {
                     continue;
                 }
@@ -108,17 +108,17 @@ fn a_restart_that_believes_the_checkpoint_alone_differs_from_the_table() {
 /// A change with LSN 50.
 #[derive(Debug)]
 struct Change {
-    /// Since when its page was dirty at the checkpoint.
+    /// The LSN since which the checkpoint lists its page as dirty.
     dirty_since: Option<Lsn>,
-    /// The LSN of an earlier change of the page, behind the checkpoint.
+    /// LSN of an earlier change of the page after the checkpoint.
     earlier: Option<Lsn>,
     /// The LSN of the page on flash.
     page: Lsn,
-    /// Whether the change itself is behind the checkpoint.
+    /// Whether the change itself is after the checkpoint.
     is_behind: bool,
 }
 
-/// The second table in the header of the file. The verdict is whether the change is redone.
+/// The second table of the file's header. The verdict is whether the change is redone.
 const CHANGES: [Case<Change, bool>; 3] = cases! { |change|
     "@D": !change.is_dirty() => false;
     "@E": change.is_dirty() && change.page >= 50 => false;
@@ -144,7 +144,7 @@ impl Change {
         all
     }
 
-    /// Whether the page was dirty at the checkpoint, or became so, no later than by the change.
+    /// Whether the page was dirty at the checkpoint, or became dirty at the latest by the change.
     fn is_dirty(&self) -> bool {
         let since = [self.dirty_since, self.earlier, self.is_behind.then_some(50)];
         since.into_iter().flatten().any(|since| since <= 50)

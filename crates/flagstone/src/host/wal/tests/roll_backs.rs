@@ -1,4 +1,4 @@
-//! Roll-backs of large transactions, and those that are asked for again.
+//! Roll-backs of large transactions, and repeated roll-backs.
 
 use crate::commit::Options;
 use crate::forward_flash;
@@ -32,7 +32,7 @@ fn config(frames: usize) -> HostConfig {
 }
 
 impl Run {
-    /// On a chip, which the database sees as `flash`.
+    /// A host on a chip, accessed through `flash`.
     fn new(chip: Shared<Chip>, flash: Box<dyn Flash>, config: HostConfig) -> Result<Run, String> {
         let (device, options) = (Config::small(200, None), Options::default());
         let host = Host::open(flash, Stack::Wal, device, &options, &config, Nanos::ZERO);
@@ -60,7 +60,7 @@ impl Run {
                 self.now = done;
                 true
             }
-            // It is the oldest, or too large.
+            // It is the oldest transaction, or too large.
             Ok(Step::Abort { .. }) | Err(HostError::LogFull { .. }) => false,
             other => panic!("{other:?}"),
         }
@@ -73,7 +73,7 @@ impl Run {
         }
     }
 
-    /// Whether a record is there, with these bytes.
+    /// Whether a record exists with these bytes.
     fn has(&mut self, page: u32, slot: u16, bytes: &[u8]) -> bool {
         let mut found = Vec::new();
         let look = self.host.look(self.now, rid(page, slot), &mut found);
@@ -81,8 +81,8 @@ impl Run {
     }
 }
 
-/// Deletes so many records in one transaction, commits a few small ones beside it, and rolls it
-/// back: at once, or at a restart.
+/// Deletes `deletes` records in one transaction, commits a few small ones beside it, and rolls it
+/// back: at once, or by a restart.
 fn roll_back(deletes: u32, bytes: usize, frames: usize, restarts: bool) -> Result<(), String> {
     let chip = Shared::new(small::chip(GEOMETRY));
     let config = config(frames).with("log_padded", true);
@@ -121,8 +121,8 @@ fn roll_back(deletes: u32, bytes: usize, frames: usize, restarts: bool) -> Resul
     Ok(())
 }
 
-/// Wrong where filling a page takes room that the log keeps free for a roll-back: then nothing can
-/// be taken back any more, and the database does not start again.
+/// Fails if padding a page takes log room that is kept free for a roll-back: then nothing can be
+/// undone any more, and the database does not restart.
 #[test]
 fn pages_are_not_filled_with_the_room_that_a_roll_back_needs() {
     let mut wrong = Vec::new();
@@ -143,7 +143,7 @@ fn pages_are_not_filled_with_the_room_that_a_roll_back_needs() {
     );
 }
 
-/// A chip of which some reads succeed, and the others fail until that is changed.
+/// A chip on which a set number of reads succeed, and later ones fail until that is reset.
 struct Blind {
     chip: Shared<Chip>,
     reads: Arc<AtomicU32>,
@@ -168,7 +168,7 @@ impl Flash for Blind {
     }
 }
 
-/// Wrong where changes that were taken back are taken back again.
+/// Fails if changes are undone twice.
 #[test]
 fn a_roll_back_that_failed_on_the_way_goes_on_when_it_is_asked_for_again() {
     let mut failed = 0;

@@ -1,4 +1,4 @@
-//! Controls of the check: whatever is wrong with a tree is found, and said. Histories rely on it.
+//! Controls of the check: it must find and report every defect of a tree. Histories rely on it.
 
 use super::super::{INFO, Mapped, Node, start};
 use super::*;
@@ -22,7 +22,7 @@ fn grown() -> BwDelta {
     tree
 }
 
-/// The first number with such a row.
+/// The first number whose row satisfies `is`.
 fn number(tree: &BwDelta, is: impl Fn(&Mapped) -> bool) -> usize {
     let reached = |number: &usize| !tree.unused.contains(&(*number as u32));
     let mut numbers = (1..tree.map.len()).filter(reached);
@@ -43,7 +43,7 @@ fn node(tree: &mut BwDelta, is: impl Fn(&Node) -> bool) -> &mut Node {
     &mut tree.nodes[found.expect("such a node is in memory") as usize]
 }
 
-/// Gives the root other records, as if it were to be written.
+/// Replaces the root's records, as if it had been changed.
 fn in_root(tree: &mut BwDelta, change: impl FnOnce(&mut Vec<(Key, Value)>)) {
     let root = tree.root;
     let node = node(tree, |node| node.number == root);

@@ -1,4 +1,4 @@
-//! The blocks of the pool: their contents, and the tree that they form.
+//! The blocks of the pool: contents and tree structure.
 
 use super::super::super::Key;
 use super::super::super::bptree::Span;
@@ -7,7 +7,7 @@ use super::{Least, Pool, Rank};
 use crate::units::Lpn;
 use std::num::NonZeroU32;
 
-/// A block, if it is still there.
+/// Identifies a block that may have been removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in super::super) struct BlockId {
     pub(super) index: u32,
@@ -22,50 +22,50 @@ pub(in super::super) struct Child {
     pub(in super::super) id: BlockId,
 }
 
-/// What is known of a node that requests lead to, in a line of a processor's cache. When a request
-/// came last is in its rank.
+/// What is known about a node that requests lead to, in one cache line. The time of its latest
+/// request is in its rank.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(in super::super) struct Block {
     /// The node, and its range.
     pub(in super::super) span: Span,
     pub(in super::super) parent: Option<BlockId>,
-    /// The blocks below, of an index block.
+    /// The child blocks of an index block.
     pub(super) below: Option<Box<Below>>,
-    /// No later than its oldest request came.
+    /// A lower bound of its oldest request's arrival.
     pub(in super::super) born: u64,
-    /// Requests that are its own, and how many.
+    /// Its own requests, and their number.
     pub(super) list: List,
     pub(in super::super) own: u32,
-    /// By how many entries those make the node grow.
+    /// Number of entries by which its requests enlarge the node.
     pub(in super::super) growth: i32,
-    /// Entries of the leaf, or [`UNKNOWN`].
+    /// Number of entries in the leaf, or [`UNKNOWN`].
     pub(super) size: u16,
-    /// 0 in a group block.
+    /// Level; 0 for a group block.
     pub(in super::super) level: u8,
 }
 
-/// The size of a leaf that was not looked up.
+/// The size of a leaf that was never read.
 pub(super) const UNKNOWN: u16 = u16::MAX;
 
-/// What is below an index block.
+/// The children of an index block.
 #[derive(Debug, Default)]
 pub(super) struct Below {
-    /// In the order of their ranges.
+    /// Sorted by range.
     pub(super) children: Vec<Child>,
-    /// The best that there is, from the last victim selection on until it may be another. Where it
-    /// is known, it is known in all index blocks below.
+    /// The best victims below, from the last selection until they may have changed. If known here,
+    /// known in all index blocks below.
     pub(super) least: Option<Least>,
 }
 
-/// What a block leaves.
+/// What remains of a removed block.
 pub(super) struct Dropped {
     pub(super) level: u8,
     pub(super) list: List,
     pub(super) children: Vec<Child>,
 }
 
-/// What is asked of a block most: of a group, how good a victim it is.
+/// Frequently used data of a block; for a group, its quality as a victim.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seat {
     pub(super) rank: Rank,
@@ -74,18 +74,18 @@ pub(super) struct Seat {
 }
 
 impl Block {
-    /// The blocks below, in the order of their ranges.
+    /// The child blocks, sorted by range.
     #[inline]
     pub(in super::super) fn children(&self) -> &[Child] {
         self.below.as_ref().map_or(&[], |below| &below.children)
     }
 
-    /// The same, without ranges.
+    /// The child blocks, without ranges.
     pub(in super::super) fn groups(&self) -> Vec<BlockId> {
         self.children().iter().map(|child| child.id).collect()
     }
 
-    /// The best below, where it is known.
+    /// The best victims below, if known.
     #[inline]
     pub(in super::super) fn least(&self) -> Option<Least> {
         self.below.as_ref()?.least
@@ -96,7 +96,7 @@ impl Block {
         self.below.as_mut()?.least.as_mut()
     }
 
-    /// Entries of the leaf, where they were looked up.
+    /// Number of entries in the leaf, if known.
     #[inline]
     pub(in super::super) fn node_size(&self) -> Option<usize> {
         (self.size != UNKNOWN).then_some(usize::from(self.size))
@@ -114,7 +114,7 @@ impl Pool {
         (seat.is_taken && seat.serial == id.serial).then(|| &self.blocks[id.index as usize])
     }
 
-    /// A block that is there.
+    /// An existing block.
     #[inline]
     pub(in super::super) fn block(&self, id: BlockId) -> &Block {
         &self.blocks[id.index as usize]
@@ -125,19 +125,19 @@ impl Pool {
         &mut self.blocks[id.index as usize]
     }
 
-    /// A block to spoil, for tests.
+    /// A block for tests to corrupt.
     #[cfg(test)]
     pub(in super::super) fn block_mut(&mut self, id: BlockId) -> &mut Block {
         self.slot_mut(id)
     }
 
-    /// Loses what is below a block, for tests.
+    /// Removes the children of a block, for tests.
     #[cfg(test)]
     pub(in super::super) fn lose_children(&mut self, id: BlockId) {
         self.slot_mut(id).below = Some(Box::default());
     }
 
-    /// Makes a block without requests.
+    /// Adds a block without requests.
     pub(super) fn add(&mut self, span: Span, level: u8, parent: Option<BlockId>) -> BlockId {
         let block = Block {
             span,
@@ -175,7 +175,7 @@ impl Pool {
         id
     }
 
-    /// Removes a block. The caller takes care of the blocks below it and of its requests.
+    /// Removes a block. The caller handles its children and requests.
     pub(super) fn drop_block(&mut self, id: BlockId) -> Dropped {
         self.free.push(id.index);
         self.seats[id.index as usize].is_taken = false;
@@ -193,7 +193,7 @@ impl Pool {
         }
     }
 
-    /// The child of a block whose range has a key.
+    /// The child block whose range covers a key.
     #[inline]
     pub(super) fn child_with(&self, id: BlockId, key: Key) -> Option<BlockId> {
         let children = self.block(id).children();
@@ -202,7 +202,7 @@ impl Pool {
         (key <= child.high).then_some(child.id)
     }
 
-    /// The deepest block whose range has a key.
+    /// The deepest block whose range covers a key.
     pub(in super::super) fn locate(&self, key: Key) -> BlockId {
         let mut id = self.root;
         while let Some(child) = self.child_with(id, key) {
@@ -217,7 +217,7 @@ impl Pool {
         self.by_page.get(&at).copied()
     }
 
-    /// Removes a block without requests and children, and what is above it in turn.
+    /// Removes a block without requests and children, and then such parents.
     pub(super) fn tidy(&mut self, id: BlockId) {
         let block = self.block(id);
         if block.own > 0 || !block.children().is_empty() {
@@ -231,7 +231,7 @@ impl Pool {
         self.tidy(parent);
     }
 
-    /// Takes a block away from its parent.
+    /// Detaches a block from its parent.
     pub(super) fn orphan(&mut self, id: BlockId) {
         let Block { span, parent, .. } = *self.block(id);
         let parent = parent.expect("the root has no sibling");
@@ -246,7 +246,7 @@ impl Pool {
         }
     }
 
-    /// Puts blocks under a parent.
+    /// Attaches a block to a parent.
     pub(super) fn adopt(&mut self, parent: BlockId, id: BlockId) {
         let Span { low, high, .. } = self.block(id).span;
         self.slot_mut(id).parent = Some(parent);

@@ -1,4 +1,4 @@
-//! The check of the pool against the tree below it.
+//! Checks the pool against the tree below it.
 
 use super::super::super::bptree::Span;
 use super::{Count, Pool};
@@ -7,11 +7,11 @@ use crate::units::Lpn;
 use std::collections::BTreeMap;
 
 impl Pool {
-    /// Checks ranges, counts and invariant O against the nodes of the tree, each with its level and
+    /// Checks ranges, counts and invariant O. `nodes` lists the nodes of the tree with levels and
     /// entries.
     ///
     /// # Errors
-    /// Says what does not hold.
+    /// Describes the inconsistency.
     pub(in super::super) fn check(&mut self, nodes: &[(Span, u32, usize)]) -> Result<(), String> {
         let nodes: BTreeMap<Lpn, (Span, u32, usize)> =
             nodes.iter().map(|&node| (node.0.at, node)).collect();

@@ -1,5 +1,5 @@
-//! How the pool follows the tree below: leaves that are swapped out, nodes that split and merge,
-//! roots that come and go.
+//! Keeps the pool consistent with the tree below: evicted leaves, splits and merges of nodes, new
+//! and removed roots.
 
 use super::super::super::bptree::{Above, Change, Shape, Span};
 use super::{BlockId, Child, Count, List, Place, Pool, whole};
@@ -9,7 +9,7 @@ use crate::units::Lpn;
 impl Above for Pool {
     const WATCHES: bool = true;
 
-    /// [LazyBtree] §4.4.2.2: requests of a dirty leaf that is about to be swapped out.
+    /// [LazyBtree] §4.4.2.2: requests of a dirty leaf that is about to be evicted.
     fn leaving(&mut self, at: Lpn, page: &mut [u8], shape: Shape) {
         if !self.on_eviction || self.requests.is_empty() {
             return;
@@ -22,13 +22,13 @@ impl Above for Pool {
                 let Span { low, high, .. } = self.block(id).span;
                 (id, low, high)
             }
-            // Its range is not known, but that all between its keys are its own is.
+            // Its range is unknown, but all keys between its first and last are its own.
             None => match shape.keys(page, len) {
                 Some((low, high)) => (self.locate(low), low, high),
                 None => return,
             },
         };
-        // Nodes between that block's and the leaf have no blocks, so that all is in one list.
+        // No node between that block's and the leaf has a block, so all requests are in one list.
         let own = self.requests.of(self.block(id).list);
         let own = own.filter(|(_, key, _)| (low..=high).contains(key));
         let mut changes: Vec<Change> = own
@@ -43,9 +43,8 @@ impl Above for Pool {
         }
     }
 
-    /// Blocks of the nodes before become blocks of those after. Their children go to the one that
-    /// has their range, and requests that waited above because only a part of the range had a block
-    /// come down.
+    /// Converts blocks of old nodes into blocks of new ones. Children move to the block that covers
+    /// their range. Requests that waited above move down if the grown range covers them.
     fn reshaped(&mut self, old: &[Lpn], new: &[Span]) {
         let before: Vec<BlockId> = old.iter().filter_map(|&at| self.of_page(at)).collect();
         let Some(&one) = before.first() else {
@@ -97,7 +96,7 @@ impl Above for Pool {
             for child in inside {
                 self.adopt(id, child.id);
             }
-            // How old what waits below is counts, too.
+            // The age of requests waiting below counts, too.
             let mut count = Count::default();
             for (_, one) in self.between(span.low, span.high) {
                 count.take(&one);
@@ -122,7 +121,7 @@ impl Above for Pool {
         let level = self.block(below).level + 1;
         self.root = self.add(whole(root), level, None);
         self.adopt(self.root, below);
-        // A root that is a leaf may be small, what is no root may not.
+        // A leaf may be small while it is the root, but not any longer.
         self.edit(below, |_| ());
         self.tidy(below);
     }

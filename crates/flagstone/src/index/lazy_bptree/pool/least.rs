@@ -1,23 +1,23 @@
-//! How good groups are as victims, and the best of them below each block: kept while requests come
-//! and go, so that a victim selection asks blocks instead of groups.
+//! The quality of groups as victims, and the best ones below each block: maintained while requests
+//! change, so that victim selection examines blocks instead of groups.
 
 use super::{Block, BlockId, Pool};
 use std::cmp::Ordering;
 
-/// A commit policy. Among groups that are as good, the least recently hit one is chosen.
+/// A commit policy. Ties go to the least recently hit group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Policy {
-    /// The group of most requests.
+    /// The group with the most requests.
     Big,
-    /// The group with the least leaf writes for each request.
+    /// The group with the fewest leaf writes per request.
     Cost,
-    /// The group that was least recently hit.
+    /// The least recently hit group.
     Lru,
     /// The group whose first request is the oldest.
     Fifo,
 }
 
-/// How good a victim is: the lower `gain / size`, the better.
+/// The quality of a victim: the lower `gain / size`, the better.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in super::super) struct Score {
     pub(in super::super) gain: u64,
@@ -25,14 +25,14 @@ pub(in super::super) struct Score {
 }
 
 impl Score {
-    /// Gains are small where sizes are not 1, so that products fit.
+    /// Gains are small unless sizes are 1, so the products cannot overflow.
     #[inline]
     pub(in super::super) fn order(self, other: Score) -> Ordering {
         (self.gain * other.size).cmp(&(other.gain * self.size))
     }
 }
 
-/// A group's score, as far as it is known, and when the group was hit.
+/// A group's score, as far as known, and the time of its last hit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in super::super) struct Rank {
     pub(in super::super) score: Score,
@@ -40,7 +40,7 @@ pub(in super::super) struct Rank {
 }
 
 impl Rank {
-    /// Of groups that are as good the one that was not hit for longer.
+    /// Whether this rank is better. Ties go to the group not hit for longer.
     #[inline]
     fn is_better(self, other: Rank) -> bool {
         match self.score.order(other.score) {
@@ -51,19 +51,19 @@ impl Rank {
     }
 }
 
-/// The best of all that is below an index block, and of its own list.
+/// The best victims below an index block, including its own list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in super::super) struct Least {
-    /// Of groups. With super groups as victims: of those, and one of its groups.
+    /// The best group. If victims are super groups: the best of those, and one of its groups.
     pub(in super::super) group: Option<(Rank, BlockId)>,
-    /// Of lists that are not divided.
+    /// The best list that is not divided.
     pub(in super::super) list: Option<Score>,
-    /// Those lists.
+    /// The number of such lists.
     pub(in super::super) lists: u64,
 }
 
 impl Least {
-    /// Takes a group in, if it is better; tells whether it is.
+    /// Takes a group if it is better. Returns whether it is.
     #[inline]
     pub(in super::super) fn group(&mut self, rank: Rank, id: BlockId) -> bool {
         let better = self.group.is_none_or(|(least, _)| rank.is_better(least));
@@ -82,8 +82,8 @@ impl Least {
 }
 
 impl Pool {
-    /// The pages of leaves that a commit writes: |D| of equation 5. A leaf whose size is not known
-    /// counts as one.
+    /// Number of leaf pages that a commit writes: |D| of equation 5. A leaf of unknown size counts
+    /// as one.
     fn gain(&self, block: &Block) -> u64 {
         let order = self.leaf_order as u64;
         let Some(size) = block.node_size() else {
@@ -99,8 +99,8 @@ impl Pool {
         }
     }
 
-    /// The score of a group; for the cost-based policy a lower bound of it where the size of the
-    /// leaf is not known.
+    /// The score of a group. For the cost-based policy, a lower bound if the size of the leaf is
+    /// unknown.
     pub(in super::super) fn score(&self, block: &Block, hit: u64) -> Score {
         let size = u64::from(block.own);
         match self.policy {
@@ -117,7 +117,7 @@ impl Pool {
         }
     }
 
-    /// A lower bound of the scores of all groups that the requests of an index block will be.
+    /// A lower bound of the scores of all groups that an index block's requests can form.
     pub(in super::super) fn bound(&self, block: &Block) -> Score {
         match self.policy {
             Policy::Big | Policy::Cost => Score {
@@ -137,7 +137,7 @@ impl Pool {
         self.seats[group.index as usize].rank
     }
 
-    /// A request came to a block.
+    /// Records that a block received a request.
     #[inline]
     pub(super) fn hit(&mut self, id: BlockId, stamp: u64) {
         self.seats[id.index as usize].rank.hit = stamp;
@@ -178,14 +178,14 @@ impl Pool {
         least
     }
 
-    /// Keeps the best that there is below an index block.
+    /// Stores the best victims below an index block.
     pub(in super::super) fn remember(&mut self, id: BlockId, least: Least) {
         if let Some(below) = &mut self.slot_mut(id).below {
             below.least = Some(least);
         }
     }
 
-    /// What was known of a block and those above as a whole does not hold any more.
+    /// Invalidates what is known as a whole about a block and its parents.
     pub(super) fn forget(&mut self, id: BlockId) {
         let mut next = Some(id);
         while let Some(at) = next {
@@ -198,8 +198,7 @@ impl Pool {
         }
     }
 
-    /// Changes what a block says of itself. What those above know of it follows, where that is
-    /// not more than a comparison.
+    /// Changes a block. Updates what its parents know about it, if a comparison is enough for that.
     pub(in super::super) fn edit(&mut self, id: BlockId, change: impl FnOnce(&mut Block)) {
         let block = self.block(id);
         if block.level == 0 {
@@ -257,7 +256,7 @@ impl Pool {
         }
     }
 
-    /// An index block above leaves was divided, and has new groups.
+    /// Called after an index block above leaves was divided into new groups.
     pub(super) fn was_divided(&mut self, id: BlockId, before: Option<Least>, groups: &[BlockId]) {
         self.forget(id);
         let Some(mut least) = before.filter(|_| !self.second_hand) else {
@@ -270,7 +269,7 @@ impl Pool {
         self.remember(id, least);
     }
 
-    /// Judges by another policy.
+    /// Changes the policy.
     #[cfg(test)]
     pub(in super::super) fn judge_by(&mut self, policy: Policy) {
         self.policy = policy;
@@ -282,7 +281,7 @@ impl Pool {
         }
     }
 
-    /// Checks what index blocks know of what is below them.
+    /// Checks what index blocks know about the blocks below.
     pub(super) fn check_least(&mut self) -> Result<(), String> {
         fn anew(pool: &mut Pool, id: BlockId) -> Least {
             pool.summed_up(id, anew)

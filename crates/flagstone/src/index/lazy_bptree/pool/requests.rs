@@ -1,17 +1,17 @@
-//! Requests that wait: found by their key, and linked in a list for each block that has some.
+//! Waiting requests: found by key, and linked in one list per block that has any.
 //!
-//! A request moves from one list to another without being copied. Lists have no order; where one
-//! matters, keys are sorted.
+//! A request moves between lists without being copied. Lists are unordered; where order matters,
+//! keys are sorted.
 
 use super::super::super::{Key, Value};
 use rustc_hash::FxHashMap;
 
-/// What is to be done with a key.
+/// The change requested for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Request {
-    /// Insert it; whether the tree has it is not known, unless inserted keys are always new.
+    /// Insert the key; unless inserted keys are always new, the tree may have it.
     Insert(Value),
-    /// Give it, which the tree has, another value.
+    /// Set the value of a key that the tree has.
     Overwrite(Value),
     /// Remove it.
     Delete,
@@ -27,7 +27,7 @@ impl Request {
         }
     }
 
-    /// By how many entries a leaf grows, as far as can be told without reading it.
+    /// By how many entries a leaf grows, as far as known without reading it.
     #[inline]
     pub(super) fn growth(self) -> i64 {
         match self {
@@ -38,18 +38,18 @@ impl Request {
     }
 }
 
-/// A request that waits, and when it came.
+/// A waiting request and its time of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Waiting {
     pub(in super::super) request: Request,
     pub(super) stamp: u64,
 }
 
-/// Where a request is.
+/// The index of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place(u32);
 
-/// Where no request is.
+/// No index.
 const NOWHERE: u32 = u32::MAX;
 
 /// The requests of a block.
@@ -60,12 +60,12 @@ impl List {
     pub(super) const EMPTY: List = List(NOWHERE);
 }
 
-/// A request in 32 bytes. A free one has the next free one.
+/// A request in 32 bytes. A free slot links to the next free one.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     key: Key,
     value: Value,
-    /// When it came, and in the last two bits its kind.
+    /// Time of arrival; the last two bits are the kind.
     stamp_and_kind: u64,
     next: u32,
 }
@@ -121,7 +121,7 @@ impl Requests {
         self.at.is_empty()
     }
 
-    /// The request that waits for a key.
+    /// The waiting request for a key.
     #[inline]
     pub(in super::super) fn get(&self, key: Key) -> Option<Request> {
         let &slot = self.at.get(&key)?;
@@ -139,12 +139,12 @@ impl Requests {
         (slot.key, slot.waiting())
     }
 
-    /// Another request for the same key.
+    /// Replaces a request by another for the same key.
     pub(super) fn replace(&mut self, place: Place, waiting: Waiting) {
         self.slots[place.0 as usize].put(waiting);
     }
 
-    /// Takes a request for a key that has none.
+    /// Adds a request for a key that has none.
     #[inline]
     pub(super) fn push(&mut self, list: &mut List, key: Key, waiting: Waiting) {
         let mut slot = Slot {
@@ -166,13 +166,13 @@ impl Requests {
         self.link(list, Place(at));
     }
 
-    /// Puts a request that is in no list into one.
+    /// Links a request that is in no list.
     #[inline]
     pub(super) fn link(&mut self, list: &mut List, place: Place) {
         self.slots[place.0 as usize].next = std::mem::replace(&mut list.0, place.0);
     }
 
-    /// Takes requests out of a list that a test holds for, in one pass; shows each.
+    /// Unlinks requests that satisfy a test, in one pass, and reports each.
     pub(super) fn unlink_where(
         &mut self,
         list: &mut List,
@@ -181,7 +181,7 @@ impl Requests {
         self.take_where::<false>(list, goes);
     }
 
-    /// Removes requests of a list that a test holds for.
+    /// Removes requests of a list that satisfy a test.
     pub(super) fn remove_where(
         &mut self,
         list: &mut List,
@@ -214,7 +214,7 @@ impl Requests {
         }
     }
 
-    /// The requests of a list, in no order.
+    /// The requests of a list, unordered.
     #[inline]
     pub(super) fn of(&self, list: List) -> impl Iterator<Item = (Place, Key, Waiting)> + '_ {
         let mut next = list.0;
@@ -225,13 +225,13 @@ impl Requests {
         })
     }
 
-    /// Bytes, with the room that is kept.
+    /// Bytes, including spare capacity.
     pub(super) fn memory(&self) -> usize {
         let entry = size_of::<(Key, u32)>() + 1;
         self.slots.capacity() * size_of::<Slot>() + self.at.capacity() * entry
     }
 
-    /// Loses a request, for a test.
+    /// Loses a request, for tests.
     #[cfg(test)]
     pub(in super::super) fn lose(&mut self, key: Key) {
         self.at.remove(&key);

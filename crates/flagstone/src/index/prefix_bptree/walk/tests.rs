@@ -1,4 +1,4 @@
-//! A walk against a map that holds the same, and over pages that are damaged.
+//! Compares a walk with a map of the same contents, also over damaged pages.
 
 use super::*;
 use crate::dice::Dice;
@@ -8,19 +8,19 @@ use crate::units::Nanos;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// So few that a value of 129 bytes needs a page that lists its pages.
+/// So small that a value of 129 bytes needs a page that lists its pages.
 const PAGE: usize = 128;
 const ZERO: Nanos = Nanos::ZERO;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Pages in memory: the tree changes them, a walk reads them and has its requests written down.
+/// Pages in memory: the tree changes them; requests of a walk are recorded.
 #[derive(Debug, Default, Clone)]
 struct Memory {
     pages: Vec<Vec<u8>>,
     free: Vec<Lpn>,
     asked: RefCell<Vec<Lpn>>,
-    /// A page that comes without its last byte.
+    /// A page that is returned without its last byte.
     short: Option<Lpn>,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Images for &'a Memory {
 }
 
 impl Memory {
-    /// The pages that were asked for since this was called last, in ascending order.
+    /// The pages requested since the last call, in ascending order.
     fn asked(&self) -> Vec<Lpn> {
         let mut asked = self.asked.take();
         asked.sort_unstable();
@@ -104,7 +104,7 @@ impl Memory {
     }
 }
 
-/// A tree that has seen so many keys come and go, and a map that holds the same.
+/// A tree after many insertions and deletions, and a map with the same contents.
 fn tree(keys: u32, seed: u64) -> (ByteTree<Memory>, Map) {
     let mut memory = Memory::default();
     let at = memory.take().expect("always");
@@ -136,8 +136,8 @@ fn walk(memory: &Memory, root: Root) -> Walk<&Memory> {
     Walk::new(memory, PAGE, root).expect("a root")
 }
 
-/// Wrong where a walk routes, bisects or puts a value together otherwise than the tree that wrote
-/// the pages, and where it reads a page twice or one that it does not need.
+/// Fails if a walk routes, bisects or assembles a value differently from the tree that wrote the
+/// pages, or reads a page twice or needlessly.
 #[test]
 fn a_walk_finds_what_a_map_has_and_asks_for_each_page_once() {
     let (mut tree, map) = tree(400, 1);
@@ -158,7 +158,7 @@ fn a_walk_finds_what_a_map_has_and_asks_for_each_page_once() {
     assert!(nodes.len() + 50 < used.len(), "values have many pages");
 
     let all: Vec<Vec<u8>> = (0..600).map(|n| format!("{n:x}").into_bytes()).collect();
-    // Not in their order, and some twice.
+    // Unsorted, with duplicates.
     let keys: Vec<&[u8]> = (0..900).map(|n| &all[n * 7 % 600][..]).collect();
     walk.prefetch(&keys).expect("a tree");
     assert_eq!(walk.images().asked(), nodes);
@@ -175,8 +175,7 @@ fn a_walk_finds_what_a_map_has_and_asks_for_each_page_once() {
     assert!(asked >= keys.len() * root.height as usize, "{asked}");
 }
 
-/// Wrong where a cursor forgets an entry at the border of two leaves, or turns back beside its
-/// place.
+/// Fails if a cursor skips an entry at the border of two leaves, or reverses at the wrong place.
 #[test]
 fn a_cursor_steps_both_ways_as_over_the_list_of_a_map() {
     let (tree, map) = tree(300, 2);
@@ -219,7 +218,7 @@ fn a_cursor_steps_both_ways_as_over_the_list_of_a_map() {
     assert!(ends[0] > 100 && ends[1] > 100, "{ends:?}");
 }
 
-/// What is said of a tree with a byte that is another one: the damages, and how often nothing was.
+/// Results for trees with one changed byte: the errors, and how often there was none.
 #[derive(Debug, Default)]
 struct Said {
     damages: BTreeMap<String, u32>,
@@ -236,7 +235,7 @@ impl Said {
     }
 }
 
-/// A walk that trusts a length, a place or a kind panics here, or goes on as if nothing were wrong.
+/// A walk that trusts a length, position or kind would panic here, or continue silently.
 #[test]
 fn damaged_pages_are_errors_and_no_panics() {
     let (mut tree, map) = tree(60, 4);
@@ -279,11 +278,12 @@ fn damaged_pages_are_errors_and_no_panics() {
     ] {
         assert!(said.damages.contains_key(why), "{why}: {said:?}");
     }
-    // Bytes of values, and bytes that nothing uses.
+    // Bytes of values, and unused bytes.
     assert!(said.nothing > 1_000, "{said:?}");
 }
 
-/// A value would lack its last bytes, and a walk of no height would look for a leaf in any page.
+/// Otherwise a value would lack its last bytes, and a walk of height 0 would seek a leaf in any
+/// page.
 #[test]
 fn pages_that_are_too_short_and_heights_that_cannot_be_are_refused() {
     let (tree, map) = tree(60, 4);
@@ -317,7 +317,7 @@ fn why<T>(answer: Result<T>) -> String {
     }
 }
 
-/// Fails if a tree that has no end is walked to its end: that takes as long as its height allows.
+/// Fails if an endless tree is walked to its end: that takes as long as its height allows.
 #[test]
 fn a_node_below_itself_is_a_page_that_is_used_twice() {
     let mut page = vec![0; PAGE];
@@ -339,7 +339,7 @@ fn a_node_below_itself_is_a_page_that_is_used_twice() {
     assert_eq!(why(tree.pages()), "the tree uses the page twice");
 }
 
-/// Fails if the length of a value that is read is any that its entry says.
+/// Fails if a value's length is accepted as its entry states it.
 #[test]
 fn a_value_is_as_long_as_different_pages_can_hold() {
     let pages = |from: u32| (from..from + 32).flat_map(u32::to_le_bytes).collect();
