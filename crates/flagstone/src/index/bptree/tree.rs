@@ -12,7 +12,7 @@ use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
 
 layout! {
-    /// What a B+-tree keeps of itself in its metadata.
+    /// The tree's own metadata.
     pub tree_meta: 16 => {
         ROOT:        4, "the root";
         HEIGHT:      4, "levels; 1 if the root is a leaf";

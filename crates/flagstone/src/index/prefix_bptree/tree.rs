@@ -11,7 +11,7 @@ use crate::layout::{Layout, get, put};
 use crate::units::{Lpn, Nanos};
 
 layout! {
-    /// What a prefix B+-tree keeps of itself in its metadata.
+    /// The tree's own metadata.
     pub prefix_tree_meta: 16 => {
         ROOT:   4, "the root";
         HEIGHT: 4, "levels; 1 if the root is a leaf";
