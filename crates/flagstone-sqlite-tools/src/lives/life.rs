@@ -17,39 +17,39 @@ use std::time::{Duration, Instant};
 const PAGE: u64 = MEDIUM_PAGE_BYTES as u64;
 const MIB: u64 = 1 << 20;
 
-/// A kind of use.
+/// A way of living.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Life {
-    /// A database of a megabyte, updated row by row.
+    /// A database of a megabyte, changed row by row.
     Small,
-    /// A bulk load, most of which is then deleted.
+    /// A bulk load, of which most is deleted.
     Bulk,
-    /// One UPDATE of an indexed column in all rows.
+    /// One UPDATE of all rows, of an indexed column.
     Giant,
-    /// Tables and indexes that are created, altered and dropped.
+    /// Tables and indexes that come, change and go.
     Schema,
-    /// Rows that are copied from one database and to another.
+    /// Rows that come from another database and go to another one.
     Transfer,
-    /// A queue: rows are inserted at one end and deleted at the other.
+    /// Rows that are inserted at one end and deleted at the other.
     Queue,
-    /// A time series whose oldest rows are deleted.
+    /// A time series of which old rows go.
     Series,
-    /// A service of four threads that read and write.
+    /// Four threads that write and read.
     Service,
-    /// A file that is opened, changed and closed again and again.
+    /// A file that is opened, changed and closed, day by day.
     Daily,
-    /// A disk on which a file system is made, filled, emptied and trimmed.
+    /// A disk: a file system is made, filled, emptied and trimmed.
     Disk,
 }
 
-/// What keeps the data of a life.
+/// How a life is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Keeping {
-    /// SQLite with its write-ahead log.
+    /// SQLite, with its log.
     Wal,
-    /// A Flagstone store.
+    /// In a store.
     Store,
-    /// SQLite with a rollback journal, as a control.
+    /// SQLite, with a rollback journal: a control.
     Journal,
 }
 
