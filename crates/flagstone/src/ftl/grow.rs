@@ -139,6 +139,7 @@ impl Ftl {
         let blank = Block {
             state: BlockState::Free,
             stale: true,
+            left: false,
             failing: false,
             live: 0,
             pins: 0,

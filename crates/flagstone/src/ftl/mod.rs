@@ -232,6 +232,8 @@ struct Block {
     state: BlockState,
     /// Must be erased before it is written.
     stale: bool,
+    /// Released by the mount with pages in it, and not erased since: see [`scrub`].
+    left: bool,
     /// A program in it failed: it is retired once its live pages are elsewhere.
     failing: bool,
     live: u16,

@@ -139,6 +139,7 @@ impl Ftl {
                 Block {
                     state: BlockState::Free,
                     stale: true,
+                    left: false,
                     failing: false,
                     live: 0,
                     pins: 0
@@ -429,6 +430,7 @@ impl Ftl {
         if block.state == BlockState::Full {
             self.victims.remove(id, 0);
             block.state = BlockState::Free;
+            block.left = true;
         }
     }
 

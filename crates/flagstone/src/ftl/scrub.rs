@@ -265,11 +265,11 @@ impl Ftl {
         }
     }
 
-    /// Whether a free block has pages from before the last restart. Nobody needs them, but the next
-    /// restart reads them.
+    /// Whether a block is free and has pages from before the last restart that nobody needs, but
+    /// that the next restart reads.
     fn holds_leftovers(&self, block: Pbn) -> bool {
-        let Block { state, stale, .. } = self.blocks[block.index()];
-        state == BlockState::Free && stale
+        let Block { state, left, .. } = self.blocks[block.index()];
+        state == BlockState::Free && left
     }
 
     fn is_log(&self, block: Pbn) -> bool {

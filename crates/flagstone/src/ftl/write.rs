@@ -377,7 +377,8 @@ impl Ftl {
                 self.erases[block.index()] += 1;
                 self.erases_total += 1;
                 self.erased_until = self.erased_until.max(done);
-                self.blocks[block.index()].stale = false;
+                let erased = &mut self.blocks[block.index()];
+                (erased.stale, erased.left) = (false, false);
                 let plane = self.geometry.plane_of(block);
                 self.horizon.forgets((block, plane), self.seq, done);
                 Ok(Some(done))
