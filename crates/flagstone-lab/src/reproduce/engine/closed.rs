@@ -396,7 +396,7 @@ mod tests {
             kept[collection] > padded[collection],
             "{kept:?}, {padded:?}"
         );
-        // Nobody else has such a log.
+        // Other stacks ignore the key.
         assert_eq!(
             run("cfc-ex", &keys("log_kept = true")),
             run("cfc-ex", &keys(""))
