@@ -127,6 +127,7 @@ def reproduce(
     names: Names = "all",
     *,
     full: bool = False,
+    seeds: int | None = None,
     jobs: int | None = None,
     out: Path = "reproduction",
     experiment: Path | None = None,
@@ -137,6 +138,8 @@ def reproduce(
 
     `names` are papers (`"lighttx"`), figures (`"lighttx.fig7"`), claims, or all. Results are kept
     below `out`, and a call that was stopped goes on from there. The report is `out`/index.html.
+    With `seeds` each run is made with so many seeds, and a claim that only some of them have is a
+    tie.
 
     >>> import flagstone, tempfile
     >>> claims = flagstone.reproduce("sal.fig3.worst", out=tempfile.mkdtemp())
