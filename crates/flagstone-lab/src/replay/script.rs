@@ -2,7 +2,7 @@
 //! trace or from a generator.
 
 use crate::trace::{Op, Trace};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use thiserror::Error;
 
 /// One transaction: ranges into the pages of its [`Script`].
@@ -75,17 +75,11 @@ impl Script {
         for (at, event) in trace.events.iter().enumerate() {
             events[event.transaction as usize].push(at);
         }
-        // For each page, the number of the last list of pages that contains it.
-        let mut listed: Vec<u32> = Vec::new();
-        let mut list = 0_u32;
         for own in events.iter().filter(|own| !own.is_empty()) {
             let aborted = own.iter().any(|&at| trace.events[at].op == Op::Abort);
-            let mut pages = |op: Op| {
-                list = list.wrapping_add(1);
-                if list == 0 {
-                    listed.fill(0);
-                    list = 1;
-                }
+            let pages = |op: Op| {
+                // Page numbers may be far apart: a table of all of them could be gigabytes.
+                let mut seen = FxHashSet::default();
                 own.iter()
                     .map(|&at| &trace.events[at])
                     .filter(|event| event.op == op)
@@ -93,13 +87,7 @@ impl Script {
                         let first = event.page / shared_by * per_page;
                         first..first + per_page
                     })
-                    .filter(|&page| {
-                        let page = page as usize;
-                        if listed.len() <= page {
-                            listed.resize((page + 1).next_power_of_two(), 0);
-                        }
-                        std::mem::replace(&mut listed[page], list) != list
-                    })
+                    .filter(|page| seen.insert(*page))
                     .collect::<Vec<u32>>()
             };
             let (mut writes, mut trims) = (pages(Op::Write), pages(Op::Trim));
