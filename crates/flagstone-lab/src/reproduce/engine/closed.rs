@@ -30,8 +30,8 @@ pub struct ClosedRun {
     /// Pages that the workload has written before the run, with nothing else of what it does.
     #[serde(default)]
     history_pages: u64,
-    /// Whether each force of the log of the stack `wal` takes new pages, which come out of the
-    /// reserve, and no page is used again ([FlagCommit] §5.3 counts its space).
+    /// Whether the log of the stack `wal` uses no page again: what it writes comes out of the
+    /// reserve ([FlagCommit] §5.3 counts its space). With `log_padded` each force takes a page.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     log_kept: bool,
     /// What its transactions are like. `compare` has none of these keys: it plays a recording.
@@ -115,15 +115,10 @@ impl ClosedRun {
         let refused = |error: String| RunError::of("log_kept", error);
         let pages = setup.setup().capacity();
         let pages = pages.map_err(|error| refused(error.to_string()))?;
-        // A page that was forced is not written again, and checkpoints come as often as before.
-        let checkpoint_every = (setup.terms.log_pages / 4).to_string();
-        for (name, value) in [
-            ("log_padded", "true"),
-            ("checkpoint_every", &checkpoint_every),
-        ] {
-            if setup.settings.given().all(|(given, _)| given != name) {
-                setup.settings.set(name, value);
-            }
+        // Checkpoints come as often as in a log that is reused.
+        let name = "checkpoint_every";
+        if setup.settings.given().all(|(given, _)| given != name) {
+            setup.settings.set(name, setup.terms.log_pages / 4);
         }
         let filled = (f64::from(pages) * self.terms.fill).floor();
         let [of_history, of_run] = self.rooms_of_log();
@@ -378,7 +373,7 @@ mod tests {
                       ftl = { over_provision = 0.4, victims = \"greedy\" } }";
         let keys = |more: &str| format!("transactions = 2000\n{device}\n{more}");
         let reused = run("wal", &keys(""));
-        let kept = run("wal", &keys("log_kept = true"));
+        let kept = run("wal", &keys("log_kept = true\nlog_padded = true"));
         let filled = |run: &ClosedRun| {
             let setup = run.setup().unwrap();
             let pages = f64::from(setup.setup().capacity().unwrap());
