@@ -489,9 +489,10 @@ impl Flash for MediumFlash {
             self.take_block(block, false)?;
         } else if !self.take_block(block, true)? {
             self.prepare(offset, bytes)?;
-            // A growing store uses its blocks in ascending order.
+            // A growing store uses its blocks in ascending order. The pages of the next one are
+            // examined before they are zeroed.
             let next = Pbn(block.0 + 1);
-            if next.0 < self.geometry.blocks() && self.is_untouched(next)? {
+            if next.0 < self.geometry.blocks() && self.generation(next)? == NEVER {
                 self.medium().prepare_ahead(offset + bytes as u64, bytes);
             }
         }

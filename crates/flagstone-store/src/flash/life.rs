@@ -12,8 +12,8 @@
 
 use super::trouble::Trouble;
 use super::{
-    AT_REST, DAMAGED, DATA_BYTES, MARK_MAGIC, MediumFlash, NEVER, READING_MARK, geometry, mark,
-    mark_page, medium_bytes, sum, trailer,
+    AT_REST, DAMAGED, DATA_BYTES, MARK_MAGIC, MediumFlash, NEVER, geometry, mark, mark_page,
+    medium_bytes, sum, trailer,
 };
 use crate::encryption::sealed_mark;
 use crate::identity::Identity;
@@ -404,18 +404,6 @@ impl MediumFlash {
         self.medium().read_at(offset, &mut page).ok()?;
         let said = page_generation(&page, at.0, self.superblock.identity);
         said.filter(|&said| said < Identity::LEAST)
-    }
-
-    /// Whether a block never had a mark, not even a damaged one.
-    pub(super) fn is_untouched(&mut self, block: Pbn) -> Result<bool, FlashError> {
-        let place = self.mark_of(block);
-        let read = mark_at(self.medium(), place);
-        let bytes = match read {
-            // The first use of the block decides.
-            Err(error) if self.places.forgives(READING_MARK, &error) => return Ok(false),
-            read => read.map_err(|error| self.fails(READING_MARK, error))?,
-        };
-        Ok(bytes == [0; mark::SIZE] && self.places.state().kept(place).is_none())
     }
 
     /// Prepares a range of the medium that will be written piece by piece.
