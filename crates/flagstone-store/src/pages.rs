@@ -264,7 +264,8 @@ impl PageStore {
     /// Starts a transaction.
     ///
     /// # Errors
-    /// The store is read-only, or the protocol's maximum number of transactions is live.
+    /// The store is read-only, the protocol's maximum number of transactions is live, or the
+    /// medium has no room for a step of a collection that was under way.
     pub fn begin(&mut self) -> Result<TxId, StoreError> {
         self.may_write_now()?;
         let begun = self.device.begin(self.now);

@@ -45,7 +45,15 @@ fn step(
     pages: &Pages,
 ) -> Result<Pages, (StoreError, Option<Pages>)> {
     let mut after = pages.clone();
-    let tx = store.begin().map_err(|error| (error, None))?;
+    let tx = match store.begin() {
+        Ok(tx) => tx,
+        // It carries out a step of a collection.
+        Err(StoreError::Full(why)) => {
+            assert!(why.contains("os error"), "{why}");
+            return Ok(pages.clone());
+        }
+        Err(error) => return Err((error, None)),
+    };
     for _ in 0..=dice.below(6) {
         let (at, byte) = (dice.below(range) as u32, dice.below(250) as u8 + 1);
         let data = vec![byte; dice.below(4032) as usize + 1];
@@ -256,7 +264,7 @@ fn fail_each(fault: Fault, every: usize, is_stale: bool, picks: impl Fn(Call) ->
 fn nothing_acknowledged_is_lost_whichever_call_of_the_medium_fails() {
     // FLAGSTONE_STORE_FAULTS=all fails every call and takes 20 seconds.
     let all = std::env::var("FLAGSTONE_STORE_FAULTS").is_ok_and(|which| which == "all");
-    let every = if all { [1, 5, 3] } else { [5, 8, 8] };
+    let every = if all { [1, 1, 3] } else { [5, 8, 8] };
     for (fault, every) in [Fault::Error, Fault::NoRoom, Fault::Gone]
         .into_iter()
         .zip(every)
