@@ -6,7 +6,13 @@ use std::path::{Path, PathBuf};
 
 fn main() {
     let mut files = Vec::new();
-    for folder in ["src", "../flagstone/src"] {
+    for folder in [
+        "src",
+        "../flagstone/src",
+        "../flagstone-host/src",
+        "../flagstone-btree/src",
+        "../flagstone-index/src",
+    ] {
         println!("cargo::rerun-if-changed={folder}");
         collect(Path::new(folder), &mut files);
     }

@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    flagstone::fuzzing::flash(bytes);
+    flagstone_host::fuzzing::flash(bytes);
 });

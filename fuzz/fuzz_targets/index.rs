@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    flagstone::fuzzing::index(bytes);
+    flagstone_index::fuzzing::index(bytes);
 });

@@ -3,4 +3,5 @@
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     flagstone::fuzzing::log(bytes);
+    flagstone_host::fuzzing::log(bytes);
 });

@@ -11,8 +11,8 @@
 //! what was committed.
 
 use flagstone::commit::Options;
-use flagstone::host::Stack;
 use flagstone::settings::Settings;
+use flagstone_host::Stack;
 use flagstone_lab::closed::{Closed, Terms};
 use flagstone_lab::device::DeviceSpec;
 use flagstone_lab::tpcc::Scale;

@@ -15,10 +15,10 @@
 //! pages; `--memory` sets it.
 
 use flagstone::commit::{Device, Kind, Options};
-use flagstone::index::{
+use flagstone::units::Nanos;
+use flagstone_index::{
     BackingStore, DeviceStore, Index, IndexError, IndexKind, MemStore, Settings,
 };
-use flagstone::units::Nanos;
 use flagstone_lab::device::DeviceSpec;
 use flagstone_lab::stopwatch::Stopwatch;
 use serde::Serialize;

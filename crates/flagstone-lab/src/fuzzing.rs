@@ -20,8 +20,8 @@ use crate::trace::input::ImportError;
 use crate::trace::{Trace, bpftrace, csv, file, waldump};
 use crate::workload::{Pattern, WorkloadError};
 use flagstone::commit::Kind;
-use flagstone::fuzzing::sample;
-use flagstone::host::Stack;
+use flagstone_host::Stack;
+use flagstone_host::fuzzing::sample;
 use std::collections::BTreeMap;
 use std::io::Write;
 

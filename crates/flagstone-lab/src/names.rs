@@ -2,8 +2,8 @@
 //! valid ones. For fields: `#[serde(with = "crate::names")]`.
 
 use crate::nearest::no_such;
-use flagstone::buffer::PolicyKind;
-use flagstone::host::Granularity;
+use flagstone_host::Granularity;
+use flagstone_host::buffer::PolicyKind;
 use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serializer};

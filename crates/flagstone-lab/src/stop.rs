@@ -105,8 +105,8 @@ mod tests {
     use crate::tpcc::pages::{Pages, PagesOptions};
     use crate::workload::{Pattern, Workload};
     use flagstone::commit::{Kind, Options};
-    use flagstone::host::Stack;
-    use flagstone::index::{IndexKind, Settings};
+    use flagstone_host::Stack;
+    use flagstone_index::{IndexKind, Settings};
     use rayon::prelude::*;
     use std::sync::atomic::AtomicU64;
     use std::time::{Duration, Instant};
@@ -191,7 +191,7 @@ mod tests {
             load: None,
             place: Place::File {
                 path: path.clone(),
-                options: flagstone_store::FileOptions {
+                options: flagstone_index::FileOptions {
                     direct: false,
                     ..Default::default()
                 },

@@ -1,7 +1,6 @@
 //! Exceptions: those of `flagstone.errors`, with the messages that the program prints.
 
-use flagstone::index::IndexError;
-use flagstone_store::StoreError as Refusal;
+use flagstone_store::{StoreError as Refusal, TreeError};
 use flagstone_terminal::Failure;
 use pyo3::prelude::*;
 use std::any::Any;
@@ -47,11 +46,11 @@ pub(crate) fn store_error(error: Refusal) -> PyErr {
         Refusal::Options(_) | Refusal::NoTable(_) | Refusal::ReadOnly | Refusal::Nested => {
             UsageError::new_err(why)
         }
-        Refusal::Index(IndexError::TooLong { .. }) => UsageError::new_err(why),
+        Refusal::Tree(TreeError::TooLong { .. }) => UsageError::new_err(why),
         Refusal::Key(_) => WrongKeyError::new_err(why),
         Refusal::InUse { .. } => InUseError::new_err(why),
         Refusal::Damaged(_) | Refusal::NotAStore(_) => DamagedError::new_err(why),
-        Refusal::Full(_) | Refusal::Index(IndexError::Full { .. }) => FullError::new_err(why),
+        Refusal::Full(_) | Refusal::Tree(TreeError::Full { .. }) => FullError::new_err(why),
         _ => StoreError::new_err(why),
     };
     if let Some(number) = number {

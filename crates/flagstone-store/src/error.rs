@@ -2,7 +2,7 @@
 
 use crate::tables::LostKeys;
 use flagstone::commit::DeviceError;
-use flagstone::index::IndexError;
+use flagstone_btree::TreeError;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ pub enum StoreError {
     Device(#[source] DeviceError),
     /// A table refuses the request, or one of its nodes is damaged.
     #[error(transparent)]
-    Index(IndexError),
+    Tree(TreeError),
     /// An operation on a table failed.
     #[error("table `{table}`{}: {error}", at_key(key.as_deref()))]
     Table {
@@ -121,9 +121,9 @@ impl<T> Doing<T> for io::Result<T> {
     }
 }
 
-impl From<IndexError> for StoreError {
-    fn from(error: IndexError) -> Self {
-        StoreError::Index(error)
+impl From<TreeError> for StoreError {
+    fn from(error: TreeError) -> Self {
+        StoreError::Tree(error)
     }
 }
 
@@ -166,7 +166,7 @@ impl StoreError {
         match self {
             StoreError::Damaged(_) | StoreError::Lost { .. } => true,
             StoreError::Device(error) => matches!(error, DeviceError::Unreadable(_)),
-            StoreError::Index(error) => matches!(error, IndexError::Damaged { .. }),
+            StoreError::Tree(error) => matches!(error, TreeError::Damaged { .. }),
             StoreError::Table { error, .. } => error.is_damage(),
             _ => false,
         }

@@ -28,7 +28,6 @@ mod aligned;
 mod chunks;
 mod encryption;
 mod error;
-mod file;
 mod flash;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -44,14 +43,13 @@ mod superblock;
 pub mod tables;
 pub mod tools;
 mod volume;
-mod workers;
 
 pub use chunks::{Chunks, Cut, Pages, Version};
 pub use encryption::KeySource;
 #[cfg(feature = "encryption")]
 pub use encryption::{Key, rekey};
 pub use error::StoreError;
-pub use file::{FileOptions, FileStore, OpenError};
+pub use flagstone_btree::TreeError;
 #[doc(hidden)]
 pub use flash::{Glance, Shown};
 pub use flash::{MediumStats, page_sum};

@@ -1,9 +1,8 @@
 //! The stores, each with the settings that its documents recommend for a small cache.
 
 use anyhow::Result;
-use flagstone::index::{Index, IndexKind, Settings};
+use flagstone_index::{FileOptions, FileStore, Index, IndexKind, Settings};
 use flagstone::units::Nanos;
-use flagstone_store::{FileOptions, FileStore};
 use std::path::Path;
 
 /// The stores' names.

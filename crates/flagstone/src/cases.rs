@@ -1,19 +1,30 @@
-//! Test helper: recovery tables as data. A test copies the table of a protocol's header row by row,
+//! Recovery tables as data, for tests. A test copies the table of a protocol's header row by row,
 //! enumerates every combination of facts, and compares the code's verdicts with the table.
+//!
+//! ```
+//! use flagstone::cases::{Case, cases, prove};
+//!
+//! let table: [Case<i32, bool>; 2] = cases! { |n|
+//!     "negative": *n < 0 => false;
+//!     "other": *n >= 0 => true;
+//! };
+//! prove(&table, &[-1, 0, 1], |n| *n >= 0);
+//! ```
 
 use std::fmt::Debug;
 
 /// A row of a recovery table.
-pub(crate) struct Case<F, V> {
+pub struct Case<F, V> {
     /// The row's code in the header, one letter after an `@`.
-    pub(crate) row: &'static str,
+    pub row: &'static str,
     /// Whether the row applies to these facts.
-    pub(crate) holds: fn(&F) -> bool,
+    pub holds: fn(&F) -> bool,
     /// The row's verdict for these facts.
-    pub(crate) verdict: fn(&F) -> V,
+    pub verdict: fn(&F) -> V,
 }
 
 /// A recovery table: each row has a code, a condition on the facts, and a verdict.
+#[macro_export]
 macro_rules! cases {
     (|$facts:ident| $($row:literal: $holds:expr => $verdict:expr;)+) => {
         [$($crate::cases::Case {
@@ -26,13 +37,13 @@ macro_rules! cases {
         }),+]
     };
 }
-pub(crate) use cases;
+pub use cases;
 
 /// The row that applies to some facts, and its verdict.
 ///
 /// # Panics
 /// No row applies, or more than one.
-pub(crate) fn look_up<F: Debug, V>(table: &[Case<F, V>], facts: &F) -> (&'static str, V) {
+pub fn look_up<F: Debug, V>(table: &[Case<F, V>], facts: &F) -> (&'static str, V) {
     let mut rows = table.iter().filter(|case| (case.holds)(facts));
     let case = rows.next();
     let case = case.unwrap_or_else(|| panic!("no row of the table is about {facts:?}"));
@@ -44,7 +55,10 @@ pub(crate) fn look_up<F: Debug, V>(table: &[Case<F, V>], facts: &F) -> (&'static
 
 /// Compares code with a table: exactly one row applies to each combination, every row applies to
 /// one, and the verdicts are equal.
-pub(crate) fn prove<F: Debug, V: Debug + PartialEq>(
+///
+/// # Panics
+/// Code and table differ, or a row applies to no combination.
+pub fn prove<F: Debug, V: Debug + PartialEq>(
     table: &[Case<F, V>],
     all: &[F],
     mut code: impl FnMut(&F) -> V,
@@ -62,7 +76,10 @@ pub(crate) fn prove<F: Debug, V: Debug + PartialEq>(
 }
 
 /// Compares the rows that code names with a table: code must name the row that applies.
-pub(crate) fn prove_rows<F: Debug, V>(
+///
+/// # Panics
+/// Code names another row.
+pub fn prove_rows<F: Debug, V>(
     table: &[Case<F, V>],
     all: &[F],
     mut named: impl FnMut(&F) -> &'static str,
@@ -74,7 +91,10 @@ pub(crate) fn prove_rows<F: Debug, V>(
 
 /// The rows in which code with a mistake differs from a table. A control: if there are none, the
 /// table proves nothing.
-pub(crate) fn rows_that_differ<F: Debug, V: Debug + PartialEq>(
+///
+/// # Panics
+/// No row applies to a combination, or more than one.
+pub fn rows_that_differ<F: Debug, V: Debug + PartialEq>(
     table: &[Case<F, V>],
     all: &[F],
     mut code: impl FnMut(&F) -> V,
@@ -90,6 +110,7 @@ pub(crate) fn rows_that_differ<F: Debug, V: Debug + PartialEq>(
     rows
 }
 
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,4 +1,12 @@
-//! Pseudo-random numbers from a seed (splitmix64).
+//! Pseudo-random numbers from a seed (splitmix64): the same in every run and on every machine.
+//!
+//! ```
+//! use flagstone::dice::Dice;
+//!
+//! let (mut one, mut again) = (Dice(7), Dice(7));
+//! assert_eq!(one.next(), again.next());
+//! assert!(one.below(6) < 6);
+//! ```
 
 /// The increment of the seed.
 pub(crate) const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -12,31 +20,36 @@ pub(crate) fn mix(mut x: u64) -> u64 {
 
 /// A stream of numbers.
 #[derive(Debug, Clone)]
-pub(crate) struct Dice(pub(crate) u64);
+pub struct Dice(
+    /// The seed, then the state.
+    pub u64,
+);
 
 impl Dice {
-    pub(crate) fn next(&mut self) -> u64 {
+    /// The next number.
+    #[allow(clippy::should_implement_trait)] // The stream has no end.
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(STEP);
         mix(self.0)
     }
-}
 
-#[cfg(test)]
-impl Dice {
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
+    /// A number below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 
-    pub(crate) fn pick(&mut self, n: u32) -> u32 {
+    /// A number below `n`.
+    pub fn pick(&mut self, n: u32) -> u32 {
         self.below(u64::from(n)) as u32
     }
 
-    pub(crate) fn one_in(&mut self, n: u32) -> bool {
+    /// `true` once in `n` times.
+    pub fn one_in(&mut self, n: u32) -> bool {
         self.pick(n) == 0
     }
 
-    /// Below `n`, small numbers more often.
-    pub(crate) fn skewed(&mut self, n: u32) -> u32 {
+    /// A number below `n`, small numbers more often.
+    pub fn skewed(&mut self, n: u32) -> u32 {
         let bound = self.pick(n) + 1;
         self.pick(bound)
     }

@@ -40,9 +40,10 @@
 //! | run transactions of pages on a commit protocol | [`commit::Device`], [`commit::Kind`] |
 //! | write a protocol of one's own | [`commit::Protocol`], and the example `own_protocol` |
 //! | run transactions of records that share pages | [`commit::RecordDevice`] |
-//! | buffer pages, and choose which to evict | [`buffer::Pool`] |
-//! | run a database with locks, a buffer, a log and recovery | [`host::Host`] |
-//! | look up records by key | [`index::IndexKind`], [`index::Index`] |
+//! | prove a recovery table row by row | [`cases`] |
+//! | run a database with locks, a buffer, a log and recovery | the crate `flagstone-host` |
+//! | look up records by key | the crate `flagstone-index` |
+//! | keep data in a file, on a block device or on raw NAND | the crate `flagstone-store` |
 //!
 //! The names that most programs need are in the [`prelude`]. The folder `examples` has three whole
 //! programs: `commit_and_cut`, `compare_two` and `own_protocol`.
@@ -56,10 +57,8 @@
 //! after it, and a test holds them to that.
 #![forbid(unsafe_code)]
 
-#[cfg(test)]
-mod cases;
-
-mod dice;
+pub mod dice;
+pub mod cases;
 pub mod units;
 pub mod layout;
 pub mod settings;
@@ -68,9 +67,6 @@ pub mod nand;
 pub mod ftl;
 pub mod page;
 pub mod commit;
-pub mod buffer;
-pub mod host;
-pub mod index;
 pub mod prelude;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -65,7 +65,7 @@ mod held {
 
 impl<M> Mistaken<M> {
     /// None.
-    pub(crate) const NONE: Mistaken<M> = Mistaken(held::nothing());
+    pub const NONE: Mistaken<M> = Mistaken(held::nothing());
 }
 
 impl<M: Copy + Eq> Mistaken<M> {
@@ -76,7 +76,7 @@ impl<M: Copy + Eq> Mistaken<M> {
     }
 
     /// The corresponding mistake of a lower layer.
-    pub(crate) fn and_then<N>(self, of: impl FnOnce(M) -> Option<N>) -> Mistaken<N> {
+    pub fn and_then<N>(self, of: impl FnOnce(M) -> Option<N>) -> Mistaken<N> {
         Mistaken(held::hold(held::made(self.0).and_then(of)))
     }
 }
@@ -103,6 +103,7 @@ impl<M: Copy + fmt::Debug> fmt::Debug for Mistaken<M> {
 }
 
 /// Declares an enum of mistakes with their command names, and `ALL` of them.
+#[macro_export]
 macro_rules! mistakes {
     ($(#[$about:meta])* pub enum $Mistake:ident {
         $($(#[$rule:meta])* $one:ident: $name:literal,)+
@@ -119,7 +120,7 @@ macro_rules! mistakes {
         }
     };
 }
-pub(crate) use mistakes;
+pub use mistakes;
 
 #[cfg(test)]
 mod tests {

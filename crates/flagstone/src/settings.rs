@@ -3,13 +3,13 @@
 //! so a new setting changes one file.
 //!
 //! ```
-//! use flagstone::index::IndexKind;
+//! use flagstone::commit::Kind;
 //! use flagstone::settings::Settings;
 //!
-//! let settings = Settings::new().with("memory", 64 * 1024);
-//! assert_eq!(settings.check(IndexKind::Linear.info()), Ok(()));
-//! let wrong = Settings::new().with("memmory", 1).check(IndexKind::Linear.info());
-//! assert!(wrong.is_err_and(|why| why.to_string().contains("no setting `memmory`")));
+//! let settings = Settings::new().with("log_heads", 2);
+//! assert_eq!(settings.check(Kind::Aw.info()), Ok(()));
+//! let wrong = Settings::new().with("log_hats", 2).check(Kind::Aw.info());
+//! assert!(wrong.is_err_and(|why| why.to_string().contains("no setting `log_hats`")));
 //! ```
 
 use std::fmt;
@@ -41,6 +41,7 @@ pub trait Configurable {
 
 /// Makes a description with fields `name` and `settings` an owner of settings. A second argument
 /// names settings common to all owners of this kind.
+#[macro_export]
 macro_rules! configurable {
     ($info:ty) => {
         $crate::settings::configurable!($info, &[]);
@@ -58,7 +59,7 @@ macro_rules! configurable {
         }
     };
 }
-pub(crate) use configurable;
+pub use configurable;
 
 /// For an enum with `NAMES`: displays a value by name, and parses it. The error for an unknown name
 /// lists the valid names.
@@ -88,6 +89,7 @@ pub(crate) use named;
 
 /// Declares a registry: an enum whose variants have descriptions (`INFO` of a module) and are found
 /// by the name in them.
+#[macro_export]
 macro_rules! registry {
     ($(#[$about:meta])* $Kind:ident: $Info:ty {
         $($(#[$doc:meta])* $variant:ident => $($module:ident)::+;)+
@@ -123,10 +125,11 @@ macro_rules! registry {
         }
     };
 }
-pub(crate) use registry;
+pub use registry;
 
 /// Declares settings as a table: names, defaults and descriptions. Settings that several owners
 /// share come first, as `..NAME;`.
+#[macro_export]
 macro_rules! settings {
     ($(..$shared:ident;)* $($name:ident: $default:literal, $what:literal;)*) => {
         &[
@@ -139,7 +142,7 @@ macro_rules! settings {
         ]
     };
 }
-pub(crate) use settings;
+pub use settings;
 
 /// A setting that its owner does not have, or an invalid value. The text lists what is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]

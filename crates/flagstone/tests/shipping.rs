@@ -1,5 +1,5 @@
 //! Mistakes made on purpose are in no build that ships: without the feature `mistakes` they take no
-//! room, and neither stores nor SQLite on them ask for the feature.
+//! room, and neither stores, their trees, nor SQLite on them ask for the feature.
 //!
 //! Cargo builds the library once for all crates of one command, with the features that any of them
 //! asks for. So `cargo test` builds it with the feature, for the lab, and
@@ -7,9 +7,10 @@
 //! features of the crates that ship.
 
 use flagstone::commit::{self, Options};
-use flagstone::host::{self, HostConfig};
-use flagstone::index;
 use flagstone::mistakes::{COMPILED, Mistaken};
+use flagstone_host::{self as host, HostConfig};
+use flagstone_index as index;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -50,18 +51,55 @@ fn table(krate: &str, header: &str) -> Vec<String> {
     lines.map(str::to_string).collect()
 }
 
+/// Crates of this project on which a crate is built, itself included.
+fn built_on(krate: &str) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    let mut next = vec![krate.to_string()];
+    while let Some(krate) = next.pop() {
+        let dependencies = table(&krate, "[dependencies]").into_iter();
+        let names = dependencies.filter_map(|line| Some(line.split_once(" = ")?.0.to_string()));
+        let own = names.filter(|name| name.starts_with("flagstone"));
+        if all.insert(krate) {
+            next.extend(own);
+        }
+    }
+    all
+}
+
+/// Whether a crate, or one that it is built on, asks for mistakes.
+fn asks(krate: &str) -> bool {
+    built_on(krate).iter().any(|krate| {
+        let mut lines = table(krate, "[dependencies]").into_iter();
+        lines.any(|line| line.contains("\"mistakes\""))
+    })
+}
+
 #[test]
 fn what_ships_asks_for_no_mistakes() {
     assert_eq!(table("flagstone", "[features]"), ["mistakes = []"]);
-    let asks = |krate: &str| {
-        let dependencies = table(krate, "[dependencies]");
-        assert!(!dependencies.is_empty(), "{krate} has none");
-        let mut lines = dependencies.iter();
-        lines.any(|line| line.contains("mistakes") || line.starts_with("flagstone-lab"))
-    };
-    for krate in ["flagstone-store", "flagstone-sqlite"] {
-        assert!(!asks(krate), "{krate}");
+    for krate in ["flagstone-host", "flagstone-index"] {
+        let features = table(krate, "[features]");
+        let default = features.iter().any(|line| line.starts_with("default"));
+        assert!(!default && !asks(krate), "{krate}");
     }
-    // The controls: the lab asks, and so does whoever depends on the lab.
-    assert!(asks("flagstone-lab") && asks("flagstone-cli"));
+    for krate in ["flagstone-btree", "flagstone-store", "flagstone-sqlite"] {
+        assert!(!asks(krate), "{krate}");
+        let all = built_on(krate);
+        let foreign = ["flagstone-host", "flagstone-index", "flagstone-lab"];
+        assert!(!foreign.iter().any(|name| all.contains(*name)), "{all:?}");
+    }
+    // The controls: the lab asks, and so does whoever depends on the lab. Of these the plugin of
+    // nbdkit, the Python package and the program that moves databases keep data as well.
+    for krate in [
+        "flagstone-lab",
+        "flagstone-cli",
+        "flagstone-nbd",
+        "flagstone-py",
+        "flagstone-sqlite-tools",
+    ] {
+        assert!(
+            asks(krate),
+            "{krate} ships without mistakes now: list it above"
+        );
+    }
 }

@@ -2,8 +2,8 @@
 
 use super::{Failure, device, named, note, progress_bar, protocols_of, say};
 use flagstone::commit::Kind;
-use flagstone::host::{HostError, Stack};
-use flagstone::index::IndexKind;
+use flagstone_host::{HostError, Stack};
+use flagstone_index::IndexKind;
 use flagstone_lab::campaign::{
     Below, CHUNK_CUTS, Campaign, Cuts, Detail, DeviceTraits, Faults, Findings, LongCampaign,
     Sabotage, Subject, Tally, suits, tell,

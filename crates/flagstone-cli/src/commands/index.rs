@@ -3,12 +3,11 @@
 use super::settings::{Given, Owner, as_json};
 use super::{Failure, device, named, plain_table, progress_bar, protocol_of, say, unknown};
 use flagstone::commit::{Kind, Options};
-use flagstone::index::{COMMON, IndexError, IndexInfo, IndexKind};
+use flagstone_index::{COMMON, FileOptions, IndexError, IndexInfo, IndexKind};
 use flagstone_lab::indexing::{
     Bench, BenchError, BenchOptions, IndexRecord, KeyChoice, KeyKind, KeyWorkload, LoadOrder,
     Place, WORKLOADS, WindowSpec,
 };
-use flagstone_store::FileOptions;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -322,7 +321,7 @@ fn list(json: bool) {
     ]);
     let mut settings = plain_table();
     settings.set_header(["index", "setting", "default", ""]);
-    let mut add = |index: &str, setting: &flagstone::index::Setting| {
+    let mut add = |index: &str, setting: &flagstone_index::Setting| {
         settings.add_row([index, setting.name, setting.default, setting.what]);
     };
     for setting in COMMON {

@@ -27,7 +27,7 @@ pub(crate) use flagstone_terminal::{Failure, say};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use comfy_table::{Table, presets};
 use flagstone::commit::Kind;
-use flagstone::host::Stack;
+use flagstone_host::Stack;
 use flagstone_lab::no_such;
 use flagstone_terminal::{
     NOT_DONE, excerpt, note, progress, progress_bar, share_bar, unless_closed,

@@ -2,10 +2,10 @@
 
 use super::settings::as_json;
 use super::{Failure, plain_table, say};
-use flagstone::buffer::PolicyKind;
 use flagstone::commit::{Info, Kind};
 use flagstone::ftl::header;
-use flagstone::host::{ManagerInfo, Stack};
+use flagstone_host::buffer::PolicyKind;
+use flagstone_host::{ManagerInfo, Stack};
 use serde_json::json;
 use std::process::ExitCode;
 

@@ -1,10 +1,10 @@
 //! `--set NAME=VALUE`: sets a setting by name, on every subject of the run that has it.
 
 use super::{Failure, unknown};
-use flagstone::buffer::PolicyKind;
 use flagstone::commit::Kind;
-use flagstone::host::Stack;
 use flagstone::settings::{Configurable, Setting, Settings};
+use flagstone_host::Stack;
+use flagstone_host::buffer::PolicyKind;
 use serde_json::{Value, json};
 
 /// The settings given by `--set`.

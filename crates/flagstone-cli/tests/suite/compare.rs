@@ -3,7 +3,7 @@
 
 use super::run::{Place, TINY, bad, good, says, words};
 use flagstone::commit::Kind;
-use flagstone::host::Stack;
+use flagstone_host::Stack;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -304,7 +304,7 @@ fn write(path: &Path, what: &impl Serialize) -> Result<(), LongError> {
 mod tests {
     use super::*;
     use flagstone::commit::Kind;
-    use flagstone::host::Stack;
+    use flagstone_host::Stack;
 
     fn campaign(cuts: u64) -> LongCampaign {
         LongCampaign {

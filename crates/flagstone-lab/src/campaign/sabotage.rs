@@ -5,11 +5,11 @@ use super::scene::Stack as Stacked;
 use super::{Below, Subject};
 use flagstone::commit::{Kind, Mistake};
 use flagstone::forward_flash;
-use flagstone::host::{self, Stack};
-use flagstone::index;
 use flagstone::mistakes::Mistaken;
 use flagstone::nand::{Flash, FlashError, Read};
 use flagstone::units::{Nanos, Pbn, Ppn};
+use flagstone_host::{self as host, Stack};
+use flagstone_index as index;
 
 /// The lie of the flash, or the mistake above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

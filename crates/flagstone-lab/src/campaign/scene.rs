@@ -10,14 +10,14 @@ use super::world::{Story, World, is_damage};
 use super::{BaseId, Below, Fall, Subject};
 use flagstone::commit::{Device, DeviceError, Kind, Options, RecordDevice};
 use flagstone::ftl::{Config, FtlError};
-use flagstone::host::{self, Host, HostConfig, HostError};
-use flagstone::index::{
-    BackingError, BackingStore, DeviceStore, HostStore, IndexError, Recoverable, Settings,
-};
 use flagstone::nand::{
     Ages, Aging, Cell, Chip, FaultPlan, Faulty, Geometry, Pairing, PowerCut, Shared, Timing, Tracer,
 };
 use flagstone::units::Nanos;
+use flagstone_host::{self as host, Host, HostConfig, HostError};
+use flagstone_index::{
+    BackingError, BackingStore, DeviceStore, HostStore, IndexError, Recoverable, Settings,
+};
 use std::sync::Arc;
 use thiserror::Error;
 

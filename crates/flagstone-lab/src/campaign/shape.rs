@@ -34,13 +34,13 @@
 //! Under indexes these numbers have stores that the keys fill, so that changes are refused.
 
 use super::Subject;
-use flagstone::buffer::PolicyKind;
 use flagstone::commit::Kind;
 use flagstone::ftl::{PairedPages, VictimPolicy};
-use flagstone::host::{Granularity, Stack};
 use flagstone::nand::Pairing;
 use flagstone::settings::Settings;
 use flagstone::units::Nanos;
+use flagstone_host::buffer::PolicyKind;
+use flagstone_host::{Granularity, Stack};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 

@@ -9,7 +9,7 @@ use super::sabotage::Sabotage;
 use super::scene::Scene;
 use crate::explain::{Remark, Story, Tale, Told, What, image};
 use flagstone::commit::{Kind, RecordKind};
-use flagstone::host::Stack;
+use flagstone_host::Stack;
 
 /// The level of detail of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

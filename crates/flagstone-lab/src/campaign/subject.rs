@@ -2,8 +2,8 @@
 //! on either of these below keys.
 
 use flagstone::commit::Kind;
-use flagstone::host::Stack;
-use flagstone::index::IndexKind;
+use flagstone_host::Stack;
+use flagstone_index::IndexKind;
 use std::fmt;
 
 /// The store of an index: a device or a database.

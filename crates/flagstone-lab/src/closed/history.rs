@@ -96,7 +96,7 @@ impl History {
     }
 
     /// Pages that a host with one write per page and transaction has learnt to keep
-    /// ([`HostConfig::kept`](flagstone::host::HostConfig)).
+    /// ([`HostConfig::kept`](flagstone_host::HostConfig)).
     pub fn kept(&self) -> Vec<Lpn> {
         self.kept.iter().copied().collect()
     }
@@ -230,7 +230,7 @@ fn asked_for(
 mod tests {
     use super::*;
     use crate::tpcc::pages::Verb;
-    use flagstone::host::Rid;
+    use flagstone_host::Rid;
 
     fn transaction(commits: bool, accesses: &[(Verb, u32)]) -> Transaction {
         let at = |page| Rid {

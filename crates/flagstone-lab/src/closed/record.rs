@@ -5,7 +5,7 @@ use crate::driver::{Counted, Load};
 use crate::occupied::Occupied;
 use crate::replay::{Causes, Erases, Latency, flash_by_cause, given};
 use flagstone::ftl::{Cause, Operation};
-use flagstone::host::{Host, HostStats, Why};
+use flagstone_host::{Host, HostStats, Why};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -15,8 +15,8 @@ use crate::driver::Source;
 use crate::replay::{ScriptError, page_ratio};
 use crate::tpcc::pages::{Access, PagesError, Transaction, Verb};
 use crate::trace::{Op, Trace};
-use flagstone::host::Rid;
 use flagstone::units::Lpn;
+use flagstone_host::Rid;
 
 /// Number of records per page that transactions use in turn.
 const RECORDS: u32 = 8;

@@ -3,9 +3,9 @@
 
 use crate::driver::Plan;
 use crate::replay;
-use flagstone::buffer::PolicyKind;
-use flagstone::host::{Granularity, HostConfig};
 use flagstone::units::Nanos;
+use flagstone_host::buffer::PolicyKind;
+use flagstone_host::{Granularity, HostConfig};
 use serde::{Deserialize, Serialize};
 
 /// How a closed loop is carried out. The fields are keys of experiment files, but two.

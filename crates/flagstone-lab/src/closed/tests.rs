@@ -7,9 +7,9 @@ use crate::tpcc::Scale;
 use crate::tpcc::pages::{self, Pages};
 use crate::workload::{Pattern, Workload};
 use flagstone::commit::Kind;
-use flagstone::host::Rid;
 use flagstone::nand::Cell;
 use flagstone::units::{Lpn, TxId};
+use flagstone_host::Rid;
 
 fn closed(stack: Stack) -> Closed {
     let mut device = DeviceSpec::load("small").expect("a preset");

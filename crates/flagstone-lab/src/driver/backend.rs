@@ -1,8 +1,8 @@
 //! The calls that a driver makes: those of [`Host`]. A page device implements them as well, and
 //! tests drive a database that makes mistakes.
 
-use flagstone::host::{Host, HostError, Rid, Step};
 use flagstone::units::{Lpn, Nanos, TxId};
+use flagstone_host::{Host, HostError, Rid, Step};
 
 /// A database or a device in virtual time, with the methods and the contract of [`Host`].
 #[allow(missing_docs, reason = "see Host")]

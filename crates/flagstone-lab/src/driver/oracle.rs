@@ -1,8 +1,8 @@
 //! Expected results of reads: locks order transactions, and each reads the last version committed
 //! before it, or its own.
 
-use flagstone::host::Rid;
 use flagstone::units::TxId;
+use flagstone_host::Rid;
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 

@@ -4,8 +4,8 @@
 use super::Backend;
 use crate::effort;
 use flagstone::commit::{Device, DeviceError};
-use flagstone::host::{HostError, Rid, Step};
 use flagstone::units::{Lpn, Nanos, TxId};
+use flagstone_host::{HostError, Rid, Step};
 use rustc_hash::FxHashMap;
 
 /// A device, and additional state of its transactions.

@@ -3,8 +3,8 @@
 use super::client::Client;
 use super::oracle::WrongRead;
 use crate::tpcc::pages::{Access, PagesError};
-use flagstone::host::{HostError, Why};
 use flagstone::units::Nanos;
+use flagstone_host::{HostError, Why};
 use std::collections::BTreeMap;
 use thiserror::Error;
 

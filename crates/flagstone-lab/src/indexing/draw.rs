@@ -2,7 +2,7 @@
 
 use super::keys::{KeyKind, Keys};
 use super::workload::{KeyChoice, KeyWorkload, Mix, WindowSpec};
-use flagstone::index::{IndexInfo, Key, Value, hash};
+use flagstone_index::{IndexInfo, Key, Value, hash};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 use rand_pcg::Pcg64Mcg;
@@ -203,7 +203,7 @@ impl Chooser {
 mod tests {
     use super::super::workload::BenchOptions;
     use super::*;
-    use flagstone::index::IndexKind;
+    use flagstone_index::IndexKind;
     use std::collections::BTreeSet;
 
     fn workload(name: &str, records: u64) -> KeyWorkload {

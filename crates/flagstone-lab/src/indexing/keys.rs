@@ -12,7 +12,7 @@
 //! used.
 
 use crate::names::{self, Named};
-use flagstone::index::Key;
+use flagstone_index::Key;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 use rand_pcg::Pcg64Mcg;

@@ -11,7 +11,7 @@
 //! One client makes one request after another. A wrong answer, such as a lost key, ends the run.
 //!
 //! ```
-//! use flagstone::index::{IndexKind, Settings};
+//! use flagstone_index::{IndexKind, Settings};
 //! use flagstone_lab::indexing::{Bench, BenchOptions, KeyWorkload, Place};
 //!
 //! let options = BenchOptions { records: 1_000, ..BenchOptions::default() };
@@ -42,10 +42,8 @@ pub use workload::{BenchOptions, KeyChoice, KeyWorkload, LoadOrder, Mix, WORKLOA
 
 use crate::stop;
 use crate::stopwatch::Stopwatch;
-use flagstone::index::{
-    BackingStore, Index, IndexError, IndexKind, Key, MemStore, Settings, Value,
-};
 use flagstone::units::Nanos;
+use flagstone_index::{BackingStore, Index, IndexError, IndexKind, Key, MemStore, Settings, Value};
 
 /// An index, its storage, and its workload.
 #[derive(Debug, Clone)]
@@ -122,7 +120,7 @@ impl Bench {
     /// Invalid settings, a full store, or an index that loses a key.
     pub fn run(&self, progress: &dyn Fn(u64, u64)) -> Result<IndexRecord, BenchError> {
         let info = self.index.info();
-        let value_bytes = self.settings.value_bytes(info);
+        let value_bytes = info.value_bytes(&self.settings);
         let value_bytes = value_bytes.map_err(|error| BenchError::Setup(error.to_string()))?;
         let scans = self.workload.windows.iter().any(|spec| spec.mix.scan > 0.0);
         if scans && !info.ordered {
@@ -225,7 +223,7 @@ impl Bench {
     /// minimum, which may exceed the setting.
     fn check_memory(&self) -> Result<(), BenchError> {
         let (info, page_bytes) = (self.index.info(), self.place.page_bytes());
-        let given = self.settings.memory(info);
+        let given = info.memory(&self.settings);
         let given = given.map_err(|error| BenchError::Setup(error.to_string()))?;
         let store = Box::new(MemStore::new(page_bytes, 1 << 16));
         let nothing = self.settings.clone().with("memory", 0);
@@ -383,7 +381,7 @@ mod tests {
     use super::*;
     use crate::device::DeviceSpec;
     use flagstone::commit::{Kind, Options};
-    use flagstone_store::FileOptions;
+    use flagstone_index::FileOptions;
 
     fn bench(workload: &str, records: u64) -> Bench {
         let options = BenchOptions {

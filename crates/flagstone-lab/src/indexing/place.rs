@@ -4,9 +4,8 @@
 
 use crate::device::DeviceSpec;
 use flagstone::commit::{Device, Kind, Options};
-use flagstone::index::{BackingStore, DeviceStore, MemStore};
 use flagstone::units::Nanos;
-use flagstone_store::{FileOptions, FileStore};
+use flagstone_index::{BackingStore, DeviceStore, FileOptions, FileStore, MemStore};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use super::{Bench, WindowSpec};
 use crate::replay::given;
 use flagstone::commit::Options;
-use flagstone::index::Index;
+use flagstone_index::Index;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

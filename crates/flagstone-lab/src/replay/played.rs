@@ -3,8 +3,8 @@
 use super::Script;
 use crate::driver::Source;
 use crate::tpcc::pages::{Access, PagesError, Transaction, Verb};
-use flagstone::host::Rid;
 use flagstone::units::Lpn;
+use flagstone_host::Rid;
 
 /// Deals the transactions of a [`Script`] in its order.
 #[derive(Debug, Clone)]

@@ -1,8 +1,8 @@
 //! Power-cut campaigns in small: every protocol holds, and every control fails.
 
 use flagstone::commit::{Kind, Mistake};
-use flagstone::host::Stack;
-use flagstone::index::{self, IndexKind};
+use flagstone_host::Stack;
+use flagstone_index::{self as index, IndexKind};
 use flagstone_lab::campaign::{
     Below, Campaign, Cuts, Detail, Faults, Findings, RunId, Sabotage, Subject, replay, tell,
 };

@@ -2,7 +2,7 @@
 
 use super::campaign::{campaign, campaign_on, holds};
 use flagstone::commit::Kind;
-use flagstone::host::Stack;
+use flagstone_host::Stack;
 use flagstone_lab::campaign::{
     Campaign, Cuts, DeviceTraits, Faults, RunId, Subject, replay, suits,
 };

@@ -2,7 +2,7 @@
 
 use super::campaign::{campaign_on, finds, holds};
 use flagstone::commit::Kind;
-use flagstone::host::{Mistake, Stack};
+use flagstone_host::{Mistake, Stack};
 use flagstone_lab::campaign::{Campaign, Cuts, Faults, Sabotage, Subject};
 
 /// Clients of a database; nothing goes wrong but cuts.

@@ -3,10 +3,10 @@
 //! the damage is neither too small nor too large.
 
 use flagstone::commit::{Device, Kind, Options};
-use flagstone::fuzzing::sample;
-use flagstone::host::Stack;
 use flagstone::nand::{Chip, Timing};
 use flagstone::units::Nanos;
+use flagstone_host::Stack;
+use flagstone_host::fuzzing::sample;
 use flagstone_lab::device;
 use flagstone_lab::fuzzing;
 use flagstone_lab::image::{self, Setup};

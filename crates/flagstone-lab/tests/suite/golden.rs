@@ -5,9 +5,9 @@
 use super::golden_files;
 use flagstone::commit::Kind;
 use flagstone::ftl::{FORMAT_VERSION, header};
-use flagstone::fuzzing::sample::{self, Records};
-use flagstone::host::Stack;
 use flagstone::nand::Contents;
+use flagstone_host::Stack;
+use flagstone_host::fuzzing::sample::{self, Records};
 use flagstone_lab::image;
 use std::fmt::Write;
 use std::fs;

@@ -3,7 +3,7 @@
 
 use super::campaign::{campaign_on, finds, holds};
 use flagstone::commit::Kind;
-use flagstone::host::Stack;
+use flagstone_host::Stack;
 use flagstone_lab::campaign::{Campaign, Cuts, Faults, RunId, Sabotage, Subject, replay};
 
 fn campaign(subject: Subject, variant: Option<&'static str>) -> Campaign {

@@ -286,7 +286,7 @@ pub fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 /// Reads bytes of a file. Bytes behind its end read as zeros.
-pub(crate) fn read_at(file: &File, offset: u64, into: &mut [u8]) -> io::Result<()> {
+fn read_at(file: &File, offset: u64, into: &mut [u8]) -> io::Result<()> {
     let mut read = 0;
     while read < into.len() {
         match file.read_at(&mut into[read..], offset + read as u64) {

@@ -36,7 +36,6 @@ mod memory;
 mod recorded;
 mod tight;
 
-pub(crate) use disk::read_at;
 pub use disk::{Disk, identity, is_named};
 pub use failing::{Call, Failing, Fault};
 pub use memory::Memory;

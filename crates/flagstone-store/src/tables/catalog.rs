@@ -3,10 +3,10 @@
 
 use crate::error::StoreError;
 use crate::shared::PageBytes;
-use flagstone::index::prefix_bptree::Root;
 use flagstone::layout;
 use flagstone::layout::{Layout, get, put};
 use flagstone::units::Lpn;
+use flagstone_btree::Root;
 
 layout! {
     /// The first page of a store that holds tables.

@@ -5,9 +5,8 @@ use super::space::Space;
 use crate::error::StoreError;
 use crate::pages::PageStore;
 use crate::shared::{Changes, PageBytes, Turn};
-use flagstone::index::prefix_bptree::{Images, Nodes};
-use flagstone::index::{BackingError, IndexError};
 use flagstone::units::{Lpn, Nanos};
+use flagstone_btree::{Images, Nodes, TreeError};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -26,8 +25,6 @@ pub(super) struct Changed {
     read: RefCell<FxHashMap<Lpn, PageBytes>>,
     pub(super) space: Space,
     layers: Vec<Layer>,
-    /// The failure of a lower layer, since errors of trees cannot carry it.
-    trouble: Option<StoreError>,
 }
 
 /// Undo data of a savepoint: earlier page contents, and a position in the log of free pages.
@@ -55,13 +52,7 @@ impl Changed {
             read: RefCell::default(),
             space,
             layers: Vec::new(),
-            trouble: None,
         }
-    }
-
-    /// The store error behind a tree's error.
-    pub(super) fn explain(&mut self, error: IndexError) -> StoreError {
-        self.trouble.take().unwrap_or(StoreError::Index(error))
     }
 
     /// Whether the transaction has changed pages.
@@ -104,7 +95,6 @@ impl Changed {
             }
             self.space.undo_to(layer.mark);
         }
-        self.trouble = None;
         self.push();
     }
 
@@ -150,20 +140,6 @@ impl Changed {
         read.insert(at, page.clone());
         Ok(page)
     }
-
-    /// The bytes of a page, for a tree.
-    fn fetch(&mut self, at: Lpn) -> Result<PageBytes, IndexError> {
-        let page = self.image(at);
-        self.tell(page)
-    }
-
-    fn tell<T>(&mut self, answer: Result<T, StoreError>) -> Result<T, IndexError> {
-        answer.map_err(|error| {
-            let why = error.to_string();
-            self.trouble = Some(error);
-            IndexError::Store(BackingError::Io(why))
-        })
-    }
 }
 
 impl Images for &Changed {
@@ -191,25 +167,27 @@ impl Images for &Changed {
 }
 
 impl Nodes for &mut Changed {
+    type Error = StoreError;
+
     fn page_bytes(&self) -> usize {
         PAGE
     }
 
-    fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos), IndexError> {
+    fn read(&mut self, now: Nanos, at: Lpn) -> Result<(&[u8], Nanos), StoreError> {
         if !self.own.contains_key(&at) {
-            self.fetch(at)?;
+            self.image(at)?;
             let page = self.read.get_mut().get(&at);
             return Ok((page.expect("it was fetched"), now));
         }
         if self.own[&at].is_none() {
-            self.fetch(at)?;
+            self.image(at)?;
         }
         let page = self.own[&at].as_ref();
         Ok((page.expect("it holds something, or fetching fails"), now))
     }
 
-    fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
-        let page = self.fetch(at)?;
+    fn change(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), StoreError> {
+        let page = self.image(at)?;
         self.note(at);
         // Shared copies stay unchanged: the first change makes a private copy.
         self.read.get_mut().remove(&at);
@@ -223,7 +201,7 @@ impl Nodes for &mut Changed {
         Ok((Arc::make_mut(own), now))
     }
 
-    fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), IndexError> {
+    fn fill(&mut self, now: Nanos, at: Lpn) -> Result<(&mut [u8], Nanos), StoreError> {
         self.set(at, Some(vec![0; PAGE].into()));
         let own = self.own.get_mut(&at).and_then(Option::as_mut);
         Ok((Arc::make_mut(own.expect("it was put there")), now))
@@ -234,28 +212,28 @@ impl Nodes for &mut Changed {
         now: Nanos,
         pages: &[Lpn],
         into: &mut [u8],
-    ) -> Result<Nanos, IndexError> {
+    ) -> Result<Nanos, StoreError> {
         for (&at, into) in pages.iter().zip(into.chunks_mut(PAGE)) {
-            let page = self.fetch(at)?;
+            let page = self.image(at)?;
             into.fill(0);
             into[..page.len()].copy_from_slice(&page);
         }
         Ok(now)
     }
 
-    fn write_past(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, IndexError> {
+    fn write_past(&mut self, now: Nanos, pages: &[(Lpn, &[u8])]) -> Result<Nanos, StoreError> {
         for &(at, bytes) in pages {
             self.set(at, Some(bytes.into()));
         }
         Ok(now)
     }
 
-    fn take(&mut self) -> Result<Lpn, IndexError> {
+    fn take(&mut self) -> Result<Lpn, StoreError> {
         let page = self.space.take();
         page.ok_or_else(|| self.full())
     }
 
-    fn give(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, IndexError> {
+    fn give(&mut self, now: Nanos, at: Lpn) -> Result<Nanos, StoreError> {
         self.space.give(at);
         self.set(at, None);
         Ok(now)
@@ -265,21 +243,19 @@ impl Nodes for &mut Changed {
         self.space.left()
     }
 
-    fn pass_over(&mut self, error: IndexError) -> Result<(), IndexError> {
-        let error = self.explain(error);
+    fn pass_over(&mut self, error: StoreError) -> Result<(), StoreError> {
         if error.is_damage() {
             return Ok(());
         }
-        self.tell(Err(error))
+        Err(error)
     }
 
-    fn full(&self) -> IndexError {
-        IndexError::Full {
-            pages: self.space.most(),
-        }
+    fn full(&self) -> StoreError {
+        let pages = self.space.most();
+        StoreError::Tree(TreeError::Full { pages })
     }
 
-    fn inspect(&mut self, at: Lpn) -> Result<Vec<u8>, IndexError> {
-        Ok(self.fetch(at)?.to_vec())
+    fn inspect(&mut self, at: Lpn) -> Result<Vec<u8>, StoreError> {
+        Ok(self.image(at)?.to_vec())
     }
 }

@@ -13,8 +13,7 @@ use super::store::Store;
 use super::write::WriteTx;
 use crate::error::StoreError;
 use crate::pages::LEISURE;
-use flagstone::index::prefix_bptree::{ByteTree, MergeFrom, Root};
-use flagstone::index::{IndexError, Result as IndexResult};
+use flagstone_btree::{ByteTree, MergeFrom, Root};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Approximate number of nodes that one transaction reads and of pages that it writes. A value
@@ -34,13 +33,13 @@ type Next<F> = (Option<String>, F);
 
 /// Runs one step in a tree from the given place, and subtracts its cost from the last argument.
 /// Returns where to continue; `None` at the end of the tree.
-type Part<F> = fn(&mut ByteTree<&mut Changed>, F, &mut usize) -> IndexResult<Option<F>>;
+type Part<F> = fn(&mut ByteTree<&mut Changed>, F, &mut usize) -> Result<Option<F>, StoreError>;
 
 fn merge(
     tree: &mut ByteTree<&mut Changed>,
     from: MergeFrom,
     left: &mut usize,
-) -> IndexResult<Option<MergeFrom>> {
+) -> Result<Option<MergeFrom>, StoreError> {
     tree.merge(from, left)
 }
 
@@ -48,9 +47,9 @@ fn lower(
     tree: &mut ByteTree<&mut Changed>,
     from: Vec<u8>,
     left: &mut usize,
-) -> IndexResult<Option<Vec<u8>>> {
+) -> Result<Option<Vec<u8>>, StoreError> {
     // A moved page is taken and the old one freed, so the end is constant during a step.
-    let end = tree.nodes().space.used();
+    let end = tree.nodes.space.used();
     tree.lower(end, &from, left)
 }
 
@@ -249,15 +248,12 @@ impl WriteTx {
         act: Part<F>,
     ) -> Result<(Root, Option<F>), StoreError> {
         let pages = self.changed_mut();
-        let mut tree = ByteTree::over(&mut *pages, root)?;
+        let mut tree = ByteTree::over(pages, root)?;
         let rest = act(&mut tree, from, left);
         let root = tree.root();
-        let rest = rest.map_err(|error: IndexError| {
-            let error = pages.explain(error);
-            match name {
-                Some(name) => in_table(name, None)(error),
-                None => error,
-            }
+        let rest = rest.map_err(|error| match name {
+            Some(name) => in_table(name, None)(error),
+            None => error,
         })?;
         Ok((root, rest))
     }

@@ -19,7 +19,7 @@ use super::read::{self, records};
 use super::store::{Inner, Writer};
 use super::write::{give_all, put_record};
 use crate::error::StoreError;
-use flagstone::index::prefix_bptree::{ByteTree, Felled, Root};
+use flagstone_btree::{ByteTree, Felled, Root};
 
 /// Maximum number of pages freed in one transaction.
 const STEP: usize = 512;
@@ -129,8 +129,6 @@ impl Inner {
                 has_lost: false,
             });
         }
-        let mut tree = ByteTree::over(&mut *changed, record.root)?;
-        let found = tree.fell(most, &is_gone);
-        found.map_err(|error| changed.explain(error))
+        ByteTree::over(changed, record.root)?.fell(most, &is_gone)
     }
 }

@@ -10,8 +10,8 @@ use super::store::Store;
 use super::table_mut::TableMut;
 use super::write::{WriteTx, give_all};
 use crate::error::StoreError;
-use flagstone::index::prefix_bptree::{ByteTree, Lost, Root};
 use flagstone::units::Lpn;
+use flagstone_btree::{ByteTree, Lost, Root};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -82,8 +82,7 @@ impl fmt::Display for LostKeys {
 
 /// The losses in a tree, in the order in which they are given up, and its pages.
 fn lost_of(changed: &mut Changed, root: Root) -> Result<(Vec<Lost>, Vec<Lpn>), StoreError> {
-    let found = ByteTree::over(&mut *changed, root)?.lost();
-    found.map_err(|error| changed.explain(error))
+    ByteTree::over(changed, root)?.lost()
 }
 
 fn keys_of(name: &str, kind: TableKind, lost: &[Lost]) -> Vec<LostKeys> {
@@ -105,8 +104,7 @@ pub(super) fn sweep(
 ) -> Result<Option<usize>, StoreError> {
     let mut used = BTreeSet::from([HEAD]);
     for root in roots {
-        let found = ByteTree::over(&mut *changed, root)?.pages();
-        match found.map_err(|error| changed.explain(error)) {
+        match ByteTree::over(&mut *changed, root)?.pages() {
             Ok(pages) => used.extend(pages),
             Err(error) if error.is_damage() => return Ok(None),
             Err(error) => return Err(error),
@@ -151,7 +149,7 @@ impl WriteTx {
         let mut tree = ByteTree::over(&mut *changed, record.root)?;
         let given_up = lost.iter().try_for_each(|lost| tree.give_up(lost));
         let root = tree.root();
-        given_up.map_err(|error| changed.explain(error))?;
+        given_up?;
         let keys = record.keys.filter(|_| lost.is_empty());
         Ok((
             Record {

@@ -6,7 +6,7 @@ use super::lost::LostKeys;
 use super::read::{Source, Table, Value, in_table};
 use crate::error::StoreError;
 use crate::shared::PageBytes;
-use flagstone::index::prefix_bptree::{Cursor, FoundValue};
+use flagstone_btree::{Cursor, FoundValue};
 use std::collections::VecDeque;
 use std::ops::{self, Bound, RangeBounds};
 

@@ -6,9 +6,8 @@ use super::range::{KeyRange, Range};
 use super::read::{SIDE_BY_SIDE, Source, Table, Value, in_table, shown, walk};
 use super::write::{WriteTx, empty_tree, free_tree};
 use crate::error::StoreError;
-use flagstone::index::IndexError;
-use flagstone::index::prefix_bptree::ByteTree;
 use flagstone::units::Nanos;
+use flagstone_btree::{ByteTree, TreeError};
 use std::sync::Arc;
 
 const ZERO: Nanos = Nanos::ZERO;
@@ -228,7 +227,7 @@ impl TableMut<'_> {
     ) -> Result<bool, StoreError> {
         let changed = self.tx.changed.as_mut().expect("the transaction lives");
         let tree = ByteTree::over(&mut *changed, self.record.root);
-        let mut tree = tree.map_err(|error| in_table(&self.name, Some(key))(error.into()))?;
+        let mut tree = tree.map_err(in_table(&self.name, Some(key)))?;
         let answer = tree.change(ZERO, place, value);
         let root = tree.root();
         match answer {
@@ -239,13 +238,10 @@ impl TableMut<'_> {
                 }
                 Ok(was)
             }
-            Err(error @ (IndexError::TooLong { .. } | IndexError::Full { .. })) => {
-                Err(in_table(&self.name, Some(key))(StoreError::Index(error)))
+            Err(StoreError::Tree(error @ (TreeError::TooLong { .. } | TreeError::Full { .. }))) => {
+                Err(in_table(&self.name, Some(key))(StoreError::Tree(error)))
             }
-            Err(error) => {
-                let error = changed.explain(error);
-                Err(self.spoil(error, Some(key)))
-            }
+            Err(error) => Err(self.spoil(error, Some(key))),
         }
     }
 

@@ -10,8 +10,8 @@ use super::table_mut::TableMut;
 use crate::error::StoreError;
 use crate::pages::PageStore;
 use crate::shared::{Changes, Ticket};
-use flagstone::index::prefix_bptree::{ByteTree, Felled, Nodes, Root, Walk, write_empty};
 use flagstone::units::{Lpn, Nanos};
+use flagstone_btree::{ByteTree, Felled, Nodes, Root, Walk, write_empty};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -512,7 +512,7 @@ pub(super) fn put_record(
     let mut tree = ByteTree::over(&mut *changed, catalog)?;
     let done = tree.change(ZERO, name.as_bytes(), bytes);
     let root = tree.root();
-    done.map_err(|error| in_table(name, None)(changed.explain(error)))?;
+    done.map_err(|error| in_table(name, None)(error))?;
     Ok(root)
 }
 
@@ -524,20 +524,16 @@ impl Drop for WriteTx {
 }
 
 /// Creates an empty tree.
-pub(super) fn empty_tree(pages: &mut Changed) -> Result<Root, StoreError> {
-    let mut nodes = &mut *pages;
-    let made = nodes.take().and_then(|at| {
-        write_empty(nodes.fill(ZERO, at)?.0);
-        Ok(Root { at, height: 1 })
-    });
-    made.map_err(|error| pages.explain(error))
+pub(super) fn empty_tree(mut pages: &mut Changed) -> Result<Root, StoreError> {
+    let at = pages.take()?;
+    write_empty(pages.fill(ZERO, at)?.0);
+    Ok(Root { at, height: 1 })
 }
 
 /// All reachable pages of a tree.
 fn pages_of(pages: &mut Changed, root: Root) -> Result<Felled, StoreError> {
     let mut tree = ByteTree::over(&mut *pages, root)?;
-    let used = tree.fell(usize::MAX, &|_| false);
-    let mut used = used.map_err(|error| pages.explain(error))?;
+    let mut used = tree.fell(usize::MAX, &|_| false)?;
     // Pages referenced by a damaged tree may be free.
     used.pages.retain(|&at| !pages.space.is_free(at));
     Ok(used)
@@ -546,8 +542,7 @@ fn pages_of(pages: &mut Changed, root: Root) -> Result<Felled, StoreError> {
 /// Frees pages.
 pub(super) fn give_all(mut pages: &mut Changed, used: Vec<Lpn>) -> Result<(), StoreError> {
     for at in used {
-        let given = pages.give(ZERO, at);
-        given.map_err(|error| pages.explain(error))?;
+        pages.give(ZERO, at)?;
     }
     Ok(())
 }

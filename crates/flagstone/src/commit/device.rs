@@ -191,7 +191,10 @@ impl Device {
     }
 
     /// Like [`Device::begin`], but may use the reserve of numbers: for work in progress.
-    pub(crate) fn begin_more(&mut self, now: Nanos) -> Result<TxId, DeviceError> {
+    ///
+    /// # Errors
+    /// The maximum number of transactions is live, or the power fails.
+    pub fn begin_more(&mut self, now: Nanos) -> Result<TxId, DeviceError> {
         if let Some(limit) = self.live_max()
             && self.live.len() as u32 >= limit
         {

@@ -81,8 +81,8 @@ pub use info::{Info, LOG_PER_HEAD};
 pub(crate) use options::LOG_HEADS;
 use options::{HEADS_MAX, Heads, heads};
 pub use options::{Mode, Options};
-pub use records::{MergedPage, Pending, RecordDevice, RecordInfo, RecordKind, RecordOptions};
-pub(crate) use records::{Mistake as RecordMistake, room_beside};
+pub use records::{MergedPage, Mistake as RecordMistake, Pending, RecordDevice, RecordInfo};
+pub use records::{RecordKind, RecordOptions, room_beside};
 pub use seal::{Mistake, seal_count};
 pub use show::{Field, Row, Ruling, Table, mapping};
 
@@ -281,9 +281,8 @@ impl From<Slot> for Found<'_> {
 /// A commit protocol.
 ///
 /// `examples/own_protocol.rs` has a protocol outside of this crate, in a hundred lines, and cuts
-/// the power under it. [`Device::open_with`] runs it. Databases
-/// ([`Host`](../host/struct.Host.html)) and the campaigns of the command line support only the
-/// protocols of [`Kind`].
+/// the power under it. [`Device::open_with`] runs it. Databases (`flagstone-host`) and the
+/// campaigns of the command line support only the protocols of [`Kind`].
 ///
 /// Before [`Device`] calls any of these methods, it has validated the arguments, made room for a
 /// few pages, and enforced the isolation that the protocol supports.
@@ -461,7 +460,7 @@ impl Recovered {
 ///
 /// # Errors
 /// It is in the upper half of its six-byte range.
-pub(crate) fn doubt_tx(last: TxId) -> Result<TxId, FtlError> {
+pub fn doubt_tx(last: TxId) -> Result<TxId, FtlError> {
     doubt_number("transaction", last.0, 48).map(TxId)
 }
 
@@ -469,7 +468,7 @@ pub(crate) fn doubt_tx(last: TxId) -> Result<TxId, FtlError> {
 ///
 /// # Errors
 /// Identifiers, or the write sequences that the transaction needs, are nearly used up.
-pub(crate) fn spare_numbers(ftl: &Ftl, last: TxId) -> Result<(), FtlError> {
+pub fn spare_numbers(ftl: &Ftl, last: TxId) -> Result<(), FtlError> {
     spare_number("transaction", last.0, 48)?;
     spare_number("write sequence", ftl.last_seq(), 48)
 }

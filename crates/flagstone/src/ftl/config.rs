@@ -105,7 +105,7 @@ impl Config {
     };
 
     /// Settings of a small device without spare room and refinements.
-    pub(crate) const fn small(logical_pages: u32, static_wear_gap: Option<u32>) -> Config {
+    pub const fn small(logical_pages: u32, static_wear_gap: Option<u32>) -> Config {
         Config {
             over_provision: 0.0,
             logical_pages: Some(logical_pages),

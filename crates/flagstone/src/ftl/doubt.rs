@@ -10,7 +10,7 @@ use crate::units::{Lpn, Pbn, Ppn};
 ///
 /// # Errors
 /// The counter is in the upper half of its range, which no device reaches.
-pub(crate) fn doubt_number(what: &str, number: u64, bits: u32) -> Result<u64, FtlError> {
+pub fn doubt_number(what: &str, number: u64, bits: u32) -> Result<u64, FtlError> {
     match number >> (bits - 1) {
         0 => Ok(number),
         _ => foreign(format!("it has {what} {number}, which no device comes to")),
@@ -23,7 +23,7 @@ pub(crate) fn doubt_number(what: &str, number: u64, bits: u32) -> Result<u64, Ft
 ///
 /// # Errors
 /// The counter is in the reserved part.
-pub(crate) fn spare_number(what: &str, number: u64, bits: u32) -> Result<(), FtlError> {
+pub fn spare_number(what: &str, number: u64, bits: u32) -> Result<(), FtlError> {
     let end = 1 << (bits - 1);
     match number < end - end / 16 {
         true => Ok(()),

@@ -581,7 +581,3 @@ impl Ftl {
         ))
     }
 }
-
-/// Bytes of the head of a root's part.
-#[cfg(test)]
-pub(crate) const PART_HEAD_BYTES: usize = root_part::SIZE;

@@ -64,7 +64,7 @@ mod wear;
 pub use checksum::sums;
 pub use closing::{VERDICT_BYTES, verdict};
 pub use config::{Config, ConfigError, Format, Mistake, Scrub};
-pub(crate) use doubt::{doubt_number, spare_number};
+pub use doubt::{doubt_number, spare_number};
 pub use horizon::{Damage, Scanned, statement};
 pub use mount::{LogPage, Mounted};
 pub use owner::{Owner, Relocation};
@@ -86,8 +86,6 @@ use closing::Closing;
 pub(crate) use collector::{collect, make_room};
 use horizon::Horizon;
 use meta::MetaArea;
-#[cfg(test)]
-pub(crate) use meta::PART_HEAD_BYTES;
 pub(crate) use meta::{root_contents, root_part};
 pub(crate) use moves::move_page;
 use pairs::Pairs;

@@ -53,8 +53,7 @@ mod faulty;
 mod aging;
 mod tracer;
 mod shared;
-#[cfg(test)]
-pub(crate) mod small;
+pub mod small;
 
 pub use aging::{Ages, Aging, Growth, PowerLaw, YEAR};
 pub use chip::{Chip, Damage};

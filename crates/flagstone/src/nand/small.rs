@@ -1,11 +1,11 @@
-//! Small chips for tests.
+//! Small chips for tests, and a chip whose programs a test observes.
 
 use super::{Cell, Chip, Cut, Flash, FlashError, Geometry, Pairing, PowerCut, Shared, Timing};
 use crate::forward_flash;
 use crate::units::{Nanos, Ppn};
 
 /// The geometry that tests derive theirs from.
-pub(crate) const GEOMETRY: Geometry = Geometry {
+pub const GEOMETRY: Geometry = Geometry {
     channels: 2,
     packages_per_channel: 1,
     planes_per_package: 1,
@@ -21,7 +21,7 @@ pub(crate) const GEOMETRY: Geometry = Geometry {
 };
 
 /// A few pages on two planes, with any program order.
-pub(crate) const TINY: Geometry = Geometry {
+pub const TINY: Geometry = Geometry {
     channels: 1,
     planes_per_package: 2,
     blocks_per_plane: 4,
@@ -32,33 +32,43 @@ pub(crate) const TINY: Geometry = Geometry {
     ..GEOMETRY
 };
 
-/// Dice of a cut after which nothing, or everything, in flight has landed.
-pub(crate) const NOTHING: u64 = 6;
-pub(crate) const EVERYTHING: u64 = 1;
+/// Dice of a cut after which nothing in flight has landed.
+pub const NOTHING: u64 = 6;
+/// Dice of a cut after which everything in flight has landed.
+pub const EVERYTHING: u64 = 1;
 
 /// A blank chip that keeps all spare bytes.
-pub(crate) fn chip(geometry: Geometry) -> Chip {
+pub fn chip(geometry: Geometry) -> Chip {
     Chip::new(geometry, Timing::default(), geometry.spare_bytes as usize)
 }
 
 /// A blank test chip whose power can fail.
-pub(crate) fn flash() -> Shared<PowerCut> {
+pub fn flash() -> Shared<PowerCut> {
     Shared::new(PowerCut::new(chip(GEOMETRY)))
 }
 
 /// A program as seen by [`Watched`]: when and where, the bytes, and when it will be done.
-pub(crate) struct Programmed<'a> {
-    pub(crate) now: Nanos,
-    pub(crate) at: Ppn,
-    pub(crate) data: &'a [u8],
-    pub(crate) spare: &'a [u8],
-    pub(crate) done: Nanos,
+#[derive(Debug)]
+pub struct Programmed<'a> {
+    /// The instant of the call.
+    pub now: Nanos,
+    /// The page.
+    pub at: Ppn,
+    /// Bytes of the page.
+    pub data: &'a [u8],
+    /// Bytes of the spare area.
+    pub spare: &'a [u8],
+    /// The instant at which the program ends.
+    pub done: Nanos,
 }
 
 /// A chip whose programs a test observes. The test decides which of them fail.
-pub(crate) struct Watched<C, F> {
-    pub(crate) chip: C,
-    pub(crate) fails: F,
+#[derive(Debug)]
+pub struct Watched<C, F> {
+    /// The chip.
+    pub chip: C,
+    /// Observes a program. Returns whether it fails.
+    pub fails: F,
 }
 
 impl<C: Flash, F: FnMut(&Programmed<'_>) -> bool + Send> Flash for Watched<C, F> {
@@ -88,7 +98,7 @@ impl<C: Flash, F: FnMut(&Programmed<'_>) -> bool + Send> Flash for Watched<C, F>
 
 /// Cuts the power now, unless it has failed already, and starts the device again. With `cut` it
 /// will fail once more. All state of the device in memory is lost.
-pub(crate) fn restart(flash: &mut Shared<PowerCut>, dice: u64, torn: bool, cut: Option<Cut>) {
+pub fn restart(flash: &mut Shared<PowerCut>, dice: u64, torn: bool, cut: Option<Cut>) {
     let chip = std::mem::replace(flash, self::flash())
         .take()
         .pull(dice, torn);

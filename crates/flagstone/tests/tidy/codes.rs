@@ -120,7 +120,11 @@ fn undefined(
 fn around(path: &Path) -> Vec<PathBuf> {
     let mut around = vec![path.to_path_buf()];
     for folder in path.ancestors().skip(1) {
-        if folder.ends_with("src") || folder.ends_with("tests") && folder.join("../src").exists() {
+        if folder.ends_with("src") {
+            around.push(folder.join("lib.rs"));
+            break;
+        }
+        if folder.ends_with("tests") && folder.join("../src").exists() {
             break;
         }
         around.extend([folder.join("mod.rs"), folder.with_extension("rs")]);
@@ -145,7 +149,8 @@ fn every_code_is_defined_where_it_is_used() {
     let defines = |module: &str, code: &str| {
         let is_module = |path: &Path| {
             let (file, folder) = (format!("{module}.rs"), format!("{module}/mod.rs"));
-            path.ends_with(file) || path.ends_with(folder)
+            let krate = format!("{}/src/lib.rs", module.replace('_', "-"));
+            path.ends_with(file) || path.ends_with(folder) || path.ends_with(krate)
         };
         all.iter()
             .any(|(path, codes)| is_module(path) && codes.contains(code))

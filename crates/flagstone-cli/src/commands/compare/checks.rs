@@ -4,8 +4,8 @@
 use super::Args;
 use crate::commands::{Failure, note};
 use flagstone::commit::Kind;
-use flagstone::host::Stack;
 use flagstone::settings::Settings;
+use flagstone_host::Stack;
 use flagstone_lab::closed::Closed;
 use flagstone_lab::replay::Setup;
 use std::cmp::Ordering;

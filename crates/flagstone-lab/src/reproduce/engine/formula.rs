@@ -1,7 +1,7 @@
 //! The engine without measurements: [SAL]'s formulas, for curves drawn beside measured ones.
 
 use super::{Outcome, RunError};
-use flagstone::index::sal::analysis::{
+use flagstone_index::sal::analysis::{
     UpdateCost, memory_bound, overflow, overflow_bound, record_overflow, unsplit_overflow,
 };
 use serde::{Deserialize, Serialize};

@@ -6,7 +6,7 @@ use super::{Outcome, RunError};
 use crate::effort;
 use crate::indexing::{Bench, BenchError, BenchOptions, IndexRecord, KeyWorkload, Place, Window};
 use flagstone::commit::{Kind, Options};
-use flagstone::index::{IndexKind, Settings};
+use flagstone_index::{IndexKind, Settings};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::collections::BTreeMap;

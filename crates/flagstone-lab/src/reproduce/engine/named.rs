@@ -3,10 +3,10 @@
 
 use super::RunError;
 use crate::nearest::no_such;
-use flagstone::buffer::PolicyKind;
 use flagstone::commit::Kind;
-use flagstone::host::Stack;
 use flagstone::settings::{Configurable, Settings};
+use flagstone_host::Stack;
+use flagstone_host::buffer::PolicyKind;
 use serde::de::value::Error;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor};
 use serde::forward_to_deserialize_any;

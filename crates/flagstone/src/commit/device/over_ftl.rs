@@ -54,7 +54,7 @@ macro_rules! over_ftl {
             }
 
             /// See [`Ftl::lend_reserve`].
-            pub(crate) fn lend_reserve(&mut self, lent: bool) {
+            pub fn lend_reserve(&mut self, lent: bool) {
                 self.ftl.lend_reserve(lent);
             }
 

@@ -31,7 +31,7 @@ pub struct MergedPage {
 
 /// Maximum bytes of an image that fits a page of a [`RecordDevice`] beside `entries` entries with
 /// `slots` pending records in total.
-pub(crate) fn room_beside(page_bytes: usize, entries: usize, slots: usize) -> usize {
+pub fn room_beside(page_bytes: usize, entries: usize, slots: usize) -> usize {
     page_bytes.saturating_sub(list_bytes(entries, slots, 0))
 }
 
@@ -100,10 +100,14 @@ impl RecordDevice {
         options: &RecordOptions,
         now: Nanos,
     ) -> Result<RecordDevice, DeviceError> {
-        RecordDevice::start(flash, kind, config, options, Mistaken::default(), now)
+        RecordDevice::open_mistaken(flash, kind, config, options, Mistaken::default(), now)
     }
 
-    pub(crate) fn start(
+    /// As [`RecordDevice::open`], with a mistake made on purpose.
+    ///
+    /// # Errors
+    /// As [`RecordDevice::open`].
+    pub fn open_mistaken(
         flash: Box<dyn Flash>,
         kind: RecordKind,
         config: Config,

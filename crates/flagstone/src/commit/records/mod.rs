@@ -84,7 +84,7 @@ mod recover;
 mod tests;
 mod versions;
 
-pub(crate) use device::room_beside;
+pub use device::room_beside;
 pub use device::{MergedPage, RecordDevice};
 pub(super) use format::{entry_head, is_list, read_tail, restored, spare};
 
@@ -234,7 +234,7 @@ pub struct Pending {
 /// Mistakes of a record-level device made on purpose by tests and campaigns, which must find a
 /// violation. The printed form makes some of them, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mistake {
+pub enum Mistake {
     /// D4: only pending records of a version count.
     PendingOnly,
     /// Flags are set before the pages are durable.

@@ -89,7 +89,7 @@ impl Bench {
     /// Opens the device without resolving transactions in doubt.
     fn open(&mut self) -> Result<(), DeviceError> {
         let (flash, config) = (Box::new(self.flash.clone()), Bench::config());
-        let device = RecordDevice::start(
+        let device = RecordDevice::open_mistaken(
             flash,
             self.kind,
             config,

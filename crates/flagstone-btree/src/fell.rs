@@ -1,0 +1,139 @@
+//! Frees a tree a few pages at a time, so that each step can be a transaction. A page is freed
+//! after all pages that only it references, so the rest of the tree stays reachable.
+//!
+//! Damaged pages are freed like others. Pages that only a damaged page referenced are not found.
+
+use super::byte_tree::{ByteTree, named_pages};
+use super::node::Kind;
+use super::nodes::Nodes;
+use flagstone::units::{Lpn, Nanos};
+use std::collections::BTreeSet;
+
+/// Pages of a tree that can be freed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Felled {
+    /// In an order in which they can be freed one by one.
+    pub pages: Vec<Lpn>,
+    /// Whether they are the complete rest of the tree.
+    pub is_all: bool,
+    /// Whether one of them is damaged, so that pages that only it referenced are missing here.
+    pub has_lost: bool,
+}
+
+/// State of one step.
+struct Axe<'a> {
+    is_gone: &'a dyn Fn(Lpn) -> bool,
+    most: usize,
+    taken: Vec<Lpn>,
+    is_taken: BTreeSet<Lpn>,
+    /// Visited nodes. A damaged tree may reach a node twice, or from itself.
+    seen: BTreeSet<Lpn>,
+    has_lost: bool,
+}
+
+impl Axe<'_> {
+    /// Takes a page unless it was freed. Returns whether it is taken or freed.
+    fn take(&mut self, at: Lpn) -> bool {
+        if (self.is_gone)(at) || self.is_taken.contains(&at) {
+            return true;
+        }
+        let has_room = self.taken.len() < self.most;
+        if has_room {
+            self.taken.push(at);
+            self.is_taken.insert(at);
+        }
+        has_room
+    }
+}
+
+impl<N: Nodes> ByteTree<N> {
+    /// At most `most` pages of the tree that can be freed next. `is_gone` tells which pages were
+    /// freed after earlier calls.
+    ///
+    /// # Errors
+    /// The pages cannot be accessed. Damage is skipped.
+    pub fn fell(&mut self, most: usize, is_gone: &dyn Fn(Lpn) -> bool) -> Result<Felled, N::Error> {
+        let mut axe = Axe {
+            is_gone,
+            most,
+            taken: Vec::new(),
+            is_taken: BTreeSet::new(),
+            seen: BTreeSet::new(),
+            has_lost: false,
+        };
+        let is_all = self.fell_below(self.root, self.height, &mut axe)?;
+        Ok(Felled {
+            pages: axe.taken,
+            is_all,
+            has_lost: axe.has_lost,
+        })
+    }
+
+    fn fell_below(&mut self, at: Lpn, height: u32, axe: &mut Axe<'_>) -> Result<bool, N::Error> {
+        if (axe.is_gone)(at) || !axe.seen.insert(at) {
+            return Ok(true);
+        }
+        let kind = if height > 1 { Kind::Inner } else { Kind::Leaf };
+        let node = match self.apart(Nanos::ZERO, at, kind) {
+            Ok((node, _)) => node,
+            Err(error) => {
+                self.nodes.pass_over(error)?;
+                axe.has_lost = true;
+                return Ok(axe.take(at));
+            }
+        };
+        let is_bare = match kind {
+            Kind::Inner => {
+                let mut children = (0..=node.entries.len()).map_while(|i| node.child(i));
+                children.try_fold(true, |all, child| match all {
+                    true => self.fell_below(child, height - 1, axe),
+                    false => Ok(false),
+                })?
+            }
+            Kind::Leaf => {
+                let mut values = node
+                    .entries
+                    .iter()
+                    .filter_map(|entry| entry.value().pages());
+                values.try_fold(true, |all, value| match all {
+                    true => self.fell_value(value, axe),
+                    false => Ok(false),
+                })?
+            }
+        };
+        Ok(is_bare && axe.take(at))
+    }
+
+    /// The pages of a large value, and then those that list them.
+    fn fell_value(
+        &mut self,
+        (bytes, named): (usize, Vec<Lpn>),
+        axe: &mut Axe<'_>,
+    ) -> Result<bool, N::Error> {
+        let (mut count, lists) = self.sizes.pages_of(bytes);
+        if lists == 0 {
+            return Ok(named.into_iter().all(|at| axe.take(at)));
+        }
+        for list in named {
+            let mut image = vec![0; self.sizes.page];
+            let here = count.min(self.sizes.page / 4);
+            count -= here;
+            if (axe.is_gone)(list) {
+                continue;
+            }
+            if let Err(error) = self.nodes.read_past(Nanos::ZERO, &[list], &mut image) {
+                self.nodes.pass_over(error)?;
+                axe.has_lost = true;
+                if !axe.take(list) {
+                    return Ok(false);
+                }
+                continue;
+            }
+            let mut pages = named_pages(&image).take(here);
+            if !pages.all(|at| axe.take(at)) || !axe.take(list) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

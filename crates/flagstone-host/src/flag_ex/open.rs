@@ -1,0 +1,108 @@
+//! Opens the device and the log. Transactions are in doubt until the log was read; after that the
+//! log's master is written.
+
+use super::super::HostError;
+use super::super::below::Below;
+use super::super::config::{HostConfig, ManagerInfo, Mistake};
+use super::super::log::{BUFFER_BYTES, CHECKPOINT_EVERY, LOG_PADDED, Log, LogPlace, LogSettings};
+use super::super::manager::Opened;
+use super::{FlagEx, checkpoint};
+use flagstone::commit::{Options, RecordDevice, RecordKind, RecordOptions};
+use flagstone::ftl::Config;
+use flagstone::nand::Flash;
+use flagstone::settings::{BadSetting, Setting, Settings};
+use flagstone::units::Nanos;
+
+pub(crate) const CFC_EX: ManagerInfo = ManagerInfo {
+    name: "cfc-ex",
+    settings: SETTINGS,
+    check: |settings| Chosen::of(RecordKind::CfcEx, settings).map(|_| ()),
+};
+
+pub(crate) const AFC_EX: ManagerInfo = ManagerInfo {
+    name: "afc-ex",
+    settings: SETTINGS,
+    check: |settings| Chosen::of(RecordKind::AfcEx, settings).map(|_| ()),
+};
+
+const SETTINGS: &[Setting] = &[BUFFER_BYTES, CHECKPOINT_EVERY, LOG_PADDED, MAX_C];
+
+const MAX_C: Setting = Setting {
+    name: "max_c",
+    default: "3",
+    what: "transactions that may have pending records in a page at once, 2 to 8",
+};
+
+/// The parsed settings.
+struct Chosen {
+    log: LogSettings,
+    max_c: u8,
+}
+
+impl Chosen {
+    fn of(kind: RecordKind, settings: &Settings) -> Result<Chosen, BadSetting> {
+        let mut infos = [&CFC_EX, &AFC_EX].into_iter();
+        let info = infos.find(|info| info.name == kind.info().name);
+        let info = info.expect("a manager for each kind of record device");
+        Ok(Chosen {
+            log: LogSettings::of(info, settings)?,
+            max_c: settings.number(info, MAX_C.name, 2, 8)?,
+        })
+    }
+}
+
+/// Minimum number of log pages.
+pub(crate) fn log_pages_min(
+    kind: RecordKind,
+    settings: &Settings,
+    page_bytes: usize,
+) -> Result<u32, BadSetting> {
+    let buffer = Chosen::of(kind, settings)?.log.buffer_bytes;
+    Ok(checkpoint::pages_min(buffer as u64, page_bytes))
+}
+
+/// Options of the record device.
+pub(crate) fn record_options(
+    kind: RecordKind,
+    settings: &Settings,
+) -> Result<RecordOptions, BadSetting> {
+    let mut options = RecordOptions::default();
+    options.max_c = Chosen::of(kind, settings)?.max_c;
+    Ok(options)
+}
+
+/// Starts the device and reads the log.
+pub(crate) fn open(
+    flash: Box<dyn Flash>,
+    kind: RecordKind,
+    device: Config,
+    options: &Options,
+    config: &HostConfig,
+    now: Nanos,
+) -> Result<Opened, HostError> {
+    let page_bytes = flash.geometry().page_bytes as usize;
+    let chosen = Chosen::of(kind, &config.settings)?;
+    let mut records = RecordOptions::default();
+    records.max_c = chosen.max_c;
+    records.as_published = options.as_published;
+    records.tells = options.tells;
+    let mistake = config.mistake.and_then(Mistake::of_device);
+    let device = RecordDevice::open_mistaken(flash, kind, device, &records, mistake, now)?;
+    let (last_tx, opened) = (device.last_tx(), device.recovered_at());
+    let buffer = chosen.log.buffer_bytes;
+    let needed = checkpoint::pages_min(buffer as u64, page_bytes);
+    let what = format!("with a buffer of {buffer} bytes");
+    let log = (config.log_pages, chosen.log);
+    let place = LogPlace::of(log, device.pages(), page_bytes, (needed, what))?;
+    let mut device = Below::records(device);
+    let (log, tape) = Log::open(&mut device, opened, place)?;
+    let flag_ex = FlagEx::new(log, (buffer, chosen.max_c), config.mistake, page_bytes);
+    Ok(Opened {
+        device,
+        manager: Box::new(flag_ex),
+        pages: place.first.0,
+        last_tx: tape.highest_tx().max(last_tx),
+        done: tape.done,
+        tape: Some(tape),
+    })
+}

@@ -1,0 +1,151 @@
+//! Every stack in small scenarios. The lab's campaigns have interleaved clients and power cuts.
+
+use super::small_host::{SmallHost, config, rid};
+use super::{HostConfig, Stack, Step, Why};
+use flagstone::commit::Kind;
+use flagstone::ftl::{Cause, Operation};
+
+#[test]
+fn a_page_is_dirty_if_it_was_changed_and_not_if_it_was_only_accessed_for_a_write() {
+    for stack in [Stack::Force(Kind::Cfc), Stack::Wal, Stack::CfcEx] {
+        let mut small = SmallHost::new(stack, config());
+        let tx = small.begin();
+        let is_dirty = |small: &mut SmallHost| {
+            let engine = &small.host().engine;
+            engine.check().unwrap();
+            engine.memory.pool.is_dirty(rid(3, 0).page)
+        };
+        if stack != Stack::Force(Kind::Cfc) {
+            small.write(tx, rid(3, 0), None);
+            assert!(!is_dirty(&mut small), "{stack}: nothing was deleted");
+        }
+        small.write(tx, rid(3, 0), Some(b"here"));
+        assert!(is_dirty(&mut small), "{stack}");
+        // A wrong mark is detected.
+        let pool = &mut small.host().engine.memory.pool;
+        pool.set_dirty(rid(3, 0).page, false);
+        assert!(small.host().engine.check().is_err(), "{stack}");
+    }
+}
+
+#[test]
+fn a_pool_full_of_pages_that_cannot_be_stolen_costs_the_youngest() {
+    let mut small = SmallHost::new(Stack::Force(Kind::Scc), config());
+    let (old, young) = (small.begin(), small.begin());
+    for page in 0..3 {
+        small.write(young, rid(page, 0), Some(b"young"));
+        small.write(old, rid(page + 10, 0), Some(b"old"));
+    }
+    let now = small.now;
+    let full = small.host().write(now, old, rid(19, 0), Some(b"more"));
+    let (victim, why) = (young, Why::PoolExhausted);
+    assert_eq!(full, Ok(Step::Abort { victim, why }));
+    small.abort(young);
+    small.write(old, rid(19, 0), Some(b"more"));
+    small.commit(old);
+    assert_eq!(small.contents().len(), 4);
+    assert_eq!(small.host().stats().pages_stolen, 0);
+    // With steal, no transaction is aborted.
+    let mut small = SmallHost::new(Stack::Force(Kind::Cfc), config());
+    let tx = small.begin();
+    for page in 0..10 {
+        small.write(tx, rid(page, 0), Some(b"much"));
+    }
+    assert_eq!(small.value(tx, rid(0, 0)), Some(b"much".to_vec()));
+    assert!(small.host().stats().pages_stolen >= 4);
+    small.abort(tx);
+    assert!(small.contents().is_empty());
+}
+
+#[test]
+fn who_waits_for_a_place_on_the_device_is_woken_when_it_is_free() {
+    let mut small = SmallHost::new(Stack::Force(Kind::Aw), config());
+    let (one, two) = (small.begin(), small.begin());
+    small.write(one, rid(0, 0), Some(b"one"));
+    small.write(two, rid(1, 0), Some(b"two"));
+    let now = small.now;
+    let Ok(Step::Done((), done)) = small.host().commit(now, one) else {
+        panic!("the place was free");
+    };
+    assert_eq!(small.host().commit(now, two), Ok(Step::Waits));
+    assert_eq!(
+        small.host().touch(now, two, rid(0, 0).page),
+        Ok(Step::Waits)
+    );
+    assert_eq!(small.host().deadline(), Some(done));
+    assert_eq!(small.host().acknowledged(done, false), Ok(Vec::new()));
+    assert_eq!(small.host().woken(), [two]);
+    small.now = done;
+    small.commit(two);
+    assert_eq!(small.contents().len(), 2);
+}
+
+#[test]
+fn pages_of_the_log_are_counted_as_log() {
+    for stack in [Stack::Wal, Stack::CfcEx, Stack::AfcEx] {
+        let mut small = SmallHost::new(stack, config());
+        for n in 0..70 {
+            if n == 10 {
+                small.host().reset_stats();
+            }
+            let tx = small.begin();
+            (0..2).for_each(|k| small.write(tx, rid((7 * n + k) % 20, 0), Some(b"one of many")));
+            small.commit(tx);
+        }
+        let host = small.host();
+        let (stats, flash) = (host.stats(), host.ftl().stats());
+        let programs = |cause| flash.count(Operation::Program, cause);
+        assert!(stats.log.pages_written > 50 && stats.pages_written > 20);
+        assert_eq!(programs(Cause::Log), stats.log.pages_written, "{stack}");
+        assert_eq!(programs(Cause::Host), stats.pages_written, "{stack}");
+        assert!(flash.count(Operation::Read, Cause::Host) > 0, "{stack}");
+    }
+}
+
+#[test]
+fn a_database_whose_numbers_are_near_their_end_takes_no_writes_and_can_be_read() {
+    for stack in Stack::all() {
+        let mut small = SmallHost::new(stack, config());
+        let tx = small.begin();
+        small.write(tx, rid(1, 0), Some(b"kept"));
+        small.commit(tx);
+        let last = &mut small.host().engine.memory.last_tx;
+        last.0 = (1 << 47) / 16 * 15 - 2;
+        let tx = small.begin();
+        small.write(tx, rid(1, 1), Some(b"last"));
+        let (now, next) = (small.now, small.begin());
+        let refused = small.host().write(now, next, rid(2, 0), Some(b"none"));
+        let why = refused.expect_err("it is spent").to_string();
+        assert!(why.contains("can be read"), "{stack}: {why}");
+        small.abort(next);
+        small.commit(tx);
+        small.restart(None);
+        let tx = small.begin();
+        assert_eq!(small.value(tx, rid(1, 0)).as_deref(), Some(&b"kept"[..]));
+        assert_eq!(small.value(tx, rid(1, 1)).as_deref(), Some(&b"last"[..]));
+    }
+}
+
+#[test]
+fn a_transaction_that_is_rolled_back_leaves_its_pages_on_flash_if_asked_to() {
+    for kind in [Kind::Scc, Kind::Bpcc, Kind::Cfc, Kind::Afc] {
+        let written = |flush: bool, steal: bool| {
+            let steal = Some(steal);
+            let config = HostConfig { steal, ..config() };
+            let config = config.with("flush_aborted", flush);
+            let mut small = SmallHost::new(Stack::Force(kind), config);
+            let tx = small.begin();
+            for page in 0..3 {
+                small.write(tx, rid(page, 0), Some(b"never"));
+            }
+            small.abort(tx);
+            let written = small.host().stats().pages_written;
+            let reader = small.begin();
+            assert_eq!(small.value(reader, rid(1, 0)), None, "{kind}");
+            written
+        };
+        assert_eq!(written(true, true), 3, "{kind}");
+        assert_eq!(written(false, true), 0, "{kind}: the default");
+        assert_eq!(written(true, false), 0, "{kind}: pages stay until commit");
+    }
+}

@@ -1,0 +1,96 @@
+//! Group commit: a commit may wait briefly for others, so that one log force serves several.
+//!
+//! The group is written at once if waiting gains nothing: when its records fill a log page, when no
+//! other transaction is running, or when the log is forced for another reason. At the latest it is
+//! written when its first member has waited for the maximum time. Until then its members hold their
+//! locks, and can be neither acknowledged nor rolled back. A checkpoint writes the group first: a
+//! transaction whose commit record is older than the checkpoint must not be in its table of live
+//! transactions.
+
+use super::super::log::{Log, Lsn};
+use super::super::manager::{Commit, Memory, Phase};
+use super::Wal;
+use flagstone::units::{Nanos, TxId};
+
+/// Commits that have been logged.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    /// Maximum wait of the first member.
+    wait: Nanos,
+    /// Transactions whose commit records are not durable yet, with their LSNs.
+    members: Vec<(TxId, Lsn)>,
+    /// When the first member's wait is over.
+    deadline: Option<Nanos>,
+    /// Transactions whose commit records are durable, with the instant, until a call fetches them.
+    told: Vec<(TxId, Nanos)>,
+}
+
+impl Group {
+    pub(super) fn new(wait: Nanos) -> Group {
+        Group {
+            wait,
+            ..Group::default()
+        }
+    }
+
+    /// Whether commits wait for each other.
+    pub(super) fn waits(&self) -> bool {
+        !self.members.is_empty()
+    }
+
+    /// Closes the group, if there is one. Returns the end of its records in the log.
+    pub(super) fn close(&mut self) -> Option<Lsn> {
+        self.deadline = None;
+        self.members.last().map(|&(_, last)| last + 1)
+    }
+
+    /// Marks the group as durable. Returns its members, and the LSNs of their commit records.
+    pub(super) fn tell(&mut self, done: Nanos) -> Vec<(TxId, Lsn)> {
+        let members = std::mem::take(&mut self.members);
+        for &(tx, _) in &members {
+            self.told.push((tx, done));
+        }
+        members
+    }
+
+    /// When the last member is durable. It then need not be reported.
+    pub(super) fn told_last(&mut self) -> Nanos {
+        self.told.pop().expect("it was the last").1
+    }
+
+    pub(super) fn told(&mut self) -> Vec<(TxId, Nanos)> {
+        std::mem::take(&mut self.told)
+    }
+
+    /// When the group must be written, or asked for.
+    pub(super) fn deadline(&self, log: &Log) -> Option<Nanos> {
+        let last = self.members.last();
+        let forced = last.is_some_and(|&(_, last)| log.is_forced(last));
+        if forced || !self.told.is_empty() {
+            return Some(Nanos::ZERO);
+        }
+        self.deadline
+    }
+
+    pub(super) fn memory(&self) -> u64 {
+        let members = self.members.capacity() * size_of::<(TxId, Lsn)>();
+        (members + self.told.capacity() * size_of::<(TxId, Nanos)>()) as u64
+    }
+}
+
+impl Wal {
+    /// Adds a transaction with its commit record at `lsn`: the group is written, or waits.
+    pub(super) fn join_group(&mut self, memory: &Memory, now: Nanos, tx: TxId, lsn: Lsn) -> Commit {
+        self.group.members.push((tx, lsn));
+        let runs = |(other, phase): (&TxId, &Phase)| {
+            *other != tx && *phase == Phase::Live && memory.locks.awaited(*other).is_none()
+        };
+        let waits = self.group.wait > Nanos::ZERO && !self.log.fills_page();
+        if waits && memory.txs.iter().any(runs) {
+            let latest = now + self.group.wait;
+            self.group.deadline.get_or_insert(latest);
+            return Commit::Waits;
+        }
+        Commit::WithGroup
+    }
+}

@@ -1,0 +1,211 @@
+//! Roll-backs of large transactions, and repeated roll-backs.
+
+use crate::small_host::rid;
+use crate::{Host, HostConfig, HostError, Stack, Step};
+use flagstone::commit::Options;
+use flagstone::forward_flash;
+use flagstone::ftl::Config;
+use flagstone::nand::{Chip, Flash, FlashError, Geometry, Read, Shared, small};
+use flagstone::units::{Nanos, Ppn, TxId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const GEOMETRY: Geometry = Geometry {
+    blocks_per_plane: 60,
+    page_bytes: 2048,
+    ..small::GEOMETRY
+};
+
+struct Run {
+    chip: Shared<Chip>,
+    config: HostConfig,
+    host: Host,
+    now: Nanos,
+}
+
+fn config(frames: usize) -> HostConfig {
+    HostConfig {
+        frames,
+        log_pages: 25,
+        ..HostConfig::default()
+    }
+}
+
+impl Run {
+    /// A host on a chip, accessed through `flash`.
+    fn new(chip: Shared<Chip>, flash: Box<dyn Flash>, config: HostConfig) -> Result<Run, String> {
+        let (device, options) = (Config::small(200, None), Options::default());
+        let host = Host::open(flash, Stack::Wal, device, &options, &config, Nanos::ZERO);
+        let host = host.map_err(|error| error.to_string())?;
+        Ok(Run {
+            now: host.recovered_at(),
+            chip,
+            config,
+            host,
+        })
+    }
+
+    fn restart(self) -> Result<Run, String> {
+        drop(self.host);
+        Run::new(self.chip.clone(), Box::new(self.chip), self.config)
+    }
+
+    fn begin(&mut self) -> TxId {
+        self.host.begin(self.now).expect("it begins")
+    }
+
+    fn write(&mut self, tx: TxId, page: u32, slot: u16, bytes: Option<&[u8]>) -> bool {
+        match self.host.write(self.now, tx, rid(page, slot), bytes) {
+            Ok(Step::Done((), done)) => {
+                self.now = done;
+                true
+            }
+            // It is the oldest transaction, or too large.
+            Ok(Step::Abort { .. }) | Err(HostError::LogFull { .. }) => false,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn commit(&mut self, tx: TxId) {
+        match self.host.commit(self.now, tx).expect("it commits") {
+            Step::Done((), done) => self.now = done,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Whether a record exists with these bytes.
+    fn has(&mut self, page: u32, slot: u16, bytes: &[u8]) -> bool {
+        let mut found = Vec::new();
+        let look = self.host.look(self.now, rid(page, slot), &mut found);
+        look.expect("it reads").0 && found == bytes
+    }
+}
+
+/// Deletes `deletes` records in one transaction, commits a few small ones beside it, and rolls it
+/// back: at once, or by a restart.
+fn roll_back(deletes: u32, bytes: usize, frames: usize, restarts: bool) -> Result<(), String> {
+    let chip = Shared::new(small::chip(GEOMETRY));
+    let config = config(frames).with("log_padded", true);
+    let flash = Box::new(chip.clone());
+    let mut run = Run::new(chip, flash, config.with("checkpoint_every", 1))?;
+    let record = [7; 200];
+    for page in 0..deletes.div_ceil(8) {
+        let tx = run.begin();
+        for slot in 0..8 {
+            assert!(run.write(tx, page, slot, Some(&record)));
+        }
+        run.commit(tx);
+    }
+    let large = run.begin();
+    for n in 0..deletes {
+        if !run.write(large, n / 8, (n % 8) as u16, None) {
+            break;
+        }
+    }
+    for page in 100..104 {
+        let tx = run.begin();
+        if run.write(tx, page, 0, Some(&vec![1; bytes])) {
+            run.commit(tx);
+        }
+    }
+    match restarts {
+        false => {
+            let done = run.host.abort(run.now, large);
+            run.now = done.map_err(|error| format!("it is not rolled back: {error}"))?;
+        }
+        true => run = run.restart()?,
+    }
+    for n in 0..deletes {
+        assert!(run.has(n / 8, (n % 8) as u16, &record), "{n}");
+    }
+    Ok(())
+}
+
+/// Fails if padding a page takes log room that is kept free for a roll-back: then nothing can be
+/// undone any more, and the database does not restart.
+#[test]
+fn pages_are_not_filled_with_the_room_that_a_roll_back_needs() {
+    let mut wrong = Vec::new();
+    for deletes in 92..104 {
+        for bytes in [10, 100, 200, 400] {
+            for (frames, restarts) in [(3, false), (3, true), (24, false), (24, true)] {
+                if let Err(why) = roll_back(deletes, bytes, frames, restarts) {
+                    wrong.push(format!("{deletes} {bytes} {frames} {restarts}: {why}"));
+                }
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{}: {:#?}",
+        wrong.len(),
+        &wrong[..wrong.len().min(6)]
+    );
+}
+
+/// A chip on which a set number of reads succeed, and later ones fail until that is reset.
+struct Blind {
+    chip: Shared<Chip>,
+    reads: Arc<AtomicU32>,
+}
+
+impl Flash for Blind {
+    forward_flash!([chip]: geometry program reprogram erase sync is_factory_bad);
+
+    fn read(
+        &mut self,
+        now: Nanos,
+        at: Ppn,
+        data: &mut [u8],
+        spare: &mut [u8],
+    ) -> Result<Read, FlashError> {
+        let left = self.reads.load(Ordering::Relaxed);
+        if left == 0 {
+            return Err(FlashError::Uncorrectable { at, done: now });
+        }
+        self.reads.store(left - 1, Ordering::Relaxed);
+        self.chip.read(now, at, data, spare)
+    }
+}
+
+/// Fails if changes are undone twice.
+#[test]
+fn a_roll_back_that_failed_on_the_way_goes_on_when_it_is_asked_for_again() {
+    let mut failed = 0;
+    for left in 0..12 {
+        let chip = Shared::new(small::chip(GEOMETRY));
+        let reads = Arc::new(AtomicU32::new(u32::MAX));
+        let flash = Box::new(Blind {
+            chip: chip.clone(),
+            reads: Arc::clone(&reads),
+        });
+        let mut run = Run::new(chip, flash, config(3)).expect("a blank device");
+        let old = run.begin();
+        for page in 0..8 {
+            assert!(run.write(old, page, 0, Some(b"before and after")));
+        }
+        run.commit(old);
+        let tx = run.begin();
+        for new in [&b"before, between and after"[..], b"before", b"b and after"] {
+            for page in 0..8 {
+                assert!(run.write(tx, page, 0, Some(new)));
+            }
+        }
+        reads.store(left, Ordering::Relaxed);
+        let first = run.host.abort(run.now, tx);
+        failed += u32::from(first.is_err());
+        reads.store(u32::MAX, Ordering::Relaxed);
+        if first.is_err() {
+            run.now = run.host.abort(run.now, tx).expect("it goes on");
+        }
+        for restarts in [false, true] {
+            if restarts {
+                run = run.restart().expect("it starts");
+            }
+            for page in 0..8 {
+                assert!(run.has(page, 0, b"before and after"), "{left}, page {page}");
+            }
+        }
+    }
+    assert!(failed > 6, "{failed}");
+}

@@ -1,0 +1,365 @@
+//! The lazy-update B+-tree: changes wait in memory and are committed to leaves in groups.
+//!
+//! Paper       [LazyBtree] §3 and §4.
+//! Idea        Requests to insert and delete wait in a pool. When it is full, those that belong to
+//!             one leaf are committed with one write of it. The pool knows by its blocks which
+//!             requests belong together, and learns that from queries and victim selections.
+//! Cost        A search that the pool answers reads nothing; another starts at the deepest node
+//!             that the pool knows of. A commit writes a leaf for the whole group.
+//!
+//!   pool.rs     requests and blocks        commit.rs    commits, flush
+//!   select.rs   victims                    super_group.rs  groups that save by going together
+//!
+//! Invariants  O. A request belongs to the deepest block whose range has its key.
+//!             1. The tree below is one by itself at every instant ([`super::bptree`]).
+//!             2. A query sees the pool before the tree.
+//!
+//! Departures  D1. Cancel-out. The paper removes both requests of a pair of the same key and
+//!                 opposite type. That loses updates: a deletion and an insertion after it leave
+//!                 the tree's old value; an insertion over a key that the tree has, and a deletion,
+//!                 leave the key. Here the first pair becomes a request to overwrite, and of the
+//!                 second the deletion stays, unless inserted keys are known to be new
+//!                 (`cancel_out`). `as-published` keeps the paper's rule.
+//!             D2. Requests are also found by their keys, past the blocks; lists have no order, and
+//!                 children's ranges are side by side instead of sibling pointers (see pool.rs).
+//!             D3. The paper does not say what becomes of the blocks of nodes that split, merge or
+//!                 move entries ("might be updated correspondingly"). Here they get the new ranges,
+//!                 and requests above that the new ranges have come down.
+//!             D4. A group that would make its leaf split or take from a sibling is not committed
+//!                 when its leaf is swapped out: eviction would evict. Requests that have no group
+//!                 yet are, where they lie between the leaf's first key and its last.
+//!             D5. Algorithm 5 passes over groups that are as good as the best so far, so that the
+//!                 rule for ties seldom acts. That saves reads of leaves with the cost-based
+//!                 policy, where `ties` = `exact` looks at them; with others, which read none for
+//!                 it, the rule acts always, as §4.2 has it.
+//!             D6. An update of a key is one request that overwrites, not a pair, except
+//!                 `as-published`.
+//!             D7. A super group may be of groups that a merge with the leaf to the right brings
+//!                 together (case 3); one with the left leaf changes no pointer two leaves away.
+//!             D8. The pool's share of the memory counts requests at the paper's size, that of an
+//!                 entry; what blocks and the map need beside is told by `memory`.
+//!             D9. Algorithm 6 asks what each sibling group does to its leaf. Where victims are
+//!                 groups, that is asked of those beside a victim that does not rebalance only as
+//!                 far as it is known or the leaf is in memory; a victim that does rebalance looks
+//!                 up its siblings. Whether a leaf merges is told by what is known of those beside
+//!                 it. Sizes of leaves are known from searches too.
+
+mod commit;
+#[cfg(test)]
+mod departures;
+#[cfg(test)]
+mod examples;
+mod pool;
+#[cfg(test)]
+mod reference;
+mod select;
+mod super_group;
+#[cfg(test)]
+mod tests;
+
+use super::bptree::{Change, ORDER, Shape, Span, Tree};
+use super::{BackingStore, Index, IndexError, IndexInfo, Key, Result, Settings, Value, of_cache};
+use flagstone::settings::settings;
+use flagstone::units::Nanos;
+use pool::{BlockId, CancelOut, Policy, Pool, Request, Rules, Waiting};
+use super_group::SuperGroups;
+
+pub(super) const INFO: IndexInfo = IndexInfo {
+    name: "lazy-bptree",
+    idea: "a B+-tree whose changes wait in memory and are committed by groups of a leaf",
+    paper: "[LazyBtree]",
+    ordered: true,
+    buffers: true,
+    settings: settings! {
+        ..ORDER;
+        pool_share: "0.5", "part of the memory for requests that wait, 0 to 0.99";
+        policy: "cost", "which group is committed: big, cost, lru or fifo";
+        prune: "true", "whether groups are formed, and leaves read, only where a victim may be";
+        ties: "published",
+            "with prune and cost: published passes over groups as good as the best, exact not";
+        super_group: "none",
+            "groups committed together: none, first (of the victim) or second (as victims)";
+        on_eviction: "true",
+            "whether requests are committed to a dirty leaf that leaves the memory";
+        from_root: "none",
+            "what goes down from the root past the pool's blocks: none, commits or all";
+        cancel_out: "sound",
+            "pairs of one key: sound, new-keys (inserted ones are new) or as-published";
+    },
+    tiny: &[("order", "2"), ("pool_share", "0.2")],
+    costs: [
+        "0 to height reads",
+        "1/group of height reads and 1 program",
+        "3 to 4 programs",
+    ],
+};
+
+struct LazyTree {
+    tree: Tree<Pool>,
+    prune: bool,
+    exact_ties: bool,
+    /// Whether a search skips parts of the pool without visiting them.
+    skip: bool,
+    /// Buffer of a search, for reuse.
+    stack: Vec<BlockId>,
+    /// Buffer of a commit, for reuse.
+    taken: Vec<(Key, Waiting)>,
+    changes: Vec<Change>,
+    super_groups: SuperGroups,
+    from_root: FromRoot,
+}
+
+/// Which searches start at the root, not at the deepest node that the pool knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FromRoot {
+    None,
+    Commits,
+    /// Commits and searches.
+    All,
+}
+
+pub(super) fn open(
+    store: Box<dyn BackingStore>,
+    settings: &Settings,
+    now: Nanos,
+) -> Result<(Box<dyn Index>, Nanos)> {
+    let (tree, now) = LazyTree::open(store, settings, now)?;
+    Ok((Box::new(tree), now))
+}
+
+impl LazyTree {
+    fn open(
+        store: Box<dyn BackingStore>,
+        settings: &Settings,
+        now: Nanos,
+    ) -> Result<(LazyTree, Nanos)> {
+        let policy = settings.choice(
+            &INFO,
+            "policy",
+            &[
+                ("big", Policy::Big),
+                ("cost", Policy::Cost),
+                ("lru", Policy::Lru),
+                ("fifo", Policy::Fifo),
+            ],
+        )?;
+        let super_groups = settings.choice(
+            &INFO,
+            "super_group",
+            &[
+                ("none", SuperGroups::None),
+                ("first", SuperGroups::First),
+                ("second", SuperGroups::Second),
+            ],
+        )?;
+        let by_size = matches!(policy, Policy::Big | Policy::Cost);
+        if super_groups == SuperGroups::Second && !by_size {
+            return Err(IndexError::Settings(
+                "super_group second has no victims by lru or fifo: use big or cost, or first"
+                    .to_string(),
+            ));
+        }
+        let cancel_out = settings.choice(
+            &INFO,
+            "cancel_out",
+            &[
+                ("sound", CancelOut::Sound),
+                ("new-keys", CancelOut::NewKeys),
+                ("as-published", CancelOut::AsPublished),
+            ],
+        )?;
+        let exact_ties =
+            settings.choice(&INFO, "ties", &[("published", false), ("exact", true)])?;
+        let from_root = settings.choice(
+            &INFO,
+            "from_root",
+            &[
+                ("none", FromRoot::None),
+                ("commits", FromRoot::Commits),
+                ("all", FromRoot::All),
+            ],
+        )?;
+        let on_eviction = settings.flag(&INFO, "on_eviction")?;
+        let share: f64 = settings.number(&INFO, "pool_share", 0.0, 0.99)?;
+        let memory = INFO.memory(settings)? as f64;
+        let request = 8 + INFO.value_bytes(settings)?;
+        let capacity = ((memory * share) as usize / request).max(1);
+        let frames = (memory * (1.0 - share)) as usize / store.page_bytes();
+        let rules = Rules {
+            capacity,
+            cancel_out,
+            on_eviction,
+            policy,
+            super_groups: super_groups == SuperGroups::Second,
+        };
+        let (tree, now) = Tree::open(
+            store,
+            &INFO,
+            settings,
+            frames,
+            now,
+            |root, height, shape| Pool::new(root, height, shape, rules),
+        )?;
+        let lazy = LazyTree {
+            tree,
+            prune: settings.flag(&INFO, "prune")?,
+            exact_ties: exact_ties || policy != Policy::Cost,
+            skip: true,
+            stack: Vec::new(),
+            taken: Vec::new(),
+            changes: Vec::new(),
+            super_groups,
+            from_root,
+        };
+        Ok((lazy, now))
+    }
+
+    /// Adds a request, after making room (algorithm 1).
+    fn request(&mut self, now: Nanos, key: Key, request: Request) -> Result<Nanos> {
+        let now = self.make_room(now)?;
+        self.tree.cache.compared(self.comparisons());
+        self.tree.above.put(key, request);
+        Ok(now)
+    }
+
+    /// Number of comparisons of a lookup in the pool.
+    fn comparisons(&self) -> u64 {
+        u64::from(usize::BITS - self.tree.above.requests.len().leading_zeros())
+    }
+
+    fn policy(&self) -> Policy {
+        self.tree.above.policy
+    }
+
+    /// Finds the leaf of a key, starting at the deepest node that the pool knows, and divides the
+    /// lists of blocks on the way (algorithm 4). Returns the leaf's group if that node is the leaf.
+    fn leaf_of(&mut self, now: Nanos, key: Key) -> Result<(Span, Option<BlockId>, Nanos)> {
+        let id = self.tree.above.locate(key);
+        let block = self.tree.above.block(id);
+        let (mut span, mut level) = (block.span, u32::from(block.level));
+        // Below a block without a list of its own there are no other lists.
+        let waits = block.own > 0 && level > 0;
+        if self.from_root == FromRoot::All {
+            let root = self.tree.above.block(self.tree.above.root);
+            (span, level) = (root.span, u32::from(root.level));
+        } else if level == 0 {
+            return Ok((span, Some(id), now));
+        }
+        let (leaf, now) =
+            self.tree
+                .leaf_below(now, span, level, key, |pool, at, page, shape| {
+                    if let Some(id) = pool.of_page(at).filter(|_| waits) {
+                        pool.divide(id, page, shape);
+                    }
+                })?;
+        Ok((leaf, None, now))
+    }
+}
+
+impl Index for LazyTree {
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
+        self.request(now, key, Request::Insert(value))
+    }
+
+    fn build(&mut self, now: Nanos, pairs: &[(Key, Value)]) -> Result<Nanos> {
+        self.tree.build(now, pairs)
+    }
+
+    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
+        self.request(now, key, Request::Overwrite(value))
+    }
+
+    fn delete(&mut self, now: Nanos, key: Key) -> Result<Nanos> {
+        self.request(now, key, Request::Delete)
+    }
+
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
+        self.tree.cache.compared(self.comparisons());
+        if let Some(request) = self.tree.above.requests.get(key) {
+            return Ok((request.value(), now));
+        }
+        let (leaf, group, now) = self.leaf_of(now, key)?;
+        let (value, len, now) = self.tree.get_in(now, leaf.at, key)?;
+        if self.policy() == Policy::Cost || self.super_groups != SuperGroups::None {
+            let pool = &mut self.tree.above;
+            match group.filter(|&id| pool.get(id).is_some()) {
+                Some(id) => pool.learn_of(id, len),
+                None => pool.learn(leaf.at, len),
+            }
+        }
+        Ok((value, now))
+    }
+
+    fn range(
+        &mut self,
+        now: Nanos,
+        from: Key,
+        to: Key,
+        into: &mut Vec<(Key, Value)>,
+    ) -> Result<Nanos> {
+        if from > to {
+            return Ok(now);
+        }
+        // Take the requests before leaves are read, since reading may commit some of them.
+        let waiting = self.tree.above.between(from, to);
+        let (leaf, _, now) = self.leaf_of(now, from)?;
+        if waiting.is_empty() {
+            return self.tree.range_from(now, leaf.at, (from, to), into);
+        }
+        let mut found = Vec::new();
+        let now = self.tree.range_from(now, leaf.at, (from, to), &mut found)?;
+        let mut found = found.into_iter().peekable();
+        for (key, waiting) in waiting {
+            while let Some(entry) = found.next_if(|&(other, _)| other < key) {
+                into.push(entry);
+            }
+            found.next_if(|&(other, _)| other == key);
+            into.extend(waiting.request.value().map(|value| (key, value)));
+        }
+        into.extend(found);
+        Ok(now)
+    }
+
+    fn settle(&mut self, now: Nanos) -> Result<Nanos> {
+        self.tree.settle(now)
+    }
+
+    fn flush(&mut self, now: Nanos) -> Result<Nanos> {
+        let now = self.commit_everything(now)?;
+        self.settle(now)
+    }
+
+    fn may_lack_room(&self, changes: u32) -> bool {
+        self.tree.may_lack_room(changes)
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        let nodes = self.tree.check()?;
+        self.tree.above.check(&nodes)
+    }
+
+    of_cache!(tree.cache, tree.counts, tree.above.counts);
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        let (requests, blocks) = self.tree.above.memory();
+        let mut memory = self.tree.memory();
+        memory.extend([("requests", requests), ("blocks", blocks)]);
+        memory
+    }
+
+    fn figures(&self) -> Vec<(&'static str, f64)> {
+        let (pool, tree) = (&self.tree.above, &self.tree.counts);
+        let counts = &pool.counts;
+        let rebalancings = tree.splits + tree.merges + tree.redistributions;
+        let per_commit = counts.requests_committed as f64 / counts.groups_committed.max(1) as f64;
+        let mut figures = counts.figures();
+        figures.extend([
+            ("rebalancings", rebalancings as f64),
+            ("pool_requests", pool.requests.len() as f64),
+            ("pool_capacity", pool.capacity as f64),
+            ("requests_per_commit", per_commit),
+        ]);
+        figures.extend(tree.figures());
+        figures
+    }
+}

@@ -1,0 +1,147 @@
+//! Keeps the pool consistent with the tree below: evicted leaves, splits and merges of nodes, new
+//! and removed roots.
+
+use super::super::super::bptree::{Above, Change, Shape, Span};
+use super::{BlockId, Child, Count, List, Place, Pool, whole};
+use crate::Key;
+use flagstone::units::Lpn;
+
+impl Above for Pool {
+    const WATCHES: bool = true;
+
+    /// [LazyBtree] §4.4.2.2: requests of a dirty leaf that is about to be evicted.
+    fn leaving(&mut self, at: Lpn, page: &mut [u8], shape: Shape) {
+        if !self.on_eviction || self.requests.is_empty() {
+            return;
+        }
+        let Some(len) = shape.leaf_len(page) else {
+            return;
+        };
+        let (id, low, high) = match self.of_page(at) {
+            Some(id) => {
+                let Span { low, high, .. } = self.block(id).span;
+                (id, low, high)
+            }
+            // Its range is unknown, but all keys between its first and last are its own.
+            None => match shape.keys(page, len) {
+                Some((low, high)) => (self.locate(low), low, high),
+                None => return,
+            },
+        };
+        // No node between that block's and the leaf has a block, so all requests are in one list.
+        let own = self.requests.of(self.block(id).list);
+        let own = own.filter(|(_, key, _)| (low..=high).contains(key));
+        let mut changes: Vec<Change> = own
+            .map(|(_, key, waiting)| (key, waiting.request.value()))
+            .collect();
+        changes.sort_unstable_by_key(|&(key, _)| key);
+        if !changes.is_empty() && shape.amend(page, &changes).is_some() {
+            self.counts.groups_committed += 1;
+            self.counts.committed_on_eviction += 1;
+            self.counts.requests_committed += changes.len() as u64;
+            self.remove(id, low, high);
+        }
+    }
+
+    /// Converts blocks of old nodes into blocks of new ones. Children move to the block that covers
+    /// their range. Requests that waited above move down if the grown range covers them.
+    fn reshaped(&mut self, old: &[Lpn], new: &[Span]) {
+        let before: Vec<BlockId> = old.iter().filter_map(|&at| self.of_page(at)).collect();
+        let Some(&one) = before.first() else {
+            return;
+        };
+        let level = self.block(one).level;
+        let parent = self.block(one).parent.expect("the root has no sibling");
+        let mut children = Vec::new();
+        let mut waiting: Vec<(Key, Place)> = Vec::new();
+        for &id in &before {
+            self.orphan(id);
+            let block = self.drop_block(id);
+            children.extend(block.children);
+            let own = self.requests.of(block.list);
+            waiting.extend(own.map(|(place, key, _)| (key, place)));
+        }
+        let own_before = waiting.len() as u64;
+        let mut above = self.block(parent).list;
+        let inside = |key: Key| new.iter().any(|span| (span.low..=span.high).contains(&key));
+        let (mut pulled, mut growth) = (0, 0);
+        self.requests.unlink_where(&mut above, |place, key, one| {
+            let goes = inside(key);
+            if goes {
+                pulled += 1;
+                growth += one.request.growth() as i32;
+                waiting.push((key, place));
+            }
+            goes
+        });
+        self.edit(parent, |block| {
+            block.list = above;
+            block.own -= pulled;
+            block.growth -= growth;
+        });
+        for &span in new {
+            let has = |key: Key| span.low <= key && key <= span.high;
+            let (inside, others): (Vec<Child>, Vec<Child>) = children
+                .into_iter()
+                .partition(|child| has(child.low) && has(child.high));
+            children = others;
+            let own = waiting.iter().filter(|&&(key, _)| has(key));
+            let own: Vec<Place> = own.map(|&(_, place)| place).collect();
+            if own.is_empty() && inside.is_empty() {
+                continue;
+            }
+            self.counts.requests_pulled_down += own.len() as u64;
+            let id = self.add(span, level, Some(parent));
+            self.adopt(parent, id);
+            for child in inside {
+                self.adopt(id, child.id);
+            }
+            // The age of requests waiting below counts, too.
+            let mut count = Count::default();
+            for (_, one) in self.between(span.low, span.high) {
+                count.take(&one);
+            }
+            (count.own, count.growth) = (own.len(), 0);
+            let mut list = List::EMPTY;
+            for place in own {
+                let (_, one) = self.requests.waiting(place);
+                count.growth += one.request.growth();
+                count.hit = count.hit.max(one.stamp);
+                count.born = count.born.min(one.stamp);
+                self.requests.link(&mut list, place);
+            }
+            self.start(id, list, count);
+        }
+        self.counts.requests_pulled_down -= own_before;
+        self.tidy(parent);
+    }
+
+    fn grown(&mut self, root: Lpn) {
+        let below = self.root;
+        let level = self.block(below).level + 1;
+        self.root = self.add(whole(root), level, None);
+        self.adopt(self.root, below);
+        // A leaf may be small while it is the root, but not any longer.
+        self.edit(below, |_| ());
+        self.tidy(below);
+    }
+
+    fn shrunk(&mut self, root: Lpn) {
+        let before = self.drop_block(self.root);
+        match before.children.first() {
+            Some(&Child { id, .. }) => {
+                self.root = id;
+                self.slot_mut(id).parent = None;
+                self.edit(id, |_| ());
+            }
+            None => {
+                let mut count = Count::default();
+                for (_, _, waiting) in self.requests.of(before.list) {
+                    count.take(&waiting);
+                }
+                self.root = self.add(whole(root), before.level - 1, None);
+                self.start(self.root, before.list, count);
+            }
+        }
+    }
+}

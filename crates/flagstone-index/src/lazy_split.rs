@@ -1,0 +1,390 @@
+//! Lazy-split hashing: buckets are appended empty, and the old ones are split later, all at once.
+//!
+//! Paper       [LazySplit]; a baseline of [SAL] §4, and the origin of its lazy splits.
+//! Idea        When there are more records than the load factor allows, a bucket is appended and
+//!             no record moves. A key's bucket is then the newest that its hash names, and its
+//!             record may also lie in the bucket that had to split for it, or in that one's.
+//!             When there are four times as many buckets as after the last split, all are split.
+//! Cost        One to three lists of pages a search: the newest bucket and those before it. An
+//!             insertion looks through the same lists for room, an update for the key. A global
+//!             split reads and writes every page once.
+//! Symbols     paper: split cursor     here: cursor, the last bucket at the last global split
+//!
+//!   pages     buckets.rs: buckets in runs of consecutive pages, doubly linked overflow pages
+//!
+//!   list of a key, cursor 3, 16 buckets     13 (1101b) ──> 5 (101b) ──> 1 (1b), at most the cursor
+//!
+//! Invariants  1. A key is in buckets of its list only, at most once in each; what comes first in
+//!                the list is its newest value.
+//!             2. A list has at most three buckets, since there are at most 4 (cursor + 1).
+//!             3. There are not more records than the load factor allows.
+//!
+//! Departures  D1. An insertion ends at the first bucket that has the key or room. Older values
+//!                 may stay further down the list, where no search sees them; they count as
+//!                 records until the next global split drops them. An update, of a key that is
+//!                 there, goes to the record where it is and leaves none.
+//!             D2. If no bucket of a list has room, the newest gets an overflow page.
+//!             D3. Buckets are never taken back: deleted records leave room for others.
+
+use super::bucket::{address, hash};
+use super::buckets::{Buckets, Lookup};
+use super::{BackingStore, Index, IndexInfo, Key, Result, Settings, Value, counters, of_cache};
+use flagstone::settings::settings;
+use flagstone::units::Nanos;
+
+pub(super) const INFO: IndexInfo = IndexInfo {
+    name: "lazy-split",
+    idea: "buckets are appended empty, the old ones split later, all at once",
+    paper: "[LazySplit]",
+    ordered: false,
+    buffers: false,
+    settings: settings! {
+        load_factor: "0.75",
+            "records for each place in a bucket page, beyond which one is appended, 0.1 to 4";
+    },
+    tiny: &[],
+    costs: [
+        "1 to 3 reads, 1 for each overflow page passed",
+        "1 to 3 reads, 1 for each overflow page, 1 program",
+        "all pages read and programmed, at 4 times the buckets",
+    ],
+};
+
+struct LazySplit {
+    buckets: Buckets,
+    load_factor: f64,
+    /// Above this number of records a bucket is appended.
+    most: u64,
+    /// Buffer for records moving from one bucket to four.
+    moved: Vec<(Key, Value)>,
+    counts: Counts,
+}
+
+counters! {
+    struct Counts {
+        global_splits,
+        appended,
+        /// Old values dropped by a global split.
+        shadowed,
+        /// Lists searched, and buckets searched.
+        lists,
+        probes,
+        longest_list,
+    }
+}
+
+pub(super) fn open(
+    store: Box<dyn BackingStore>,
+    settings: &Settings,
+    now: Nanos,
+) -> Result<(Box<dyn Index>, Nanos)> {
+    let (buckets, now) = Buckets::open(store, &INFO, settings, now)?;
+    let mut index = LazySplit {
+        buckets,
+        load_factor: settings.number(&INFO, "load_factor", 0.1, 4.0)?,
+        most: 0,
+        moved: Vec::new(),
+        counts: Counts::default(),
+    };
+    index.set_limit();
+    // The store may have been written with another load factor.
+    let mut now = now;
+    while index.buckets.records > index.most {
+        now = index.append(now)?;
+    }
+    Ok((Box::new(index), now))
+}
+
+/// The bucket that follows `bucket` in its lists.
+#[inline]
+fn older(bucket: u32, cursor: u32) -> Option<u32> {
+    (bucket > cursor).then(|| bucket & !(1 << bucket.ilog2()))
+}
+
+/// The buckets that may contain a key, newest first.
+fn list(key: Key, buckets: u32, cursor: u32) -> impl Iterator<Item = u32> {
+    let newest = address(hash(key), buckets);
+    std::iter::successors(Some(newest), move |&bucket| older(bucket, cursor))
+}
+
+impl LazySplit {
+    fn set_limit(&mut self) {
+        let places = f64::from(self.buckets.count) * self.buckets.shape.capacity() as f64;
+        self.most = (places * self.load_factor) as u64;
+    }
+
+    /// Searches a key's list up to the first bucket that has it or, with `room`, that has room. If
+    /// there is neither, the result ends with the newest bucket's last page.
+    #[inline]
+    fn seek(&mut self, now: Nanos, key: Key, room: bool) -> Result<(Lookup, Nanos)> {
+        let mut bucket = address(hash(key), self.buckets.count);
+        let (first, mut now) = self.buckets.seek(now, bucket, key)?;
+        let mut found = first;
+        let mut length = 1;
+        while found.record.is_none() && !(room && found.room.is_some()) {
+            let Some(next) = older(bucket, self.buckets.cursor) else {
+                found = first;
+                break;
+            };
+            bucket = next;
+            length += 1;
+            (found, now) = self.buckets.seek(now, bucket, key)?;
+        }
+        let counts = &mut self.counts;
+        counts.lists += 1;
+        counts.probes += length;
+        counts.longest_list = counts.longest_list.max(length);
+        Ok((found, now))
+    }
+
+    /// Appends a bucket, and splits all waiting buckets if there are enough.
+    fn append(&mut self, now: Nanos) -> Result<Nanos> {
+        self.buckets.append()?;
+        self.counts.appended += 1;
+        self.set_limit();
+        if self.buckets.count == 4 * (self.buckets.cursor + 1) {
+            return self.split_all(now);
+        }
+        Ok(now)
+    }
+
+    /// Moves every record into the bucket that its hash names.
+    fn split_all(&mut self, mut now: Nanos) -> Result<Nanos> {
+        let old = self.buckets.cursor + 1;
+        let count = self.buckets.count;
+        for base in 0..old {
+            self.buckets.reserve(3)?;
+            self.moved.clear();
+            // In every list the higher bucket comes first, so the first of equal keys is newest.
+            for bucket in [3, 2, 1, 0].map(|part| base + part * old) {
+                now = self.buckets.gather(now, bucket, &mut self.moved)?;
+            }
+            let all = self.moved.len();
+            self.moved.sort_by_key(|&(key, _)| key);
+            self.moved.dedup_by_key(|&mut (key, _)| key);
+            self.counts.shadowed += (all - self.moved.len()) as u64;
+            for bucket in [0, 1, 2, 3].map(|part| base + part * old) {
+                let own = |key| address(hash(key), count) == bucket;
+                now = self.buckets.rewrite(now, bucket, &self.moved, own)?;
+            }
+            now = self.buckets.release(now)?;
+        }
+        self.buckets.cursor = count - 1;
+        self.counts.global_splits += 1;
+        Ok(now)
+    }
+}
+
+impl Index for LazySplit {
+    fn insert(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
+        let (found, now) = self.seek(now, key, true)?;
+        let now = self.buckets.put(now, found, key, value)?;
+        if self.buckets.records > self.most {
+            return self.append(now);
+        }
+        Ok(now)
+    }
+
+    fn update(&mut self, now: Nanos, key: Key, value: Value) -> Result<Nanos> {
+        let (found, now) = self.seek(now, key, false)?;
+        match found.record {
+            Some(_) => self.buckets.put(now, found, key, value),
+            None => self.insert(now, key, value),
+        }
+    }
+
+    fn delete(&mut self, mut now: Nanos, key: Key) -> Result<Nanos> {
+        // Older values further down the list must be deleted as well.
+        loop {
+            let (found, done) = self.seek(now, key, false)?;
+            now = done;
+            let Some((at, slot, _)) = found.record else {
+                return Ok(now);
+            };
+            now = self.buckets.remove(now, at, slot)?;
+        }
+    }
+
+    fn get(&mut self, now: Nanos, key: Key) -> Result<(Option<Value>, Nanos)> {
+        let (found, now) = self.seek(now, key, false)?;
+        Ok((found.record.map(|(_, _, value)| value), now))
+    }
+
+    fn settle(&mut self, now: Nanos) -> Result<Nanos> {
+        self.buckets.settle(now)
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        let (count, cursor) = (self.buckets.count, self.buckets.cursor);
+        if count > 4 * (cursor + 1) || !(cursor + 1).is_power_of_two() {
+            return Err(format!(
+                "{count} buckets do not go with the cursor {cursor}"
+            ));
+        }
+        self.buckets.check(|bucket, keys| {
+            for &key in keys {
+                if !list(key, count, cursor).any(|other| other == bucket) {
+                    return Err(format!("key {key} is in bucket {bucket}, not in its list"));
+                }
+                if list(key, count, cursor).count() > 3 {
+                    return Err(format!(
+                        "the list of key {key} is longer than three buckets"
+                    ));
+                }
+            }
+            Ok(())
+        })?;
+        self.buckets.check_load(self.load_factor, self.most)
+    }
+
+    of_cache!(buckets.cache, counts, buckets.overflow_taken);
+
+    fn memory(&self) -> Vec<(&'static str, u64)> {
+        self.buckets.memory()
+    }
+
+    fn figures(&self) -> Vec<(&'static str, f64)> {
+        let mut figures = self.counts.figures();
+        figures.extend(self.buckets.figures());
+        figures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::IndexKind;
+    use super::super::model::{History, blank, figure};
+    use super::*;
+    use flagstone::dice::Dice;
+
+    const KIND: IndexKind = IndexKind::LazySplit;
+
+    #[test]
+    fn agrees_with_a_map_where_lists_are_long() {
+        let settings = Settings::new().with("memory", 1024).with("load_factor", 3);
+        History::of(KIND, settings).assert_agrees(3);
+    }
+
+    fn small(load_factor: f64) -> (Box<dyn Index>, Nanos) {
+        let settings = Settings::new()
+            .with("memory", 4 * 256)
+            .with("load_factor", load_factor);
+        blank(open, &settings, 256, 1 << 16)
+    }
+
+    #[test]
+    fn the_list_of_a_bucket_drops_the_highest_bit_until_the_cursor() {
+        let list = |bucket, cursor| -> Vec<u32> {
+            std::iter::successors(Some(bucket), |&bucket| older(bucket, cursor)).collect()
+        };
+        assert_eq!(list(13, 3), [13, 5, 1]);
+        assert_eq!(list(9, 3), [9, 1]);
+        assert_eq!(list(3, 3), [3]);
+        // Three buckets are the maximum, for every possible cursor.
+        for cursor in [0, 3, 15, 63, 255, 1023] {
+            let lengths = (0..4 * (cursor + 1)).map(|bucket| list(bucket, cursor).len());
+            assert_eq!(lengths.max(), Some(3));
+        }
+    }
+
+    #[test]
+    fn all_buckets_split_at_four_times_as_many_and_no_list_is_longer_than_three() {
+        let (mut index, mut now) = small(0.75);
+        let mut dice = Dice(3);
+        let mut keys = Vec::new();
+        let mut splits = Vec::new();
+        for _ in 0..4000 {
+            let before = figure(index.as_ref(), "global_splits");
+            let key = dice.next();
+            keys.push(key);
+            now = index.insert(now, key, 1).expect("room");
+            if figure(index.as_ref(), "global_splits") > before {
+                splits.push(figure(index.as_ref(), "buckets"));
+                assert_eq!(index.check(), Ok(()));
+                // Now every list has one bucket.
+                index.reset_stats();
+                for &key in &keys {
+                    now = index.get(now, key).expect("a good store").1;
+                }
+                assert_eq!(figure(index.as_ref(), "longest_list"), 1.0);
+            }
+        }
+        assert_eq!(splits, [4.0, 16.0, 64.0, 256.0]);
+        index.reset_stats();
+        for &key in &keys {
+            now = index.get(now, key).expect("a good store").1;
+            now = index.get(now, !key).expect("a good store").1;
+        }
+        assert!(figure(index.as_ref(), "longest_list") <= 3.0);
+        assert_eq!(index.check(), Ok(()));
+    }
+
+    #[test]
+    fn three_buckets_are_looked_through_just_before_a_global_split() {
+        let (mut index, mut now) = small(0.75);
+        for key in 0..2800 {
+            now = index.insert(now, key, 1).expect("room");
+        }
+        assert_eq!(figure(index.as_ref(), "buckets"), 249.0);
+        index.reset_stats();
+        for key in 0..2800 {
+            now = index.get(now, key).expect("a good store").1;
+        }
+        assert_eq!(figure(index.as_ref(), "longest_list"), 3.0);
+        let mean = figure(index.as_ref(), "probes") / figure(index.as_ref(), "lists");
+        assert!((1.2..2.5).contains(&mean), "{mean} buckets a search");
+    }
+
+    #[test]
+    fn no_search_sees_an_old_value_and_a_global_split_drops_it_d1_d2() {
+        let (mut index, mut now) = small(1.5);
+        for round in 1..=4 {
+            for key in 0..3000 {
+                now = index.insert(now, key, round).expect("room");
+            }
+            for key in 0..3000 {
+                let (found, done) = index.get(now, key).expect("a good store");
+                (now, _) = (done, assert_eq!(found, Some(round)));
+            }
+        }
+        assert!(figure(index.as_ref(), "records") > 3000.0);
+        assert!(figure(index.as_ref(), "overflow_taken") > 0.0);
+        for key in 3000..9000 {
+            now = index.insert(now, key, 5).expect("room");
+        }
+        assert!(figure(index.as_ref(), "shadowed") > 0.0);
+        assert_eq!(index.check(), Ok(()));
+        // A deletion also finds old values.
+        for key in 0..9000 {
+            now = index.delete(now, key).expect("a good store");
+            let (found, done) = index.get(now, key).expect("a good store");
+            (now, _) = (done, assert_eq!(found, None));
+        }
+        assert_eq!(figure(index.as_ref(), "records"), 0.0);
+        // D3.
+        assert!(figure(index.as_ref(), "buckets") > 300.0);
+        assert_eq!(index.check(), Ok(()));
+    }
+
+    #[test]
+    fn an_update_goes_to_the_record_where_it_is() {
+        let (mut index, mut now) = small(0.75);
+        for key in 0..2800 {
+            now = index.insert(now, key, 1).expect("room");
+        }
+        let counts = |index: &dyn Index| {
+            ["records", "buckets", "overflow_pages"].map(|name| figure(index, name))
+        };
+        let before = counts(index.as_ref());
+        for key in (0..2800).rev() {
+            now = index.update(now, key, 2).expect("room");
+        }
+        assert_eq!(counts(index.as_ref()), before);
+        // For missing keys an update is an insertion.
+        now = index.update(now, 5000, 3).expect("room");
+        for (key, value) in [(0, Some(2)), (2799, Some(2)), (5000, Some(3)), (5001, None)] {
+            assert_eq!(index.get(now, key).expect("a good store").0, value);
+        }
+        assert_eq!(index.check(), Ok(()));
+    }
+}

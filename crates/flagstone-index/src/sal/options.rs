@@ -1,0 +1,95 @@
+//! Settings and description of SAL-hashing.
+
+use crate::{IndexError, IndexInfo, Result, Settings};
+use flagstone::settings::settings;
+
+pub(crate) const INFO: IndexInfo = IndexInfo {
+    name: "sal",
+    idea: "linear hashing in groups written whole, with log regions merged when searched",
+    paper: "[SAL]",
+    ordered: false,
+    buffers: true,
+    settings: settings! {
+        load_factor: "0.75",
+            "records for each place in a bucket from which on a group is added, 0.1 to 1.0";
+        group: "16", "buckets of a group, a power of two from 1 to 256";
+        batch: "1024", "groups whose pages are taken in one run at most, a power of two";
+        false_positive: "0.01", "how often a Bloom filter is wrong, 0.0001 to 0.5";
+        log_buffer: "0.0625", "share of the memory that the log buffer has at first";
+        log_buffer_max: "0.15", "share of the memory that it has at most";
+        ut: "0.5", "U_t: page writes that a change costs at most, where searches cause merges";
+        alpha: "0.5", "flushing costs this share of U_t at most";
+        pt: "0.2",
+            "p_t: a set is not flushed whose log region would outlive its searches with less";
+        speedup: "0", "n: how much cheaper a page is in a coarse write; 0 measures it";
+        write_read: "0", "what a write costs, in reads; 0 measures it";
+        split: "adaptive",
+            "adaptive, lazy (merge full regions only) or eager (split and merge at once, and all \
+             log regions at a flush)";
+        virtual_split: "true", "whether buckets that overflow are split ahead of their turn";
+        resize: "true", "whether the log buffer grows and shrinks";
+        period: "256", "flushes and merges after which a log buffer may shrink";
+        seed: "1", "what the coins come from";
+    },
+    tiny: &[
+        ("group", "2"),
+        ("batch", "4"),
+        ("log_buffer", "0.125"),
+        ("log_buffer_max", "0.5"),
+        ("period", "8"),
+    ],
+    costs: [
+        "1 read; 2 + s f where the set has a log region",
+        "2 programs and 2 reads for the logs of a set together",
+        "g + s + 1 reads and g programs a group, each group in one request",
+    ],
+};
+
+/// When sets split and merge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Split {
+    Adaptive,
+    Lazy,
+    Eager,
+}
+
+/// Settings chosen by the user.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Options {
+    pub(super) load_factor: f64,
+    /// Binary logarithm of the number of buckets per group.
+    pub(super) group_bits: u32,
+    /// Maximum number of groups per batch, a power of two.
+    pub(super) batch: u32,
+    pub(super) false_positive: f64,
+    pub(super) split: Split,
+    pub(super) virtual_split: bool,
+}
+
+impl Options {
+    /// Parses the settings.
+    pub(super) fn new(settings: &Settings) -> Result<Options> {
+        let power = |name: &str, most: u32| -> Result<u32> {
+            let number: u32 = settings.number(&INFO, name, 1, most)?;
+            if !number.is_power_of_two() {
+                return Err(IndexError::Settings(format!(
+                    "{name} of sal is {number}: use a power of two"
+                )));
+            }
+            Ok(number)
+        };
+        let words = [
+            ("adaptive", Split::Adaptive),
+            ("lazy", Split::Lazy),
+            ("eager", Split::Eager),
+        ];
+        Ok(Options {
+            load_factor: settings.number(&INFO, "load_factor", 0.1, 1.0)?,
+            group_bits: power("group", 256)?.trailing_zeros(),
+            batch: power("batch", 1 << 20)?.max(2),
+            false_positive: settings.number(&INFO, "false_positive", 0.0001, 0.5)?,
+            split: settings.choice(&INFO, "split", &words)?,
+            virtual_split: settings.flag(&INFO, "virtual_split")?,
+        })
+    }
+}
