@@ -40,7 +40,7 @@ mod shrink;
 pub(crate) mod thin;
 mod trouble;
 
-pub(crate) use beyond::{highest_page, last_used};
+pub(crate) use beyond::{highest_page, last_used, told_generation};
 pub use glance::{Glance, Shown};
 pub use life::MediumStats;
 pub(crate) use life::mark_at;
@@ -123,6 +123,8 @@ pub(crate) struct MediumFlash {
     places: Arc<Places>,
     geometry: Geometry,
     superblock: Superblock,
+    /// Openings that the superblock on the medium counted when this flash began.
+    openings: u32,
     /// Whether the superblock counts this opening.
     counted: bool,
     read_only: bool,
@@ -188,6 +190,7 @@ impl MediumFlash {
             epoch: places.epoch(),
             places,
             geometry: geometry(superblock.pages_per_block, superblock.blocks),
+            openings: superblock.boot,
             counted: false,
             read_only,
             erases: 0,

@@ -61,23 +61,25 @@ pub(crate) fn last_used(
     for block in blocks.rev() {
         let mark = mark_at(medium, mark_page(pages_per_block, block))?;
         let is_marked = !matches!(generation_in(&mark, block, identity), NEVER | DAMAGED);
-        if is_marked || holds_pages(medium, pages_per_block, block, identity)? {
+        if is_marked || told_generation(medium, pages_per_block, block, identity)? != NEVER {
             return Ok(Some(block));
         }
     }
     Ok(None)
 }
 
-/// Whether a block holds valid pages of this store. Always `false` without an identity, since its
-/// pages cannot be told from those of an older store then.
-fn holds_pages(
+/// The generation of a block with a zeroed mark, told by those of its pages that an opening reads
+/// too. [`NEVER`] without an identity, since the pages cannot be told from those of an older store
+/// then.
+pub(crate) fn told_generation(
     medium: &dyn Medium,
     pages_per_block: u32,
     block: u32,
     identity: Identity,
-) -> io::Result<bool> {
+) -> io::Result<u64> {
+    let mut newest = NEVER;
     if identity == Identity::NONE {
-        return Ok(false);
+        return Ok(newest);
     }
     let first = mark_page(pages_per_block, block) + 1;
     let mut bytes = [0; MEDIUM_PAGE_BYTES];
@@ -85,11 +87,9 @@ fn holds_pages(
         let place = first + u64::from(page);
         read_pages(medium, place, std::slice::from_mut(&mut bytes))?;
         let said = page_generation(&bytes, block * pages_per_block + page, identity);
-        if said.is_some_and(|said| said < Identity::LEAST) {
-            return Ok(true);
-        }
+        newest = newest.max(said.filter(|&said| said < Identity::LEAST).unwrap_or(NEVER));
     }
-    Ok(false)
+    Ok(newest)
 }
 
 /// Reads pages of the medium from page `first` on. Unreadable pages become zeros.

@@ -340,9 +340,8 @@ impl MediumFlash {
 
     /// The generation of a block with a zeroed mark, given the newest generation of its pages.
     fn doubt_zeros(&self, block: Pbn, newest: u64) -> u64 {
-        let openings = self.superblock.boot - u32::from(self.counted);
         let mut damage = self.places.notes.damage();
-        if is_mark_lost(self.superblock.protocol, openings, newest) {
+        if is_mark_lost(self.superblock.protocol, self.openings, newest) {
             damage.marks.insert(block.0);
             return DAMAGED;
         }

@@ -326,3 +326,19 @@ fn a_close_is_durable_and_a_forked_process_does_not_close() {
     drop(flash);
     assert_eq!(is_closed(&medium), Some(false));
 }
+
+#[test]
+fn a_mark_is_not_lost_before_an_opening_that_the_medium_counts_could_restore_it() {
+    let (medium, flash, _) = filled();
+    let mark = flash.mark_of(Pbn(1)) * MEDIUM_PAGE_BYTES as u64;
+    medium
+        .write_at(mark, &[0; MEDIUM_PAGE_BYTES])
+        .expect("it is written");
+    let places = flash.places();
+    let head = Superblock::read(&medium).expect("it can be read");
+    let superblock = head.expect("a store").superblock;
+    // This one finds no room for its first write.
+    drop(MediumFlash::again(Arc::clone(&places), superblock));
+    let mut third = MediumFlash::again(places, superblock);
+    assert_eq!(look(&mut third, Ppn(PAGES)), Ok(Some((10, 10))));
+}

@@ -95,14 +95,15 @@ impl MediumFlash {
     /// that are not on the medium are dropped.
     ///
     /// Gets a new opening number, whether or not the other flash has written its own: a generation
-    /// is never used twice.
+    /// is never used twice. Only an opening that the medium counts has restored lost marks.
     pub(crate) fn again(places: Arc<Places>, superblock: Superblock) -> MediumFlash {
-        let mut superblock = superblock;
         let boot = &places.notes.boot;
-        superblock.boot = superblock.boot.max(boot.load(Ordering::Relaxed));
-        boot.store(superblock.boot + 1, Ordering::Relaxed);
+        let number = superblock.boot.max(boot.load(Ordering::Relaxed));
+        boot.store(number + 1, Ordering::Relaxed);
         places.begin_anew(superblock.blocks);
-        MediumFlash::over(places, superblock, false)
+        let mut flash = MediumFlash::over(places, superblock, false);
+        flash.superblock.boot = number;
+        flash
     }
 
     /// Whether no other flash has replaced this one.

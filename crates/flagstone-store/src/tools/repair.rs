@@ -18,6 +18,7 @@ use crate::flash::signer_of;
 use crate::flash::{DAMAGED, NEVER, blocks_in, emit_mark, generation_in, geometry, highest_page};
 use crate::flash::{
     is_mark_lost, last_used, mark_at, mark_page, medium_bytes, page_generation, signed_mark,
+    told_generation,
 };
 use crate::holds::Holds;
 use crate::identity::Identity;
@@ -223,7 +224,9 @@ fn patch(
             }
         }
         if generation == NEVER && superblock.protocol == Kind::Seal {
-            let (newest, ..) = generation_of_pages(disk.as_ref(), &superblock, block)?;
+            // By the pages that an opening reads: of others it has restored no mark.
+            let newest = told_generation(disk.as_ref(), pages, block, superblock.identity)
+                .doing("reading a page")?;
             if is_mark_lost(superblock.protocol, superblock.boot, newest) {
                 generation = newest;
                 patches.insert(place, emit_mark(block, generation, superblock.identity));
