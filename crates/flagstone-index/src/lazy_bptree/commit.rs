@@ -1,5 +1,6 @@
 //! Commits of the pool: when it is full, and in a flush.
 
+use super::super::bptree::Change;
 use super::super::{Key, Result};
 use super::pool::{BlockId, Waiting};
 use super::super_group::SuperGroups;
@@ -47,6 +48,7 @@ impl LazyTree {
         let of = |&(key, waiting): &(Key, Waiting)| (key, waiting.request.value());
         changes.extend(taken.iter().map(of));
         let done = match changes.first() {
+            Some(_) if self.one_by_one => self.apply_one_by_one(now, &changes),
             Some(&(key, _)) if self.from_root != FromRoot::None => {
                 self.tree.change_found(now, key, &changes)
             }
@@ -61,6 +63,18 @@ impl LazyTree {
         }
         (self.taken, self.changes) = (taken, changes);
         done
+    }
+
+    /// Applies each request of a group from the root. Meanwhile no leaf that leaves the memory gets
+    /// the requests that wait for it.
+    fn apply_one_by_one(&mut self, mut now: Nanos, changes: &[Change]) -> Result<Nanos> {
+        let amends = std::mem::replace(&mut self.tree.above.on_eviction, false);
+        let applied = changes.iter().try_for_each(|change| {
+            now = (self.tree).change_found(now, change.0, std::slice::from_ref(change))?;
+            Ok(())
+        });
+        self.tree.above.on_eviction = amends;
+        applied.map(|()| now)
     }
 
     /// Commits the group of a waiting key; forms the group first.

@@ -83,6 +83,8 @@ pub(super) const INFO: IndexInfo = IndexInfo {
             "whether requests are committed to a dirty leaf that leaves the memory";
         from_root: "none",
             "what goes down from the root past the pool's blocks: none, commits or all";
+        commit: "batch",
+            "how a group is applied: batch, or one-by-one, each of its requests from the root";
         cancel_out: "sound",
             "pairs of one key: sound, new-keys (inserted ones are new) or as-published";
     },
@@ -107,6 +109,9 @@ struct LazyTree {
     changes: Vec<Change>,
     super_groups: SuperGroups,
     from_root: FromRoot,
+    /// Whether a commit applies the requests of a group one after the other, as a B+-tree without a
+    /// pool would.
+    one_by_one: bool,
 }
 
 /// Which searches start at the root, not at the deepest node that the pool knows.
@@ -179,6 +184,8 @@ impl LazyTree {
                 ("all", FromRoot::All),
             ],
         )?;
+        let one_by_one =
+            settings.choice(&INFO, "commit", &[("batch", false), ("one-by-one", true)])?;
         let on_eviction = settings.flag(&INFO, "on_eviction")?;
         let share: f64 = settings.number(&INFO, "pool_share", 0.0, 0.99)?;
         let memory = INFO.memory(settings)? as f64;
@@ -210,6 +217,7 @@ impl LazyTree {
             changes: Vec::new(),
             super_groups,
             from_root,
+            one_by_one,
         };
         Ok((lazy, now))
     }

@@ -115,7 +115,7 @@ pub(super) struct Pool {
     pub(super) capacity: usize,
     cancel_out: CancelOut,
     /// Whether evicting a dirty leaf commits its requests.
-    on_eviction: bool,
+    pub(super) on_eviction: bool,
     clock: u64,
     pub(super) policy: Policy,
     /// Half the entries of a full leaf.
