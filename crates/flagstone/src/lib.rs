@@ -40,7 +40,7 @@
 //! | run transactions of pages on a commit protocol | [`commit::Device`], [`commit::Kind`] |
 //! | write a protocol of one's own | [`commit::Protocol`], and the example `own_protocol` |
 //! | run transactions of records that share pages | [`commit::RecordDevice`] |
-//! | prove a recovery table row by row | [`cases`] |
+//! | prove a recovery table row by row | [`mod@cases`] |
 //! | run a database with locks, a buffer, a log and recovery | the crate `flagstone-host` |
 //! | look up records by key | the crate `flagstone-index` |
 //! | keep data in a file, on a block device or on raw NAND | the crate `flagstone-store` |

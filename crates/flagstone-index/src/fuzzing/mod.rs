@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 const ZERO: Nanos = Nanos::ZERO;
 /// Bytes of one piece of damage: the kind of damage, a page (2), a place in it (2), and a value.
-const EDIT: usize = 6;
+pub const EDIT: usize = 6;
 const PAGE_BYTES: usize = 256;
 const PAGES: u32 = 4096;
 /// Keys of the history are below this number. Every third one is never present.

@@ -48,7 +48,7 @@ pub struct Config {
     pub works_ahead: bool,
     /// Scrubbing, for a device whose bit errors grow ([`Aging`](crate::nand::Aging)).
     pub scrub: Option<Scrub>,
-    /// A rule left out on purpose, in builds with mistakes ([`crate::mistakes`]).
+    /// A rule left out on purpose, in builds with mistakes ([`mod@crate::mistakes`]).
     pub mistake: Mistaken<Mistake>,
 }
 
