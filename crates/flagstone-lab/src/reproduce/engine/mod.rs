@@ -70,6 +70,22 @@ impl Outcome {
         name.split('+').map(one).sum()
     }
 
+    /// The number of events that a metric counts or averages; `None` if it does neither, such as
+    /// memory or the time of a recovery.
+    pub fn events(&self, name: &str) -> Option<f64> {
+        let events = match name {
+            "restart_ratio" => self.metric("restart_ratio")? * self.metric("committed")?,
+            "log_pages_per_tx" => self.metric("log_pages")?,
+            "throughput_tps" | "ended_tps" | "response_ms" | "execution_ms" | "commit_ms" => {
+                self.metric("committed")?
+            }
+            // Each collected block is erased.
+            _ if name.starts_with("gc_") => self.metric("erases.gc")?,
+            _ => return None,
+        };
+        Some(events.round())
+    }
+
     /// Wall-clock time that it took.
     pub fn seconds(&self) -> f64 {
         match self {
