@@ -356,7 +356,7 @@ fn a_report_has_a_place_or_nothing_is_run() {
 #[test]
 fn verdicts_are_recorded_in_the_place_of_those_on_the_same_claims() {
     let place = Place::new("verdicts");
-    let kept = "[lighttx]\nsize = \"full\"\nseeds = 5\n\n[lighttx.verdict]\n\"fig8\" = \"tie\"\n";
+    let kept = "[lighttx]\nsize = \"full\"\nseeds = 5\n\n[lighttx.verdict]\nfig8 = \"tie\"\n";
     let (file, out) = (place.file("verdicts.toml", kept), place.path("out"));
     let run = |name: &str| {
         good(&["reproduce", name, "--out", &out, "--record", &file]);

@@ -8,9 +8,6 @@ use super::super::{Judged, Results};
 use crate::chart::escape;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of points named per claim.
-const SHOWN: usize = 4;
-
 /// The section of a paper; empty if there is no analysis of it.
 pub(super) fn section(paper: &str, results: &Results, analyses: &[Analysis]) -> String {
     let own = |analysis: &&Analysis| analysis.paper == paper;
@@ -35,17 +32,16 @@ pub(super) fn section(paper: &str, results: &Results, analyses: &[Analysis]) -> 
                 if let Some(place) = place.filter(|place| seen.insert(place.at.clone())) {
                     places.push((analysis, place));
                 }
-                let mut points: Vec<&String> = answer.holds_at.iter().collect();
-                // Points with one setting changed say most.
-                points.sort_by_key(|at| at.contains(", "));
-                let named: Vec<String> = points.iter().take(SHOWN).map(|at| short(at)).collect();
-                let more = match points.len().saturating_sub(SHOWN) {
-                    0 => String::new(),
-                    more => format!("; {more} more"),
-                };
+                let points = &answer.holds_at;
+                let (several, alone): (Vec<&String>, Vec<&String>) =
+                    points.iter().partition(|at| at.contains(", "));
+                let mut words: Vec<String> = alone.iter().map(|at| short(at)).collect();
+                if !several.is_empty() {
+                    words.push(format!("{} with several changed", several.len()));
+                }
                 let share = points.len() as f64 / answer.tried.max(1) as f64;
                 let bar = bar(share, &format!("{} of {}", points.len(), answer.tried));
-                (bar, named.join("; ") + &more)
+                (bar, words.join("; "))
             }
             None => (
                 String::new(),
@@ -113,7 +109,8 @@ fn alone(paper: &str, open: &[&Judged], answers: &BTreeMap<&str, (&Analysis, &An
     }
     let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    if counts.iter().all(|(_, count)| *count == 0) {
+    counts.retain(|(_, count)| *count > 0);
+    if counts.is_empty() {
         return String::new();
     }
     let row = |(setting, count): &(String, usize)| {

@@ -96,7 +96,7 @@ fn papers(catalogue: &Catalogue, results: &Results) -> String {
         .iter()
         .map(|own| format!("<th class=\"{}\">{own}</th>", class(*own)));
     let mut text = format!(
-        "<table class=\"papers\"><thead><tr><th>paper</th>{}</tr></thead><tbody>\n",
+        "<div class=\"wide\"><table class=\"papers\"><thead><tr><th>paper</th>{}</tr></thead><tbody>\n",
         heads.collect::<String>()
     );
     for experiment in &catalogue.experiments {
@@ -117,7 +117,7 @@ fn papers(catalogue: &Catalogue, results: &Results) -> String {
             shown.iter().map(cell).collect::<String>()
         );
     }
-    text + "</tbody></table>\n"
+    text + "</tbody></table></div>\n"
 }
 
 fn filters(results: &Results) -> String {
