@@ -10,6 +10,7 @@ const APART: &str = "flagstone-store";
 fn main() {
     let mut crates = Vec::new();
     depend(Path::new("."), &mut crates);
+    assert!(crates.len() > 1, "Cargo.toml names no crate by its path");
     let mut files = Vec::new();
     for folder in &crates {
         let manifest = folder.join("Cargo.toml");
