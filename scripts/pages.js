@@ -134,6 +134,9 @@ function report(view, page, fits) {
   expect(page.querySelector("svg"), "there is no picture");
   const first = page.querySelector("svg");
   expect(first && first.getBoundingClientRect().top < 900, "no picture is within the first screen");
+  const chart = page.querySelector("section figure svg");
+  if (chart && view.innerWidth > 1000)
+    expect(chart.getBoundingClientRect().top + view.scrollY < 900, "no chart is within the first screen");
 }
 
 frame.addEventListener("load", () => {

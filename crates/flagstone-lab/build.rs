@@ -4,23 +4,28 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// A crate that the lab uses, and no run that is kept.
+const APART: &str = "flagstone-store";
+
 fn main() {
+    let mut crates = Vec::new();
+    depend(Path::new("."), &mut crates);
+    assert!(crates.len() > 1, "Cargo.toml names no crate by its path");
     let mut files = Vec::new();
-    for folder in [
-        "src",
-        "../flagstone/src",
-        "../flagstone-host/src",
-        "../flagstone-btree/src",
-        "../flagstone-index/src",
-    ] {
-        println!("cargo::rerun-if-changed={folder}");
-        collect(Path::new(folder), &mut files);
+    for folder in &crates {
+        let manifest = folder.join("Cargo.toml");
+        let sources = folder.join("src");
+        for path in [&manifest, &sources] {
+            println!("cargo::rerun-if-changed={}", path.display());
+        }
+        collect(&sources, &mut files);
     }
     // Claims, verdicts and reports judge what was measured, and sweeps say what is run; they do not
     // change it.
     files.retain(|path| {
-        let judges = path.starts_with("src/reproduce") || path.starts_with("src/sweep");
-        !judges || path.starts_with("src/reproduce/engine")
+        let path = path.strip_prefix("./src").unwrap_or(path);
+        let judges = path.starts_with("reproduce") || path.starts_with("sweep");
+        !judges || path.starts_with("reproduce/engine")
     });
     files.sort();
     // FNV-1a: no cryptography is needed to notice an edit.
@@ -34,12 +39,31 @@ fn main() {
     println!("cargo::rustc-env=FLAGSTONE_MODEL={hash:016x}");
 }
 
+/// Adds a crate, and those of the workspace that it depends on.
+fn depend(folder: &Path, crates: &mut Vec<PathBuf>) {
+    if crates.contains(&folder.to_path_buf()) {
+        return;
+    }
+    crates.push(folder.into());
+    let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+    for rest in manifest.split("path = \"../").skip(1) {
+        let name = rest.split('"').next().unwrap_or_default();
+        if name != APART {
+            depend(&Path::new("..").join(name), crates);
+        }
+    }
+}
+
+/// Adds the sources below a folder, and the tables that they include, such as those of devices.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() {
             collect(&path, files);
-        } else if path.extension().is_some_and(|kind| kind == "rs") {
+        } else if path
+            .extension()
+            .is_some_and(|kind| kind == "rs" || kind == "toml")
+        {
             files.push(path);
         }
     }

@@ -297,7 +297,7 @@ impl<'a> Comparison<'a> {
             setup.capacity()
         };
         for &kind in &kinds {
-            checks::values(&setup(args, &set, &device, kind, seeds.first))?;
+            checks::values(&setup(args, &set, &device, kind, seeds.first).fill())?;
         }
         let smallest = || {
             least_of(kinds.iter().map(|&kind| {
@@ -359,7 +359,10 @@ impl<'a> Comparison<'a> {
             Some(_) => script,
             None => {
                 let seed = self.seeds.nth(nth);
-                setup(self.args, &self.set, &self.device, subject.kind, seed).filling() + script
+                setup(self.args, &self.set, &self.device, subject.kind, seed)
+                    .fill()
+                    .filling()
+                    + script
             }
         }
     }

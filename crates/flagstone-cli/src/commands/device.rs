@@ -97,13 +97,14 @@ fn fill(args: &Fill) -> Result<(), Failure> {
             setup.kind
         )));
     }
-    setup.starts().map_err(refused)?;
+    let fill = setup.fill();
+    fill.starts().map_err(refused)?;
     let output = Output::new(&args.out, &[Path::new(&args.device)])?;
-    let filling = setup.filling();
+    let filling = fill.filling();
     let filled = runs::watched("filling", || {
         let effort = Effort::current();
         effort.plan(filling);
-        effort.within(kind.info().name, filling, || setup.filled())
+        effort.within(kind.info().name, filling, || fill.filled())
     });
     let (device, _) = filled.map_err(refused)?;
     let bytes = image::save(&output, &device, &setup.saved())?;

@@ -1,10 +1,11 @@
 //! `flagstone reproduce`: reproduces the papers' evaluations, claim by claim.
 
 use super::{Failure, note, plain_table, runs, say};
-use flagstone_lab::output::OutputError;
+use flagstone_lab::output::{Output, OutputError};
 use flagstone_lab::reproduce::engine::Run;
 use flagstone_lab::reproduce::execute::execute;
 use flagstone_lab::reproduce::figures::{Experiment, Mode};
+use flagstone_lab::reproduce::recorded::Recorded;
 use flagstone_lab::reproduce::report::{self, Report};
 use flagstone_lab::reproduce::verdict::Verdict;
 use flagstone_lab::reproduce::{Catalogue, Results};
@@ -45,8 +46,12 @@ pub(crate) struct Args {
     /// Print one JSON object a claim, one a line.
     #[arg(long)]
     json: bool,
+    /// Put the verdicts into FILE, in the place of those on the same claims. The file of those that
+    /// docs/reproduction.md counts is crates/flagstone-lab/claims/verdicts.toml.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// List papers, figures and claims, or those of what is named, and run nothing.
-    #[arg(long, conflicts_with_all = ["json", "jobs", "out", "quick", "full", "seeds"])]
+    #[arg(long, conflicts_with_all = ["json", "jobs", "out", "quick", "full", "seeds", "record"])]
     list: bool,
 }
 
@@ -97,6 +102,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .chain(args.experiment.iter().map(|path| &**path))
         .collect();
     let report = Report::new(&args.out, figures, &inputs).map_err(unwritten)?;
+    let record = args.record.as_ref();
+    let record = record.map(|path| record_in(path, &inputs)).transpose()?;
     let (jobs, folder) = (runs::threads(args.jobs), args.out.join("runs"));
     let outcomes = runs::watched("reproducing", || {
         execute(&all, jobs, &folder, &runs::unheard)
@@ -107,6 +114,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .map(|plan| catalogue.judge(&selection, mode, plan, &outcomes));
     let results = Results::across(judged.collect());
     let page = report.write(&catalogue, &results);
+    if let Some((output, mut recorded)) = record {
+        recorded
+            .merge(&catalogue, &results)
+            .map_err(Failure::Usage)?;
+        output.write(recorded.text().as_bytes())?;
+    }
     if args.json {
         for judged in &results.claims {
             say(&report::json(judged).to_string());
@@ -118,6 +131,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let page = page.map_err(unwritten)?;
     note(&format!("report: {}", page.display()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The file of verdicts, and those in it.
+fn record_in(path: &Path, inputs: &[&Path]) -> Result<(Output, Recorded), Failure> {
+    let recorded = match path.exists() {
+        true => runs::read(path, Recorded::parse)?,
+        false => Recorded::default(),
+    };
+    Ok((Output::new(path, inputs)?, recorded))
 }
 
 fn table(results: &Results) {
@@ -144,18 +166,14 @@ fn table(results: &Results) {
         ]);
     }
     say(&table.to_string());
-    let count = |verdict| {
-        let of = |judged: &&_| {
-            let judged: &flagstone_lab::reproduce::Judged = judged;
-            judged.judgement.verdict == verdict
-        };
-        results.claims.iter().filter(of).count()
-    };
-    let counts = Verdict::ALL.map(|verdict| format!("{} {}", count(verdict), verdict.name()));
+    let all = results.counts();
+    let counts = Verdict::ALL.map(|own| format!("{} {}", all.measured(own), own.name()));
+    let apart = all.apart().into_iter().map(|words| format!("; {words}"));
     say(&format!(
-        "\n{} claims, {}: {}",
-        results.claims.len(),
+        "\n{} claims, {}: {}{}",
+        all.claims(),
         results.mode.name(),
-        counts.join(", ")
+        counts.join(", "),
+        apart.collect::<String>()
     ));
 }

@@ -354,6 +354,29 @@ fn a_report_has_a_place_or_nothing_is_run() {
 }
 
 #[test]
+fn verdicts_are_recorded_in_the_place_of_those_on_the_same_claims() {
+    let place = Place::new("verdicts");
+    let kept = "[lighttx]\nsize = \"full\"\nseeds = 5\n\n[lighttx.verdict]\nfig8 = \"tie\"\n";
+    let (file, out) = (place.file("verdicts.toml", kept), place.path("out"));
+    let run = |name: &str| {
+        good(&["reproduce", name, "--out", &out, "--record", &file]);
+        fs::read_to_string(&file).unwrap()
+    };
+    let one = run("sal.fig3.worst");
+    assert!(one.contains(kept.trim_end()), "{one}");
+    let written = "[sal]\nsize = \"quick\"\nseeds = 1\n\n[sal.verdict]\n\"fig3.worst\" = \"holds\"";
+    assert!(one.contains(written), "{one}");
+    let two = run("sal.memory");
+    assert!(
+        two.contains("\"fig3.worst\" = \"holds\"\nmemory = \"holds\""),
+        "{two}"
+    );
+    fs::write(&file, "[sal]\nsize = 1\n").unwrap();
+    let said = bad(&["reproduce", "sal.memory", "--out", &out, "--record", &file]);
+    says(&said, "verdicts.toml: line 2");
+}
+
+#[test]
 fn a_result_that_the_standard_output_does_not_take_is_an_error() {
     let writers = Writers::new("stdout");
     let trace = writers.trace.as_str();

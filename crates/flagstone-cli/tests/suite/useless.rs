@@ -77,6 +77,7 @@ fn a_list_runs_nothing_and_takes_no_option_of_a_run() {
         &["--jobs", "2"],
         &["--full"],
         &["--out", "x"],
+        &["--record", "x"],
     ] {
         let said = bad(&[&["reproduce", "--list"], option].concat());
         says(&said, "cannot be used with");

@@ -111,31 +111,38 @@ impl BaseId {
 
 impl fmt::Display for BaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.subject)?;
-        if let Some(variant) = self.variant {
-            write!(f, ".{variant}")?;
-        }
-        if self.ahead {
-            write!(f, ".ahead")?;
-        }
-        if self.published {
-            write!(f, ".published")?;
-        }
-        if self.sabotage != Sabotage::None {
-            write!(f, ".{}", self.sabotage.name())?;
-        }
+        // Without `..`: the word is also the key of a base, so it has every field.
         let BaseId {
+            subject,
+            variant,
+            ahead,
+            device,
+            published,
+            sabotage,
             shape,
             age,
             clients,
             pages,
-            ..
+            faults,
         } = self;
-        let faults = self.faults.bits();
+        write!(f, "{subject}")?;
+        if let Some(variant) = variant {
+            write!(f, ".{variant}")?;
+        }
+        if *ahead {
+            write!(f, ".ahead")?;
+        }
+        if *published {
+            write!(f, ".published")?;
+        }
+        if *sabotage != Sabotage::None {
+            write!(f, ".{}", sabotage.name())?;
+        }
         write!(f, "/g{shape}")?;
-        if let Some(traits) = &self.device {
+        if let Some(traits) = device {
             write!(f, "/d{:08x}", traits.digest())?;
         }
+        let faults = faults.bits();
         write!(f, "/b{age}/w{clients}x{pages}/f{faults}")
     }
 }

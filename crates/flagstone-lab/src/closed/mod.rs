@@ -9,11 +9,13 @@
 //! written through a buffer pool under locks, and transactions wait for each other and are
 //! restarted. Which of them conflict depends on the stack.
 
+mod fill;
 mod history;
 mod record;
 mod recorded;
 mod terms;
 
+pub use fill::Fill;
 pub use history::{History, Past};
 pub use record::{ClosedRecord, ClosedTiming};
 pub use recorded::{Recorded, Recording};
@@ -24,15 +26,14 @@ use crate::device::{DeviceSpec, chip_of, power_off};
 use crate::driver::{Admission, Driver, DriverError, Oracle, Source, Span};
 use crate::effort;
 use crate::occupied::Occupied;
-use crate::replay::{Erases, ReplayError, Setup};
+use crate::replay::{self, Erases, ReplayError};
+use fill::Logs;
 use flagstone::commit::{Options, RecordDevice, RecordKind, RecordOptions};
 use flagstone::ftl::{Cause, Operation};
 use flagstone::nand::Chip;
 use flagstone::settings::Settings;
 use flagstone::units::{Lpn, Nanos};
 use flagstone_host::{Granularity, Host, HostConfig, HostError, Stack, Step};
-use history::Ring;
-use std::collections::BTreeSet;
 use std::time::Instant;
 use thiserror::Error;
 
@@ -115,14 +116,15 @@ impl Closed {
         host
     }
 
-    /// The device's fill, as a replay on its protocol would have it.
-    pub fn setup(&self) -> Setup {
-        Setup {
+    /// The device's fill, without the log of a history.
+    pub fn device_fill(&self) -> replay::Fill {
+        replay::Fill {
             kind: self.stack.below(),
             options: self.options.clone(),
             device: self.device.clone(),
-            isolation: None,
-            terms: self.terms.fill(),
+            share: self.terms.fill,
+            overwrite: self.terms.overwrite,
+            seed: self.terms.seed,
         }
     }
 
@@ -137,7 +139,7 @@ impl Closed {
     /// # Errors
     /// The device does not suit the stack.
     pub fn capacity(&self) -> Result<u32, ClosedError> {
-        let pages = self.setup().capacity()?;
+        let pages = self.device_fill().capacity()?;
         if let Some(kind) = self.stack.record_kind() {
             let DeviceSpec {
                 geometry, config, ..
@@ -152,81 +154,25 @@ impl Closed {
         Ok(pages.saturating_sub(log))
     }
 
-    /// A device with `fill` of its pages in use, overwritten until the collector works, with
-    /// `history` applied, and powered off. Runs with equal device, protocol, fill, seed and history
-    /// start from equal devices.
+    /// The device on which the run starts, before its history.
     ///
     /// # Errors
-    /// The device does not suit the protocol, or is too full.
-    pub fn filled(&self, history: &History) -> Result<Chip, ClosedError> {
-        self.to_fill().fill(history)
-    }
-
-    /// What a filled device depends on, besides its history. Everything else has defaults, so that
-    /// the fill cannot depend on it.
-    fn to_fill(&self) -> Closed {
-        let defaults = Terms::default();
-        Closed {
-            stack: self.stack,
-            options: self.options.clone(),
-            device: self.device.clone(),
-            settings: self.settings.clone(),
-            policy_settings: Settings::default(),
-            kept: Vec::new(),
-            terms: Terms {
-                fill: self.terms.fill,
-                overwrite: self.terms.overwrite,
-                seed: self.terms.seed,
-                log_pages: match self.stack {
-                    Stack::Force(_) => defaults.log_pages,
-                    Stack::Wal | Stack::CfcEx | Stack::AfcEx => self.terms.log_pages,
-                },
-                history_log: self.terms.history_log,
-                ..defaults
-            },
-            workload: String::new(),
-        }
-    }
-
-    fn fill(&self, history: &History) -> Result<Chip, ClosedError> {
-        let setup = self.setup();
-        // The log of the run will follow these pages.
-        let of_history = self.terms.history_log.unwrap_or(self.terms.log_pages);
-        let log = |pages: u32| Ring {
-            first: pages.saturating_sub(of_history + self.terms.log_pages),
-            pages: of_history,
+    /// A setting of the recovery manager is invalid.
+    pub fn fill(&self) -> Result<Fill, ClosedError> {
+        let records = self.stack.record_kind();
+        let options = |kind| self.record_options(kind).map(|options| (kind, options));
+        let log = match self.stack {
+            Stack::Force(_) => None,
+            Stack::Wal | Stack::CfcEx | Stack::AfcEx => Some(Logs {
+                of_history: self.terms.history_log.unwrap_or(self.terms.log_pages),
+                of_run: self.terms.log_pages,
+            }),
         };
-        let Some(records) = self.stack.record_kind() else {
-            let (mut device, now) = setup.filled()?;
-            let log = (self.stack == Stack::Wal).then(|| log(device.pages()));
-            let happened = history.on_pages(&mut device, now, log);
-            happened.map_err(|error| setup.failed(error))?;
-            return Ok(power_off(device.into_flash()));
-        };
-        let options = self.record_options(records)?;
-        let fill = || {
-            let chip = self.device.chip(self.device.geometry.spare_bytes as usize);
-            let config = self.device.config;
-            let mut device =
-                RecordDevice::open(Box::new(chip), records, config, &options, Nanos::ZERO)?;
-            let now = device.recovered_at();
-            device.resolve(now, &BTreeSet::new())?;
-            let order = setup.order(device.pages(), RecordDevice::ftl);
-            // Each page is a version by itself; the next need not wait for it.
-            let now = order.write(&mut device, |device, now, page| {
-                device.write(now, Lpn(page), &[], &[]).map(|_| now)
-            })?;
-            let log = log(device.pages());
-            history.on_records(&mut device, now, log)?;
-            Ok(power_off(device.into_flash()))
-        };
-        fill().map_err(|error| setup.failed(error).into())
-    }
-
-    /// A cache key of [`Closed::filled`]: equal keys give equal filled devices, if their histories
-    /// are equal as well.
-    pub fn filled_by(&self) -> String {
-        format!("{:?}", self.to_fill())
+        Ok(Fill {
+            device: self.device_fill(),
+            records: records.map(options).transpose()?,
+            log,
+        })
     }
 
     /// A database on a device.
@@ -267,7 +213,7 @@ impl Closed {
         let played = self
             .transactions(Some(transactions))
             .unwrap_or(transactions);
-        self.setup().filling() + played * effort::TRANSACTED
+        self.device_fill().filling() + played * effort::TRANSACTED
     }
 
     /// Executes the run, on a device that it fills, without a history.
@@ -275,10 +221,10 @@ impl Closed {
     /// # Errors
     /// The device or the database fails, or a read is wrong.
     pub fn run(&self, source: &mut impl Source) -> Result<ClosedRecord, ClosedError> {
-        self.run_on(self.filled(&History::default())?, source)
+        self.run_on(self.fill()?.filled(&History::default())?, source)
     }
 
-    /// Executes the run on a device from [`Closed::filled`].
+    /// Executes the run on a device from [`Fill::filled`].
     ///
     /// # Errors
     /// As [`Closed::run`].

@@ -2,7 +2,6 @@
 //! is added in one place: commands fill in every field, and do not compile until they do.
 
 use crate::driver::Plan;
-use crate::replay;
 use flagstone::units::Nanos;
 use flagstone_host::buffer::PolicyKind;
 use flagstone_host::{Granularity, HostConfig};
@@ -115,13 +114,5 @@ impl Terms {
         host.steal = self.steal;
         host.granularity = self.locks;
         host
-    }
-
-    /// What of them is the device's fill.
-    pub(super) fn fill(&self) -> replay::Terms {
-        replay::Terms {
-            overwrite: self.overwrite,
-            ..replay::Terms::on_filled(self.fill, self.seed)
-        }
     }
 }

@@ -10,6 +10,7 @@ use flagstone::commit::Kind;
 use flagstone::nand::Cell;
 use flagstone::units::{Lpn, TxId};
 use flagstone_host::Rid;
+use std::collections::BTreeSet;
 
 fn closed(stack: Stack) -> Closed {
     let mut device = DeviceSpec::load("small").expect("a preset");
@@ -224,7 +225,7 @@ fn drive_from(
     source: &mut impl Source,
 ) -> Result<Counted, DriverError> {
     let host = closed
-        .open(closed.filled(&History::default()).unwrap())
+        .open(closed.fill().unwrap().filled(&History::default()).unwrap())
         .unwrap();
     let start = host.recovered_at();
     let host = Mistaken {
@@ -251,7 +252,7 @@ fn erases(closed: &Closed, pages: u64) -> (u64, u64) {
     };
     let history = History::of(&mut source, &past).unwrap();
     assert!(history.pages() >= pages);
-    let chip = closed.filled(&history).unwrap();
+    let chip = closed.fill().unwrap().filled(&history).unwrap();
     let record = closed.run_on(chip, &mut source).unwrap();
     let erases = record.flash_operations(Operation::Erase, Cause::Gc);
     (erases, record.collections)
@@ -375,7 +376,7 @@ fn rollbacks_are_as_many_as_asked_for() {
 #[test]
 fn a_window_of_time_is_as_long_as_asked_for() {
     let closed = closed(Stack::Wal);
-    let chip = closed.filled(&History::default()).unwrap();
+    let chip = closed.fill().unwrap().filled(&History::default()).unwrap();
     let (host, mut source) = (closed.open(chip).unwrap(), tpcc(&closed));
     let start = host.recovered_at();
     let mut driver = Driver::new(

@@ -33,12 +33,14 @@
 
 #[cfg(test)]
 mod clock;
+mod fill;
 mod played;
 mod record;
 mod script;
 mod terms;
 mod times;
 
+pub use fill::Fill;
 pub use played::Played;
 pub use record::{Causes, Erases, Latency, ReplayRecord, Timing, by_cause, flash_by_cause};
 pub(crate) use record::{given, memory_of};
@@ -54,13 +56,11 @@ use crate::image::{self, ImageError};
 use crate::occupied::Occupied;
 use crate::stop;
 use crate::workload::{Request, Workload, WorkloadError};
+use fill::Batch;
 use flagstone::commit::{Device, DeviceError, Isolation, Kind, Options};
-use flagstone::ftl::{Cause, Ftl, Operation};
-use flagstone::nand::Chip;
+use flagstone::ftl::{Cause, Operation};
 use flagstone::units::{Lpn, Nanos};
 use flagstone_host::HostError;
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg64Mcg;
 use std::path::Path;
 use std::time::Instant;
 use thiserror::Error;
@@ -163,98 +163,28 @@ impl Setup {
         }
     }
 
-    /// Number of logical pages of the device under this protocol.
+    /// The device on which the run starts.
+    pub fn fill(&self) -> Fill {
+        Fill {
+            kind: self.kind,
+            options: self.options.clone(),
+            device: self.device.clone(),
+            share: self.terms.fill,
+            overwrite: self.terms.overwrite,
+            seed: self.terms.seed,
+        }
+    }
+
+    /// As [`Fill::capacity`].
     ///
     /// # Errors
     /// The device does not suit the protocol.
     pub fn capacity(&self) -> Result<u32, ReplayError> {
-        let format = self
-            .kind
-            .info()
-            .format_on(&self.device.geometry, &self.options)
-            .map_err(|error| ReplayError::Refused(error.0))?;
-        self.kind
-            .suits(&self.device.geometry, &self.device.config)
-            .map_err(ReplayError::Refused)?;
-        Ftl::capacity(&self.device.geometry, &self.device.config, &format)
-            .map_err(|error| ReplayError::Refused(error.0))
+        self.fill().capacity()
     }
 
-    /// Checks whether a blank device starts under this protocol with these options.
-    ///
-    /// # Errors
-    /// The protocol or the device refuses them.
-    pub fn starts(&self) -> Result<(), ReplayError> {
-        self.capacity()?;
-        self.open(self.blank()).map(|_| ())
-    }
-
-    fn blank(&self) -> Chip {
-        let spare_kept = self.kind.info().format.spare_bytes(&self.device.config);
-        self.device.chip(spare_kept)
-    }
-
-    fn open(&self, chip: Chip) -> Result<Device, ReplayError> {
-        Device::open(
-            Box::new(chip),
-            self.kind,
-            self.device.config,
-            &self.options,
-            Nanos::ZERO,
-        )
-        .map_err(|source| self.failed(source))
-    }
-
-    pub(crate) fn failed(&self, source: DeviceError) -> ReplayError {
-        match source {
-            DeviceError::Unsuitable(why) => ReplayError::Refused(why),
-            source => ReplayError::Device {
-                protocol: self.kind.info().name,
-                device: self.device.name.clone(),
-                source,
-            },
-        }
-    }
-
-    /// A device that was filled, and overwritten until the collector works, as `fill` and
-    /// `overwrite` say; and the instant at which that is complete.
-    ///
-    /// # Errors
-    /// The device does not suit the protocol or is too full.
-    pub fn filled(&self) -> Result<(Device, Nanos), ReplayError> {
-        let alone = self.to_fill();
-        let mut device = alone.open(alone.blank())?;
-        let now = alone
-            .fill(&mut device)
-            .map_err(|source| alone.failed(source))?;
-        Ok((device, now))
-    }
-
-    /// What a filled device depends on; everything else has defaults, so the fill cannot use it.
-    fn to_fill(&self) -> Setup {
-        Setup {
-            kind: self.kind,
-            options: self.options.clone(),
-            device: self.device.clone(),
-            isolation: None,
-            terms: Terms {
-                overwrite: self.terms.overwrite,
-                ..Terms::on_filled(self.terms.fill, self.terms.seed)
-            },
-        }
-    }
-
-    /// A cache key of [`Setup::filled`]: equal keys give equal filled devices.
-    pub fn filled_by(&self) -> String {
-        format!("{:?}", self.to_fill())
-    }
-
-    fn fill(&self, device: &mut Device) -> Result<Nanos, DeviceError> {
-        let mut batch = Batch::new();
-        let all = device.pages();
-        let order = self.order(all, Device::ftl);
-        let now = order.write(device, |device, now, page| batch.write(device, now, page))?;
-        batch.end(device, now)
+    fn failed(&self, source: DeviceError) -> ReplayError {
+        self.fill().failed(source)
     }
 
     /// Writes pages that a script reads before it writes them and that the device lacks: reading an
@@ -273,28 +203,6 @@ impl Setup {
             now = batch.write(device, now, page)?;
         }
         Ok((pages.len() as u64, batch.end(device, now)?))
-    }
-
-    /// The fill order for a device of any kind with `pages` logical pages.
-    pub(crate) fn order<D>(&self, pages: u32, ftl: fn(&D) -> &Ftl) -> Order<D> {
-        Order {
-            pages: (f64::from(pages) * self.terms.fill.clamp(0.0, 1.0)) as u32,
-            overwrite: self.terms.overwrite,
-            seed: self.terms.seed,
-            ftl,
-        }
-    }
-
-    /// Approximate cost of [`Setup::filled`], in the unit of [`effort`].
-    pub fn filling(&self) -> u64 {
-        let geometry = &self.device.geometry;
-        let filled = f64::from(self.capacity().unwrap_or(0)) * self.terms.fill.clamp(0.0, 1.0);
-        let overwritten = match self.terms.overwrite {
-            // Until free blocks are few, and then half of it.
-            true => (geometry.pages() as f64 * 0.97 - filled).max(0.0) + filled / 2.0,
-            false => 0.0,
-        };
-        filled as u64 * effort::FILLED + overwritten as u64 * effort::OVERWRITTEN
     }
 
     /// Executes the run.
@@ -316,13 +224,13 @@ impl Setup {
     ) -> Result<(ReplayRecord, Times), ReplayError> {
         script.fits(self.device.geometry.page_bytes, self.capacity()?)?;
         let wall = Instant::now();
-        let (device, filled) = self.filled()?;
+        let (device, filled) = self.fill().filled()?;
         let (record, counted) = self.run_on(device, filled, wall, script, source)?;
         let times = Times::of(record.protocol, self.terms.seed, &counted);
         Ok((record, times))
     }
 
-    /// Executes the run on a copy of a device from [`Setup::filled`], which other runs can use
+    /// Executes the run on a copy of a device from [`Fill::filled`], which other runs can use
     /// again.
     ///
     /// # Errors
@@ -463,7 +371,7 @@ impl Setup {
 
     /// Cycles the power. Returns the recovery time, and the number of pages read.
     fn restart(&self, device: Device) -> Result<(u64, u64), ReplayError> {
-        let device = self.open(power_off(device.into_flash()))?;
+        let device = self.fill().open(power_off(device.into_flash()))?;
         Ok((
             device.recovered_at().0,
             device.stats().count(Operation::Read, Cause::Recovery),
@@ -482,103 +390,4 @@ pub struct InputName {
     pub name: String,
     /// Checksum of the trace file; `None` for a workload.
     pub sha256: Option<String>,
-}
-
-/// The sequence of pages that a fill writes.
-pub(crate) struct Order<D> {
-    pages: u32,
-    overwrite: bool,
-    seed: u64,
-    ftl: fn(&D) -> &Ftl,
-}
-
-/// Overwrites, as a multiple of the flash pages, after which the collector counts as working
-/// regardless of free blocks.
-const PASSES_MAX: u64 = 4;
-
-impl<D> Order<D> {
-    /// Writes all pages in order, then overwrites at random until the free blocks are used up and
-    /// half of the device's contents have been rewritten: from then on the collector works
-    /// constantly.
-    pub(crate) fn write(
-        &self,
-        device: &mut D,
-        mut write: impl FnMut(&mut D, Nanos, u32) -> Result<Nanos, DeviceError>,
-    ) -> Result<Nanos, DeviceError> {
-        let mut now = Nanos::ZERO;
-        for page in 0..self.pages {
-            stop::point();
-            effort::did(effort::FILLED);
-            now = write(device, now, page)?;
-        }
-        let mut dice = Pcg64Mcg::seed_from_u64(self.seed ^ 0xf111);
-        let mut left = if self.overwrite { self.pages / 2 } else { 0 };
-        let few = few_blocks((self.ftl)(device));
-        let most = PASSES_MAX * u64::from((self.ftl)(device).geometry().pages());
-        let mut made = 0;
-        while left > 0 && made < most {
-            stop::point();
-            effort::did(effort::OVERWRITTEN);
-            if (self.ftl)(device).free_blocks() <= few {
-                left -= 1;
-            }
-            now = write(device, now, dice.random_range(0..self.pages))?;
-            made += 1;
-        }
-        Ok(now)
-    }
-}
-
-/// With this few free blocks the collector works. Blocks set aside by zones count as used.
-fn few_blocks(ftl: &Ftl) -> u32 {
-    let geometry = ftl.geometry();
-    let share = (f64::from(geometry.blocks()) * ftl.config().gc_threshold).ceil() as u32;
-    share.max(ftl.gc_least_blocks()) + geometry.planes()
-}
-
-/// Writes in transactions of a fixed size, for the fill.
-struct Batch {
-    tx: Option<flagstone::units::TxId>,
-    written: Vec<u32>,
-}
-
-const BATCH_PAGES: usize = 32;
-
-impl Batch {
-    fn new() -> Batch {
-        Batch {
-            tx: None,
-            written: Vec::with_capacity(BATCH_PAGES),
-        }
-    }
-
-    fn write(&mut self, device: &mut Device, now: Nanos, page: u32) -> Result<Nanos, DeviceError> {
-        let mut now = now;
-        // Some protocols take each page once per transaction.
-        if self.written.len() == BATCH_PAGES || self.written.contains(&page) {
-            now = self.end(device, now)?;
-        }
-        let tx = match self.tx {
-            Some(tx) => tx,
-            None => *self.tx.insert(device.begin(now)?),
-        };
-        self.written.push(page);
-        device
-            .write(now, tx, Lpn(page), &[])
-            .map(|taken| taken.next)
-    }
-
-    fn end(&mut self, device: &mut Device, now: Nanos) -> Result<Nanos, DeviceError> {
-        self.written.clear();
-        match self.tx.take() {
-            None => Ok(now),
-            Some(tx) => match device.commit(now, tx)? {
-                Some(done) => Ok(done),
-                None => {
-                    let done = device.acknowledged(now, true)?;
-                    Ok(done.iter().map(|(_, at)| *at).max().unwrap_or(now))
-                }
-            },
-        }
-    }
 }

@@ -188,6 +188,12 @@ pub struct Claim {
     pub unit: Option<String>,
     /// What is measured.
     pub rule: Vec<Rule>,
+    /// Set if a setting of the experiment was chosen by this claim, which proves nothing then: how.
+    pub given: Option<String>,
+    /// Why the claim does not hold, in one line.
+    pub cause: Option<String>,
+    /// The entry of `decides` in the paper's experiments that explains the cause, by its id.
+    pub decided_by: Option<String>,
 }
 
 impl Claim {
@@ -255,6 +261,9 @@ impl Claim {
                 return fail("its measures do not match what is published");
             }
         }
+        if self.decided_by.is_some() && self.cause.is_none() {
+            return fail("decided_by belongs to a cause");
+        }
         if self.published.is_none() && self.says.is_none() {
             return fail("it publishes neither a figure (published) nor a statement (says)");
         }
@@ -288,6 +297,7 @@ pub struct Tolerances {
     pub order: OrderTolerance,
     pub trend: TrendTolerance,
     pub cross: CrossTolerance,
+    pub count: CountTolerance,
 }
 
 /// For ratios.
@@ -337,6 +347,15 @@ pub struct TrendTolerance {
 #[allow(missing_docs)]
 pub struct CrossTolerance {
     pub holds: f64,
+    pub reason: String,
+}
+
+/// For counts of events, whatever the kind of claim.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct CountTolerance {
+    pub least: f64,
     pub reason: String,
 }
 

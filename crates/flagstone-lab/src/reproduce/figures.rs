@@ -6,7 +6,7 @@
 //! equal settings, in any figures, share one run.
 
 use super::engine::{Run, RunError, Settings};
-use super::measure::{Data, Point, Term};
+use super::measure::{Data, Point, Reading, Term};
 use crate::nearest::nearest;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -39,6 +39,9 @@ impl Mode {
 pub struct Experiment {
     /// Key of the paper, the first part of its claims' ids.
     pub paper: String,
+    /// What it is called in tables; nothing for its key.
+    #[serde(default)]
+    pub name: String,
     /// Its title.
     pub title: String,
     /// Authors, venue and year.
@@ -46,6 +49,9 @@ pub struct Experiment {
     /// What the paper leaves open and this file decides, one sentence each.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// What decides the verdicts on its claims.
+    #[serde(default)]
+    pub decides: Vec<Decides>,
     /// Common settings of all runs.
     pub setting: Table,
     /// Settings for `--quick`.
@@ -59,6 +65,18 @@ pub struct Experiment {
     /// Settings that override all others in some of the runs; not in files.
     #[serde(skip)]
     pub over: Vec<Over>,
+}
+
+/// Something that decides verdicts: a choice, or a property of the model.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Decides {
+    /// The name by which claims refer to it.
+    pub id: String,
+    /// The choice or property.
+    pub what: String,
+    /// Its effect.
+    pub says: String,
 }
 
 /// Settings that override those of a figure, its series and its sweep, in runs that match a
@@ -222,6 +240,14 @@ pub struct Cell {
 }
 
 impl Experiment {
+    /// The paper's name in tables.
+    pub fn name(&self) -> &str {
+        match self.name.as_str() {
+            "" => &self.paper,
+            name => name,
+        }
+    }
+
     /// Parses a file of experiments, and checks all settings.
     ///
     /// # Errors
@@ -290,16 +316,18 @@ impl Experiment {
 
 impl Spec {
     /// The data of a figure, from the metrics of the runs.
-    pub fn data(&self, cells: &[Cell], metric: &dyn Fn(&Cell) -> Option<f64>) -> Data {
+    pub fn data(&self, cells: &[Cell], reading: &dyn Fn(&Cell) -> Option<Reading>) -> Data {
         let mut data = Data::default();
         let mut places: BTreeMap<&str, usize> = BTreeMap::new();
         for cell in cells {
             let next = places.len();
             let place = *places.entry(&cell.x).or_insert(next);
+            let reading = reading(cell);
             let point = Point {
                 name: cell.x.clone(),
                 x: cell.x.parse().unwrap_or(place as f64),
-                y: metric(cell),
+                y: reading.map(|reading| reading.value),
+                events: reading.and_then(|reading| reading.events),
             };
             match data
                 .series
@@ -446,6 +474,13 @@ x = { label = "abort ratio", key = "abort_ratio", values = [0.0, 0.5] }
 series = { key = "protocol", values = ["aw", "scc"] }
 "#;
 
+    fn read(value: f64) -> Reading {
+        Reading {
+            value,
+            events: None,
+        }
+    }
+
     #[test]
     fn a_figure_is_a_run_for_each_series_and_point() {
         let experiment = Experiment::parse(TEXT).unwrap();
@@ -458,7 +493,7 @@ series = { key = "protocol", values = ["aw", "scc"] }
         assert_eq!(names, ["aw 0", "aw 0.5", "scc 0", "scc 0.5"]);
         let full = experiment.cells(spec, Mode::Full).unwrap();
         assert_ne!(quick[0].run, full[0].run);
-        let data = spec.data(&quick, &|cell| (cell.series == "scc").then_some(2.0));
+        let data = spec.data(&quick, &|cell| (cell.series == "scc").then(|| read(2.0)));
         assert_eq!(data.points("aw").unwrap()[1].y, None);
         assert_eq!(data.points("scc").unwrap()[1].x, 0.5);
     }
@@ -506,7 +541,7 @@ series = { key = "protocol", values = ["aw", "scc"] }
         let spec = &experiment.figure[0];
         let cells = experiment.cells(spec, Mode::Full).unwrap();
         let data = spec.data(&cells, &|cell| {
-            Some(if cell.series == "aw" { 4.0 } else { 6.0 })
+            Some(read(if cell.series == "aw" { 4.0 } else { 6.0 }))
         });
         assert_eq!(data.points("scc").unwrap()[0].y, Some(1.5));
     }

@@ -51,6 +51,14 @@ impl Term {
 }
 
 impl Term {
+    /// A whole series.
+    pub(super) fn whole(series: &str) -> Term {
+        Term {
+            series: series.into(),
+            at: None,
+        }
+    }
+
     /// Whether this refers to the point with this name; a whole series refers to all of its points.
     pub(super) fn is_at(&self, name: &str) -> bool {
         let Some(at) = &self.at else { return true };
@@ -95,14 +103,10 @@ impl Expr {
 
     /// The terms in it.
     pub fn terms(&self) -> Vec<Term> {
-        let whole = |series: &String| Term {
-            series: series.clone(),
-            at: None,
-        };
         match self {
             Expr::Term(term) | Expr::Peak(term) => vec![term.clone()],
             Expr::Over(a, b) | Expr::Less(a, b) | Expr::Saved(a, b) => vec![a.clone(), b.clone()],
-            Expr::MeanOver(a, b) => vec![whole(a), whole(b)],
+            Expr::MeanOver(a, b) => vec![Term::whole(a), Term::whole(b)],
             Expr::Number(_) => Vec::new(),
         }
     }
@@ -147,6 +151,17 @@ pub struct Point {
     pub x: f64,
     /// The measured value; `None` if the protocol does not support the point.
     pub y: Option<f64>,
+    /// See [`Reading::events`].
+    pub events: Option<f64>,
+}
+
+/// A value of a metric.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reading {
+    /// The value.
+    pub value: f64,
+    /// The number of events that the value counts or averages; `None` if it does neither.
+    pub events: Option<f64>,
 }
 
 /// The data of a figure.
@@ -187,6 +202,16 @@ impl Data {
         }
     }
 
+    /// The fewest events on which a value of these terms rests.
+    pub fn events(&self, terms: &[Term]) -> Option<f64> {
+        let of = |term: &Term| {
+            let points = self.points(&term.series).unwrap_or_default().iter();
+            let own = points.filter(|point| term.is_at(&point.name) && point.y.is_some());
+            own.filter_map(|point| point.events).min_by(f64::total_cmp)
+        };
+        terms.iter().filter_map(of).min_by(f64::total_cmp)
+    }
+
     /// The value of an expression.
     pub fn eval(&self, expr: &Expr) -> Option<f64> {
         match expr {
@@ -222,6 +247,7 @@ pub(super) mod tests {
                 name: x.to_string(),
                 x: *x,
                 y: (!y.is_nan()).then_some(*y),
+                events: None,
             };
             xs.iter().zip(ys).map(point).collect()
         };

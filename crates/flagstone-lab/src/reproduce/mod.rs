@@ -6,7 +6,9 @@
 //!         |  a run for each point, equal ones once
 //!      engine                settings -> metrics, a pure function              engine, execute
 //!         |
-//!      verdicts              holds, direction holds, differs                   verdict, report
+//!      verdicts              holds, direction holds, differs           verdict, counts, report
+//!         |
+//!   claims/verdicts.toml     those of docs/reproduction.md                     recorded
 //! ```
 //!
 //! [`sensitivity`] repeats the runs with other values of settings that the papers leave open.
@@ -14,23 +16,26 @@
 //! To add an experiment, add to a file; only new kinds of runs need code, in [`engine`].
 
 pub mod claims;
+mod counts;
 pub mod engine;
 pub mod execute;
 pub mod figures;
 pub mod measure;
+pub mod recorded;
 pub mod report;
 pub mod sensitivity;
 pub mod verdict;
 #[cfg(test)]
 mod verdict_tests;
 
+pub use counts::{Basis, Counts};
 pub(crate) use figures::{lay, put, word};
 
 use crate::nearest::nearest;
 use claims::{Claim, Tolerances};
 use engine::{Outcome, Run, RunError};
 use figures::{Cell, Experiment, Mode, Over, Spec};
-use measure::Data;
+use measure::{Data, Reading};
 use std::collections::{BTreeMap, BTreeSet};
 use toml::Table;
 use verdict::{Judgement, Verdict};
@@ -80,6 +85,8 @@ pub struct Measured {
 pub struct Judged {
     /// The claim.
     pub claim: Claim,
+    /// What the judgement rests on.
+    pub basis: Basis,
     /// The judgement.
     pub judgement: Judgement,
     /// The verdict under each seed.
@@ -100,6 +107,18 @@ pub struct Results {
 }
 
 impl Results {
+    /// The number of seeds.
+    pub fn seeds(&self) -> usize {
+        let seeds = self.claims.iter().map(|judged| judged.seeds.len());
+        seeds.max().unwrap_or(1)
+    }
+
+    /// The number of verdicts of each kind.
+    pub fn counts(&self) -> Counts {
+        let claims = self.claims.iter();
+        Counts::of(claims.map(|judged| (judged.basis, judged.judgement.verdict)))
+    }
+
     /// Merges the results of several seeds: figures are those of the first seed, and claims have
     /// the verdicts of all.
     ///
@@ -192,6 +211,29 @@ impl Catalogue {
             experiment.over.push(over.clone());
         }
         seeded
+    }
+
+    /// What the verdict on a claim rests on.
+    pub fn basis(&self, claim: &Claim) -> Basis {
+        if claim.given.is_some() {
+            return Basis::Given;
+        }
+        let own = self
+            .experiments
+            .iter()
+            .filter(|experiment| experiment.paper == claim.paper());
+        let figures = own.flat_map(|experiment| {
+            let figures = experiment.figure.iter();
+            let figures = figures.filter(|spec| claim.figures().contains(&spec.id.as_str()));
+            figures.flat_map(|spec| experiment.cells(spec, Mode::Quick).unwrap_or_default())
+        });
+        let mut formulas = figures
+            .map(|cell| matches!(cell.run, Run::Formula(_)))
+            .peekable();
+        match formulas.peek().is_some() && formulas.all(|formula| formula) {
+            true => Basis::Formula,
+            false => Basis::Measured,
+        }
     }
 
     /// Adds an experiment, replacing the shipped one of the same paper.
@@ -338,7 +380,13 @@ impl Catalogue {
         let figures: Vec<Measured> = plan
             .into_iter()
             .map(|(paper, spec, cells)| {
-                let data = spec.data(&cells, &|cell| outcome(cell)?.metric(&cell.metric));
+                let data = spec.data(&cells, &|cell| {
+                    let outcome = outcome(cell)?;
+                    Some(Reading {
+                        value: outcome.metric(&cell.metric)?,
+                        events: outcome.events(&cell.metric),
+                    })
+                });
                 Measured {
                     paper,
                     spec,
@@ -375,6 +423,7 @@ impl Catalogue {
                     seeds: vec![judgement.verdict],
                     judgement,
                     seconds: runs.values().sum(),
+                    basis: self.basis(claim),
                     claim: claim.clone(),
                 }
             })
@@ -416,7 +465,12 @@ mod tests {
                     let spec = experiment.figure.iter().find(|spec| spec.id == rule.figure);
                     let spec = spec.unwrap_or_else(|| panic!("{}: {}", claim.id, rule.figure));
                     let cells = experiment.cells(spec, Mode::Full).unwrap();
-                    let data = spec.data(&cells, &|_| Some(1.0));
+                    let data = spec.data(&cells, &|_| {
+                        Some(Reading {
+                            value: 1.0,
+                            events: None,
+                        })
+                    });
                     for term in rule.terms() {
                         assert!(data.value(&term).is_some(), "{}: {term}", claim.id);
                     }
@@ -454,6 +508,19 @@ mod tests {
         assert_eq!(alone(&["lighttx"]), count(&["lighttx"]));
         let error = catalogue.select(&["lightx"]).unwrap_err();
         assert!(error.contains("did you mean `lighttx`"), "{error}");
+    }
+
+    #[test]
+    fn what_proves_nothing_is_told_apart() {
+        let catalogue = Catalogue::shipped();
+        let with = |basis: Basis| -> Vec<&str> {
+            let claims = catalogue.claims.iter();
+            let own = claims.filter(|claim| catalogue.basis(claim) == basis);
+            own.map(|claim| claim.id.as_str()).collect()
+        };
+        assert_eq!(with(Basis::Given), ["lighttx.fig7.serializable"]);
+        let formulas = ["fig3.worst", "fig14.optimum", "fig15.shape", "memory"];
+        assert_eq!(with(Basis::Formula), formulas.map(|id| format!("sal.{id}")));
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Derives verdicts from measured figures.
 //!
 //! *holds*: the direction is as published and the figure is within the tolerance of its kind.
-//! *direction holds*: only the direction. *differs*: neither. *not measured*: no experiment was run
-//! that could decide. The verdict of a claim is the worst of its parts. With several seeds there is
-//! also *tie*: the direction is as published under some seeds but not under others.
+//! *direction holds*: only the direction. *differs*: neither. *too few to say*: a compared value
+//! counts or averages fewer events than `claims/tolerances.toml` asks for. *not measured*: no
+//! experiment was run that could decide. The verdict of a claim is the worst of its parts. With
+//! several seeds there is also *tie*: the direction is as published under some seeds but not under
+//! others.
 
 use super::claims::{Claim, ClaimKind, Figure, Measures, Rule, Tolerances};
-use super::measure::{Data, Expr, Point};
+use super::measure::{Data, Expr, Point, Term};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -19,6 +21,9 @@ pub enum Verdict {
     /// The claim does not hold.
     #[serde(rename = "differs")]
     Differs,
+    /// A compared value rests on too few events.
+    #[serde(rename = "too few to say")]
+    TooFew,
     /// The direction is as published under some seeds but not under others.
     #[serde(rename = "tie")]
     Tie,
@@ -32,10 +37,11 @@ pub enum Verdict {
 
 impl Verdict {
     /// All verdicts, best first.
-    pub const ALL: [Verdict; 5] = [
+    pub const ALL: [Verdict; 6] = [
         Verdict::Holds,
         Verdict::Direction,
         Verdict::Tie,
+        Verdict::TooFew,
         Verdict::Differs,
         Verdict::NotMeasured,
     ];
@@ -45,6 +51,7 @@ impl Verdict {
         match self {
             Verdict::NotMeasured => "not measured",
             Verdict::Differs => "differs",
+            Verdict::TooFew => "too few to say",
             Verdict::Tie => "tie",
             Verdict::Direction => "direction holds",
             Verdict::Holds => "holds",
@@ -52,9 +59,13 @@ impl Verdict {
     }
 
     /// Combines the verdicts of several seeds: the worst, or a tie if the direction is as published
-    /// under some seeds but not under others. `None` if `seeds` is empty.
+    /// under some seeds but not under others. Too few events under one seed are too few in all.
+    /// `None` if `seeds` is empty.
     pub fn across(seeds: &[Verdict]) -> Option<Verdict> {
         let (worst, best) = (seeds.iter().min()?, seeds.iter().max()?);
+        if *worst == Verdict::Differs && seeds.contains(&Verdict::TooFew) {
+            return Some(Verdict::TooFew);
+        }
         if *worst == Verdict::Differs && *best >= Verdict::Direction {
             return Some(Verdict::Tie);
         }
@@ -182,6 +193,15 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
+    /// The verdict on a part that compares these terms, unless they rest on too few events.
+    fn unless_few(&self, terms: &[Term], verdict: Verdict) -> Verdict {
+        let least = self.tolerances.count.least;
+        match self.data.events(terms) {
+            Some(events) if events < least && verdict != Verdict::NotMeasured => Verdict::TooFew,
+            _ => verdict,
+        }
+    }
+
     fn rule(&self, rule: &Rule) -> Vec<Part> {
         match self.claim.kind {
             ClaimKind::Ratio | ClaimKind::Value => self.figures(rule),
@@ -263,6 +283,7 @@ impl Judge<'_> {
         } else {
             Verdict::Differs
         };
+        part.verdict = self.unless_few(&expr.terms(), part.verdict);
         part
     }
 
@@ -337,6 +358,9 @@ impl Judge<'_> {
             (true, false) => Verdict::Direction,
             (false, _) => Verdict::Differs,
         };
+        let exprs = groups.iter().flat_map(|(_, group)| group);
+        let terms: Vec<Term> = exprs.flat_map(Expr::terms).collect();
+        part.verdict = self.unless_few(&terms, part.verdict);
         let mut named: Vec<(f64, String)> = groups
             .iter()
             .flat_map(|(_, group)| group)
@@ -426,6 +450,7 @@ impl Judge<'_> {
             (_, Some(peak)) => self.peak(&all, peak),
             _ => unreachable!("every trend has its words"),
         };
+        part.verdict = self.unless_few(&[Term::whole(series)], part.verdict);
         part
     }
 
@@ -525,6 +550,7 @@ impl Judge<'_> {
                 };
             }
         }
+        part.verdict = self.unless_few(&[Term::whole(&a), Term::whole(&b)], part.verdict);
         part
     }
 }

@@ -4,7 +4,7 @@ use super::claims::{Claim, Tolerances, parse};
 use super::measure::Data;
 use super::measure::tests::data;
 use super::verdict::{Verdict, judge, number};
-use Verdict::{Differs, Direction, Holds, NotMeasured, Tie};
+use Verdict::{Differs, Direction, Holds, NotMeasured, Tie, TooFew};
 
 fn claim(kind: &str, rest: &str) -> Claim {
     let head =
@@ -207,6 +207,42 @@ fn a_crossing_is_near_or_somewhere_or_nowhere() {
 }
 
 #[test]
+fn claims_on_few_events_say_nothing() {
+    let least = Tolerances::shipped().count.least;
+    let on = |claim: &Claim, events: f64| {
+        let mut figure = data(&[1.0, 2.0], &[("a", &[1.0, 2.0]), ("b", &[2.0, 4.0])]);
+        let points = figure.series.iter_mut().flat_map(|(_, points)| points);
+        points.for_each(|point| point.events = Some(1_000.0));
+        figure.series[1].1[1].events = Some(events);
+        verdict(claim, &figure)
+    };
+    let rule = |kind, rule: &str| {
+        claim(
+            kind,
+            &format!("says = \"\"\nrule = [{{ figure = \"f\", {rule} }}]"),
+        )
+    };
+    for (claim, wanted) in [
+        (ratio(0.5), Holds),
+        (ratio(2.0), Differs),
+        (rule("order", "order = [\"a\", \"b\"]"), Holds),
+        (rule("trend", "rises = [\"b\"]"), Holds),
+        (rule("cross", "cross = [\"a\", \"b\"]"), Differs),
+    ] {
+        assert_eq!(on(&claim, least), wanted);
+        assert_eq!(on(&claim, least - 1.0), TooFew);
+    }
+    // Other series and points do not matter, and a part that differs decides.
+    assert_eq!(on(&rule("trend", "rises = [\"a\"]"), 1.0), Holds);
+    assert_eq!(
+        on(&rule("trend", "rises = [\"b\"], falls = [\"a\"]"), 1.0),
+        Differs
+    );
+    let at = "published = 0.5\nrule = [{ figure = \"f\", measure = \"a@1 / b@1\" }]";
+    assert_eq!(on(&claim("ratio", at), 1.0), Holds);
+}
+
+#[test]
 fn numbers_keep_what_can_be_compared() {
     let all = [0.0, 0.00247, 0.126, 1.196, 41.82, 131072.4, 250.04];
     let words: Vec<String> = all.into_iter().map(number).collect();
@@ -225,5 +261,7 @@ fn a_claim_that_some_seeds_have_and_others_do_not_is_a_tie() {
     assert_eq!(across(&[Holds, Direction, Holds]), Direction);
     assert_eq!(across(&[Holds, Holds]), Holds);
     assert_eq!(across(&[Holds, NotMeasured]), NotMeasured);
+    assert_eq!(across(&[Holds, TooFew]), TooFew);
+    assert_eq!(across(&[Differs, TooFew, Holds]), TooFew);
     assert_eq!(Verdict::across(&[]), None);
 }

@@ -88,7 +88,7 @@ fn every_structure_in_memory_has_a_name_that_is_known() {
         for as_published in [false, kind.info().as_published] {
             let mut setup = setup(kind);
             setup.options.as_published = as_published;
-            let (device, _) = setup.filled().unwrap();
+            let (device, _) = setup.fill().filled().unwrap();
             found.extend(device.memory().into_iter().map(|(name, _)| name));
         }
     }

@@ -131,6 +131,7 @@ def reproduce(
     jobs: int | None = None,
     out: Path = "reproduction",
     experiment: Path | None = None,
+    record: Path | None = None,
     progress: bool | Progress | None = None,
 ) -> Records:
     """Runs the papers' experiments and holds what comes out against what they publish. A record is a
@@ -139,7 +140,7 @@ def reproduce(
     `names` are papers (`"lighttx"`), figures (`"lighttx.fig7"`), claims, or all. Results are kept
     below `out`, and a call that was stopped goes on from there. The report is `out`/index.html.
     With `seeds` each run is made with so many seeds, and a claim that only some of them have is a
-    tie.
+    tie. `record` is a file of verdicts, in which those on these claims are replaced.
 
     >>> import flagstone, tempfile
     >>> claims = flagstone.reproduce("sal.fig3.worst", out=tempfile.mkdtemp())

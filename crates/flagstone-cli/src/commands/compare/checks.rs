@@ -7,7 +7,7 @@ use flagstone::commit::Kind;
 use flagstone::settings::Settings;
 use flagstone_host::Stack;
 use flagstone_lab::closed::Closed;
-use flagstone_lab::replay::Setup;
+use flagstone_lab::replay::Fill;
 use std::cmp::Ordering;
 
 /// Refuses combinations that are wrong whatever is compared.
@@ -90,7 +90,7 @@ pub(super) fn protocols(args: &Args, kinds: &[Kind]) -> Result<(), Failure> {
 
 /// Refuses values that are not allowed for a setting. If the protocol refuses its defaults too, the
 /// run itself reports that and leaves the protocol out.
-pub(super) fn values(setup: &Setup) -> Result<(), Failure> {
+pub(super) fn values(setup: &Fill) -> Result<(), Failure> {
     let mut defaults = setup.clone();
     defaults.options.settings = Settings::new();
     if setup.options == defaults.options || defaults.starts().is_err() {

@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args, list: &str) -> Result<ExitCode, Failure> {
     for &stack in &stacks {
         let setup = closed(args, &set, &device, stack, seeds.first, "");
         checks::host_values(&setup)?;
-        checks::values(&setup.setup())?;
+        checks::values(&setup.device_fill())?;
     }
     let smallest = || {
         least_of(stacks.iter().map(|stack| {

@@ -225,7 +225,7 @@ struct Recorded {
 
 /// Records a run.
 fn record(setup: &Setup, transactions: u32) -> Recorded {
-    let chip = setup.blank();
+    let chip = setup.fill().blank();
     let log: Arc<Mutex<Vec<Called>>> = Arc::default();
     let watched = Watched {
         chip,
@@ -235,7 +235,7 @@ fn record(setup: &Setup, transactions: u32) -> Recorded {
     let (config, options) = (setup.device.config, &setup.options);
     let opened = Device::open(Box::new(watched), setup.kind, config, options, Nanos::ZERO);
     let mut device = opened.expect("the device suits the protocol");
-    let start = setup.fill(&mut device).expect("it can be filled");
+    let start = setup.fill().write(&mut device).expect("it can be filled");
     let busy = |device: &Device| device.ftl().flash().model().unwrap().busy();
     let before = busy(&device);
     let filling = log.lock().unwrap().len();

@@ -3,7 +3,7 @@
 use super::named::{self, fields_of, known, take};
 use super::replay::{device_of, shares};
 use super::{Library, Outcome, RunError, each};
-use crate::closed::{Closed, ClosedRecord, Past, Terms, log_pages};
+use crate::closed::{Closed, ClosedRecord, Fill, Past, Terms, log_pages};
 use crate::effort;
 use crate::names::Named;
 use crate::tpcc::Scale;
@@ -17,6 +17,27 @@ use toml::Table;
 
 /// Fewer pages than a transaction of TPC-C's mix writes in a history.
 const HISTORY_PAGES_MIN: u64 = 12;
+
+/// What a run starts from: a filled device, and what has happened on it since.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Start {
+    pub(super) fill: Fill,
+    pub(super) life: Option<Life>,
+}
+
+/// What a history, and the source of transactions after it, depend on.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Life {
+    pub(super) options: PagesOptions,
+    pub(super) past: Past,
+}
+
+impl Start {
+    /// A cache key: equal keys give equal devices.
+    pub(super) fn key(&self) -> String {
+        format!("{self:?}")
+    }
+}
 
 /// Settings of a closed loop, with the keys of an experiment file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -113,7 +134,7 @@ impl ClosedRun {
     /// use none again. Those that a log does not write take nothing from the reserve.
     fn keep_log(&self, setup: &mut Closed) -> Result<(), RunError> {
         let refused = |error: String| RunError::of("log_kept", error);
-        let pages = setup.setup().capacity();
+        let pages = setup.device_fill().capacity();
         let pages = pages.map_err(|error| refused(error.to_string()))?;
         // Checkpoints come as often as in a log that is reused.
         let name = "checkpoint_every";
@@ -194,17 +215,21 @@ impl ClosedRun {
         }
     }
 
-    /// See [`Closed::filled_by`]; and the history.
-    pub(super) fn filled_by(&self) -> String {
-        let by = || {
-            let setup = self.setup()?;
-            let history = match self.history_pages {
-                0 => None,
-                _ => Some((self.options(&setup), self.past(&setup))),
-            };
-            Ok(format!("{} {history:?}", setup.filled_by()))
-        };
-        by().unwrap_or_else(|error: RunError| error.why)
+    /// What the run starts from.
+    pub(super) fn start(&self) -> Result<Start, RunError> {
+        let setup = self.setup()?;
+        let fill = setup.fill();
+        Ok(Start {
+            fill: fill.map_err(|error| RunError::of("stack", error.to_string()))?,
+            life: (self.history_pages > 0).then(|| self.life(&setup)),
+        })
+    }
+
+    fn life(&self, setup: &Closed) -> Life {
+        Life {
+            options: self.options(setup),
+            past: self.past(setup),
+        }
     }
 
     /// Whether the log of a run was longer than its room.
@@ -217,7 +242,9 @@ impl ClosedRun {
 
     /// See [`super::Run::effort`].
     pub(super) fn effort(&self) -> (u64, u64) {
-        let filling = self.setup().map_or(0, |setup| setup.setup().filling());
+        let filling = self
+            .setup()
+            .map_or(0, |setup| setup.device_fill().filling());
         let history = self.history_pages * effort::OVERWRITTEN;
         let transactions = self.terms.warm_up.saturating_add(self.terms.transactions);
         (
@@ -228,15 +255,13 @@ impl ClosedRun {
 
     pub(super) fn outcome(&self, library: &Library) -> Result<Outcome, String> {
         let mut setup = self.setup().map_err(|error| error.to_string())?;
-        let options = self.options(&setup);
+        let start = self.start().map_err(|error| error.to_string())?;
         let failed = |error: String| format!("{}: {error}", self.name());
-        let lived = library.lived(&options, &self.past(&setup));
+        let lived = library.lived(&self.life(&setup));
         let lived = lived.get().expect("it was made");
         let (history, source) = lived.as_ref().map_err(|error| failed(error.clone()))?;
         let mut source = source.clone();
-        let chip = library
-            .filled(self.filled_by(), &setup, history)
-            .map_err(failed)?;
+        let chip = library.filled(&start).map_err(failed)?;
         setup.kept = history.kept();
         let record = setup.run_on(chip, &mut source);
         let record = record.map_err(|error| failed(error.to_string()))?;
@@ -309,17 +334,29 @@ mod tests {
 
     /// A run of a stack, with keys of an experiment besides the usual ones or in their place.
     fn run(stack: &str, keys: &str) -> ClosedRun {
-        let usual = "clients = 4\nwarehouses = 1\nframes = 200\nback_off_ms = 1.0\n\
-                     abort_ratio = 0.0\nfill = 0.9\noverwrite = true\nwarm_up = 10\n\
-                     transactions = 60\n\
-                     device = { preset = \"flagcommit-slc\", geometry = { page_bytes = 8192, \
-                     spare_bytes = 256, blocks_per_plane = 64, partial_programs = 9 } }\n";
+        try_run(stack, keys).unwrap()
+    }
+
+    fn try_run(stack: &str, keys: &str) -> Result<ClosedRun, RunError> {
+        let usual = format!(
+            "stack = \"{stack}\"\nclients = 4\nwarehouses = 1\nframes = 200\n\
+             back_off_ms = 1.0\nabort_ratio = 0.0\nfill = 0.9\noverwrite = true\nwarm_up = 10\n\
+             transactions = 60\ndevice = {}",
+            device("")
+        );
         let name = |line: &str| line.split(' ').next().map(str::to_string);
         let given: Vec<_> = keys.lines().map(name).collect();
         let usual = usual.lines().filter(|line| !given.contains(&name(line)));
         let usual: Vec<&str> = usual.collect();
-        let text = format!("stack = \"{stack}\"\n{}\n{keys}", usual.join("\n"));
-        ClosedRun::parse(toml::from_str(&text).unwrap()).unwrap()
+        let text = format!("{}\n{keys}", usual.join("\n"));
+        ClosedRun::parse(toml::from_str(&text).unwrap())
+    }
+
+    fn device(more: &str) -> String {
+        format!(
+            "{{ preset = \"flagcommit-slc\", geometry = {{ page_bytes = 8192, spare_bytes = 256, \
+             blocks_per_plane = 64, partial_programs = 9 }}{more} }}"
+        )
     }
 
     fn metrics(run: &ClosedRun, library: &Library) -> BTreeMap<String, f64> {
@@ -329,31 +366,9 @@ mod tests {
         }
     }
 
-    /// Every key that a fill may read, or may not: what runs share does not change what they
-    /// measure.
     #[test]
     fn a_device_that_was_filled_for_another_run_makes_no_difference() {
-        let varied = [
-            "",
-            "abort_ratio = 0.3",
-            "clients = 2",
-            "frames = 150",
-            "policy = \"cfdc\"",
-            "locks = \"pages\"",
-            "log_pages = 64",
-            "log_pages = 128",
-            "back_off_ms = 3.0",
-            "fill = 0.8",
-            "seed = 2",
-            "warm_up = 20",
-            "transactions = 50",
-        ];
-        let keys = |stack| varied.map(|keys| run(stack, keys).filled_by());
-        let distinct = |stack| BTreeSet::from(keys(stack)).len();
-        // One for most keys, one for `fill`, one for `seed`; with a log two more for `log_pages`.
-        let stacks = ["force:cfc", "wal", "cfc-ex"];
-        assert_eq!(stacks.map(distinct), [3, 5, 5]);
-        for stack in stacks {
+        for stack in ["force:cfc", "wal", "cfc-ex"] {
             let shared = Library::new(1);
             for keys in ["", "log_pages = 64", "abort_ratio = 0.3"] {
                 let run = run(stack, keys);
@@ -362,6 +377,93 @@ mod tests {
                 assert_eq!(metrics(&run, &shared), alone, "{}", run.name());
             }
         }
+    }
+
+    /// Another value for each key of an experiment file that belongs to the engine.
+    fn others() -> Vec<(&'static str, String)> {
+        let mut others = vec![("device", device(", ftl = { over_provision = 0.2 }"))];
+        let plain = [
+            ("stack", "\"force:afc\""),
+            ("warehouses", "2"),
+            ("history_pages", "400"),
+            ("log_kept", "true"),
+            ("hot_fill", "50"),
+            ("versions", "2"),
+            ("reads_first", "true"),
+            ("insert_targets", "2"),
+            ("hot_rows", "\"last\""),
+            ("rolled_back_after", "0.5"),
+            ("sizes", "\"long\""),
+            ("clients", "2"),
+            ("locks", "\"pages\""),
+            ("frames", "8"),
+            ("policy", "\"cfdc\""),
+            ("steal", "false"),
+            ("log_pages", "64"),
+            ("back_off_ms", "3.0"),
+            ("abort_ratio", "0.3"),
+            ("fill", "0.8"),
+            ("overwrite", "false"),
+            ("warm_up", "20"),
+            ("transactions", "50"),
+            ("seed", "2"),
+        ];
+        others.extend(plain.map(|(key, value)| (key, value.to_string())));
+        others
+    }
+
+    /// Keys of an experiment file of which another value changes the device on which a run starts,
+    /// but not the cache key.
+    fn unnoticed(stack: &str, key: &dyn Fn(&Start) -> String) -> Vec<String> {
+        let start = |line: &str| {
+            let name = |line: &str| line.split(' ').next().map(str::to_string);
+            let used = ["history_pages = 300", "abort_ratio = 0.2"].into_iter();
+            let used = used.filter(|own| name(own) != name(line));
+            let lines: Vec<&str> = used.chain([line]).collect();
+            try_run(stack, &lines.join("\n"))?.start()
+        };
+        let contents = |start: &Start| Library::new(1).filled(start).unwrap().contents();
+        let usual = start("").unwrap();
+        let filled = contents(&usual);
+        let settings = named::names().into_iter().flat_map(|name| {
+            let values = ["true", "false", "2", "16", "\"all\"", "\"page-full\""];
+            values.map(|value| (name, value.to_string()))
+        });
+        let lines = others().into_iter().chain(settings);
+        let lines = lines.map(|(name, value)| (name, format!("{name} = {value}")));
+        let is_unnoticed = |(_, line): &(&str, String)| {
+            // A value that the stack does not take changes nothing.
+            let Ok(start) = start(line) else { return false };
+            start != usual && key(&start) == key(&usual) && contents(&start) != filled
+        };
+        let found = lines.filter(is_unnoticed);
+        found.map(|(name, _)| name.to_string()).collect()
+    }
+
+    #[test]
+    fn whatever_changes_the_device_of_a_start_changes_its_key() {
+        let own = [
+            fields_of::<ClosedRun>(),
+            fields_of::<PagesOptions>(),
+            fields_of::<Terms>(),
+        ];
+        let varied: BTreeSet<&str> = others().iter().map(|(name, _)| *name).collect();
+        assert_eq!(varied, own.concat().into_iter().collect());
+        let stacks = ["force:cfc", "force:bpcc", "force:g-mixsl", "wal", "cfc-ex"];
+        for stack in stacks {
+            assert_eq!(unnoticed(stack, &Start::key), [""; 0], "{stack}");
+        }
+        // Controls: keys without a part.
+        let without = |part: &'static str, end: &'static str| {
+            move |start: &Start| {
+                let key = start.key();
+                let (before, after) = key.split_once(part).expect("the part");
+                format!("{before}{}", after.split_once(end).expect("its end").1)
+            }
+        };
+        assert_eq!(unnoticed("wal", &without("log: ", "}")), ["log_pages"]);
+        let past = without("abort_ratio: ", ",");
+        assert_eq!(unnoticed("force:cfc", &past), ["abort_ratio"]);
     }
 
     #[test]
@@ -376,7 +478,7 @@ mod tests {
         let kept = run("wal", &keys("log_kept = true\nlog_padded = true"));
         let filled = |run: &ClosedRun| {
             let setup = run.setup().unwrap();
-            let pages = f64::from(setup.setup().capacity().unwrap());
+            let pages = f64::from(setup.device_fill().capacity().unwrap());
             ((pages * setup.terms.fill) as u32, setup.host().log_pages)
         };
         assert_eq!(filled(&reused).0, filled(&kept).0);

@@ -13,9 +13,9 @@ pub use formula::FormulaRun;
 pub use index::IndexRun;
 pub use replay::ReplayRun;
 
-use crate::closed::{Closed, History, Past};
+use crate::closed::History;
 use crate::replay::{Causes, Script};
-use crate::tpcc::pages::{self, Pages};
+use crate::tpcc::pages::Pages;
 use crate::trace::input::hex;
 use flagstone::nand::Chip;
 use serde::{Deserialize, Serialize};
@@ -68,6 +68,22 @@ impl Outcome {
             value => value.copied(),
         };
         name.split('+').map(one).sum()
+    }
+
+    /// The number of events that a metric counts or averages; `None` if it does neither, such as
+    /// memory or the time of a recovery.
+    pub fn events(&self, name: &str) -> Option<f64> {
+        let events = match name {
+            "restart_ratio" => self.metric("restart_ratio")? * self.metric("committed")?,
+            "log_pages_per_tx" => self.metric("log_pages")?,
+            "throughput_tps" | "ended_tps" | "response_ms" | "execution_ms" | "commit_ms" => {
+                self.metric("committed")?
+            }
+            // Each collected block is erased.
+            _ if name.starts_with("gc_") => self.metric("erases.gc")?,
+            _ => return None,
+        };
+        Some(events.round())
     }
 
     /// Wall-clock time that it took.
@@ -179,11 +195,12 @@ impl Run {
     /// A key for what the run starts from in a [`Library`]. Runs with equal keys are executed in
     /// sequence, so that few things must be cached.
     pub fn starts_from(&self) -> String {
-        match self {
-            Run::Closed(run) => run.filled_by(),
-            Run::Replay(run) => run.filled_by(),
-            Run::Index(_) | Run::Formula(_) => String::new(),
-        }
+        let key = match self {
+            Run::Closed(run) => run.start().map(|start| start.key()),
+            Run::Replay(run) => run.fill_key(),
+            Run::Index(_) | Run::Formula(_) => Ok(String::new()),
+        };
+        key.unwrap_or_else(|error| error.why)
     }
 
     /// Approximate costs in the unit of [`effort`](crate::effort): of filling what it starts from,
@@ -306,22 +323,33 @@ impl Library {
         self.shared.contains(by)
     }
 
-    /// A device filled for a closed loop, with a history applied.
+    /// A device filled for a closed loop, with its history applied.
     ///
     /// # Errors
-    /// As [`Closed::filled`].
-    fn filled(&self, by: String, closed: &Closed, history: &History) -> Result<Chip, String> {
-        let filled: Filled = self.last_used(&self.devices, by);
-        let filled = filled.get_or_init(|| closed.filled(history).map_err(|e| e.to_string()));
+    /// As [`Fill::filled`](crate::closed::Fill::filled), or the history is not possible.
+    fn filled(&self, start: &closed::Start) -> Result<Chip, String> {
+        let filled: Filled = self.last_used(&self.devices, start.key());
+        let filled = filled.get_or_init(|| {
+            let lived = start.life.as_ref().map(|life| self.lived(life));
+            let lived = lived
+                .as_ref()
+                .and_then(|lived| lived.get())
+                .map(Result::as_ref);
+            let lived = lived.transpose().map_err(String::clone)?;
+            let none = History::default();
+            let history = lived.map_or(&none, |(history, _)| history);
+            start.fill.filled(history).map_err(|e| e.to_string())
+        });
         filled.clone()
     }
 
     /// A history, and the source of transactions after it.
-    fn lived(&self, options: &pages::PagesOptions, past: &Past) -> Lived {
-        let lived: Lived = self.last_used(&self.histories, format!("{options:?} {past:?}"));
+    fn lived(&self, life: &closed::Life) -> Lived {
+        let lived: Lived = self.last_used(&self.histories, format!("{life:?}"));
         lived.get_or_init(|| {
-            let mut source = Pages::new(options).map_err(|error| error.to_string())?;
-            let history = History::of(&mut source, past).map_err(|error| error.to_string())?;
+            let mut source = Pages::new(&life.options).map_err(|error| error.to_string())?;
+            let history =
+                History::of(&mut source, &life.past).map_err(|error| error.to_string())?;
             Ok((history, source))
         });
         lived

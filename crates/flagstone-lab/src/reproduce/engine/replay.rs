@@ -5,7 +5,7 @@ use super::{Library, Outcome, RunError, each};
 use crate::device::DeviceSpec;
 use crate::effort;
 use crate::nearest::no_such;
-use crate::replay::{InputName, ReplayError, ReplayRecord, Script, Setup, Terms, script_of};
+use crate::replay::{Fill, InputName, ReplayError, ReplayRecord, Script, Setup, Terms, script_of};
 use crate::workload::{Drawn, Pattern};
 use flagstone::commit::{Device, Isolation, Kind, Options};
 use flagstone::settings::Configurable;
@@ -225,15 +225,14 @@ impl ReplayRun {
         )
     }
 
-    /// See [`Setup::filled_by`].
-    pub(super) fn filled_by(&self) -> String {
-        self.setup()
-            .map_or_else(|error| error.why, |setup| setup.filled_by())
+    /// A cache key of the device on which the run starts.
+    pub(super) fn fill_key(&self) -> Result<String, RunError> {
+        Ok(key(&self.setup()?.fill()))
     }
 
     /// See [`super::Run::effort`]; an estimate for a trace that has not been read.
     pub(super) fn effort(&self) -> (u64, u64) {
-        let filling = self.setup().map_or(0, |setup| setup.filling());
+        let filling = self.setup().map_or(0, |setup| setup.fill().filling());
         let requests = match (&self.workload, self.transactions) {
             (None, Some(most)) => u64::from(most) * 30,
             _ => self.drawn.requests(),
@@ -265,11 +264,9 @@ impl ReplayRun {
             sha256: None,
         };
         let script = part.as_ref().unwrap_or(&whole);
-        let by = setup.filled_by();
-        let outcome = match library.is_shared(&by) {
-            true => with_filled(by, &setup, |device| {
-                setup.run_filled(device, script, &source)
-            }),
+        let fill = setup.fill();
+        let outcome = match library.is_shared(&key(&fill)) {
+            true => with_filled(fill, |device| setup.run_filled(device, script, &source)),
             false => setup.run(script, &source),
         };
         match outcome {
@@ -283,23 +280,26 @@ impl ReplayRun {
     }
 }
 
-thread_local! {
-    /// The last filled device, with its key. Devices cannot move between threads, so each thread
-    /// fills its own.
-    static FILLED: RefCell<Option<(String, (Device, Nanos))>> = const { RefCell::new(None) };
+fn key(fill: &Fill) -> String {
+    format!("{fill:?}")
 }
 
-/// Passes a device filled for this run, or for another with an equal fill.
+thread_local! {
+    /// The last filled device. Devices cannot move between threads, so each thread fills its own.
+    static FILLED: RefCell<Option<(Fill, (Device, Nanos))>> = const { RefCell::new(None) };
+}
+
+/// Passes a filled device, which may have been filled for another run.
 fn with_filled(
-    by: String,
-    setup: &Setup,
+    fill: Fill,
     run: impl FnOnce(&(Device, Nanos)) -> Result<ReplayRecord, ReplayError>,
 ) -> Result<ReplayRecord, ReplayError> {
     FILLED.with_borrow_mut(|kept| {
-        if kept.as_ref().is_none_or(|(known, _)| *known != by) {
+        if kept.as_ref().is_none_or(|(known, _)| *known != fill) {
             // Free the old device before filling another.
             *kept = None;
-            *kept = Some((by, setup.filled()?));
+            let device = fill.filled()?;
+            *kept = Some((fill, device));
         }
         let (_, device) = kept.as_ref().expect("it was filled just now");
         run(device)
@@ -382,7 +382,7 @@ mod tests {
         for kind in Kind::ALL {
             let name = kind.info().name;
             let runs = [run(name, ""), run(name, "abort_ratio = 0.3\nclients = 3")];
-            let by: BTreeSet<String> = runs.iter().map(ReplayRun::filled_by).collect();
+            let by: BTreeSet<String> = runs.iter().flat_map(ReplayRun::fill_key).collect();
             assert_eq!(by.len(), 1);
             let shared = Library::new(1).sharing(by);
             for run in &runs {

@@ -2,13 +2,14 @@
 //! each figure as comma-separated values.
 
 mod chart;
+mod decides;
 mod hangs;
 mod page;
 mod sentence;
 mod published;
 mod strip;
 
-use super::verdict::Judgement;
+use super::verdict::{Judgement, Verdict};
 use super::{Catalogue, Judged, Measured, Results};
 use crate::output::{Output, OutputError, make_folder};
 use serde_json::{Value, json};
@@ -53,6 +54,7 @@ fn percent(judgement: &Judgement) -> String {
 pub fn json(judged: &Judged) -> Value {
     let Judged {
         claim,
+        basis,
         judgement,
         seeds,
         seconds,
@@ -109,6 +111,7 @@ pub fn json(judged: &Judged) -> Value {
         "id": claim.id,
         "paper": claim.paper(),
         "kind": claim.kind.name(),
+        "basis": basis.name(),
         "metric": claim.metric,
         "where": claim.place,
         "published": published,
@@ -116,6 +119,7 @@ pub fn json(judged: &Judged) -> Value {
         "unit": claim.unit,
         "deviation": judgement.deviation(),
         "verdict": judgement.verdict.name(),
+        "cause": claim.cause.as_ref().filter(|_| judgement.verdict != Verdict::Holds),
         "seeds": seeds.iter().map(|verdict| verdict.name()).collect::<Vec<_>>(),
         "seconds": seconds,
         "parts": parts,
@@ -183,7 +187,6 @@ mod tests {
     use crate::reproduce::figures::Mode;
     use crate::reproduce::runs;
     use crate::reproduce::sensitivity::Analysis;
-    use crate::reproduce::verdict::Verdict;
     use std::collections::BTreeMap;
 
     fn results() -> (Catalogue, Results) {
@@ -265,7 +268,7 @@ mod tests {
         let table = page.split_once("id=\"all-claims\"").expect("the table").1;
         let table = table.split_once("</table>").expect("its end").0;
         let mut rows = 0;
-        for row in table.split("<tr data-paper=\"").skip(1) {
+        for row in table.split("data-paper=\"").skip(1) {
             let (paper, rest) = row.split_once('"').expect("its paper");
             let verdict = rest.split('"').nth(1).expect("its verdict");
             assert!(
@@ -298,7 +301,7 @@ mod tests {
             |results: &Results, found: &[Analysis]| hangs::section("lighttx", results, found);
         let found = section(&results, &analysis(&id, "[\"b <1>\"]"));
         assert!(
-            found.contains(&id) && found.contains("at 1 of 7: b &lt;1&gt;"),
+            found.contains(&id) && found.contains("1 of 7</td>") && found.contains("b &lt;1&gt;"),
             "{found}"
         );
         assert!(
@@ -306,12 +309,54 @@ mod tests {
             "{found}"
         );
         let found = section(&results, &analysis(&id, "[]"));
-        assert!(found.contains("at none of 7 points tried"), "{found}");
+        assert!(found.contains("0 of 7</td>"), "{found}");
         // Control: a claim that holds needs no other setting, and a paper may have no analyses.
         assert_eq!(section(&results, &[]), "");
         results.claims[at].judgement.verdict = Verdict::Holds;
         let found = section(&results, &analysis(&id, "[]"));
         assert!(!found.contains(&id), "{found}");
+    }
+
+    #[test]
+    fn a_claim_that_does_not_hold_says_why_and_where_that_is_explained() {
+        let (catalogue, mut results) = results();
+        let own = |judged: &&mut Judged| judged.claim.id == "lighttx.fig7.npc";
+        let judged = results.claims.iter_mut().find(own).unwrap();
+        judged.claim.cause = Some("it is <so>.".into());
+        judged.claim.decided_by = Some("load".into());
+        judged.judgement.verdict = Verdict::Differs;
+        let why = "it is &lt;so&gt;. <a href=\"#d-lighttx-load\">The load</a>";
+        // Beside the figure, in its table and in the table of all claims.
+        assert_eq!(page::page(&catalogue, &results).matches(why).count(), 3);
+        let judged = results.claims.iter_mut().find(own).unwrap();
+        judged.judgement.verdict = Verdict::Holds;
+        let page = page::page(&catalogue, &results);
+        assert!(!page.contains(why));
+        for rest in page.split("href=\"#").skip(1) {
+            let id = rest.split('"').next().unwrap();
+            assert_eq!(page.matches(&format!("id=\"{id}\"")).count(), 1, "{id}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_several_seeds_says_whose_figures_it_shows() {
+        let (catalogue, one) = results();
+        let page = page::page(&catalogue, &one);
+        assert!(!page.contains("seed 1"));
+        let (mut two, first) = (one.clone(), one.claims[0].judgement.verdict);
+        let other = match first {
+            Verdict::Holds => Verdict::Differs,
+            _ => Verdict::Holds,
+        };
+        two.claims[0].seeds = vec![other];
+        let page = page::page(&catalogue, &Results::across(vec![one, two]));
+        assert!(page.contains("values those of seed 1."));
+        assert_eq!(
+            page.matches("<span>seed 1 of 2</span>").count(),
+            2,
+            "one a chart"
+        );
+        assert!(page.contains(&format!("{other} 1")) && page.contains("of 2 seeds:"));
     }
 
     #[test]

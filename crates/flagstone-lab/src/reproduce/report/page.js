@@ -17,7 +17,11 @@ function read() {
     form.paper.value = asked.get("paper") || "";
     form.verdict.value = asked.get("verdict") || "";
   }
+  // A link to a claim shows its row.
+  const claim = location.hash.startsWith("#c-") && document.getElementById(location.hash.slice(1));
+  if (claim) form.reset();
   show();
+  if (claim) claim.scrollIntoView();
 }
 form.addEventListener("change", () => {
   const asked = new URLSearchParams();

@@ -1,15 +1,17 @@
-//! The web page: first the claims, then each figure with its settings and data. One self-contained
-//! file.
+//! The web page: the verdicts by paper, then each paper with what decides its verdicts and its
+//! figures, and last a table of all claims. One self-contained file.
 
 use super::super::claims::Claim;
 use super::super::figures::{Chart, Experiment};
 use super::super::sensitivity::Analysis;
 use super::super::verdict::{Verdict, number};
-use super::super::{Catalogue, Judged, Measured, Results};
+use super::super::{Catalogue, Counts, Judged, Measured, Results};
 use super::chart::{Places, fitting, svg};
+use super::decides::{badge, cause, in_a_box};
 use super::strip;
 use super::{hangs, sentence, summary};
 use crate::chart::{colour, escape, sign};
+use std::collections::BTreeMap;
 
 /// The style class of a verdict.
 pub(super) fn class(verdict: Verdict) -> &'static str {
@@ -17,6 +19,7 @@ pub(super) fn class(verdict: Verdict) -> &'static str {
         Verdict::Holds => "holds",
         Verdict::Direction => "direction",
         Verdict::Tie => "tie",
+        Verdict::TooFew => "few",
         Verdict::Differs => "differs",
         Verdict::NotMeasured => "none",
     }
@@ -26,30 +29,23 @@ pub(super) fn class(verdict: Verdict) -> &'static str {
 pub(super) fn page(catalogue: &Catalogue, results: &Results) -> String {
     let mut body = String::new();
     body += "<h1>What the papers publish, and what was measured</h1>\n";
-    body += &format!(
-        "<p>{} claims, {} size, Flagstone {}. A claim <em>holds</em> if its direction is the published \
-         one and its figure within the tolerance of its kind, which was fixed beforehand; otherwise \
-         its <em>direction holds</em>, or it <em>differs</em>. Times are virtual and exact.</p>\n",
-        results.claims.len(),
-        results.mode.name(),
-        env!("CARGO_PKG_VERSION"),
-    );
-    body += &counts(results);
-    body += &strip::of_report(results);
-    body += &filters(results);
-    body += &claims_table(
-        results.claims.iter().collect::<Vec<_>>().as_slice(),
-        results,
-        "all-claims",
-    );
-    body += &tolerances(catalogue);
+    body += &head(catalogue, results);
     for experiment in &catalogue.experiments {
         let own = |measured: &&Measured| measured.paper == experiment.paper;
         let figures: Vec<&Measured> = results.figures.iter().filter(own).collect();
         if !figures.is_empty() {
-            body += &paper(experiment, &figures, results);
+            body += &paper(experiment, &figures, catalogue, results);
         }
     }
+    body += "<h2 id=\"claims\">All claims</h2>\n";
+    body += &filters(results);
+    body += &claims_table(
+        results.claims.iter().collect::<Vec<_>>().as_slice(),
+        catalogue,
+        results,
+        "all-claims",
+    );
+    body += &tolerances(catalogue);
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -60,17 +56,68 @@ pub(super) fn page(catalogue: &Catalogue, results: &Results) -> String {
     )
 }
 
-fn counts(results: &Results) -> String {
-    let mut text = "<p class=\"counts\">".to_string();
-    for verdict in Verdict::ALL {
-        let of = |judged: &&Judged| judged.judgement.verdict == verdict;
-        let count = results.claims.iter().filter(of).count();
-        if count > 0 {
-            let class = class(verdict);
-            text += &format!("<span class=\"v {class}\">{count} {verdict}</span> ");
+/// What was measured and how it is judged, and the verdicts by paper, as numbers and as a picture.
+fn head(catalogue: &Catalogue, results: &Results) -> String {
+    let counts = results.counts();
+    let apart = match counts.apart().join(", ") {
+        apart if apart.is_empty() => apart,
+        apart => format!(" Counted apart, since they prove nothing: {apart}."),
+    };
+    let seeds = match results.seeds() {
+        1 => String::new(),
+        seeds => format!(
+            " Each run was made with {seeds} seeds: verdicts are those of all, figures and measured \
+             values those of seed 1."
+        ),
+    };
+    format!(
+        "<p>Of {} measured claims {} hold. Size {}, Flagstone {}.{apart}{seeds} A claim \
+         <em>holds</em> if its direction is the published one and its figure within the \
+         <a href=\"#tolerances\">tolerance</a> of its kind, which was fixed beforehand; otherwise its \
+         <em>direction holds</em>, or it <em>differs</em>. Times are virtual and exact.</p>\n\
+         <div class=\"top\">{}{}</div>\n",
+        counts.claims(),
+        counts.measured(Verdict::Holds),
+        results.mode.name(),
+        env!("CARGO_PKG_VERSION"),
+        papers(catalogue, results),
+        strip::of_report(catalogue, results),
+    )
+}
+
+/// The number of verdicts of each kind by paper.
+fn papers(catalogue: &Catalogue, results: &Results) -> String {
+    let all = results.counts();
+    let shown = Verdict::ALL
+        .into_iter()
+        .filter(|verdict| all.measured(*verdict) > 0);
+    let shown: Vec<Verdict> = shown.collect();
+    let heads = shown
+        .iter()
+        .map(|own| format!("<th class=\"{}\">{own}</th>", class(*own)));
+    let mut text = format!(
+        "<div class=\"wide\"><table class=\"papers\"><thead><tr><th>paper</th>{}</tr></thead><tbody>\n",
+        heads.collect::<String>()
+    );
+    for experiment in &catalogue.experiments {
+        let own = results.claims.iter();
+        let own = own.filter(|judged| judged.claim.paper() == experiment.paper);
+        let counts = Counts::of(own.map(|own| (own.basis, own.judgement.verdict)));
+        if counts == Counts::default() {
+            continue;
         }
+        let cell = |verdict: &Verdict| match counts.measured(*verdict) {
+            0 => "<td class=\"n\"></td>".to_string(),
+            count => format!("<td class=\"n {}\">{count}</td>", class(*verdict)),
+        };
+        text += &format!(
+            "<tr><th><a href=\"#{}\">{}</a></th>{}</tr>\n",
+            escape(&experiment.paper),
+            escape(experiment.name()),
+            shown.iter().map(cell).collect::<String>()
+        );
     }
-    text + "</p>\n"
+    text + "</tbody></table></div>\n"
 }
 
 fn filters(results: &Results) -> String {
@@ -95,7 +142,7 @@ fn filters(results: &Results) -> String {
 }
 
 /// A table of claims with their parts.
-fn claims_table(claims: &[&Judged], results: &Results, id: &str) -> String {
+fn claims_table(claims: &[&Judged], catalogue: &Catalogue, results: &Results, id: &str) -> String {
     let mut text = format!(
         "<div class=\"wide\"><table id=\"{id}\" class=\"claims\"><thead><tr><th>claim</th>\
          <th>published</th><th>measured</th><th>accepted</th><th>deviation</th><th>verdict</th></tr>\
@@ -122,12 +169,17 @@ fn claims_table(claims: &[&Judged], results: &Results, id: &str) -> String {
                 (list(measured), list(accepted.iter().map(item).collect()))
             }
         };
+        // A claim may also be in tables of figures; links lead to the complete one.
+        let target = match id {
+            "all-claims" => format!(" id=\"c-{}\"", escape(&claim.id)),
+            _ => String::new(),
+        };
         text += &format!(
-            "<tr data-paper=\"{}\" data-verdict=\"{verdict}\"><td data-label=\"claim\"><b>{}</b><br>\
+            "<tr{target} data-paper=\"{}\" data-verdict=\"{verdict}\"><td data-label=\"claim\"><b>{}</b><br>\
              <small>{}, {}: {}</small></td><td data-label=\"published\">{}</td>\
              <td data-label=\"measured\">{measured}</td><td data-label=\"accepted\">{accepted}</td>\
              <td data-label=\"deviation\" class=\"n\">{}</td>\
-             <td data-label=\"verdict\"><span class=\"v {}\">{verdict}</span></td></tr>\n",
+             <td data-label=\"verdict\">{}{}{}</td></tr>\n",
             escape(claim.paper()),
             escape(&claim.id),
             claim.kind.name(),
@@ -135,10 +187,30 @@ fn claims_table(claims: &[&Judged], results: &Results, id: &str) -> String {
             escape(&claim.metric),
             escape(&short.published),
             escape(&short.deviation),
-            class(verdict),
+            badge(judged),
+            by_seed(judged),
+            cause(judged, catalogue),
         );
     }
     text + "</tbody></table></div>\n"
+}
+
+/// The verdict under each seed, if there are several and they differ.
+fn by_seed(judged: &Judged) -> String {
+    let seeds = &judged.seeds;
+    if seeds.iter().all(|own| Some(own) == seeds.first()) {
+        return String::new();
+    }
+    let mut counts: BTreeMap<Verdict, usize> = BTreeMap::new();
+    seeds
+        .iter()
+        .for_each(|own| *counts.entry(*own).or_default() += 1);
+    let words = counts
+        .iter()
+        .rev()
+        .map(|(verdict, count)| format!("{verdict} {count}"));
+    let words = words.collect::<Vec<_>>().join(", ");
+    format!("<small>of {} seeds: {words}</small> ", seeds.len())
 }
 
 /// The claim's place in the paper, with links to the figures on this page.
@@ -167,26 +239,32 @@ fn tolerances(catalogue: &Catalogue) -> String {
         .into_iter()
         .map(item)
         .collect();
+    let count = escape(&catalogue.tolerances.count.reason);
     format!(
-        "<details><summary>Tolerances, by kind of claim</summary><ul>\n{items}</ul></details>\n"
+        "<details id=\"tolerances\"><summary>Tolerances, by kind of claim</summary><ul>\n{items}\
+         <li><b>counts</b>: {count}</li>\n</ul></details>\n"
     )
 }
 
-fn paper(experiment: &Experiment, figures: &[&Measured], results: &Results) -> String {
+/// A paper: what decides its verdicts beside its first figure, then the others.
+fn paper(
+    experiment: &Experiment,
+    figures: &[&Measured],
+    catalogue: &Catalogue,
+    results: &Results,
+) -> String {
+    let (name, title) = (experiment.name(), experiment.title.as_str());
+    let title = match title.starts_with(name) {
+        true => title.to_string(),
+        false => format!("{name}: {title}"),
+    };
     let mut text = format!(
-        "<h2 id=\"{}\">{}</h2>\n<p>{}</p>\n",
+        "<h2 id=\"{}\">{}</h2>\n<p class=\"cite\">{}</p>\n<div class=\"paper\">\n{}",
         escape(&experiment.paper),
-        escape(&experiment.title),
+        escape(&title),
         escape(&experiment.cite),
+        in_a_box(experiment),
     );
-    if !experiment.notes.is_empty() {
-        let item = |note: &String| format!("<li>{}</li>\n", escape(note));
-        let items: String = experiment.notes.iter().map(item).collect();
-        text += &format!(
-            "<details><summary>One setting for the whole paper</summary>\n<ul>\n{items}</ul></details>\n"
-        );
-    }
-    text += &hangs::section(&experiment.paper, results, &Analysis::shipped());
     // A series has the same colour and shape in all figures of a paper.
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in figures.iter().flat_map(|measured| &measured.data.series) {
@@ -196,12 +274,26 @@ fn paper(experiment: &Experiment, figures: &[&Measured], results: &Results) -> S
     }
     let place = |name: &str| names.iter().position(|known| *known == name).unwrap_or(0);
     for measured in figures {
-        text += &figure(measured, results, &place);
+        text += &figure(measured, catalogue, results, &place);
+    }
+    text += "</div>\n";
+    text += &hangs::section(&experiment.paper, results, &Analysis::shipped());
+    if !experiment.notes.is_empty() {
+        let item = |note: &String| format!("<li>{}</li>\n", escape(note));
+        let items: String = experiment.notes.iter().map(item).collect();
+        text += &format!(
+            "<details><summary>One setting for the whole paper</summary>\n<ul>\n{items}</ul></details>\n"
+        );
     }
     text
 }
 
-fn figure(measured: &Measured, results: &Results, place: Places<'_>) -> String {
+fn figure(
+    measured: &Measured,
+    catalogue: &Catalogue,
+    results: &Results,
+    place: Places<'_>,
+) -> String {
     let spec = &measured.spec;
     let mut text = format!(
         "<section id=\"f-{}-{}\"><h3>{}: {}</h3>\n<p>{}</p>\n",
@@ -231,6 +323,9 @@ fn figure(measured: &Measured, results: &Results, place: Places<'_>) -> String {
             chips += &format!("<br><small>Below: {}.</small>", escape(label));
         }
         let strip = strip::of_figure(&claims);
+        if results.seeds() > 1 {
+            chips += &format!("<span>seed 1 of {}</span> ", results.seeds());
+        }
         if !strip.is_empty() {
             chips += "<span class=\"said\"><b>–</b> published; where that is a ratio, to the other series as measured</span>";
         }
@@ -239,12 +334,36 @@ fn figure(measured: &Measured, results: &Results, place: Places<'_>) -> String {
         );
     }
     if !claims.is_empty() {
+        text += &verdicts(&claims, catalogue);
         let id = format!("c-{}-{}", measured.paper, spec.id);
         text += "<details><summary>Published beside measured</summary>\n";
-        text += &claims_table(&claims, results, &id);
+        text += &claims_table(&claims, catalogue, results, &id);
         text += "</details>\n";
     }
     text + &setting(measured) + &data(measured) + "</section>\n"
+}
+
+/// The verdicts on the claims of a figure, each with its cause.
+fn verdicts(claims: &[&Judged], catalogue: &Catalogue) -> String {
+    let item = |judged: &&Judged| {
+        let claim = &judged.claim;
+        let values = match judged.judgement.parts.as_slice() {
+            [part] if part.value.is_some() => {
+                format!(": published {}, measured {}", part.published, part.measured)
+            }
+            _ => String::new(),
+        };
+        format!(
+            "<li>{}<a href=\"#c-{}\">{}</a>{} {}</li>\n",
+            badge(judged),
+            escape(&claim.id),
+            escape(&claim.metric),
+            escape(&values),
+            cause(judged, catalogue),
+        )
+    };
+    let items: String = claims.iter().map(item).collect();
+    format!("<ul class=\"verdicts\">\n{items}</ul>\n")
 }
 
 /// The common settings of all points of a figure.

@@ -2,7 +2,7 @@
 //! whole report. The centre of a strip is the published value.
 
 use super::super::verdict::{Part, Verdict};
-use super::super::{Judged, Results};
+use super::super::{Basis, Catalogue, Judged, Results};
 use super::page::class;
 use crate::chart::escape;
 use std::fmt::Write;
@@ -30,7 +30,12 @@ fn mark(svg: &mut String, deviation: f64, y: f64, verdict: Verdict, title: &str)
         (Verdict::Differs, _) => {
             format!("<path d=\"M{x} {}l5 5l-5 5l-5 -5z\"/>", y - 5.0)
         }
-        _ => format!("<path d=\"M{x} {}l5 9h-10z\"/>", y - 5.0),
+        (Verdict::Tie | Verdict::TooFew, _) => {
+            format!("<path d=\"M{} {}h8v8h-8z\"/>", x - 4.0, y - 4.0)
+        }
+        (Verdict::Direction | Verdict::NotMeasured, _) => {
+            format!("<path d=\"M{x} {}l5 9h-10z\"/>", y - 5.0)
+        }
     };
     let title = escape(title);
     let _ = write!(
@@ -102,7 +107,7 @@ pub(super) fn of_figure(claims: &[&Judged]) -> String {
 }
 
 /// All claims with numbers, one row per paper.
-pub(super) fn of_report(results: &Results) -> String {
+pub(super) fn of_report(catalogue: &Catalogue, results: &Results) -> String {
     let mut papers: Vec<&str> = Vec::new();
     for judged in &results.claims {
         let has_number = |part: &Part| part.deviation.is_some();
@@ -120,27 +125,39 @@ pub(super) fn of_report(results: &Results) -> String {
     );
     scale(&mut svg, papers.len());
     for (row, paper) in papers.iter().enumerate() {
-        name(&mut svg, row, paper);
-        let of_paper = results
+        let mut experiments = catalogue.experiments.iter();
+        let own = experiments.find(|experiment| experiment.paper == *paper);
+        name(&mut svg, row, own.map_or(paper, |own| own.name()));
+        let measured = results
             .claims
             .iter()
-            .filter(|judged| judged.claim.paper() == *paper);
-        for judged in of_paper {
+            .filter(|judged| judged.basis == Basis::Measured);
+        for judged in measured.filter(|judged| judged.claim.paper() == *paper) {
             for part in &judged.judgement.parts {
                 let Some(deviation) = part.deviation else {
                     continue;
                 };
                 let title = format!("{}: {:+.1} %", judged.claim.id, 100.0 * deviation);
                 let y = row as f64 * ROW + ROW / 2.0;
+                let _ = write!(svg, "<a href=\"#c-{}\">", escape(&judged.claim.id));
                 mark(&mut svg, deviation, y, part.verdict, &title);
+                svg += "</a>";
             }
         }
     }
+    let shapes = [
+        ("holds", "● holds"),
+        ("direction", "▲ its direction holds"),
+        ("tie", "■ a tie"),
+        ("few", "■ too few to say"),
+        ("differs", "◆ differs"),
+    ];
+    let shapes = shapes.map(|(class, words)| format!("<span class=\"{class}\">{words}</span> "));
     format!(
-        "<figure>{svg}</svg>\n<figcaption class=\"legend\">Each mark is a published figure, and where it \
-         is how far the measured one lies from it: <span class=\"holds\">● holds</span> \
-         <span class=\"direction\">▲ its direction holds</span> \
-         <span class=\"differs\">◆ differs</span></figcaption></figure>\n"
+        "<figure>{svg}</svg>\n<figcaption class=\"legend\">Each mark is a measured figure, as far from \
+         the published one as it lies from the line, and leads to its claim: {}\
+         <span>◀ ▶ beyond 50 %</span></figcaption></figure>\n",
+        shapes.concat()
     )
 }
 

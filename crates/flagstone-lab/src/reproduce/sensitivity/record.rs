@@ -400,7 +400,9 @@ mod tests {
                 Verdict::Holds => &default.holds,
                 Verdict::Direction => &default.direction,
                 // Sensitivity has one seed, and no ties.
-                Verdict::Tie | Verdict::Differs | Verdict::NotMeasured => &default.differs,
+                Verdict::Tie | Verdict::TooFew | Verdict::Differs | Verdict::NotMeasured => {
+                    &default.differs
+                }
             };
             if answer.default == Verdict::Holds || !list.contains(&answer.id) {
                 return Some(format!("{} has two verdicts by default", answer.id));
