@@ -5,7 +5,7 @@
 //! cycle the restart is measured as well. With `Plan::check` every read of the run, and every
 //! record after the restart, is compared with the committed data.
 //!
-//! In contrast, [`replay`](crate::replay) plays page writes on a device. Here records are read and
+//! In contrast, [`replay`] plays page writes on a device. Here records are read and
 //! written through a buffer pool under locks, and transactions wait for each other and are
 //! restarted. Which of them conflict depends on the stack.
 
