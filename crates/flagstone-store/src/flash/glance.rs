@@ -2,14 +2,12 @@
 //! Campaigns use this to find which programs and erases have landed. Also implements the flash's
 //! own peek at a page.
 
-use super::life::pages_that_tell;
 use super::{
     DAMAGED, DATA_BYTES, Judged, MediumFlash, NEVER, UNKNOWN, generation_in, judge, mark_at,
-    mark_page, page_generation, trailer,
+    mark_page, told_generation, trailer,
 };
 use crate::encryption;
 use crate::error::{Doing, StoreError};
-use crate::identity::Identity;
 use crate::medium::Medium;
 use crate::pages::OpenOptions;
 use crate::superblock::{MEDIUM_PAGE_BYTES, Superblock};
@@ -75,16 +73,11 @@ impl Glance {
         let identity = self.superblock.identity;
         let place = mark_page(pages, block.0);
         let mark = mark_at(self.medium.as_ref(), place).doing("reading a mark")?;
-        let mut newest = generation_in(&mark, block.0, identity);
-        if newest != NEVER || identity == Identity::NONE {
-            return Ok(newest);
+        match generation_in(&mark, block.0, identity) {
+            NEVER => told_generation(self.medium.as_ref(), pages, block.0, identity)
+                .doing("reading a page"),
+            known => Ok(known),
         }
-        for page in pages_that_tell(pages) {
-            let at = Ppn(block.0 * pages + page);
-            let said = page_generation(&self.read(at)?, at.0, identity);
-            newest = newest.max(said.filter(|&said| said < Identity::LEAST).unwrap_or(NEVER));
-        }
-        Ok(newest)
     }
 
     /// Reads the page of the medium that holds a flash page.
