@@ -92,6 +92,26 @@ fn ways_from_the_root_pass_more_nodes_and_lead_to_the_same() {
     }
 }
 
+/// A group that is applied one by one visits the nodes of its path once for each request.
+#[test]
+fn groups_that_are_applied_one_by_one_cost_more_and_lead_to_the_same() {
+    let ways = ["batch", "one-by-one"].map(|way| {
+        let settings = small(2).with("from_root", "commits").with("commit", way);
+        // With the smallest memory, leaves leave it while a group is applied.
+        for memory in [0, 1024] {
+            history(settings.clone().with("memory", memory), 4).assert_agrees(1);
+        }
+        let mut index = busy(&settings.with("memory", 65536));
+        let accesses = index.stats().pool.accesses();
+        let mut found = Vec::new();
+        index.range(START, 0, Key::MAX, &mut found).expect("pages");
+        index.check().expect("a tree and its pool");
+        (accesses, found)
+    });
+    assert!(ways[0].0 < ways[1].0);
+    assert_eq!(ways[0].1, ways[1].1);
+}
+
 /// Grows and shrinks a tree; its counters are summed.
 pub(super) fn busy(settings: &Settings) -> LazyTree {
     let mut index = open_lazy(settings, 1 << 16);
