@@ -54,6 +54,8 @@ pub(crate) struct Damage {
     pub(crate) marks: BTreeSet<u32>,
     /// Blocks whose first mark was lost in a power cut, and the generation of their pages.
     cut: BTreeMap<u32, u64>,
+    /// Pages of the medium that a power cut has torn, in blocks without a mark.
+    pub(super) torn: Vec<u64>,
     /// Blocks whose mark has an opening number above that of the superblock.
     pub(crate) newer: BTreeSet<u32>,
     /// Blocks whose mark is older than their pages: the last write of the mark was lost.
@@ -308,29 +310,38 @@ impl MediumFlash {
     /// lost, or has not landed. [`NEVER`] if the block was never used, and in stores without an
     /// identity, which cannot tell their pages from those of an older store.
     pub(super) fn generation_of_pages(&self, block: Pbn) -> u64 {
-        let pages = self.geometry.pages_per_block;
+        self.told_by_pages(block).0
+    }
+
+    /// [`Self::generation_of_pages`], and the torn ones among these pages, as pages of the medium.
+    fn told_by_pages(&self, block: Pbn) -> (u64, Vec<u64>) {
+        let (mut newest, mut torn) = (NEVER, Vec::new());
         if self.superblock.identity == Identity::NONE {
-            return NEVER;
+            return (newest, torn);
         }
-        let places = pages_that_tell(pages);
-        let found = places.filter_map(|page| self.generation_of(self.geometry.page(block, page)));
-        let newest = found.max().unwrap_or(NEVER);
+        for page in pages_that_tell(self.geometry.pages_per_block) {
+            let at = self.geometry.page(block, page);
+            match self.told_by(at) {
+                Some((generation, true)) => newest = newest.max(generation),
+                Some((_, false)) => torn.push(self.place_of(at)),
+                None => {}
+            }
+        }
         self.doubt_opening(block, newest);
-        newest
+        (newest, torn)
     }
 
     /// The generation of a block whose mark says `known`. If the block's last mark was lost, its
     /// first page has a newer generation, which is returned.
     pub(super) fn doubt_mark(&self, block: Pbn, known: u64) -> u64 {
         if known == NEVER {
-            let newest = self.generation_of_pages(block);
-            return self.doubt_zeros(block, newest);
+            return self.doubt_zeros(block);
         }
         if known == DAMAGED || self.superblock.identity == Identity::NONE {
             return known;
         }
-        let first = self.generation_of(self.geometry.page(block, 0));
-        let Some(newer) = first.filter(|&first| first > known) else {
+        let first = self.told_by(self.geometry.page(block, 0));
+        let Some((newer, _)) = first.filter(|&(first, is_whole)| is_whole && first > known) else {
             return known;
         };
         self.places.notes.damage().older.insert(block.0);
@@ -338,8 +349,9 @@ impl MediumFlash {
         newer
     }
 
-    /// The generation of a block with a zeroed mark, given the newest generation of its pages.
-    fn doubt_zeros(&self, block: Pbn, newest: u64) -> u64 {
+    /// The generation of a block with a zeroed mark.
+    fn doubt_zeros(&self, block: Pbn) -> u64 {
+        let (newest, torn) = self.told_by_pages(block);
         let mut damage = self.places.notes.damage();
         if is_mark_lost(self.superblock.protocol, self.openings, newest) {
             damage.marks.insert(block.0);
@@ -348,14 +360,31 @@ impl MediumFlash {
         if newest != NEVER && self.superblock.protocol == Kind::Seal {
             damage.cut.insert(block.0, newest);
         }
+        if newest == NEVER {
+            damage.torn.extend(torn);
+        }
         newest
     }
 
-    /// Restores the marks that were lost in a cut, and syncs them.
-    fn write_marks_again(&self) -> io::Result<()> {
-        let cut = std::mem::take(&mut self.places.notes.damage().cut);
-        if cut.is_empty() {
+    /// Restores the marks that were lost in a cut, zeroes torn pages of blocks that look unused, and
+    /// syncs this.
+    ///
+    /// Such a block gets its pages before its mark is durable. If a second cut tears them over torn
+    /// ones with the same data in some sectors, an older page becomes whole, and the block looks
+    /// like one whose mark was lost after it was durable.
+    fn settle_cut(&self) -> io::Result<()> {
+        let mut damage = self.places.notes.damage();
+        let (cut, torn) = (
+            std::mem::take(&mut damage.cut),
+            std::mem::take(&mut damage.torn),
+        );
+        drop(damage);
+        if cut.is_empty() && torn.is_empty() {
             return Ok(());
+        }
+        for place in torn {
+            let offset = place * MEDIUM_PAGE_BYTES as u64;
+            self.medium().write_at(offset, &[0; MEDIUM_PAGE_BYTES])?;
         }
         for (block, generation) in cut {
             let mut page = emit_mark(block, generation, self.superblock.identity);
@@ -396,13 +425,18 @@ impl MediumFlash {
         said
     }
 
-    /// The generation of a page on the medium, if its checksum is correct.
-    fn generation_of(&self, at: Ppn) -> Option<u64> {
+    /// The generation in a page on the medium, and whether its checksum is correct. `None` for a
+    /// page of another store or none.
+    fn told_by(&self, at: Ppn) -> Option<(u64, bool)> {
         let mut page = [0; MEDIUM_PAGE_BYTES];
         let offset = self.place_of(at) * MEDIUM_PAGE_BYTES as u64;
         self.medium().read_at(offset, &mut page).ok()?;
-        let said = page_generation(&page, at.0, self.superblock.identity);
-        said.filter(|&said| said < Identity::LEAST)
+        let identity = self.superblock.identity;
+        let said = identity.combine(get(&page[DATA_BYTES..], trailer::GENERATION));
+        let is_whole = page_generation(&page, at.0, identity).is_some();
+        (1..Identity::LEAST)
+            .contains(&said)
+            .then_some((said, is_whole))
     }
 
     /// Prepares a range of the medium that will be written piece by piece.
@@ -450,8 +484,8 @@ impl MediumFlash {
         if self.counted {
             return Ok(());
         }
-        let written = self.write_marks_again();
-        written.map_err(|error| self.fails("writing marks that a cut has taken", error))?;
+        let written = self.settle_cut();
+        written.map_err(|error| self.fails("settling what a cut has torn", error))?;
         self.counted = true;
         self.superblock.boot += 1;
         let is_unclosed = self.superblock.closed == Some(false);

@@ -342,3 +342,42 @@ fn a_mark_is_not_lost_before_an_opening_that_the_medium_counts_could_restore_it(
     let mut third = MediumFlash::again(places, superblock);
     assert_eq!(look(&mut third, Ppn(PAGES)), Ok(Some((10, 10))));
 }
+
+/// Two cuts tear the same page of a block that has no mark yet, with the same data in its first
+/// sector. Returns after how many cuts the store then takes the mark for one that was durable.
+fn marks_lost_after_two_cuts(settles: bool) -> usize {
+    let unused = |flash: &mut MediumFlash| {
+        assert_eq!(look(flash, Ppn(PAGES)), Ok(None));
+        if !settles {
+            flash.places.notes.damage().torn.clear();
+        }
+    };
+    let first = Recorded::default();
+    let mut flash = open(&first);
+    fill(&mut flash, Pbn(1), 1, 10);
+    flash.write_out().expect("it is written");
+    // Only the last sector has landed.
+    let second = first.cut(Landing::Last(15));
+    let mut flash = open(&second);
+    unused(&mut flash);
+    let done = fill(&mut flash, Pbn(2), 1, 20);
+    flash.sync(done, done).expect("a sync");
+    let third = second.cut(Landing::Nothing);
+    let mut flash = open(&third);
+    unused(&mut flash);
+    fill(&mut flash, Pbn(1), 1, 10);
+    flash.write_out().expect("it is written");
+    let lost = |seed: &u64| {
+        let mut flash = after(&third, Landing::Sectors(*seed));
+        let looked = look(&mut flash, Ppn(PAGES));
+        !flash.notes().damage().marks.is_empty() && looked.is_err()
+    };
+    (0..64).filter(lost).count()
+}
+
+#[test]
+fn a_page_torn_by_a_cut_does_not_become_whole_by_a_second_one() {
+    assert_eq!(marks_lost_after_two_cuts(true), 0);
+    // The control.
+    assert!(marks_lost_after_two_cuts(false) > 0);
+}
