@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    flagstone_lab::fuzzing::run_id(bytes);
+    flagstone_campaign::fuzzing::run_id(bytes);
 });

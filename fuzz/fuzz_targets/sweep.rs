@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    flagstone_lab::fuzzing::sweep(bytes);
+    flagstone_papers::fuzzing::sweep(bytes);
 });

@@ -24,7 +24,7 @@ const MARKERS: [(MarkerShape, &str); 8] = [
 ];
 
 /// Placeholders for the page's own colours in unfinished text.
-pub(crate) const INK: &str = "#010101";
+pub const INK: &str = "#010101";
 const GRID: &str = "#020202";
 
 /// The colour of series number `series`.
@@ -46,13 +46,13 @@ pub fn escape(text: &str) -> String {
 }
 
 /// The shape of the points of series number `series`.
-pub(crate) fn marker(series: usize) -> MarkerShape {
+pub fn marker(series: usize) -> MarkerShape {
     MARKERS[series % MARKERS.len()].0
 }
 
 /// The vertical scale of a chart.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Height {
+pub enum Height {
     /// Automatic.
     AsTheyAre,
     /// From 0 to a little above this value, so that the highest point is fully visible.
@@ -63,17 +63,22 @@ pub(crate) enum Height {
 
 /// Title, axes and legend of a chart.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Frame<'a> {
-    pub(crate) title: &'a str,
-    pub(crate) x: &'a str,
-    pub(crate) y: &'a str,
-    pub(crate) size: (u32, u32),
-    pub(crate) height: Height,
+pub struct Frame<'a> {
+    /// Above the chart.
+    pub title: &'a str,
+    /// Below the horizontal axis.
+    pub x: &'a str,
+    /// Beside the vertical axis.
+    pub y: &'a str,
+    /// Width and height in pixels.
+    pub size: (u32, u32),
+    /// The vertical scale.
+    pub height: Height,
 }
 
 /// The points of a series with a line through them. `above` is the number of series drawn over this
 /// one; the more, the larger its points, so that they stay visible.
-pub(crate) fn series(points: Vec<(f64, f64)>, place: usize, above: usize) -> [Plot; 2] {
+pub fn series(points: Vec<(f64, f64)>, place: usize, above: usize) -> [Plot; 2] {
     let behind = above.min(6) as f64;
     let line = LinePlot::new()
         .with_data(points.clone())
@@ -88,7 +93,7 @@ pub(crate) fn series(points: Vec<(f64, f64)>, place: usize, above: usize) -> [Pl
 }
 
 /// Draws plots in a frame.
-pub(crate) fn draw(plots: Vec<Plot>, frame: &Frame<'_>) -> Option<String> {
+pub fn draw(plots: Vec<Plot>, frame: &Frame<'_>) -> Option<String> {
     let mut theme = Theme::light();
     theme.background = "none".into();
     theme.axis_color = INK.into();

@@ -1,16 +1,9 @@
 //! Entry points of fuzz targets: each function passes bytes to a parser of files or words that
 //! users write, and returns whether they were accepted. None may panic on any input. The targets
-//! are in `fuzz/`; `tests/suite/fuzzing.rs` runs the same functions on seeded damage.
+//! are in `fuzz/`; a test of `flagstone-papers` runs the same functions on seeded damage.
 
-use crate::campaign::RunId;
 use crate::device::DeviceSpec;
 use crate::image;
-use crate::reproduce::claims;
-use crate::reproduce::figures::Experiment;
-use crate::reproduce::measure::Expr;
-use crate::reproduce::sensitivity::{Analysis, OpenSettings};
-use crate::stores;
-use crate::sweep::{Sweep, Task};
 use crate::trace::block::columns::PRESETS as TABLES;
 use crate::trace::block::fio::Waits;
 use crate::trace::block::table::{self, Table};
@@ -18,7 +11,6 @@ use crate::trace::block::time::TimeUnit;
 use crate::trace::block::{BlockOptions, blkparse, fio};
 use crate::trace::input::ImportError;
 use crate::trace::{Trace, bpftrace, csv, file, waldump};
-use crate::workload::{Pattern, WorkloadError};
 use flagstone::commit::Kind;
 use flagstone_host::Stack;
 use flagstone_host::fuzzing::sample;
@@ -137,74 +129,4 @@ pub fn device_payload(bytes: &[u8]) -> bool {
     let again = image::from_bytes(&image::to_bytes(&contents), &geometry);
     assert_eq!(again, Ok(contents));
     true
-}
-
-/// A run id of a device or of a store, which must survive a round trip.
-pub fn run_id(bytes: &[u8]) -> bool {
-    let Ok(word) = std::str::from_utf8(bytes) else {
-        return false;
-    };
-    if let Ok(id) = word.parse::<stores::StoreRunId>() {
-        assert_eq!(id.to_string(), word);
-        return true;
-    }
-    let Ok(id) = word.parse::<RunId>() else {
-        return false;
-    };
-    let again = id.to_string();
-    assert_eq!(again.parse::<RunId>().map(|id| id.to_string()), Ok(again));
-    true
-}
-
-/// Parses a text. Returns why it was not accepted.
-type Parse = fn(&str) -> Result<(), String>;
-
-/// File formats and words in which users describe experiments.
-pub const PLANS: [(&str, Parse); 8] = [
-    ("experiments", |text| {
-        Experiment::parse(text)
-            .map(drop)
-            .map_err(|why| why.to_string())
-    }),
-    ("claims", |text| claims::parse(text).map(drop)),
-    ("open settings", |text| OpenSettings::parse(text).map(drop)),
-    ("sweep", |text| {
-        Sweep::parse(text).map(drop).map_err(|why| why.to_string())
-    }),
-    ("analyses", |text| {
-        for analysis in Analysis::parse(text)? {
-            Analysis::parse(&analysis.toml())?;
-        }
-        Ok(())
-    }),
-    ("expression", |text| Expr::parse(text).map(drop)),
-    ("workload", |text| {
-        let pattern: Pattern = text.parse().map_err(|why: WorkloadError| why.to_string())?;
-        assert_eq!(pattern.to_string().parse(), Ok(pattern));
-        Ok(())
-    }),
-    ("task", |text| {
-        let task = Task::from_json(text).map_err(|why| why.to_string())?;
-        let again = Task::from_json(&task.json()).map_err(|why| why.to_string())?;
-        assert_eq!(again.json(), task.json());
-        Ok(())
-    }),
-];
-
-/// A file or word of an experiment, of the kind selected by the first byte.
-pub fn sweep(bytes: &[u8]) -> bool {
-    let Some((&which, text)) = bytes.split_first() else {
-        return false;
-    };
-    let Ok(text) = std::str::from_utf8(text) else {
-        return false;
-    };
-    let (name, parse) = PLANS[usize::from(which) % PLANS.len()];
-    match parse(text) {
-        Ok(()) => true,
-        Err(why) => {
-            assert!(!why.is_empty(), "{name}");
-            false
-        }
-    }
 }

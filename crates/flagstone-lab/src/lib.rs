@@ -1,20 +1,19 @@
-//! Experiments on the library: traces, workloads, replay in virtual time, power-cut campaigns.
+//! Experiments on the library: device files, traces, workloads, and replay in virtual time.
 //!
 //! Everything runs on a [`device`]. In the order of data flow: a [`trace`] is recorded or imported,
 //! [`tpcc`] creates transactions for recording, and a [`workload`] is drawn from a seed. [`steady`]
 //! brings a device into its steady state for measuring, and [`image`] saves that state in a file.
 //! [`replay`] plays transactions and counts their cost. [`closed`] runs clients over a complete
-//! database. A [`life`] simulates a year on aging cells. A [`campaign`] cuts the power under
-//! protocols, databases and indexes; [`stores`] does so for stores on a medium. A [`witness`] tells
-//! what a machine had committed before it lost its power. [`indexing`] runs indexes under key
-//! workloads. [`reproduce`] compares the papers' claims with runs of the same experiments, and a
-//! [`sweep`] varies the settings of one over a grid or a sample. An [`output`] is a result file,
-//! written atomically. A [`stopwatch`] measures our own code. Long work can be asked to [`stop`],
-//! and reports its progress by its [`effort`].
+//! database. A [`life`] simulates a year on aging cells. An [`output`] is a result file, written
+//! atomically. A [`stopwatch`] measures our own code. Long work can be asked to [`stop`], and
+//! reports its progress by its [`effort`].
+//!
+//! Power cuts are in `flagstone-campaign`, the papers' claims in `flagstone-papers`.
 #![forbid(unsafe_code)]
 
-mod names;
+pub mod names;
 mod nearest;
+pub mod quiet;
 pub mod inputs;
 pub mod occupied;
 pub mod output;
@@ -32,13 +31,6 @@ pub mod replay;
 pub mod chart;
 pub mod closed;
 pub mod life;
-pub mod explain;
-pub mod campaign;
-pub mod stores;
-pub mod witness;
-pub mod indexing;
-pub mod reproduce;
-pub mod sweep;
 #[doc(hidden)]
 pub mod fuzzing;
 

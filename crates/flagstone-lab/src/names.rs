@@ -1,5 +1,5 @@
 //! Settings with named values in files: written by name; the error for an unknown name lists the
-//! valid ones. For fields: `#[serde(with = "crate::names")]`.
+//! valid ones. For fields: `#[serde(with = "flagstone_lab::names")]`.
 
 use crate::nearest::no_such;
 use flagstone_host::Granularity;
@@ -9,7 +9,7 @@ use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serializer};
 
 /// A setting whose values have names.
-pub(crate) trait Named: Copy + PartialEq {
+pub trait Named: Copy + PartialEq {
     /// What messages call the setting.
     const WHAT: &'static str;
 
@@ -21,7 +21,7 @@ pub(crate) trait Named: Copy + PartialEq {
 ///
 /// # Errors
 /// Lists the valid names.
-pub(crate) fn by_name<T: Named>(name: &str) -> Result<T, String> {
+pub fn by_name<T: Named>(name: &str) -> Result<T, String> {
     let all = T::all();
     if let Some((found, _)) = all.iter().find(|(_, known)| *known == name) {
         return Ok(*found);
@@ -30,7 +30,11 @@ pub(crate) fn by_name<T: Named>(name: &str) -> Result<T, String> {
     Err(no_such(T::WHAT, name, &names))
 }
 
-pub(crate) fn serialize<T: Named, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+/// Writes the name of a value.
+///
+/// # Errors
+/// The value has no name.
+pub fn serialize<T: Named, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
     let all = T::all();
     match all.iter().find(|(known, _)| known == value) {
         Some((_, name)) => to.serialize_str(name),
@@ -41,7 +45,11 @@ pub(crate) fn serialize<T: Named, S: Serializer>(value: &T, to: S) -> Result<S::
     }
 }
 
-pub(crate) fn deserialize<'de, T: Named, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+/// The value with the name that is read.
+///
+/// # Errors
+/// Lists the valid names.
+pub fn deserialize<'de, T: Named, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
     let name = String::deserialize(from)?;
     by_name(&name).map_err(D::Error::custom)
 }

@@ -2,8 +2,8 @@
 
 use crate::command::waiting;
 use crate::errors::{FailedError, UsageError};
-use flagstone_lab::reproduce::engine::Library;
-use flagstone_lab::sweep::{Kept, Task, Tasked};
+use flagstone_papers::reproduce::engine::Library;
+use flagstone_papers::sweep::{Kept, Task, Tasked};
 use flagstone_terminal::Inside;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;

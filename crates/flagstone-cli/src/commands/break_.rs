@@ -2,13 +2,13 @@
 
 use super::{Failure, device, named, note, progress_bar, protocols_of, say};
 use flagstone::commit::Kind;
-use flagstone_host::{HostError, Stack};
-use flagstone_index::IndexKind;
-use flagstone_lab::campaign::{
+use flagstone_campaign::campaign::{
     Below, CHUNK_CUTS, Campaign, Cuts, Detail, DeviceTraits, Faults, Findings, LongCampaign,
     Sabotage, Subject, Tally, suits, tell,
 };
-use flagstone_lab::explain::text;
+use flagstone_campaign::explain::text;
+use flagstone_host::{HostError, Stack};
+use flagstone_index::IndexKind;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -31,7 +31,7 @@ flagstone replay scc.published/g0/b0/w1x2/f1/s3514/n1/c0-86-n
 # one paper's claims in some minutes, with a page
 flagstone reproduce lighttx --quick --out report
 # which protocol wins where
-flagstone sweep crates/flagstone-lab/sweeps/clients-and-aborts.toml --html map.html
+flagstone sweep crates/flagstone-papers/sweeps/clients-and-aborts.toml --html map.html
 # the tasks as data, for machines of your own
 flagstone sweep mine.toml --list --json
 # what a paper leaves open, and within which bounds

@@ -1,7 +1,7 @@
 //! `flagstone explain`: shows a protocol step by step, as text or as an HTML page.
 
 use super::{Failure, note, say, unknown};
-use flagstone_lab::explain::{self, Story};
+use flagstone_campaign::explain::{self, Story};
 use flagstone_lab::output::Output;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -4,7 +4,7 @@ use super::settings::{Given, Owner, as_json};
 use super::{Failure, device, named, plain_table, progress_bar, protocol_of, say, unknown};
 use flagstone::commit::{Kind, Options};
 use flagstone_index::{COMMON, FileOptions, IndexError, IndexInfo, IndexKind};
-use flagstone_lab::indexing::{
+use flagstone_papers::indexing::{
     Bench, BenchError, BenchOptions, IndexRecord, KeyChoice, KeyKind, KeyWorkload, LoadOrder,
     Place, WORKLOADS, WindowSpec,
 };

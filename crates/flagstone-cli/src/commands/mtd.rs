@@ -5,7 +5,7 @@ use flagstone::commit::{Device, DeviceError, Options};
 use flagstone::ftl::{Config, EndOfLife, PairedPages, Scrub};
 use flagstone::nand::{Flash, Pairing};
 use flagstone::units::{Lpn, Nanos};
-use flagstone_lab::witness::Witness;
+use flagstone_campaign::witness::Witness;
 use flagstone_store::mtd::{Mtd, MtdNotes, MtdStats};
 use serde_json::json;
 use std::path::PathBuf;

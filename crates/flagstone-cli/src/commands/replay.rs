@@ -1,8 +1,8 @@
 //! `flagstone replay`: repeats a run of a campaign and prints it step by step.
 
 use super::{Failure, device, explain, say};
-use flagstone_lab::campaign::{Detail, DeviceTraits, RunId, tell};
-use flagstone_lab::explain::text;
+use flagstone_campaign::campaign::{Detail, DeviceTraits, RunId, tell};
+use flagstone_campaign::explain::text;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;

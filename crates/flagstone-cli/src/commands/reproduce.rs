@@ -2,13 +2,13 @@
 
 use super::{Failure, note, plain_table, runs, say};
 use flagstone_lab::output::{Output, OutputError};
-use flagstone_lab::reproduce::engine::Run;
-use flagstone_lab::reproduce::execute::execute;
-use flagstone_lab::reproduce::figures::{Experiment, Mode};
-use flagstone_lab::reproduce::recorded::Recorded;
-use flagstone_lab::reproduce::report::{self, Report};
-use flagstone_lab::reproduce::verdict::Verdict;
-use flagstone_lab::reproduce::{Catalogue, Results};
+use flagstone_papers::reproduce::engine::Run;
+use flagstone_papers::reproduce::execute::execute;
+use flagstone_papers::reproduce::figures::{Experiment, Mode};
+use flagstone_papers::reproduce::recorded::Recorded;
+use flagstone_papers::reproduce::report::{self, Report};
+use flagstone_papers::reproduce::verdict::Verdict;
+use flagstone_papers::reproduce::{Catalogue, Results};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// Where results and the report, DIR/index.html, go.
     #[arg(long, value_name = "DIR", default_value = "reproduction")]
     out: PathBuf,
-    /// Experiments of your own: a TOML file like those in crates/flagstone-lab/experiments. It
+    /// Experiments of your own: a TOML file like those in crates/flagstone-papers/experiments. It
     /// takes the place of the shipped one of its paper.
     #[arg(long, value_name = "FILE")]
     experiment: Vec<PathBuf>,
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Put the verdicts into FILE, in the place of those on the same claims. The file of those that
-    /// docs/reproduction.md counts is crates/flagstone-lab/claims/verdicts.toml.
+    /// docs/reproduction.md counts is crates/flagstone-papers/claims/verdicts.toml.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// List papers, figures and claims, or those of what is named, and run nothing.
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let plans: Vec<_> = plans.collect();
     let all: BTreeMap<_, _> = plans
         .iter()
-        .flat_map(|plan| flagstone_lab::reproduce::runs(plan))
+        .flat_map(|plan| flagstone_papers::reproduce::runs(plan))
         .collect();
     all.values()
         .try_for_each(Run::ready)

@@ -3,9 +3,9 @@
 use super::{Failure, excerpt, share_bar};
 use flagstone_lab::effort::Effort;
 use flagstone_lab::inputs;
-use flagstone_lab::reproduce::engine::Run;
-use flagstone_lab::reproduce::execute::RunEvent;
-use flagstone_lab::reproduce::figures::ParseError;
+use flagstone_papers::reproduce::engine::Run;
+use flagstone_papers::reproduce::execute::RunEvent;
+use flagstone_papers::reproduce::figures::ParseError;
 use std::path::Path;
 
 /// Reads a TOML file of the user's. An error shows the place in the file.

@@ -2,16 +2,16 @@
 
 use super::winners::table;
 use super::{Failure, note, progress_bar, runs, say};
-use flagstone_lab::reproduce::Catalogue;
-use flagstone_lab::reproduce::engine::Run;
-use flagstone_lab::reproduce::execute::RunEvent;
-use flagstone_lab::reproduce::figures::Mode;
-use flagstone_lab::reproduce::sensitivity::{
+use flagstone_papers::reproduce::Catalogue;
+use flagstone_papers::reproduce::engine::Run;
+use flagstone_papers::reproduce::execute::RunEvent;
+use flagstone_papers::reproduce::figures::Mode;
+use flagstone_papers::reproduce::sensitivity::{
     Analysis, Design, OpenSettings, Point, PointKind, Tried, Trier, best, climb, found_for, needed,
     one_at_a_time, partly, total_effects, unanswered,
 };
-use flagstone_lab::reproduce::verdict::{Verdict, number};
-use flagstone_lab::sweep::SAMPLE_MAX;
+use flagstone_papers::reproduce::verdict::{Verdict, number};
+use flagstone_papers::sweep::SAMPLE_MAX;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["samples", "climb", "seed", "out", "threads", "kept", "json", "record"])]
     list: bool,
     /// Print the answers as TOML: for each claim where it holds, and what becomes of all others
-    /// there. crates/flagstone-lab/experiments/found.toml keeps such answers for the report.
+    /// there. crates/flagstone-papers/experiments/found.toml keeps such answers for the report.
     #[arg(long, conflicts_with = "json")]
     record: bool,
     /// Print one JSON object a point, one a line.

@@ -6,7 +6,7 @@ use super::winners::{self, Cell, Winners, table};
 use super::{Failure, runs, say};
 use flagstone_lab::chart::escape;
 use flagstone_lab::output::Output;
-use flagstone_lab::sweep::{self, Kept, Map, MapCell, MapSpec, Sweep, Task, Tasked};
+use flagstone_papers::sweep::{self, Kept, Map, MapCell, MapSpec, Sweep, Task, Tasked};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use std::str::FromStr;
 /// stopped goes on where it was. A result file that is torn or was changed is an error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What is varied: a TOML file like those in crates/flagstone-lab/sweeps.
+    /// What is varied: a TOML file like those in crates/flagstone-papers/sweeps.
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Where result files go.

@@ -3,7 +3,7 @@
 use super::compare::page::table as html_table;
 use super::plain_table;
 use flagstone_lab::chart::{colour, escape};
-use flagstone_lab::sweep::Side;
+use flagstone_papers::sweep::Side;
 
 /// A map of winners over two settings.
 pub(crate) struct Winners<'a> {

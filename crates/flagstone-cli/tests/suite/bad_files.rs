@@ -11,7 +11,7 @@ fn right(place: &Place) -> [String; 3] {
     good(&["trace", "import", "waldump", &dump, "-o", &trace]);
     let experiment = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../flagstone-lab/experiments/sal.toml"
+        "/../flagstone-papers/experiments/sal.toml"
     );
     let own = place.path("own.toml");
     fs::copy(experiment, &own).unwrap();

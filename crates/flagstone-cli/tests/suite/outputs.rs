@@ -339,7 +339,7 @@ fn a_report_has_a_place_or_nothing_is_run() {
     // The report about an experiment file must not replace the file.
     let shipped = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../flagstone-lab/experiments/sal.toml"
+        "/../flagstone-papers/experiments/sal.toml"
     );
     let own = place.path("own.toml");
     fs::copy(shipped, &own).unwrap();

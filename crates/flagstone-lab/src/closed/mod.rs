@@ -20,7 +20,7 @@ pub use history::{History, Past};
 pub use record::{ClosedRecord, ClosedTiming};
 pub use recorded::{Recorded, Recording};
 pub use terms::Terms;
-pub(crate) use terms::log_pages;
+pub use terms::log_pages;
 
 use crate::device::{DeviceSpec, chip_of, power_off};
 use crate::driver::{Admission, Driver, DriverError, Oracle, Source, Span};

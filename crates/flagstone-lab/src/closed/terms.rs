@@ -60,7 +60,8 @@ fn lru() -> PolicyKind {
     PolicyKind::Lru
 }
 
-pub(crate) fn log_pages() -> u32 {
+/// Default size of WAL's log, in pages.
+pub fn log_pages() -> u32 {
     1024
 }
 

@@ -43,7 +43,7 @@ mod times;
 pub use fill::Fill;
 pub use played::Played;
 pub use record::{Causes, Erases, Latency, ReplayRecord, Timing, by_cause, flash_by_cause};
-pub(crate) use record::{given, memory_of};
+pub use record::{given, memory_of};
 pub(crate) use script::page_ratio;
 pub use script::{Script, ScriptError, Transaction};
 pub use terms::Terms;

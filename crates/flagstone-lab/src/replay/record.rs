@@ -197,7 +197,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// The explicit settings, by name.
-pub(crate) fn given<const N: usize>(of: [&Settings; N]) -> BTreeMap<String, String> {
+pub fn given<const N: usize>(of: [&Settings; N]) -> BTreeMap<String, String> {
     let given = of.into_iter().flat_map(Settings::given);
     given
         .map(|(name, value)| (name.into(), value.into()))
@@ -346,7 +346,7 @@ pub(super) fn peak_rss_bytes() -> Option<u64> {
 }
 
 /// A memory figure of a process in bytes, from the status line that begins with `what`.
-pub(crate) fn memory_of(process: &str, what: &str) -> Option<u64> {
+pub fn memory_of(process: &str, what: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(what))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;

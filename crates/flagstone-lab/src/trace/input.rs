@@ -196,7 +196,7 @@ impl<R: Read> Read for Hashed<R> {
 }
 
 /// `bytes` in lower-case hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes
         .iter()

@@ -366,8 +366,8 @@ impl MediumFlash {
         newest
     }
 
-    /// Restores the marks that were lost in a cut, zeroes torn pages of blocks that look unused, and
-    /// syncs this.
+    /// Restores the marks that were lost in a cut, zeroes torn pages of blocks that look unused,
+    /// and syncs this.
     ///
     /// Such a block gets its pages before its mark is durable. If a second cut tears them over torn
     /// ones with the same data in some sectors, an older page becomes whole, and the block looks

@@ -16,7 +16,7 @@ use axis::set;
 use flagstone_lab::effort::Effort;
 use flagstone_lab::output::Output;
 use flagstone_lab::replay::ReplayRecord;
-use flagstone_lab::sweep::Side;
+use flagstone_papers::sweep::Side;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! `flagstone store bench`: measures the speed of commits and prints a table.
 
 use crate::commands::{Failure, mebibytes, note, plain_table, progress_bar, protocol_of, say};
-use flagstone_lab::stores::bench::{BenchTimes, StoreBench, Times};
-use flagstone_lab::stores::counted::Count;
+use flagstone_campaign::stores::bench::{BenchTimes, StoreBench, Times};
+use flagstone_campaign::stores::counted::Count;
 use flagstone_store::OpenOptions;
 use serde_json::{Value, json};
 use std::path::PathBuf;

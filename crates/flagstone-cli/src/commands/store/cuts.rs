@@ -4,10 +4,10 @@ use super::key::no_encryption;
 use super::rot;
 use crate::commands::{Failure, named, protocols_of, say};
 use flagstone::commit::Kind;
-use flagstone_lab::stores::heads::HeadCampaign;
-use flagstone_lab::stores::kill::{Mistakes, Verifier, listening, work};
-use flagstone_lab::stores::rot::{RotCampaign, RotRunId};
-use flagstone_lab::stores::{
+use flagstone_campaign::stores::heads::HeadCampaign;
+use flagstone_campaign::stores::kill::{Mistakes, Verifier, listening, work};
+use flagstone_campaign::stores::rot::{RotCampaign, RotRunId};
+use flagstone_campaign::stores::{
     ENCRYPTS, Landed, Lie, StoreCampaign, StoreFindings, StoreRunId, StoreSubject, suits,
 };
 use flagstone_terminal::progress_bar;
@@ -60,7 +60,7 @@ pub(super) struct Break {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Let the medium lie: a control that must fail.
-    #[arg(long, value_parser = named(Lie::ALL), default_value = "none")]
+    #[arg(long, value_parser = named(Lie::all()), default_value = "none")]
     lie: Lie,
     /// Cut stores of tables, under `seal`: transactions with savepoints, snapshots, and commits
     /// that share a flush.

@@ -1,9 +1,11 @@
 //! `flagstone store break --rot`: damages durable pages of stores in memory.
 
 use crate::commands::{Failure, say};
-use flagstone_lab::stores::StoreSubject;
-use flagstone_lab::stores::rot::RotTally;
-use flagstone_lab::stores::rot::{Aim, End, Harm, RotCampaign, RotFindings, RotRunId, Silence};
+use flagstone_campaign::stores::StoreSubject;
+use flagstone_campaign::stores::rot::RotTally;
+use flagstone_campaign::stores::rot::{
+    Aim, End, Harm, RotCampaign, RotFindings, RotRunId, Silence,
+};
 use flagstone_terminal::progress_bar;
 use serde_json::{Map, Value, json};
 use std::fs::File;

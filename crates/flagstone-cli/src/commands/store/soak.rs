@@ -1,7 +1,7 @@
 //! `flagstone store soak`: uses a store for a while, with this command as worker processes.
 
 use crate::commands::{Failure, mebibytes, say, with_unit};
-use flagstone_lab::stores::soak::{Soak as Run, SoakControl, is_fresh, look};
+use flagstone_campaign::stores::soak::{Soak as Run, SoakControl, is_fresh, look};
 use flagstone_terminal::progress_bar;
 use serde_json::json;
 use std::path::PathBuf;

@@ -14,8 +14,8 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
 use super::{FileError, Problem, VERSION, key};
-use crate::campaign::quietly;
 use crate::inputs;
+use crate::quiet::quietly;
 use crate::trace::check::MAX_COUNT;
 use crate::trace::{Event, Op, Trace};
 

@@ -1,0 +1,4 @@
+//! Tests over traces, campaigns and experiments together.
+
+mod fuzzing;
+mod stops;
