@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    flagstone_store::fuzzing::mtd_page(bytes);
+    flagstone_mtd::fuzzing::mtd_page(bytes);
 });

@@ -106,11 +106,6 @@ pub fn page(bytes: &[u8]) -> bool {
         || [whole, sealed].iter().any(|page| mark(page, number))
 }
 
-/// Parses the trailer of a raw NAND page. An accepted one must encode to the same bytes.
-pub fn mtd_page(bytes: &[u8]) -> bool {
-    crate::mtd::takes(bytes)
-}
-
 /// Whether a page is the mark of a block. If so, it must encode to the same bytes.
 fn mark(page: &[u8; MEDIUM_PAGE_BYTES], block: u32) -> bool {
     let found = page.first_chunk().expect("it is longer");

@@ -34,7 +34,6 @@ pub mod fuzzing;
 mod holds;
 mod identity;
 pub mod medium;
-pub mod mtd;
 mod pace;
 mod pages;
 mod shared;
@@ -69,7 +68,6 @@ pub const LAYOUTS: &[flagstone::layout::Layout] = &[
     flash::mark_says::RECORD,
     flash::trailer::RECORD,
     flash::rest::rested_block::RECORD,
-    mtd::page_end::RECORD,
     tables::LAYOUTS[0],
     tables::LAYOUTS[1],
     tables::LAYOUTS[2],

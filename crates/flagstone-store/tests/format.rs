@@ -12,7 +12,10 @@ fn the_document_of_the_format_is_current() {
     let old = std::fs::read_to_string(&path).expect("the document");
     let (by_hand, _) = old.split_once(GENERATED).expect("a generated part");
     let mut new = format!("{by_hand}{GENERATED}");
-    for record in flagstone_store::LAYOUTS {
+    for record in flagstone_store::LAYOUTS
+        .iter()
+        .chain(flagstone_mtd::LAYOUTS)
+    {
         let name = record.path.rsplit("::").next().expect("a module");
         let doc = record.doc.trim();
         let _ = write!(new, "\n### `{name}`\n\n{doc} {} bytes.\n\n", record.size);

@@ -6,7 +6,7 @@ use flagstone::ftl::{Config, EndOfLife, PairedPages, Scrub};
 use flagstone::nand::{Flash, Pairing};
 use flagstone::units::{Lpn, Nanos};
 use flagstone_campaign::witness::Witness;
-use flagstone_store::mtd::{Mtd, MtdNotes, MtdStats};
+use flagstone_mtd::{Mtd, MtdNotes, MtdStats};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;

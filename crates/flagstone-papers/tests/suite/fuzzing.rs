@@ -94,6 +94,16 @@ fn run_ids() {
     );
 }
 
+#[test]
+fn pages_of_raw_nand() {
+    let valid = [0, 7, 448_u16].map(|bytes| {
+        let spare = (0..62).chain(bytes.to_le_bytes());
+        [b"data".to_vec(), spare.collect()].concat()
+    });
+    let hints = [0, 0xff, 0x7f, 0x80];
+    run(flagstone_mtd::fuzzing::mtd_page, &valid, &hints, 2_000);
+}
+
 const WALDUMP: &str = "\
 rmgr: Heap        len (rec/tot):     54/    54, tx:        7, lsn: 0/01, prev 0/00, desc: INSERT off 1, blkref #0: rel 1663/5/16396 blk 8, blkref #1: rel 1663/5/9 fork vm blk 0
 rmgr: Heap        len (rec/tot):     54/    54, tx:        8, lsn: 0/01, prev 0/00, desc: INSERT off 1, blkref #0: rel 1663/5/16396 blk 9

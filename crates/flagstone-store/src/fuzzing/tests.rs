@@ -94,15 +94,6 @@ fn marks_and_pages() {
 }
 
 #[test]
-fn pages_of_raw_nand() {
-    let valid = [0, 7, 448_u16].map(|bytes| {
-        let spare = (0..62).chain(bytes.to_le_bytes());
-        [b"data".to_vec(), spare.collect()].concat()
-    });
-    run(super::mtd_page, &valid, 2_000);
-}
-
-#[test]
 fn a_store_that_was_closed_has_left_something() {
     let contents = contents(Kind::Seal, true);
     let head = Superblock::read(&Memory::with(contents));

@@ -28,10 +28,16 @@
 //! Requires Linux 3.9 (`MEMWRITE`). Before Linux 6.1 (`MEMREAD`) ECC results come from counters of
 //! the whole device, so no other process may read it meanwhile.
 
+#![deny(unsafe_code)]
+
+mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 #[allow(unsafe_code, reason = "the kernel gets addresses inside of records")]
 mod ioctl;
 
-use crate::error::StoreError;
+pub use error::MtdError;
+
 use flagstone::layout;
 use flagstone::layout::{get, put};
 use flagstone::nand::{Cell, Flash, FlashError, Geometry, Pairing, Read};
@@ -50,6 +56,9 @@ layout! {
         BYTES: 2,  "bytes of data";
     }
 }
+
+/// The record layouts on raw NAND, beyond those of the device.
+pub const LAYOUTS: &[flagstone::layout::Layout] = &[page_end::RECORD];
 
 /// Device types, as numbered by the kernel.
 const NAND: u8 = 4;
@@ -155,7 +164,7 @@ impl Mtd {
     /// use flagstone::ftl::Config;
     /// use flagstone::nand::Pairing;
     /// use flagstone::units::Nanos;
-    /// use flagstone_store::mtd::Mtd;
+    /// use flagstone_mtd::Mtd;
     /// use std::path::Path;
     ///
     /// let flash = Mtd::open(Path::new("/dev/mtd0"), Pairing::default())?;
@@ -168,9 +177,9 @@ impl Mtd {
     /// # Errors
     /// The device is missing or is no NAND, another process has it open, its geometry is not
     /// supported, or a system call fails.
-    pub fn open(path: &Path, pairing: Pairing) -> Result<Mtd, StoreError> {
-        let wrong = |why: &str| StoreError::NotAStore(why.into()).at(path);
-        let fails = |what: &str, error: io::Error| StoreError::io(what, error).at(path);
+    pub fn open(path: &Path, pairing: Pairing) -> Result<Mtd, MtdError> {
+        let wrong = |why: &str| MtdError::unsuited(path, why);
+        let fails = |what: &str, error: io::Error| MtdError::io(path, what, error);
         let kind = std::fs::metadata(path).map_err(|error| fails("looking at it", error))?;
         if !kind.file_type().is_char_device() {
             return Err(wrong(
@@ -190,7 +199,7 @@ impl Mtd {
         }
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(StoreError::in_use(path)),
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(MtdError::InUse(path.into())),
             Err(error) => return Err(fails("locking it", error.into())),
         }
         let bytes = file.seek(SeekFrom::End(0));
@@ -235,7 +244,7 @@ impl Mtd {
     ///
     /// # Errors
     /// A system call fails.
-    pub fn is_blank(&mut self, progress: &mut dyn FnMut(u64)) -> Result<bool, StoreError> {
+    pub fn is_blank(&mut self, progress: &mut dyn FnMut(u64)) -> Result<bool, MtdError> {
         let pages = self.info.pages_per_block;
         for page in 0..pages {
             for block in 0..self.info.blocks {
@@ -259,7 +268,7 @@ impl Mtd {
     ///
     /// # Errors
     /// A system call fails.
-    pub fn wipe(&mut self, progress: &mut dyn FnMut(u64)) -> Result<Vec<Pbn>, StoreError> {
+    pub fn wipe(&mut self, progress: &mut dyn FnMut(u64)) -> Result<Vec<Pbn>, MtdError> {
         let mut failed = Vec::new();
         for block in (0..self.info.blocks).map(Pbn) {
             progress(1);
@@ -284,8 +293,8 @@ impl Mtd {
         Ok(failed)
     }
 
-    fn refused(&self, what: &str, error: io::Error) -> StoreError {
-        StoreError::io(what, error).at(&self.path)
+    fn refused(&self, what: &str, error: io::Error) -> MtdError {
+        MtdError::io(&self.path, what, error)
     }
 
     fn block_bytes(&self) -> u64 {
@@ -365,8 +374,8 @@ fn shape(
     raw: &ioctl::Info,
     bytes: u64,
     pairing: Pairing,
-) -> Result<(MtdInfo, Geometry), StoreError> {
-    let unsuited = |why: String| StoreError::Options(format!("{}: {why}", path.display()));
+) -> Result<(MtdInfo, Geometry), MtdError> {
+    let unsuited = |why: String| MtdError::unsuited(path, &why);
     if raw.write_bytes == 0
         || raw.erase_bytes == 0
         || !raw.erase_bytes.is_multiple_of(raw.write_bytes)
@@ -532,24 +541,6 @@ fn parse(page: &[u8], data: &mut [u8], spare: &mut [u8]) -> Option<usize> {
     let filled = bytes.min(data.len());
     data[..filled].copy_from_slice(&body[..filled]);
     Some(filled)
-}
-
-/// Whether a page that ends with `bytes` is accepted. If so, it must encode to the same bytes.
-pub(crate) fn takes(bytes: &[u8]) -> bool {
-    let mut page = [0xff; 512];
-    let len = bytes.len().min(page.len());
-    page[512 - len..].copy_from_slice(&bytes[..len]);
-    let read = |page: &[u8]| {
-        let (mut data, mut spare) = ([0; 512 - page_end::SIZE], [0; page_end::SPARE.end]);
-        let len = parse(page, &mut data, &mut spare)?;
-        Some((data[..len].to_vec(), spare))
-    };
-    let Some((data, spare)) = read(&page) else {
-        return false;
-    };
-    emit(&mut page, &data, &spare);
-    assert_eq!(read(&page), Some((data, spare)));
-    true
 }
 
 #[cfg(test)]
