@@ -158,8 +158,16 @@ impl Shape {
             shape.draw_device(dice, subject);
             shape.draw_habits(dice, subject);
             shape.draw_database(dice, subject);
-            if matches!(subject.protocol(), Some(Kind::Seal | Kind::SealR)) {
+            let has = |name: &str| {
+                let settings = subject
+                    .protocol()
+                    .map_or(&[][..], |kind| kind.info().settings);
+                settings.iter().any(|setting| setting.name == name)
+            };
+            if has("linger") {
                 shape.draw_linger(dice);
+            }
+            if has("trims") {
                 shape.draw_trims(number);
             }
             match (number, subject) {

@@ -126,7 +126,7 @@ impl Subject {
 
     /// Whether its device can collect ahead of need, in steps, which its protocol must support.
     pub fn collects_in_steps(self) -> bool {
-        matches!(self, Subject::Protocol(Kind::Seal | Kind::SealR))
+        matches!(self, Subject::Protocol(kind) if kind.info().in_steps)
     }
 
     /// Whether a form as printed exists that differs from the repaired one.

@@ -24,7 +24,7 @@ use crate::flash::{MediumFlash, is_no_room, thin};
 use crate::pages::look;
 use crate::sum::crc32c;
 use crate::superblock::Superblock;
-use flagstone::commit::{Device, DeviceError, Kind, Options};
+use flagstone::commit::{Device, DeviceError, Options};
 use flagstone::units::{Lpn, Nanos, TxId};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ impl PageStore {
     /// `recovers` it reopens itself, otherwise it is broken until its holder reopens it. With
     /// `rescues` live transactions continue.
     pub(crate) fn recover_from_no_room(&mut self, recovers: bool, rescues: bool) {
-        let is_able = matches!(self.opened.superblock.protocol, Kind::Seal | Kind::SealR);
+        let is_able = self.opened.superblock.protocol.info().format.horizons;
         self.at_no_room = match (recovers && is_able && !self.read_only, rescues) {
             (false, _) => AtNoRoom::Breaks,
             (true, false) => AtNoRoom::Recovers,

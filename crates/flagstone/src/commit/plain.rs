@@ -16,31 +16,18 @@
 
 use super::show::{Rulings, rows};
 use super::{Found, Info, Isolation, Options, Protocol, Recovered, Taken, Write};
-use crate::ftl::{Format, Ftl, FtlError, Header, Mounted, Owner, Slot, Stream};
+use crate::ftl::{Ftl, FtlError, Header, Mounted, Owner, Slot, Stream};
 use crate::units::{Lpn, Nanos, Pbn, Ppn, TxId};
 
 pub(super) const INFO: Info = Info {
-    name: "plain",
-    idea: "no transactions: each write counts by itself",
-    paper: "-",
-    section: "-",
     isolation: Isolation::Serializable,
-    live_max: None,
-    reprograms: false,
     rewrites: true,
     atomic: false,
-    as_published: false,
-    modes: &[],
-    settings: &[],
-    format: Format::NONE,
-    tail: &[],
-    log: &[],
-    root: None,
     recovery: rows! {
         "newest": "the highest sequence of its logical page" => "counts";
         "older": "another version has a higher sequence" => "does not count";
     },
-    flag: None,
+    ..Info::new("plain", "no transactions: each write counts by itself")
 };
 
 #[derive(Clone)]

@@ -32,9 +32,9 @@ impl RotRunId {
         }
     }
 
-    /// Whether spare areas have the format of SEAL, unencrypted.
-    pub(super) fn is_seal(&self) -> bool {
-        matches!(self.protocol, Kind::Seal | Kind::SealR) && !self.encrypted
+    /// Whether pages state what was durable, unencrypted.
+    pub(super) fn has_statements(&self) -> bool {
+        self.protocol.info().format.horizons && !self.encrypted
     }
 
     /// The rule that a control omits.

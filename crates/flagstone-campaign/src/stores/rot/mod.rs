@@ -166,7 +166,7 @@ fn media<K: Kept>(id: &RotRunId) -> Result<[Vec<u8>; 2], String> {
     let mut dice = Pcg64Mcg::seed_from_u64(id.seed);
     let mut kept = K::draw(id, &mut dice);
     let past = history(id, &mut kept, &mut dice)?;
-    let site = Site::of(&past.media, id.is_seal());
+    let site = Site::of(&past.media, id.has_statements());
     let (_, left, _) = id.draw::<K>(&site, &past, number);
     Ok([past.media.medium.to_vec(), left.to_vec()])
 }
@@ -189,7 +189,7 @@ fn carry_out<K: Kept>(id: &RotRunId) -> RotTally {
     };
     tally.commits = past.commits.len() as u64 - 1;
     tally.collections = kept.collections();
-    let site = Site::of(&past.media, id.is_seal());
+    let site = Site::of(&past.media, id.has_statements());
     let all = match id.damage {
         Some(one) => one..one + 1,
         None => 0..DAMAGES,

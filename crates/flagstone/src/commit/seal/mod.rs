@@ -115,6 +115,7 @@ pub(super) const INFO: Info = Info {
     section: "docs/seal.md",
     isolation: Isolation::Serializable,
     rewrites: true,
+    in_steps: true,
     modes: &[
         Mode::new("late", &[]),
         Mode::new("early", &[("linger", "0")]),
