@@ -1,12 +1,11 @@
 //! Commands that only read a store: `info`, `check`, `wear` and `dump`.
 
 use super::key::KeyArgs;
-use super::{Of, as_json, open};
-use crate::commands::{Failure, mebibytes, note, plain_table, say, unless_closed};
+use super::{Of, ProgramName, as_json, open};
 use flagstone::ftl::EndOfLife;
 use flagstone::units::Lpn;
 use flagstone_store::{CheckReport, Holds, OpenOptions, PageFacts, PageStore, Store, StoreError};
-use flagstone_terminal::progress_bar;
+use flagstone_terminal::{Failure, mebibytes, note, plain_table, progress_bar, say, unless_closed};
 use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
@@ -22,8 +21,9 @@ const DATABASE_WELL: &str = "the database is well: SQLite has checked it (integr
 /// Bytes in a line of `dump --page`.
 const LINE_BYTES: usize = 16;
 
+/// Arguments of `wear`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Wear {
+pub struct Wear {
     /// The store: a file or a block device.
     store: PathBuf,
     /// What the drive below is made to have written to it, in terabytes (its TBW).
@@ -39,8 +39,9 @@ pub(super) struct Wear {
     json: bool,
 }
 
+/// Arguments of `check`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Check {
+pub struct Check {
     #[command(flatten)]
     of: Of,
     /// Have SQLite check the database in the store as well, by the program flagstone-sqlite.
@@ -52,8 +53,9 @@ pub(super) struct Check {
 const DATABASE_UNCHECKED: &str = "checked are the pages and books of the store, and not the \
                                   database in them: `--sqlite` has SQLite check that as well";
 
+/// Arguments of `dump`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Dump {
+pub struct Dump {
     /// The store: a file or a block device.
     store: PathBuf,
     /// The bytes of this page, instead of a line for each page.
@@ -80,8 +82,8 @@ fn positive(text: &str) -> Result<f64, String> {
 pub(super) const APART: &str = "The ends of its pages are apart, which costs a page more a commit: \
                                 `VACUUM` mends that for pages of 4096 bytes";
 
-pub(super) fn info(of: &Of) -> Result<ExitCode, Failure> {
-    let mut store = open(&of.store, &of.key)?;
+pub(super) fn info(of: &Of, program: ProgramName) -> Result<ExitCode, Failure> {
+    let mut store = open(&of.store, &of.key, program)?;
     let info = store.info();
     let (holds, apart) = Holds::of_store(&mut store)?;
     if of.json {
@@ -133,11 +135,11 @@ pub(super) fn info(of: &Of) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn check(args: &Check) -> Result<ExitCode, Failure> {
+pub(super) fn check(args: &Check, program: ProgramName) -> Result<ExitCode, Failure> {
     let of = &args.of;
     let reading = of
         .key
-        .give_to(OpenOptions::existing().salvaging().uncached())?;
+        .give_to(OpenOptions::existing().salvaging().uncached(), program)?;
     let opened = PageStore::open(&of.store, &reading);
     let mut store = match opened {
         // A store too damaged to be opened is a finding as well, and not an error.
@@ -148,7 +150,7 @@ pub(super) fn check(args: &Check) -> Result<ExitCode, Failure> {
             }
             return Ok(ExitCode::from(1));
         }
-        other => other.map_err(|error| of.key.advise(error))?,
+        other => other.map_err(|error| of.key.advise(error, program))?,
     };
     let bar = progress_bar(store.info().pages, "checking");
     let report = store.check_with(&mut |pages| bar.inc(pages));
@@ -163,7 +165,7 @@ pub(super) fn check(args: &Check) -> Result<ExitCode, Failure> {
     };
     drop(store);
     let tables = match holds {
-        Some(Holds::Tables) => Some(check_tables(of)?),
+        Some(Holds::Tables) => Some(check_tables(of, program)?),
         _ => None,
     };
     let database = match args.sqlite {
@@ -191,7 +193,7 @@ pub(super) fn check(args: &Check) -> Result<ExitCode, Failure> {
         })
         .to_string());
     } else {
-        tell(&report);
+        tell(&report, program);
         match tables {
             Some(Ok(())) => say(TABLES_WELL),
             Some(Err(what)) => say(&format!("the tables are damaged: {what}")),
@@ -208,13 +210,13 @@ pub(super) fn check(args: &Check) -> Result<ExitCode, Failure> {
 }
 
 /// Checks the tables of a store that contains tables.
-fn check_tables(of: &Of) -> Result<Result<(), String>, Failure> {
-    let reading = of.key.give_to(OpenOptions::existing().reading())?;
+fn check_tables(of: &Of, program: ProgramName) -> Result<Result<(), String>, Failure> {
+    let reading = of.key.give_to(OpenOptions::existing().reading(), program)?;
     Ok(Store::with(&of.store, &reading)?.check())
 }
 
 /// Prints the verdict, and the problems, one a line.
-fn tell(report: &CheckReport) {
+fn tell(report: &CheckReport, program: ProgramName) {
     for at in &report.unreadable {
         note(&format!("page {at} cannot be read"));
     }
@@ -234,11 +236,12 @@ fn tell(report: &CheckReport) {
             report.pages
         ),
         false => format!(
-            "damaged: of {} pages {} cannot be read, and {} books do not agree; `flagstone store \
-             repair` salvages what can be read",
+            "damaged: of {} pages {} cannot be read, and {} books do not agree; `{} repair` salvages \
+             what can be read",
             report.pages,
             report.unreadable.len(),
-            report.wrong.len()
+            report.wrong.len(),
+            program.typed
         ),
     });
 }
@@ -251,8 +254,8 @@ fn days_of(path: &std::path::Path) -> Option<f64> {
     Some(age.as_secs_f64() / 86_400.0)
 }
 
-pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
-    let info = open(&args.store, &args.key)?.info();
+pub(super) fn wear(args: &Wear, program: ProgramName) -> Result<ExitCode, Failure> {
+    let info = open(&args.store, &args.key, program)?.info();
     let life = info.life;
     let share = args
         .endurance_tb
@@ -356,8 +359,8 @@ pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
-pub(super) fn dump(args: &Dump) -> Result<ExitCode, Failure> {
-    let mut store = open(&args.store, &args.key)?;
+pub(super) fn dump(args: &Dump, program: ProgramName) -> Result<ExitCode, Failure> {
+    let mut store = open(&args.store, &args.key, program)?;
     if let Some(at) = args.page {
         return dump_page(&mut store, Lpn(at), args);
     }

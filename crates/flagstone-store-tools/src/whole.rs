@@ -2,15 +2,16 @@
 
 use super::key::KeyArgs;
 use super::look::APART;
-use super::{Of, as_json, open, watched};
-use crate::commands::{Failure, mebibytes, note, protocol_of, say, with_unit};
+use super::{Of, ProgramName, as_json, open, protocol_of, watched};
 use flagstone_store::{Holds, OpenOptions, PageStore, tools};
+use flagstone_terminal::{Failure, mebibytes, note, say, with_unit};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// Arguments of `create`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Create {
+pub struct Create {
     /// The store to make: a new file, or a block device.
     store: PathBuf,
     /// The commit protocol.
@@ -35,8 +36,9 @@ pub(super) struct Create {
     json: bool,
 }
 
+/// Arguments of `compact`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Compact {
+pub struct Compact {
     /// The store: a file that nobody else has open.
     store: PathBuf,
     /// Say what it would take and give, and do nothing.
@@ -49,8 +51,9 @@ pub(super) struct Compact {
     json: bool,
 }
 
+/// Arguments of `backup`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Backup {
+pub struct Backup {
     /// The store, to which nobody writes.
     store: PathBuf,
     /// The file to make.
@@ -65,8 +68,9 @@ pub(super) struct Backup {
     json: bool,
 }
 
+/// Arguments of `repair`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Repair {
+pub struct Repair {
     /// The damaged store.
     store: PathBuf,
     /// The store to make.
@@ -106,10 +110,10 @@ fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(why)
 }
 
-pub(super) fn create(args: &Create) -> Result<ExitCode, Failure> {
+pub(super) fn create(args: &Create, program: ProgramName) -> Result<ExitCode, Failure> {
     let was_there = args.store.exists();
     let is_file = args.store.is_file() && !args.force;
-    if is_file || was_there && open(&args.store, &args.key).is_ok() {
+    if is_file || was_there && open(&args.store, &args.key, program).is_ok() {
         let what = if is_file { "a file" } else { "a store" };
         return Err(Failure::Usage(format!(
             "{}: there is {what} already, which stays as it is; name another",
@@ -126,7 +130,7 @@ pub(super) fn create(args: &Create) -> Result<ExitCode, Failure> {
         ));
     }
     if args.encrypt {
-        options = args.key.lock(options)?;
+        options = args.key.lock(options, program)?;
     }
     let made = PageStore::open(&args.store, &options).and_then(|store| {
         let info = store.info();
@@ -156,9 +160,9 @@ pub(super) fn create(args: &Create) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn compact(args: &Compact) -> Result<ExitCode, Failure> {
+pub(super) fn compact(args: &Compact, program: ProgramName) -> Result<ExitCode, Failure> {
     if args.dry_run {
-        let store = open(&args.store, &args.key)?;
+        let store = open(&args.store, &args.key, program)?;
         let (now, then) = (store.info().bytes, tools::bytes_of_copy(&store));
         say(&match args.json {
             true => json!({"bytes_before": now, "bytes": then}).to_string(),
@@ -170,20 +174,20 @@ pub(super) fn compact(args: &Compact) -> Result<ExitCode, Failure> {
         });
         return Ok(ExitCode::SUCCESS);
     }
-    let copied = watched("compacting", &args.key, |opening, progress| {
+    let copied = watched("compacting", &args.key, program, |opening, progress| {
         tools::compact(&args.store, &opening, progress)
     })?;
     tell_copied(&copied, args.json, "compacted");
-    if let (_, Some(true)) = Holds::of_store(&mut open(&args.store, &args.key)?)? {
+    if let (_, Some(true)) = Holds::of_store(&mut open(&args.store, &args.key, program)?)? {
         note(&format!("it holds an SQLite database. {APART}"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn discard(args: &Of) -> Result<ExitCode, Failure> {
-    let opening = args.key.give_to(OpenOptions::existing())?;
+pub(super) fn discard(args: &Of, program: ProgramName) -> Result<ExitCode, Failure> {
+    let opening = args.key.give_to(OpenOptions::existing(), program)?;
     let opened = PageStore::open(&args.store, &opening);
-    let mut store = opened.map_err(|error| args.key.advise(error))?;
+    let mut store = opened.map_err(|error| args.key.advise(error, program))?;
     let (given, has) = (store.discard()?, store.info().bytes);
     store.close()?;
     say(&match args.json {
@@ -196,8 +200,8 @@ pub(super) fn discard(args: &Of) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn backup(args: &Backup) -> Result<ExitCode, Failure> {
-    let copied = watched("copying", &args.key, |opening, progress| {
+pub(super) fn backup(args: &Backup, program: ProgramName) -> Result<ExitCode, Failure> {
+    let copied = watched("copying", &args.key, program, |opening, progress| {
         tools::backup(&args.store, &args.to, &opening, args.force, progress)
     })?;
     tell_copied(&copied, args.json, "copied and compared");
@@ -221,14 +225,14 @@ fn tell_copied(copied: &tools::Copied, json: bool, what: &str) {
     });
 }
 
-pub(super) fn repair(args: &Repair) -> Result<ExitCode, Failure> {
+pub(super) fn repair(args: &Repair, program: ProgramName) -> Result<ExitCode, Failure> {
     let hints = tools::Hints {
         protocol: args.protocol.as_deref().map(protocol_of).transpose()?,
         pages_per_block: args.pages_per_block,
         newest: args.newest,
     };
     let (from, to) = (&args.store, &args.to);
-    let report = watched("salvaging", &args.key, |opening, progress| {
+    let report = watched("salvaging", &args.key, program, |opening, progress| {
         tools::repair(from, to, &opening, &hints, args.force, progress)
     })?;
     if args.json {
