@@ -144,9 +144,10 @@ pub(super) fn check(args: &Check, program: ProgramName) -> Result<ExitCode, Fail
     let mut store = match opened {
         // A store too damaged to be opened is a finding as well, and not an error.
         Err(StoreError::Damaged(why)) => {
-            match of.json {
-                true => say(&json!({"ok": false, "wrong": [why]}).to_string()),
-                false => say(&format!("damaged: {why}")),
+            if of.json {
+                say(&json!({"ok": false, "wrong": [why]}).to_string());
+            } else {
+                say(&format!("damaged: {why}"));
             }
             return Ok(ExitCode::from(1));
         }
@@ -159,18 +160,20 @@ pub(super) fn check(args: &Check, program: ProgramName) -> Result<ExitCode, Fail
     let info = store.info();
     // Look for a database in an intact store, or in any store if the arguments ask for that.
     let is_whole = report.is_well();
-    let holds = match is_whole {
-        true => Some(Holds::of_store(&mut store)?.0),
-        false => None,
+    let holds = if is_whole {
+        Some(Holds::of_store(&mut store)?.0)
+    } else {
+        None
     };
     drop(store);
     let tables = match holds {
         Some(Holds::Tables) => Some(check_tables(of, program)?),
         _ => None,
     };
-    let database = match args.sqlite {
-        true => Some(super::database::wrong(of)?),
-        false => None,
+    let database = if args.sqlite {
+        Some(super::database::wrong(of)?)
+    } else {
+        None
     };
     let is_unchecked = holds == Some(Holds::Database) && database.is_none();
     let is_database_well = database.as_ref().is_none_or(Vec::is_empty);
@@ -230,20 +233,22 @@ fn tell(report: &CheckReport, program: ProgramName) {
             report.torn
         ));
     }
-    say(&match report.is_well() {
-        true => format!(
+    let line = if report.is_well() {
+        format!(
             "all is well with the store: {} pages can be read, and the books agree",
             report.pages
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "damaged: of {} pages {} cannot be read, and {} books do not agree; `{} repair` salvages \
              what can be read",
             report.pages,
             report.unreadable.len(),
             report.wrong.len(),
             program.typed
-        ),
-    });
+        )
+    };
+    say(&line);
 }
 
 /// Days since a file was created, if the file system records that.
@@ -264,9 +269,10 @@ pub(super) fn wear(args: &Wear, program: ProgramName) -> Result<ExitCode, Failur
         (Some(_), Some(days)) => Some(days),
         (Some(_), None) => {
             let days = days_of(&args.store).filter(|_| !life.carried);
-            let why = match life.carried {
-                true => "was made anew by a compaction, which kept its counters",
-                false => "is nothing that says when it was made",
+            let why = if life.carried {
+                "was made anew by a compaction, which kept its counters"
+            } else {
+                "is nothing that says when it was made"
             };
             Some(days.ok_or_else(|| {
                 Failure::Usage(format!(
@@ -278,9 +284,12 @@ pub(super) fn wear(args: &Wear, program: ProgramName) -> Result<ExitCode, Failur
         _ => None,
     };
     // The endurance that is left, at the rate so far.
-    let left = share.zip(days).map(|(share, days)| match share > 0.0 {
-        true => ((1.0 - share) * days / share).max(0.0),
-        false => f64::INFINITY,
+    let left = share.zip(days).map(|(share, days)| {
+        if share > 0.0 {
+            ((1.0 - share) * days / share).max(0.0)
+        } else {
+            f64::INFINITY
+        }
     });
     let end = share.map_or(EndOfLife::Far, EndOfLife::by_share);
     let code = ExitCode::from(u8::from(end != EndOfLife::Far));
@@ -331,12 +340,13 @@ pub(super) fn wear(args: &Wear, program: ProgramName) -> Result<ExitCode, Failur
         table.add_row(["endurance used".into(), used]);
     }
     if let Some((left, days)) = left.zip(days) {
-        let left = match left.is_finite() {
-            true => format!(
+        let left = if left.is_finite() {
+            format!(
                 "{:.1} years, at the rate of the last {days:.1} days",
                 left / 365.25
-            ),
-            false => "nothing was written".into(),
+            )
+        } else {
+            "nothing was written".into()
         };
         table.add_row(["the drive lasts".into(), left]);
     }
@@ -368,10 +378,12 @@ pub(super) fn dump(args: &Dump, program: ProgramName) -> Result<ExitCode, Failur
     let top = store.highest().map_or(0, |at| at.0 + 1);
     for facts in (0..top).filter_map(|at| store.facts(Lpn(at))) {
         lost += u64::from(facts.bytes.is_none());
-        say(&match args.json {
-            true => json_of(&facts).to_string(),
-            false => line_of(&facts),
-        });
+        let line = if args.json {
+            json_of(&facts).to_string()
+        } else {
+            line_of(&facts)
+        };
+        say(&line);
     }
     Ok(ExitCode::from(u8::from(lost > 0)))
 }

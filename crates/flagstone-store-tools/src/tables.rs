@@ -147,17 +147,17 @@ pub(super) fn tables(args: &Tables, program: ProgramName) -> Result<ExitCode, Fa
     let mut rows = plain_table();
     for (name, kind) in read.tables()? {
         let keys = read.table(&name)?.len()?;
-        match args.json {
-            true => {
-                say(&json!({"table": name, "kind": kind.to_string(), "keys": keys}).to_string())
-            }
-            false => _ = rows.add_row([name, kind.to_string(), format!("{keys} keys")]),
+        if args.json {
+            say(&json!({"table": name, "kind": kind.to_string(), "keys": keys}).to_string());
+        } else {
+            _ = rows.add_row([name, kind.to_string(), format!("{keys} keys")]);
         }
     }
     if !args.json {
-        match rows.is_empty() {
-            true => say("no tables yet"),
-            false => say(&rows.to_string()),
+        if rows.is_empty() {
+            say("no tables yet");
+        } else {
+            say(&rows.to_string());
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -211,9 +211,10 @@ pub(super) fn put(args: &Put, program: ProgramName) -> Result<ExitCode, Failure>
 
 fn put_in(store: &Store, args: &Put, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
     let mut tx = store.write()?;
-    let mut table = match args.hashed {
-        true => tx.open_table(&args.table, TableKind::Hashed)?,
-        false => tx.table(&args.table)?,
+    let mut table = if args.hashed {
+        tx.open_table(&args.table, TableKind::Hashed)?
+    } else {
+        tx.table(&args.table)?
     };
     table.insert(key, value)?;
     tx.commit()
@@ -245,9 +246,10 @@ pub(super) fn scan(args: &Scan, program: ProgramName) -> Result<ExitCode, Failur
         .table(&args.table)?;
     let mut rows = rows(&table, args)?;
     for _ in 0..args.limit.unwrap_or(usize::MAX) {
-        let row = match args.reverse {
-            true => rows.next_back(),
-            false => rows.next(),
+        let row = if args.reverse {
+            rows.next_back()
+        } else {
+            rows.next()
         };
         let Some(row) = row else { break };
         let (key, value) = row?;
@@ -255,9 +257,10 @@ pub(super) fn scan(args: &Scan, program: ProgramName) -> Result<ExitCode, Failur
             key.escape_ascii().to_string(),
             value.escape_ascii().to_string(),
         );
-        match args.json {
-            true => say(&json!({"key": key, "value": value}).to_string()),
-            false => say(&format!("{key}\t{value}")),
+        if args.json {
+            say(&json!({"key": key, "value": value}).to_string());
+        } else {
+            say(&format!("{key}\t{value}"));
         }
     }
     Ok(ExitCode::SUCCESS)

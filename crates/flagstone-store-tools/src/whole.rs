@@ -146,17 +146,19 @@ pub(super) fn create(args: &Create, program: ProgramName) -> Result<ExitCode, Fa
             return Err(error.into());
         }
     };
-    say(&match args.json {
-        true => as_json(&info).to_string(),
-        false => format!(
+    let line = if args.json {
+        as_json(&info).to_string()
+    } else {
+        format!(
             "{}: {} in {} blocks of {} pages, with {}",
             args.store.display(),
             mebibytes(info.bytes),
             info.blocks,
             info.pages_per_block,
             info.protocol
-        ),
-    });
+        )
+    };
+    say(&line);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -164,14 +166,16 @@ pub(super) fn compact(args: &Compact, program: ProgramName) -> Result<ExitCode, 
     if args.dry_run {
         let store = open(&args.store, &args.key, program)?;
         let (now, then) = (store.info().bytes, tools::bytes_of_copy(&store));
-        say(&match args.json {
-            true => json!({"bytes_before": now, "bytes": then}).to_string(),
-            false => format!(
+        let line = if args.json {
+            json!({"bytes_before": now, "bytes": then}).to_string()
+        } else {
+            format!(
                 "it has {} and would have {}, which must be free beside it",
                 mebibytes(now),
                 mebibytes(then)
-            ),
-        });
+            )
+        };
+        say(&line);
         return Ok(ExitCode::SUCCESS);
     }
     let copied = watched("compacting", &args.key, program, |opening, progress| {
@@ -190,13 +194,16 @@ pub(super) fn discard(args: &Of, program: ProgramName) -> Result<ExitCode, Failu
     let mut store = opened.map_err(|error| args.key.advise(error, program))?;
     let (given, has) = (store.discard()?, store.info().bytes);
     store.close()?;
-    say(&match args.json {
-        true => json!({"bytes": has, "bytes_given_back": given}).to_string(),
-        false if given == 0 => "nothing was given back: no block that was written to is free, or \
-                                the file system makes no holes"
-            .into(),
-        false => format!("gave back {} of {}", mebibytes(given), mebibytes(has)),
-    });
+    let line = if args.json {
+        json!({"bytes": has, "bytes_given_back": given}).to_string()
+    } else if given == 0 {
+        "nothing was given back: no block that was written to is free, or the file system makes no \
+         holes"
+            .into()
+    } else {
+        format!("gave back {} of {}", mebibytes(given), mebibytes(has))
+    };
+    say(&line);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -209,20 +216,22 @@ pub(super) fn backup(args: &Backup, program: ProgramName) -> Result<ExitCode, Fa
 }
 
 fn tell_copied(copied: &tools::Copied, json: bool, what: &str) {
-    say(&match json {
-        true => json!({
+    let line = if json {
+        json!({
             "pages": copied.pages,
             "bytes_before": copied.bytes_before,
             "bytes": copied.bytes,
         })
-        .to_string(),
-        false => format!(
+        .to_string()
+    } else {
+        format!(
             "{what}: {} pages, {} before, {} now",
             copied.pages,
             mebibytes(copied.bytes_before),
             mebibytes(copied.bytes)
-        ),
-    });
+        )
+    };
+    say(&line);
 }
 
 pub(super) fn repair(args: &Repair, program: ProgramName) -> Result<ExitCode, Failure> {
@@ -261,14 +270,16 @@ pub(super) fn repair(args: &Repair, program: ProgramName) -> Result<ExitCode, Fa
         for keys in &report.keys {
             note(&format!("lost: {keys}"));
         }
-        say(&match report.is_whole() {
-            true => format!("salvaged: {} pages; nothing is lost", report.pages),
-            false => format!(
+        let line = if report.is_whole() {
+            format!("salvaged: {} pages; nothing is lost", report.pages)
+        } else {
+            format!(
                 "salvaged: {} pages; {} pages are lost, and what else is listed above",
                 report.pages,
                 report.lost.len()
-            ),
-        });
+            )
+        };
+        say(&line);
     }
     Ok(ExitCode::from(u8::from(!report.is_whole())))
 }
