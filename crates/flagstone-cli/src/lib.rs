@@ -50,7 +50,8 @@ Exit codes:
 
 /// The main function of the program: parses its arguments and returns the exit code.
 pub fn main() -> ExitCode {
-    let cli = flagstone_terminal::arguments_with::<Cli>(commands::examples::with);
+    let examples = commands::examples::examples();
+    let cli = flagstone_terminal::arguments_with::<Cli>(|command| examples.add_to(command));
     command(cli.command).unwrap_or_else(Failure::report)
 }
 

@@ -12,7 +12,6 @@
 #![forbid(unsafe_code)]
 
 pub mod names;
-mod nearest;
 pub mod quiet;
 pub mod inputs;
 pub mod occupied;
@@ -34,4 +33,4 @@ pub mod life;
 #[doc(hidden)]
 pub mod fuzzing;
 
-pub use nearest::{nearest, no_such};
+pub use flagstone_names::{nearest, no_such};

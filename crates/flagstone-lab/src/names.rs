@@ -1,7 +1,7 @@
 //! Settings with named values in files: written by name; the error for an unknown name lists the
 //! valid ones. For fields: `#[serde(with = "flagstone_lab::names")]`.
 
-use crate::nearest::no_such;
+use crate::no_such;
 use flagstone_host::Granularity;
 use flagstone_host::buffer::PolicyKind;
 use serde::de::Error as _;

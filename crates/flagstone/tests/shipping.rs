@@ -103,7 +103,12 @@ fn what_ships_asks_for_no_mistakes() {
     ] {
         assert!(!asks(krate), "{krate}");
     }
-    for krate in ["flagstone-btree", "flagstone-store", "flagstone-sqlite"] {
+    for krate in [
+        "flagstone-btree",
+        "flagstone-store",
+        "flagstone-store-tools",
+        "flagstone-sqlite",
+    ] {
         assert!(!asks(krate), "{krate}");
         let all = built_on(krate);
         let foreign = ["flagstone-host", "flagstone-index", "flagstone-lab"];

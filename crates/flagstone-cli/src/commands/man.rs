@@ -3,7 +3,8 @@
 //! The pages are not kept in the repository, so they are never out of date. To read one: `flagstone
 //! man FOLDER`, then `man -l FOLDER/flagstone-store-compact.1`.
 
-use super::{Failure, examples};
+use super::Failure;
+use super::examples::examples;
 use clap::{Arg, Command};
 use flagstone_lab::output::{Output, make_folder};
 use std::fmt::Write;
@@ -107,7 +108,7 @@ fn page_of(command: &mut Command, name: &str, exit_codes: &str) -> String {
         section("COMMANDS", below.trim_end());
     }
     let words = name.split_once('-').map_or("", |(_, words)| words);
-    if let Some(examples) = examples::of(command, &words.replace('-', " ")) {
+    if let Some(examples) = examples().of(command, &words.replace('-', " ")) {
         let examples = examples.trim_start_matches("Examples:\n");
         section("EXAMPLES", &format!(".nf\n{}\n.fi", roff(examples)));
     }

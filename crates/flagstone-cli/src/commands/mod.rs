@@ -22,21 +22,15 @@ pub(crate) mod sweep;
 pub(crate) mod trace;
 mod winners;
 
-pub(crate) use flagstone_terminal::{Failure, say};
+pub(crate) use flagstone_store_tools::protocol_of;
+pub(crate) use flagstone_terminal::{Failure, mebibytes, plain_table, say, unknown, with_unit};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use comfy_table::{Table, presets};
 use flagstone::commit::Kind;
 use flagstone_host::Stack;
-use flagstone_lab::no_such;
 use flagstone_terminal::{
     NOT_DONE, excerpt, note, progress, progress_bar, share_bar, unless_closed,
 };
-
-/// The error for an unknown `name` of a `what`, with the most similar name and all known ones.
-pub(crate) fn unknown<S: AsRef<str>>(what: &str, name: &str, known: &[S]) -> Failure {
-    Failure::Usage(no_such(what, name, known))
-}
 
 /// A parser for an argument that is one of several names.
 pub(crate) fn named<T: Copy + Send + Sync + 'static>(
@@ -47,35 +41,6 @@ pub(crate) fn named<T: Copy + Send + Sync + 'static>(
     PossibleValuesParser::new(names).map(move |given| {
         let found = all.iter().find(|(_, name)| *name == given);
         found.expect("a name that is none is refused").0
-    })
-}
-
-/// A table without lines between cells.
-pub(crate) fn plain_table() -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table
-}
-
-/// Parses a number followed by one of `units`, and multiplies both. `None` if the text has no such
-/// form or the product is too large.
-pub(crate) fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    units.iter().find_map(|(unit, each)| {
-        let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
-        number.checked_mul(*each)
-    })
-}
-
-/// Formats a number of bytes for people.
-pub(crate) fn mebibytes(bytes: u64) -> String {
-    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
-}
-
-/// The protocol called `name`.
-pub(crate) fn protocol_of(name: &str) -> Result<Kind, Failure> {
-    Kind::by_name(name).ok_or_else(|| {
-        let names: Vec<&str> = Kind::ALL.iter().map(|kind| kind.info().name).collect();
-        unknown("protocol", name, &names)
     })
 }
 
@@ -123,21 +88,5 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err("it must be a number from 0 to 1".into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::with_unit;
-
-    #[test]
-    fn a_number_with_a_unit_is_taken_whole_or_not_at_all() {
-        let units = [("", 1), ("K", 1 << 10), ("h", 3_600)];
-        for (text, number) in [("7", 7), ("2K", 2048), ("3h", 10_800)] {
-            assert_eq!(with_unit(text, &units), Some(number), "{text}");
-        }
-        for text in ["", "h", "1é", "-1h", "1 h", "1x", "18446744073709551615K"] {
-            assert_eq!(with_unit(text, &units), None, "{text}");
-        }
     }
 }

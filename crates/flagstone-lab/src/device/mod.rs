@@ -16,7 +16,7 @@ pub use tables::{
 };
 
 use crate::inputs;
-use crate::nearest::no_such;
+use crate::no_such;
 use flagstone::ftl::{Config, Ftl};
 use flagstone::nand::{Chip, Flash, Geometry, Growth, Timing};
 use flagstone::units::Pbn;

@@ -102,4 +102,7 @@ fn stores_stand_on_no_database_and_no_index_of_a_paper() {
     };
     assert_eq!(own("flagstone-store"), ["flagstone", "flagstone-btree"]);
     assert_eq!(own("flagstone-sqlite"), ["flagstone", "flagstone-store"]);
+    let tools = ["flagstone", "flagstone-store", "flagstone-terminal"];
+    assert_eq!(own("flagstone-store-tools"), tools);
+    assert_eq!(own("flagstone-terminal"), ["flagstone-names"]);
 }

@@ -247,7 +247,7 @@ fn keyed(options: &OpenOptions) -> Result<OpenOptions, Failure> {
     #[cfg(not(feature = "encryption"))]
     {
         let _ = options;
-        Err(super::key::no_encryption())
+        Err(super::no_encryption())
     }
 }
 

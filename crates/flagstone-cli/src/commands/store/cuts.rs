@@ -1,7 +1,6 @@
 //! Power cuts of stores in memory, and kills of processes that commit to a file.
 
-use super::key::no_encryption;
-use super::rot;
+use super::{no_encryption, rot};
 use crate::commands::{Failure, named, protocols_of, say};
 use flagstone::commit::Kind;
 use flagstone_campaign::stores::heads::HeadCampaign;

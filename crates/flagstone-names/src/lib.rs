@@ -1,4 +1,5 @@
-//! Suggests names similar to a misspelt one.
+//! Suggests names similar to a misspelt one. Programs and the lab use it for their error messages.
+#![forbid(unsafe_code)]
 
 /// The entry of `known` most similar to `name`, if any is close.
 pub fn nearest<S: AsRef<str>>(name: &str, known: &[S]) -> Option<String> {

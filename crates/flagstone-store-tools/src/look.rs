@@ -1,12 +1,11 @@
 //! Commands that only read a store: `info`, `check`, `wear` and `dump`.
 
 use super::key::KeyArgs;
-use super::{Of, as_json, open};
-use crate::commands::{Failure, mebibytes, note, plain_table, say, unless_closed};
+use super::{Of, ProgramName, as_json, open};
 use flagstone::ftl::EndOfLife;
 use flagstone::units::Lpn;
 use flagstone_store::{CheckReport, Holds, OpenOptions, PageFacts, PageStore, Store, StoreError};
-use flagstone_terminal::progress_bar;
+use flagstone_terminal::{Failure, mebibytes, note, plain_table, progress_bar, say, unless_closed};
 use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
@@ -22,8 +21,9 @@ const DATABASE_WELL: &str = "the database is well: SQLite has checked it (integr
 /// Bytes in a line of `dump --page`.
 const LINE_BYTES: usize = 16;
 
+/// Arguments of `wear`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Wear {
+pub struct Wear {
     /// The store: a file or a block device.
     store: PathBuf,
     /// What the drive below is made to have written to it, in terabytes (its TBW).
@@ -39,8 +39,9 @@ pub(super) struct Wear {
     json: bool,
 }
 
+/// Arguments of `check`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Check {
+pub struct Check {
     #[command(flatten)]
     of: Of,
     /// Have SQLite check the database in the store as well, by the program flagstone-sqlite.
@@ -52,8 +53,9 @@ pub(super) struct Check {
 const DATABASE_UNCHECKED: &str = "checked are the pages and books of the store, and not the \
                                   database in them: `--sqlite` has SQLite check that as well";
 
+/// Arguments of `dump`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Dump {
+pub struct Dump {
     /// The store: a file or a block device.
     store: PathBuf,
     /// The bytes of this page, instead of a line for each page.
@@ -80,8 +82,8 @@ fn positive(text: &str) -> Result<f64, String> {
 pub(super) const APART: &str = "The ends of its pages are apart, which costs a page more a commit: \
                                 `VACUUM` mends that for pages of 4096 bytes";
 
-pub(super) fn info(of: &Of) -> Result<ExitCode, Failure> {
-    let mut store = open(&of.store, &of.key)?;
+pub(super) fn info(of: &Of, program: ProgramName) -> Result<ExitCode, Failure> {
+    let mut store = open(&of.store, &of.key, program)?;
     let info = store.info();
     let (holds, apart) = Holds::of_store(&mut store)?;
     if of.json {
@@ -133,22 +135,23 @@ pub(super) fn info(of: &Of) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn check(args: &Check) -> Result<ExitCode, Failure> {
+pub(super) fn check(args: &Check, program: ProgramName) -> Result<ExitCode, Failure> {
     let of = &args.of;
     let reading = of
         .key
-        .give_to(OpenOptions::existing().salvaging().uncached())?;
+        .give_to(OpenOptions::existing().salvaging().uncached(), program)?;
     let opened = PageStore::open(&of.store, &reading);
     let mut store = match opened {
         // A store too damaged to be opened is a finding as well, and not an error.
         Err(StoreError::Damaged(why)) => {
-            match of.json {
-                true => say(&json!({"ok": false, "wrong": [why]}).to_string()),
-                false => say(&format!("damaged: {why}")),
+            if of.json {
+                say(&json!({"ok": false, "wrong": [why]}).to_string());
+            } else {
+                say(&format!("damaged: {why}"));
             }
             return Ok(ExitCode::from(1));
         }
-        other => other.map_err(|error| of.key.advise(error))?,
+        other => other.map_err(|error| of.key.advise(error, program))?,
     };
     let bar = progress_bar(store.info().pages, "checking");
     let report = store.check_with(&mut |pages| bar.inc(pages));
@@ -157,18 +160,20 @@ pub(super) fn check(args: &Check) -> Result<ExitCode, Failure> {
     let info = store.info();
     // Look for a database in an intact store, or in any store if the arguments ask for that.
     let is_whole = report.is_well();
-    let holds = match is_whole {
-        true => Some(Holds::of_store(&mut store)?.0),
-        false => None,
+    let holds = if is_whole {
+        Some(Holds::of_store(&mut store)?.0)
+    } else {
+        None
     };
     drop(store);
     let tables = match holds {
-        Some(Holds::Tables) => Some(check_tables(of)?),
+        Some(Holds::Tables) => Some(check_tables(of, program)?),
         _ => None,
     };
-    let database = match args.sqlite {
-        true => Some(super::database::wrong(of)?),
-        false => None,
+    let database = if args.sqlite {
+        Some(super::database::wrong(of)?)
+    } else {
+        None
     };
     let is_unchecked = holds == Some(Holds::Database) && database.is_none();
     let is_database_well = database.as_ref().is_none_or(Vec::is_empty);
@@ -191,7 +196,7 @@ pub(super) fn check(args: &Check) -> Result<ExitCode, Failure> {
         })
         .to_string());
     } else {
-        tell(&report);
+        tell(&report, program);
         match tables {
             Some(Ok(())) => say(TABLES_WELL),
             Some(Err(what)) => say(&format!("the tables are damaged: {what}")),
@@ -208,13 +213,13 @@ pub(super) fn check(args: &Check) -> Result<ExitCode, Failure> {
 }
 
 /// Checks the tables of a store that contains tables.
-fn check_tables(of: &Of) -> Result<Result<(), String>, Failure> {
-    let reading = of.key.give_to(OpenOptions::existing().reading())?;
+fn check_tables(of: &Of, program: ProgramName) -> Result<Result<(), String>, Failure> {
+    let reading = of.key.give_to(OpenOptions::existing().reading(), program)?;
     Ok(Store::with(&of.store, &reading)?.check())
 }
 
 /// Prints the verdict, and the problems, one a line.
-fn tell(report: &CheckReport) {
+fn tell(report: &CheckReport, program: ProgramName) {
     for at in &report.unreadable {
         note(&format!("page {at} cannot be read"));
     }
@@ -228,19 +233,22 @@ fn tell(report: &CheckReport) {
             report.torn
         ));
     }
-    say(&match report.is_well() {
-        true => format!(
+    let line = if report.is_well() {
+        format!(
             "all is well with the store: {} pages can be read, and the books agree",
             report.pages
-        ),
-        false => format!(
-            "damaged: of {} pages {} cannot be read, and {} books do not agree; `flagstone store \
-             repair` salvages what can be read",
+        )
+    } else {
+        format!(
+            "damaged: of {} pages {} cannot be read, and {} books do not agree; `{} repair` salvages \
+             what can be read",
             report.pages,
             report.unreadable.len(),
-            report.wrong.len()
-        ),
-    });
+            report.wrong.len(),
+            program.typed
+        )
+    };
+    say(&line);
 }
 
 /// Days since a file was created, if the file system records that.
@@ -251,8 +259,8 @@ fn days_of(path: &std::path::Path) -> Option<f64> {
     Some(age.as_secs_f64() / 86_400.0)
 }
 
-pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
-    let info = open(&args.store, &args.key)?.info();
+pub(super) fn wear(args: &Wear, program: ProgramName) -> Result<ExitCode, Failure> {
+    let info = open(&args.store, &args.key, program)?.info();
     let life = info.life;
     let share = args
         .endurance_tb
@@ -261,9 +269,10 @@ pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
         (Some(_), Some(days)) => Some(days),
         (Some(_), None) => {
             let days = days_of(&args.store).filter(|_| !life.carried);
-            let why = match life.carried {
-                true => "was made anew by a compaction, which kept its counters",
-                false => "is nothing that says when it was made",
+            let why = if life.carried {
+                "was made anew by a compaction, which kept its counters"
+            } else {
+                "is nothing that says when it was made"
             };
             Some(days.ok_or_else(|| {
                 Failure::Usage(format!(
@@ -275,9 +284,12 @@ pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
         _ => None,
     };
     // The endurance that is left, at the rate so far.
-    let left = share.zip(days).map(|(share, days)| match share > 0.0 {
-        true => ((1.0 - share) * days / share).max(0.0),
-        false => f64::INFINITY,
+    let left = share.zip(days).map(|(share, days)| {
+        if share > 0.0 {
+            ((1.0 - share) * days / share).max(0.0)
+        } else {
+            f64::INFINITY
+        }
     });
     let end = share.map_or(EndOfLife::Far, EndOfLife::by_share);
     let code = ExitCode::from(u8::from(end != EndOfLife::Far));
@@ -328,12 +340,13 @@ pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
         table.add_row(["endurance used".into(), used]);
     }
     if let Some((left, days)) = left.zip(days) {
-        let left = match left.is_finite() {
-            true => format!(
+        let left = if left.is_finite() {
+            format!(
                 "{:.1} years, at the rate of the last {days:.1} days",
                 left / 365.25
-            ),
-            false => "nothing was written".into(),
+            )
+        } else {
+            "nothing was written".into()
         };
         table.add_row(["the drive lasts".into(), left]);
     }
@@ -356,8 +369,8 @@ pub(super) fn wear(args: &Wear) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
-pub(super) fn dump(args: &Dump) -> Result<ExitCode, Failure> {
-    let mut store = open(&args.store, &args.key)?;
+pub(super) fn dump(args: &Dump, program: ProgramName) -> Result<ExitCode, Failure> {
+    let mut store = open(&args.store, &args.key, program)?;
     if let Some(at) = args.page {
         return dump_page(&mut store, Lpn(at), args);
     }
@@ -365,10 +378,12 @@ pub(super) fn dump(args: &Dump) -> Result<ExitCode, Failure> {
     let top = store.highest().map_or(0, |at| at.0 + 1);
     for facts in (0..top).filter_map(|at| store.facts(Lpn(at))) {
         lost += u64::from(facts.bytes.is_none());
-        say(&match args.json {
-            true => json_of(&facts).to_string(),
-            false => line_of(&facts),
-        });
+        let line = if args.json {
+            json_of(&facts).to_string()
+        } else {
+            line_of(&facts)
+        };
+        say(&line);
     }
     Ok(ExitCode::from(u8::from(lost > 0)))
 }

@@ -2,7 +2,7 @@
 //! not contain SQLite.
 
 use super::Of;
-use crate::commands::Failure;
+use flagstone_terminal::Failure;
 use serde_json::Value;
 use std::io::ErrorKind;
 use std::path::PathBuf;

@@ -1,12 +1,14 @@
-//! `flagstone store rekey`: changes the key of an encrypted store.
+//! The command `rekey`: changes the key of an encrypted store.
 
 use super::key::KeyArgs;
-use crate::commands::Failure;
+use crate::ProgramName;
+use flagstone_terminal::Failure;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// Arguments of `rekey`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Rekey {
+pub struct Rekey {
     /// The store, which nobody has open.
     store: PathBuf,
     #[command(flatten)]
@@ -20,7 +22,7 @@ pub(super) struct Rekey {
 }
 
 #[cfg(feature = "encryption")]
-pub(super) fn rekey(args: &Rekey) -> Result<ExitCode, Failure> {
+pub(super) fn rekey(args: &Rekey, _: ProgramName) -> Result<ExitCode, Failure> {
     let old = match args.key.read("passphrase of now")? {
         Some(key) => key,
         None => {
@@ -32,7 +34,7 @@ pub(super) fn rekey(args: &Rekey) -> Result<ExitCode, Failure> {
     let new = KeyArgs::named(args.new_key_file.clone(), args.new_key_env.clone());
     let new = new.choose("new passphrase")?;
     flagstone_store::rekey(&args.store, &old, &new)?;
-    crate::commands::say(&format!(
+    flagstone_terminal::say(&format!(
         "{}: the new key opens it; copies that were made before still have the old one",
         args.store.display()
     ));
@@ -40,6 +42,6 @@ pub(super) fn rekey(args: &Rekey) -> Result<ExitCode, Failure> {
 }
 
 #[cfg(not(feature = "encryption"))]
-pub(super) fn rekey(_: &Rekey) -> Result<ExitCode, Failure> {
-    Err(super::key::no_encryption())
+pub(super) fn rekey(_: &Rekey, program: ProgramName) -> Result<ExitCode, Failure> {
+    Err(super::key::no_encryption(program))
 }

@@ -1,8 +1,9 @@
 //! Keys of encrypted stores: from a file, an environment variable or a prompt. Never from the
 //! command line, which other users of the machine can read.
 
-use crate::commands::Failure;
+use crate::ProgramName;
 use flagstone_store::{KeySource, OpenOptions, StoreError};
+use flagstone_terminal::Failure;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -23,32 +24,41 @@ pub(super) struct KeyArgs {
 
 impl KeyArgs {
     /// Adds the key that the arguments name to `options`, if they name one.
-    pub(super) fn give_to(&self, options: OpenOptions) -> Result<OpenOptions, Failure> {
+    pub(super) fn give_to(
+        &self,
+        options: OpenOptions,
+        program: ProgramName,
+    ) -> Result<OpenOptions, Failure> {
         #[cfg(feature = "encryption")]
         {
-            let mut options = options;
+            let (mut options, _) = (options, program);
             options.key = self.read("passphrase")?;
             Ok(options)
         }
         #[cfg(not(feature = "encryption"))]
-        match self.is_some() {
-            true => Err(no_encryption()),
-            false => Ok(options),
+        if self.is_some() {
+            Err(no_encryption(program))
+        } else {
+            Ok(options)
         }
     }
 
     /// Adds a key for a new store to `options`.
-    pub(super) fn lock(&self, options: OpenOptions) -> Result<OpenOptions, Failure> {
+    pub(super) fn lock(
+        &self,
+        options: OpenOptions,
+        program: ProgramName,
+    ) -> Result<OpenOptions, Failure> {
         #[cfg(feature = "encryption")]
         {
-            let mut options = options;
+            let (mut options, _) = (options, program);
             options.key = Some(self.choose("passphrase")?);
             Ok(options)
         }
         #[cfg(not(feature = "encryption"))]
         {
             let _ = options;
-            Err(no_encryption())
+            Err(no_encryption(program))
         }
     }
 
@@ -68,17 +78,18 @@ impl KeyArgs {
     }
 
     /// Adds advice to an error: how to name a missing key, or how to copy a store that is in use.
-    pub(super) fn advise(&self, error: StoreError) -> Failure {
+    pub(super) fn advise(&self, error: StoreError, program: ProgramName) -> Failure {
         let is_missing = matches!(error, StoreError::Key(_)) && !self.is_some();
         let is_in_use = matches!(error, StoreError::InUse { .. });
         let failure = Failure::from(error);
-        match is_missing {
-            true if cfg!(feature = "encryption") => {
-                failure.tip("name its key with --key-file, --key-env or --passphrase")
-            }
-            true => failure.tip(NO_ENCRYPTION),
-            false if is_in_use => failure.tip(IN_USE),
-            false => failure,
+        if is_missing && cfg!(feature = "encryption") {
+            failure.tip("name its key with --key-file, --key-env or --passphrase")
+        } else if is_missing {
+            failure.tip(without_encryption(program))
+        } else if is_in_use {
+            failure.tip(IN_USE)
+        } else {
+            failure
         }
     }
 
@@ -110,43 +121,48 @@ const IN_USE: &str = "the process that has it copies and checks it while it goes
                       by `Store::backup` and `Store::check_pages`; or copy it from a snapshot of \
                       the file system (docs/store-tools.md, Copy a store)";
 
-const NO_ENCRYPTION: &str = "this program was built without encryption: `cargo build --release \
-                             -p flagstone-cli --features encryption` builds it with it";
+/// The error of a `program` that was built without encryption.
+pub fn no_encryption(program: ProgramName) -> Failure {
+    Failure::Usage(without_encryption(program))
+}
 
-/// The error of a program that was built without encryption.
-pub(super) fn no_encryption() -> Failure {
-    Failure::Usage(NO_ENCRYPTION.into())
+fn without_encryption(program: ProgramName) -> String {
+    format!(
+        "this program was built without encryption: `cargo build --release -p {} --features \
+         encryption` builds it with it",
+        program.package
+    )
 }
 
 #[cfg(feature = "encryption")]
 mod given {
     use super::KeyArgs;
-    use crate::commands::Failure;
     use flagstone_store::Key;
+    use flagstone_terminal::Failure;
     use std::io::IsTerminal;
 
     impl KeyArgs {
         /// Reads the key that the arguments name, if any. `what` is the text of a prompt.
-        pub(in crate::commands::store) fn read(&self, what: &str) -> Result<Option<Key>, Failure> {
+        pub(crate) fn read(&self, what: &str) -> Result<Option<Key>, Failure> {
             if let Some(source) = self.source() {
                 let key = source.read();
                 return key
                     .map(Some)
                     .map_err(|error| Failure::Usage(error.to_string()));
             }
-            match self.passphrase {
-                true => ask(what, false).map(Some),
-                false => Ok(None),
+            if !self.passphrase {
+                return Ok(None);
             }
+            ask(what, false).map(Some)
         }
 
         /// Like [`KeyArgs::read`], for a new key. If the arguments name none, asks for a
         /// passphrase, and asks twice.
-        pub(in crate::commands::store) fn choose(&self, what: &str) -> Result<Key, Failure> {
-            match self.passphrase || !self.is_some() {
-                true => ask(what, true),
-                false => Ok(self.read(what)?.expect("one is named")),
+        pub(crate) fn choose(&self, what: &str) -> Result<Key, Failure> {
+            if self.passphrase || !self.is_some() {
+                return ask(what, true);
             }
+            Ok(self.read(what)?.expect("one is named"))
         }
     }
 

@@ -2,15 +2,16 @@
 
 use super::key::KeyArgs;
 use super::look::APART;
-use super::{Of, as_json, open, watched};
-use crate::commands::{Failure, mebibytes, note, protocol_of, say, with_unit};
+use super::{Of, ProgramName, as_json, open, protocol_of, watched};
 use flagstone_store::{Holds, OpenOptions, PageStore, tools};
+use flagstone_terminal::{Failure, mebibytes, note, say, with_unit};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// Arguments of `create`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Create {
+pub struct Create {
     /// The store to make: a new file, or a block device.
     store: PathBuf,
     /// The commit protocol.
@@ -35,8 +36,9 @@ pub(super) struct Create {
     json: bool,
 }
 
+/// Arguments of `compact`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Compact {
+pub struct Compact {
     /// The store: a file that nobody else has open.
     store: PathBuf,
     /// Say what it would take and give, and do nothing.
@@ -49,8 +51,9 @@ pub(super) struct Compact {
     json: bool,
 }
 
+/// Arguments of `backup`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Backup {
+pub struct Backup {
     /// The store, to which nobody writes.
     store: PathBuf,
     /// The file to make.
@@ -65,8 +68,9 @@ pub(super) struct Backup {
     json: bool,
 }
 
+/// Arguments of `repair`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Repair {
+pub struct Repair {
     /// The damaged store.
     store: PathBuf,
     /// The store to make.
@@ -106,10 +110,10 @@ fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(why)
 }
 
-pub(super) fn create(args: &Create) -> Result<ExitCode, Failure> {
+pub(super) fn create(args: &Create, program: ProgramName) -> Result<ExitCode, Failure> {
     let was_there = args.store.exists();
     let is_file = args.store.is_file() && !args.force;
-    if is_file || was_there && open(&args.store, &args.key).is_ok() {
+    if is_file || was_there && open(&args.store, &args.key, program).is_ok() {
         let what = if is_file { "a file" } else { "a store" };
         return Err(Failure::Usage(format!(
             "{}: there is {what} already, which stays as it is; name another",
@@ -126,7 +130,7 @@ pub(super) fn create(args: &Create) -> Result<ExitCode, Failure> {
         ));
     }
     if args.encrypt {
-        options = args.key.lock(options)?;
+        options = args.key.lock(options, program)?;
     }
     let made = PageStore::open(&args.store, &options).and_then(|store| {
         let info = store.info();
@@ -142,62 +146,69 @@ pub(super) fn create(args: &Create) -> Result<ExitCode, Failure> {
             return Err(error.into());
         }
     };
-    say(&match args.json {
-        true => as_json(&info).to_string(),
-        false => format!(
+    let line = if args.json {
+        as_json(&info).to_string()
+    } else {
+        format!(
             "{}: {} in {} blocks of {} pages, with {}",
             args.store.display(),
             mebibytes(info.bytes),
             info.blocks,
             info.pages_per_block,
             info.protocol
-        ),
-    });
+        )
+    };
+    say(&line);
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn compact(args: &Compact) -> Result<ExitCode, Failure> {
+pub(super) fn compact(args: &Compact, program: ProgramName) -> Result<ExitCode, Failure> {
     if args.dry_run {
-        let store = open(&args.store, &args.key)?;
+        let store = open(&args.store, &args.key, program)?;
         let (now, then) = (store.info().bytes, tools::bytes_of_copy(&store));
-        say(&match args.json {
-            true => json!({"bytes_before": now, "bytes": then}).to_string(),
-            false => format!(
+        let line = if args.json {
+            json!({"bytes_before": now, "bytes": then}).to_string()
+        } else {
+            format!(
                 "it has {} and would have {}, which must be free beside it",
                 mebibytes(now),
                 mebibytes(then)
-            ),
-        });
+            )
+        };
+        say(&line);
         return Ok(ExitCode::SUCCESS);
     }
-    let copied = watched("compacting", &args.key, |opening, progress| {
+    let copied = watched("compacting", &args.key, program, |opening, progress| {
         tools::compact(&args.store, &opening, progress)
     })?;
     tell_copied(&copied, args.json, "compacted");
-    if let (_, Some(true)) = Holds::of_store(&mut open(&args.store, &args.key)?)? {
+    if let (_, Some(true)) = Holds::of_store(&mut open(&args.store, &args.key, program)?)? {
         note(&format!("it holds an SQLite database. {APART}"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn discard(args: &Of) -> Result<ExitCode, Failure> {
-    let opening = args.key.give_to(OpenOptions::existing())?;
+pub(super) fn discard(args: &Of, program: ProgramName) -> Result<ExitCode, Failure> {
+    let opening = args.key.give_to(OpenOptions::existing(), program)?;
     let opened = PageStore::open(&args.store, &opening);
-    let mut store = opened.map_err(|error| args.key.advise(error))?;
+    let mut store = opened.map_err(|error| args.key.advise(error, program))?;
     let (given, has) = (store.discard()?, store.info().bytes);
     store.close()?;
-    say(&match args.json {
-        true => json!({"bytes": has, "bytes_given_back": given}).to_string(),
-        false if given == 0 => "nothing was given back: no block that was written to is free, or \
-                                the file system makes no holes"
-            .into(),
-        false => format!("gave back {} of {}", mebibytes(given), mebibytes(has)),
-    });
+    let line = if args.json {
+        json!({"bytes": has, "bytes_given_back": given}).to_string()
+    } else if given == 0 {
+        "nothing was given back: no block that was written to is free, or the file system makes no \
+         holes"
+            .into()
+    } else {
+        format!("gave back {} of {}", mebibytes(given), mebibytes(has))
+    };
+    say(&line);
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn backup(args: &Backup) -> Result<ExitCode, Failure> {
-    let copied = watched("copying", &args.key, |opening, progress| {
+pub(super) fn backup(args: &Backup, program: ProgramName) -> Result<ExitCode, Failure> {
+    let copied = watched("copying", &args.key, program, |opening, progress| {
         tools::backup(&args.store, &args.to, &opening, args.force, progress)
     })?;
     tell_copied(&copied, args.json, "copied and compared");
@@ -205,30 +216,32 @@ pub(super) fn backup(args: &Backup) -> Result<ExitCode, Failure> {
 }
 
 fn tell_copied(copied: &tools::Copied, json: bool, what: &str) {
-    say(&match json {
-        true => json!({
+    let line = if json {
+        json!({
             "pages": copied.pages,
             "bytes_before": copied.bytes_before,
             "bytes": copied.bytes,
         })
-        .to_string(),
-        false => format!(
+        .to_string()
+    } else {
+        format!(
             "{what}: {} pages, {} before, {} now",
             copied.pages,
             mebibytes(copied.bytes_before),
             mebibytes(copied.bytes)
-        ),
-    });
+        )
+    };
+    say(&line);
 }
 
-pub(super) fn repair(args: &Repair) -> Result<ExitCode, Failure> {
+pub(super) fn repair(args: &Repair, program: ProgramName) -> Result<ExitCode, Failure> {
     let hints = tools::Hints {
         protocol: args.protocol.as_deref().map(protocol_of).transpose()?,
         pages_per_block: args.pages_per_block,
         newest: args.newest,
     };
     let (from, to) = (&args.store, &args.to);
-    let report = watched("salvaging", &args.key, |opening, progress| {
+    let report = watched("salvaging", &args.key, program, |opening, progress| {
         tools::repair(from, to, &opening, &hints, args.force, progress)
     })?;
     if args.json {
@@ -257,14 +270,16 @@ pub(super) fn repair(args: &Repair) -> Result<ExitCode, Failure> {
         for keys in &report.keys {
             note(&format!("lost: {keys}"));
         }
-        say(&match report.is_whole() {
-            true => format!("salvaged: {} pages; nothing is lost", report.pages),
-            false => format!(
+        let line = if report.is_whole() {
+            format!("salvaged: {} pages; nothing is lost", report.pages)
+        } else {
+            format!(
                 "salvaged: {} pages; {} pages are lost, and what else is listed above",
                 report.pages,
                 report.lost.len()
-            ),
-        });
+            )
+        };
+        say(&line);
     }
     Ok(ExitCode::from(u8::from(!report.is_whole())))
 }

@@ -1,20 +1,22 @@
-//! `flagstone store tables`, `get`, `put` and `scan`: commands that read the tables of a store or
-//! write one row.
+//! The commands `tables`, `get`, `put` and `scan`, which read the tables of a store or write one
+//! row.
 
 use super::key::KeyArgs;
 use super::look::TABLES_WELL;
-use crate::commands::{Failure, note, plain_table, say, unless_closed};
+use crate::ProgramName;
 use flagstone_store::medium::Memory;
 use flagstone_store::tables::{KeyRange, Pair, TableKind};
 use flagstone_store::{OpenOptions, Store, StoreError, Table};
+use flagstone_terminal::{Failure, note, plain_table, say, unless_closed};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// Arguments of `tables`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Tables {
+pub struct Tables {
     /// The store.
     store: PathBuf,
     /// Read all tables instead and check them: the order and fill of their nodes, and that each
@@ -28,8 +30,9 @@ pub(super) struct Tables {
     json: bool,
 }
 
+/// Arguments of `get`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Get {
+pub struct Get {
     /// The store.
     store: PathBuf,
     /// The table.
@@ -41,8 +44,9 @@ pub(super) struct Get {
     key_of_store: KeyArgs,
 }
 
+/// Arguments of `put`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Put {
+pub struct Put {
     /// The store, which is made where there is none.
     store: PathBuf,
     /// The table, which is made where there is none.
@@ -59,8 +63,9 @@ pub(super) struct Put {
     key_of_store: KeyArgs,
 }
 
+/// Arguments of `scan`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Scan {
+pub struct Scan {
     /// The store.
     store: PathBuf,
     /// The table.
@@ -123,13 +128,13 @@ fn bytes(text: &str) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-fn open(store: &Path, key: &KeyArgs) -> Result<Store, Failure> {
-    let reading = key.give_to(OpenOptions::existing().reading())?;
-    Store::with(store, &reading).map_err(|error| key.advise(error))
+fn open(store: &Path, key: &KeyArgs, program: ProgramName) -> Result<Store, Failure> {
+    let reading = key.give_to(OpenOptions::existing().reading(), program)?;
+    Store::with(store, &reading).map_err(|error| key.advise(error, program))
 }
 
-pub(super) fn tables(args: &Tables) -> Result<ExitCode, Failure> {
-    let store = open(&args.store, &args.key_of_store)?;
+pub(super) fn tables(args: &Tables, program: ProgramName) -> Result<ExitCode, Failure> {
+    let store = open(&args.store, &args.key_of_store, program)?;
     if args.check {
         let checked = store.check();
         say(&match &checked {
@@ -142,24 +147,24 @@ pub(super) fn tables(args: &Tables) -> Result<ExitCode, Failure> {
     let mut rows = plain_table();
     for (name, kind) in read.tables()? {
         let keys = read.table(&name)?.len()?;
-        match args.json {
-            true => {
-                say(&json!({"table": name, "kind": kind.to_string(), "keys": keys}).to_string())
-            }
-            false => _ = rows.add_row([name, kind.to_string(), format!("{keys} keys")]),
+        if args.json {
+            say(&json!({"table": name, "kind": kind.to_string(), "keys": keys}).to_string());
+        } else {
+            _ = rows.add_row([name, kind.to_string(), format!("{keys} keys")]);
         }
     }
     if !args.json {
-        match rows.is_empty() {
-            true => say("no tables yet"),
-            false => say(&rows.to_string()),
+        if rows.is_empty() {
+            say("no tables yet");
+        } else {
+            say(&rows.to_string());
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn get(args: &Get) -> Result<ExitCode, Failure> {
-    let found = open(&args.store, &args.key_of_store)?
+pub(super) fn get(args: &Get, program: ProgramName) -> Result<ExitCode, Failure> {
+    let found = open(&args.store, &args.key_of_store, program)?
         .read()?
         .table(&args.table)?
         .get(&bytes(&args.key)?)?;
@@ -175,7 +180,7 @@ pub(super) fn get(args: &Get) -> Result<ExitCode, Failure> {
     }
 }
 
-pub(super) fn put(args: &Put) -> Result<ExitCode, Failure> {
+pub(super) fn put(args: &Put, program: ProgramName) -> Result<ExitCode, Failure> {
     let key = bytes(&args.key)?;
     let value = match &args.value {
         Some(value) => bytes(value)?,
@@ -187,28 +192,29 @@ pub(super) fn put(args: &Put) -> Result<ExitCode, Failure> {
     };
     if args.key_of_store.is_some() && !args.store.exists() {
         return Err(Failure::Usage(format!(
-            "{}: there is no store to which the key belongs; `flagstone store create --encrypt` \
-             makes one",
-            args.store.display()
+            "{}: there is no store to which the key belongs; `{} create --encrypt` makes one",
+            args.store.display(),
+            program.typed
         )));
     }
-    let options = args.key_of_store.give_to(OpenOptions::default())?;
+    let options = args.key_of_store.give_to(OpenOptions::default(), program)?;
     if !args.store.exists() {
         // Try the change in memory first, so that a refused one creates no file.
         let rehearsed = Store::on(Box::new(Memory::default()), &OpenOptions::default())?;
         put_in(&rehearsed, args, &key, &value)?;
     }
     let opened = Store::with(&args.store, &options);
-    let store = opened.map_err(|error| args.key_of_store.advise(error))?;
+    let store = opened.map_err(|error| args.key_of_store.advise(error, program))?;
     put_in(&store, args, &key, &value)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn put_in(store: &Store, args: &Put, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
     let mut tx = store.write()?;
-    let mut table = match args.hashed {
-        true => tx.open_table(&args.table, TableKind::Hashed)?,
-        false => tx.table(&args.table)?,
+    let mut table = if args.hashed {
+        tx.open_table(&args.table, TableKind::Hashed)?
+    } else {
+        tx.table(&args.table)?
     };
     table.insert(key, value)?;
     tx.commit()
@@ -234,15 +240,16 @@ fn rows(
     Ok(table.range(bounds.ends())?)
 }
 
-pub(super) fn scan(args: &Scan) -> Result<ExitCode, Failure> {
-    let table = open(&args.store, &args.key_of_store)?
+pub(super) fn scan(args: &Scan, program: ProgramName) -> Result<ExitCode, Failure> {
+    let table = open(&args.store, &args.key_of_store, program)?
         .read()?
         .table(&args.table)?;
     let mut rows = rows(&table, args)?;
     for _ in 0..args.limit.unwrap_or(usize::MAX) {
-        let row = match args.reverse {
-            true => rows.next_back(),
-            false => rows.next(),
+        let row = if args.reverse {
+            rows.next_back()
+        } else {
+            rows.next()
         };
         let Some(row) = row else { break };
         let (key, value) = row?;
@@ -250,9 +257,10 @@ pub(super) fn scan(args: &Scan) -> Result<ExitCode, Failure> {
             key.escape_ascii().to_string(),
             value.escape_ascii().to_string(),
         );
-        match args.json {
-            true => say(&json!({"key": key, "value": value}).to_string()),
-            false => say(&format!("{key}\t{value}")),
+        if args.json {
+            say(&json!({"key": key, "value": value}).to_string());
+        } else {
+            say(&format!("{key}\t{value}"));
         }
     }
     Ok(ExitCode::SUCCESS)
