@@ -203,8 +203,8 @@ impl Run {
         key.unwrap_or_else(|error| error.why)
     }
 
-    /// Approximate costs in the unit of [`effort`](flagstone_lab::effort): of filling what it starts
-    /// from, which other runs may share, and of the rest.
+    /// Approximate costs in the unit of [`effort`](flagstone_lab::effort): of filling what it
+    /// starts from, which other runs may share, and of the rest.
     pub(crate) fn effort(&self) -> (u64, u64) {
         match self {
             Run::Replay(run) => run.effort(),
