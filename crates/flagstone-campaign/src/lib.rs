@@ -18,15 +18,8 @@ pub mod fuzzing;
 
 use flagstone::mistakes::Mistaken;
 
-/// Makes a mistake, if there is one.
-#[cfg(feature = "mistakes")]
+/// Makes a mistake, if there is one. In a build without mistakes none has a name to ask for.
 fn made<M>(mistake: Option<M>) -> Mistaken<M> {
-    mistake.into()
-}
-
-/// Without the feature no mistake has a name that can be asked for.
-#[cfg(not(feature = "mistakes"))]
-fn made<M>(mistake: Option<M>) -> Mistaken<M> {
-    assert!(mistake.is_none(), "this build makes no mistakes");
-    Mistaken::default()
+    let made = mistake.map(|one| Mistaken::making(one).expect("a name for it"));
+    made.unwrap_or_default()
 }

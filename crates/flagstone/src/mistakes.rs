@@ -66,6 +66,11 @@ mod held {
 impl<M> Mistaken<M> {
     /// None.
     pub const NONE: Mistaken<M> = Mistaken(held::nothing());
+
+    /// This mistake, or `None` if this build supports no mistakes.
+    pub fn making(mistake: M) -> Option<Mistaken<M>> {
+        COMPILED.then(|| Mistaken(held::hold(Some(mistake))))
+    }
 }
 
 impl<M: Copy + Eq> Mistaken<M> {

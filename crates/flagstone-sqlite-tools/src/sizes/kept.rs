@@ -174,7 +174,15 @@ impl Kept {
             Way::Pages => Ok(vec![self.pages(path, OpenOptions::default())?]),
             Way::Crowded => {
                 let mut options = OpenOptions::default();
-                options.mistake = Mistaken::from(Some(Mistake::VictimsCrowded));
+                let made = Mistaken::making(Mistake::VictimsCrowded);
+                options.mistake = made.ok_or_else(|| {
+                    Failure::Usage(
+                        "--control leaves a rule out, which this build cannot: build it together \
+                         with flagstone-cli (`cargo build -p flagstone-sqlite-tools -p \
+                         flagstone-cli`)"
+                            .into(),
+                    )
+                })?;
                 Ok(vec![self.pages(path, options)?])
             }
         }
