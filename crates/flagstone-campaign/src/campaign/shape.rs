@@ -37,6 +37,7 @@ use super::Subject;
 use flagstone::commit::Kind;
 use flagstone::ftl::{PairedPages, VictimPolicy};
 use flagstone::nand::Pairing;
+use flagstone::settings::Configurable;
 use flagstone::settings::Settings;
 use flagstone::units::Nanos;
 use flagstone_host::buffer::PolicyKind;
@@ -158,12 +159,8 @@ impl Shape {
             shape.draw_device(dice, subject);
             shape.draw_habits(dice, subject);
             shape.draw_database(dice, subject);
-            let has = |name: &str| {
-                let settings = subject
-                    .protocol()
-                    .map_or(&[][..], |kind| kind.info().settings);
-                settings.iter().any(|setting| setting.name == name)
-            };
+            let protocol = subject.protocol();
+            let has = |name| protocol.is_some_and(|kind| kind.info().has(name));
             if has("linger") {
                 shape.draw_linger(dice);
             }

@@ -1,9 +1,10 @@
 //! Media that lie, and deliberate mistakes of stores: the controls of campaigns.
 
 use super::discards::{Work, is_under_way};
+use flagstone::ftl::Mistake;
 use flagstone::mistakes::COMPILED;
-use flagstone_store::MEDIUM_PAGE_BYTES;
 use flagstone_store::medium::{Medium, Recorded};
+use flagstone_store::{MEDIUM_PAGE_BYTES, tables};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::io;
@@ -89,16 +90,28 @@ impl Lie {
 
     /// Whether it is a mistake of our own code, which needs the feature `mistakes`.
     fn is_mistake(self) -> bool {
-        matches!(
-            self,
-            Lie::OldVersions
-                | Lie::FreedPages
-                | Lie::DroppedRoots
-                | Lie::MovedRoots
-                | Lie::Roots
-                | Lie::Horizon
-                | Lie::Sums
-        )
+        self.of_device().is_some() || self.of_tables().is_some()
+    }
+
+    /// The mistake of the translation layer below a store.
+    pub(super) fn of_device(self) -> Option<Mistake> {
+        match self {
+            Lie::Roots => Some(Mistake::GrowthUnnamed),
+            Lie::OldVersions => Some(Mistake::BeyondKept),
+            Lie::Horizon => Some(Mistake::HorizonIgnored),
+            Lie::Sums => Some(Mistake::WordUnstated),
+            _ => None,
+        }
+    }
+
+    /// The mistake of the tables of a store.
+    pub(super) fn of_tables(self) -> Option<tables::Mistake> {
+        match self {
+            Lie::FreedPages => Some(tables::Mistake::FreedStaysFree),
+            Lie::DroppedRoots => Some(tables::Mistake::DropsRootFirst),
+            Lie::MovedRoots => Some(tables::Mistake::MovesRootUnnamed),
+            _ => None,
+        }
     }
 
     /// The command name.

@@ -12,7 +12,6 @@ use super::tight::Tight;
 use super::whole;
 use super::wide::{Heals, Wide, was_told};
 use flagstone::commit::DeviceError;
-use flagstone::ftl::Mistake;
 use flagstone::units::{Lpn, SnapshotId, TxId};
 use flagstone_store::medium::{Landing, Recorded};
 use flagstone_store::{OpenOptions, PageStore, StoreError};
@@ -174,11 +173,7 @@ impl Run<Pages> {
         }
         options.identity = Some(self.id.identity());
         options.force = self.id.forces();
-        options.mistake = crate::made(match self.id.lie {
-            Lie::Roots => Some(Mistake::GrowthUnnamed),
-            Lie::OldVersions => Some(Mistake::BeyondKept),
-            _ => None,
-        });
+        options.mistake = crate::made(self.id.lie.of_device());
         let mut locked = options.clone();
         self.id.lock(&mut locked);
         [options, locked]

@@ -23,7 +23,7 @@ use super::whole;
 use super::wide::{Heals, was_told};
 use crowded::Crowd;
 use flagstone_store::medium::{Landing, Medium, Recorded};
-use flagstone_store::tables::{Commit, Mistake, ReadTx, Store, TableKind, TableMut, WriteTx};
+use flagstone_store::tables::{Commit, ReadTx, Store, TableKind, TableMut, WriteTx};
 use flagstone_store::{OpenOptions, PageStore, StoreError, StoreInfo};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
@@ -121,12 +121,7 @@ impl Run<Tables> {
         let pages_per_block = self.world.pages_per_block;
         let end = self.world.tight.map(|tight| tight.end(pages_per_block));
         let lying = Lying::new(medium.clone(), self.id.lie, pages_per_block).ending_at(end);
-        let made = match self.id.lie {
-            Lie::FreedPages => Some(Mistake::FreedStaysFree),
-            Lie::DroppedRoots => Some(Mistake::DropsRootFirst),
-            Lie::MovedRoots => Some(Mistake::MovesRootUnnamed),
-            _ => None,
-        };
+        let made = self.id.lie.of_tables();
         let medium: Box<dyn Medium> = match &self.world.crowd {
             Some(crowd) => Box::new(crowd.bound(lying)),
             None => Box::new(lying),

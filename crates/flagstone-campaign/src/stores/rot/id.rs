@@ -2,7 +2,6 @@
 
 use super::super::{ENCRYPTS, Lie, StoreSubject, suits};
 use flagstone::commit::Kind;
-use flagstone::ftl::Mistake;
 use flagstone_store::OpenOptions;
 use std::fmt;
 use std::str::FromStr;
@@ -35,15 +34,6 @@ impl RotRunId {
     /// Whether pages state what was durable, unencrypted.
     pub(super) fn has_statements(&self) -> bool {
         self.protocol.info().format.horizons && !self.encrypted
-    }
-
-    /// The rule that a control omits.
-    pub(super) fn mistake(&self) -> Option<Mistake> {
-        match self.lie {
-            Lie::Horizon => Some(Mistake::HorizonIgnored),
-            Lie::Sums => Some(Mistake::WordUnstated),
-            _ => None,
-        }
     }
 
     /// Gives a store its identity, and its key if it is encrypted.

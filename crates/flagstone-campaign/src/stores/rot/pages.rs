@@ -289,7 +289,7 @@ impl Kept for RottenPages {
         let mut options = OpenOptions::default().with_protocol(self.id.protocol);
         options.pages_per_block = self.pages_per_block;
         options.space = self.space;
-        options.mistake = crate::made(self.id.mistake());
+        options.mistake = crate::made(self.id.lie.of_device());
         self.id.lock(&mut options);
         options
     }

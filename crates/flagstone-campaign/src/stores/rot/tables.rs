@@ -320,7 +320,7 @@ impl Kept for RottenTables {
         let mut options = OpenOptions::default();
         options.pages_per_block = self.pages_per_block;
         options.space = self.space;
-        options.mistake = crate::made(self.id.mistake());
+        options.mistake = crate::made(self.id.lie.of_device());
         self.id.lock(&mut options);
         options
     }
