@@ -19,7 +19,9 @@ use thiserror::Error;
 /// let missing = PageStore::open(&path, &OpenOptions::existing()).err();
 /// assert!(missing.is_some_and(|error| error.to_string().contains("pages.flag")));
 ///
-/// let open = PageStore::open(&path, &OpenOptions::default())?;
+/// let mut options = OpenOptions::default();
+/// options.pages_per_block = 16; // a small file
+/// let open = PageStore::open(&path, &options)?;
 /// let second = PageStore::open(&path, &OpenOptions::existing()).err();
 /// assert!(matches!(second, Some(StoreError::InUse { .. })));
 ///

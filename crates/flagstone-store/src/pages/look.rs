@@ -70,8 +70,9 @@ pub struct StoreInfo {
 /// use flagstone_store::medium::Recorded;
 /// use flagstone_store::{OpenOptions, PageStore, StoreError};
 ///
-/// let medium = Recorded::default();
-/// let mut store = PageStore::on(Box::new(medium.clone()), &OpenOptions::default())?;
+/// let (medium, mut options) = (Recorded::default(), OpenOptions::default());
+/// options.pages_per_block = 16; // a small store
+/// let mut store = PageStore::on(Box::new(medium.clone()), &options)?;
 /// let tx = store.begin()?;
 /// store.write(tx, Lpn(5), b"the fifth page")?;
 /// store.commit(tx)?;
@@ -82,7 +83,6 @@ pub struct StoreInfo {
 /// let mut bytes = medium.to_vec();
 /// let place = bytes.windows(14).position(|bytes| bytes == b"the fifth page");
 /// bytes[place.expect("it was written")] ^= 1;
-/// let options = OpenOptions::existing();
 /// let mut store = PageStore::on(Box::new(Recorded::with(&bytes)), &options)?;
 /// let report = store.check()?;
 /// assert_eq!((report.is_well(), report.unreadable), (false, vec![Lpn(5)]));

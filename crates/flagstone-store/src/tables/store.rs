@@ -24,12 +24,12 @@ use std::sync::{Arc, Condvar, Mutex};
 /// A store of tables. Clones refer to the same store, so that each thread can have one.
 ///
 /// ```
-/// use flagstone_store::Store;
+/// use flagstone_store::medium::Recorded;
+/// use flagstone_store::{OpenOptions, Store, StoreError};
 /// use std::thread;
 ///
-/// let folder = tempfile::tempdir()?;
-/// let path = folder.path().join("shop.flag");
-/// let store = Store::open(&path)?;
+/// let (medium, options) = (Recorded::default(), OpenOptions::default());
+/// let store = Store::on(Box::new(medium.clone()), &options)?;
 /// let writers = [1, 2].map(|number: u8| {
 ///     let store = store.clone();
 ///     thread::spawn(move || store.insert("orders", &[number], b"new"))
@@ -39,10 +39,10 @@ use std::sync::{Arc, Condvar, Mutex};
 /// }
 /// store.close()?;
 ///
-/// let store = Store::open(&path)?;
+/// let store = Store::on(Box::new(medium), &options)?;
 /// assert_eq!(store.read()?.table("orders")?.len()?, 2);
 /// assert_eq!(store.check(), Ok(()));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), StoreError>(())
 /// ```
 #[derive(Clone)]
 pub struct Store(Arc<Inner>);

@@ -60,7 +60,8 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 /// use flagstone_store::{OpenOptions, PageStore, tools};
 ///
 /// let folder = tempfile::tempdir()?;
-/// let (path, options) = (folder.path().join("a.flag"), OpenOptions::default());
+/// let (path, mut options) = (folder.path().join("a.flag"), OpenOptions::default());
+/// options.pages_per_block = 16; // a small file
 /// let mut store = PageStore::open(&path, &options)?;
 /// let tx = store.begin()?;
 /// (0..10).try_for_each(|page| store.write(tx, Lpn(page), b"data"))?;

@@ -55,7 +55,8 @@ pub struct Hints {
 ///
 /// let folder = tempfile::tempdir()?;
 /// let (path, new) = (folder.path().join("a.flag"), folder.path().join("b.flag"));
-/// let options = OpenOptions::default();
+/// let mut options = OpenOptions::default();
+/// options.pages_per_block = 16; // a small file
 /// let mut store = PageStore::open(&path, &options)?;
 /// let tx = store.begin()?;
 /// store.write(tx, Lpn(0), b"a page")?;

@@ -8,10 +8,11 @@ use crate::units::{Pbn, Ppn};
 /// The state of a chip's cells: their contents, wear and damage.
 ///
 /// ```
+/// use flagstone::nand::small::{TINY, chip};
 /// use flagstone::nand::{Chip, Contents, Flash};
 /// use flagstone::units::{Nanos, Ppn};
 ///
-/// let mut chip = Chip::default();
+/// let mut chip = chip(TINY);
 /// chip.program(Nanos::ZERO, Ppn(0), b"data", &[])?;
 ///
 /// // A copy has the same contents. Contents that do not suit the geometry are refused.

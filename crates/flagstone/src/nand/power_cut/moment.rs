@@ -12,14 +12,15 @@ use crate::units::{Nanos, Pbn};
 /// [`Aim::Exact`], the moment at which the power fails.
 ///
 /// ```
-/// use flagstone::nand::{Aim, Chip, Cut, Flash, FlashError, PowerCut};
+/// use flagstone::nand::small::{TINY, chip};
+/// use flagstone::nand::{Aim, Cut, Flash, FlashError, PowerCut};
 /// use flagstone::units::{Nanos, Ppn};
 ///
 /// // Two programs are in flight when the power fails.
 /// let cut = Cut { at: 1, dice: 0, torn: false };
-/// let mut flash = PowerCut::new(Chip::default()).arm(cut).aim(Aim::Exact).keeping(1);
+/// let mut flash = PowerCut::new(chip(TINY)).arm(cut).aim(Aim::Exact).keeping(1);
 /// flash.program(Nanos::ZERO, Ppn(0), b"one", &[])?;
-/// let failed = flash.program(Nanos::ZERO, Ppn(64), b"two", &[]);
+/// let failed = flash.program(Nanos::ZERO, Ppn(4), b"two", &[]);
 /// assert_eq!(failed, Err(FlashError::PowerLost));
 ///
 /// // Each of the two has landed or not: four outcomes.
@@ -29,7 +30,7 @@ use crate::units::{Nanos, Pbn};
 /// let mut outcomes: Vec<[bool; 2]> = Vec::new();
 /// for &(dice, torn) in &landings.each {
 ///     let chip = moment.land(dice, torn);
-///     outcomes.push([Ppn(0), Ppn(64)].map(|at| chip.is_programmed(at)));
+///     outcomes.push([Ppn(0), Ppn(4)].map(|at| chip.is_programmed(at)));
 /// }
 /// outcomes.sort();
 /// assert_eq!(outcomes, [[false, false], [false, true], [true, false], [true, true]]);
