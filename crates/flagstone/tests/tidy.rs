@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 #[path = "tidy/codes.rs"]
 mod codes;
+#[path = "tidy/examples.rs"]
+mod examples;
 #[path = "tidy/pure.rs"]
 mod pure;
 #[path = "tidy/rows.rs"]
