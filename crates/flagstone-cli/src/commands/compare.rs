@@ -172,8 +172,10 @@ fn speedup(text: &str) -> Result<f64, String> {
 fn definitions() -> String {
     let mut lines = vec!["Columns for protocols:".to_string()];
     lines.extend(table::definitions(replayed::COLUMNS));
-    lines.push("\nColumns for databases, --stack:".into());
-    lines.extend(table::definitions(stacks::COLUMNS));
+    lines.push("\nColumns for databases, --stack, that are others:".into());
+    let of_protocols = lines.clone();
+    let of_stacks = table::definitions(stacks::COLUMNS);
+    lines.extend(of_stacks.into_iter().filter(|it| !of_protocols.contains(it)));
     lines.push("\nTimes are virtual. What fits is shown; --wide shows all.".into());
     lines.join("\n")
 }
