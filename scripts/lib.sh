@@ -52,3 +52,9 @@ debian_source() {
     "${apt[@]}" update >&2
     (cd "$work" && "${apt[@]}" source --download-only "$1" >&2)
 }
+
+# The protocols that `explain` of the given program knows: the registry, and the record-level ones.
+explained() {
+    "$@" protocols --json | sed -E 's/.*"name":"([^"]*)","page_written.*/\1/'
+    echo cfc-ex afc-ex
+}
