@@ -1,5 +1,5 @@
-//! What the processes of the YCSB mode do: check a store, load it, run a cell, commit until they
-//! are killed, and open what is left then.
+//! The phases of the YCSB mode, each run in a child process: check a store, load it, run a cell,
+//! commit until killed, and open the store afterwards.
 
 use super::stores::{self, Shared};
 use super::work::{Times, Work, key, must_be_right, record};
@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-/// Records of a commit while a store is loaded.
+/// Records per commit while a store is loaded.
 const LOAD_BATCH: usize = 100_000;
 
-/// Records of the check, and commits that it times.
+/// Number of records that the check writes, and of commits that it times.
 const CHECK_RECORDS: u64 = 2_000;
 const CHECK_COMMITS: u64 = 200;
 
-/// Acknowledged commits that are looked for after a kill, the last ones of the thread.
+/// Maximum number of acknowledged commits to look for after a kill, the newest ones.
 const LOOKED_FOR: u64 = 10_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -43,7 +43,7 @@ impl Phase {
     }
 }
 
-/// Where a store is checked.
+/// The path at which a store is checked.
 pub(super) fn check_path(dir: &Path, store: &str) -> PathBuf {
     dir.join(format!("check-{store}"))
 }
@@ -75,8 +75,8 @@ impl Ycsb {
         Ok(cell)
     }
 
-    /// Writes records, some of them twice, and reads them all, before and after an opening. Then
-    /// times commits of one record, in turns with writes of a page and a sync.
+    /// Writes records, some of them twice, and reads all of them, before and after reopening. Then
+    /// times commits of one record, alternating with synced writes of a page.
     fn check_store(&self, name: &str) -> Result<Checked> {
         let path = check_path(&self.dir, name);
         let bytes = CHECK_RECORDS * (8 + self.value);
@@ -122,7 +122,7 @@ impl Ycsb {
         })
     }
 
-    /// Reads the records of the check one by one, and in order.
+    /// Checks the records by reading each key, and by a scan.
     fn read_all(&self, store: &dyn Shared) -> Result<()> {
         let mut session = store.session()?;
         let mut found = Vec::new();
@@ -158,7 +158,7 @@ impl Ycsb {
     }
 
     fn load(&self, name: &str, path: &Path) -> Result<()> {
-        // While it is loaded a store may have more memory, but not so much that it has all.
+        // Loading may use more memory, but not so much that the store is cached entirely.
         let memory = self.memory().max(64 << 20);
         let store = stores::open(name, path, memory, self.data_bytes(), 1)?;
         let mut session = store.session()?;
@@ -203,7 +203,7 @@ impl Ycsb {
         store.close()
     }
 
-    /// Opens a store, and limits the memory that this process takes from now on.
+    /// Opens a store, then limits the memory that this process may allocate.
     fn open_limited(&self, name: &str, path: &Path, limited: &mut bool) -> Result<Box<dyn Shared>> {
         let threads = self.threads[0];
         let store = stores::open(name, path, self.memory(), self.data_bytes(), threads)?;
@@ -231,8 +231,8 @@ impl Ycsb {
                     value_bytes: self.value,
                     first_new: self.first_new,
                     inserted,
-                    // Each process has dice of its own: SQLite writes nothing where a record gets
-                    // the value that it has.
+                    // Each process has its own seed: SQLite does not write a record whose value is
+                    // unchanged.
                     seed: self.first_new ^ self.seed << 32 ^ round << 16 ^ thread,
                     until,
                 };
@@ -247,8 +247,8 @@ impl Ycsb {
         })
     }
 
-    /// Threads update records. One more inserts a record with each commit and says how many it has
-    /// inserted once the commit has returned.
+    /// Threads update records. Another thread inserts a record per commit, and prints the number of
+    /// inserted records after each commit.
     fn commit_until_killed(&self, name: &str, path: &Path) -> Result<()> {
         let mut limited = false;
         let store = self.open_limited(name, path, &mut limited)?;
@@ -270,7 +270,7 @@ impl Ycsb {
         })
     }
 
-    /// Opens what a kill has left and reads a record. Then looks for what was acknowledged.
+    /// Opens a store after a kill and reads a record. Then looks for the acknowledged records.
     fn open_again(&self, name: &str, path: &Path) -> Result<Opened> {
         for file in files(path) {
             limit::drop_cached(&file)?;
