@@ -26,7 +26,7 @@ use flagstone::units::{Lpn, SnapshotId};
 use flagstone_store::{Chunks, Cut, Holds, PageStore, Version};
 use std::collections::HashMap;
 
-/// Bytes of a chunk.
+/// Bytes of a chunk of the file.
 const CHUNK: usize = 4096;
 /// Bytes of a chunk in its main page.
 const MAIN: usize = PageStore::PAGE_BYTES;
@@ -42,7 +42,7 @@ const ZEROS: std::ops::Range<usize> = 72..92;
 /// Maximum number of pages of a store.
 const PAGES_MAX: u32 = 1 << 30;
 
-/// A compaction is worthwhile after this part of a store was cut off.
+/// A compaction is worthwhile if at least one in this many parts of a store was truncated.
 const CUT_OFF_PART: u64 = 4;
 
 type Chunk = Box<[u8]>;
@@ -230,7 +230,7 @@ impl StoreFile {
         Ok(())
     }
 
-    /// A chunk that will be changed in part.
+    /// A chunk waiting to be written, for a partial change.
     fn waiting_chunk(&mut self, chunk: u64) -> Result<&mut [u8], Trouble> {
         let is_new = !self.chunks.waits(0) && !self.is_first_own();
         if chunk == 0 && is_new && self.chunks.joined(0).is_none() {

@@ -7,7 +7,7 @@ use crate::nand::Played;
 use flagstone_terminal::{Failure, say};
 use serde_json::json;
 
-/// Measurements of one database under one workload.
+/// The measurements of one database under one workload.
 pub(super) struct Row {
     workload: &'static str,
     threads: u32,

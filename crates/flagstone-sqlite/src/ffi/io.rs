@@ -32,13 +32,13 @@ pub(super) struct Database {
     pub(super) reserves: bool,
     /// Whether `journal_mode=WAL` is an error (`wal=refuse`).
     refuses_wal: bool,
-    /// Whether the journal of the live transaction was checked.
+    /// Whether the live transaction was checked for a journal ([`hooks::look_at_journal`]).
     is_looked_at: bool,
-    /// Whether SQLite's cached header differs from that of the file.
+    /// Whether SQLite's cached header differs from the file's, so that SQLite must drop its cache.
     is_header_other: bool,
 }
 
-/// The bytes of a database header that tell WAL mode.
+/// The bytes of a database header that indicate WAL mode.
 const VERSIONS: std::ops::Range<usize> = 18..20;
 /// The header bytes by which SQLite checks whether its cache is valid: change counter, number of
 /// pages, first free page and number of free pages.
@@ -86,10 +86,10 @@ static JOURNAL: IoMethods = IoMethods {
     characteristics,
 };
 
-/// Initialises a file object of SQLite as a database.
+/// Initialises a SQLite file object as a database.
 ///
 /// # Safety
-/// There is room for a file.
+/// `file` has room for a [`File`].
 pub(super) unsafe fn put_database(
     file: *mut File,
     registered: &'static Registered,
@@ -113,10 +113,10 @@ pub(super) unsafe fn put_database(
     }
 }
 
-/// Initialises a file object of SQLite as a journal.
+/// Initialises a SQLite file object as a journal.
 ///
 /// # Safety
-/// There is room for a file.
+/// `file` has room for a [`File`].
 pub(super) unsafe fn put_journal(file: *mut File, of: Option<JournalOf>) {
     let journal = Box::new(OpenJournal {
         journal: Journal::default(),
@@ -220,7 +220,7 @@ impl Database {
 /// The bytes that SQLite passes.
 ///
 /// # Safety
-/// There are so many at `from`.
+/// `from` points to `bytes` readable bytes.
 unsafe fn given<'a>(from: *const c_void, bytes: c_int) -> &'a [u8] {
     // SAFETY: as for this function.
     unsafe { std::slice::from_raw_parts(from.cast(), usize::try_from(bytes).unwrap_or(0)) }
@@ -229,7 +229,7 @@ unsafe fn given<'a>(from: *const c_void, bytes: c_int) -> &'a [u8] {
 /// The buffer that SQLite passes.
 ///
 /// # Safety
-/// There is room for so many bytes at `into`.
+/// `into` points to `bytes` writable bytes.
 unsafe fn room<'a>(into: *mut c_void, bytes: c_int) -> &'a mut [u8] {
     // SAFETY: as for this function.
     unsafe { std::slice::from_raw_parts_mut(into.cast(), usize::try_from(bytes).unwrap_or(0)) }
@@ -289,8 +289,9 @@ unsafe extern "C" fn write(file: *mut File, from: *const c_void, bytes: c_int, a
             }
             database.is_looked_at = true;
         }
-        // A page-by-page copy of a database in WAL mode, which could not be opened unchanged. A
-        // first page without SQLite's header is ciphertext (SQLCipher), and stays unchanged.
+        // Clear the WAL flag in a page-by-page copy of a database in WAL mode; otherwise the copy
+        // could not be opened. A first page without SQLite's header is ciphertext (SQLCipher), and
+        // is not changed.
         let mut copy = Vec::new();
         let data = match at == 0
             && begins_as_database(data)

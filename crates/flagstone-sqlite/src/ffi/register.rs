@@ -62,7 +62,7 @@ impl Registered {
         let message = CString::new(format!("flagstone: {text}")).ok();
         // A waiting connection retries repeatedly: log the error once.
         if let Some(message) = message.filter(|_| code != BUSY || is_new) {
-            // SAFETY: the format takes one string, and there is one.
+            // SAFETY: the format takes one string, and one is passed.
             unsafe { (self.functions.log)(code, c"%s".as_ptr(), message.as_ptr()) };
         }
         code
@@ -181,7 +181,7 @@ fn current_time_64_of(other: &Vfs) -> Option<Time64> {
 /// The state of a VFS of this module.
 ///
 /// # Safety
-/// `vfs` is one that [`create`] made.
+/// [`create`] made `vfs`.
 unsafe fn registered(vfs: *mut Vfs) -> &'static Registered {
     // SAFETY: `create` put it there, and it is never freed.
     unsafe { &*(*vfs).app_data.cast::<Registered>() }
@@ -373,8 +373,8 @@ unsafe extern "C" fn access(
     }
 }
 
-/// Functions that delegate to the other VFS. The value after `or` is returned if it lacks the
-/// function.
+/// Functions that delegate to the other VFS. If it lacks the function, the value after `or` is
+/// returned.
 macro_rules! hand_on {
     ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty $(, or $otherwise:expr)?;)*) => {
         $(unsafe extern "C" fn $name(vfs: *mut Vfs, $($arg: $type),*) -> $out {

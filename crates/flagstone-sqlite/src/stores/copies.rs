@@ -8,7 +8,7 @@ use flagstone_store::{CheckReport, StoreError};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// An additional reader for a connection.
+/// Registers an additional reader for a connection, for a backup or check.
 pub(super) struct Copying<'a> {
     handle: &'a Handle,
     who: u64,
