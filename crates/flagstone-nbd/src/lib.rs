@@ -1,4 +1,4 @@
-//! A plugin of nbdkit that serves a Flagstone store, or a simulated device, as a disk.
+//! An nbdkit plugin that serves a Flagstone store, or a simulated device, as a disk.
 //!
 //! ```text
 //!  plugin     what nbdkit calls: keys of its command line, connections, requests

@@ -8,7 +8,7 @@ use flagstone_lab::no_such;
 use flagstone_store::{KeySource, OpenOptions, PageStore, Pages, StoreError, Volume, can_be_size};
 use std::path::{Path, PathBuf};
 
-/// What `nbdkit --help` prints of the keys.
+/// The description of the keys in `nbdkit --help`.
 pub(crate) const HELP: &str = "\
 file=PATH         The store with the disk; it is made if there is none.
 size=SIZE         Bytes of a new disk, as 512M or 1G.
@@ -37,12 +37,12 @@ const KEYS: [&str; 10] = [
     "key-env",
 ];
 
-/// What to serve, and how.
+/// The settings of the plugin, from the command line.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Settings {
     file: Option<PathBuf>,
     size: Option<u64>,
-    /// Whether existing data is given up for a new disk.
+    /// Whether a new disk may overwrite existing data.
     force: Option<bool>,
     device: Option<String>,
     timing: Option<bool>,
@@ -86,7 +86,7 @@ impl Settings {
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let is_new = match key {
             "file" | "key-file" => {
-                // nbdkit in the background has another working directory.
+                // nbdkit changes its working directory when it goes to the background.
                 let path = std::path::absolute(value);
                 let path = path.map_err(|error| format!("{key}={value}: {error}"))?;
                 let place = match key {
@@ -159,7 +159,7 @@ impl Settings {
         KeySource::one_of(self.key_file.as_deref(), self.key_env.as_deref(), names)
     }
 
-    /// Opens or creates the disk as it will be served, and closes it.
+    /// Opens or creates the disk with these settings, and closes it, to find errors early.
     pub(crate) fn try_out(&self) -> Result<(), String> {
         let Some(path) = &self.file else {
             return self.simulated().map(|_| ());
@@ -167,7 +167,7 @@ impl Settings {
         if path.exists() {
             match self.open_file(path, true) {
                 Ok(_) => return Ok(()),
-                // The device may be blank, which only an opening for writing detects.
+                // The device may be blank; only opening it for writing can tell.
                 Err(StoreError::NotAStore(_)) if self.size.is_some() => {}
                 Err(error) => return Err(said(path, &error)),
             }
@@ -257,7 +257,7 @@ impl Settings {
     }
 }
 
-/// Serves a disk of either kind until the last client is gone.
+/// Receives the opened disk. The disk may be a store or a simulated device.
 pub(crate) trait Serve {
     /// Serves the disk.
     fn serve<P: Pages + Timed>(self, disk: Volume<P>) -> Result<(), String>;

@@ -80,14 +80,14 @@ pub(crate) enum ProbeError {
     },
 }
 
-/// What is needed to trace a server, once it has all been found.
+/// The server and programs needed for tracing, all checked by [`Probes::find`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Probes {
     server: PathBuf,
 }
 
 impl Probes {
-    /// Checks that this user can trace the server, and finds the programs that this takes.
+    /// Checks that this user can trace the server, and finds the required programs.
     pub(crate) fn find(server: &Server, data: Option<&Path>) -> Result<Self, ProbeError> {
         if !is_root() {
             return Err(ProbeError::NotRoot);
@@ -112,8 +112,8 @@ impl Probes {
         Ok(Probes { server })
     }
 
-    /// Starts the tracer. `stir` is called repeatedly until the tracer reports events; it has to
-    /// make the server run some transactions.
+    /// Starts the tracer. Calls `stir` repeatedly until the tracer reports events; `stir` must make
+    /// the server run some transactions.
     pub(crate) fn attach<E: From<ProbeError>>(
         &self,
         mut stir: impl FnMut() -> Result<(), E>,
@@ -159,8 +159,8 @@ impl Probes {
     }
 }
 
-/// Creates a new file, and fails if the path exists. This runs as root, and another user may have
-/// put a link there, which must not be followed.
+/// Creates a new file, and fails if the path exists. The program runs as root, so it must not
+/// follow a link that another user has put at this path.
 fn create_anew(path: &Path) -> std::io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -178,7 +178,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Whether the output has an event of a transaction yet.
+    /// Whether the output contains an event of a transaction yet.
     fn sees(&mut self) -> Result<bool, ProbeError> {
         let status = self.child.try_wait();
         if let Ok(Some(status)) = status {
@@ -275,7 +275,7 @@ fn run(arguments: &[&str]) -> Result<Output, ProbeError> {
         .map_err(|error| ProbeError::NotFound(error.to_string()))
 }
 
-/// The path of the server's executable, which `postmaster.opts` in its data directory tells.
+/// The path of the server's executable, read from `postmaster.opts` in its data directory.
 fn executable(server: &Server, data: Option<&Path>) -> Result<PathBuf, ProbeError> {
     let directory = data
         .map(Path::to_owned)

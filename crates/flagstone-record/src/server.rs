@@ -30,7 +30,7 @@ impl std::str::FromStr for Lsn {
     }
 }
 
-/// The settings that a recording depends on, or that its provenance contains.
+/// The settings that affect a recording or are kept in its provenance.
 pub(crate) const SETTINGS: [&str; 15] = [
     "server_version",
     "block_size",
@@ -162,8 +162,8 @@ pub(crate) fn mark(client: &mut Client) -> Result<Lsn, Error> {
     })
 }
 
-/// Flushes the log up to now, by a commit that waits for it. The transaction has to write to the
-/// log, or the server does not flush; a logical message changes no page.
+/// Flushes the log up to now by a synchronous commit. The transaction must write to the log, or the
+/// server does not flush; it writes a logical message, which changes no page.
 pub(crate) fn flush(client: &mut Client) -> Result<(), Error> {
     let sql = "BEGIN; SET LOCAL synchronous_commit = local; \
                SELECT pg_logical_emit_message(true, 'flagstone', 'end'); COMMIT";
@@ -191,8 +191,8 @@ pub(crate) fn date(client: &mut Client) -> Result<String, Error> {
     Ok(row.get(0))
 }
 
-/// Makes the server keep its log from now on, while this connection is open. Needs the right to
-/// replicate, a `wal_level` above minimal, and a free replication slot.
+/// Makes the server keep its log from now on, while this connection is open. Needs the REPLICATION
+/// attribute, a `wal_level` above minimal, and a free replication slot.
 pub(crate) fn keep_log(client: &mut Client) -> Result<(), Error> {
     let sql = "SELECT pg_create_physical_replication_slot(\
                'flagstone_' || pg_backend_pid(), true, true)";

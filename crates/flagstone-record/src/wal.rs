@@ -22,7 +22,7 @@ pub(crate) enum WalError {
         /// The places that were searched.
         tried: String,
     },
-    /// The program is of another version than the server.
+    /// The program and the server have different versions.
     #[error(
         "{} is of PostgreSQL {found}, the server of {wanted}: their logs differ; point --waldump \
          at pg_waldump of PostgreSQL {wanted}",
@@ -81,7 +81,7 @@ pub(crate) enum WalError {
     },
 }
 
-/// `pg_waldump` and the log that it reads. Both have been checked to be accessible.
+/// `pg_waldump` and the log that it reads. Both were found accessible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wal {
     program: PathBuf,

@@ -1,5 +1,5 @@
-//! Checks the database in a store. The program `flagstone-sqlite` does it, since this program does
-//! not contain SQLite.
+//! Checks the database in a store by running the program `flagstone-sqlite`, since this program
+//! does not contain SQLite.
 
 use super::Of;
 use flagstone_terminal::Failure;

@@ -7,14 +7,14 @@ use flagstone_terminal::Failure;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Where the key of an encrypted store is.
+/// The source of an encrypted store's key.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(id = "key_of_store", multiple = false)]
 pub(super) struct KeyArgs {
-    /// The file with the key of an encrypted store: 32 bytes, or 64 hexadecimal digits.
+    /// Read the key of an encrypted store from this file: 32 bytes, or 64 hexadecimal digits.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// The environment variable with the key of an encrypted store, as 64 hexadecimal digits.
+    /// Read the key of an encrypted store from this environment variable: 64 hexadecimal digits.
     #[arg(long, value_name = "NAME")]
     key_env: Option<String>,
     /// Ask for the passphrase of an encrypted store.
@@ -62,7 +62,7 @@ impl KeyArgs {
         }
     }
 
-    /// Arguments that name a key in a file or an environment variable.
+    /// Key arguments that name a file or an environment variable.
     #[cfg(feature = "encryption")]
     pub(super) fn named(key_file: Option<PathBuf>, key_env: Option<String>) -> KeyArgs {
         KeyArgs {
@@ -93,7 +93,7 @@ impl KeyArgs {
         }
     }
 
-    /// The arguments that name the same key to another program.
+    /// The arguments by which another program reads the same key.
     pub(super) fn arguments(&self) -> Result<Vec<OsString>, Failure> {
         if self.passphrase {
             return Err(Failure::Usage(
@@ -142,7 +142,7 @@ mod given {
     use std::io::IsTerminal;
 
     impl KeyArgs {
-        /// Reads the key that the arguments name, if any. `what` is the text of a prompt.
+        /// Reads the key that the arguments name, if any. `what` is the prompt for a passphrase.
         pub(crate) fn read(&self, what: &str) -> Result<Option<Key>, Failure> {
             if let Some(source) = self.source() {
                 let key = source.read();
@@ -156,8 +156,8 @@ mod given {
             ask(what, false).map(Some)
         }
 
-        /// Like [`KeyArgs::read`], for a new key. If the arguments name none, asks for a
-        /// passphrase, and asks twice.
+        /// Like [`KeyArgs::read`], for a new key. If the arguments name none, asks for a passphrase
+        /// twice.
         pub(crate) fn choose(&self, what: &str) -> Result<Key, Failure> {
             if self.passphrase || !self.is_some() {
                 return ask(what, true);

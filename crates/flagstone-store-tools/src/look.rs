@@ -12,13 +12,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-/// The verdict of a check on intact tables.
+/// The verdict on intact tables.
 pub(super) const TABLES_WELL: &str = "every node and every page of the tables is in order";
 
-/// The verdict of a check on a database in which SQLite finds no problem.
+/// The verdict on a database in which SQLite finds no problem.
 const DATABASE_WELL: &str = "the database is well: SQLite has checked it (integrity_check)";
 
-/// Bytes in a line of `dump --page`.
+/// Bytes per line of `dump --page`.
 const LINE_BYTES: usize = 16;
 
 /// Arguments of `wear`.
@@ -26,10 +26,10 @@ const LINE_BYTES: usize = 16;
 pub struct Wear {
     /// The store: a file or a block device.
     store: PathBuf,
-    /// What the drive below is made to have written to it, in terabytes (its TBW).
+    /// The drive's rated endurance in terabytes written (TBW).
     #[arg(long, value_name = "TB", value_parser = positive)]
     endurance_tb: Option<f64>,
-    /// Days in which that was written; those since the file was made unless it is given.
+    /// Days in which the store's bytes were written [default: days since the file was created].
     #[arg(long, value_parser = positive, requires = "endurance_tb")]
     days: Option<f64>,
     #[command(flatten)]
@@ -44,12 +44,13 @@ pub struct Wear {
 pub struct Check {
     #[command(flatten)]
     of: Of,
-    /// Have SQLite check the database in the store as well, by the program flagstone-sqlite.
+    /// Also run SQLite's integrity check on the database in the store; needs the program
+    /// flagstone-sqlite.
     #[arg(long)]
     sqlite: bool,
 }
 
-/// The note of a check on a store with a database that was not checked.
+/// The note for a store whose database was not checked.
 const DATABASE_UNCHECKED: &str = "checked are the pages and books of the store, and not the \
                                   database in them: `--sqlite` has SQLite check that as well";
 
@@ -58,15 +59,15 @@ const DATABASE_UNCHECKED: &str = "checked are the pages and books of the store, 
 pub struct Dump {
     /// The store: a file or a block device.
     store: PathBuf,
-    /// The bytes of this page, instead of a line for each page.
+    /// Print the bytes of this page instead of one line per page.
     #[arg(long, value_name = "NUMBER")]
     page: Option<u32>,
-    /// The bytes as they are, instead of hexadecimal digits.
+    /// Print raw bytes instead of hexadecimal digits.
     #[arg(long, requires = "page", conflicts_with = "json")]
     raw: bool,
     #[command(flatten)]
     key: KeyArgs,
-    /// Print one JSON object a page, one a line.
+    /// Print one JSON object per page, one per line.
     #[arg(long)]
     json: bool,
 }
@@ -142,7 +143,7 @@ pub(super) fn check(args: &Check, program: ProgramName) -> Result<ExitCode, Fail
         .give_to(OpenOptions::existing().salvaging().uncached(), program)?;
     let opened = PageStore::open(&of.store, &reading);
     let mut store = match opened {
-        // A store too damaged to be opened is a finding as well, and not an error.
+        // A store too damaged to open is a finding, not an error.
         Err(StoreError::Damaged(why)) => {
             if of.json {
                 say(&json!({"ok": false, "wrong": [why]}).to_string());
@@ -158,7 +159,7 @@ pub(super) fn check(args: &Check, program: ProgramName) -> Result<ExitCode, Fail
     bar.finish_and_clear();
     let report = report?;
     let info = store.info();
-    // Look for a database in an intact store, or in any store if the arguments ask for that.
+    // Look for a database in an intact store, or in any store with `--sqlite`.
     let is_whole = report.is_well();
     let holds = if is_whole {
         Some(Holds::of_store(&mut store)?.0)
@@ -218,7 +219,7 @@ fn check_tables(of: &Of, program: ProgramName) -> Result<Result<(), String>, Fai
     Ok(Store::with(&of.store, &reading)?.check())
 }
 
-/// Prints the verdict, and the problems, one a line.
+/// Prints the verdict, then the problems, one per line.
 fn tell(report: &CheckReport, program: ProgramName) {
     for at in &report.unreadable {
         note(&format!("page {at} cannot be read"));
@@ -283,7 +284,7 @@ pub(super) fn wear(args: &Wear, program: ProgramName) -> Result<ExitCode, Failur
         }
         _ => None,
     };
-    // The endurance that is left, at the rate so far.
+    // Remaining endurance at the average rate so far.
     let left = share.zip(days).map(|(share, days)| {
         if share > 0.0 {
             ((1.0 - share) * days / share).max(0.0)

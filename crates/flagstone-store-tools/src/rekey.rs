@@ -9,14 +9,14 @@ use std::process::ExitCode;
 /// Arguments of `rekey`.
 #[derive(Debug, clap::Args)]
 pub struct Rekey {
-    /// The store, which nobody has open.
+    /// The store. It must not be open elsewhere.
     store: PathBuf,
     #[command(flatten)]
     key: KeyArgs,
-    /// The file with the new key. Without it and --new-key-env a passphrase is asked for.
+    /// Read the new key from this file. Without it and --new-key-env, asks for a passphrase.
     #[arg(long, value_name = "FILE", conflicts_with = "new_key_env")]
     new_key_file: Option<PathBuf>,
-    /// The environment variable with the new key.
+    /// Read the new key from this environment variable.
     #[arg(long, value_name = "NAME")]
     new_key_env: Option<String>,
 }

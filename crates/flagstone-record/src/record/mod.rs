@@ -74,7 +74,7 @@ pub(crate) trait Observer: Sync {
     fn loading(&self, table: &str, loaded: u64, expected: u64);
     /// The clients have run this many transactions.
     fn running(&self, transactions: u64, elapsed: Duration);
-    /// Another step begins.
+    /// The next step begins; `what` names it.
     fn step(&self, what: &str);
     /// A setting of the server makes the recording less complete than it could be.
     fn advice(&self, text: &str);
@@ -148,7 +148,7 @@ impl From<Error> for RecordError {
     }
 }
 
-/// What the user can do about a statement that the server refused, or an empty string.
+/// Advice about a statement that the server refused, or an empty string.
 fn hint(error: &Error) -> &'static str {
     let Error::Database { statement, message } = error else {
         return "";
@@ -268,7 +268,7 @@ fn no_connection(config: &Config, error: &Error) -> RecordError {
     }
 }
 
-/// Makes or finds the population. Returns its scale, and the constants for a run on it.
+/// Creates or finds the population. Returns its scale, and the constants for a run on it.
 fn population(
     session: &mut PostgresSession,
     options: &Options,
@@ -321,7 +321,7 @@ fn now() -> i64 {
     since.as_micros() as i64
 }
 
-/// Warns if the trace has more commits than the clients made: others used the server as well.
+/// Warns if the trace has more commits than the clients made: then other clients used the server.
 fn warn_of_strangers(trace: &Trace, counts: &Counts, reads: bool, observer: &dyn Observer) {
     let commits = trace
         .events
