@@ -8,25 +8,25 @@ use std::process::ExitCode;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Age {
-    /// A preset, or a device file, with a table `aging`.
+    /// A preset or a device file with a table `aging`.
     #[arg(default_value = "worn")]
     device: String,
     /// Protocols: `all`, or a list like `cfc,scc`.
     #[arg(long, default_value = "all")]
     protocol: String,
-    /// How long: a number of hours, days or years, like 12h, 90d or 1y.
+    /// Simulated time: a number of hours, days or years, such as 12h, 90d or 1y.
     #[arg(long = "for", value_name = "TIME", default_value = "1y", value_parser = hours)]
     time: u64,
     /// Seed of the traffic, and of which pages are weaker than others.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Refresh nothing: a control, which must lose pages.
+    /// Never refresh a page: a control, which must lose pages.
     #[arg(long)]
     no_scrub: bool,
-    /// Let the power fail at operations drawn from the seed, instead of a restart a month.
+    /// Cut the power at operations drawn from the seed, instead of one restart per month.
     #[arg(long)]
     cuts: bool,
-    /// Print one JSON object a protocol, one a line.
+    /// Print one JSON object per protocol, one per line.
     #[arg(long)]
     json: bool,
 }

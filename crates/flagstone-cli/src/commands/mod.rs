@@ -1,4 +1,4 @@
-//! The commands, a module each: its arguments, its work, its output.
+//! The commands, one module each: its arguments, its execution, its output.
 
 mod age;
 pub(crate) mod apart;

@@ -15,32 +15,33 @@ use std::str::FromStr;
 /// Run a configuration over a grid or a Sobol sample of its settings, and map which protocol wins
 /// where.
 ///
-/// Each task has a result file below DIR, named by a hash of its configuration. A sweep that was
-/// stopped goes on where it was. A result file that is torn or was changed is an error.
+/// Each task has a result file below DIR, named by a hash of its configuration. An interrupted
+/// sweep continues where it stopped. A truncated or modified result file is an error.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What is varied: a TOML file like those in crates/flagstone-papers/sweeps.
+    /// The sweep: a TOML file like those in crates/flagstone-papers/sweeps.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Where result files go.
+    /// Folder for the result files.
     #[arg(long, value_name = "DIR", default_value = "sweep")]
     out: PathBuf,
-    /// List the tasks, each with the name of its result, and run nothing; with --json as data.
+    /// List the tasks, each with the name of its result file, and run nothing; with --json as JSON
+    /// objects.
     #[arg(long, conflicts_with_all = ["out", "threads", "map", "html"])]
     list: bool,
-    /// Run this task only; may be given several times.
+    /// Run only this task; may be repeated.
     #[arg(long, value_name = "HASH", conflicts_with_all = ["list", "map", "html"])]
     only: Vec<String>,
-    /// Map who wins over these two axes, in place of those that the file names.
+    /// Map the winners over these two axes, instead of those in the sweep file.
     #[arg(long, value_name = "X,Y")]
     map: Option<Over>,
-    /// Also write a page with the map to this file, which needs nothing else.
+    /// Also write the map to this file, a self-contained HTML page.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Threads to run on [default: one a core]. The figures do not depend on it.
+    /// Number of threads [default: one per core]. Does not affect the results.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
     threads: Option<u16>,
-    /// Print one JSON object a task, one a line.
+    /// Print one JSON object per task, one per line.
     #[arg(long)]
     json: bool,
 }

@@ -19,7 +19,7 @@ pub(crate) struct Winners<'a> {
 pub(crate) struct Cell<'a> {
     /// The winner and those that tie with it; empty if nothing was measured.
     pub winners: &'a [String],
-    /// All figures of the cell, one a line.
+    /// All figures of the cell, one per line.
     pub hint: String,
 }
 

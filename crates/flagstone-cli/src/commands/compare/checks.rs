@@ -1,5 +1,4 @@
-//! Refuses combinations of options in which one would have no effect, so that no result is mistaken
-//! for another.
+//! Refuses combinations of options in which one would have no effect, so that no result is misread.
 
 use super::Args;
 use crate::commands::{Failure, note};
@@ -10,7 +9,7 @@ use flagstone_lab::closed::Closed;
 use flagstone_lab::replay::Fill;
 use std::cmp::Ordering;
 
-/// Refuses combinations that are wrong whatever is compared.
+/// Refuses combinations that are invalid for any comparison.
 pub(super) fn options(args: &Args) -> Result<(), Failure> {
     let host = &args.host;
     let database = [
@@ -65,7 +64,7 @@ pub(super) fn options(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Notes how pages are mapped if the trace and the device differ in page size.
+/// Reports how pages are mapped if the trace and the device differ in page size.
 pub(super) fn page_sizes(sizes: Option<(u32, u32)>) {
     let Some((of_trace, of_device)) = sizes else {
         return;

@@ -98,7 +98,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 impl<'a> Grid<'a> {
-    /// Makes the runs of all points. Returns what was left out, and whether a run failed.
+    /// Runs the comparison at all points. Returns the failures, and whether a run failed.
     fn measure(
         &mut self,
         points: &'a [(Vec<f64>, Args)],
@@ -110,7 +110,7 @@ impl<'a> Grid<'a> {
         for (done, (place, args)) in points.iter().enumerate() {
             let comparison = Comparison::after(args, last.as_ref());
             let comparison = comparison.map_err(|failure| of_point(axes, place, failure))?;
-            // Each point to come is assumed to take as much effort as this one.
+            // Assumes that each remaining point takes as much effort as this one.
             let to_come = (points.len() - done) as u64;
             match done {
                 0 => {

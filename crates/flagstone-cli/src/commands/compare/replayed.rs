@@ -1,4 +1,4 @@
-//! The output of a comparison of protocols: its columns, and the costs of a row in words.
+//! The output of a comparison of protocols: its columns, and sentences that explain costs.
 
 use super::separation::{self, Advice};
 use super::standing::{Measured, Row, Standing, measured};

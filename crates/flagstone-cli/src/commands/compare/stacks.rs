@@ -20,22 +20,22 @@ use std::process::ExitCode;
 /// The database above the device.
 #[derive(clap::Args, Clone)]
 pub(super) struct HostArgs {
-    /// Play on databases instead of bare devices, with a buffer pool, locks and recovery; separated
-    /// by commas: `wal`, `cfc-ex`, `afc-ex`, `force:PROTOCOL`, or `all`. A recorded read is a look
-    /// at a page, a write an update of a record in it.
+    /// Replay on databases instead of bare devices, with a buffer pool, locks and recovery;
+    /// separated by commas: `wal`, `cfc-ex`, `afc-ex`, `force:PROTOCOL`, or `all`. A recorded read
+    /// accesses a page, a recorded write updates a record in it.
     #[arg(long, conflicts_with_all = ["protocols", "isolation"])]
     pub stack: Option<String>,
     /// Frames of the buffer pool [default: 512].
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..))]
     pub frames: Option<u32>,
-    /// Which page leaves the pool [default: lru].
+    /// Eviction policy of the buffer pool [default: lru].
     #[arg(long,
           value_parser = named(PolicyKind::ALL.iter().map(|kind| (*kind, kind.info().name))))]
     pub policy: Option<PolicyKind>,
-    /// Pages of the log, of stacks that have one [default: 1024].
+    /// Pages of the log, for stacks that have one [default: 1024].
     #[arg(long)]
     pub log_pages: Option<u32>,
-    /// Transactions that run before anything is counted [default: 0].
+    /// Transactions to run before measuring [default: 0].
     #[arg(long)]
     pub warm_up: Option<u64>,
 }

@@ -276,7 +276,7 @@ impl<R: Measured> Table<R> {
             Figure::Rate => "tx/s",
             Figure::Tail => "p99",
         };
-        // The column of the rank comes second, since a telephone shows only two columns.
+        // The ranking column comes second, since a phone shows only two columns.
         let mut order: Vec<usize> = (0..heads.len()).collect();
         order[1..].sort_by_key(|&at| heads[at] != ranked);
         let figure = |row: &&Row<R>| row.mean(|run| standing.by.of(run));

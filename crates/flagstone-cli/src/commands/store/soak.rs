@@ -1,4 +1,4 @@
-//! `flagstone store soak`: uses a store for a while, with this command as worker processes.
+//! `flagstone store soak`: uses a store for a while, with this program as worker processes.
 
 use crate::commands::{Failure, mebibytes, say, with_unit};
 use flagstone_campaign::stores::soak::{Soak as Run, SoakControl, is_fresh, look};
@@ -10,16 +10,17 @@ use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Soak {
-    /// A folder without a store of an earlier soak. It is made if it is not there.
+    /// Folder for the store; created if it does not exist. Must not contain the store of an earlier
+    /// soak.
     folder: PathBuf,
-    /// How long: a number of seconds, minutes or hours, like 30s, 10m or 1h.
+    /// Duration: a number of seconds, minutes or hours, such as 30s, 10m or 1h.
     #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = duration)]
     time: Duration,
-    /// Seed of everything but the clock.
+    /// Seed of all random choices; times are not reproducible.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Make something wrong, which must be found: workers that keep memory, or a store that
-    /// becomes an older copy of itself.
+    /// Simulate a fault that must be detected: workers that leak memory, or a store replaced by an
+    /// older copy of itself.
     #[arg(long, value_parser = SoakControl::ALL.map(|(_, name)| name).to_vec(), default_value = "none")]
     control: String,
     /// Print one JSON object.

@@ -6,9 +6,9 @@ use flagstone_lab::no_such;
 use flagstone_lab::workload::Pattern;
 use std::str::FromStr;
 
-/// The number of points of a range that does not give it.
+/// Default number of points of a range.
 const POINTS: u32 = 5;
-/// The maximal number of points of a range.
+/// Maximum number of points of a range.
 const POINTS_MAX: u32 = 200;
 
 /// A setting that an axis can vary.
@@ -49,7 +49,7 @@ impl Setting {
         self.entry().1
     }
 
-    /// The command-line option that has the setting if there is no grid.
+    /// The command-line option that sets the same setting without a grid.
     fn option(self) -> &'static str {
         self.entry().2
     }
