@@ -27,7 +27,7 @@ const DRAWN: u64 = 8;
 #[derive(Clone)]
 pub(super) struct Seen {
     pub(super) oracle: Oracle,
-    /// Commits acknowledged by then must be there.
+    /// Every commit acknowledged by this instant must survive.
     pub(super) failed_at: Nanos,
 }
 
@@ -54,7 +54,7 @@ impl Around {
     /// Checks one outcome of each moment of a finished phase.
     ///
     /// # Errors
-    /// The violation of the run that ends there.
+    /// The violation of the run that is cut at that moment.
     pub(super) fn look(
         &mut self,
         (id, base): (&RunId, &Base),

@@ -19,7 +19,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Power cuts per chunk of a protocol: seconds of work, which a stop can lose.
+/// Power cuts per chunk of a protocol: a few seconds of work, which is lost when the campaign is
+/// stopped.
 pub const CHUNK_CUTS: u64 = 30_000;
 /// The cost of a cut of a database and of an index, in cuts of a protocol.
 const DATABASE_COSTS: u64 = 3;

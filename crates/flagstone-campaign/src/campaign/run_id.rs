@@ -1,4 +1,4 @@
-//! The complete configuration of a run in one word, so that it can be repeated.
+//! The complete configuration of a run as a single word, so that it can be repeated.
 //!
 //! ```text
 //! cfc.page-flags.published/g17/b2/w4x24/f1/s91/n2/c113-5f-t/c7-0-n
@@ -42,7 +42,7 @@ pub struct BaseId {
     pub ahead: bool,
     /// The user's device description that it imitates.
     pub device: Option<Arc<DeviceTraits>>,
-    /// Use the form as printed.
+    /// Test the protocol as published instead of the repaired variant.
     pub published: bool,
     /// A lie of the flash, or a mistake above it, for controls only.
     pub sabotage: Sabotage,
@@ -50,7 +50,7 @@ pub struct BaseId {
     pub shape: u32,
     /// The seed for aging the device; 0 leaves it blank.
     pub age: u32,
-    /// Concurrent transactions.
+    /// Number of concurrent transactions.
     pub clients: u32,
     /// Number of logical pages used.
     pub pages: u32,
@@ -67,7 +67,7 @@ pub struct Fall {
     pub aim: Aim,
 }
 
-/// Letters of the aims.
+/// Letters that denote the aims in run ids.
 const AIMS: [(char, Aim); 8] = [
     ('c', Aim::Any),
     ('e', Aim::Erase),
@@ -91,7 +91,7 @@ pub struct RunId {
 }
 
 impl BaseId {
-    /// The plain shape, blank, without faults, with the fewest clients and pages.
+    /// The simplest base: plain shape, blank device, no faults, fewest clients and pages.
     pub(super) fn plain(subject: Subject, device: Option<Arc<DeviceTraits>>) -> BaseId {
         BaseId {
             subject,
@@ -185,7 +185,7 @@ const OPERATIONS: RangeInclusive<u64> = 0..=1_000_000;
 struct Fields<'a>(std::str::Split<'a, char>);
 
 impl<'a> Fields<'a> {
-    /// The next field, which begins with `letter`.
+    /// Takes the next field, which must begin with `letter`.
     fn next(&mut self, letter: char, what: &str) -> Result<&'a str, String> {
         let Some(field) = self.0.next() else {
             return Err(format!(

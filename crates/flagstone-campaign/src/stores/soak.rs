@@ -114,7 +114,7 @@ pub struct SoakReport {
     pub wrong: Option<String>,
 }
 
-/// Whether a value has grown more than allowed.
+/// Whether a value has grown by more than the allowed slack.
 fn has_grown([before, after]: [u64; 2]) -> bool {
     after as f64 > before as f64 * SLACK_FACTOR + SLACK_BYTES as f64
 }
