@@ -55,7 +55,7 @@ impl Policy for Clock {
     }
 
     fn victim(&mut self, may: &mut dyn FnMut(FrameId) -> bool) -> Option<FrameId> {
-        // Consecutive frames that could not be evicted and had no count left to lose.
+        // Number of consecutive frames that could not be evicted and whose count was 0.
         let mut passed = 0;
         while passed < self.rounds.len() {
             let frame = FrameId(self.hand as u32);

@@ -158,7 +158,7 @@ pub(super) fn start(frames: usize, settings: &Settings) -> Result<Box<dyn Policy
 }
 
 impl FdBuffer {
-    /// Learns from an access to a page, cached or not, what other pool sizes would have done.
+    /// Records how pools of other sizes would have served an access to a page, cached or not.
     /// `dirty` is the state after the access.
     fn learn(&mut self, page: Lpn, write: bool, dirty: bool) {
         let histograms = &mut self.histograms;

@@ -18,7 +18,7 @@ pub(crate) const CHECKPOINT_EVERY: Setting = Setting {
     what: "log pages from one checkpoint to the next; 0 for a quarter of the log",
 };
 
-/// Whether log pages are packed.
+/// Whether a force pads the last log page instead of packing pages.
 pub(crate) const LOG_PADDED: Setting = Setting {
     name: "log_padded",
     default: "false",

@@ -16,13 +16,13 @@ pub struct Window {
     pub operations: u64,
     /// Pages read.
     pub reads: u64,
-    /// Pages written, including coarse writes.
+    /// Operations executed.
     pub writes: u64,
     /// Requests that read several pages in parallel.
     pub coarse_reads: u64,
     /// Requests that wrote several pages in parallel.
     pub coarse_writes: u64,
-    /// Pages written by those.
+    /// Pages written by coarse writes.
     pub coarse_pages: u64,
     /// Virtual time.
     pub virtual_ns: u64,

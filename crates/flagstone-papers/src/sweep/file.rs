@@ -131,14 +131,14 @@ impl Axis {
         Some((self.from?, self.to?))
     }
 
-    /// Uses the key as name if there is no name.
+    /// Uses the key as name if the axis has no name.
     pub(crate) fn name_by_key(&mut self) {
         if self.name.is_empty() {
             self.name.clone_from(&self.key);
         }
     }
 
-    /// Describes what is wrong with the axis.
+    /// Describes an error in the axis; `None` if there is none.
     pub(crate) fn wrong(&self) -> Option<String> {
         let given = [
             !self.values.is_empty(),
@@ -175,7 +175,7 @@ impl Axis {
         }
     }
 
-    /// Its values, or the ends of its range, as text.
+    /// The values of the axis, or the ends of its range, as text.
     pub fn bounds(&self) -> String {
         match self.range() {
             Some((from, to)) => format!("{from} to {to}"),
@@ -260,7 +260,7 @@ impl Sweep {
     /// Parses the file of a sweep, and checks every task.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// Describes the error and its place.
     pub fn parse(text: &str) -> Result<Sweep, ParseError> {
         let file: File = toml::from_str(text).map_err(|error| ParseError::of_toml(text, &error))?;
         let wrong =
@@ -300,10 +300,10 @@ impl Sweep {
         Ok(sweep)
     }
 
-    /// The axis with this name.
+    /// The axis called `name`.
     ///
     /// # Errors
-    /// There is none, with a similar name.
+    /// There is no such axis; suggests a similar name.
     pub fn axis(&self, name: &str) -> Result<&Axis, String> {
         let names: Vec<&str> = self.axes.iter().map(|axis| axis.name.as_str()).collect();
         let found = self.axes.iter().find(|axis| axis.name == name);
@@ -313,7 +313,7 @@ impl Sweep {
     /// The name of the competitors' axis.
     ///
     /// # Errors
-    /// There is none.
+    /// The sweep has no such axis.
     pub fn contenders(&self, map: &MapSpec) -> Result<&str, String> {
         if let Some(name) = &map.of {
             return Ok(&self.axis(name)?.name);

@@ -23,10 +23,10 @@ pub struct Task {
 /// Why something is not a valid task.
 #[derive(Debug, Error)]
 pub enum TaskError {
-    /// It is not JSON, or not in a task's format.
+    /// The text is not JSON, or not in a task's format.
     #[error("this is no task: {0}")]
     Form(#[from] serde_json::Error),
-    /// Its settings are invalid.
+    /// The settings are invalid.
     #[error("the settings of the task cannot be run: {0}")]
     Settings(#[from] RunError),
     /// The hash is from another program, or one that reads another trace.
@@ -116,7 +116,7 @@ impl Task {
             .map_or(String::new(), crate::reproduce::word)
     }
 
-    /// Describes its place in the sweep.
+    /// Describes the task's place in the sweep.
     pub fn place(&self) -> String {
         let each = self.at.iter();
         let each = each.map(|(name, value)| format!("{name} {}", crate::reproduce::word(value)));

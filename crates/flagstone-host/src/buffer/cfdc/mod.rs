@@ -122,7 +122,8 @@ impl Cfdc {
         }
     }
 
-    /// Removes a page from its region; `promoted` if because of a hit.
+    /// Removes a page from its region. `promoted` is `true` if a hit moves it to the working
+    /// region.
     fn leave(&mut self, frame: FrameId, promoted: bool) {
         let page = self.pages[frame.index()];
         match page.place {

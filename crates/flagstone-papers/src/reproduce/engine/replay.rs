@@ -291,7 +291,7 @@ thread_local! {
     static FILLED: RefCell<Option<(Fill, (Device, Nanos))>> = const { RefCell::new(None) };
 }
 
-/// Passes a filled device, which may have been filled for another run.
+/// Calls a function with a filled device, which may have been filled for another run.
 fn with_filled(
     fill: Fill,
     run: impl FnOnce(&(Device, Nanos)) -> Result<ReplayRecord, ReplayError>,
