@@ -107,7 +107,7 @@ impl Extendible {
         self.directory[(hash(key) & ((1 << self.depth) - 1)) as usize]
     }
 
-    /// The place of a key, or where it would be.
+    /// The place of a key, or the place where it would be inserted.
     fn seek(&mut self, now: Nanos, key: Key) -> Result<(Seat, Nanos)> {
         let (shape, first, used) = (self.shape, self.bucket(key), self.space.used());
         let list = (&mut self.cache, shape);

@@ -113,7 +113,7 @@ impl LazySplit {
         self.most = (places * self.load_factor) as u64;
     }
 
-    /// Searches a key's list up to the first bucket that has it or, with `room`, that has room. If
+    /// Searches a key's list up to the first bucket that has the key or, with `room`, has space. If
     /// there is neither, the result ends with the newest bucket's last page.
     #[inline]
     fn seek(&mut self, now: Nanos, key: Key, room: bool) -> Result<(Lookup, Nanos)> {

@@ -165,7 +165,7 @@ impl Index for Linear {
             return Ok(now);
         };
         let now = self.buckets.remove(now, at, slot)?;
-        // On a full store this waits until a deletion frees a page for the move.
+        // On a full store this is deferred until a deletion frees a page for the move.
         if self.buckets.records < self.least && self.buckets.has_room() {
             return self.contract(now);
         }

@@ -88,7 +88,8 @@ fn open_tree(
     Tree::open(store, info, settings, frames, now, |_, _, _| ())
 }
 
-/// An in-memory tree for the lazy tree's tests, which may pass the lazy tree's settings.
+/// An in-memory tree for the tests of the lazy-update tree. `settings` may contain those of the
+/// lazy-update tree.
 #[cfg(test)]
 pub(super) fn open_plain(settings: &Settings, pages: u32) -> Tree<()> {
     let open =

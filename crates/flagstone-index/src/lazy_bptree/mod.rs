@@ -114,7 +114,7 @@ struct LazyTree {
     one_by_one: bool,
 }
 
-/// Which searches start at the root, not at the deepest node that the pool knows.
+/// Which descents start at the root instead of at the deepest node that the pool knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FromRoot {
     None,
