@@ -376,8 +376,8 @@ impl<P: Pages> Volume<P> {
         }
     }
 
-    /// Changes a chunk, if there is room for this and all waiting changes. If there is none beside
-    /// the replaced versions of the transaction, commits and tries again.
+    /// Changes a chunk, if there is space for this and all waiting changes. If the replaced
+    /// versions of the transaction take that space, commits and tries again.
     fn change(
         &mut self,
         chunk: u64,

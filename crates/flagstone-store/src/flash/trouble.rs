@@ -65,7 +65,7 @@ impl Trouble {
         self.0.is_for_room.store(false, Ordering::Release);
     }
 
-    /// Whether the failure is lack of room.
+    /// Whether the failure is lack of space.
     pub(crate) fn is_for_room(&self) -> bool {
         self.0.is_for_room.load(Ordering::Acquire)
     }
@@ -84,7 +84,7 @@ impl Trouble {
     }
 }
 
-/// Whether a system error means lack of room. The medium is not at fault.
+/// Whether a system error means lack of space. The medium is not at fault.
 pub(crate) fn is_no_room(error: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded)

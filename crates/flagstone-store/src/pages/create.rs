@@ -141,14 +141,14 @@ pub(super) fn create(
     let identity = superblock.identity;
     let writing = "writing the superblock";
     if found.head.is_none() && medium.bytes().doing("asking for the length")? > 0 {
-        // Reserve first: nothing is overwritten unless there is room.
+        // Reserve first: nothing is overwritten unless there is space.
         medium.reserve(bytes).doing("reserving room for a store")?;
         let blank = [0; 2 * MEDIUM_PAGE_BYTES];
         medium.write_at(0, &blank).doing(writing)?;
         medium.sync().doing(writing)?;
     }
     superblock.begin(medium).doing(writing)?;
-    // A store of minimal size takes its room as it is written.
+    // A store of minimal size allocates its space as it is written.
     let making = match blocks == FIRST_BLOCKS {
         true => medium.lengthen(bytes),
         false => medium.reserve(bytes),
@@ -169,7 +169,7 @@ pub(super) fn create(
         0..blocks.max(doubted),
     )
     .doing("clearing marks of an older store")?;
-    // The superblock must not count room that a cut could take away.
+    // The superblock must not count space that a cut could take away.
     medium.sync().doing("making the room of a store durable")?;
     superblock.write(medium).doing(writing)?;
     Ok(Head {

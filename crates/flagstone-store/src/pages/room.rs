@@ -148,7 +148,7 @@ impl PageStore {
         }
         let mark = |block| mark_page(self.device.geometry().pages_per_block, block);
         let (offset, bytes) = (mark(first) * PAGE, (mark(end) - mark(first)) * PAGE);
-        // A failure is harmless: the store keeps the room.
+        // A failure is harmless: the store keeps the space.
         if !self.places.medium().discard(offset, bytes).unwrap_or(false) {
             return 0;
         }

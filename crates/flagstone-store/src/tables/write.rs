@@ -424,7 +424,7 @@ impl WriteTx {
     /// Checks all tables.
     ///
     /// # Errors
-    /// Says what does not hold, and in which table.
+    /// Describes the inconsistency, and names the table.
     pub(super) fn check(&mut self) -> Result<(), String> {
         let say = |error: StoreError| error.to_string();
         let all = records(&self.catalog().map_err(say)?).map_err(say)?;

@@ -134,7 +134,7 @@ pub fn bytes_of_copy(store: &PageStore) -> u64 {
     let full = info.pages.div_ceil(ftl.data_pages_per_block().into());
     let is_meta = |&block: &u32| ftl.block_state(Pbn(block)) == BlockState::Meta;
     let meta = (0..info.blocks).filter(is_meta).count() as u64;
-    // Together with open blocks and those waiting for their summary. The copy then need not grow.
+    // In addition to open blocks and those waiting for their summary. The copy then need not grow.
     let spare = u64::from(ftl.gc_threshold_blocks()) + meta + 5;
     let least = (full + spare).max(crate::pages::FIRST_BLOCKS.into());
     let least = u32::try_from(least).unwrap_or(u32::MAX);

@@ -35,7 +35,7 @@ use std::path::Path;
 /// Hints of the user about a store with two damaged superblocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// Its commit protocol.
+    /// The commit protocol of the damaged store.
     pub protocol: Option<Kind>,
     /// Pages per block. If `None`, derived from the distance of the marks.
     pub pages_per_block: Option<u32>,
@@ -265,7 +265,7 @@ fn patch(
     })
 }
 
-/// Reconstructs the superblock from what is left of it and from hints.
+/// Reconstructs the superblock from its remains and from hints.
 fn head(
     disk: &dyn Medium,
     bytes: u64,

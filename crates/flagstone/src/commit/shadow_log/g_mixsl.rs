@@ -136,7 +136,7 @@ impl GMixSl {
         let members = || self.group.iter().filter(|record| record.committed);
         let written = members().map(|record| log.written(record.tx)).max();
         let ready = ftl.sync(now.max(last), written.unwrap_or(now))?;
-        // Without room they continue to wait.
+        // Without space for a log page they continue to wait.
         let done = log.log(ftl, ready, &self.group)?;
         self.asked = None;
         let group = std::mem::take(&mut self.group);

@@ -38,7 +38,7 @@ impl Seen {
 #[derive(Debug, Clone)]
 pub(in crate::ftl) struct Found {
     pub(in crate::ftl) block: Pbn,
-    /// Its pages in order, as far as they were read.
+    /// The block's pages in order, as far as they were read.
     pub(in crate::ftl) pages: Vec<Seen>,
     /// Whether its summary page was programmed and is unreadable.
     pub(in crate::ftl) has_torn_summary: bool,
@@ -94,7 +94,7 @@ const ERASE_GONE: &str =
     "a block was erased, and what said so is lost: it may hold again what it held before";
 const OLDER_ROOT: &str = "the newest root cannot be read";
 
-/// What a restart knows about a block without a summary, besides its pages.
+/// The known facts about a block without a summary, besides its pages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
     /// The device was closed after this block was written: it had a durable summary.
@@ -118,7 +118,7 @@ pub(super) struct Known {
     pub(super) data_pages: u32,
 }
 
-/// What a statement says about a block.
+/// The contents of a statement about a block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stated {
     pub(super) horizon: u64,
