@@ -212,8 +212,8 @@ impl Kept {
         let span_ns = u128::from(self.most_ns - self.first_ns);
         let problem = match self {
             _ if lines < LINES_NEEDED => return Ok(()),
-            // Numbers in random order fall by a sixth of their range on average, completions out of
-            // order by little, and each further volume in a file by the range once.
+            // Numbers in random order fall by a sixth of their range on average. Out-of-order
+            // completions fall by little, and each further volume in a file by the range once.
             _ if self.falls_ns > span_ns * u128::from(lines / 10) => {
                 format!("the times of {lines} lines are in no order")
             }
@@ -275,9 +275,9 @@ fn split(text: &str, delimiter: Delimiter) -> Fields<'_> {
 }
 
 enum Wrong {
-    /// A wrong number of columns, as in a truncated line.
+    /// The line has a wrong number of columns, for example because it is truncated.
     Count(String),
-    /// A wrong column.
+    /// A column has an invalid value.
     Field(String),
 }
 
@@ -298,7 +298,7 @@ impl Row<'_> {
         }
     }
 
-    /// Whether a line has column names: none of its number columns is a number.
+    /// Whether a line contains column names: none of its numeric columns is a number.
     fn is_names(&self, text: &str) -> bool {
         let columns = self.table.columns.columns.iter();
         let fields = split(text, self.table.delimiter);

@@ -22,7 +22,7 @@ use crate::trace::{Event, Op, Trace};
 /// Number of values read at once.
 const BATCH: usize = 1 << 16;
 
-/// Represents a null.
+/// The value that represents a null.
 const NULL: i64 = i64::MIN;
 
 /// Reads and checks a trace file.

@@ -164,7 +164,8 @@ impl<'a> Assembler<'a> {
     /// the others.
     pub(super) fn finish(mut self, report: &mut WalReport) -> Result<Trace, ImportError> {
         for (child, top) in std::mem::take(&mut self.assigned) {
-            // A child that ended alone, or a parent that ended without naming it, stays separate.
+            // A child that ended by itself, or whose parent ended without naming it, stays
+            // separate.
             let open = |slot: u32| {
                 let slot_of = &self.slots[slot as usize];
                 !slot_of.ended && slot_of.part_of == slot
