@@ -33,7 +33,7 @@ pub(crate) struct Age {
 
 /// Parses a time such as 12h, 90d or 1y into hours.
 fn hours(text: &str) -> Result<u64, String> {
-    let why = || "it must be a number and h, d or y, such as 90d, of 100 years at most".into();
+    let why = || "must be a number with h, d or y, such as 90d, and at most 100 years".into();
     with_unit(text, &[("h", 1), ("d", 24), ("y", 365 * 24)])
         .filter(|hours| (1..=100 * 365 * 24).contains(hours))
         .ok_or_else(why)
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Age) -> Result<ExitCode, Failure> {
     let device = load(&args.device)?;
     if device.config.scrub.is_none() && !args.no_scrub {
         return Err(Failure::Usage(format!(
-            "device {} does not scrub: give it scrub_bits, or use --no-scrub",
+            "device {} does not scrub: set scrub_bits in its file, or use --no-scrub",
             device.name
         )));
     }

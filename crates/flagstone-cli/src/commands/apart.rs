@@ -76,11 +76,12 @@ impl Program {
             false => "",
         };
         Failure::Failed(format!(
-            "the program {} is missing; it brings {} and is built apart",
+            "the program {} is missing; it contains {} and is built separately",
             self.name, self.brings
         ))
         .tip(format!(
-            "`cargo build {release}-p {}` in a clone puts it beside this program",
+            "run `cargo build {release}-p {}` in a clone of the repository: it builds the program \
+             beside this one",
             self.package
         ))
     }

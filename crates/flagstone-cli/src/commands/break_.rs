@@ -123,7 +123,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         && args.ahead
     {
         return Err(Failure::Usage(format!(
-            "--ahead is not for {subject}, whose collections are carried out at once: name \
+            "--ahead does not work with {subject}, which cannot collect garbage in steps: use \
              --protocol seal or seal-r"
         )));
     }
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         && faults.aging
     {
         return Err(Failure::Usage(format!(
-            "--faults aging is for protocols, not for {subject}: name a --protocol"
+            "--faults aging works only with protocols, not with {subject}: use --protocol"
         )));
     }
     let device = args.device.as_deref().map(|name| like(name, faults, cuts));
@@ -142,14 +142,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let sabotage = args.sabotage;
     if let Some(subject) = subjects.iter().find(|&&subject| !sabotage.suits(subject)) {
         return Err(Failure::Usage(format!(
-            "--sabotage {} is not for {subject}, but for {}",
+            "--sabotage {} does not work with {subject}, but with {}",
             sabotage.name(),
             sabotage.wants()
         )));
     }
     if let Some(folder) = &args.long {
         let Cuts::Sampled(cuts) = cuts else {
-            let why = "--long takes a number of --cuts: other campaigns end by themselves";
+            let why = "--long needs a number for --cuts: exhaustive campaigns end by themselves";
             return Err(Failure::Usage(why.into()));
         };
         let each = |subject| {
@@ -217,13 +217,14 @@ fn landings_of(text: &str) -> Result<Cuts, Failure> {
 fn only_landings(subjects: &[Subject], faults: Faults) -> Result<(), Failure> {
     if let Some(subject) = subjects.iter().find(|s| !matches!(s, Subject::Protocol(_))) {
         return Err(Failure::Usage(format!(
-            "--cuts landings is for protocols, not for {subject}: use a number, or `exhaustive`"
+            "--cuts landings works only with protocols, not with {subject}: use a number, or \
+             `exhaustive`"
         )));
     }
     match faults.bits_beyond || faults.silent {
         true => Err(Failure::Usage(
-            "--cuts landings needs restarts, and runs with lost pages have none: leave \
-             bit-errors-beyond-ecc and silent out of --faults"
+            "--cuts landings needs restarts, which runs with lost pages do not have: remove \
+             bit-errors-beyond-ecc and silent from --faults"
                 .into(),
         )),
         false => Ok(()),
@@ -233,11 +234,12 @@ fn only_landings(subjects: &[Subject], faults: Faults) -> Result<(), Failure> {
 /// The traits that a campaign's devices copy from the device called `name`.
 fn like(name: &str, faults: Faults, cuts: Cuts) -> Result<Arc<DeviceTraits>, Failure> {
     if faults.paired {
-        let why = "--faults paired is not for --device: the device says which pages share cells";
+        let why = "--faults paired does not work with --device, which defines the paired pages \
+                   itself: leave one of them out";
         return Err(Failure::Usage(why.into()));
     }
     if matches!(cuts, Cuts::Landings(_)) {
-        let why = "--cuts landings has tiny devices of its own: leave --device out";
+        let why = "--cuts landings uses its own tiny devices: leave --device out";
         return Err(Failure::Usage(why.into()));
     }
     Ok(Arc::new(DeviceTraits::of(&device::load(name)?)))
@@ -270,20 +272,20 @@ fn only_mlc(args: &Args, subjects: &mut Vec<Subject>) -> Result<(), Failure> {
     let takes_all = args.index.is_some() || named == "all";
     if let (Some(subject), false) = (unsuited, takes_all) {
         return Err(Failure::Usage(format!(
-            "--faults paired is not for {subject}: it sets flags in place, and cells that hold \
-             several bits are programmed once"
+            "--faults paired does not work with {subject}, which sets flags in place: multi-level \
+             cells can be programmed only once"
         )));
     }
     subjects.retain(|subject| subject.suits_mlc());
     if subjects.is_empty() {
-        let why = "--faults paired: all that is named sets flags in place, and cells that hold \
-                   several bits are programmed once";
+        let why = "--faults paired: everything selected sets flags in place, but multi-level cells \
+                   can be programmed only once; select others";
         return Err(Failure::Usage(why.into()));
     }
     if subjects.len() < all {
         let left_out = all - subjects.len();
         note(&format!(
-            "left out, since they set flags in place: {left_out} of {all}"
+            "left out {left_out} of {all}, which set flags in place"
         ));
     }
     Ok(())
@@ -333,9 +335,7 @@ fn print_record(record: &Tally, json: bool) {
 fn subjects_of(args: &Args) -> Result<Vec<Subject>, Failure> {
     if args.as_published && (args.stack.is_some() || args.index.is_some()) {
         return Err(Failure::Usage(
-            "stacks and indexes have no form as printed: leave --as-published out, or name a \
-             --protocol"
-                .into(),
+            "--as-published works only with protocols: leave it out, or use --protocol".into(),
         ));
     }
     if let Some(list) = &args.index {
@@ -363,7 +363,8 @@ fn subjects_of(args: &Args) -> Result<Vec<Subject>, Failure> {
             let all = Kind::ALL.iter().filter(|kind| kind.info().as_published);
             let names: Vec<&str> = all.map(|kind| kind.info().name).collect();
             return Err(Failure::Usage(format!(
-                "none of {} has a form as printed that differs; these have: {}",
+                "--as-published: the published variant of {} does not differ; these have one that \
+                 does: {}",
                 args.protocol,
                 names.join(", ")
             )));
@@ -400,8 +401,8 @@ fn indexes_of(list: &str, on: &str) -> Result<Vec<Subject>, Failure> {
     let subjects: Vec<Subject> = kinds.into_iter().flat_map(each).collect();
     match subjects.iter().find(|subject| !subject.is_possible()) {
         Some(subject) => Err(Failure::Usage(format!(
-            "{subject}: an index needs the transactions of what it is on: name another --on, or \
-             force:plain for a control that must fail"
+            "{subject}: an index needs a protocol or database with transactions below it: use \
+             another --on, or force:plain for a control that must fail"
         ))),
         None => Ok(subjects),
     }
@@ -477,7 +478,7 @@ fn one(campaign: &Campaign, json: bool) -> bool {
     ));
     if matches!(campaign.cuts, Cuts::Landings(_)) {
         say(&format!(
-            "  {} runs, {} operations at which the power failed, all landings of {} of them",
+            "  {} runs, {} operations with a power cut, all outcomes tested at {} of them",
             findings.runs, work.points, work.points_whole
         ));
     }
@@ -487,11 +488,12 @@ fn one(campaign: &Campaign, json: bool) -> bool {
             let count = findings.without_mistake;
             let of = findings.violations.len();
             say(&format!(
-                "  {count} of the first {of} fail without the sabotage as well: these are no work of it"
+                "{count} of the first {of} fail without the sabotage as well, so it is not their \
+                 cause"
             ));
         }
         say(&format!("  smallest found: {smallest}"));
-        say("  its story, see `flagstone replay` for the reads as well:\n");
+        say("  its events, without reads (`flagstone replay` shows reads too):\n");
         let (story, _) = tell(&smallest, Detail::default());
         for line in text(&story).lines() {
             say(&format!("    {line}"));

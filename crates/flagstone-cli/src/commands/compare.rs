@@ -48,7 +48,7 @@ const FILL: f64 = 0.7;
 /// Without arguments: the included trace, recorded from PostgreSQL, on all protocols. With --stack:
 /// on databases above the protocols.
 #[derive(clap::Args, Clone)]
-#[command(after_help = "--help says what each column means", after_long_help = definitions())]
+#[command(after_help = "--help explains the columns", after_long_help = definitions())]
 pub(crate) struct Args {
     /// Trace to replay [default: the included one, data/tpcc-postgres.parquet].
     trace: Option<PathBuf>,
@@ -167,7 +167,7 @@ impl Args {
 fn speedup(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(factor) if factor > 0.0 && f64::is_finite(factor) => Ok(factor),
-        _ => Err("it must be a number above 0".into()),
+        _ => Err("must be a number above 0".into()),
     }
 }
 
@@ -177,7 +177,9 @@ fn definitions() -> String {
     lines.extend(table::definitions(replayed::COLUMNS));
     lines.push("\nColumns for databases, --stack:".into());
     lines.extend(table::definitions(stacks::COLUMNS));
-    lines.push("\nTimes are virtual. What fits is shown; --wide shows all.".into());
+    lines.push(
+        "\nTimes are virtual. Columns that do not fit are left out; --wide shows all.".into(),
+    );
     lines.join("\n")
 }
 
@@ -408,7 +410,7 @@ impl<'a> Comparison<'a> {
         let only_read = |transaction: &&_| script.changes(transaction).is_empty();
         let only_read = match script.transactions().iter().filter(only_read).count() {
             0 => String::new(),
-            count => format!(" ({count} of all only read)"),
+            count => format!(" ({count} of them read-only)"),
         };
         let mut lines = vec![
             format!(
@@ -423,7 +425,7 @@ impl<'a> Comparison<'a> {
         ];
         if record.pages_filled_for_reads > 0 {
             lines.push(format!(
-                "{} pages that are read before they are written were filled as well",
+                "{} pages that the trace reads before it writes them were filled beforehand",
                 record.pages_filled_for_reads
             ));
         }
@@ -562,7 +564,7 @@ fn input_of(
 fn arrivals(clients: Option<u32>, run: &impl Measured) -> String {
     match (clients, run.arrivals()) {
         (Some(clients), _) => format!("{clients} clients"),
-        (None, Some(rate)) => format!("{rate:.1} arriving in a second"),
+        (None, Some(rate)) => format!("{rate:.1} arrivals per second"),
         (None, None) => "all arriving at once".into(),
     }
 }

@@ -93,7 +93,7 @@ fn fill(args: &Fill) -> Result<(), Failure> {
     };
     if args.as_published && !setup.kind.info().as_published {
         return Err(Failure::Usage(format!(
-            "{} has no form as printed that differs: leave --as-published out",
+            "the published variant of {} does not differ: leave --as-published out",
             setup.kind
         )));
     }

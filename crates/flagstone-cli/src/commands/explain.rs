@@ -56,7 +56,7 @@ pub(super) fn page(path: &Path) -> Result<Output, Failure> {
 pub(super) fn write(story: &Story, output: &Output) -> Result<(), Failure> {
     output.write(explain::page(story).as_bytes())?;
     note(&format!(
-        "{}: open it in a browser",
+        "wrote {}: open it in a browser",
         output.path().display()
     ));
     Ok(())

@@ -130,7 +130,7 @@ fn bench_of(args: &BenchArgs) -> Result<Bench, Failure> {
     let set = Given::parse(&args.set)?;
     if set.has("memory") && args.memory.is_some() {
         return Err(Failure::Usage(
-            "--memory and --set memory say the same: give one of them".into(),
+            "--memory and --set memory are the same setting: give one of them".into(),
         ));
     }
     let protocol = match args.store == "sim" {
@@ -179,7 +179,7 @@ fn check_settings(set: &Given, index: IndexKind, protocol: Option<Kind>) -> Resu
     {
         let protocol = protocol.expect("it has settings");
         return Err(Failure::Usage(format!(
-            "--set {name}: {index} and {protocol} both have this setting: say {index}.{name} or \
+            "--set {name}: {index} and {protocol} both have this setting: write {index}.{name} or \
              {protocol}.{name}"
         )));
     }
@@ -203,7 +203,7 @@ fn check_use(args: &BenchArgs, workload: &KeyWorkload, info: &IndexInfo) -> Resu
             args.page_bytes.is_some(),
             "--page-bytes",
             !sim,
-            "--store mem and file; a simulated device has its own",
+            "--store mem and --store file; a simulated device has its own page size",
         ),
         (
             args.in_flight.is_some(),
@@ -234,7 +234,7 @@ fn check_use(args: &BenchArgs, workload: &KeyWorkload, info: &IndexInfo) -> Resu
             args.operations.is_some(),
             "--operations",
             !is(&["A", "G"]),
-            "other workloads than A and G, which have an insertion a record",
+            "workloads other than A and G, which insert each record once",
         ),
         (
             args.scattered,
@@ -245,7 +245,7 @@ fn check_use(args: &BenchArgs, workload: &KeyWorkload, info: &IndexInfo) -> Resu
     ] {
         if given && !used {
             return Err(Failure::Usage(format!(
-                "{option} is for {of}, and would change nothing here: leave it out"
+                "{option} applies only to {of}: leave it out"
             )));
         }
     }
@@ -395,7 +395,7 @@ fn table(record: &IndexRecord) {
     }
     say(&table.to_string());
     say(
-        "\ncoarse: pages of those written that went out several side by side; times but cpu are virtual, in a \
-         file those of its requests",
+        "\ncoarse: pages written in coarse writes (several pages side by side); times except cpu \
+         are virtual, or for a file those of its requests",
     );
 }

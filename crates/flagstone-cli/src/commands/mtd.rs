@@ -192,8 +192,8 @@ impl On {
             (Err(error), None) => {
                 let failure = Failure::Failed(format!("{}: {error}", self.of.device.display()));
                 return Err(failure.tip(
-                    "a device is opened as it was first written: by the same \
-                    protocol and settings; `flagstone mtd create` begins anew",
+                    "open the device with the protocol and settings that it was written with; \
+                     `flagstone mtd create` erases it",
                 ));
             }
         };
@@ -210,7 +210,7 @@ impl History {
     fn witness(&self, device: &Device, roll_back_every: u64) -> Result<Witness, Failure> {
         if self.span >= device.pages() {
             return Err(Failure::Usage(format!(
-                "--span {}: the device has {} pages, so it is {} at most",
+                "--span {}: the device has {} pages; use at most {}",
                 self.span,
                 device.pages(),
                 device.pages() - 1
@@ -248,8 +248,8 @@ fn info(of: &Of) -> Result<ExitCode, Failure> {
     let known = |number: Option<u32>| number.map_or("unknown".into(), |number| number.to_string());
     say(&format!(
         "{}: {} blocks of {} pages of {} bytes, {}\n\
-         of a page: {} bytes of data; {} out-of-band, {} of them free\n\
-         ECC: corrects {} bits of {} bytes\n\
+         page: {} bytes of data; {} out-of-band, {} of them free\n\
+         ECC: corrects {} bits per {} bytes\n\
          bad blocks: {}",
         of.device.display(),
         info.blocks,
@@ -277,8 +277,9 @@ fn create(args: &Create) -> Result<ExitCode, Failure> {
         let blank = mtd.is_blank(&mut |pages| bar.inc(pages));
         bar.finish_and_clear();
         if !blank? {
-            let failure = Failure::Usage(format!("{}: it is not blank", of.device.display()));
-            return Err(failure.tip("--force erases it; all that is on it is lost"));
+            let failure =
+                Failure::Usage(format!("{}: the device is not blank", of.device.display()));
+            return Err(failure.tip("use --force to erase it; all its data is lost"));
         }
     }
     let bar = progress_bar(mtd.geometry().blocks().into(), "erasing");
@@ -290,7 +291,7 @@ fn create(args: &Create) -> Result<ExitCode, Failure> {
     say(&match of.json {
         true => json!({"blocks": blocks, "bad": bad, "marked": marked}).to_string(),
         false => format!(
-            "{}: {} of {blocks} blocks are blank; {bad} are bad, {} of them marked just now",
+            "{}: erased {} of {blocks} blocks; {bad} are bad, {} of them marked now",
             of.device.display(),
             blocks - bad as u32,
             marked.len()
@@ -335,15 +336,15 @@ fn check(on: &On) -> Result<ExitCode, Failure> {
             note(&format!("page {at} cannot be read"));
         }
         if let Err(why) = &books {
-            note(&format!("wrong: {why}"));
+            note(&format!("inconsistent metadata: {why}"));
         }
         say(&format!(
-            "{}: {held} pages, {} of them unreadable; recovered by {} reads; the ECC corrected {} \
-             bits and could not correct {} pages",
+            "{}: {held} pages, {} of them unreadable; recovered with {} reads; the ECC corrected \
+             {} bits and could not correct {} pages",
             if is_well {
-                "all is well"
+                "the device is intact"
             } else {
-                "something is wrong"
+                "the device is damaged"
             },
             lost.len(),
             opened.recovery.reads,
@@ -382,18 +383,18 @@ fn wear(args: &Wear) -> Result<ExitCode, Failure> {
     }
     let used = args.rated.map(|rated| {
         let share = wear.used(rated) * 100.0;
-        format!(": {share:.1} % of {rated} a block")
+        format!(": {share:.1} % of {rated} per block")
     });
     let lasts = left
         .zip(args.days)
         .map(|(left, days)| match left.is_finite() {
-            true => format!("\nit lasts {left:.0} days more, at the rate of the last {days}"),
+            true => format!("\n{left:.0} more days, at the rate of the last {days} days"),
             false => "\nnothing was erased yet".into(),
         });
     say(&format!(
-        "{} blocks in service, {} out of service; {} more may fail with what it holds\n\
-         {} erases{}; a block {least} to {most}, half of them at most {median}{}\n\
-         the end of the device is {}",
+        "{} blocks in service, {} out of service; {} more may fail with the current data\n\
+         {} erases{}; per block {least} to {most}, median {median}{}\n\
+         the end of life of the device is {}",
         wear.blocks,
         wear.out_of_service,
         wear.may_fail,
@@ -402,8 +403,8 @@ fn wear(args: &Wear) -> Result<ExitCode, Failure> {
         lasts.unwrap_or_default(),
         match end {
             EndOfLife::Far => "far",
-            EndOfLife::Near => "near: copy what it holds to another one",
-            EndOfLife::Here => "here: it may take no more writes; what it holds can be read",
+            EndOfLife::Near => "near: copy its data to another device",
+            EndOfLife::Here => "reached: writes may fail; its data can still be read",
         }
     ));
     Ok(ExitCode::from(u8::from(end != EndOfLife::Far)))
@@ -482,11 +483,11 @@ fn verify(args: &Verify) -> Result<ExitCode, Failure> {
         })
         .to_string(),
         (Ok(commits), false) => format!(
-            "all is well: {commits} commits, {} were acknowledged; recovered by {} reads, of which \
-             {} were uncorrectable",
+            "the device is intact: {commits} commits, {} were acknowledged; recovered with {} \
+             reads, of which {} were uncorrectable",
             args.acknowledged, opened.recovery.reads, opened.recovery.uncorrectable
         ),
-        (Err(why), false) => format!("wrong: {why}"),
+        (Err(why), false) => format!("verification failed: {why}"),
     });
     Ok(ExitCode::from(u8::from(verdict.is_err())))
 }

@@ -96,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let [paper] = &papers[..] else {
         return Err(Failure::Usage(format!(
-            "settings are left open by one paper at a time, and {} are named: {}",
+            "analyse one paper at a time; {} are selected: {}",
             papers.len(),
             papers.join(", ")
         )));
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             .map(|open| open.paper)
             .collect();
         Failure::Usage(format!(
-            "nobody has written down what {paper} leaves open; there are files for: {}",
+            "there is no list of the settings that {paper} leaves open; there are lists for: {}",
             known.join(", ")
         ))
     })?;
@@ -156,9 +156,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let own = |points: Vec<&Point>| -> Vec<Point> { points.into_iter().cloned().collect() };
     try_all(&own(first), &mut tried);
     if let Some(Err(why)) = tried.first().map(|tried| &tried.claims) {
-        return Err(Failure::Failed(format!(
-            "the default settings cannot be run: {why}"
-        )));
+        return Err(Failure::Failed(format!("the default settings fail: {why}")));
     }
     for round in 0..args.climb {
         let points = climb(&tried, round);
@@ -175,7 +173,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .is_none_or(|tried| tried.point.kind != PointKind::Default)
     {
         return Err(Failure::Failed(format!(
-            "{} has no results of the default settings: run this without --kept first",
+            "{} has no results of the default settings: run the command without --kept first",
             args.out.display()
         )));
     }
@@ -235,7 +233,7 @@ fn list_unanswered(catalogue: &Catalogue, names: &[String]) -> Result<ExitCode, 
     let left = unanswered(&Analysis::shipped(), selection.claims());
     let all = selection.claims().len();
     say(&format!(
-        "{} of {all} claims are in no analysis",
+        "{} of {all} claims have not been analysed",
         left.len()
     ));
     for paper in selection.papers() {
@@ -257,13 +255,13 @@ fn list_unanswered(catalogue: &Catalogue, names: &[String]) -> Result<ExitCode, 
     }
     let half = partly(&Analysis::shipped(), selection.claims());
     if !half.is_empty() {
-        say("\nhold at no point tried, with points left:");
+        say("\nhold at no tried point, with points left to try:");
     }
     for (id, (tried, all)) in &half {
         say(&format!("    {id}: {tried} of {all} points"));
     }
     if !left.is_empty() || !half.is_empty() {
-        say("\n`flagstone sensitivity CLAIM… --failing --record` finds and prints an answer.");
+        say("\nRun `flagstone sensitivity CLAIM… --failing --record` to analyse a claim.");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -302,7 +300,7 @@ fn kind(kind: PointKind) -> String {
 fn report(design: &Design, tried: &[Tried]) {
     let failed = tried.iter().filter(|tried| tried.claims.is_err()).count();
     say(&format!(
-        "{} points tried over {} settings, {failed} of which cannot be run",
+        "{} points of {} settings tried, {failed} of which failed to run",
         tried.len(),
         design.settings.len()
     ));
@@ -329,11 +327,12 @@ fn report(design: &Design, tried: &[Tried]) {
     say("\nClaims that do not hold with the default settings:\n");
     for needed in needed(tried) {
         let found = match needed.holds_at.first() {
-            None => format!("no setting of {} tried", needed.tried),
+            None => format!("at none of {} tried points", needed.tried),
             Some(&at) => {
                 let count = |verdict| tried[at].count(verdict);
                 format!(
-                    "holds at {} of {} tried; at {}, where {} hold, {} in direction and {} differ",
+                    "holds at {} of {} tried points; for example at {}, where {} claims hold, {} \
+                     hold in direction and {} differ",
                     needed.holds_at.len(),
                     needed.tried,
                     tried[at].point.name(),

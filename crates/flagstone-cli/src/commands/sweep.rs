@@ -62,7 +62,7 @@ impl FromStr for Over {
                 x: x.into(),
                 y: y.into(),
             }),
-            _ => Err("it must be two axes, as in clients,abort_ratio".into()),
+            _ => Err("must be two axes, such as clients,abort_ratio".into()),
         }
     }
 }
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let is_known = |hash: &&String| sweep.tasks.iter().any(|task| task.hash == **hash);
         if let Some(hash) = args.only.iter().find(|hash| !is_known(hash)) {
             let file = args.file.display();
-            let why = format!("there is no task `{hash}` in {file}; --list names them all");
+            let why = format!("there is no task `{hash}` in {file}; --list lists all tasks");
             return Err(Failure::Usage(why));
         }
         sweep.tasks.retain(|task| args.only.contains(&task.hash));
@@ -148,7 +148,7 @@ fn map_of(args: &Args, sweep: &Sweep) -> Result<Option<MapSpec>, Failure> {
     let spec = match (&args.map, &sweep.map) {
         (None, None) if args.html.is_some() => {
             return Err(Failure::Usage(
-                "--html draws a map: name its axes with --map X,Y".into(),
+                "--html draws a map: give its axes with --map X,Y".into(),
             ));
         }
         (None, of_file) => of_file.clone(),
@@ -244,8 +244,8 @@ fn legend(sweep: &Sweep, spec: &MapSpec, map: &Map) -> String {
     let cell = match places {
         0 | 1 => "The first of each cell, and how many tie with it".to_string(),
         places => format!(
-            "The first at most places of each cell, and how many tie with it (up to {places} places \
-             a cell)"
+            "The protocol that is first at most places of each cell, and how many tie with it (up \
+             to {places} places per cell)"
         ),
     };
     let ties = match sweep.axes.iter().any(|axis| axis.key == "seed") {
@@ -253,8 +253,8 @@ fn legend(sweep: &Sweep, spec: &MapSpec, map: &Map) -> String {
         false => format!("within {:.0} % of the first", spec.margin * 100.0),
     };
     format!(
-        "{cell}. A tie: {ties}. What keeps no transaction together, commits nothing or does not \
-         keep up is never first."
+        "{cell}. A tie: {ties}. A protocol without atomic transactions, without commits, or that \
+         does not keep up is never first."
     )
 }
 

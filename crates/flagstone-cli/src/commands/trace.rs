@@ -262,11 +262,11 @@ fn import(from: Import) -> Result<(), Failure> {
             let name = words.first().map_or("", String::as_str);
             let preset = PRESETS.iter().any(|preset| preset.name == name);
             Err(Failure::Usage(match preset {
-                true => format!("`{name}` is a preset: trace import csv --preset {name} …"),
+                true => format!("`{name}` is a preset: use `trace import csv --preset {name} …`"),
                 false => format!(
-                    "no format `{name}`: waldump, blkparse, fio, or a table of requests, whose columns \
-                     you describe (trace import csv --columns time:us,op,offset:sectors,bytes,volume) \
-                     or name (--preset {})",
+                    "there is no trace format `{name}`: use waldump, blkparse, fio, or csv with \
+                     --columns (trace import csv --columns time:us,op,offset:sectors,bytes,volume) \
+                     or with --preset {}",
                     PRESETS.map(|preset| preset.name).join(", ")
                 ),
             }))

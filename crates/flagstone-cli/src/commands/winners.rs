@@ -112,7 +112,7 @@ pub(crate) fn verdict(names: &[String], points: &[&[String]]) -> String {
     });
     let each: Vec<String> = each.collect();
     match each.is_empty() {
-        true => "No protocol is first anywhere.".into(),
+        true => "No protocol is first at any point.".into(),
         false => format!(
             "First or tied, of {} points: {}.",
             points.len(),

@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (left_out, failed) = runs::watched("comparing", || grid.measure(&points))?;
     left_out.iter().for_each(|why| note(why));
     if grid.points.iter().all(|point| point.rows.is_empty()) {
-        return Err(Failure::Usage("no protocol supports what was asked".into()));
+        return Err(Failure::Usage("no protocol supports these options".into()));
     }
     if let Some(path) = &args.html {
         Output::new(path, &[] as &[&Path])?.write(page::page(&grid).as_bytes())?;
@@ -313,12 +313,12 @@ impl Grid<'_> {
         };
         match self.axes.len() {
             1 => format!(
-                "*: the first; ~: tied with it ({by}); !: saturated, more arrives than ends. plain \
-                 keeps no transaction together and is never first."
+                "*: the first; ~: tied with it ({by}); !: saturated, more transactions arrive than \
+                 complete. plain has no atomic transactions and is never first."
             ),
             _ => format!(
-                "The first of each point, and how many tie with it ({by}). plain keeps no \
-                 transaction together and is never first."
+                "The first of each point, and how many tie with it ({by}). plain has no atomic \
+                 transactions and is never first."
             ),
         }
     }

@@ -126,7 +126,7 @@ pub(super) fn report<K: Display, R: Measured, E: Refusal>(
     refused.dedup();
     refused.iter().for_each(|why| note(why));
     if none {
-        return Err(Failure::Usage(format!("no {what} supports what was asked")));
+        return Err(Failure::Usage(format!("no {what} supports these options")));
     }
     Ok(match failed.0.is_empty() {
         false => ExitCode::from(NOT_DONE),

@@ -145,8 +145,8 @@ pub(super) fn bench(args: &Bench) -> Result<ExitCode, Failure> {
     }
     say(&shown.trim_fmt());
     note(
-        "floor: the same bytes as one write and a sync, in turns with the store. Times are of this \
-         machine; ratios carry over",
+        "floor: the same bytes as one write and one sync, measured alternately with the store. \
+         Times depend on this machine; ratios hardly do",
     );
     Ok(ExitCode::SUCCESS)
 }
@@ -228,9 +228,9 @@ fn count(args: &Bench) -> Result<ExitCode, Failure> {
     if !args.json {
         say(&shown.trim_fmt());
         note(
-            "size: bytes of the store for each that it holds. written: pages of the medium for each \
-             page that was given. blocks: collected. The others: pages written by a commit. All of \
-             it is counted, and none of it timed",
+            "size: bytes of the store per byte of data. written: pages written to the medium per \
+             page of the user. blocks: blocks collected. Other columns: pages written per commit. \
+             All figures are counts, none is a time",
         );
     }
     Ok(ExitCode::SUCCESS)

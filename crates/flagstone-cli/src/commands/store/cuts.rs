@@ -100,9 +100,8 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
     }
     if args.keep.is_some() {
         return Err(Failure::Usage(
-            "--keep writes the medium of a store that was damaged: it needs the id of a run with \
-             rot"
-            .into(),
+            "--keep writes the medium of a damaged store: give the id of a run of `break --rot`"
+                .into(),
         ));
     }
     if let Some(AnyRun::Cuts(id)) = &args.run {
@@ -130,7 +129,8 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
         _ => {
             if let Some(odd) = protocols.iter().find(|protocol| protocol.info().reprograms) {
                 return Err(Failure::Usage(format!(
-                    "{odd} sets flags by reprogramming pages, which a store cannot: name another"
+                    "{odd} reprograms pages to set flags, which a store does not support: use \
+                     another protocol"
                 )));
             }
         }
@@ -150,7 +150,7 @@ pub(super) fn break_stores(args: &Break) -> Result<ExitCode, Failure> {
             _ => ("tables", "add --tables"),
         };
         return Err(Failure::Usage(format!(
-            "`--lie {}` is a control of {name}: {then}",
+            "`--lie {}` works only with {name}: {then}",
             lie.name()
         )));
     }
@@ -200,7 +200,7 @@ impl FromStr for AnyRun {
 fn break_by_rot(args: &Break, protocols: Vec<Kind>) -> Result<ExitCode, Failure> {
     if !RotRunId::has(args.lie) {
         return Err(Failure::Usage(format!(
-            "`--lie {}` is no control of runs with rot: use `horizon`, `sums` or `checksums`",
+            "`--lie {}` does not work with --rot: use `horizon`, `sums` or `checksums`",
             args.lie.name()
         )));
     }
@@ -250,8 +250,8 @@ fn break_heads(args: &Break, protocols: &[Kind]) -> Result<ExitCode, Failure> {
             })
             .to_string(),
             false => format!(
-                "{:10} {:>9} damaged heads  {:>6} violations  {} opened, {} refused, {} repaired, \
-                 {} with losses that the repair names",
+                "{:10} {:>9} damaged superblocks  {:>6} violations  {} opened, {} refused, {} \
+                 repaired, {} with losses that the repair reports",
                 protocol.to_string(),
                 tally.damaged,
                 tally.violations,
@@ -272,12 +272,12 @@ fn break_heads(args: &Break, protocols: &[Kind]) -> Result<ExitCode, Failure> {
 fn no_chip_for(subject: StoreSubject, lie: Lie, on_chip: bool) -> Result<(), Failure> {
     if on_chip && subject == StoreSubject::Tables {
         return Err(Failure::Usage(
-            "runs over tables have no chip beside their medium: leave out --on-chip".into(),
+            "--on-chip does not work with --tables: leave one of them out".into(),
         ));
     }
     if lie == Lie::Landings && !on_chip {
         return Err(Failure::Usage(
-            "`landings` is a control of runs with a chip beside their medium: add --on-chip".into(),
+            "`--lie landings` works only with --on-chip: add --on-chip".into(),
         ));
     }
     Ok(())
@@ -407,7 +407,7 @@ pub(super) fn kill_workers(args: &Kill) -> Result<ExitCode, Failure> {
     }
     if args.store.exists() {
         return Err(Failure::Usage(format!(
-            "{} is there already: name a store to make",
+            "{} exists already: give the path of a new store",
             args.store.display()
         )));
     }
