@@ -23,11 +23,12 @@ pub struct Rekey {
 
 #[cfg(feature = "encryption")]
 pub(super) fn rekey(args: &Rekey, _: ProgramName) -> Result<ExitCode, Failure> {
-    let old = match args.key.read("passphrase of now")? {
+    let old = match args.key.read("current passphrase")? {
         Some(key) => key,
         None => {
             return Err(Failure::Usage(
-                "which key does it have now? Use --key-file, --key-env or --passphrase".into(),
+                "the current key is missing: give it with --key-file, --key-env or --passphrase"
+                    .into(),
             ));
         }
     };
@@ -35,7 +36,7 @@ pub(super) fn rekey(args: &Rekey, _: ProgramName) -> Result<ExitCode, Failure> {
     let new = new.choose("new passphrase")?;
     flagstone_store::rekey(&args.store, &old, &new)?;
     flagstone_terminal::say(&format!(
-        "{}: the new key opens it; copies that were made before still have the old one",
+        "{}: the key was changed; earlier copies of the store still have the old key",
         args.store.display()
     ));
     Ok(ExitCode::SUCCESS)

@@ -122,7 +122,7 @@ fn bytes(text: &str) -> Result<Vec<u8>, Failure> {
                 rest = rest.get(2..).unwrap_or_default();
                 byte.ok_or_else(|| wrong("`\\x` without two hexadecimal digits"))?
             }
-            _ => return Err(wrong("a backslash before something else")),
+            _ => return Err(wrong("an unknown escape")),
         });
     }
     Ok(bytes)
@@ -192,7 +192,8 @@ pub(super) fn put(args: &Put, program: ProgramName) -> Result<ExitCode, Failure>
     };
     if args.key_of_store.is_some() && !args.store.exists() {
         return Err(Failure::Usage(format!(
-            "{}: there is no store to which the key belongs; `{} create --encrypt` makes one",
+            "{}: there is no store, and a key was given; create an encrypted store with `{} create \
+             --encrypt`",
             args.store.display(),
             program.typed
         )));

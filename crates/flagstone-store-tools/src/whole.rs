@@ -97,7 +97,8 @@ pub struct Repair {
 
 /// Parses a size such as 4096, 64K, 8M, 2G or 1T into bytes.
 fn size(text: &str) -> Result<u64, String> {
-    let why = || "it must be a number of bytes, or one with K, M, G or T, such as 64M".to_string();
+    let why =
+        || "must be a number of bytes, or a number with K, M, G or T, such as 64M".to_string();
     let units = [
         ("", 1),
         ("K", 1 << 10),
@@ -116,7 +117,7 @@ pub(super) fn create(args: &Create, program: ProgramName) -> Result<ExitCode, Fa
     if is_file || was_there && open(&args.store, &args.key, program).is_ok() {
         let what = if is_file { "a file" } else { "a store" };
         return Err(Failure::Usage(format!(
-            "{}: there is {what} already, which stays as it is; name another",
+            "{}: {what} exists already and was not changed; give another path",
             args.store.display()
         )));
     }
@@ -126,7 +127,7 @@ pub(super) fn create(args: &Create, program: ProgramName) -> Result<ExitCode, Fa
     options.force = args.force;
     if args.key.is_some() && !args.encrypt {
         return Err(Failure::Usage(
-            "a key is of no use to a store that is not encrypted: add --encrypt".into(),
+            "a key needs --encrypt: add --encrypt, or leave the key out".into(),
         ));
     }
     if args.encrypt {
@@ -170,7 +171,8 @@ pub(super) fn compact(args: &Compact, program: ProgramName) -> Result<ExitCode, 
             json!({"bytes_before": now, "bytes": then}).to_string()
         } else {
             format!(
-                "it has {} and would have {}, which must be free beside it",
+                "the store has {}, and would have {} after a compaction, which needs that much \
+                 free space",
                 mebibytes(now),
                 mebibytes(then)
             )
@@ -183,7 +185,7 @@ pub(super) fn compact(args: &Compact, program: ProgramName) -> Result<ExitCode, 
     })?;
     tell_copied(&copied, args.json, "compacted");
     if let (_, Some(true)) = Holds::of_store(&mut open(&args.store, &args.key, program)?)? {
-        note(&format!("it holds an SQLite database. {APART}"));
+        note(&format!("the store holds an SQLite database. {APART}"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -197,7 +199,7 @@ pub(super) fn discard(args: &Of, program: ProgramName) -> Result<ExitCode, Failu
     let line = if args.json {
         json!({"bytes": has, "bytes_given_back": given}).to_string()
     } else if given == 0 {
-        "nothing was given back: no block that was written to is free, or the file system makes no \
+        "nothing was given back: no written block is free, or the file system does not support \
          holes"
             .into()
     } else {
@@ -274,7 +276,7 @@ pub(super) fn repair(args: &Repair, program: ProgramName) -> Result<ExitCode, Fa
             format!("salvaged: {} pages; nothing is lost", report.pages)
         } else {
             format!(
-                "salvaged: {} pages; {} pages are lost, and what else is listed above",
+                "salvaged: {} pages; {} pages are lost, and the other losses listed above",
                 report.pages,
                 report.lost.len()
             )

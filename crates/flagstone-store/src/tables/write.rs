@@ -170,7 +170,7 @@ impl WriteTx {
         self.may_go_on()?;
         if name.is_empty() || name.len() > NAME_MAX {
             return Err(StoreError::NoTable(format!(
-                "`{name}` is no name for a table: use 1 to {NAME_MAX} bytes"
+                "`{name}` is not a valid table name: use 1 to {NAME_MAX} bytes"
             )));
         }
         let record = match (self.record(name)?, kind) {

@@ -105,7 +105,7 @@ pub fn compact(
     let meta = metadata(path)?;
     let refuse = |why: &str| Err(StoreError::Options(format!("{}: {why}", named.display())));
     if !meta.is_file() {
-        return refuse("a block device keeps its size: there is no room to give back");
+        return refuse("a block device has a fixed size, so compaction cannot free space");
     }
     if meta.nlink() > 1 {
         return refuse("the file has another name (a hard link), which would keep the old store");
@@ -207,8 +207,8 @@ fn copy(
     let lost = fill(&mut source, &draft, life, &mut step)?;
     if let Some(at) = lost.first() {
         return Err(StoreError::Damaged(format!(
-            "page {at} cannot be read: `flagstone store check` lists all that cannot, and \
-             `flagstone store repair` salvages the others"
+            "page {at} cannot be read: `flagstone store check` lists all damaged pages, and \
+             `flagstone store repair` salvages the other pages"
         )));
     }
     let bytes = compare(&mut source, &draft, &mut step)?;
