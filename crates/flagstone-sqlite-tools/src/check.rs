@@ -32,9 +32,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 note(what);
             }
             say(match is_well {
-                true => "the database is well: SQLite has checked it (integrity_check)",
+                true => "the database is intact: SQLite has checked it (integrity_check)",
                 false => {
-                    "the database is damaged; `sqlite3`'s `.recover` salvages rows of an export"
+                    "the database is damaged: export it, and salvage its rows with `.recover` of \
+                     `sqlite3`"
                 }
             });
         }

@@ -17,7 +17,9 @@ pub(crate) fn memory() -> Result<u64, Failure> {
         words.trim().strip_suffix(" kB")?.parse::<u64>().ok()
     });
     let found = found.map(|kib| kib * 1024);
-    found.ok_or_else(|| Failure::Usage("the kernel does not say how much memory it gave".into()))
+    found.ok_or_else(|| {
+        Failure::Usage("the kernel does not report the memory of the process".into())
+    })
 }
 
 /// The number of descriptors that this process has open.

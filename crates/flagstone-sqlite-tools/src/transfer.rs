@@ -141,7 +141,7 @@ fn finish(draft: NamedTempFile, source: &Path, target: &Path) -> Result<(), Fail
 fn refuse_existing(path: &Path) -> Result<(), Failure> {
     match path.exists() {
         true => Err(Failure::Usage(format!(
-            "{} is there already: name a file that is not",
+            "{} exists already: give the path of a new file",
             path.display()
         ))),
         false => Ok(()),
@@ -165,7 +165,7 @@ fn reserve_bytes(db: &Connection) -> Result<(), Failure> {
     match code {
         rusqlite::ffi::SQLITE_OK => Ok(()),
         code => Err(Failure::Failed(format!(
-            "SQLite leaves no bytes free in pages: error {code}"
+            "SQLite cannot reserve bytes in its pages: error {code}"
         ))),
     }
 }
@@ -193,6 +193,8 @@ fn copy(source: &Connection, target: &str, path: &Path) -> Result<(), Failure> {
 
 /// Reports that a database and its copy have the same rows.
 fn verdict(rows: u64) -> ExitCode {
-    say(&format!("copied, and compared value by value: {rows} rows"));
+    say(&format!(
+        "copied {rows} rows and compared them value by value"
+    ));
     ExitCode::SUCCESS
 }

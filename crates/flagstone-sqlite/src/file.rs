@@ -108,7 +108,7 @@ pub(crate) fn must_be_atomic(protocol: &Info) -> Result<(), Trouble> {
         false => Err(Trouble::new(
             TroubleKind::CannotOpen,
             format!(
-                "{} may leave half a transaction: use another protocol",
+                "{} does not keep transactions atomic: use another protocol",
                 protocol.name
             ),
         )),
@@ -132,7 +132,7 @@ impl StoreFile {
                 let advice = holds.advice();
                 return Err(Trouble::new(
                     TroubleKind::NotAStore,
-                    format!("{advice}, and a database in a store of its own"),
+                    format!("{advice}, and keep the database in another store"),
                 ));
             }
         }
@@ -145,7 +145,7 @@ impl StoreFile {
             let Some(chunk) = cut.chunk_of(highest).filter(|_| is_some) else {
                 return Err(Trouble::new(
                     TroubleKind::NotAStore,
-                    "the store holds something else than a database",
+                    "the store does not hold a database",
                 ));
             };
             let last = if is_whole { CHUNK as u64 } else { bytes };

@@ -35,8 +35,8 @@ pub(crate) fn answer(
             // SQLite gives the same answer where WAL is impossible. Many programs request WAL
             // everywhere, and would stop at an error.
             Some("wal") if refuses_wal => Answer::Refuse(
-                "a Flagstone store needs no write-ahead log: each transaction is one write and \
-                 one sync already, and durable. Leave journal_mode as it is"
+                "a Flagstone store needs no write-ahead log: each transaction is already durable \
+                 with one write and one sync. Leave journal_mode unchanged"
                     .into(),
             ),
             // A journal on disk would never be read, and without one ROLLBACK would be undefined.
@@ -44,12 +44,20 @@ pub(crate) fn answer(
         },
         "flagstone_backup" => match value {
             Some(to) => Answer::Backup(to.into()),
-            None => Answer::Refuse("name a new file: PRAGMA flagstone_backup='copy.flag'".into()),
+            None => Answer::Refuse(
+                "give the path of a new file: PRAGMA \
+                                    flagstone_backup='copy.flag'"
+                    .into(),
+            ),
         },
         "flagstone_check" => Answer::Check,
         "flagstone_idle" => match value.map(str::parse) {
             Some(Ok(pages)) => Answer::Idle(pages),
-            _ => Answer::Refuse("say how many pages may move: PRAGMA flagstone_idle=256".into()),
+            _ => Answer::Refuse(
+                "give the maximum number of pages to move: PRAGMA \
+                                 flagstone_idle=256"
+                    .into(),
+            ),
         },
         "flagstone_error" => Answer::Text(last_error.into()),
         _ => Answer::Pass,

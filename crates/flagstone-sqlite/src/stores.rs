@@ -181,8 +181,8 @@ impl Handle {
         if inner.bytes.is_some() && inner.how.key != self.how.key {
             return Err(Trouble::new(
                 TroubleKind::NotAStore,
-                "another connection of this process has the store open, with a key from elsewhere \
-                 or without one: name the key in the same way",
+                "another connection of this process has the store open with another key source, or \
+                 without a key: give the key in the same way",
             ));
         }
         inner.give_up_if_lost()?;
@@ -193,7 +193,7 @@ impl Handle {
         if !inner.locks.is_idle() {
             return Err(Trouble::new(
                 TroubleKind::Busy,
-                "another connection of this process reads a store that is open for reading only",
+                "another connection of this process has the store open for reading only",
             ));
         }
         let reader = inner.bytes.take().map(|_| inner.how.clone());
@@ -335,13 +335,14 @@ impl Handle {
         if inner.is_short {
             return Err(Trouble::new(
                 TroubleKind::Full,
-                "the file system has no room left: the store is open for reading until there is",
+                "the file system is full: the store is open for reading only until there is free \
+                 space",
             ));
         }
         if inner.view(self.id) != View::Own {
             return Err(Trouble::new(
                 TroubleKind::Io,
-                "a store is written to under a lock only: do not use nolock=1",
+                "writing to a store needs file locks: do not use nolock=1",
             ));
         }
         inner.begin_to_write();
@@ -435,8 +436,8 @@ impl Handle {
         if self.shared.process != std::process::id() {
             return Err(Trouble::new(
                 TroubleKind::CannotOpen,
-                "a database cannot be used by a process that was forked while it was open: \
-                 open it again there",
+                "the database was opened before this process was forked: open it again in this \
+                 process",
             ));
         }
         let begins = self.level == Level::None;

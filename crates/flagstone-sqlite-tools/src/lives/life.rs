@@ -164,7 +164,7 @@ impl Task {
         std::fs::File::open(folder)?.sync_all()?;
         let counters = Counters::of(folder);
         counters.map(|counters| counters.bytes).ok_or_else(|| {
-            Failure::Usage("the kernel does not count what is written to this device".into())
+            Failure::Usage("the kernel does not count the writes to this device".into())
         })
     }
 
@@ -197,7 +197,7 @@ impl Task {
             Life::Series => lived.series(&db)?,
             Life::Service => lived.service(&db)?,
             Life::Daily => db = lived.daily(db)?,
-            Life::Disk => unreachable!("it has no database"),
+            Life::Disk => unreachable!("the store has no database"),
         }
         if self.life.is_compacted() {
             db.execute_batch("VACUUM")?;

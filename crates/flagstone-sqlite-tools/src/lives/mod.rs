@@ -179,7 +179,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     match rows.iter().filter(is_above).count() {
         0 => Ok(ExitCode::SUCCESS),
         above => {
-            eprintln!("{above} of {} are above a bound", rows.len());
+            eprintln!("{above} of {} rows exceed a bound", rows.len());
             Ok(ExitCode::from(1))
         }
     }
@@ -200,7 +200,7 @@ fn apart(args: &Args, task: &Task) -> Result<Value, Failure> {
     let ended = command.stderr(Stdio::inherit()).output()?;
     if !ended.status.success() {
         return Err(Failure::Failed(format!(
-            "the life `{}` kept by {} ended with {}",
+            "the process of the life `{}` with {} ended with {}",
             task.life.name(),
             task.keeping.name(),
             ended.status
@@ -225,10 +225,11 @@ fn print(rows: &[Row], as_json: bool) {
     }
     say(&table.trim_fmt());
     say(
-        "\ngiven, written: MB; most, live: room of the file while it was largest for what it held, \
-         and that, MB; end, live: after VACUUM or a compaction; memory: the most of the process, \
-         MB; fds: descriptors; of log, p99.9, opening: bytes written, a commit, and an opening with \
-         its first query, as ratios to those with SQLite's log; above: the bounds that do not hold",
+        "\ngiven, written: MB; most, live: size of the file and of the data in it, in MB, when \
+         their ratio was largest; end, live: the same after VACUUM or a compaction; memory: peak \
+         of the process, MB; fds: descriptors; of log, p99.9, opening: bytes written, a commit, \
+         and an opening with its first query, relative to SQLite's WAL; above: the bounds that are \
+         exceeded",
     );
 }
 

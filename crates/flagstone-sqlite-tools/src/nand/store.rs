@@ -49,8 +49,8 @@ impl Recorded {
             return Err(Trouble::new(
                 TroubleKind::Io,
                 format!(
-                    "the store was given {given} pages where {} were recorded: only databases in \
-                     the page can be",
+                    "the store was given {given} pages, but {} were recorded: only a database with \
+                     its page ends in the page can be recorded",
                     chunks.len()
                 ),
             ));

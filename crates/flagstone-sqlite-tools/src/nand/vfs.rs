@@ -283,7 +283,7 @@ fn register() -> Result<(), Failure> {
     match code {
         SQLITE_OK => Ok(()),
         code => Err(Failure::Failed(format!(
-            "SQLite does not take the VFS that records: code {code}; use --nand none"
+            "SQLite refused the recording VFS (code {code}): use --nand none"
         ))),
     }
 }

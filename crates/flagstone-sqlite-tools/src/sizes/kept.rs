@@ -177,9 +177,8 @@ impl Kept {
                 let made = Mistaken::making(Mistake::VictimsCrowded);
                 options.mistake = made.ok_or_else(|| {
                     Failure::Usage(
-                        "--control leaves a rule out, which this build cannot: build it together \
-                         with flagstone-cli (`cargo build -p flagstone-sqlite-tools -p \
-                         flagstone-cli`)"
+                        "--control is not available in this build: build it together with \
+                         flagstone-cli (`cargo build -p flagstone-sqlite-tools -p flagstone-cli`)"
                             .into(),
                     )
                 })?;

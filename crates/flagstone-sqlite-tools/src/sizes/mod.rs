@@ -149,7 +149,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     print(&rows, args.json);
     let above = rows.iter().filter(|row| row.is_above()).count();
     if above > 0 {
-        eprintln!("{above} of {} are above {BOUND} of a log", rows.len());
+        eprintln!(
+            "{above} of {} rows are above {BOUND} of the log",
+            rows.len()
+        );
         return Ok(ExitCode::from(1));
     }
     Ok(ExitCode::SUCCESS)
@@ -178,8 +181,8 @@ fn print(rows: &[Row], as_json: bool) {
     say(&table.trim_fmt());
     say(&format!(
         "\nKiB: written by a commit of one row of 100 bytes, or of one page, after all pages were \
-         written twice; log KiB: for rows by the WAL of SQLite with synchronous=FULL and its \
-         checkpoints, for a disk and for pages {LOG} bytes for each byte of the pages that change; \
-         the bound is {BOUND} of it"
+         written twice; log KiB: for rows, the writes of SQLite's WAL with synchronous=FULL and \
+         its checkpoints; for a disk and for pages, {LOG} bytes for each byte of the changed \
+         pages; the bound is {BOUND} of log KiB"
     ));
 }

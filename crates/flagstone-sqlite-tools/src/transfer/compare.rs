@@ -80,8 +80,8 @@ fn same_rows(
 ) -> Result<(), Failure> {
     let differs = |row: u64, how: &str| {
         Err(Failure::Failed(format!(
-            "{what}, row {row}: {how}; keep the original (if somebody wrote to it meanwhile, remove the \
-             copy and begin again)"
+            "{what}, row {row}: {how}; keep the original; if another process wrote to it \
+             meanwhile, remove the copy and try again"
         )))
     };
     let (mut here, mut there) = (source.prepare(sql)?, copy.prepare(sql)?);

@@ -241,8 +241,8 @@ pub(super) unsafe fn look_at_journal(file: *mut File, database: &Database) -> Re
         }
         Err(Trouble::new(
             TroubleKind::Io,
-            "a store is not written to with journal_mode=OFF: ROLLBACK would be undefined. \
-             Use PRAGMA SCHEMA.journal_mode=MEMORY, or attach it again",
+            "cannot write to a store with journal_mode=OFF, because ROLLBACK would be undefined: \
+             use PRAGMA SCHEMA.journal_mode=MEMORY, or attach the database again",
         ))
     }
 }

@@ -253,7 +253,7 @@ unsafe extern "C" fn close(file: *mut File) -> c_int {
 }
 
 unsafe extern "C" fn read(file: *mut File, into: *mut c_void, bytes: c_int, at: i64) -> c_int {
-    // SAFETY: SQLite calls with an open database and room for so many bytes.
+    // SAFETY: SQLite calls with an open database and a buffer of `bytes` bytes.
     let (database, into) = unsafe { (database(file), room(into, bytes)) };
     rim(IOERR_READ, || {
         if at == 0 && database.handle.level() == Level::None && !database.handle.is_open() {
@@ -279,7 +279,7 @@ unsafe extern "C" fn read(file: *mut File, into: *mut c_void, bytes: c_int, at: 
 }
 
 unsafe extern "C" fn write(file: *mut File, from: *const c_void, bytes: c_int, at: i64) -> c_int {
-    // SAFETY: SQLite calls with an open database and so many bytes.
+    // SAFETY: SQLite calls with an open database and `bytes` bytes of data.
     let (database, data) = unsafe { (database(file), given(from, bytes)) };
     rim(IOERR_WRITE, || {
         if !database.is_looked_at {
@@ -488,7 +488,7 @@ unsafe fn answer_pragma(
 
 /// Allocates a string that SQLite frees; null if there is no memory.
 fn text(registered: &Registered, from: &[u8]) -> *mut c_char {
-    // SAFETY: `malloc` returns room for so many bytes, or null.
+    // SAFETY: `malloc` returns a buffer of that size, or null.
     unsafe {
         let room = (registered.functions.malloc)(from.len() as c_int + 1).cast::<u8>();
         if !room.is_null() {
@@ -522,7 +522,7 @@ unsafe extern "C" fn journal_read(
     bytes: c_int,
     at: i64,
 ) -> c_int {
-    // SAFETY: SQLite calls with an open journal and room for so many bytes.
+    // SAFETY: SQLite calls with an open journal and a buffer of `bytes` bytes.
     let (journal, into) = unsafe { (journal(file), room(into, bytes)) };
     rim(IOERR_READ, || {
         whole_or_short(journal.read(at as u64, into), into.len())
@@ -535,7 +535,7 @@ unsafe extern "C" fn journal_write(
     bytes: c_int,
     at: i64,
 ) -> c_int {
-    // SAFETY: SQLite calls with an open journal and so many bytes.
+    // SAFETY: SQLite calls with an open journal and `bytes` bytes of data.
     let (journal, data) = unsafe { (journal(file), given(from, bytes)) };
     rim(IOERR_WRITE, || {
         journal.write(at as u64, data);

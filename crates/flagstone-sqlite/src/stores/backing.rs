@@ -59,7 +59,7 @@ impl Backing for Files {
             options.protocol = Kind::by_name(name).ok_or_else(|| {
                 Trouble::new(
                     TroubleKind::CannotOpen,
-                    format!("there is no commit protocol {name}: see `flagstone protocols`"),
+                    format!("there is no commit protocol {name}: `flagstone protocols` lists them"),
                 )
             })?;
         }

@@ -155,7 +155,8 @@ impl Inner {
 pub(super) fn is_gone() -> Trouble {
     Trouble::new(
         TroubleKind::Full,
-        "a transaction before this one, which this one has read, found no room: begin again",
+        "an earlier transaction, whose changes this one has read, failed for lack of space: start \
+         this transaction again",
     )
 }
 

@@ -141,7 +141,8 @@ impl Inner {
         self.snapshots.contains_key(&who)
     }
 
-    /// Whether a connection reads an outdated state, or has begun with a lost one.
+    /// Whether the state that connection `who` reads is not the newest one, or was lost. `seen` is
+    /// the state with which its transaction began.
     pub(super) fn is_stale(&self, who: u64, seen: Option<u64>) -> bool {
         let is_other = seen.is_some_and(|seen| seen != self.state);
         let snapshot = self.snapshots.get(&who).zip(self.bytes.as_ref());
@@ -176,8 +177,8 @@ impl Inner {
     }
 
     /// Commits the live transaction, if any. Others see it after [`Inner::end_commit`]. If there
-    /// are others, or if the transaction is over several databases, the medium's work is left to
-    /// the caller, who then asks for the outcome.
+    /// are other connections, or if the transaction is over several databases, the caller must
+    /// write to the medium, and then ask for the outcome with the returned value.
     pub(super) fn commit(&mut self, is_of_several: bool) -> Result<Option<Asked>, Trouble> {
         let Some(bytes) = &mut self.bytes else {
             return Err(not_open());
@@ -217,8 +218,8 @@ impl Inner {
         if !self.locks.is_idle() || self.is_committing() {
             return Err(Trouble::new(
                 TroubleKind::Busy,
-                "the file system had no room for a commit: the store is opened again once no \
-                 connection has a transaction of before",
+                "the file system was full at a commit: the store reopens when all older \
+                 transactions have ended",
             ));
         }
         if let Some(mut lost) = self.bytes.take()
