@@ -16,7 +16,7 @@ pub enum MtdError {
         why: String,
     },
     /// Another process has the device open.
-    #[error("{} is in use by another process: close it there", .0.display())]
+    #[error("{} is in use by another process: close it there first", .0.display())]
     InUse(PathBuf),
     /// A system call failed.
     #[error("{}: {what}: {error}", path.display())]

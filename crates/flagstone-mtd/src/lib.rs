@@ -184,18 +184,18 @@ impl Mtd {
         let kind = std::fs::metadata(path).map_err(|error| fails("looking at it", error))?;
         if !kind.file_type().is_char_device() {
             return Err(wrong(
-                "this is no MTD character device: name one such as /dev/mtd0 (not /dev/mtdblock0)",
+                "not an MTD character device: give one such as /dev/mtd0 (not /dev/mtdblock0)",
             ));
         }
         let opened = OpenOptions::new().read(true).write(true).open(path);
         let mut file = opened.map_err(|error| fails("opening it", error))?;
         let raw = match ioctl::info(&file) {
             Ok(raw) => raw,
-            Err(_) => return Err(wrong("this is no MTD device: name one such as /dev/mtd0")),
+            Err(_) => return Err(wrong("not an MTD device: give one such as /dev/mtd0")),
         };
         if !matches!(raw.kind, NAND | MLC_NAND) {
             return Err(wrong(
-                "this MTD device is no NAND: a NOR flash or a RAM is not what this is made for",
+                "this MTD device is not NAND flash: NOR flash and RAM are not supported",
             ));
         }
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -383,18 +383,18 @@ fn shape(
         || !raw.erase_bytes.is_multiple_of(raw.write_bytes)
     {
         return Err(unsuited(format!(
-            "it has blocks of {} bytes and pages of {}, which cannot be",
+            "invalid geometry: blocks of {} bytes and pages of {} bytes",
             raw.erase_bytes, raw.write_bytes
         )));
     }
     if !(512..=WRITE_BYTES_MAX).contains(&raw.write_bytes) {
         return Err(unsuited(format!(
-            "it has pages of {} bytes; 512 to {WRITE_BYTES_MAX} are supported",
+            "its pages have {} bytes; 512 to {WRITE_BYTES_MAX} are supported",
             raw.write_bytes
         )));
     }
     let blocks = u32::try_from(bytes / u64::from(raw.erase_bytes))
-        .map_err(|_| unsuited(format!("it has {bytes} bytes, too many to address")))?;
+        .map_err(|_| unsuited(format!("it has {bytes} bytes, which is too large")))?;
     let info = MtdInfo {
         page_bytes: raw.write_bytes,
         oob_bytes: raw.oob_bytes,
@@ -569,7 +569,10 @@ mod tests {
 
     #[test]
     fn what_is_no_nand_is_refused_with_what_to_name() {
-        for (path, why) in [("/dev/null", "no MTD device"), ("/", "no MTD character")] {
+        for (path, why) in [
+            ("/dev/null", "not an MTD device"),
+            ("/", "not an MTD character"),
+        ] {
             let Err(error) = Mtd::open(Path::new(path), Pairing::None) else {
                 panic!("{path} is no NAND");
             };

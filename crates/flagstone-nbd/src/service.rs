@@ -155,7 +155,7 @@ impl Service {
         });
         let gone = || Refusal {
             errno: libc::EIO,
-            why: "the disk is no longer served: start nbdkit again".into(),
+            why: "the disk is no longer served: restart nbdkit".into(),
         };
         sent.map_err(|_| gone())?;
         let (answer, done) = answer.recv().map_err(|_| gone())?;

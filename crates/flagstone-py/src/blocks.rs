@@ -119,8 +119,8 @@ pub(crate) fn place<'py>(store: &Bound<'py, PyStore>) -> PyResult<Place<'py>> {
         return Ok(match live.get().is_of(py, task.as_ref()) {
             true => Place::Inside(live),
             false => Place::Beside(
-                "this task or thread was made within a transaction of another one, and is not in \
-                 it: write where the transaction began, or after its end",
+                "this task or thread was started within a transaction of another task or thread, \
+                 and cannot write in it: write where the transaction began, or after its end",
             ),
         });
     }
@@ -130,8 +130,8 @@ pub(crate) fn place<'py>(store: &Bound<'py, PyStore>) -> PyResult<Place<'py>> {
         .is_some_and(|live| !live.get().is_over() && live.get().thread == thread::current().id());
     Ok(match is_of_thread {
         true => Place::Beside(
-            "another task of this thread is within a transaction, and this one would wait for it \
-             for ever: await nothing within a transaction, or share an asyncio.Lock",
+            "another task of this thread has a write transaction, so this would deadlock: do not \
+             await within a transaction, or protect transactions with an asyncio.Lock",
         ),
         false => Place::Outside,
     })
@@ -171,7 +171,7 @@ impl Block {
     fn __enter__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         if locked(&self.entered).is_some() {
             return Err(UsageError::new_err(
-                "this block is entered already: call transaction() for each block",
+                "this block is already entered: call transaction() for each block",
             ));
         }
         let store = self.store.bind(py);
@@ -266,9 +266,8 @@ impl Drop for Block {
     }
 }
 
-const OUT_OF_ORDER: &str = "a block within this transaction was still open when a block around it \
-                            ended, so all of the transaction is rolled back: end blocks in the \
-                            reverse order in which they began";
+const OUT_OF_ORDER: &str = "an inner block was still open when its outer block ended, so the whole \
+                            transaction was rolled back: end inner blocks first";
 
 impl Block {
     /// Ends a transaction. Commits it if `is_good` and no nested block is open; otherwise rolls it

@@ -26,7 +26,7 @@ impl<'py> FromPyObject<'_, 'py> for Bytes {
             object.call_method0("tobytes")?.extract()
         } else {
             let kind = object.get_type().name()?;
-            let why = format!("keys and values are bytes, and not {kind}");
+            let why = format!("keys and values must be bytes, not {kind}");
             Err(PyTypeError::new_err(why))
         }
     }

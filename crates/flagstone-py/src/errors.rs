@@ -67,7 +67,7 @@ pub(crate) fn defect(panic: &(dyn Any + Send)) -> PyErr {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     InternalError::new_err(format!(
-        "a defect of flagstone, please report it: {}",
+        "internal error of flagstone, please report it: {}",
         text.unwrap_or("no message")
     ))
 }

@@ -55,8 +55,8 @@ impl<T: Send> Until<T> {
         UsageError::new_err(match self.is_ours() {
             true => self.over,
             false => {
-                "the store is open in the process that this one was forked from: open it after \
-                 the fork, and in one of the two"
+                "the store was opened before this process was forked: open it after the fork, in \
+                 one process only"
             }
         })
     }

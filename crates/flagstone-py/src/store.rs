@@ -157,7 +157,7 @@ fn key_of(key: Option<Bytes>, passphrase: Option<String>) -> PyResult<Option<Sto
                 .map_err(|error| UsageError::new_err(error.to_string()))
         }
         (Some(_), Some(_)) => Err(UsageError::new_err(
-            "a store has one key: give the key or the passphrase",
+            "a store has one key: give either the key or the passphrase",
         )),
     }
 }
@@ -175,7 +175,7 @@ pub(crate) fn rekey(
 ) -> PyResult<()> {
     let missing = |which: &str| {
         UsageError::new_err(format!(
-            "the {which} key is missing: give it, its file, or a passphrase"
+            "the {which} key is missing: give the key, its file, or a passphrase"
         ))
     };
     let old = key_of(key, passphrase)?.ok_or_else(|| missing("present"))?;

@@ -208,7 +208,7 @@ fn print(recording: &Recording) {
     }
     if total.passed_over > 0 {
         say(&format!(
-            "deliveries passed over {} districts without an order",
+            "deliveries skipped {} districts without an order",
             total.passed_over
         ));
     }

@@ -23,27 +23,27 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) enum ProbeError {
     /// This process does not run as root.
     #[error(
-        "--reads needs root: the kernel lets nobody else trace another process; run this command \
-         with sudo, or leave --reads out and record what the log has, the writes"
+        "--reads needs root to trace the server: run this command with sudo, or leave --reads out \
+         and record only the writes, from the log"
     )]
     NotRoot,
     /// bpftrace is not installed, or does not run.
     #[error(
-        "--reads needs bpftrace, and it does not run: {0}; install it (Debian: apt install \
-         bpftrace), or leave --reads out and record what the log has, the writes"
+        "--reads needs bpftrace, which does not run: {0}; install it (Debian: apt install \
+         bpftrace), or leave --reads out and record only the writes, from the log"
     )]
     NotFound(String),
     /// The path of the server's executable is unknown.
     #[error(
-        "which program the server runs is not known: {0}; --reads works on the server's machine; \
-         point --pgdata at its data directory"
+        "cannot find the server's program: {0}; --reads must run on the server's machine; set \
+         --pgdata to its data directory"
     )]
     ServerUnknown(String),
     /// The server's executable has no probes.
     #[error(
-        "{} lacks what --reads attaches to ({missing}): it was built without --enable-dtrace or \
-         stripped of its symbols; use the server of Debian's or PostgreSQL's packages, or leave \
-         --reads out",
+        "{} lacks the probes or symbols that --reads needs ({missing}): it was built without \
+         --enable-dtrace, or its symbols were stripped; use the server of Debian's or PostgreSQL's \
+         packages, or leave --reads out",
         server.display()
     )]
     NoProbes {
@@ -65,13 +65,14 @@ pub(crate) enum ProbeError {
     },
     /// bpftrace runs but reports no event of the server.
     #[error(
-        "bpftrace runs but sees nothing of the server in {} s: does {} run it, and on this machine?",
+        "bpftrace runs but saw no event of the server within {} s: check that the server runs {}, \
+         on this machine",
         PATIENCE.as_secs(),
         .0.display()
     )]
     Blind(PathBuf),
     /// A file could not be read or written.
-    #[error("{}: {error}; TMPDIR says where such files go", path.display())]
+    #[error("{}: {error}; set TMPDIR to use another folder for temporary files", path.display())]
     File {
         /// The path of the file.
         path: PathBuf,
@@ -280,7 +281,9 @@ fn executable(server: &Server, data: Option<&Path>) -> Result<PathBuf, ProbeErro
     let directory = data
         .map(Path::to_owned)
         .or_else(|| server.data_directory.as_ref().map(PathBuf::from))
-        .ok_or_else(|| ProbeError::ServerUnknown("it does not tell its data directory".into()))?;
+        .ok_or_else(|| {
+            ProbeError::ServerUnknown("the server does not report its data directory".into())
+        })?;
     let file = directory.join("postmaster.opts");
     let unknown = |what: String| ProbeError::ServerUnknown(format!("{}: {what}", file.display()));
     let text = std::fs::read_to_string(&file).map_err(|error| unknown(error.to_string()))?;
@@ -310,7 +313,7 @@ mod tests {
 
         assert_eq!(found.unwrap(), std::fs::canonicalize(program).unwrap());
         for error in [&unknown, &missing, &gone] {
-            assert!(error.contains("point --pgdata"), "{error}");
+            assert!(error.contains("set --pgdata"), "{error}");
         }
         assert!(gone.contains("`/nonexistent`"), "{gone}");
     }

@@ -104,7 +104,7 @@ pub fn say(line: &str) {
 pub fn unless_closed(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::Failed(format!(
-            "the result cannot be written to standard output: {error}"
+            "cannot write the result to standard output: {error}"
         ))),
         _ => Ok(()),
     }

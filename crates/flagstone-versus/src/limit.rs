@@ -57,7 +57,7 @@ pub(crate) fn to(bytes: u64) -> anyhow::Result<()> {
         }
         let _ = fs::remove_dir(&group);
     }
-    Err(anyhow!("no memory control group can be made"))
+    Err(anyhow!("cannot create a memory control group"))
 }
 
 /// Removes the control group of an ended process, if it had one. Returns whether the process was

@@ -166,7 +166,7 @@ fn measure(args: &Args, name: &str, path: &Path, figures: &mut Figures) -> anyho
     let start = Instant::now();
     for i in 0..args.operations {
         if store.get(key(args.records + i))?.is_some() {
-            bail!("{name} has a key that was never put there");
+            bail!("{name} has a key that was never written");
         }
     }
     figures.miss_us = per(start);
@@ -235,7 +235,7 @@ fn parent(args: &Args) -> anyhow::Result<()> {
         let measured = phase(args, name, "measure");
         gone();
         let Ok(measured) = measured else {
-            eprintln!("{name} does not run with so little memory, and has no row");
+            eprintln!("{name} does not run within the memory limit and has no row");
             continue;
         };
         let figures = Figures {

@@ -53,8 +53,8 @@ impl Source {
             Source::Log(wal) => {
                 if let Err(error) = server::keep_log(session.client()) {
                     observer.advice(&format!(
-                        "the server cannot be made to keep its log ({error}); wal_keep_size has to \
-                         be large enough for the run"
+                        "cannot create a replication slot to keep the server's log ({error}): \
+                         wal_keep_size must be large enough for the run"
                     ));
                 }
                 observer.step("CHECKPOINT");

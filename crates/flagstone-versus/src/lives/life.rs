@@ -277,15 +277,15 @@ impl Lived {
         for (key, (found_key, found)) in keys.zip(&found) {
             ensure!(
                 *found_key == key.to_be_bytes(),
-                "key {key} is next, and the store has {found_key:02x?}"
+                "expected key {key} next, but the store has {found_key:02x?}"
             );
             let is_right = *found == value(key, self.stamps[key as usize]);
-            ensure!(is_right, "key {key} has a value that is not its last one");
+            ensure!(is_right, "key {key} has a value that is not the last one written");
         }
         let (found, right) = (found.len() as u64, self.records);
         ensure!(
             found == right,
-            "the store has {found} records in place of {right}"
+            "the store has {found} records, expected {right}"
         );
         Ok(())
     }

@@ -54,8 +54,8 @@ pub(crate) fn main(args: &Lives) -> Result<()> {
     }
     if args.check {
         let found = args.apart(Life::Queue, Kind::DropsADelete).is_err();
-        ensure!(found, "a store that drops a delete was not found");
-        eprintln!("found, as it must be");
+        ensure!(found, "the check did not notice a store that drops a delete");
+        eprintln!("the control store was detected, as expected");
     }
     // SQLite comes first, since the others are compared with it.
     let mut kinds = args.stores.clone();
@@ -102,7 +102,7 @@ pub(crate) fn main(args: &Lives) -> Result<()> {
 
 const NOTES: &str = "\
 given, device, memory, room: MB
-written: by the process, as the kernel counts; a buffered write counts its whole folio
+written: bytes written by the process, as counted by the kernel; a buffered write counts its whole folio
 device: written to the device by all processes, with the journal of the file system: use a file \
 system of its own
 most: room of the files when largest for the records in them, and those records; end: both after the \

@@ -165,7 +165,7 @@ fn count(least: u64, most: u64) -> clap::builder::RangedU64ValueParser {
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if seconds > 0.0 && seconds <= 3600.0 => Ok(seconds),
-        _ => Err("a number above 0, and at most 3600".into()),
+        _ => Err("must be a number above 0 and at most 3600".into()),
     }
 }
 
@@ -280,14 +280,15 @@ impl Ycsb {
             remove(&path);
             let checked = cell?.checked.context("the figures of the check")?;
             eprintln!(
-                "{store}: values are right; a commit takes {:.0} us, a write and a sync {:.0} us",
+                "{store}: values are correct; a commit takes {:.0} us, a write and a sync {:.0} us",
                 checked.commit_us, checked.sync_us
             );
             match checked.waits() {
-                false if store != NEVER_SYNCS => bail!("{store} does not wait for the medium"),
+                false if store != NEVER_SYNCS => bail!("{store} does not wait for its commits to \
+                                                        be durable"),
                 true if store == NEVER_SYNCS => bail!(
-                    "a store that never syncs cannot be told from one that does: {} is on a medium \
-                     whose syncs cost nothing, or does not sync; use --dir on a disk",
+                    "cannot detect a store that never syncs: syncs cost nothing on the medium of \
+                     {}; set --dir to a folder on a disk",
                     self.dir.display()
                 ),
                 _ => {}
@@ -388,7 +389,7 @@ impl Ycsb {
                 other => other.name().to_string(),
             };
             let why = match was_killed {
-                true => "the system killed it, since it took more memory than it may".into(),
+                true => "the system killed it for exceeding the memory limit".into(),
                 false => output.status.to_string(),
             };
             bail!("{}: {what}: {why}", at.store);
@@ -410,10 +411,10 @@ impl Ycsb {
             let Some(line) = lines.next().transpose()? else {
                 child.wait()?;
                 let why = match limit::gone(child.id()) {
-                    true => ", since it took more memory than it may",
+                    true => ": it exceeded the memory limit",
                     false => "",
                 };
-                bail!("{store}: the process that is to be killed has ended before{why}");
+                bail!("{store}: the process ended before it could be killed{why}");
             };
             let seconds = Duration::from_secs_f64(self.seconds);
             until.get_or_insert_with(|| Instant::now() + seconds);
@@ -445,7 +446,7 @@ fn files(path: &Path) -> impl Iterator<Item = PathBuf> {
 
 /// Reports a cell without a result, at once and again below the table.
 fn lose(lost: &mut Vec<String>, error: &anyhow::Error) {
-    eprintln!("{error:#}: it has no row");
+    eprintln!("no row for {error:#}");
     lost.push(format!("{error:#}"));
 }
 

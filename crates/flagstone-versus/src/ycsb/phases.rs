@@ -127,16 +127,16 @@ impl Ycsb {
         let mut session = store.session()?;
         let mut found = Vec::new();
         for n in 0..CHECK_RECORDS {
-            ensure!(session.get(&key(n), &mut found)?, "record {n} is not there");
+            ensure!(session.get(&key(n), &mut found)?, "record {n} is missing");
             let (_, right) = record(n, u64::from(n % 2 == 0), self.value);
             ensure!(
                 found == right,
-                "record {n} has a value that is not its last one"
+                "record {n} has a value that is not the last one written"
             );
         }
         ensure!(
             !session.get(&key(CHECK_RECORDS), &mut found)?,
-            "there is a record too many"
+            "there is one record too many"
         );
         let mut keys = Vec::new();
         let mut wrong = None;
@@ -152,7 +152,7 @@ impl Ycsb {
         right.sort_unstable();
         ensure!(
             keys == right,
-            "a scan does not give all keys in their order"
+            "a scan does not return all keys in order"
         );
         Ok(())
     }
@@ -281,7 +281,7 @@ impl Ycsb {
         let mut session = store.session()?;
         let is_there = session.get(&key(1), &mut found)?;
         let open_ms = began.elapsed().as_secs_f64() * 1e3;
-        ensure!(is_there, "record 1 is gone after the kill");
+        ensure!(is_there, "record 1 is missing after the kill");
         must_be_right(key(1), &found, self.value)?;
         let first = self.acknowledged.saturating_sub(LOOKED_FOR);
         for said in first..self.acknowledged {
@@ -289,7 +289,7 @@ impl Ycsb {
             let is_right = session.get(&key, &mut found)? && found == right;
             ensure!(
                 is_right,
-                "acknowledged commit {said} is gone after the kill"
+                "acknowledged commit {said} is missing after the kill"
             );
         }
         drop(session);

@@ -105,7 +105,7 @@ pub(crate) fn must_be_right(key: Key, found: &[u8], bytes: u64) -> Result<()> {
     let is_right = stamp.is_some_and(|stamp| value(key, stamp, bytes) == found);
     ensure!(
         is_right,
-        "key {key:02x?} has a value that was never written for it"
+        "key {key:02x?} has a value that was never written to it"
     );
     Ok(())
 }
