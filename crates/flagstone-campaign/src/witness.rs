@@ -85,7 +85,8 @@ impl Witness {
         match bytes == self.bytes_of(n, 0, page_bytes) {
             true => Ok(Ok(n)),
             false => contradiction(
-                "page 0 is none of this history: use the seed, the span and the pages of the load",
+                "page 0 was not written by this history: use the same --seed, --span and --pages \
+                 as for `load`",
             ),
         }
     }

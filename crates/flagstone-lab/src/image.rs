@@ -102,7 +102,7 @@ impl fmt::Display for ImageError {
             Why::Damaged(what) => write!(f, "{path} is damaged: {what}; make the image again"),
             Why::Mismatch(what, found, asked) => write!(
                 f,
-                "{path} holds a device of another {what}: {found} in the file, {asked} asked for"
+                "{path} holds a device with another {what}: {found} in the file, {asked} requested"
             ),
             Why::Output(why) => write!(f, "{path} cannot be written: {why}"),
             Why::Device(error) => write!(f, "the device in {path} does not start: {error}"),

@@ -45,19 +45,19 @@ pub struct OutputError {
 #[derive(Debug, Error)]
 pub enum Why {
     /// `-` was given for a result that cannot be written to standard output.
-    #[error("this result does not go to standard output, name a file")]
+    #[error("this result cannot be written to standard output: give a file")]
     StandardOutput,
     /// The destination exists and is not a regular file.
-    #[error("it is a {0}, and a result goes to a regular file")]
+    #[error("it is a {0}: a result can be written only to a regular file")]
     NoFile(&'static str),
     /// The destination should be a folder.
-    #[error("it is no folder")]
+    #[error("it is not a folder")]
     NotAFolder,
     /// The name is not a valid file name.
-    #[error("that is no name of a file")]
+    #[error("it is not a valid file name")]
     NoName,
     /// The destination is this input file.
-    #[error("the result is made from {}, which is the same file; name another", .0.display())]
+    #[error("the output is the same file as the input {}: give another path", .0.display())]
     Input(PathBuf),
     /// The folder does not exist.
     #[error("there is no folder {}", .0.display())]

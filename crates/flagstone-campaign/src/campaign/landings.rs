@@ -19,8 +19,8 @@ use flagstone::units::Nanos;
 /// Moments per phase that are checked.
 pub(super) const MOMENTS: usize = 64;
 
-/// All but one in this many outcomes are the worst for an overtaken collection: of the operations
-/// in flight, only the overtaking erase has landed. The other one is random.
+/// One of this many outcomes is random. The others are the worst case for an overtaken collection:
+/// of the operations in flight, only the overtaking erase has landed.
 const DRAWN: u64 = 8;
 
 /// The oracle at one moment.

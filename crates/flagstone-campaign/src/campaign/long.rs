@@ -102,7 +102,7 @@ pub enum LongError {
         why: io::Error,
     },
     /// A file of the record is damaged.
-    #[error("{} is no record of a campaign ({why}); remove it, and its chunk is carried out anew",
+    #[error("{} is not a record of a campaign ({why}); remove it to repeat its chunk",
         path.display())]
     Damaged {
         /// The file.
@@ -111,7 +111,7 @@ pub enum LongError {
         why: String,
     },
     /// The folder holds the record of another campaign.
-    #[error("{} holds a campaign with another {what}; name another folder, or remove this one",
+    #[error("{} holds a campaign with another {what}; use another folder, or remove this one",
         path.display())]
     Another {
         /// The folder.

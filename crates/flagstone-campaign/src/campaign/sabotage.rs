@@ -111,14 +111,14 @@ impl Sabotage {
     /// Describes the subjects to which it applies.
     pub fn wants(self) -> &'static str {
         match self {
-            Sabotage::Index(_) => "indexes with buffers: name --index lazy-bptree, bw-delta or sal",
+            Sabotage::Index(_) => "indexes with buffers: use --index lazy-bptree, bw-delta or sal",
             Sabotage::Host(host::Mistake::EarlyAcknowledgement) => "databases: name a --stack",
-            Sabotage::Host(mistake) if mistake.is_of(Stack::Wal) => "WAL: name --stack wal",
+            Sabotage::Host(mistake) if mistake.is_of(Stack::Wal) => "WAL: use --stack wal",
             Sabotage::Host(mistake) if mistake.is_of(Stack::AfcEx) => {
-                "CFC_ex or AFC_ex: name --stack cfc-ex or afc-ex"
+                "CFC_ex or AFC_ex: use --stack cfc-ex or afc-ex"
             }
-            Sabotage::Host(_) => "CFC_ex: name --stack cfc-ex",
-            Sabotage::Seal(_) => "SEAL: name --protocol seal-r, or seal",
+            Sabotage::Host(_) => "CFC_ex: use --stack cfc-ex",
+            Sabotage::Seal(_) => "SEAL: use --protocol seal-r or seal",
             _ => "anything",
         }
     }

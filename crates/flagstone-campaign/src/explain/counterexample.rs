@@ -121,8 +121,8 @@ impl Told<'_> {
         let mut why = self.invariants(violation);
         if let Some(sabotage) = self.sabotage {
             why.push(format!(
-                "A mistake is made on purpose in this run: {sabotage}. Without it in the run id the run \
-                 is played as it should be."
+                "This run contains a deliberate mistake: {sabotage}. Without it in the run id, the \
+                 run is executed correctly."
             ));
         }
         if self.published {

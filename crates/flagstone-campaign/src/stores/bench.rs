@@ -107,7 +107,7 @@ impl StoreBench {
             let there = there.display().to_string();
             std::mem::forget(files);
             return Err(StoreError::Options(format!(
-                "{there} is there already: name another folder, or remove it"
+                "{there} exists already: use another folder, or remove it"
             )));
         }
         let mut dice = Pcg64Mcg::seed_from_u64(self.seed);

@@ -156,7 +156,8 @@ impl FromStr for StoreRunId {
     fn from_str(text: &str) -> Result<StoreRunId, String> {
         let wrong = || {
             format!(
-                "`{text}` is no run of a store: it looks like store.seal/n3/s17, as `store break` prints it"
+                "`{text}` is not a run id of a store, such as store.seal/n3/s17: use one that \
+                 `store break` prints"
             )
         };
         let parts: Vec<&str> = text.split('/').collect();

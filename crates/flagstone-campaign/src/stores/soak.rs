@@ -181,7 +181,7 @@ impl Soak {
         }
         if report.wrong.is_none() && has_grown(report.file_bytes) {
             report.wrong = Some(format!(
-                "the store had up to {} bytes in the first half, and {} in the second",
+                "the store grew: up to {} bytes in the first half, and {} in the second",
                 report.file_bytes[0], report.file_bytes[1]
             ));
         }

@@ -76,8 +76,8 @@ pub enum ClosedError {
     },
     /// The database has too few pages.
     #[error(
-        "the transactions use {needed} pages, {stack} on {device} has {available}: use a larger \
-         device (--device) or a shorter trace"
+        "the transactions use {needed} pages, but {stack} on {device} has {available}: use a \
+         larger device (--device) or a shorter trace"
     )]
     TooLarge {
         /// The stack.

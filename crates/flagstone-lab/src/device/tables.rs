@@ -85,7 +85,7 @@ impl<'de> Deserialize<'de> for CellName {
                  pairing = \"tlc\""
             ))),
             _ => Err(D::Error::custom(format!(
-                "`{name}` is no kind of cells: slc or mlc"
+                "`{name}` is not a cell type: use slc or mlc"
             ))),
         }
     }
@@ -168,21 +168,21 @@ pub struct ReliabilityTable {
 pub struct AgingTable {
     /// Rate of a newly programmed page in a block without wear.
     pub fresh_rate: Option<f64>,
-    /// Additional rate by wear.
+    /// Additional rate of a block at its rated number of erases.
     pub wear_rate: Option<f64>,
-    /// Exponent of the wear in the rate by wear.
+    /// Exponent with which erases raise `wear_rate`.
     pub wear_exponent: Option<f64>,
-    /// Additional rate by retention, the time since the program.
+    /// Additional rate one year after the program (retention).
     pub retention_rate: Option<f64>,
-    /// Exponent of the wear in the rate by retention.
+    /// Exponent with which erases raise `retention_rate`.
     pub retention_wear_exponent: Option<f64>,
-    /// Exponent of the time in the rate by retention.
+    /// Exponent with which the time since the program raises `retention_rate`.
     pub retention_exponent: Option<f64>,
-    /// Additional rate by read disturb, reads of the block.
+    /// Additional rate after 100,000 reads of the block (read disturb).
     pub disturb_rate: Option<f64>,
-    /// Exponent of the wear in the rate by read disturb.
+    /// Exponent with which erases raise `disturb_rate`.
     pub disturb_wear_exponent: Option<f64>,
-    /// Exponent of the reads in the rate by read disturb.
+    /// Exponent with which reads raise `disturb_rate`.
     pub disturb_exponent: Option<f64>,
     /// Number of erases that each block starts with.
     pub worn_erases: Option<u32>,

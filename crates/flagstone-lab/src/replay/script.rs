@@ -34,8 +34,8 @@ pub struct Script {
 pub enum ScriptError {
     /// Neither page size of trace and device divides the other.
     #[error(
-        "the trace has pages of {trace} bytes, the device of {device}: one must be a multiple of \
-         the other"
+        "the trace has pages of {trace} bytes, and the device of {device}: one must be a multiple \
+         of the other"
     )]
     PageSizes {
         /// Page size of the trace.
@@ -45,8 +45,8 @@ pub enum ScriptError {
     },
     /// The trace uses more pages than the device has.
     #[error(
-        "the trace uses {needed} logical pages of {page_bytes} bytes, the device has {available}: \
-         use a larger one (--device) or a shorter trace"
+        "the trace uses {needed} logical pages of {page_bytes} bytes, but the device has \
+         {available}: use a larger device (--device) or a shorter trace"
     )]
     TooLarge {
         /// Number of logical pages that the trace uses.

@@ -80,7 +80,10 @@ pub enum BenchError {
         source: IndexError,
     },
     /// The index gave a wrong answer.
-    #[error("{index} says after {operations} operations that key {key} is not there, and it is")]
+    #[error(
+        "{index} does not find key {key} after {operations} operations, although it was \
+             inserted"
+    )]
     Lost {
         /// The index.
         index: &'static str,
@@ -531,7 +534,7 @@ mod tests {
         // Existing contents are not touched.
         std::fs::write(&path, "mine").expect("a file");
         let refused = bench.run(&|_, _| {}).unwrap_err().to_string();
-        assert!(refused.contains("holds something already"), "{refused}");
+        assert!(refused.contains("is not empty"), "{refused}");
         assert_eq!(std::fs::read(&path).expect("it is kept"), b"mine");
         std::fs::remove_file(&path).expect("the file");
     }

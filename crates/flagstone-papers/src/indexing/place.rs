@@ -120,11 +120,11 @@ impl Place {
                 match blank.map_err(|error| format!("{}: {error}", path.display()))? {
                     true => Ok(Box::new(store)),
                     false if path.is_file() => Err(format!(
-                        "{} holds something already: remove it, or name another file",
+                        "{} is not empty: remove it, or give another path",
                         path.display()
                     )),
                     false => Err(format!(
-                        "{} holds something already: if that can go, clear its first and last MiB \
+                        "{} is not empty: if its data can be lost, clear its first and last MiB \
                          with dd or blkdiscard",
                         path.display()
                     )),
@@ -211,7 +211,7 @@ mod tests {
         std::fs::write(&path, [0; 4096]).expect("a file");
         let refused = open().unwrap_err();
         std::fs::remove_file(&path).expect("the file");
-        assert!(refused.contains("holds something already"), "{refused}");
+        assert!(refused.contains("is not empty"), "{refused}");
     }
 
     /// The places of signatures of ext4, MD, btrfs and the second partition table.

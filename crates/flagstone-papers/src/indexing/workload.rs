@@ -164,7 +164,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("C", "trace C: searches of growing locality"),
     (
         "D",
-        "trace D: searches and updates at any place, a window for each share of searches",
+        "trace D: uniform searches and updates, one window per share of searches",
     ),
     ("E", "trace E: the same with 80-20 locality"),
     (
@@ -173,7 +173,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ),
     (
         "G",
-        "trace G: insertions through one split cycle, for the memory that they take",
+        "trace G: insertions through one split cycle, to measure their memory",
     ),
     ("H", "trace H: half searches, half updates"),
     ("ycsb-a", "YCSB: half reads, half updates, Zipf"),
@@ -182,7 +182,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("ycsb-d", "YCSB: 95 % reads of the latest, 5 % insertions"),
     (
         "ycsb-e",
-        "YCSB: 95 % short ranges, 5 % insertions, Zipf; for indexes with an order",
+        "YCSB: 95 % short ranges, 5 % insertions, Zipf; for ordered indexes",
     ),
     (
         "ycsb-f",

@@ -153,13 +153,13 @@ impl Axis {
         }
         if !given[1] {
             let stray = self.steps.is_some() || self.log || self.whole;
-            return stray.then(|| "`steps`, `log` and `whole` are of a range".into());
+            return stray.then(|| "`steps`, `log` and `whole` apply only to a range".into());
         }
         let Some((from, to)) = self.range() else {
             return Some("a range has `from` and `to`".into());
         };
         if !(from.is_finite() && to.is_finite() && from < to) {
-            return Some(format!("a range from {from} to {to} goes nowhere"));
+            return Some(format!("a range from {from} to {to} is empty"));
         }
         if self.log && from <= 0.0 {
             return Some("a range by factors begins above 0".into());
@@ -169,7 +169,7 @@ impl Axis {
         }
         match self.steps {
             Some(steps) if !(2..=10_000).contains(&steps) => {
-                Some(format!("a range has 2 to 10000 steps, and not {steps}"))
+                Some(format!("a range must have 2 to 10000 steps, not {steps}"))
             }
             _ => None,
         }
@@ -344,7 +344,7 @@ impl Sweep {
         }
         if !(0.0..1.0).contains(&map.margin) {
             return Err(format!(
-                "a margin of {} is no share of the first",
+                "the margin must be a share of the first, not {}",
                 map.margin
             ));
         }
@@ -376,7 +376,7 @@ fn tasks(
         }
         Some(spec) if spec.points == 0 || spec.points > SAMPLE_MAX => {
             let why = format!(
-                "a sample has 1 to {SAMPLE_MAX} points, and not {}",
+                "a sample must have 1 to {SAMPLE_MAX} points, not {}",
                 spec.points
             );
             return Err(fail(why));

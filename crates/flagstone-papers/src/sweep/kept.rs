@@ -47,7 +47,7 @@ pub enum KeptError {
     #[error("it is torn, or no result of a sweep: {0}")]
     Torn(String),
     /// The file is a result, but was modified.
-    #[error("it was changed after it was written: its checksum does not fit")]
+    #[error("it was changed after it was written: its checksum is wrong")]
     Changed,
     /// The file belongs to another task.
     #[error("it is the result of another task, {0}")]
@@ -150,7 +150,7 @@ impl Keeping for Folder {
         let kept = Kept::new(run, outcome.clone());
         let written = output.and_then(|output| output.write(&kept.bytes()));
         written.map_err(|error| {
-            format!("{error}; results are kept there, name a folder that can be written, with room")
+            format!("{error}; results are kept there: use a writable folder with free space")
         })
     }
 }

@@ -24,15 +24,15 @@ pub struct Task {
 #[derive(Debug, Error)]
 pub enum TaskError {
     /// The text is not JSON, or not in a task's format.
-    #[error("this is no task: {0}")]
+    #[error("not a task: {0}")]
     Form(#[from] serde_json::Error),
     /// The settings are invalid.
-    #[error("the settings of the task cannot be run: {0}")]
+    #[error("invalid settings of the task: {0}")]
     Settings(#[from] RunError),
     /// The hash is from another program, or one that reads another trace.
     #[error(
-        "the task is called {named} and would be {own} here: another version of the program made \
-         it, or another trace; make the list of tasks anew"
+        "the task is called {named}, but is {own} here: another version of the program or another \
+         trace made it; create the list of tasks again"
     )]
     Foreign {
         /// The given name.

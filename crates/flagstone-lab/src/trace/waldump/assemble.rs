@@ -178,8 +178,8 @@ impl<'a> Assembler<'a> {
         self.assign_slots(report);
         if self.events.is_empty() {
             return Err(ImportError::Whole(format!(
-                "no transaction ends in these {} records: let pg_waldump read further, or keep \
-                 transactions that never end",
+                "no transaction ends in these {} records: let pg_waldump read more of the log, or \
+                 use --keep-unfinished",
                 self.records
             )));
         }

@@ -238,8 +238,8 @@ impl Run {
     pub fn ready(&self) -> Result<(), String> {
         match self.input() {
             Some(path) if !path.exists() => Err(format!(
-                "the trace {} is not here: run this from the root of a clone, or name another in \
-                 the experiment file (setting.trace)",
+                "the trace {} does not exist: run this from the root of a clone, or set another \
+                 trace in the experiment file (setting.trace)",
                 path.display()
             )),
             _ => Ok(()),
