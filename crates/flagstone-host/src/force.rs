@@ -50,8 +50,8 @@ pub(super) const INFO: ManagerInfo = ManagerInfo {
 const FLUSH_ABORTED: Setting = Setting {
     name: "flush_aborted",
     default: "false",
-    what: "whether a transaction that is rolled back or restarted first writes out all pages that \
-           it has changed, as far as `steal` allows that, as a pool would that writes pages soon",
+    what: "whether a transaction that is rolled back or restarted first writes all its changed \
+           pages, as far as `steal` allows; like a buffer pool that writes pages early",
 };
 
 /// Maximum number of pages that are kept because they were changed again.

@@ -267,7 +267,8 @@ pub(super) trait Manager {
         unreachable!("only a manager with groups answers `WithGroup`")
     }
 
-    /// Members of written groups, each with its instant, since the last call.
+    /// Transactions of groups that became durable since the last call, each with the instant at
+    /// which it was durable.
     fn told(&mut self) -> Vec<(TxId, Nanos)> {
         Vec::new()
     }

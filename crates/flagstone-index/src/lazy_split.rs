@@ -34,19 +34,20 @@ use flagstone::units::Nanos;
 
 pub(super) const INFO: IndexInfo = IndexInfo {
     name: "lazy-split",
-    idea: "buckets are appended empty, the old ones split later, all at once",
+    idea: "empty buckets are appended; the old buckets split later, all at once",
     paper: "[LazySplit]",
     ordered: false,
     buffers: false,
     settings: settings! {
         load_factor: "0.75",
-            "records for each place in a bucket page, beyond which one is appended, 0.1 to 4";
+            "load factor above which a bucket is appended, 0.1 to 4: records per slot of the \
+             bucket pages";
     },
     tiny: &[],
     costs: [
-        "1 to 3 reads, 1 for each overflow page passed",
-        "1 to 3 reads, 1 for each overflow page, 1 program",
-        "all pages read and programmed, at 4 times the buckets",
+        "1 to 3 reads, and 1 per overflow page passed",
+        "1 to 3 reads, 1 per overflow page, 1 program",
+        "all pages are read and programmed each time the buckets quadruple",
     ],
 };
 

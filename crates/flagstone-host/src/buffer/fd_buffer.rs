@@ -43,9 +43,9 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     idea: "the oldest page of the clean or of the dirty pool, whose sizes follow costs",
     paper: "FDBuffer",
     settings: settings! {
-        read_us: "25", "microseconds that it reckons for reading a page that is missing";
+        read_us: "25", "assumed microseconds for reading a missing page";
         write_us: "200",
-            "microseconds that it reckons for writing a dirty page out; as SLC flash in [SSDTradeoffs]";
+            "assumed microseconds for writing a dirty page; as for SLC flash in [SSDTradeoffs]";
     },
 };
 

@@ -73,16 +73,16 @@ pub(super) const INFO: ManagerInfo = ManagerInfo {
 const GROUP_WAIT: Setting = Setting {
     name: "group_wait_us",
     default: "0",
-    what: "microseconds that a commit may wait for others, at most 1000000, so that the log is \
-           forced once for several; a commit waits only if another transaction runs and no log \
-           page is full",
+    what: "maximum microseconds that a commit waits for others, up to 1000000, so that the log is \
+           forced once for several commits; a commit waits only if another transaction runs and no \
+           log page is full",
 };
 
 const LOG_PAGE_EACH: Setting = Setting {
     name: "log_page_each",
     default: "false",
-    what: "whether each page that a transaction changes takes a log page of its own, as if its first \
-           change were logged with the page",
+    what: "whether each changed page takes a whole log page, as if its first change were logged \
+           with the page",
 };
 
 /// The parsed settings.

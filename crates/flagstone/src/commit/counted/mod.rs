@@ -41,8 +41,8 @@ layout! {
 const ZONE_BLOCKS: Setting = Setting {
     name: "zone_blocks",
     default: "0",
-    what: "blocks set aside at a zone slide; 0 takes 1/64 of the device, and at least what the \
-           planes and the collector need",
+    what: "number of blocks reserved at a zone slide; 0 means 1/64 of the device, and at least \
+           what the planes and the collector need",
 };
 
 /// The description common to both protocols.

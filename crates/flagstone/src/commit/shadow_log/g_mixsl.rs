@@ -38,13 +38,13 @@ const PAGE_FULL: &str = "page-full";
 const GROUP: Setting = Setting {
     name: "group",
     default: "8",
-    what: "transactions of a group, or page-full for as many as fill a log page",
+    what: "number of transactions per group; page-full means as many as fill a log page",
 };
 
 const GROUP_TIMEOUT: Setting = Setting {
     name: "group_timeout_us",
     default: "2000",
-    what: "microseconds that a commit waits for others",
+    what: "maximum microseconds that a commit waits for others",
 };
 
 pub(in crate::commit) const INFO: Info = Info {

@@ -44,7 +44,7 @@ pub(in crate::ftl) struct Found {
     pub(in crate::ftl) has_torn_summary: bool,
 }
 
-/// What a restart has read, and how it reads.
+/// The extent of a restart's scan, and what is known from the last close and the mapping table.
 pub struct Scanned<'a> {
     /// The device was closed: all programs up to this number were durable, and all their blocks had
     /// summaries. It may have been written to since.
