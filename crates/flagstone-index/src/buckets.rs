@@ -75,7 +75,7 @@ pub(super) struct Buckets {
     space: Space,
     /// The first page of each run.
     runs: Vec<Lpn>,
-    /// The first page with space for another record; `None` if the key was found before.
+    /// Number of buckets.
     pub(super) count: u32,
     /// The last bucket at the last global split, for indexes that have those.
     pub(super) cursor: u32,

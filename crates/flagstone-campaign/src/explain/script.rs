@@ -583,7 +583,7 @@ fn holds(subject: &Subject, plot: Plot, fall: Fall) -> Result<bool, String> {
     Ok(failed && ending.wrong.is_none())
 }
 
-/// The tables of a machine, for the tale.
+/// The tables of a machine, as a story shows them.
 impl Machine {
     fn shown(&self) -> Shown {
         Shown::of(self.ftl(), self.tables())

@@ -189,7 +189,7 @@ pub(super) struct Life<S> {
     /// The number of the first state, and of the last one whose commit was acknowledged.
     first: u64,
     acknowledged: u64,
-    /// The states that are allowed after a cut.
+    /// The store's commit count at its opening, plus the commits since then.
     counted: u64,
     /// Copies of the medium to cut.
     moments: Arc<Mutex<Vec<Moment>>>,

@@ -17,16 +17,16 @@ pub(super) struct Client {
     pub(super) state: State,
     pub(super) transaction: Transaction,
     pub(super) tx: TxId,
-    /// When all parallel reads of the client so far are done.
+    /// Index of the client's next access.
     pub(super) step: usize,
+    /// When all parallel reads of the client so far are done.
+    pub(super) read_until: Nanos,
     /// When the client began to wait for its transaction: the end of its previous one, or the
     /// arrival.
-    pub(super) read_until: Nanos,
-    /// When the client's current wait began, for a lock, a device slot or a group.
     pub(super) asked: Nanos,
     pub(super) attempted: Nanos,
     pub(super) commit_asked: Option<Nanos>,
-    /// Total wait of the transaction: to begin, and for locks and slots in all attempts.
+    /// When the client's current wait began, for a lock, a device slot or a group.
     pub(super) waits_since: Option<Nanos>,
     /// Total wait of this transaction: to begin, and for locks and slots in all attempts.
     pub(super) waited: Nanos,

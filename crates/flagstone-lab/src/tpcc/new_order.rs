@@ -88,7 +88,7 @@ pub struct Entered {
 /// A line of [`Entered`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnteredLine {
-    /// The supplier's remaining stock.
+    /// The item's name.
     pub name: String,
     /// The supplier's remaining stock.
     pub stock: i64,

@@ -16,7 +16,7 @@ pub struct Window {
     pub operations: u64,
     /// Pages read.
     pub reads: u64,
-    /// Operations executed.
+    /// Pages written, including coarse writes.
     pub writes: u64,
     /// Requests that read several pages in parallel.
     pub coarse_reads: u64,

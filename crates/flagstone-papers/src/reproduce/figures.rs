@@ -362,9 +362,9 @@ pub struct ParseError {
     pub why: String,
     /// A suggested correction.
     pub help: Option<String>,
-    /// The start of `at` as line and column, from 1.
+    /// Byte range of the error in the text.
     pub at: Option<Range<usize>>,
-    /// The same as line and column, from 1.
+    /// The start of `at` as line and column, from 1.
     place: Option<(usize, usize)>,
 }
 

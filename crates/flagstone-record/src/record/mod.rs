@@ -64,7 +64,7 @@ pub(crate) struct Options {
     pub reads: bool,
     /// The path of `pg_waldump`, if it is not in one of the usual places.
     pub waldump: Option<PathBuf>,
-    /// The path of the data directory, if the server does not tell it.
+    /// The path of the data directory, if the server does not report it.
     pub pgdata: Option<PathBuf>,
 }
 

@@ -17,7 +17,7 @@ pub struct RotRunId {
     pub lie: Lie,
     /// Whether the store is encrypted.
     pub encrypted: bool,
-    /// Whether pages contain unencrypted statements about what was durable.
+    /// Seed of the run.
     pub seed: u64,
     /// The number of the damage; `None` for all.
     pub damage: Option<u32>,

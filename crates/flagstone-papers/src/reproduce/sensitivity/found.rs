@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// The effect of one setting, changed alone, on a figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Range {
-    /// See `low`.
+    /// The setting.
     pub setting: String,
     /// The minimum and maximum of the figure, including the default.
     pub low: f64,

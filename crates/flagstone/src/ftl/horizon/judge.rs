@@ -1,4 +1,4 @@
-//! What a restart judges: which durable pages are missing, according to the statements found.
+//! Decides at a restart which durable pages are missing, according to the statements found.
 //!
 //! The table is in [`super`]. Tests compare [`Known::judges`] with it for every block of three
 //! pages and every possible knowledge about it.

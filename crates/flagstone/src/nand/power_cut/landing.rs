@@ -31,7 +31,7 @@ pub enum Change {
 /// What a power cut leaves of an operation in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Left {
-    /// All operations have landed.
+    /// The whole operation.
     All,
     /// Nothing.
     Nothing,
