@@ -302,7 +302,7 @@ mod tests {
             (&[("device", "small")], "needs size="),
             (
                 &[("file", "x"), ("key-file", "k"), ("key-env", "K")],
-                "key-file= and key-env= name two keys",
+                "key-file= and key-env= are two keys",
             ),
             (
                 &[("device", "small"), ("size", "1M"), ("key-env", "K")],
