@@ -320,7 +320,7 @@ fn protocols_by_name() {
     }
     for (protocol, why) in [
         ("nonsense", "no commit protocol"),
-        ("cfc", "reprogramming"),
+        ("cfc", "reprograms pages"),
         ("plain", "does not keep transactions atomic"),
     ] {
         let uri = stores.uri("new.flag", &format!("&protocol={protocol}"));
