@@ -218,7 +218,7 @@ impl Inner {
         if !self.locks.is_idle() || self.is_committing() {
             return Err(Trouble::new(
                 TroubleKind::Busy,
-                "the file system was full at a commit: the store reopens when all older \
+                "the file system had no space for a commit: the store reopens when all older \
                  transactions have ended",
             ));
         }
